@@ -1,0 +1,2 @@
+//! tools/uct_info
+fn main() {}

@@ -1,0 +1,2 @@
+//! tools/uct_perftest
+fn main() {}

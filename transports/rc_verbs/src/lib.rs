@@ -1,0 +1,1 @@
+//! The `rc_verbs` transport.

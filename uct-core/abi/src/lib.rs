@@ -1,0 +1,1 @@
+//! uct-core/abi
