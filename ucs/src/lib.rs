@@ -1,1 +1,9 @@
-//! ucs
+//! What the transports and the core stand on; it knows nothing of transports.
+//!
+//! For: `uct-core`, `uct-plugin` and every transport. Stands on the operating system and a few small crates.
+//! One module is one idea: status codes, units and configuration, data structures, the asynchronous context, system
+//! facts, the log bridge.
+
+pub mod status;
+
+pub use status::{Error, Result, Status};
