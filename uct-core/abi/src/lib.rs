@@ -1,1 +1,39 @@
-//! uct-core/abi
+//! The plugin boundary: `repr(C)` types, and nothing else.
+//!
+//! For: `uct-core` on one side, a transport plugin on the other, in Rust (through `uct-plugin`) or in C (through
+//! `include/uct_abi.h`, generated from these files). Stands on nothing.
+//!
+//! # Rules that hold for every table and slot
+//!
+//! - A table begins with its `size` in bytes as its maker compiled it, and only ever grows at its end. A slot that is
+//!   absent or null answers [`UCT_ERR_UNSUPPORTED`]; only slots marked *mandatory* may not be.
+//! - A function answers a [`UctStatus`]; the numbers are UCX's. Unknown numbers and unknown flag bits are tolerated.
+//! - Who allocates frees. Lists leave a plugin through an `emit` callback, text through a [`UctText`] that the host owns.
+//! - Nothing may unwind through a slot. `uct-plugin` guards each one.
+//! - All objects of one interface belong to the thread of its worker, unless a slot says otherwise. No slot blocks,
+//!   unless it says so. Strings are UTF-8 without a terminating zero ([`UctStr`]).
+//! - Statements about semantics follow UCX's `uct/api/uct.h`.
+
+#![no_std]
+
+mod config;
+mod ep;
+mod flags;
+mod host;
+mod iface;
+mod layout;
+mod md;
+mod plugin;
+mod primitive;
+mod status;
+
+pub use config::*;
+pub use ep::*;
+pub use flags::*;
+pub use host::*;
+pub use iface::*;
+pub use layout::LAYOUT;
+pub use md::*;
+pub use plugin::*;
+pub use primitive::*;
+pub use status::*;

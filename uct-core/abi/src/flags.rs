@@ -1,0 +1,130 @@
+//! Flags and small numbers. Capability and event bits are UCX's (`uct/api/uct.h`, `UCT_IFACE_FLAG_*`).
+
+/// Active message, short.
+pub const UCT_CAP_AM_SHORT: u64 = 1 << 0;
+/// Active message, buffered copy.
+pub const UCT_CAP_AM_BCOPY: u64 = 1 << 1;
+/// Active message, zero copy.
+pub const UCT_CAP_AM_ZCOPY: u64 = 1 << 2;
+/// Pending queue.
+pub const UCT_CAP_PENDING: u64 = 1 << 3;
+/// Put, short.
+pub const UCT_CAP_PUT_SHORT: u64 = 1 << 4;
+/// Put, buffered copy.
+pub const UCT_CAP_PUT_BCOPY: u64 = 1 << 5;
+/// Put, zero copy.
+pub const UCT_CAP_PUT_ZCOPY: u64 = 1 << 6;
+/// Get, short.
+pub const UCT_CAP_GET_SHORT: u64 = 1 << 8;
+/// Get, buffered copy.
+pub const UCT_CAP_GET_BCOPY: u64 = 1 << 9;
+/// Get, zero copy.
+pub const UCT_CAP_GET_ZCOPY: u64 = 1 << 10;
+/// Atomics are coherent with the processor's own.
+pub const UCT_CAP_ATOMIC_CPU: u64 = 1 << 30;
+/// Atomics are coherent only with those of the same device.
+pub const UCT_CAP_ATOMIC_DEVICE: u64 = 1 << 31;
+/// A short operation beyond its limit is an error, not undefined.
+pub const UCT_CAP_ERRHANDLE_SHORT_BUF: u64 = 1 << 32;
+/// The same for bcopy.
+pub const UCT_CAP_ERRHANDLE_BCOPY_BUF: u64 = 1 << 33;
+/// The same for zcopy.
+pub const UCT_CAP_ERRHANDLE_ZCOPY_BUF: u64 = 1 << 34;
+/// A wrong active message id is an error.
+pub const UCT_CAP_ERRHANDLE_AM_ID: u64 = 1 << 35;
+/// A wrong remote address or key is an error.
+pub const UCT_CAP_ERRHANDLE_REMOTE_MEM: u64 = 1 << 36;
+/// The death of a peer is told through the error handler.
+pub const UCT_CAP_ERRHANDLE_PEER_FAILURE: u64 = 1 << 38;
+/// `check` works.
+pub const UCT_CAP_EP_CHECK: u64 = 1 << 39;
+/// An endpoint may be created to an interface address.
+pub const UCT_CAP_CONNECT_TO_IFACE: u64 = 1 << 40;
+/// Two endpoints may be connected by their endpoint addresses.
+pub const UCT_CAP_CONNECT_TO_EP: u64 = 1 << 41;
+/// Handlers are called from progress.
+pub const UCT_CAP_CB_SYNC: u64 = 1 << 44;
+/// The transport finds a dead idle peer by itself.
+pub const UCT_CAP_EP_KEEPALIVE: u64 = 1 << 46;
+/// Two machines may be connected.
+pub const UCT_CAP_INTER_NODE: u64 = 1 << 48;
+
+/// Event: a send ended.
+pub const UCT_EVENT_SEND_COMP: u32 = 1 << 0;
+/// Event: something was received.
+pub const UCT_EVENT_RECV: u32 = 1 << 1;
+/// Event: something was received that its sender marked [`UCT_SEND_SIGNALED`].
+pub const UCT_EVENT_RECV_SIG: u32 = 1 << 2;
+
+/// Send flag: wake a receiver that armed `UCT_EVENT_RECV_SIG`.
+pub const UCT_SEND_SIGNALED: u32 = 1 << 0;
+
+/// Progress sends.
+pub const UCT_PROGRESS_SEND: u32 = 1 << 0;
+/// Progress receives.
+pub const UCT_PROGRESS_RECV: u32 = 1 << 1;
+
+/// Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
+pub const UCT_AM_DESC: u32 = 1 << 0;
+
+/// Flush: the buffers of operations are free again.
+pub const UCT_FLUSH_LOCAL: u32 = 0;
+/// Flush: operations have taken effect at the peer.
+pub const UCT_FLUSH_REMOTE: u32 = 1 << 0;
+/// Flush: give up on what is outstanding; the endpoint is good only for destruction afterwards.
+pub const UCT_FLUSH_CANCEL: u32 = 1 << 1;
+
+/// Device type: network.
+pub const UCT_DEVICE_NET: u32 = 0;
+/// Device type: shared memory.
+pub const UCT_DEVICE_SHM: u32 = 1;
+/// Device type: accelerator.
+pub const UCT_DEVICE_ACC: u32 = 2;
+/// Device type: the process itself.
+pub const UCT_DEVICE_SELF: u32 = 3;
+
+/// Scope of reachability: the same device.
+pub const UCT_SCOPE_DEVICE: u32 = 0;
+/// Scope of reachability: anywhere in the network.
+pub const UCT_SCOPE_NETWORK: u32 = 1;
+
+/// Atomic operation: add.
+pub const UCT_ATOMIC_ADD: u32 = 0;
+/// Atomic operation: bitwise and.
+pub const UCT_ATOMIC_AND: u32 = 1;
+/// Atomic operation: bitwise or.
+pub const UCT_ATOMIC_OR: u32 = 2;
+/// Atomic operation: bitwise exclusive or.
+pub const UCT_ATOMIC_XOR: u32 = 3;
+/// Atomic operation: swap (fetching only).
+pub const UCT_ATOMIC_SWAP: u32 = 4;
+/// Atomic operation: compare and swap (fetching only, through `atomic_cswap`).
+pub const UCT_ATOMIC_CSWAP: u32 = 5;
+
+/// Access to registered memory: remote put.
+pub const UCT_MD_ACCESS_REMOTE_PUT: u32 = 1 << 0;
+/// Access to registered memory: remote get.
+pub const UCT_MD_ACCESS_REMOTE_GET: u32 = 1 << 1;
+/// Access to registered memory: remote atomics.
+pub const UCT_MD_ACCESS_REMOTE_ATOMIC: u32 = 1 << 2;
+/// Access to registered memory: everything.
+pub const UCT_MD_ACCESS_ALL: u32 = 7;
+
+/// Memory advice: back to normal.
+pub const UCT_ADVICE_NORMAL: u32 = 0;
+/// Memory advice: will be used soon.
+pub const UCT_ADVICE_WILLNEED: u32 = 1;
+
+/// Kind of memory: the host's. Every other number is refused.
+pub const UCT_MEMORY_HOST: u32 = 0;
+
+/// Where a figure of the cost model came from: the transport's model.
+pub const UCT_ORIGIN_MODEL: u32 = 0;
+/// … reported by the device or the system.
+pub const UCT_ORIGIN_DEVICE: u32 = 1;
+/// … measured on this machine.
+pub const UCT_ORIGIN_MEASURED: u32 = 2;
+/// … set by the user.
+pub const UCT_ORIGIN_CONFIG: u32 = 3;
+/// … a named default, since the system reports none.
+pub const UCT_ORIGIN_DEFAULT: u32 = 4;

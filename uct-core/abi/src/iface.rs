@@ -1,0 +1,261 @@
+//! Transports and their interfaces.
+
+use core::ffi::c_void;
+
+use crate::{
+    UctCompletion, UctConfig, UctEp, UctEpOps, UctEpParams, UctMd, UctStatus, UctStr, UctText, UctWorker,
+};
+
+/// An interface; the plugin's own.
+#[repr(C)]
+pub struct UctIface {
+    _opaque: [u8; 0],
+}
+
+/// Number of active message ids; they run from 0.
+pub const UCT_AM_IDS: usize = 32;
+
+/// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
+/// it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
+/// `release`. Any other answer gives the data back.
+pub type UctAmCallback =
+    unsafe extern "C" fn(argument: *mut c_void, data: *mut c_void, length: usize, flags: u32) -> UctStatus;
+
+/// One entry of the handler table. The host owns the table and changes entries between calls; none is ever null.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctAmHandler {
+    /// Whom to call.
+    pub callback: UctAmCallback,
+    /// With what.
+    pub argument: *mut c_void,
+}
+
+/// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
+pub type UctErrorHandler =
+    unsafe extern "C" fn(argument: *mut c_void, ep: *mut c_void, status: UctStatus, reason: UctStr);
+
+/// One device that a transport can use.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctDevice {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// At most 32 bytes; `mlx5_0:1`, `eth0`, `memory`.
+    pub name: UctStr,
+    /// `UCT_DEVICE_*`.
+    pub kind: u32,
+    /// NUMA node the device is attached to; -1 where there is none.
+    pub numa_node: i32,
+}
+
+/// Takes one device.
+pub type UctEmitDevice = unsafe extern "C" fn(context: *mut c_void, device: *const UctDevice);
+
+/// Takes one statistics counter.
+pub type UctEmitCounter = unsafe extern "C" fn(context: *mut c_void, name: UctStr, value: u64);
+
+/// How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctIfaceParams {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// The worker that will drive the interface.
+    pub worker: *mut UctWorker,
+    /// A device that `query_devices` named.
+    pub device: UctStr,
+    /// The plugin's values.
+    pub config: *const UctConfig,
+    /// [`UCT_AM_IDS`] handlers.
+    pub am_handlers: *const UctAmHandler,
+    /// Called for endpoints that fail.
+    pub error_handler: UctErrorHandler,
+    /// First argument of the error handler.
+    pub error_argument: *mut c_void,
+    /// Bytes ahead of received data that a keeper may write to.
+    pub rx_headroom: usize,
+}
+
+/// Limits of one class of operations, in bytes unless said otherwise.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctOpLimits {
+    /// Largest short operation (for active messages: payload without the 8-byte header).
+    pub max_short: usize,
+    /// Largest buffered copy.
+    pub max_bcopy: usize,
+    /// Smallest zero copy.
+    pub min_zcopy: usize,
+    /// Largest zero copy.
+    pub max_zcopy: usize,
+    /// Alignment of buffers that suits zero copy best.
+    pub opt_zcopy_align: usize,
+    /// Alignment of data to which the transport cuts.
+    pub align_mtu: usize,
+    /// Most entries of a vector.
+    pub max_iov: usize,
+    /// Largest header of a zero-copy active message.
+    pub max_hdr: usize,
+}
+
+/// Atomic operations as bit sets (`1 << UCT_ATOMIC_*`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctAtomicOps {
+    /// Without a result.
+    pub post: u32,
+    /// With a result.
+    pub fetch: u32,
+    /// Which of `post` are emulated.
+    pub post_emulated: u32,
+    /// Which of `fetch` are emulated.
+    pub fetch_emulated: u32,
+}
+
+/// A figure of the cost model and where it came from.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctFigure {
+    /// The number.
+    pub value: f64,
+    /// `UCT_ORIGIN_*`.
+    pub origin: u32,
+}
+
+/// What an interface can do and what it costs. Filled by `query`; the caller zeroes it and sets `size`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctIfaceAttr {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// `UCT_CAP_*`.
+    pub capabilities: u64,
+    /// Which of `capabilities` the transport composes from others instead of carrying them out natively.
+    pub emulated: u64,
+    /// `UCT_EVENT_*` that `event_arm` accepts.
+    pub events: u32,
+    /// Active messages.
+    pub am: UctOpLimits,
+    /// Put.
+    pub put: UctOpLimits,
+    /// Get.
+    pub get: UctOpLimits,
+    /// 32-bit atomics.
+    pub atomic32: UctAtomicOps,
+    /// 64-bit atomics.
+    pub atomic64: UctAtomicOps,
+    /// Bytes of a device address.
+    pub device_addr_len: usize,
+    /// Bytes of an interface address.
+    pub iface_addr_len: usize,
+    /// Bytes of an endpoint address.
+    pub ep_addr_len: usize,
+    /// Seconds of processor time per operation.
+    pub overhead: UctFigure,
+    /// Seconds from sender to receiver.
+    pub latency: UctFigure,
+    /// Seconds that each further endpoint adds to `latency`.
+    pub latency_growth: f64,
+    /// Bytes per second for each process by itself.
+    pub bandwidth_dedicated: UctFigure,
+    /// Bytes per second that all processes of the machine share.
+    pub bandwidth_shared: UctFigure,
+    /// Extra cost factor of emulated put, get and atomics: round trips they need.
+    pub emulated_round_trips: u32,
+    /// Between equals the higher wins.
+    pub priority: u32,
+    /// Most endpoints; 0 means unlimited.
+    pub max_num_eps: u64,
+}
+
+/// One transport: a way to move data, on some devices.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctTlOps {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// At most 10 bytes. *Mandatory.*
+    pub name: UctStr,
+    /// The calls of its interfaces. *Mandatory.*
+    pub iface_ops: *const UctIfaceOps,
+    /// The calls of its endpoints. *Mandatory.*
+    pub ep_ops: *const UctEpOps,
+    /// Lists the devices. An error with a reason says why there are none. *Mandatory.*
+    pub query_devices: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            config: *const UctConfig,
+            emit: UctEmitDevice,
+            context: *mut c_void,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+    /// Opens an interface. *Mandatory.*
+    pub iface_open: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            params: *const UctIfaceParams,
+            iface: *mut *mut UctIface,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+}
+
+/// The calls of an interface.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctIfaceOps {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// Closes by a deadline of its own; its endpoints are gone by then. *Mandatory.*
+    pub close: Option<unsafe extern "C" fn(iface: *mut UctIface)>,
+    /// Fills the attributes. *Mandatory.*
+    pub query: Option<unsafe extern "C" fn(iface: *mut UctIface, attr: *mut UctIfaceAttr) -> UctStatus>,
+    /// Writes `device_addr_len` bytes. *Mandatory.*
+    pub get_device_address: Option<unsafe extern "C" fn(iface: *mut UctIface, address: *mut u8) -> UctStatus>,
+    /// Writes `iface_addr_len` bytes. *Mandatory.*
+    pub get_address: Option<unsafe extern "C" fn(iface: *mut UctIface, address: *mut u8) -> UctStatus>,
+    /// Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words. A local decision
+    /// that sends nothing. The addresses are untrusted bytes. *Mandatory.*
+    pub is_reachable: Option<
+        unsafe extern "C" fn(
+            iface: *mut UctIface,
+            device_address: *const u8,
+            device_address_length: usize,
+            iface_address: *const u8,
+            iface_address_length: usize,
+            scope: u32,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+    /// Moves things on; answers how many events it handled. *Mandatory.*
+    pub progress: Option<unsafe extern "C" fn(iface: *mut UctIface) -> u32>,
+    /// Creates an endpoint. *Mandatory.*
+    pub ep_create: Option<
+        unsafe extern "C" fn(
+            iface: *mut UctIface,
+            params: *const UctEpParams,
+            ep: *mut *mut UctEp,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+    /// Gives back data that a handler kept; `data` is the pointer that the handler was given.
+    pub release: Option<unsafe extern "C" fn(iface: *mut UctIface, data: *mut c_void)>,
+    /// A descriptor that becomes readable when an armed event happens. It stays the interface's.
+    pub event_fd: Option<unsafe extern "C" fn(iface: *mut UctIface, fd: *mut i32) -> UctStatus>,
+    /// Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
+    /// event that comes makes the descriptor readable: none is lost.
+    pub event_arm: Option<unsafe extern "C" fn(iface: *mut UctIface, events: u32) -> UctStatus>,
+    /// Flushes all endpoints: `UCT_OK` when nothing is outstanding, `UCT_INPROGRESS` with `completion` taken, or
+    /// `UCT_INPROGRESS` without it when `completion` is null (ask again).
+    pub flush: Option<
+        unsafe extern "C" fn(iface: *mut UctIface, flags: u32, completion: *mut UctCompletion) -> UctStatus,
+    >,
+    /// Orders operations of all endpoints before and after it.
+    pub fence: Option<unsafe extern "C" fn(iface: *mut UctIface, flags: u32) -> UctStatus>,
+    /// The transport's own counters.
+    pub counters: Option<
+        unsafe extern "C" fn(iface: *mut UctIface, emit: UctEmitCounter, context: *mut c_void) -> UctStatus,
+    >,
+}

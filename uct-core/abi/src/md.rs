@@ -1,0 +1,176 @@
+//! Components and memory domains.
+
+use core::ffi::c_void;
+
+use crate::{UctConfig, UctStatus, UctStr, UctText, UctTlOps};
+
+/// A memory domain; the plugin's own.
+#[repr(C)]
+pub struct UctMd {
+    _opaque: [u8; 0],
+}
+
+/// A registration; the plugin's own.
+#[repr(C)]
+pub struct UctMemh {
+    _opaque: [u8; 0],
+}
+
+/// An unpacked remote key; the plugin's own, shareable by all endpoints of the memory domain.
+#[repr(C)]
+pub struct UctRkey {
+    _opaque: [u8; 0],
+}
+
+/// Takes one name of a list.
+pub type UctEmitName = unsafe extern "C" fn(context: *mut c_void, name: UctStr);
+
+/// Memory domain flag: memory can be registered.
+pub const UCT_MD_REG: u64 = 1 << 0;
+/// Memory domain flag: memory can be allocated.
+pub const UCT_MD_ALLOC: u64 = 1 << 1;
+/// Memory domain flag: zero-copy operations need a registration of the local memory.
+pub const UCT_MD_NEED_MEMH: u64 = 1 << 2;
+/// Memory domain flag: remote access needs a remote key.
+pub const UCT_MD_NEED_RKEY: u64 = 1 << 3;
+/// Memory domain flag: `advise` works.
+pub const UCT_MD_ADVISE: u64 = 1 << 4;
+/// Memory domain flag: `rkey_ptr` works for memory that this domain allocated.
+pub const UCT_MD_RKEY_PTR: u64 = 1 << 5;
+
+/// What a memory domain can do.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctMdAttr {
+    /// Size of this table in bytes, set by the caller.
+    pub size: usize,
+    /// `UCT_MD_*` flags.
+    pub flags: u64,
+    /// Bytes of a packed memory key.
+    pub rkey_packed_size: usize,
+    /// Largest region that can be registered, in bytes.
+    pub max_reg: u64,
+    /// Largest region that can be allocated, in bytes.
+    pub max_alloc: u64,
+    /// Bit set of memory kinds that can be registered (bit 0 = host).
+    pub reg_memory_kinds: u64,
+    /// Seconds that a registration takes, whatever its size.
+    pub reg_cost: f64,
+    /// Seconds per registered byte.
+    pub reg_growth: f64,
+}
+
+/// The calls of a component: what a plugin offers under one name.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctComponentOps {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// Name of the component, at most 16 bytes. *Mandatory.*
+    pub name: UctStr,
+    /// First of `tl_count` transports. *Mandatory.*
+    pub tls: *const *const UctTlOps,
+    /// Number of transports.
+    pub tl_count: usize,
+    /// The calls of its memory domains. *Mandatory.*
+    pub md_ops: *const UctMdOps,
+    /// Lists the memory domains that can be opened here. An error with a reason says why there are none. *Mandatory.*
+    pub query_mds: Option<
+        unsafe extern "C" fn(
+            config: *const UctConfig,
+            emit: UctEmitName,
+            context: *mut c_void,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+    /// Opens a memory domain by name. *Mandatory.*
+    pub md_open: Option<
+        unsafe extern "C" fn(
+            name: UctStr,
+            config: *const UctConfig,
+            md: *mut *mut UctMd,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+}
+
+/// The calls of a memory domain. Any thread may call them; calls on one domain never overlap.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctMdOps {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// Closes; interfaces, registrations and keys of it are gone by then. *Mandatory.*
+    pub close: Option<unsafe extern "C" fn(md: *mut UctMd)>,
+    /// Fills `attr`, whose `size` says how much of it the host knows. *Mandatory.*
+    pub query: Option<unsafe extern "C" fn(md: *mut UctMd, attr: *mut UctMdAttr) -> UctStatus>,
+    /// Registers `length` bytes at `address` for `UCT_MD_ACCESS_*`. The memory stays valid until deregistered.
+    pub mem_reg: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            address: *mut c_void,
+            length: usize,
+            access: u32,
+            memh: *mut *mut UctMemh,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+    /// Ends a registration. No operation uses it any more; the host sees to that.
+    pub mem_dereg: Option<unsafe extern "C" fn(md: *mut UctMd, memh: *mut UctMemh) -> UctStatus>,
+    /// Allocates and registers at least `*length` bytes; sets `length` to what is usable. The memory is zeroed.
+    pub mem_alloc: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            length: *mut usize,
+            access: u32,
+            address: *mut *mut c_void,
+            memh: *mut *mut UctMemh,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+    /// Frees what `mem_alloc` gave.
+    pub mem_free: Option<unsafe extern "C" fn(md: *mut UctMd, memh: *mut UctMemh) -> UctStatus>,
+    /// Advises about the use of a part of a registration (`UCT_ADVICE_*`).
+    pub mem_advise: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            memh: *mut UctMemh,
+            address: *mut c_void,
+            length: usize,
+            advice: u32,
+        ) -> UctStatus,
+    >,
+    /// Writes `rkey_packed_size` bytes that let a peer reach the registration.
+    pub mkey_pack:
+        Option<unsafe extern "C" fn(md: *mut UctMd, memh: *mut UctMemh, buffer: *mut u8) -> UctStatus>,
+    /// Turns packed bytes into a key. Bytes that are not a key of this kind are `UCT_ERR_INVALID_PARAM`.
+    pub rkey_unpack: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            buffer: *const u8,
+            length: usize,
+            rkey: *mut *mut UctRkey,
+            reason: *mut UctText,
+        ) -> UctStatus,
+    >,
+    /// Frees a key.
+    pub rkey_release: Option<unsafe extern "C" fn(md: *mut UctMd, rkey: *mut UctRkey)>,
+    /// The local address of remote memory, where it is directly reachable.
+    pub rkey_ptr: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            rkey: *mut UctRkey,
+            remote_address: u64,
+            local: *mut *mut c_void,
+        ) -> UctStatus,
+    >,
+    /// Orders two keys: `result` is negative, zero or positive.
+    pub rkey_compare: Option<
+        unsafe extern "C" fn(
+            md: *mut UctMd,
+            left: *mut UctRkey,
+            right: *mut UctRkey,
+            result: *mut i32,
+        ) -> UctStatus,
+    >,
+}

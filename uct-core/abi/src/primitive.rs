@@ -1,0 +1,75 @@
+//! Strings, text sinks, vectors of memory, completions, pending requests.
+
+use core::ffi::c_void;
+
+use crate::{UctMemh, UctStatus};
+
+/// A string: UTF-8, not terminated by zero, owned by whoever handed it over, valid for the call unless said otherwise.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctStr {
+    /// First byte; may be null when `length` is 0.
+    pub data: *const u8,
+    /// Length in bytes.
+    pub length: usize,
+}
+
+/// A place for words that the host owns: a plugin writes the reason of a refusal here.
+#[repr(C)]
+pub struct UctText {
+    /// Where to write.
+    pub data: *mut u8,
+    /// How many bytes fit.
+    pub capacity: usize,
+    /// How many were written; a plugin sets it, never above `capacity`.
+    pub length: usize,
+}
+
+/// One entry of a gather or scatter list. With `count` > 1, `count` blocks of `length` bytes lie `stride` bytes apart.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctIov {
+    /// First byte of the first block.
+    pub buffer: *mut c_void,
+    /// Bytes in one block.
+    pub length: usize,
+    /// Registration that covers the blocks; null where the transport needs none.
+    pub memh: *mut UctMemh,
+    /// Distance in bytes from the start of one block to that of the next; unused when `count` is 1.
+    pub stride: usize,
+    /// Number of blocks; 0 counts as an empty entry.
+    pub count: u32,
+}
+
+/// Told when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
+/// in `status`. The memory stays valid until then.
+#[repr(C)]
+pub struct UctCompletion {
+    /// Called at zero, from progress only.
+    pub func: unsafe extern "C" fn(completion: *mut UctCompletion),
+    /// Operations still outstanding.
+    pub count: i32,
+    /// [`UCT_OK`](crate::UCT_OK) or the first error.
+    pub status: UctStatus,
+}
+
+/// Bytes of a pending request that belong to the transport while it is queued.
+pub const UCT_PENDING_PRIVATE: usize = 40;
+
+/// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
+/// [`UCT_OK`](crate::UCT_OK), or until the request was purged.
+#[repr(C)]
+pub struct UctPendingReq {
+    /// Called from progress only. `UCT_OK`: done, forget the request. `UCT_INPROGRESS`: keep it and go on.
+    /// Anything else: keep it and stop serving this endpoint for now.
+    pub func: unsafe extern "C" fn(request: *mut UctPendingReq) -> UctStatus,
+    /// The transport's while the request is queued.
+    pub private: [u64; UCT_PENDING_PRIVATE / 8],
+}
+
+/// Packs a message into the transport's buffer and answers its length in bytes. It never writes more than the
+/// `max_bcopy` of the operation.
+pub type UctPack = unsafe extern "C" fn(destination: *mut c_void, argument: *mut c_void) -> usize;
+
+/// Takes data that a `get_bcopy` brought; called once, before the completion.
+pub type UctUnpack = unsafe extern "C" fn(argument: *mut c_void, data: *const c_void, length: usize);
