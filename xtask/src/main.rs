@@ -1,2 +1,43 @@
-//! xtask
-fn main() {}
+//! The commands of this workspace, as `cargo xtask COMMAND`.
+//! Stands on cargo, and on Debian packages that a command installs or names when it needs them.
+#![forbid(unsafe_code)]
+
+mod apt;
+mod failure;
+mod process;
+mod vm;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use failure::Outcome;
+use std::process::ExitCode;
+
+/// The commands of this workspace
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run one command in a small virtual machine that has real verbs devices without hardware
+    Vm(vm::Options),
+}
+
+fn main() -> ExitCode {
+    match dispatch(Arguments::parse().command) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Outcome<u8> {
+    match command {
+        Command::Vm(options) => vm::run(&options),
+    }
+}

@@ -1,0 +1,49 @@
+//! Why a command failed, in words for the person who typed it, and the status that it exits with.
+//! Stands on nothing; every command answers with it.
+
+use std::fmt;
+
+/// The answer of every fallible step here.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// A message that says what was wrong and what to do, and the exit status that goes with it.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    status: u8,
+}
+
+impl Failure {
+    /// A failure that exits with status 1.
+    pub fn new(message: impl Into<String>) -> Self {
+        Failure::with_status(message, 1)
+    }
+
+    /// A failure that exits with `status`: used where the status itself tells something, as in `vm`.
+    pub fn with_status(message: impl Into<String>, status: u8) -> Self {
+        Failure { message: message.into(), status }
+    }
+
+    /// The status to exit with.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+/// Adds what was being done to an error that does not know it.
+pub trait Context<T> {
+    /// The error becomes `what: error`.
+    fn context(self, what: impl FnOnce() -> String) -> Outcome<T>;
+}
+
+impl<T, E: fmt::Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl FnOnce() -> String) -> Outcome<T> {
+        self.map_err(|error| Failure::new(format!("{}: {error}", what())))
+    }
+}

@@ -1,0 +1,214 @@
+//! Child processes: shown before they start, bounded in time, and never left behind.
+//! Stands on std and rustix; every command that runs something stands on it.
+
+use crate::failure::{Context, Failure, Outcome};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a child that is waited for is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A command without the variables that cargo sets for this program alone: they would make a nested
+/// cargo rebuild what is built, and its library path would hide a library that is missing.
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text == "LD_LIBRARY_PATH"
+            || text.starts_with("CARGO_PKG_")
+            || text.starts_with("CARGO_BIN_")
+            || text.starts_with("CARGO_MANIFEST_")
+        {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// The cargo that runs this program.
+pub fn cargo() -> Command {
+    command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// The command as one would type it.
+pub fn line(command: &Command) -> String {
+    let mut line = String::new();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            line += &format!("{}={} ", name.to_string_lossy(), quote(&value.to_string_lossy()));
+        }
+    }
+    line += &base_name(command);
+    for argument in command.get_args() {
+        line += " ";
+        line += &quote(&argument.to_string_lossy());
+    }
+    line
+}
+
+/// A word as a POSIX shell reads it back unchanged.
+pub fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Says on standard error what is about to run.
+pub fn echo(command: &Command) {
+    eprintln!("+ {}", line(command));
+}
+
+/// Shows and runs a command to its end; anything but success is a failure that repeats the command.
+pub fn run(command: &mut Command, limit: Duration) -> Outcome {
+    echo(command);
+    let status = wait(&mut spawn(command)?, limit, &line(command))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("`{}` failed: {status}", line(command))))
+}
+
+/// Runs a command silently and answers with its standard output; its standard error is shown if it fails.
+pub fn output(command: &mut Command, limit: Duration) -> Outcome<String> {
+    let (status, stdout, stderr) = capture(command, limit)?;
+    if status.success() {
+        return Ok(stdout);
+    }
+    Err(Failure::new(format!("`{}` failed: {status}\n{stderr}", line(command))))
+}
+
+/// Runs a command silently and answers with how it ended, its standard output and its standard error.
+pub fn capture(command: &mut Command, limit: Duration) -> Outcome<(ExitStatus, String, String)> {
+    let mut child = spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let stdout = reader(child.stdout.take());
+    let stderr = reader(child.stderr.take());
+    let status = wait(&mut child, limit, &line(command))?;
+    Ok((status, stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default()))
+}
+
+/// Starts a command. A program that is not there is named.
+pub fn spawn(command: &mut Command) -> Outcome<Child> {
+    command.spawn().context(|| format!("cannot start `{}`", base_name(command)))
+}
+
+/// Waits for a child no longer than `limit`; then it and its descendants are killed by their ids.
+pub fn wait(child: &mut Child, limit: Duration, name: &str) -> Outcome<ExitStatus> {
+    match wait_until(child, Instant::now() + limit)? {
+        Some(status) => Ok(status),
+        None => {
+            kill_tree(child);
+            let seconds = limit.as_secs();
+            Err(Failure::with_status(format!("`{name}` was killed: not done after {seconds} s"), 124))
+        }
+    }
+}
+
+/// Waits for a child up to an instant: `None` if it still runs then.
+pub fn wait_until(child: &mut Child, deadline: Instant) -> Outcome<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait().context(|| "cannot wait for a child process".to_owned())? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Kills a child and everything that it started and that has not cut itself loose, by process id.
+pub fn kill_tree(child: &mut Child) {
+    for id in descendants(child.id()) {
+        if let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+            // A process that ended meanwhile is what was wanted.
+            let _ = kill_process(id, Signal::KILL);
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The processes below `root`, found through their parents in /proc.
+fn descendants(root: u32) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The name, in parentheses, may hold anything; the state and the parent follow it.
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
+        children.entry(parent.unwrap_or(0)).or_default().push(id);
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children.get(&found[next]).into_iter().flatten());
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+fn base_name(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    match program.file_name() {
+        // A program found by its place in the build is shown by its name alone; `cargo` too.
+        Some(name) if program.is_absolute() => name.to_string_lossy().into_owned(),
+        _ => program.to_string_lossy().into_owned(),
+    }
+}
+
+fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is still worth showing.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_word_survives_the_shell() {
+        for word in ["", "plain", "two words", "it's", "$HOME `x` \"y\"", "a;b&c|d", "new\nline"] {
+            let script = format!("printf %s {}", quote(word));
+            let printed = output(Command::new("sh").args(["-c", &script]), Duration::from_secs(10)).unwrap();
+            assert_eq!(printed, word);
+        }
+    }
+
+    #[test]
+    fn a_child_that_does_not_end_is_killed_with_what_it_started() {
+        let mut child =
+            spawn(Command::new("sh").args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped()))
+                .unwrap();
+        let mut text = [0; 16];
+        let length = child.stdout.as_mut().unwrap().read(&mut text).unwrap();
+        let grandchild: u32 = std::str::from_utf8(&text[..length]).unwrap().trim().parse().unwrap();
+        let failure = wait(&mut child, Duration::from_millis(50), "sh").unwrap_err();
+        assert_eq!(failure.status(), 124);
+        // An orphan that was killed may stay a zombie until init reaps it.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fs::read_to_string(format!("/proc/{grandchild}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+        {
+            assert!(Instant::now() < deadline, "the grandchild still runs");
+            thread::sleep(POLL);
+        }
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let failure = run(&mut Command::new("no-such-program-here"), Duration::from_secs(1)).unwrap_err();
+        assert!(failure.to_string().contains("no-such-program-here"), "{failure}");
+    }
+}

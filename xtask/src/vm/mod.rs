@@ -1,0 +1,152 @@
+//! `cargo xtask vm`: one command in a small virtual machine that has real InfiniBand verbs without hardware
+//! (the kernel's Soft-RoCE), with this project's programs and plugins in it.
+//! Stands on QEMU's software emulation and a stock Debian kernel; the tests of the verbs transports stand on it.
+
+mod contents;
+mod initramfs;
+mod kernel;
+mod qemu;
+
+use crate::apt::{self, Package};
+use crate::failure::{Failure, Outcome};
+use crate::process::quote;
+use crate::workspace::{Built, Workspace};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Where plugins are in the guest; `UCT_MODULE_DIR` there.
+const GUEST_MODULES: &str = "/usr/lib/uct";
+
+const PACKAGES: &[Package] = &[
+    Package { name: "qemu-system-x86", brings: "/usr/bin/qemu-system-x86_64" },
+    Package { name: "busybox-static", brings: "/bin/busybox" },
+    Package { name: "kmod", brings: "/sbin/depmod" },
+    Package { name: "xz-utils", brings: "/usr/bin/xz" },
+    Package { name: "zstd", brings: "/usr/bin/zstd" },
+    Package { name: "iproute2", brings: "/usr/bin/rdma /bin/rdma" },
+    Package { name: "ibverbs-utils", brings: "/usr/bin/ibv_devinfo" },
+    Package { name: "ibverbs-providers", brings: "/etc/libibverbs.d/rxe.driver" },
+    Package { name: "rdmacm-utils", brings: "/usr/bin/rping" },
+    Package { name: "perftest", brings: "/usr/bin/ib_send_lat" },
+    Package { name: "ucx-utils", brings: "/usr/bin/ucx_perftest" },
+];
+
+/// One boot and one command.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Two devices, mlx5_0 (10.7.0.1) and mlx5_1 (10.7.0.2), whose packets really cross; otherwise one, mlx5_0
+    #[arg(long)]
+    pub pair: bool,
+
+    /// What tc-netem does to the packets between the pair, for example 'loss 5% delay 1ms'
+    #[arg(long, value_name = "ARGUMENTS", requires = "pair")]
+    pub netem: Option<String>,
+
+    /// Virtual CPUs; two programs that poll want a CPU each and one to spare
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub cpus: u8,
+
+    /// Memory of the guest in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..))]
+    pub memory: u32,
+
+    /// Seconds that the command may take, counted in the guest
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..))]
+    pub timeout: u32,
+
+    /// A file or directory that the command needs, at the same place in the guest or at GUEST, with its libraries
+    #[arg(long = "file", value_name = "HOST[:GUEST]")]
+    pub files: Vec<String>,
+
+    /// A variable for the command's environment
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub environment: Vec<String>,
+
+    /// The cargo profile that the programs are built with
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    pub profile: String,
+
+    /// Build nothing: only the verbs tools of this machine are in the guest
+    #[arg(long)]
+    pub no_programs: bool,
+
+    /// Say how long each part took
+    #[arg(long, short)]
+    pub verbose: bool,
+
+    /// The command; a single word is a shell script
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Boots, runs, and answers with the command's status: 124 if it had to be stopped, 125 if the guest died.
+pub fn run(options: &Options) -> Outcome<u8> {
+    apt::require(PACKAGES)?;
+    let workspace = Workspace::load()?;
+    let built = if options.no_programs { Built::default() } else { build(&workspace, &options.profile)? };
+    run_with(&workspace, &built, options)
+}
+
+/// As [`run`], with programs and plugins that are built already.
+pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outcome<u8> {
+    let start = Instant::now();
+    let kernel = kernel::fetch(&workspace.target().join("vm"))?;
+    let image = contents::gather(&kernel, built, &options.files, &settings(options)?)?;
+    let packed = Instant::now();
+    let mut guest = qemu::Guest {
+        kernel: &kernel.image,
+        initramfs: image.pack(),
+        cpus: options.cpus,
+        memory_mib: options.memory,
+        limit: Duration::from_secs(u64::from(options.timeout)),
+    };
+    let size = guest.initramfs.len();
+    let ended = guest.boot()?;
+    if options.verbose {
+        let (packing, running) = (packed - start, packed.elapsed());
+        eprintln!("[vm] initramfs of {} KiB packed in {packing:.1?}, guest ran {running:.1?}", size >> 10);
+        for line in &ended.timings {
+            eprintln!("[vm] guest's seconds since its boot: {line}");
+        }
+    }
+    Ok(ended.status)
+}
+
+fn build(workspace: &Workspace, profile: &str) -> Outcome<Built> {
+    let mut arguments = vec!["build", "--profile", profile];
+    let packages = workspace.program_packages().chain(workspace.plugin_packages());
+    for package in packages {
+        arguments.extend(["--package", package.name.as_str()]);
+    }
+    workspace.build(&arguments)
+}
+
+/// What tests/vm/init reads: shell assignments, and the command.
+fn settings(options: &Options) -> Outcome<contents::Settings> {
+    let mode = if options.pair { "pair" } else { "single" };
+    let netem = options.netem.as_deref().unwrap_or_default();
+    let mut environment = format!("export UCT_MODULE_DIR={GUEST_MODULES}\n");
+    for assignment in &options.environment {
+        let Some((name, value)) = assignment.split_once('=') else {
+            return Err(Failure::new(format!("--env {assignment}: expected NAME=VALUE")));
+        };
+        environment += &format!("export {name}={}\n", quote(value));
+    }
+    let command = match options.command.as_slice() {
+        [script] => script.clone(),
+        words => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+    };
+    Ok(contents::Settings {
+        configuration: format!("MODE={mode}\nNETEM={}\nTIMEOUT={}\n", quote(netem), options.timeout),
+        command: format!("{environment}{command}\n"),
+    })
+}
+
+/// A guest path for a host path `HOST[:GUEST]`.
+fn host_and_guest(file: &str) -> (PathBuf, PathBuf) {
+    match file.split_once(':') {
+        Some((host, guest)) => (host.into(), guest.into()),
+        None => (file.into(), file.into()),
+    }
+}

@@ -1,0 +1,108 @@
+//! One boot under QEMU's software emulation: what the command prints goes through, its status comes back.
+//! Stands on qemu-system-x86_64; `vm` stands on it. KVM is not used: it may be there and not work.
+
+use crate::failure::{Context, Outcome};
+use crate::process::{command, spawn, wait_until};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a boot and a shutdown may take beside the command. Measured: 3 to 7 s; much more on a busy machine.
+const BOOT_ALLOWANCE: Duration = Duration::from_secs(90);
+const TIMED_OUT: u8 = 124;
+const GUEST_DIED: u8 = 125;
+const KERNEL_LOG_LINES: usize = 80;
+
+/// A machine that is ready to boot.
+pub struct Guest<'a> {
+    /// The kernel's ELF image.
+    pub kernel: &'a Path,
+    /// The archive that it unpacks.
+    pub initramfs: Vec<u8>,
+    /// Virtual CPUs.
+    pub cpus: u8,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// How long the command may take. The guest keeps to it itself, and shows what hangs.
+    pub limit: Duration,
+}
+
+/// How a boot ended.
+pub struct Ended {
+    /// The command's status, 124 if it took too long, 125 if the guest died before the command ended.
+    pub status: u8,
+    /// Milestones of the guest.
+    pub timings: Vec<String>,
+}
+
+impl Guest<'_> {
+    /// Boots and waits for the end. The command's output goes to standard output as it comes.
+    pub fn boot(&mut self) -> Outcome<Ended> {
+        let directory = tempfile::tempdir().context(|| "cannot make a temporary directory".to_owned())?;
+        let file = |name: &str| directory.path().join(name);
+        fs::write(file("initramfs"), &self.initramfs).context(|| "cannot write the initramfs".to_owned())?;
+
+        let limit = self.limit + BOOT_ALLOWANCE;
+        // `timeout` ends the machine even if this program is killed.
+        let mut qemu = command("timeout");
+        qemu.args(["--foreground", "-k", "5", &limit.as_secs().to_string(), "qemu-system-x86_64"]);
+        qemu.args(["-accel", "tcg,thread=multi", "-machine", "pc", "-cpu", "max"]);
+        qemu.args(["-smp", &self.cpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
+        qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none"]);
+        // ttyS0 is what the command prints, ttyS1 the kernel's log, ttyS2 what init reports.
+        qemu.args(["-chardev", "stdio,id=output,signal=off", "-serial", "chardev:output"]);
+        qemu.args(["-serial", &format!("file:{}", file("kernel").display())]);
+        qemu.args(["-serial", &format!("file:{}", file("report").display())]);
+        qemu.arg("-kernel").arg(self.kernel).arg("-initrd").arg(file("initramfs"));
+        qemu.args(["-append", KERNEL_ARGUMENTS]);
+        qemu.stdin(Stdio::null()).stdout(Stdio::piped());
+
+        let mut child = spawn(&mut qemu)?;
+        let output = child.stdout.take();
+        // QEMU makes its standard output non-blocking; through a pipe of its own it cannot do that to ours.
+        let relay = thread::spawn(move || output.map(|mut pipe| io::copy(&mut pipe, &mut io::stdout())));
+        let ended = wait_until(&mut child, Instant::now() + limit + Duration::from_secs(15))?;
+        if ended.is_none() {
+            crate::process::kill_tree(&mut child);
+        }
+        let _ = relay.join();
+        let _ = io::stdout().flush();
+
+        let report = fs::read_to_string(file("report")).unwrap_or_default();
+        let timings = report.lines().filter_map(|line| line.strip_prefix("AT ")).map(str::to_owned).collect();
+        let status = report.lines().rev().find_map(|line| line.strip_prefix("EXIT ")?.trim().parse().ok());
+        if let Some(status) = status {
+            return Ok(Ended { status, timings });
+        }
+        let timed_out =
+            ended.and_then(|status| status.code()).is_none_or(|code| code == i32::from(TIMED_OUT));
+        let what = if timed_out { "the guest hangs" } else { "the guest died" };
+        eprintln!("[vm] {what}: it reported no status. The end of its kernel's log:");
+        let log = fs::read(file("kernel")).unwrap_or_default();
+        eprintln!("{}", last_lines(&String::from_utf8_lossy(&log), KERNEL_LOG_LINES));
+        Ok(Ended { status: if timed_out { TIMED_OUT } else { GUEST_DIED }, timings })
+    }
+}
+
+const KERNEL_ARGUMENTS: &str = "console=ttyS1 panic=-1 quiet loglevel=4 mitigations=off \
+     random.trust_cpu=on apparmor=0 audit=0 no_timer_check";
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_lines;
+
+    #[test]
+    fn the_end_of_a_log_is_its_last_lines() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(last_lines("a\n", 2), "a");
+        assert_eq!(last_lines("", 2), "");
+    }
+}
