@@ -4,6 +4,9 @@
 //! One module is one idea: status codes, units and configuration, data structures, the asynchronous context, system
 //! facts, the log bridge.
 
+pub mod clock;
+pub mod event_set;
 pub mod status;
+pub mod sys;
 
 pub use status::{Error, Result, Status};

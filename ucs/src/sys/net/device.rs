@@ -1,0 +1,252 @@
+//! One network device with what the system says of it.
+//!
+//! For: listing resources, prices and reachability. Stands on `net::interfaces` and /sys/class/net. Transports and
+//! `uct_info` stand on it.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::speed::Speed;
+use super::{Origin, interfaces};
+use crate::sys::{SystemError, read};
+
+const CLASS: &str = "/sys/class/net";
+
+/// A network device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// The name, unique in its network namespace: "eth0".
+    pub name: String,
+    /// The interface index, at least 1.
+    pub index: u32,
+    /// What kind of device it is.
+    pub kind: Kind,
+    /// Whether it is switched on.
+    pub is_up: bool,
+    /// Whether it is operational: switched on, with a link.
+    pub is_running: bool,
+    /// The speed and where that number comes from.
+    pub speed: Speed,
+    /// The largest packet in bytes, without the link's header.
+    pub mtu: u32,
+    /// Its IPv4 and IPv6 addresses, in the system's order.
+    pub addresses: Vec<Address>,
+    /// The NUMA node it is attached to, where the system knows.
+    pub numa_node: Option<u32>,
+    /// The driver's name, of a device that has one in /sys.
+    pub driver: Option<String>,
+    /// The device's directory below /sys/devices, of which the PCI address is a part; `None` for a virtual device.
+    pub pci_path: Option<PathBuf>,
+}
+
+/// What a device is, as far as it bears on its speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The loopback device.
+    Loopback,
+    /// A device made of software: bridge, veth, tun, dummy, vlan, bond.
+    Virtual,
+    /// A device on a bus, real or paravirtual.
+    Physical,
+    /// A radio.
+    Wireless,
+}
+
+/// An address of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// The address.
+    pub address: IpAddr,
+    /// Leading bits that name the network: 0..=32 for IPv4, 0..=128 for IPv6.
+    pub prefix_length: u8,
+    /// The interface index for a link-local IPv6 address, 0 otherwise.
+    pub scope_id: u32,
+}
+
+/// Every device of this network namespace, ordered by name. Reads some files per device; not for the data path.
+pub fn devices() -> Result<Vec<Device>, SystemError> {
+    let links = interfaces::links()?;
+    Ok(links.into_iter().map(|(name, link)| Device::from_link(name, link)).collect())
+}
+
+/// The device of that name, if there is one.
+pub fn device(name: &str) -> Result<Option<Device>, SystemError> {
+    let link = interfaces::links()?.remove(name);
+    Ok(link.map(|link| Device::from_link(name.to_owned(), link)))
+}
+
+impl Device {
+    fn from_link(name: String, link: interfaces::Link) -> Device {
+        let facts = Facts::read(&name, &link);
+        Device {
+            index: link.index,
+            kind: facts.kind,
+            is_up: has(link.flags, libc::IFF_UP),
+            is_running: has(link.flags, libc::IFF_UP | libc::IFF_RUNNING),
+            speed: Speed::from_report(facts.speed, facts.kind),
+            mtu: interfaces::mtu(&name).unwrap_or(FALLBACK_MTU),
+            addresses: link.addresses,
+            numa_node: facts.numa_node,
+            driver: facts.driver,
+            pci_path: facts.pci_path,
+            name,
+        }
+    }
+
+    /// Whether it is the loopback device.
+    pub fn is_loopback(&self) -> bool {
+        self.kind == Kind::Loopback
+    }
+
+    /// Whether it is made of software, loopback included.
+    pub fn is_virtual(&self) -> bool {
+        matches!(self.kind, Kind::Loopback | Kind::Virtual)
+    }
+
+    /// Whether `address` is one of its own.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+    }
+
+    /// Whether `address` lies in the network of one of its addresses, so that no router is between.
+    pub fn is_neighbour(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.network_contains(address))
+    }
+
+    /// Where the speed comes from.
+    pub fn speed_origin(&self) -> Origin {
+        self.speed.origin
+    }
+}
+
+impl Address {
+    /// Whether both addresses have the same network bits.
+    pub fn network_contains(&self, address: IpAddr) -> bool {
+        let length = u32::from(self.prefix_length);
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()).checked_shr(32 - length.min(32)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()).checked_shr(128 - length.min(128)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Stands in where the kernel does not tell the MTU, because the device has just gone: what every Ethernet carries.
+const FALLBACK_MTU: u32 = 1500;
+
+/// What /sys says of a device.
+struct Facts {
+    kind: Kind,
+    speed: Option<i64>,
+    numa_node: Option<u32>,
+    driver: Option<String>,
+    pci_path: Option<PathBuf>,
+}
+
+impl Facts {
+    fn read(name: &str, link: &interfaces::Link) -> Facts {
+        let directory = Path::new(CLASS).join(name);
+        let is_loopback = has(link.flags, libc::IFF_LOOPBACK);
+        if !describes(&directory, link) {
+            let kind = if is_loopback { Kind::Loopback } else { Kind::Virtual };
+            return Facts { kind, speed: None, numa_node: None, driver: None, pci_path: None };
+        }
+        let pci_path = directory.join("device").canonicalize().ok();
+        let kind = if is_loopback {
+            Kind::Loopback
+        } else if directory.join("phy80211").exists() || directory.join("wireless").exists() {
+            Kind::Wireless
+        } else if pci_path.is_some() {
+            Kind::Physical
+        } else {
+            Kind::Virtual
+        };
+        // Older kernels' tun says 10 Mb/s whatever it does.
+        let is_placeholder = |&speed: &i64| speed == 10 && directory.join("tun_flags").exists();
+        Facts {
+            kind,
+            speed: read::value(directory.join("speed")).filter(|speed| !is_placeholder(speed)),
+            // −1, "no node", does not parse.
+            numa_node: read::value(directory.join("device/numa_node")),
+            driver: read::link_name(directory.join("device/driver")),
+            pci_path,
+        }
+    }
+}
+
+/// Whether the directory is about this link and not about one of that name in another network namespace.
+fn describes(directory: &Path, link: &interfaces::Link) -> bool {
+    let same_index = read::value(directory.join("ifindex")) == Some(link.index);
+    same_index && read::text(directory.join("address")).unwrap_or_default() == link.hardware_address
+}
+
+fn has(flags: u32, wanted: i32) -> bool {
+    flags & wanted.cast_unsigned() == wanted.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn loopback_is_listed_with_its_address_and_a_named_default_speed() {
+        let devices = devices().unwrap();
+        let loopback = devices.iter().find(|device| device.is_loopback()).expect("no loopback device");
+        assert_eq!(loopback.index, 1);
+        assert!(loopback.is_virtual());
+        assert!(loopback.mtu >= 16_384, "{loopback:?}");
+        assert_eq!(loopback.speed.megabits, super::super::LOOPBACK_MEGABITS);
+        assert!(matches!(loopback.speed_origin(), Origin::NamedDefault("loopback")));
+        if loopback.is_up {
+            let address = Address { address: Ipv4Addr::LOCALHOST.into(), prefix_length: 8, scope_id: 0 };
+            assert!(loopback.addresses.contains(&address), "{loopback:?}");
+            assert!(loopback.has_address(address.address));
+            assert!(loopback.is_neighbour(Ipv4Addr::new(127, 9, 9, 9).into()));
+        }
+    }
+
+    #[test]
+    fn every_device_has_a_speed_above_zero_and_a_sensible_mtu() {
+        for found in devices().unwrap() {
+            assert!(found.speed.megabits > 0, "{found:?}");
+            assert!(found.mtu >= 68, "{found:?}");
+            let again = device(&found.name).unwrap().expect("listed, then not found");
+            assert_eq!(again.index, found.index);
+        }
+    }
+
+    #[test]
+    fn an_unknown_device_is_none() {
+        assert!(device("no-such-device-here-at-all").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_network_contains_what_its_prefix_says() {
+        let network = |text: &str, prefix_length| Address {
+            address: text.parse().unwrap(),
+            prefix_length,
+            scope_id: 0,
+        };
+        let contains = |network: Address, text: &str| network.network_contains(text.parse().unwrap());
+        assert!(contains(network("10.1.2.3", 24), "10.1.2.250"));
+        assert!(!contains(network("10.1.2.3", 24), "10.1.3.3"));
+        assert!(contains(network("10.1.2.3", 0), "8.8.8.8"));
+        assert!(!contains(network("10.1.2.3", 32), "10.1.2.4"));
+        assert!(contains(network("fd00::1", 64), "fd00::2:3"));
+        assert!(!contains(network("fd00::1", 64), "fd01::1"));
+        assert!(!contains(network("fd00::1", 0), "10.1.2.3"));
+    }
+
+    #[test]
+    fn a_directory_of_another_namespace_is_not_believed() {
+        let foreign =
+            interfaces::Link { index: 1, hardware_address: "02:00:00:00:00:77".into(), ..Default::default() };
+        assert!(!describes(Path::new("/sys/class/net/lo"), &foreign));
+        assert_eq!(Facts::read("lo", &foreign).speed, None);
+    }
+}
