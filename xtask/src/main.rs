@@ -4,6 +4,8 @@
 
 mod apt;
 mod failure;
+mod header;
+mod hello;
 mod process;
 mod vm;
 mod workspace;
@@ -11,6 +13,7 @@ mod workspace;
 use clap::{Parser, Subcommand};
 use failure::Outcome;
 use std::process::ExitCode;
+use workspace::Workspace;
 
 /// The commands of this workspace
 #[derive(Parser)]
@@ -22,6 +25,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Two processes say hello over the transport with the lowest latency
+    Hello(hello::Options),
+    /// Write the C header of the plugin boundary
+    Header(header::Options),
     /// Run one command in a small virtual machine that has real verbs devices without hardware
     Vm(vm::Options),
 }
@@ -38,6 +45,8 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Outcome<u8> {
     match command {
+        Command::Hello(options) => hello::run(&options).map(|()| 0),
+        Command::Header(options) => header::run_header(&Workspace::load()?, &options).map(|()| 0),
         Command::Vm(options) => vm::run(&options),
     }
 }

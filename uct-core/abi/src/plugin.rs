@@ -3,7 +3,7 @@
 use crate::{UctComponentOps, UctConfigSection, UctHost, UctStatus, UctStr, UctText};
 
 /// The first eight bytes of [`UctPlugin`]: "UCTPLUG" and a zero, in the order of bytes in memory.
-pub const UCT_MAGIC: u64 = u64::from_le_bytes(*b"UCTPLUG\0");
+pub const UCT_MAGIC: u64 = 0x0047_554c_5054_4355;
 
 /// Plugins of another major version are refused.
 pub const UCT_ABI_MAJOR: u32 = 1;

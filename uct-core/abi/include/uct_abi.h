@@ -1,0 +1,1053 @@
+/*
+ * The plugin boundary of UCT, for transports written in C.
+ * Generated from the crate uct-abi by `cargo xtask header`: change that, not this.
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+
+#ifndef UCT_ABI_H
+#define UCT_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define UCT_PLUGIN_SYMBOL_PREFIX "uct_plugin_"
+
+// Yes or no.
+#define UCT_CONFIG_BOOL 0
+
+// Yes, no, try or auto; `integer` is 0 no, 1 yes, 2 try, 3 auto.
+#define UCT_CONFIG_TERNARY 1
+
+// A signed integer.
+#define UCT_CONFIG_INT 2
+
+// An unsigned integer.
+#define UCT_CONFIG_UINT 3
+
+// An unsigned integer, `inf` or `auto`.
+#define UCT_CONFIG_COUNT 4
+
+// Bytes: `8k` is 8192; `inf`, `auto`.
+#define UCT_CONFIG_MEMSIZE 5
+
+// Time; `real` is seconds.
+#define UCT_CONFIG_TIME 6
+
+// Bandwidth; `real` is bytes per second.
+#define UCT_CONFIG_BANDWIDTH 7
+
+// A real number.
+#define UCT_CONFIG_REAL 8
+
+// Text.
+#define UCT_CONFIG_TEXT 9
+
+// A file or directory.
+#define UCT_CONFIG_PATH 10
+
+// A comma separated list.
+#define UCT_CONFIG_LIST 11
+
+// A comma separated list of names or patterns, with a leading `^` for "all but these".
+#define UCT_CONFIG_NAMES 12
+
+// A range `low-high`.
+#define UCT_CONFIG_RANGE 13
+
+// One of `choices`; `integer` is its index.
+#define UCT_CONFIG_ENUM 14
+
+// `integer` of a count or size that is `inf`.
+#define UCT_CONFIG_INF UINT64_MAX
+
+// `integer` of a count or size that is `auto`.
+#define UCT_CONFIG_AUTO (UINT64_MAX - 1)
+
+// Active message, short.
+#define UCT_CAP_AM_SHORT (UINT64_C(1) << 0)
+
+// Active message, buffered copy.
+#define UCT_CAP_AM_BCOPY (UINT64_C(1) << 1)
+
+// Active message, zero copy.
+#define UCT_CAP_AM_ZCOPY (UINT64_C(1) << 2)
+
+// Pending queue.
+#define UCT_CAP_PENDING (UINT64_C(1) << 3)
+
+// Put, short.
+#define UCT_CAP_PUT_SHORT (UINT64_C(1) << 4)
+
+// Put, buffered copy.
+#define UCT_CAP_PUT_BCOPY (UINT64_C(1) << 5)
+
+// Put, zero copy.
+#define UCT_CAP_PUT_ZCOPY (UINT64_C(1) << 6)
+
+// Get, short.
+#define UCT_CAP_GET_SHORT (UINT64_C(1) << 8)
+
+// Get, buffered copy.
+#define UCT_CAP_GET_BCOPY (UINT64_C(1) << 9)
+
+// Get, zero copy.
+#define UCT_CAP_GET_ZCOPY (UINT64_C(1) << 10)
+
+// Atomics are coherent with the processor's own.
+#define UCT_CAP_ATOMIC_CPU (UINT64_C(1) << 30)
+
+// Atomics are coherent only with those of the same device.
+#define UCT_CAP_ATOMIC_DEVICE (UINT64_C(1) << 31)
+
+// A short operation beyond its limit is an error, not undefined.
+#define UCT_CAP_ERRHANDLE_SHORT_BUF (UINT64_C(1) << 32)
+
+// The same for bcopy.
+#define UCT_CAP_ERRHANDLE_BCOPY_BUF (UINT64_C(1) << 33)
+
+// The same for zcopy.
+#define UCT_CAP_ERRHANDLE_ZCOPY_BUF (UINT64_C(1) << 34)
+
+// A wrong active message id is an error.
+#define UCT_CAP_ERRHANDLE_AM_ID (UINT64_C(1) << 35)
+
+// A wrong remote address or key is an error.
+#define UCT_CAP_ERRHANDLE_REMOTE_MEM (UINT64_C(1) << 36)
+
+// The death of a peer is told through the error handler.
+#define UCT_CAP_ERRHANDLE_PEER_FAILURE (UINT64_C(1) << 38)
+
+// `check` works.
+#define UCT_CAP_EP_CHECK (UINT64_C(1) << 39)
+
+// An endpoint may be created to an interface address.
+#define UCT_CAP_CONNECT_TO_IFACE (UINT64_C(1) << 40)
+
+// Two endpoints may be connected by their endpoint addresses.
+#define UCT_CAP_CONNECT_TO_EP (UINT64_C(1) << 41)
+
+// Handlers are called from progress.
+#define UCT_CAP_CB_SYNC (UINT64_C(1) << 44)
+
+// The transport finds a dead idle peer by itself.
+#define UCT_CAP_EP_KEEPALIVE (UINT64_C(1) << 46)
+
+// Two machines may be connected.
+#define UCT_CAP_INTER_NODE (UINT64_C(1) << 48)
+
+// Event: a send ended.
+#define UCT_EVENT_SEND_COMP (UINT32_C(1) << 0)
+
+// Event: something was received.
+#define UCT_EVENT_RECV (UINT32_C(1) << 1)
+
+// Event: something was received that its sender marked `UCT_SEND_SIGNALED`.
+#define UCT_EVENT_RECV_SIG (UINT32_C(1) << 2)
+
+// Send flag: wake a receiver that armed `UCT_EVENT_RECV_SIG`.
+#define UCT_SEND_SIGNALED (UINT32_C(1) << 0)
+
+// Progress sends.
+#define UCT_PROGRESS_SEND (UINT32_C(1) << 0)
+
+// Progress receives.
+#define UCT_PROGRESS_RECV (UINT32_C(1) << 1)
+
+// Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
+#define UCT_AM_DESC (UINT32_C(1) << 0)
+
+// Flush: the buffers of operations are free again.
+#define UCT_FLUSH_LOCAL 0
+
+// Flush: operations have taken effect at the peer.
+#define UCT_FLUSH_REMOTE (UINT32_C(1) << 0)
+
+// Flush: give up on what is outstanding; the endpoint is good only for destruction afterwards.
+#define UCT_FLUSH_CANCEL (UINT32_C(1) << 1)
+
+// Device type: network.
+#define UCT_DEVICE_NET 0
+
+// Device type: shared memory.
+#define UCT_DEVICE_SHM 1
+
+// Device type: accelerator.
+#define UCT_DEVICE_ACC 2
+
+// Device type: the process itself.
+#define UCT_DEVICE_SELF 3
+
+// Scope of reachability: the same device.
+#define UCT_SCOPE_DEVICE 0
+
+// Scope of reachability: anywhere in the network.
+#define UCT_SCOPE_NETWORK 1
+
+// Atomic operation: add.
+#define UCT_ATOMIC_ADD 0
+
+// Atomic operation: bitwise and.
+#define UCT_ATOMIC_AND 1
+
+// Atomic operation: bitwise or.
+#define UCT_ATOMIC_OR 2
+
+// Atomic operation: bitwise exclusive or.
+#define UCT_ATOMIC_XOR 3
+
+// Atomic operation: swap (fetching only).
+#define UCT_ATOMIC_SWAP 4
+
+// Atomic operation: compare and swap (fetching only, through `atomic_cswap`).
+#define UCT_ATOMIC_CSWAP 5
+
+// Access to registered memory: remote put.
+#define UCT_MD_ACCESS_REMOTE_PUT (UINT32_C(1) << 0)
+
+// Access to registered memory: remote get.
+#define UCT_MD_ACCESS_REMOTE_GET (UINT32_C(1) << 1)
+
+// Access to registered memory: remote atomics.
+#define UCT_MD_ACCESS_REMOTE_ATOMIC (UINT32_C(1) << 2)
+
+// Access to registered memory: everything.
+#define UCT_MD_ACCESS_ALL 7
+
+// Memory advice: back to normal.
+#define UCT_ADVICE_NORMAL 0
+
+// Memory advice: will be used soon.
+#define UCT_ADVICE_WILLNEED 1
+
+// Kind of memory: the host's. Every other number is refused.
+#define UCT_MEMORY_HOST 0
+
+// Where a figure of the cost model came from: the transport's model.
+#define UCT_ORIGIN_MODEL 0
+
+// … reported by the device or the system.
+#define UCT_ORIGIN_DEVICE 1
+
+// … measured on this machine.
+#define UCT_ORIGIN_MEASURED 2
+
+// … set by the user.
+#define UCT_ORIGIN_CONFIG 3
+
+// … a named default, since the system reports none.
+#define UCT_ORIGIN_DEFAULT 4
+
+// Log level: error.
+#define UCT_LOG_ERROR 1
+
+// Log level: warning.
+#define UCT_LOG_WARN 2
+
+// Log level: information.
+#define UCT_LOG_INFO 3
+
+// Log level: debugging.
+#define UCT_LOG_DEBUG 4
+
+// Log level: tracing.
+#define UCT_LOG_TRACE 5
+
+// Event on a file descriptor: readable.
+#define UCT_FD_READ (UINT32_C(1) << 0)
+
+// Event on a file descriptor: writable.
+#define UCT_FD_WRITE (UINT32_C(1) << 1)
+
+// Event on a file descriptor: error or hang-up; always reported.
+#define UCT_FD_ERROR (UINT32_C(1) << 2)
+
+// Number of active message ids; they run from 0.
+#define UCT_AM_IDS 32
+
+// Memory domain flag: memory can be registered.
+#define UCT_MD_REG (UINT64_C(1) << 0)
+
+// Memory domain flag: memory can be allocated.
+#define UCT_MD_ALLOC (UINT64_C(1) << 1)
+
+// Memory domain flag: zero-copy operations need a registration of the local memory.
+#define UCT_MD_NEED_MEMH (UINT64_C(1) << 2)
+
+// Memory domain flag: remote access needs a remote key.
+#define UCT_MD_NEED_RKEY (UINT64_C(1) << 3)
+
+// Memory domain flag: `advise` works.
+#define UCT_MD_ADVISE (UINT64_C(1) << 4)
+
+// Memory domain flag: `rkey_ptr` works for memory that this domain allocated.
+#define UCT_MD_RKEY_PTR (UINT64_C(1) << 5)
+
+// The first eight bytes of `UctPlugin`: "UCTPLUG" and a zero, in the order of bytes in memory.
+#define UCT_MAGIC 20078509600031573
+
+// Plugins of another major version are refused.
+#define UCT_ABI_MAJOR 1
+
+// Grows with every slot, flag or field that is added.
+#define UCT_ABI_MINOR 0
+
+// Bytes of a pending request that belong to the transport while it is queued.
+#define UCT_PENDING_PRIVATE 40
+
+// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
+// `UCT_OK`, or until the request was purged.
+typedef struct UctPendingReq UctPendingReq;
+
+// What a slot answers: zero is success, positive is "going on", negative is an error.
+typedef int32_t UctStatus;
+
+// A string: UTF-8, not terminated by zero, owned by whoever handed it over, valid for the call unless said otherwise.
+typedef struct UctStr {
+    // First byte; may be null when `length` is 0.
+    const uint8_t *data;
+    // Length in bytes.
+    size_t length;
+} UctStr;
+
+// One key of a plugin. The key `tx_seg_size` of section `tcp` is `[tcp] tx_seg_size` in a file and
+// `UCT_TCP_TX_SEG_SIZE` in the environment.
+typedef struct UctConfigField {
+    // Lower case, words joined by underscores.
+    struct UctStr name;
+    // `UCT_CONFIG_*`.
+    uint32_t kind;
+    // Least value for integers and sizes; `minimum` = `maximum` = 0 means unlimited.
+    int64_t minimum;
+    // Greatest value for integers and sizes.
+    int64_t maximum;
+    // For `UCT_CONFIG_ENUM`: the choices, separated by `|`.
+    struct UctStr choices;
+    // The default, as a user would write it.
+    struct UctStr default_text;
+    // What the key does, in a sentence or two.
+    struct UctStr doc;
+} UctConfigField;
+
+// A group of keys.
+typedef struct UctConfigSection {
+    // Lower case; usually the transport's name.
+    struct UctStr name;
+    // What the keys are about.
+    struct UctStr doc;
+    // First of `count` keys.
+    const struct UctConfigField *fields;
+    // Number of keys.
+    size_t count;
+} UctConfigSection;
+
+// One value, checked by the host against the key's kind and range.
+typedef struct UctConfigValue {
+    // The section.
+    struct UctStr section;
+    // The key.
+    struct UctStr name;
+    // As text, in the form the user would write.
+    struct UctStr text;
+    // As an integer: bytes, count, 0/1, ternary, index of the choice.
+    uint64_t integer;
+    // As a real number: seconds, bytes per second.
+    double real;
+} UctConfigValue;
+
+// The values of all keys of the plugin, valid for the call.
+typedef struct UctConfig {
+    // Size of this table in bytes.
+    size_t size;
+    // First of `count` values.
+    const struct UctConfigValue *values;
+    // Number of values.
+    size_t count;
+} UctConfig;
+
+// An endpoint; the plugin's own.
+typedef struct UctEp UctEp;
+
+// How to create an endpoint. Valid for the call, `user` for the life of the endpoint.
+typedef struct UctEpParams {
+    // Size of this table in bytes.
+    size_t size;
+    // Handed to the error handler.
+    void *user;
+    // The peer's device address; null for an endpoint that is connected later with `connect_to_ep`.
+    const uint8_t *device_address;
+    // Its length in bytes.
+    size_t device_address_length;
+    // The peer's interface address; null with a null device address.
+    const uint8_t *iface_address;
+    // Its length in bytes.
+    size_t iface_address_length;
+} UctEpParams;
+
+// Purge callback: called once per queued request, which is no longer queued then.
+typedef void (*UctPurge)(struct UctPendingReq *request, void *argument);
+
+// A registration; the plugin's own.
+typedef struct UctMemh UctMemh;
+
+// One entry of a gather or scatter list. With `count` > 1, `count` blocks of `length` bytes lie `stride` bytes apart.
+typedef struct UctIov {
+    // First byte of the first block.
+    void *buffer;
+    // Bytes in one block.
+    size_t length;
+    // Registration that covers the blocks; null where the transport needs none.
+    struct UctMemh *memh;
+    // Distance in bytes from the start of one block to that of the next; unused when `count` is 1.
+    size_t stride;
+    // Number of blocks; 0 counts as an empty entry.
+    uint32_t count;
+} UctIov;
+
+// Packs a message into the transport's buffer and answers its length in bytes. It never writes more than the
+// `max_bcopy` of the operation.
+typedef size_t (*UctPack)(void *destination, void *argument);
+
+// Told when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
+// in `status`. The memory stays valid until then.
+typedef struct UctCompletion {
+    // Called at zero, from progress only.
+    void (*func)(struct UctCompletion *completion);
+    // Operations still outstanding.
+    int32_t count;
+    // `UCT_OK` or the first error.
+    UctStatus status;
+} UctCompletion;
+
+// An unpacked remote key; the plugin's own, shareable by all endpoints of the memory domain.
+typedef struct UctRkey UctRkey;
+
+// Takes data that a `get_bcopy` brought; called once, before the completion.
+typedef void (*UctUnpack)(void *argument, const void *data, size_t length);
+
+// A place for words that the host owns: a plugin writes the reason of a refusal here.
+typedef struct UctText {
+    // Where to write.
+    uint8_t *data;
+    // How many bytes fit.
+    size_t capacity;
+    // How many were written; a plugin sets it, never above `capacity`.
+    size_t length;
+} UctText;
+
+// The calls of an endpoint.
+typedef struct UctEpOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Destroys. Messages already accepted are still delivered; outstanding completions are called with
+    // `UCT_ERR_CANCELED` if they cannot end otherwise. *Mandatory.*
+    void (*destroy)(struct UctEp *ep);
+    // Sends `header` (8 bytes, native order) and `length` bytes of `payload`, both copied.
+    UctStatus (*am_short)(struct UctEp *ep, uint8_t id, uint64_t header, const void *payload, size_t length);
+    // Sends the gathered bytes of a vector, copied; its first 8 bytes stand where `am_short` has its header.
+    UctStatus (*am_short_iov)(struct UctEp *ep, uint8_t id, const struct UctIov *iov, size_t count);
+    // Sends what `pack` writes into the transport's buffer; answers the packed length or an error.
+    ptrdiff_t (*am_bcopy)(struct UctEp *ep, uint8_t id, UctPack pack, void *argument, uint32_t flags);
+    // Sends `header` (copied) and the memory of the vector, in place.
+    UctStatus (*am_zcopy)(struct UctEp *ep,
+                          uint8_t id,
+                          const void *header,
+                          size_t header_length,
+                          const struct UctIov *iov,
+                          size_t count,
+                          uint32_t flags,
+                          struct UctCompletion *completion);
+    // Writes to remote memory; the bytes are copied.
+    UctStatus (*put_short)(struct UctEp *ep,
+                           const void *buffer,
+                           size_t length,
+                           uint64_t remote_address,
+                           struct UctRkey *rkey);
+    // Writes what `pack` produces to remote memory; answers the packed length or an error.
+    ptrdiff_t (*put_bcopy)(struct UctEp *ep,
+                           UctPack pack,
+                           void *argument,
+                           uint64_t remote_address,
+                           struct UctRkey *rkey);
+    // Writes the memory of the vector to remote memory, in place.
+    UctStatus (*put_zcopy)(struct UctEp *ep,
+                           const struct UctIov *iov,
+                           size_t count,
+                           uint64_t remote_address,
+                           struct UctRkey *rkey,
+                           struct UctCompletion *completion);
+    // Reads remote memory into `buffer`; done when it returns `UCT_OK`.
+    UctStatus (*get_short)(struct UctEp *ep,
+                           void *buffer,
+                           size_t length,
+                           uint64_t remote_address,
+                           struct UctRkey *rkey);
+    // Reads remote memory and hands it to `unpack`.
+    UctStatus (*get_bcopy)(struct UctEp *ep,
+                           UctUnpack unpack,
+                           void *argument,
+                           size_t length,
+                           uint64_t remote_address,
+                           struct UctRkey *rkey,
+                           struct UctCompletion *completion);
+    // Reads remote memory into the memory of the vector, in place.
+    UctStatus (*get_zcopy)(struct UctEp *ep,
+                           const struct UctIov *iov,
+                           size_t count,
+                           uint64_t remote_address,
+                           struct UctRkey *rkey,
+                           struct UctCompletion *completion);
+    // `UCT_ATOMIC_{ADD,AND,OR,XOR}` without a result, on 4 bytes.
+    UctStatus (*atomic32_post)(struct UctEp *ep,
+                               uint32_t op,
+                               uint32_t value,
+                               uint64_t remote_address,
+                               struct UctRkey *rkey);
+    // The same on 8 bytes.
+    UctStatus (*atomic64_post)(struct UctEp *ep,
+                               uint32_t op,
+                               uint64_t value,
+                               uint64_t remote_address,
+                               struct UctRkey *rkey);
+    // `UCT_ATOMIC_{ADD,AND,OR,XOR,SWAP}`; the former value comes to `*result`, which stays valid until the completion.
+    UctStatus (*atomic32_fetch)(struct UctEp *ep,
+                                uint32_t op,
+                                uint32_t value,
+                                uint32_t *result,
+                                uint64_t remote_address,
+                                struct UctRkey *rkey,
+                                struct UctCompletion *completion);
+    // The same on 8 bytes.
+    UctStatus (*atomic64_fetch)(struct UctEp *ep,
+                                uint32_t op,
+                                uint64_t value,
+                                uint64_t *result,
+                                uint64_t remote_address,
+                                struct UctRkey *rkey,
+                                struct UctCompletion *completion);
+    // Writes `swap` if the remote 4 bytes equal `compare`; the former value comes to `*result`.
+    UctStatus (*atomic32_cswap)(struct UctEp *ep,
+                                uint32_t compare,
+                                uint32_t swap,
+                                uint32_t *result,
+                                uint64_t remote_address,
+                                struct UctRkey *rkey,
+                                struct UctCompletion *completion);
+    // The same on 8 bytes.
+    UctStatus (*atomic64_cswap)(struct UctEp *ep,
+                                uint64_t compare,
+                                uint64_t swap,
+                                uint64_t *result,
+                                uint64_t remote_address,
+                                struct UctRkey *rkey,
+                                struct UctCompletion *completion);
+    // Queues a request until resources return. `UCT_ERR_BUSY`: they are there, retry now. A send never overtakes a
+    // queued request.
+    UctStatus (*pending_add)(struct UctEp *ep, struct UctPendingReq *request);
+    // Removes all queued requests, calling `purge` once for each.
+    void (*pending_purge)(struct UctEp *ep, UctPurge purge, void *argument);
+    // As the interface's flush, for one endpoint. `UCT_ERR_NO_RESOURCE` implies that `pending_add` accepts.
+    UctStatus (*flush)(struct UctEp *ep, uint32_t flags, struct UctCompletion *completion);
+    // Operations after it are not visible before those ahead of it.
+    UctStatus (*fence)(struct UctEp *ep, uint32_t flags);
+    // Asks whether the peer lives: `UCT_OK`, `UCT_INPROGRESS` (the completion will tell), or the error.
+    UctStatus (*check)(struct UctEp *ep, uint32_t flags, struct UctCompletion *completion);
+    // Writes `ep_addr_len` bytes.
+    UctStatus (*get_address)(struct UctEp *ep, uint8_t *address);
+    // Connects an unconnected endpoint to the peer's endpoint. The addresses are untrusted bytes.
+    UctStatus (*connect_to_ep)(struct UctEp *ep,
+                               const uint8_t *device_address,
+                               size_t device_address_length,
+                               const uint8_t *ep_address,
+                               size_t ep_address_length,
+                               struct UctText *reason);
+} UctEpOps;
+
+// A worker; the host's own.
+typedef struct UctWorker UctWorker;
+
+// Called for an event of the asynchronous context. `events` is 0 for a timer.
+typedef void (*UctAsyncHandler)(void *argument, uint64_t id, uint32_t events);
+
+// Called by worker progress; answers how many events it handled.
+typedef uint32_t (*UctProgress)(void *argument);
+
+// One log record.
+typedef struct UctLogRecord {
+    // Size of this table in bytes.
+    size_t size;
+    // `UCT_LOG_*`.
+    uint32_t level;
+    // Line in `file`; 0 where unknown.
+    uint32_t line;
+    // Module that logs.
+    struct UctStr target;
+    // Source file.
+    struct UctStr file;
+    // The message with its fields.
+    struct UctStr message;
+} UctLogRecord;
+
+// The host's calls. The host fills every slot it knows of; a plugin checks `size` before it uses one that is newer
+// than the plugin's ABI. Valid for ever.
+typedef struct UctHost {
+    // Size of this table in bytes.
+    size_t size;
+    // ABI version of the host: `major << 16 | minor`.
+    uint32_t abi_version;
+    // Writes a log record. Any thread.
+    void (*log)(const struct UctLogRecord *record);
+    // The most verbose level that anybody listens to (`UCT_LOG_*`, 0 for none). Any thread; cheap.
+    uint32_t (*log_level)(void);
+    // Monotonic time in nanoseconds. Any thread.
+    uint64_t (*now)(void);
+    // Watches a file descriptor for `UCT_FD_*`. The handler runs in the worker's asynchronous context: from progress
+    // in poll mode, from a thread of its own otherwise.
+    UctStatus (*async_add_fd)(struct UctWorker *worker,
+                              int32_t fd,
+                              uint32_t events,
+                              UctAsyncHandler handler,
+                              void *argument,
+                              uint64_t *id);
+    // Changes what a watched file descriptor is watched for.
+    UctStatus (*async_modify)(struct UctWorker *worker, uint64_t id, uint32_t events);
+    // Calls the handler every `interval` nanoseconds.
+    UctStatus (*async_add_timer)(struct UctWorker *worker,
+                                 uint64_t interval,
+                                 UctAsyncHandler handler,
+                                 void *argument,
+                                 uint64_t *id);
+    // Ends a watch or a timer. When it returns the handler is not running, unless the call came from inside it.
+    UctStatus (*async_remove)(struct UctWorker *worker, uint64_t id);
+    // Keeps handlers of the asynchronous context from running; nests. What is missed runs at the last unblock.
+    void (*async_block)(struct UctWorker *worker);
+    // Undoes one `async_block`.
+    void (*async_unblock)(struct UctWorker *worker);
+    // Adds a progress callback besides the interface's own; for work that is not always there. Any thread.
+    UctStatus (*progress_add)(struct UctWorker *worker, UctProgress callback, void *argument, uint64_t *id);
+    // Removes a progress callback. Any thread.
+    UctStatus (*progress_remove)(struct UctWorker *worker, uint64_t id);
+    // Wakes a worker that sleeps on its event descriptor. Any thread.
+    void (*worker_wake)(struct UctWorker *worker);
+} UctHost;
+
+// An interface; the plugin's own.
+typedef struct UctIface UctIface;
+
+// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
+// it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
+// `release`. Any other answer gives the data back.
+typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
+
+// One entry of the handler table. The host owns the table and changes entries between calls; none is ever null.
+typedef struct UctAmHandler {
+    // Whom to call.
+    UctAmCallback callback;
+    // With what.
+    void *argument;
+} UctAmHandler;
+
+// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
+typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, struct UctStr reason);
+
+// One device that a transport can use.
+typedef struct UctDevice {
+    // Size of this table in bytes.
+    size_t size;
+    // At most 32 bytes; `mlx5_0:1`, `eth0`, `memory`.
+    struct UctStr name;
+    // `UCT_DEVICE_*`.
+    uint32_t kind;
+    // NUMA node the device is attached to; -1 where there is none.
+    int32_t numa_node;
+} UctDevice;
+
+// Takes one device.
+typedef void (*UctEmitDevice)(void *context, const struct UctDevice *device);
+
+// Takes one statistics counter.
+typedef void (*UctEmitCounter)(void *context, struct UctStr name, uint64_t value);
+
+// How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
+typedef struct UctIfaceParams {
+    // Size of this table in bytes.
+    size_t size;
+    // The worker that will drive the interface.
+    struct UctWorker *worker;
+    // A device that `query_devices` named.
+    struct UctStr device;
+    // The plugin's values.
+    const struct UctConfig *config;
+    // `UCT_AM_IDS` handlers.
+    const struct UctAmHandler *am_handlers;
+    // Called for endpoints that fail.
+    UctErrorHandler error_handler;
+    // First argument of the error handler.
+    void *error_argument;
+    // Bytes ahead of received data that a keeper may write to.
+    size_t rx_headroom;
+} UctIfaceParams;
+
+// Limits of one class of operations, in bytes unless said otherwise.
+typedef struct UctOpLimits {
+    // Largest short operation (for active messages: payload without the 8-byte header).
+    size_t max_short;
+    // Largest buffered copy.
+    size_t max_bcopy;
+    // Smallest zero copy.
+    size_t min_zcopy;
+    // Largest zero copy.
+    size_t max_zcopy;
+    // Alignment of buffers that suits zero copy best.
+    size_t opt_zcopy_align;
+    // Alignment of data to which the transport cuts.
+    size_t align_mtu;
+    // Most entries of a vector.
+    size_t max_iov;
+    // Largest header of a zero-copy active message.
+    size_t max_hdr;
+} UctOpLimits;
+
+// Atomic operations as bit sets (`1 << UCT_ATOMIC_*`).
+typedef struct UctAtomicOps {
+    // Without a result.
+    uint32_t post;
+    // With a result.
+    uint32_t fetch;
+    // Which of `post` are emulated.
+    uint32_t post_emulated;
+    // Which of `fetch` are emulated.
+    uint32_t fetch_emulated;
+} UctAtomicOps;
+
+// A figure of the cost model and where it came from.
+typedef struct UctFigure {
+    // The number.
+    double value;
+    // `UCT_ORIGIN_*`.
+    uint32_t origin;
+} UctFigure;
+
+// What an interface can do and what it costs. Filled by `query`; the caller zeroes it and sets `size`.
+typedef struct UctIfaceAttr {
+    // Size of this table in bytes.
+    size_t size;
+    // `UCT_CAP_*`.
+    uint64_t capabilities;
+    // Which of `capabilities` the transport composes from others instead of carrying them out natively.
+    uint64_t emulated;
+    // `UCT_EVENT_*` that `event_arm` accepts.
+    uint32_t events;
+    // Active messages.
+    struct UctOpLimits am;
+    // Put.
+    struct UctOpLimits put;
+    // Get.
+    struct UctOpLimits get;
+    // 32-bit atomics.
+    struct UctAtomicOps atomic32;
+    // 64-bit atomics.
+    struct UctAtomicOps atomic64;
+    // Bytes of a device address.
+    size_t device_addr_len;
+    // Bytes of an interface address.
+    size_t iface_addr_len;
+    // Bytes of an endpoint address.
+    size_t ep_addr_len;
+    // Seconds of processor time per operation.
+    struct UctFigure overhead;
+    // Seconds from sender to receiver.
+    struct UctFigure latency;
+    // Seconds that each further endpoint adds to `latency`.
+    double latency_growth;
+    // Bytes per second for each process by itself.
+    struct UctFigure bandwidth_dedicated;
+    // Bytes per second that all processes of the machine share.
+    struct UctFigure bandwidth_shared;
+    // Extra cost factor of emulated put, get and atomics: round trips they need.
+    uint32_t emulated_round_trips;
+    // Between equals the higher wins.
+    uint32_t priority;
+    // Most endpoints; 0 means unlimited.
+    uint64_t max_num_eps;
+} UctIfaceAttr;
+
+// The calls of an interface.
+typedef struct UctIfaceOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Closes by a deadline of its own; its endpoints are gone by then. *Mandatory.*
+    void (*close)(struct UctIface *iface);
+    // Fills the attributes. *Mandatory.*
+    UctStatus (*query)(struct UctIface *iface, struct UctIfaceAttr *attr);
+    // Writes `device_addr_len` bytes. *Mandatory.*
+    UctStatus (*get_device_address)(struct UctIface *iface, uint8_t *address);
+    // Writes `iface_addr_len` bytes. *Mandatory.*
+    UctStatus (*get_address)(struct UctIface *iface, uint8_t *address);
+    // Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words. A local decision
+    // that sends nothing. The addresses are untrusted bytes. *Mandatory.*
+    UctStatus (*is_reachable)(struct UctIface *iface,
+                              const uint8_t *device_address,
+                              size_t device_address_length,
+                              const uint8_t *iface_address,
+                              size_t iface_address_length,
+                              uint32_t scope,
+                              struct UctText *reason);
+    // Moves things on; answers how many events it handled. *Mandatory.*
+    uint32_t (*progress)(struct UctIface *iface);
+    // Creates an endpoint. *Mandatory.*
+    UctStatus (*ep_create)(struct UctIface *iface,
+                           const struct UctEpParams *params,
+                           struct UctEp **ep,
+                           struct UctText *reason);
+    // Gives back data that a handler kept; `data` is the pointer that the handler was given.
+    void (*release)(struct UctIface *iface, void *data);
+    // A descriptor that becomes readable when an armed event happens. It stays the interface's.
+    UctStatus (*event_fd)(struct UctIface *iface, int32_t *fd);
+    // Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
+    // event that comes makes the descriptor readable: none is lost.
+    UctStatus (*event_arm)(struct UctIface *iface, uint32_t events);
+    // Flushes all endpoints: `UCT_OK` when nothing is outstanding, `UCT_INPROGRESS` with `completion` taken, or
+    // `UCT_INPROGRESS` without it when `completion` is null (ask again).
+    UctStatus (*flush)(struct UctIface *iface, uint32_t flags, struct UctCompletion *completion);
+    // Orders operations of all endpoints before and after it.
+    UctStatus (*fence)(struct UctIface *iface, uint32_t flags);
+    // The transport's own counters.
+    UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
+} UctIfaceOps;
+
+// A memory domain; the plugin's own.
+typedef struct UctMd UctMd;
+
+// One transport: a way to move data, on some devices.
+typedef struct UctTlOps {
+    // Size of this table in bytes.
+    size_t size;
+    // At most 10 bytes. *Mandatory.*
+    struct UctStr name;
+    // The calls of its interfaces. *Mandatory.*
+    const struct UctIfaceOps *iface_ops;
+    // The calls of its endpoints. *Mandatory.*
+    const struct UctEpOps *ep_ops;
+    // Lists the devices. An error with a reason says why there are none. *Mandatory.*
+    UctStatus (*query_devices)(struct UctMd *md,
+                               const struct UctConfig *config,
+                               UctEmitDevice emit,
+                               void *context,
+                               struct UctText *reason);
+    // Opens an interface. *Mandatory.*
+    UctStatus (*iface_open)(struct UctMd *md,
+                            const struct UctIfaceParams *params,
+                            struct UctIface **iface,
+                            struct UctText *reason);
+} UctTlOps;
+
+// Takes one name of a list.
+typedef void (*UctEmitName)(void *context, struct UctStr name);
+
+// What a memory domain can do.
+typedef struct UctMdAttr {
+    // Size of this table in bytes, set by the caller.
+    size_t size;
+    // `UCT_MD_*` flags.
+    uint64_t flags;
+    // Bytes of a packed memory key.
+    size_t rkey_packed_size;
+    // Largest region that can be registered, in bytes.
+    uint64_t max_reg;
+    // Largest region that can be allocated, in bytes.
+    uint64_t max_alloc;
+    // Bit set of memory kinds that can be registered (bit 0 = host).
+    uint64_t reg_memory_kinds;
+    // Seconds that a registration takes, whatever its size.
+    double reg_cost;
+    // Seconds per registered byte.
+    double reg_growth;
+} UctMdAttr;
+
+// The calls of a memory domain. Any thread may call them, several at once.
+typedef struct UctMdOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Closes; interfaces, registrations and keys of it are gone by then. *Mandatory.*
+    void (*close)(struct UctMd *md);
+    // Fills `attr`, whose `size` says how much of it the host knows. *Mandatory.*
+    UctStatus (*query)(struct UctMd *md, struct UctMdAttr *attr);
+    // Registers `length` bytes at `address` for `UCT_MD_ACCESS_*`. The memory stays valid until deregistered.
+    UctStatus (*mem_reg)(struct UctMd *md,
+                         void *address,
+                         size_t length,
+                         uint32_t access,
+                         struct UctMemh **memh,
+                         struct UctText *reason);
+    // Ends a registration. No operation uses it any more; the host sees to that.
+    UctStatus (*mem_dereg)(struct UctMd *md, struct UctMemh *memh);
+    // Allocates and registers at least `*length` bytes; sets `length` to what is usable. The memory is zeroed.
+    UctStatus (*mem_alloc)(struct UctMd *md,
+                           size_t *length,
+                           uint32_t access,
+                           void **address,
+                           struct UctMemh **memh,
+                           struct UctText *reason);
+    // Frees what `mem_alloc` gave.
+    UctStatus (*mem_free)(struct UctMd *md, struct UctMemh *memh);
+    // Advises about the use of a part of a registration (`UCT_ADVICE_*`).
+    UctStatus (*mem_advise)(struct UctMd *md,
+                            struct UctMemh *memh,
+                            void *address,
+                            size_t length,
+                            uint32_t advice);
+    // Writes `rkey_packed_size` bytes that let a peer reach the registration.
+    UctStatus (*mkey_pack)(struct UctMd *md, struct UctMemh *memh, uint8_t *buffer);
+    // Turns packed bytes into a key. Bytes that are not a key of this kind are `UCT_ERR_INVALID_PARAM`.
+    UctStatus (*rkey_unpack)(struct UctMd *md,
+                             const uint8_t *buffer,
+                             size_t length,
+                             struct UctRkey **rkey,
+                             struct UctText *reason);
+    // Frees a key.
+    void (*rkey_release)(struct UctMd *md, struct UctRkey *rkey);
+    // The local address of remote memory, where it is directly reachable.
+    UctStatus (*rkey_ptr)(struct UctMd *md, struct UctRkey *rkey, uint64_t remote_address, void **local);
+    // Orders two keys: `result` is negative, zero or positive.
+    UctStatus (*rkey_compare)(struct UctMd *md, struct UctRkey *left, struct UctRkey *right, int32_t *result);
+} UctMdOps;
+
+// The calls of a component: what a plugin offers under one name.
+typedef struct UctComponentOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Name of the component, at most 16 bytes. *Mandatory.*
+    struct UctStr name;
+    // First of `tl_count` transports. *Mandatory.*
+    const struct UctTlOps *const *tls;
+    // Number of transports.
+    size_t tl_count;
+    // The calls of its memory domains. *Mandatory.*
+    const struct UctMdOps *md_ops;
+    // Lists the memory domains that can be opened here. An error with a reason says why there are none. *Mandatory.*
+    UctStatus (*query_mds)(const struct UctConfig *config,
+                           UctEmitName emit,
+                           void *context,
+                           struct UctText *reason);
+    // Opens a memory domain by name. *Mandatory.*
+    UctStatus (*md_open)(struct UctStr name,
+                         const struct UctConfig *config,
+                         struct UctMd **md,
+                         struct UctText *reason);
+} UctComponentOps;
+
+// A plugin. The host checks, in this order: magic, major version, size, mandatory slots; then it calls `init`.
+// A plugin whose `init` succeeded is never unloaded.
+typedef struct UctPlugin {
+    // `UCT_MAGIC`.
+    uint64_t magic;
+    // `UCT_ABI_MAJOR`.
+    uint32_t abi_major;
+    // `UCT_ABI_MINOR`.
+    uint32_t abi_minor;
+    // Size of this table in bytes.
+    size_t size;
+    // Name of the plugin. *Mandatory.*
+    struct UctStr name;
+    // Version of the plugin, for people.
+    struct UctStr version;
+    // First of `component_count` components. *Mandatory.*
+    const struct UctComponentOps *const *components;
+    // Number of components.
+    size_t component_count;
+    // First of `config_count` groups of configuration keys.
+    const struct UctConfigSection *config;
+    // Number of groups.
+    size_t config_count;
+    // Called once, ahead of everything else. An error with a reason makes the host leave the plugin out.
+    UctStatus (*init)(const struct UctHost *host, struct UctText *reason);
+} UctPlugin;
+
+// The one exported function: answers the plugin's table, which is valid for ever.
+typedef const struct UctPlugin *(*UctPluginEntry)(void);
+
+// Success.
+#define UCT_OK 0
+
+// Started; a completion will tell the end.
+#define UCT_INPROGRESS 1
+
+// No message is waiting.
+#define UCT_ERR_NO_MESSAGE -1
+
+// Nothing was started for want of a resource; retry, or queue with `pending_add`.
+#define UCT_ERR_NO_RESOURCE -2
+
+// Input or output failed.
+#define UCT_ERR_IO_ERROR -3
+
+// Out of memory.
+#define UCT_ERR_NO_MEMORY -4
+
+// A parameter is wrong.
+#define UCT_ERR_INVALID_PARAM -5
+
+// The peer cannot be reached.
+#define UCT_ERR_UNREACHABLE -6
+
+// The address is not valid.
+#define UCT_ERR_INVALID_ADDR -7
+
+// The function is not written.
+#define UCT_ERR_NOT_IMPLEMENTED -8
+
+// The message is longer than the place for it.
+#define UCT_ERR_MESSAGE_TRUNCATED -9
+
+// Nothing moved.
+#define UCT_ERR_NO_PROGRESS -10
+
+// The buffer is too small.
+#define UCT_ERR_BUFFER_TOO_SMALL -11
+
+// There is no such element.
+#define UCT_ERR_NO_ELEM -12
+
+// Some of several connections failed.
+#define UCT_ERR_SOME_CONNECTS_FAILED -13
+
+// There is no such device.
+#define UCT_ERR_NO_DEVICE -14
+
+// Busy: for `pending_add` "resources are there, retry now", for `event_arm` "events are unprocessed".
+#define UCT_ERR_BUSY -15
+
+// The operation was cancelled.
+#define UCT_ERR_CANCELED -16
+
+// A shared memory segment failed.
+#define UCT_ERR_SHMEM_SEGMENT -17
+
+// It exists already.
+#define UCT_ERR_ALREADY_EXISTS -18
+
+// An index or address is out of range.
+#define UCT_ERR_OUT_OF_RANGE -19
+
+// It took too long.
+#define UCT_ERR_TIMED_OUT -20
+
+// A limit that the user set was reached.
+#define UCT_ERR_EXCEEDS_LIMIT -21
+
+// The transport does not do this.
+#define UCT_ERR_UNSUPPORTED -22
+
+// The peer said no.
+#define UCT_ERR_REJECTED -23
+
+// The endpoint is not connected.
+#define UCT_ERR_NOT_CONNECTED -24
+
+// The peer closed or reset the connection.
+#define UCT_ERR_CONNECTION_RESET -25
+
+// The peer did not answer within the endpoint's time limit.
+#define UCT_ERR_ENDPOINT_TIMEOUT -80
+
+#endif  /* UCT_ABI_H */

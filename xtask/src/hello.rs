@@ -1,0 +1,225 @@
+//! `cargo xtask hello`: two processes say hello on this machine, and what arrived is compared with what was sent.
+//! Stands on uct_hello_world and nothing but cargo and a C compiler; it is the first command of the README.
+
+use crate::failure::{Context, Failure, Outcome};
+use crate::process::{command, echo, kill_tree, spawn, wait_until};
+use crate::workspace::Workspace;
+use clap::Args;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long the server may take to listen.
+const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+/// How long both may take in all.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The size of the string where `-s` does not say, its terminating zero included.
+const DEFAULT_SIZE: usize = 16;
+
+/// What both processes get beside the server's address and the port.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Options of uct_hello_world for both sides, for example -t tcp -b -s 8192; not -n and -p, which are set here
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+/// Builds, runs a server and a client, and fails unless the server printed the string that the client sent.
+pub fn run(options: &Options) -> Outcome {
+    let workspace = Workspace::load()?;
+    let built = workspace.build(&build_arguments(&workspace, &options.arguments))?;
+    let program = built.program("uct_hello_world")?;
+
+    let address = if options.arguments.iter().any(|argument| argument == "-6") { "::1" } else { "127.0.0.1" };
+    let port = free_port(address)?;
+    let deadline = Instant::now() + LIMIT;
+    let mut server = Side::start("server", program, &options.arguments, &["-p", &port.to_string()])?;
+    server.wait_for_listening(port)?;
+    let arguments = ["-n", address, "-p", &port.to_string()];
+    let client = Side::start("client", program, &options.arguments, &arguments)?;
+    // Both are waited for, so that both outputs are complete.
+    let client = client.finish(deadline);
+    let server = server.finish(deadline)?;
+    client?;
+
+    let expected = test_string(size(&options.arguments)?);
+    let received = received(&server).ok_or_else(|| Failure::new("the server printed no received string"))?;
+    if received != expected {
+        return Err(Failure::new(format!("the server received {received:?}, the client sent {expected:?}")));
+    }
+    eprintln!("hello: the server received what the client sent ({} bytes)", size(&options.arguments)?);
+    Ok(())
+}
+
+/// The program, and the plugin of a transport that is asked for by name and not linked statically.
+fn build_arguments<'a>(workspace: &'a Workspace, arguments: &[String]) -> Vec<&'a str> {
+    let mut build = vec!["build", "--release", "--package", "uct-examples"];
+    let wanted = value_of(arguments, "-t");
+    let library = |name: &str| format!("uct_{name}");
+    let plugin = workspace.plugin_packages().find(|package| {
+        wanted.is_some_and(|name| package.targets.iter().any(|target| target.name == library(name)))
+    });
+    if let Some(package) = plugin {
+        build.extend(["--package", package.name.as_str()]);
+    }
+    build
+}
+
+/// The value of a short option, given as `-t NAME` or `-tNAME`.
+fn value_of<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
+    let at = arguments.iter().position(|argument| argument.starts_with(option))?;
+    match arguments[at].strip_prefix(option) {
+        Some("") => arguments.get(at + 1).map(String::as_str),
+        joined => joined,
+    }
+}
+
+fn size(arguments: &[String]) -> Outcome<usize> {
+    let Some(size) = value_of(arguments, "-s") else { return Ok(DEFAULT_SIZE) };
+    size.parse().context(|| format!("-s {size}: expected a number of bytes"))
+}
+
+/// The string that a client sends: letters from A on, over and over, with a terminating zero inside `size`.
+fn test_string(size: usize) -> String {
+    ('A'..='Z').cycle().take(size.saturating_sub(1)).collect()
+}
+
+/// What follows `sent` in the server's line `[callback] OPERATION sent STRING`.
+fn received(server: &[String]) -> Option<&str> {
+    let line = server.iter().find_map(|line| line.strip_prefix("[callback] "))?;
+    line.split_once(" sent ").map(|(_, string)| string)
+}
+
+fn free_port(address: &str) -> Outcome<u16> {
+    let listener = TcpListener::bind((address, 0)).context(|| format!("cannot listen on {address}"))?;
+    Ok(listener.local_addr().context(|| format!("cannot listen on {address}"))?.port())
+}
+
+/// One of the two processes, its output shown line by line behind its name.
+struct Side {
+    name: &'static str,
+    child: Child,
+    stdout: JoinHandle<Vec<String>>,
+    stderr: JoinHandle<Vec<String>>,
+}
+
+impl Side {
+    fn start(name: &'static str, program: &Path, common: &[String], own: &[&str]) -> Outcome<Self> {
+        let mut side: Command = command(program);
+        side.args(own).args(common);
+        echo(&side);
+        let mut child = spawn(side.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+        let stdout = relay(name, child.stdout.take());
+        let stderr = relay(name, child.stderr.take());
+        Ok(Side { name, child, stdout, stderr })
+    }
+
+    /// Waits until the port is listened on, without connecting to it: a server would take that for its client.
+    fn wait_for_listening(&mut self, port: u16) -> Outcome {
+        let deadline = Instant::now() + LISTEN_LIMIT;
+        while !is_listening(port) && Instant::now() < deadline {
+            if wait_until(&mut self.child, Instant::now() + Duration::from_millis(20))?.is_some() {
+                // The client's attempt would only add noise to the server's own words.
+                return Err(Failure::new("the server ended before it listened"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Its output, if it ended well and in time. It is killed if not.
+    fn finish(mut self, deadline: Instant) -> Outcome<Vec<String>> {
+        let status = wait_until(&mut self.child, deadline)?;
+        if status.is_none() {
+            kill_tree(&mut self.child);
+        }
+        let output = self.stdout.join().unwrap_or_default();
+        let _ = self.stderr.join();
+        match status {
+            Some(status) if status.success() => Ok(output),
+            Some(status) => Err(Failure::new(format!("the {} failed: {}", self.name, describe(status)))),
+            None => {
+                let seconds = LIMIT.as_secs();
+                Err(Failure::with_status(
+                    format!("the {} was killed: not done after {seconds} s", self.name),
+                    124,
+                ))
+            }
+        }
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    format!("{status}; what it printed is above")
+}
+
+fn relay(name: &'static str, pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<String>> {
+    thread::spawn(move || {
+        let mut lines = Vec::new();
+        for line in pipe.into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')).map_while(Result::ok)
+        {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            println!("[{name}] {line}");
+            lines.push(line);
+        }
+        lines
+    })
+}
+
+/// Whether any socket of this network namespace listens on the TCP port.
+fn is_listening(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        fs::read_to_string(table).is_ok_and(|table| {
+            table.lines().any(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                let local = words.next().is_some_and(|local| local.ends_with(&suffix));
+                local && words.nth(1) == Some("0A")
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_expected_string_is_the_alphabet_over_and_over() {
+        assert_eq!(test_string(4), "ABC");
+        assert_eq!(test_string(0), "");
+        assert!(test_string(30).ends_with("YZABC"));
+    }
+
+    #[test]
+    fn the_size_is_read_from_the_arguments() {
+        assert_eq!(size(&words("-t tcp -s 100")).unwrap(), 100);
+        assert_eq!(size(&words("-s9")).unwrap(), 9);
+        assert_eq!(size(&words("-b")).unwrap(), DEFAULT_SIZE);
+        assert!(size(&words("-s many")).unwrap_err().to_string().contains("many"));
+    }
+
+    #[test]
+    fn the_received_string_is_behind_sent() {
+        let lines =
+            ["----- UCT TEST SUCCESS ----".to_owned(), "[callback] uct_ep_am_short sent ABC".to_owned()];
+        assert_eq!(received(&lines), Some("ABC"));
+        assert_eq!(received(&lines[..1]), None);
+    }
+
+    #[test]
+    fn a_listening_port_is_seen_and_a_closed_one_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+}
