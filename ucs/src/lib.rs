@@ -5,8 +5,10 @@
 //! facts, the log bridge.
 
 pub mod clock;
+pub mod config;
 pub mod event_set;
 pub mod status;
 pub mod sys;
+pub mod units;
 
 pub use status::{Error, Result, Status};

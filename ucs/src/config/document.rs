@@ -1,0 +1,112 @@
+//! Documents that are generated from the schema: the commented file of defaults, and the tables for people.
+//!
+//! Stands on the [`Schema`]. `config/uct.toml` and the configuration's page of the documentation come from here.
+
+use std::fmt::Write;
+
+use super::{Field, Kind, Schema, Section, env_name};
+
+impl Schema {
+    /// A configuration file in which every key is a comment with its doc, kind, variable and default. It sets
+    /// nothing as it is; with the single `#` ahead of a key removed it sets that key to its default.
+    pub fn to_toml(&self) -> String {
+        let mut out = String::from(
+            "# Configuration of UCT.\n\
+             #\n\
+             # Every key is here with its default. To change one, remove the `#` ahead of it and edit the value.\n\
+             # An environment variable overrules this file; its name is given with each key.\n",
+        );
+        for section in self.global_first() {
+            out.push('\n');
+            if !section.name.is_empty() {
+                comment(&mut out, &section.doc);
+                let _ = writeln!(out, "[{}]", section.name);
+            }
+            for (at, field) in section.fields.iter().enumerate() {
+                if at > 0 || !section.name.is_empty() {
+                    out.push('\n');
+                }
+                comment(&mut out, &field.doc);
+                let variable = env_name(&section.name, &field.name);
+                let _ = writeln!(out, "# Kind: {}. Environment: {variable}", field.kind);
+                let _ = writeln!(out, "#{} = {}", field.name, toml_value(field));
+            }
+        }
+        out
+    }
+
+    /// A page in Markdown: a table of keys for each section.
+    pub fn to_markdown(&self) -> String {
+        let mut out = String::new();
+        for section in self.global_first() {
+            let blank = if out.is_empty() { "" } else { "\n" };
+            let _ = match &*section.name {
+                "" => writeln!(out, "{blank}## Global keys"),
+                name => writeln!(out, "{blank}## `[{name}]`"),
+            };
+            if !section.doc.is_empty() {
+                let _ = writeln!(out, "\n{}", section.doc);
+            }
+            out.push_str(
+                "\n| key | kind | default | environment | what it is for |\n|---|---|---|---|---|\n",
+            );
+            for field in &section.fields {
+                let _ = writeln!(
+                    out,
+                    "| `{}` | {} | {} | `{}` | {} |",
+                    field.name,
+                    cell(&field.kind.to_string()),
+                    code_cell(&field.default),
+                    env_name(&section.name, &field.name),
+                    cell(&field.doc)
+                );
+            }
+        }
+        out
+    }
+
+    /// The sections with the global keys ahead of all others: in TOML they cannot come behind one.
+    fn global_first(&self) -> impl Iterator<Item = &Section> {
+        let others = self.sections().iter().filter(|section| !section.name.is_empty());
+        self.section("").into_iter().chain(others)
+    }
+}
+
+/// Writes `text` as lines of comment.
+pub(super) fn comment(out: &mut String, text: &str) {
+    for line in text.lines() {
+        let _ = match line {
+            "" => writeln!(out, "#"),
+            line => writeln!(out, "# {line}"),
+        };
+    }
+}
+
+/// The default as TOML, as a natural type where there is one.
+fn toml_value(field: &Field) -> String {
+    let text = field.default.trim();
+    match field.kind {
+        Kind::Bool => match field.kind.parse(text).ok().and_then(|value| value.as_bool()) {
+            Some(on) => on.to_string(),
+            None => quoted(&field.default),
+        },
+        // The largest unsigned numbers have no TOML integer.
+        Kind::Int { .. } | Kind::UInt { .. } | Kind::Count | Kind::MemSize { .. } => {
+            text.parse::<i64>().map_or_else(|_| quoted(&field.default), |number| number.to_string())
+        }
+        _ => quoted(&field.default),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+/// A text as code; nothing for an empty one, which would not be code.
+fn code_cell(text: &str) -> String {
+    if text.is_empty() { "(empty)".to_owned() } else { format!("`{}`", cell(text)) }
+}

@@ -1,0 +1,150 @@
+//! Where a configuration is read from, all of it injected, so that a test needs no file or variable of the machine.
+//!
+//! Stands on the standard library. [`Config::load`](super::Config::load) stands on it.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, ErrorKind, Read},
+    path::{Path, PathBuf},
+};
+
+use super::{Problem, schema::CONFIG_VARIABLE};
+
+/// The largest configuration file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// Which file is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FileSource {
+    /// None.
+    #[default]
+    None,
+    /// This one; it is an error if it is not there.
+    Path(PathBuf),
+    /// The first there is of: the one that `UCT_CONFIG` names (an error if it is not there; empty is as not set),
+    /// `uct.toml` in `directory`, `uct/uct.toml` in `$XDG_CONFIG_HOME` or else `$HOME/.config`, and `uct.toml` in
+    /// `system`. None of them is fine.
+    Search {
+        /// The current directory, or what takes its place.
+        directory: PathBuf,
+        /// `/etc/uct`, or what takes its place.
+        system: PathBuf,
+    },
+}
+
+/// Where a configuration is read from. `Sources::default()` is nowhere: all values are defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file.
+    pub file: FileSource,
+    /// The environment, as pairs of name and value. The last of a name counts.
+    pub env: Vec<(OsString, OsString)>,
+    /// What the program sets itself: pairs of key (`tcp.tx_seg_size`, or `tls` for a global one) and value. The
+    /// last of a key counts.
+    pub overrides: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// The file that is found by searching from the current directory, and the environment of this process.
+    pub fn from_process() -> Self {
+        let file = FileSource::Search { directory: PathBuf::from("."), system: PathBuf::from("/etc/uct") };
+        Sources { file, env: env::vars_os().collect(), overrides: Vec::new() }
+    }
+
+    /// Reads this file instead of any other.
+    #[must_use]
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.file = FileSource::Path(path.into());
+        self
+    }
+
+    /// Adds variables to the environment.
+    #[must_use]
+    pub fn env<K: Into<OsString>, V: Into<OsString>>(
+        mut self,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        self.env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
+    /// Sets a key, `tcp.tx_seg_size` or a global one such as `tls`.
+    #[must_use]
+    pub fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.overrides.push((key.into(), value.into()));
+        self
+    }
+
+    /// The value of a variable, unless it is not set or empty.
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        let last = self.env.iter().rev().find(|(own, _)| own == name);
+        last.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The path and text of the file; `None` if there is none to read. Blocks as reading a file does.
+    pub(super) fn read_file(&self) -> Result<Option<(PathBuf, String)>, Problem> {
+        let (directory, system) = match &self.file {
+            FileSource::None => return Ok(None),
+            FileSource::Path(path) => return required(path, "the program").map(Some),
+            FileSource::Search { directory, system } => (directory, system),
+        };
+        if let Some(path) = self.variable(CONFIG_VARIABLE) {
+            return required(Path::new(path), CONFIG_VARIABLE).map(Some);
+        }
+        let user = match self.variable("XDG_CONFIG_HOME").map(Path::new) {
+            // Its specification has relative paths ignored.
+            Some(path) if path.is_absolute() => Some(path.to_owned()),
+            _ => self.variable("HOME").map(|home| Path::new(home).join(".config")),
+        };
+        let candidates = [
+            Some(plain(directory).join("uct.toml")),
+            user.map(|user| user.join("uct/uct.toml")),
+            Some(system.join("uct.toml")),
+        ];
+        for path in candidates.into_iter().flatten() {
+            match read(&path) {
+                Ok(text) => return text_of(path, text).map(Some),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(unreadable(&path, "the search", &error.to_string())),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// `.` as nothing, so that messages name `uct.toml` and not `./uct.toml`.
+fn plain(directory: &Path) -> &Path {
+    if directory == Path::new(".") { Path::new("") } else { directory }
+}
+
+fn required(path: &Path, asked_by: &'static str) -> Result<(PathBuf, String), Problem> {
+    let bytes = read(path).map_err(|error| unreadable(path, asked_by, &error.to_string()))?;
+    text_of(path.to_owned(), bytes)
+}
+
+fn unreadable(path: &Path, asked_by: &'static str, reason: &str) -> Problem {
+    Problem::File { path: path.to_owned(), asked_by, reason: reason.to_owned() }
+}
+
+/// At most [`LARGEST`] bytes, so that a wrong name such as `/dev/zero` does not eat the memory.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other("it is larger than 1 MiB, which is no configuration"));
+    }
+    Ok(bytes)
+}
+
+fn text_of(path: PathBuf, bytes: Vec<u8>) -> Result<(PathBuf, String), Problem> {
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((path, text)),
+        Err(error) => {
+            let good = error.utf8_error().valid_up_to();
+            let line = 1 + error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count();
+            Err(unreadable(&path, "the program or its user", &format!("line {line} is not UTF-8")))
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Splitting a text such as `1.5GB/s` into its number and its unit, and writing the shortest text that reads back.
+//!
+//! Stands on nothing. [`Time`](super::Time) and [`Bandwidth`](super::Bandwidth) stand on it.
+
+/// The number at the start of `text` and the rest, trimmed; `None` without a finite, non-negative number.
+pub(super) fn split_real(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end =
+        text.find(|c: char| !matches!(c, '0'..='9' | '.' | 'e' | 'E' | '+' | '-')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().ok()?;
+    // Adding zero turns -0.0 into 0.0.
+    (number.is_finite() && number >= 0.0).then_some((number + 0.0, unit.trim()))
+}
+
+/// The whole number at the start of `text` and the rest, trimmed.
+pub(super) fn split_whole(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+/// Of `candidates`, the shortest for which `reads_back` holds; the first among equals.
+pub(super) fn shortest(
+    candidates: impl Iterator<Item = String>,
+    reads_back: impl Fn(&str) -> bool,
+) -> Option<String> {
+    candidates.filter(|text| reads_back(text)).min_by_key(String::len)
+}
