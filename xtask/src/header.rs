@@ -139,8 +139,11 @@ fn without_links(comment: &str) -> String {
 }
 
 /// The public names in the crate's sources.
+#[derive(Default)]
 struct Items {
     types: Vec<String>,
+    /// Those of the types that are structures with fields.
+    structures: Vec<String>,
     /// Name and type.
     constants: Vec<(String, String)>,
     /// Name and quoted value of the constants that are text, which cbindgen does not know.
@@ -153,7 +156,7 @@ impl Items {
         let entries = fs::read_dir(&directory).context(|| format!("cannot read {}", directory.display()))?;
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         files.sort();
-        let mut items = Items { types: Vec::new(), constants: Vec::new(), strings: Vec::new() };
+        let mut items = Items::default();
         for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
             let text = fs::read_to_string(file).context(|| format!("cannot read {}", file.display()))?;
             text.lines().for_each(|line| items.add(line));
@@ -177,6 +180,12 @@ impl Items {
         let kinds = ["pub struct ", "pub union ", "pub type Uct"];
         if let Some(kind) = kinds.iter().find(|kind| line.starts_with(**kind)) {
             self.types.push(word(&line[kind.trim_end_matches("Uct").len()..]));
+            if line.starts_with("pub struct ") {
+                self.structures.extend(self.types.last().cloned());
+            }
+        }
+        if line.trim_start().starts_with("_opaque:") {
+            self.structures.pop();
         }
     }
 
@@ -187,13 +196,17 @@ impl Items {
     /// cbindgen leaves out silently what it cannot express, such as a constant that a function computes.
     fn all_in(&self, header: &str) -> Outcome {
         let names = self.types.iter().chain(self.constants.iter().map(|(name, _)| name));
-        let missing: Vec<&str> = names.map(String::as_str).filter(|name| !defined(header, name)).collect();
+        let bare = |name: &str| {
+            self.structures.iter().any(|structure| structure == name) && !has_fields(header, name)
+        };
+        let missing: Vec<&str> =
+            names.map(String::as_str).filter(|name| !defined(header, name) || bare(name)).collect();
         if missing.is_empty() {
             return Ok(());
         }
         let missing = missing.join(", ");
         Err(Failure::new(format!(
-            "the header would lack {missing}: write its value so that cbindgen can read it"
+            "the header would lack {missing}, or its fields: write it with plain numbers, which cbindgen can read"
         )))
     }
 }
@@ -208,6 +221,12 @@ fn defined(header: &str, name: &str) -> bool {
         let line = line.split("//").next().unwrap_or_default();
         line.split(|c| !is_name(c)).any(|word| word == name)
     })
+}
+
+/// Whether the structure is defined, and not merely declared.
+fn has_fields(header: &str, structure: &str) -> bool {
+    let opening = format!("typedef struct {structure} {{");
+    header.lines().any(|line| line == opening)
 }
 
 /// A header is right when strict compilers of both languages accept it alone.
@@ -233,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_shifted_constant_gets_the_width_of_its_type() {
-        let mut items = Items { types: Vec::new(), constants: Vec::new(), strings: Vec::new() };
+        let mut items = Items::default();
         items.add("pub const WIDE: u64 = 1 << 40;");
         items.add("pub const NARROW: u32 = 1 << 2;");
         let c = as_c("#define WIDE (1 << 40)\n#define NARROW (1 << 2)\n", &items);
@@ -242,14 +261,28 @@ mod tests {
 
     #[test]
     fn a_structure_without_fields_is_only_declared() {
-        let items = Items { types: Vec::new(), constants: Vec::new(), strings: Vec::new() };
+        let items = Items::default();
         let c = as_c("typedef struct M {\n    uint8_t _opaque[0];\n} M;\n", &items);
         assert_eq!(c, "typedef struct M M;\n");
     }
 
     #[test]
+    fn a_structure_whose_fields_the_header_lacks_is_named() {
+        let mut items = Items::default();
+        for line in
+            ["pub struct A {", "    pub x: u32,", "}", "pub struct Opaque {", "    _opaque: [u8; 0],", "}"]
+        {
+            items.add(line);
+        }
+        let failure =
+            items.all_in("typedef struct A A;\ntypedef struct Opaque Opaque;\n").unwrap_err().to_string();
+        assert!(failure.contains("lack A,"), "{failure}");
+        items.all_in("typedef struct A {\n} A;\ntypedef struct Opaque Opaque;\n").unwrap();
+    }
+
+    #[test]
     fn a_constant_that_the_header_lacks_is_named() {
-        let mut items = Items { types: Vec::new(), constants: Vec::new(), strings: Vec::new() };
+        let mut items = Items::default();
         items.add("pub const MAGIC: u64 = u64::from_le_bytes(*b\"MAGIC...\");");
         assert!(items.all_in("#define OTHER 1 // see MAGIC\n").unwrap_err().to_string().contains("MAGIC"));
         assert!(items.all_in("#define MAGIC 1\n").is_ok());

@@ -294,10 +294,6 @@
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
 
-// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
-// `UCT_OK`, or until the request was purged.
-typedef struct UctPendingReq UctPendingReq;
-
 // What a slot answers: zero is success, positive is "going on", negative is an error.
 typedef int32_t UctStatus;
 
@@ -382,6 +378,16 @@ typedef struct UctEpParams {
     // Its length in bytes.
     size_t iface_address_length;
 } UctEpParams;
+
+// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
+// `UCT_OK`, or until the request was purged.
+typedef struct UctPendingReq {
+    // Called from progress only. `UCT_OK`: done, forget the request. `UCT_INPROGRESS`: keep it and go on.
+    // Anything else: keep it and stop serving this endpoint for now.
+    UctStatus (*func)(struct UctPendingReq *request);
+    // The transport's while the request is queued.
+    uint64_t private_[5];
+} UctPendingReq;
 
 // Purge callback: called once per queued request, which is no longer queued then.
 typedef void (*UctPurge)(struct UctPendingReq *request, void *argument);

@@ -64,8 +64,11 @@ pub struct UctPendingReq {
     /// Anything else: keep it and stop serving this endpoint for now.
     pub func: unsafe extern "C" fn(request: *mut UctPendingReq) -> UctStatus,
     /// The transport's while the request is queued.
-    pub private: [u64; UCT_PENDING_PRIVATE / 8],
+    pub private: [u64; 5],
 }
+
+// The array's length is a plain number because the generator of the C header reads nothing else.
+const _: () = assert!(size_of::<[u64; 5]>() == UCT_PENDING_PRIVATE);
 
 /// Packs a message into the transport's buffer and answers its length in bytes. It never writes more than the
 /// `max_bcopy` of the operation.
