@@ -1,1 +1,25 @@
-//! transports/ib
+//! What the verbs transports share; the only crate that names the verbs binding.
+//!
+//! For: `rc_verbs` and `ud_verbs`. Stands on libibverbs, which is loaded at run time: building this crate needs no RDMA package.
+//! `verbs` owns the objects and all unsafe code; around it are devices, ports, GIDs, addresses, events and errors in words.
+
+pub mod addr;
+pub mod device;
+pub mod error;
+pub mod events;
+pub mod fork;
+pub mod gid;
+pub mod memlock;
+pub mod port;
+pub mod port_address;
+pub mod verbs;
+pub mod wc_status;
+
+pub use addr::{AddressError, DEVICE_ADDRESS_LENGTH, DeviceAddress, Unreachable};
+pub use device::IbDevice;
+pub use error::IbError;
+pub use events::{EventListener, EventStream};
+pub use gid::{Gid, GidChoice, GidEntry, GidKind};
+pub use port::{LinkLayer, Mtu, Port};
+pub use port_address::{PortAddress, PortPreferences};
+pub use wc_status::WcStatus;

@@ -1,0 +1,245 @@
+//! What can go wrong on the control path, said so that a person can act on it.
+//!
+//! For: everything in this crate and the verbs transports. Stands on `ucs::Status`.
+//! The data path does not come here: it answers with a status or a work completion.
+
+use std::fmt;
+
+use ucs::Status;
+
+use crate::memlock;
+
+/// A failed control operation. The text is one line: what failed, on which device, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IbError {
+    /// libibverbs could not be loaded.
+    #[error(
+        "libibverbs.so.1 cannot be loaded ({reason}): install the packages libibverbs1 and ibverbs-providers \
+         (Debian, Ubuntu) or libibverbs (Fedora, RHEL, SUSE: rdma-core)"
+    )]
+    LibraryMissing {
+        /// What the loader said.
+        reason: String,
+    },
+    /// A library was loaded that is not the libibverbs this crate knows.
+    #[error(
+        "{library} has no function {symbol} ({reason}): it is not libibverbs, or older than 1.1; install rdma-core"
+    )]
+    LibrarySymbol {
+        /// File name of the library.
+        library: String,
+        /// The function that is missing.
+        symbol: &'static str,
+        /// What the loader said.
+        reason: String,
+    },
+    /// The kernel has no RDMA devices to show.
+    #[error(
+        "no RDMA device on this machine: load the driver of the adapter, or make a software device with \
+         `rdma link add mlx5_0 type rxe netdev NETDEV`, and ib_uverbs (`modprobe ib_uverbs`)"
+    )]
+    NoDevices,
+    /// No device has this name.
+    #[error("no RDMA device `{name}`: there is {}", List(known))]
+    NoSuchDevice {
+        /// The name asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<String>,
+    },
+    /// The device's file may not be opened by this user.
+    #[error(
+        "no permission to open /dev/infiniband/{uverbs} of device `{device}`: give the user read and write access to \
+         it (mode 0666 is usual, from a udev rule of rdma-core), or pass the device into the container"
+    )]
+    NoPermission {
+        /// Device name.
+        device: String,
+        /// Name of the file under /dev/infiniband.
+        uverbs: String,
+    },
+    /// The device's file does not exist.
+    #[error(
+        "/dev/infiniband/{uverbs} of device `{device}` does not exist: load ib_uverbs (`modprobe ib_uverbs`), or pass \
+         the file into the container"
+    )]
+    NoDeviceFile {
+        /// Device name.
+        device: String,
+        /// Name of the file under /dev/infiniband.
+        uverbs: String,
+    },
+    /// A port number that the device does not have.
+    #[error("device `{device}` has no port {port}: its ports are 1 to {ports}")]
+    NoSuchPort {
+        /// Device name.
+        device: String,
+        /// The port asked for.
+        port: u8,
+        /// How many ports there are.
+        ports: u8,
+    },
+    /// The port cannot carry traffic.
+    #[error("port {port} of device `{device}` is {state}, not active: check the cable and the link ({hint})")]
+    PortDown {
+        /// Device name.
+        device: String,
+        /// Port number.
+        port: u8,
+        /// State in words.
+        state: &'static str,
+        /// A command that shows more.
+        hint: String,
+    },
+    /// The GID index asked for is outside the port's table.
+    #[error("GID index {index} is out of range: port {port} of device `{device}` has indices 0 to {}", length - 1)]
+    GidIndexRange {
+        /// Device name.
+        device: String,
+        /// Port number.
+        port: u8,
+        /// The index asked for.
+        index: u32,
+        /// Length of the table.
+        length: u32,
+    },
+    /// The GID index asked for holds no address.
+    #[error("GID index {index} of port {port} of device `{device}` is empty; in use: {}", List(used))]
+    GidEmpty {
+        /// Device name.
+        device: String,
+        /// Port number.
+        port: u8,
+        /// The index asked for.
+        index: u32,
+        /// What is in use.
+        used: Vec<String>,
+    },
+    /// No GID of the port can be used.
+    #[error(
+        "port {port} of device `{device}` has no GID that can be used ({}): give its network device an IP address and \
+         set it up",
+        List(seen)
+    )]
+    NoGid {
+        /// Device name.
+        device: String,
+        /// Port number.
+        port: u8,
+        /// Every entry with what is wrong with it.
+        seen: Vec<String>,
+    },
+    /// The MTU asked for is more than the port's.
+    #[error(
+        "path MTU {wanted} is more than the active MTU {active} of port {port} of device `{device}`: ask for at most \
+         {active}, or raise the MTU of the network device"
+    )]
+    MtuTooBig {
+        /// Device name.
+        device: String,
+        /// Port number.
+        port: u8,
+        /// Bytes asked for.
+        wanted: u32,
+        /// Bytes active.
+        active: u32,
+    },
+    /// Memory could not be pinned because of the limit on locked memory.
+    #[error(
+        "{verb} of {length} bytes on device `{device}` failed: {}",
+        memlock::advice(*limit)
+    )]
+    Memlock {
+        /// The verb that failed.
+        verb: &'static str,
+        /// Device name.
+        device: String,
+        /// How many bytes were to be pinned; 0 if the provider chooses.
+        length: usize,
+        /// `RLIMIT_MEMLOCK`, soft limit in bytes.
+        limit: u64,
+    },
+    /// A verb failed for another reason.
+    #[error("{verb} on device `{device}` failed: {}{}", Errno(*errno), Detail(detail))]
+    Verb {
+        /// The verb that failed.
+        verb: &'static str,
+        /// Device name.
+        device: String,
+        /// `errno`.
+        errno: i32,
+        /// What was asked for, if it helps.
+        detail: String,
+    },
+}
+
+impl IbError {
+    /// The status that a transport answers with for this error.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::LibraryMissing { .. } | Self::LibrarySymbol { .. } => Status::UNSUPPORTED,
+            Self::NoDevices
+            | Self::NoSuchDevice { .. }
+            | Self::NoSuchPort { .. }
+            | Self::NoPermission { .. }
+            | Self::NoDeviceFile { .. } => Status::NO_DEVICE,
+            Self::PortDown { .. } => Status::UNREACHABLE,
+            Self::GidIndexRange { .. } | Self::GidEmpty { .. } | Self::MtuTooBig { .. } => {
+                Status::INVALID_PARAM
+            }
+            Self::NoGid { .. } => Status::INVALID_ADDR,
+            Self::Memlock { .. } => Status::NO_MEMORY,
+            Self::Verb { errno, .. } => match *errno {
+                libc::ENOMEM => Status::NO_MEMORY,
+                libc::EINVAL | libc::EFAULT => Status::INVALID_PARAM,
+                libc::EOPNOTSUPP | libc::ENOSYS => Status::UNSUPPORTED,
+                libc::EBUSY => Status::BUSY,
+                libc::ETIMEDOUT => Status::TIMED_OUT,
+                libc::ENETUNREACH | libc::EHOSTUNREACH => Status::UNREACHABLE,
+                libc::ENODEV | libc::EIO => Status::NO_DEVICE,
+                _ => Status::IO_ERROR,
+            },
+        }
+    }
+
+    /// A failed verb, or the limit on locked memory where that is the likely cause.
+    pub(crate) fn verb(verb: &'static str, device: &str, errno: i32, pinned: usize, detail: String) -> Self {
+        if errno == libc::ENOMEM
+            && let Some(limit) = memlock::limit_below(pinned)
+        {
+            return Self::Memlock { verb, device: device.to_owned(), length: pinned, limit };
+        }
+        Self::Verb { verb, device: device.to_owned(), errno, detail }
+    }
+}
+
+/// Words separated by commas; "none" if there are none.
+struct List<'a>(&'a [String]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        f.write_str(&self.0.join(", "))
+    }
+}
+
+/// The system's words for an error number.
+struct Errno(i32);
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+/// Text in brackets; nothing if there is none.
+struct Detail<'a>(&'a str);
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0) }
+    }
+}

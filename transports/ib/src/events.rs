@@ -1,0 +1,99 @@
+//! Asynchronous events for everyone on a device: each interface has a queue of its own.
+//!
+//! For: interfaces, which learn that a port or queue pair failed. Stands on the context's events and `ucs::event_set`.
+//! The device has one stream of events and many who want them: whoever reads it hands each event to all.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ucs::event_set::{EventFd, EventSet, Events};
+
+use crate::verbs::{AsyncEvent, Context};
+
+/// The stream of one open device. One per context.
+pub struct EventStream {
+    context: Arc<Context>,
+    queues: Mutex<Vec<Weak<Queue>>>,
+}
+
+struct Queue {
+    events: Mutex<VecDeque<AsyncEvent>>,
+    wake: EventFd,
+}
+
+/// The queue of one listener. Dropping it ends the listening.
+pub struct EventListener {
+    stream: Arc<EventStream>,
+    queue: Arc<Queue>,
+    // Readable when the device has events or the queue holds some.
+    set: EventSet,
+}
+
+/// A listener that reads nothing keeps at most this many events; older ones go first.
+const KEPT: usize = 1024;
+
+impl EventStream {
+    /// The stream of a context. Make only one per context: each event is read once.
+    pub fn new(context: &Arc<Context>) -> Arc<Self> {
+        Arc::new(Self { context: context.clone(), queues: Mutex::new(Vec::new()) })
+    }
+
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// No more descriptors.
+    pub fn listen(self: &Arc<Self>) -> Result<EventListener, ucs::sys::SystemError> {
+        let set = EventSet::new()?;
+        let queue = Arc::new(Queue { events: Mutex::default(), wake: EventFd::new()? });
+        set.add(self.context.async_fd(), Events::READ, 0)?;
+        set.add(queue.wake.as_fd(), Events::READ, 1)?;
+        lock(&self.queues).push(Arc::downgrade(&queue));
+        Ok(EventListener { stream: self.clone(), queue, set })
+    }
+
+    /// Hands what has happened to all listeners. Bounded; does not block but for the lock.
+    fn dispatch(&self) {
+        let mut queues = lock(&self.queues);
+        for _ in 0..KEPT {
+            let Some(event) = self.context.next_event() else { return };
+            tracing::debug!(device = self.context.device_name(), ?event, "asynchronous event");
+            queues.retain(|queue| queue.upgrade().is_some_and(|queue| queue.push(event)));
+        }
+    }
+}
+
+impl Queue {
+    fn push(&self, event: AsyncEvent) -> bool {
+        let mut events = lock(&self.events);
+        if events.len() == KEPT {
+            events.pop_front();
+        }
+        events.push_back(event);
+        self.wake.signal();
+        true
+    }
+}
+
+impl EventListener {
+    /// Readable while there are events for [`EventListener::next`].
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+
+    /// The next event of the device; `None` if there is none now. Does not block.
+    pub fn next(&self) -> Option<AsyncEvent> {
+        self.stream.dispatch();
+        let mut events = lock(&self.queue.events);
+        let event = events.pop_front();
+        if events.is_empty() {
+            self.queue.wake.drain();
+        }
+        event
+    }
+}
+
+/// A poisoned lock holds a plain queue, which is whole after every statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

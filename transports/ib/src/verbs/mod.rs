@@ -1,0 +1,38 @@
+//! The verbs objects, safe to own: device list, context, protection domain, memory, queues, queue pairs, address handles.
+//!
+//! For: the rest of this crate and the verbs transports. Stands on [`VerbsTable`] and the C ABI in `abi`.
+//! All unsafe code of the crate is here. Every object holds its parents, so destruction is always in the right order.
+
+pub mod abi;
+mod ah;
+mod async_event;
+mod comp_channel;
+mod context;
+mod cq;
+mod device_list;
+mod fork_init;
+mod mr;
+mod pd;
+mod qp;
+mod srq;
+mod table;
+mod work;
+
+pub use ah::{AddressVector, Ah, GlobalRoute};
+pub use async_event::AsyncEvent;
+pub use comp_channel::CompChannel;
+pub use context::Context;
+pub use cq::{Cq, Wc, WcBuffer};
+pub use device_list::{Device, DeviceList};
+pub(crate) use fork_init::fork_status;
+pub use mr::{Access, Mr, MrBuffer};
+pub use pd::Pd;
+pub use qp::{Qp, QpCaps, QpConfig, QpKind, QpState, RcConnect};
+pub use srq::Srq;
+pub use table::{VerbsTable, load, load_from};
+pub use work::{InlineData, InlineWr, PostError, RecvSlot, SendFlags, SendWr, Sge};
+
+/// The current thread's `errno`.
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}

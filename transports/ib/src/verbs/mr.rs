@@ -1,0 +1,182 @@
+//! Registered memory.
+//!
+//! For: memory domains and buffer pools. Stands on a protection domain.
+
+use std::alloc::Layout;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::abi::*;
+use super::{Pd, errno};
+use crate::error::IbError;
+
+/// What a registered region may be used for. The local side may always read it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access(i32);
+
+impl Access {
+    /// Received data and results of reads and atomics may be written to it.
+    pub const LOCAL_WRITE: Self = Self(IBV_ACCESS_LOCAL_WRITE);
+    /// Peers may write to it. Needs local write.
+    pub const REMOTE_WRITE: Self = Self(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    /// Peers may read it.
+    pub const REMOTE_READ: Self = Self(IBV_ACCESS_REMOTE_READ);
+    /// Peers may change it by atomics. Needs local write.
+    pub const REMOTE_ATOMIC: Self = Self(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+    /// Only the local side reads it.
+    pub const LOCAL_READ: Self = Self(0);
+
+    /// Both.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn bits(self) -> i32 {
+        self.0
+    }
+}
+
+/// A registered region. It does not own the memory; see [`MrBuffer`] for one that does.
+pub struct Mr {
+    pd: Arc<Pd>,
+    raw: *mut ibv_mr,
+}
+
+// SAFETY: libibverbs may be called from any thread; see `Context`.
+unsafe impl Send for Mr {}
+// SAFETY: as for Send; the keys do not change.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// Registers `length` bytes at `address`: the pages are pinned until the region is dropped.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the region is dropped. With an access that lets the device or peers write, nobody
+    /// holds a Rust reference to the bytes while they may.
+    ///
+    /// # Errors
+    /// [`IbError::Memlock`] if the limit on locked memory is the likely cause, otherwise the failed verb.
+    pub unsafe fn register(
+        pd: &Arc<Pd>,
+        address: *mut u8,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, IbError> {
+        let context = pd.context();
+        // SAFETY: the domain lives; the caller promises that the memory stays mapped.
+        let raw =
+            unsafe { (context.table().reg_mr)(pd.as_ptr(), address.cast::<c_void>(), length, access.bits()) };
+        if raw.is_null() {
+            let detail = format!("{length} bytes at {address:p}, access {:#x}", access.bits());
+            return Err(IbError::verb("ibv_reg_mr", context.device_name(), errno(), length, detail));
+        }
+        Ok(Self { pd: pd.clone(), raw })
+    }
+
+    fn raw(&self) -> &ibv_mr {
+        // SAFETY: the region lives as long as `self`, and the library does not change it.
+        unsafe { &*self.raw }
+    }
+
+    /// The domain it is in.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// The key for local use in scatter lists.
+    pub fn lkey(&self) -> u32 {
+        self.raw().lkey
+    }
+
+    /// The key that lets peers use the region, as far as its access goes.
+    pub fn rkey(&self) -> u32 {
+        self.raw().rkey
+    }
+
+    /// Where the region begins.
+    pub fn address(&self) -> *mut u8 {
+        self.raw().addr.cast()
+    }
+
+    /// Its length in bytes.
+    pub fn length(&self) -> usize {
+        self.raw().length
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: deregistered once, here.
+        let failed = unsafe { (self.pd.context().table().dereg_mr)(self.raw) };
+        if failed != 0 {
+            tracing::warn!(device = self.pd.context().device_name(), errno = failed, "ibv_dereg_mr failed");
+        }
+    }
+}
+
+/// Page-aligned, zeroed memory that is registered for as long as it lives.
+pub struct MrBuffer {
+    // First, so that the registration ends before the memory is freed.
+    mr: Mr,
+    memory: Pages,
+}
+
+struct Pages {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory is owned, and is only reached through raw pointers.
+unsafe impl Send for Pages {}
+// SAFETY: as for Send.
+unsafe impl Sync for Pages {}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `MrBuffer::new`, freed once, here.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+impl MrBuffer {
+    /// Allocates `length` bytes (at least one page, rounded up to pages) and registers them.
+    ///
+    /// # Errors
+    /// As [`Mr::register`]; the failed allocation counts as `ENOMEM` of it.
+    pub fn new(pd: &Arc<Pd>, length: usize, access: Access) -> Result<Self, IbError> {
+        let page = rustix::param::page_size();
+        let no_memory = || {
+            IbError::verb(
+                "allocation",
+                pd.context().device_name(),
+                libc::ENOMEM,
+                0,
+                format!("{length} bytes"),
+            )
+        };
+        let rounded = length.max(1).checked_next_multiple_of(page).ok_or_else(no_memory)?;
+        let layout = Layout::from_size_align(rounded, page).map_err(|_| no_memory())?;
+        // SAFETY: the layout has a size above zero.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        let memory = Pages { start: NonNull::new(start).ok_or_else(no_memory)?, layout };
+        // SAFETY: `memory` is freed after `mr` (field order), and is reached through raw pointers only.
+        let mr = unsafe { Mr::register(pd, start, rounded, access) }?;
+        Ok(Self { mr, memory })
+    }
+
+    /// The registration.
+    pub fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
+    /// Where the memory begins. Reading and writing through it is the caller's affair: the device may do so too.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.start.as_ptr()
+    }
+
+    /// Usable bytes: the length asked for, rounded up to pages.
+    pub fn length(&self) -> usize {
+        self.memory.layout.size()
+    }
+}
