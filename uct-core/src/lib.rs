@@ -1,1 +1,3 @@
-//! uct-core
+//! Discovers, loads, selects and drives transports.
+
+pub mod loader;

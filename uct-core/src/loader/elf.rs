@@ -1,0 +1,118 @@
+//! Looks at a file before the system's loader does, which dies of a signal on a library that was cut off.
+//!
+//! For: [`open`](super::open). Stands on nothing. It tells honest accidents (a text file, another machine's library, half a
+//! download) apart; a file made to harm is code like any plugin, and trusted as one.
+
+use super::failure::LoadFailureKind;
+
+/// Bytes of a file's head that [`headers`] needs.
+pub(super) const HEAD: usize = 64;
+
+const MAGIC: [u8; 4] = *b"\x7fELF";
+const CLASS_64: u8 = 2;
+const LITTLE_ENDIAN: u8 = 1;
+const BIG_ENDIAN: u8 = 2;
+const TYPE_SHARED: u16 = 3;
+const PROGRAM_HEADER: usize = 56;
+const SEGMENT_LOAD: u32 = 1;
+const SEGMENT_DYNAMIC: u32 = 2;
+
+/// Where the program headers stand in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProgramHeaders {
+    /// From the beginning of the file, in bytes.
+    pub offset: u64,
+    /// All of them together, in bytes.
+    pub length: usize,
+}
+
+/// Checks the first [`HEAD`] bytes (fewer where the file is shorter) of a file of `length` bytes.
+pub(super) fn headers(head: &[u8], length: u64) -> Result<ProgramHeaders, LoadFailureKind> {
+    if !head.starts_with(&MAGIC) {
+        return Err(LoadFailureKind::NotElf);
+    }
+    if head.len() < HEAD {
+        return Err(LoadFailureKind::Truncated { length, expected: HEAD as u64 });
+    }
+    let order = if cfg!(target_endian = "little") { LITTLE_ENDIAN } else { BIG_ENDIAN };
+    if head[4] != CLASS_64 || head[5] != order {
+        return Err(wrong(format!(
+            "expected a 64-bit library in the byte order of {}",
+            std::env::consts::ARCH
+        )));
+    }
+    let machine = half(head, 18);
+    if host_machine().is_some_and(|host| host != machine) {
+        return Err(wrong(format!(
+            "expected machine {}, found the ELF machine number {machine}",
+            std::env::consts::ARCH
+        )));
+    }
+    if half(head, 16) != TYPE_SHARED {
+        return Err(wrong("expected a shared library, found another kind of ELF file".to_owned()));
+    }
+    let (size, count) = (usize::from(half(head, 54)), usize::from(half(head, 56)));
+    if size != PROGRAM_HEADER || count == 0 {
+        return Err(wrong(format!(
+            "expected program headers of {PROGRAM_HEADER} bytes, found {count} of {size}"
+        )));
+    }
+    let headers = ProgramHeaders { offset: long(head, 32), length: size * count };
+    within(length, headers.offset, headers.length as u64)?;
+    Ok(headers)
+}
+
+/// Checks the program headers of a file of `length` bytes: everything that will be mapped has to be in the file.
+pub(super) fn segments(program_headers: &[u8], length: u64) -> Result<(), LoadFailureKind> {
+    let (mut load, mut dynamic) = (false, false);
+    for header in program_headers.chunks_exact(PROGRAM_HEADER) {
+        let kind = word(header, 0);
+        if kind == SEGMENT_LOAD || kind == SEGMENT_DYNAMIC {
+            within(length, long(header, 8), long(header, 32))?;
+        }
+        load |= kind == SEGMENT_LOAD;
+        dynamic |= kind == SEGMENT_DYNAMIC;
+    }
+    if load && dynamic { Ok(()) } else { Err(wrong("it has no dynamic section".to_owned())) }
+}
+
+fn within(length: u64, offset: u64, bytes: u64) -> Result<(), LoadFailureKind> {
+    let expected = offset.saturating_add(bytes);
+    if expected <= length { Ok(()) } else { Err(LoadFailureKind::Truncated { length, expected }) }
+}
+
+fn wrong(problem: String) -> LoadFailureKind {
+    LoadFailureKind::WrongElf { problem }
+}
+
+/// ELF's number for this processor, where it is known here.
+fn host_machine() -> Option<u16> {
+    match std::env::consts::ARCH {
+        "x86_64" => Some(62),
+        "aarch64" => Some(183),
+        "riscv64" => Some(243),
+        "powerpc64" => Some(21),
+        "s390x" => Some(22),
+        "loongarch64" => Some(258),
+        _ => None,
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes(array(bytes, at))
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(array(bytes, at))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(array(bytes, at))
+}
+
+/// The callers have checked the length.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}

@@ -1,0 +1,304 @@
+//! Finds plugins, checks them, and makes tables of them that can be called without a further check.
+//!
+//! For: the context, which turns the result into components. Stands on `uct-abi` and the system's loader. Built-in plugins
+//! go the same way as files. A plugin that fails is told in [`Loaded::failures`] and harms no other.
+
+mod config;
+mod elf;
+mod failure;
+mod handshake;
+mod names;
+mod open;
+mod overlay;
+mod registry;
+mod search;
+mod table;
+pub(crate) mod text;
+
+use std::{fmt, path::PathBuf};
+
+use ucs::units::NameList;
+use uct_abi::{UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps, UctPlugin, UctTlOps};
+
+pub use failure::{LoadFailure, LoadFailureKind, LoadStage};
+pub use text::{COMPONENT_NAME_LIMIT, DEVICE_NAME_LIMIT, MD_NAME_LIMIT, TL_NAME_LIMIT};
+
+use handshake::Prepared;
+use search::PluginFile;
+
+/// Where to look for plugins, and which to take.
+#[derive(Clone, Debug)]
+pub struct LoaderSettings {
+    /// Directories to search ahead of all others, in this order. One that cannot be listed is a failure.
+    pub module_dirs: Vec<PathBuf>,
+    /// Whether to search the directory of the executable and `../lib/uct` from there.
+    pub search_beside_executable: bool,
+    /// Which plugins to load, by name, whether built in or from a file.
+    pub modules: NameList,
+    /// Which files take the place of a built-in plugin of the same name. All others of such a name are ignored.
+    pub replace_builtin: NameList,
+}
+
+impl Default for LoaderSettings {
+    /// What is built in and what lies beside the executable; nothing built in is replaced.
+    fn default() -> Self {
+        LoaderSettings {
+            module_dirs: Vec::new(),
+            search_beside_executable: true,
+            modules: NameList::all(),
+            replace_builtin: "^all".parse().expect("it is a list of names"),
+        }
+    }
+}
+
+/// What [`load`] achieved.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// The plugins that are ready: the built-in ones in their order, then files in the order of the search.
+    pub plugins: Vec<Plugin>,
+    /// What failed, in the order in which it was found. The caller tells the user.
+    pub failures: Vec<LoadFailure>,
+    /// What was left out on purpose.
+    pub ignored: Vec<Ignored>,
+}
+
+/// A plugin that is ready.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// Its name: `NAME` of `libuct_NAME.so`.
+    pub name: String,
+    /// Its version, for people; may be empty.
+    pub version: String,
+    /// Where it came from.
+    pub origin: PluginOrigin,
+    /// What it offers; at least one.
+    pub components: Vec<Component>,
+    /// Its configuration keys.
+    pub config: Vec<ucs::config::Section>,
+}
+
+/// Where a plugin came from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PluginOrigin {
+    /// It is linked into the program.
+    BuiltIn,
+    /// It was loaded from this file.
+    File(PathBuf),
+}
+
+impl fmt::Display for PluginOrigin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PluginOrigin::BuiltIn => out.pad("built in"),
+            PluginOrigin::File(path) => path.display().fmt(out),
+        }
+    }
+}
+
+/// A component of a plugin. In its tables and those below every slot is there: what the plugin lacks answers
+/// `UCT_ERR_UNSUPPORTED`, and the pointers between them lead to tables of the same kind.
+#[derive(Clone)]
+pub struct Component {
+    /// Its name, at most [`COMPONENT_NAME_LIMIT`] bytes; no other loaded component has it.
+    pub name: String,
+    /// Its calls.
+    pub ops: &'static UctComponentOps,
+    /// The calls of its memory domains.
+    pub md_ops: &'static UctMdOps,
+    /// Its transports; at least one.
+    pub transports: Vec<Transport>,
+}
+
+impl fmt::Debug for Component {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Component")
+            .field("name", &self.name)
+            .field("transports", &self.transports)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A transport of a component.
+#[derive(Clone)]
+pub struct Transport {
+    /// Its name, at most [`TL_NAME_LIMIT`] bytes; no other loaded transport has it.
+    pub name: String,
+    /// Its calls.
+    pub ops: &'static UctTlOps,
+    /// The calls of its interfaces.
+    pub iface_ops: &'static UctIfaceOps,
+    /// The calls of its endpoints.
+    pub ep_ops: &'static UctEpOps,
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Transport").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A plugin that was found and left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub origin: PluginOrigin,
+    /// Why it was left out.
+    pub reason: IgnoredReason,
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "plugin {} ({}): {}", self.name, self.origin, self.reason)
+    }
+}
+
+/// Why a plugin was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IgnoredReason {
+    /// `modules` does not contain it.
+    Excluded,
+    /// A plugin of this name is built in, and `replace_builtin` does not contain it.
+    BuiltInKept,
+    /// It is built in, and a file took its place.
+    ReplacedBy(
+        /// The file.
+        PathBuf,
+    ),
+    /// A directory searched earlier has a plugin of this name.
+    Shadowed {
+        /// That plugin.
+        by: PathBuf,
+    },
+}
+
+impl fmt::Display for IgnoredReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IgnoredReason::Excluded => out.pad("excluded by `modules`"),
+            IgnoredReason::BuiltInKept => {
+                out.pad("the built-in one of this name is used; `replace_builtin` can prefer the file")
+            }
+            IgnoredReason::ReplacedBy(path) => {
+                write!(out, "{} took its place, as configured", path.display())
+            }
+            IgnoredReason::Shadowed { by } => write!(out, "{} was found earlier", by.display()),
+        }
+    }
+}
+
+/// Loads what the settings permit of `built_in` and of the files that the search finds.
+///
+/// Blocks while files are read and plugins start. Each plugin is checked and started once in the life of the process: a later
+/// call answers the same for it, with the host of the first. A plugin from a file is never unloaded.
+pub fn load(settings: &LoaderSettings, built_in: &[&'static UctPlugin], host: &'static UctHost) -> Loaded {
+    let found = search::plugin_files(settings);
+    let loaded = Loaded { plugins: Vec::new(), failures: found.failures, ignored: found.ignored };
+    let mut loading = Loading { loaded, host };
+    let mut files = loading.without_excluded(found.files, &settings.modules);
+    for table in built_in {
+        loading.built_in(table, &mut files, settings);
+    }
+    for file in &files {
+        loading.file(file);
+    }
+    loading.loaded
+}
+
+struct Loading {
+    loaded: Loaded,
+    host: &'static UctHost,
+}
+
+impl Loading {
+    fn without_excluded(&mut self, files: Vec<PluginFile>, modules: &NameList) -> Vec<PluginFile> {
+        let (wanted, excluded): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| modules.contains(&file.name));
+        for file in excluded {
+            self.ignore(file.name, PluginOrigin::File(file.path), IgnoredReason::Excluded);
+        }
+        wanted
+    }
+
+    /// Takes a built-in plugin, or the file that is to take its place; a file of its name is not among `files` afterwards.
+    fn built_in(
+        &mut self,
+        table: &'static UctPlugin,
+        files: &mut Vec<PluginFile>,
+        settings: &LoaderSettings,
+    ) {
+        // SAFETY: a reference to a table that lives for ever; that it is what it says is promised by who linked it in.
+        let plugin = match unsafe { registry::prepared(table) } {
+            Ok(plugin) => plugin,
+            Err(kind) => return self.fail(String::new(), None, kind),
+        };
+        if !settings.modules.contains(&plugin.name) {
+            return self.ignore(plugin.name, PluginOrigin::BuiltIn, IgnoredReason::Excluded);
+        }
+        if let Some(index) = files.iter().position(|file| file.name == plugin.name) {
+            let file = files.remove(index);
+            if !settings.replace_builtin.contains(&plugin.name) {
+                self.ignore(file.name, PluginOrigin::File(file.path), IgnoredReason::BuiltInKept);
+            } else if self.file(&file) {
+                return self.ignore(plugin.name, PluginOrigin::BuiltIn, IgnoredReason::ReplacedBy(file.path));
+            }
+        }
+        let name = plugin.name.clone();
+        if let Err(kind) = self.start(table, plugin, PluginOrigin::BuiltIn) {
+            self.fail(name, None, kind);
+        }
+    }
+
+    /// Whether the plugin is ready.
+    fn file(&mut self, file: &PluginFile) -> bool {
+        let outcome = self.try_file(file);
+        let ready = outcome.is_ok();
+        if let Err(kind) = outcome {
+            self.fail(file.name.clone(), Some(file.path.clone()), kind);
+        }
+        ready
+    }
+
+    fn try_file(&mut self, file: &PluginFile) -> Result<(), LoadFailureKind> {
+        let table = open::plugin_table(file)?;
+        // SAFETY: the exported function of a plugin answers its table, which is valid for ever.
+        let plugin = unsafe { registry::prepared(table) }?;
+        if plugin.name != file.name {
+            return Err(LoadFailureKind::OtherName { expected: file.name.clone(), found: plugin.name });
+        }
+        self.start(table, plugin, PluginOrigin::File(file.path.clone()))
+    }
+
+    fn start(
+        &mut self,
+        table: *const UctPlugin,
+        plugin: Prepared,
+        origin: PluginOrigin,
+    ) -> Result<(), LoadFailureKind> {
+        self.check_names(&plugin)?;
+        registry::started(table, &plugin, self.host)?;
+        let Prepared { name, version, components, config, .. } = plugin;
+        self.loaded.plugins.push(Plugin { name, version, origin, components, config });
+        Ok(())
+    }
+
+    /// Names have to be unique for the user who chooses by them.
+    fn check_names(&self, plugin: &Prepared) -> Result<(), LoadFailureKind> {
+        for other in &self.loaded.plugins {
+            let taken_by = || format!("plugin {} ({})", other.name, other.origin);
+            names::check_disjoint(&plugin.components, &other.components, taken_by)?;
+            names::check_sections(&plugin.config, &other.config, taken_by)?;
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, name: String, path: Option<PathBuf>, kind: LoadFailureKind) {
+        self.loaded.failures.push(LoadFailure { name, path, kind });
+    }
+
+    fn ignore(&mut self, name: String, origin: PluginOrigin, reason: IgnoredReason) {
+        self.loaded.ignored.push(Ignored { name, origin, reason });
+    }
+}

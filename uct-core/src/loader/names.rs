@@ -1,0 +1,62 @@
+//! Names that a user chooses by must mean one thing.
+//!
+//! For: [`load`](super::load), between plugins, and [`handshake`](super::handshake), within one. Stands on nothing.
+
+use ucs::config::Section;
+
+use super::{Component, failure::LoadFailureKind};
+
+/// No component and no transport of `new` has the name of one of `old`.
+pub(super) fn check_disjoint(
+    new: &[Component],
+    old: &[Component],
+    taken_by: impl Fn() -> String,
+) -> Result<(), LoadFailureKind> {
+    let duplicate = |what, name: &String| {
+        Err(LoadFailureKind::DuplicateName { what, name: name.clone(), taken_by: taken_by() })
+    };
+    for component in new {
+        if old.iter().any(|old| old.name == component.name) {
+            return duplicate("component", &component.name);
+        }
+        for transport in &component.transports {
+            let mut transports = old.iter().flat_map(|old| &old.transports);
+            if transports.any(|old| old.name == transport.name) {
+                return duplicate("transport", &transport.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No section of `new` has the name of one of `old` that means something else; two plugins may share one.
+pub(super) fn check_sections(
+    new: &[Section],
+    old: &[Section],
+    taken_by: impl Fn() -> String,
+) -> Result<(), LoadFailureKind> {
+    let mut clashes = new.iter().filter(|new| old.iter().any(|old| old.name == new.name && old != *new));
+    match clashes.next() {
+        None => Ok(()),
+        Some(section) => Err(LoadFailureKind::DuplicateName {
+            what: "configuration section",
+            name: section.name.clone().into_owned(),
+            taken_by: taken_by(),
+        }),
+    }
+}
+
+/// No component, and no transport, of a plugin has the name of another of the same plugin.
+pub(super) fn check_distinct(components: &[Component]) -> Result<(), LoadFailureKind> {
+    let taken_by = || "the same plugin".to_owned();
+    for (index, component) in components.iter().enumerate() {
+        check_disjoint(std::slice::from_ref(component), &components[..index], taken_by)?;
+        for (index, transport) in component.transports.iter().enumerate() {
+            if component.transports[..index].iter().any(|earlier| earlier.name == transport.name) {
+                let name = transport.name.clone();
+                return Err(LoadFailureKind::DuplicateName { what: "transport", name, taken_by: taken_by() });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Finds the files that may be plugins.
+//!
+//! For: [`load`](super::load). Stands on the file system. The first directory that has a plugin of some name wins, as with
+//! the search path of programs.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    Ignored, IgnoredReason, LoaderSettings, PluginOrigin,
+    failure::{LoadFailure, LoadFailureKind},
+};
+
+/// A file whose name says that it is a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PluginFile {
+    /// `NAME` of `libuct_NAME.so`.
+    pub name: String,
+    /// The file, in a directory without symbolic links in its path.
+    pub path: PathBuf,
+}
+
+/// What a search found, in order of directories and, within one, of names.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub files: Vec<PluginFile>,
+    pub failures: Vec<LoadFailure>,
+    pub ignored: Vec<Ignored>,
+}
+
+/// Searches the directories of the settings, each once.
+pub(super) fn plugin_files(settings: &LoaderSettings) -> Found {
+    let mut found = Found::default();
+    let mut searched = Vec::new();
+    for directory in &settings.module_dirs {
+        if let Err(error) = search(directory, &mut searched, &mut found) {
+            found.failures.push(directory_failure(directory, error));
+        }
+    }
+    if settings.search_beside_executable {
+        for directory in directories_beside_executable() {
+            // Nobody asked for these by name, so it is no failure if one is not there.
+            if let Err(error) = search(&directory, &mut searched, &mut found) {
+                tracing::debug!(directory = %directory.display(), %error, "no plugins beside the executable");
+            }
+        }
+    }
+    found
+}
+
+fn directory_failure(directory: &Path, error: std::io::Error) -> LoadFailure {
+    LoadFailure {
+        name: String::new(),
+        path: Some(directory.to_owned()),
+        kind: LoadFailureKind::Directory { error: Arc::new(error) },
+    }
+}
+
+fn search(directory: &Path, searched: &mut Vec<PathBuf>, found: &mut Found) -> std::io::Result<()> {
+    let directory = fs::canonicalize(directory)?;
+    if searched.contains(&directory) {
+        return Ok(());
+    }
+    // Sorted, so that two runs see the same.
+    let mut names = BTreeMap::new();
+    for entry in fs::read_dir(&directory)? {
+        let path = entry?.path();
+        if let Some(name) = plugin_name(&path) {
+            names.insert(name.to_owned(), path);
+        }
+    }
+    searched.push(directory);
+    for (name, path) in names {
+        match found.files.iter().find(|file| file.name == name) {
+            Some(first) => found.ignored.push(Ignored {
+                reason: IgnoredReason::Shadowed { by: first.path.clone() },
+                name,
+                origin: PluginOrigin::File(path),
+            }),
+            None => found.files.push(PluginFile { name, path }),
+        }
+    }
+    Ok(())
+}
+
+/// `NAME` of `libuct_NAME.so`; a name is what can stand in a symbol.
+fn plugin_name(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?.strip_prefix("libuct_")?.strip_suffix(".so")?;
+    let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    plain.then_some(name)
+}
+
+/// The directory of the executable and `../lib/uct` from there. A program that `cargo` built for a test or as an example
+/// lies one directory below the plugins that were built with it, so the directory above stands in.
+fn directories_beside_executable() -> Vec<PathBuf> {
+    let Some(mut directory) = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned))
+    else {
+        return Vec::new();
+    };
+    if let Some(above) = directory.parent()
+        && matches!(directory.file_name().and_then(|name| name.to_str()), Some("deps" | "examples"))
+        && above.join("deps").is_dir()
+    {
+        directory = above.to_owned();
+    }
+    let installed = directory.join("../lib/uct");
+    vec![directory, installed]
+}
+
+/// Whether a path leads to a plain file.
+pub(super) fn check_file(path: &Path) -> Result<(), LoadFailureKind> {
+    let metadata = fs::metadata(path).map_err(|error| match fs::read_link(path) {
+        Ok(target) if error.kind() == std::io::ErrorKind::NotFound => {
+            LoadFailureKind::DanglingLink { target }
+        }
+        _ => LoadFailureKind::Unreadable { error: Arc::new(error) },
+    })?;
+    let kind = metadata.file_type();
+    let found = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_socket() => "a socket",
+        _ if kind.is_fifo() => "a pipe",
+        _ => "a device",
+    };
+    Err(LoadFailureKind::NotAFile { found })
+}
