@@ -3,10 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod apt;
+mod check;
+mod config;
 mod failure;
 mod header;
 mod hello;
+mod man;
 mod process;
+mod steps;
 mod vm;
 mod workspace;
 
@@ -27,6 +31,12 @@ struct Arguments {
 enum Command {
     /// Two processes say hello over the transport with the lowest latency
     Hello(hello::Options),
+    /// Check format, lints, documentation, dependencies, licences and generated files
+    Check(check::Options),
+    /// Write config/uct.toml from the schema
+    Config(config::Options),
+    /// Write manual pages and shell completions of the programs
+    Man,
     /// Write the C header of the plugin boundary
     Header(header::Options),
     /// Run one command in a small virtual machine that has real verbs devices without hardware
@@ -45,6 +55,9 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Outcome<u8> {
     match command {
+        Command::Check(options) => check::run(&Workspace::load()?, &options).map(|()| 0),
+        Command::Config(options) => config::run(&Workspace::load()?, &options).map(|()| 0),
+        Command::Man => man::run().map(|()| 0),
         Command::Hello(options) => hello::run(&options).map(|()| 0),
         Command::Header(options) => header::run_header(&Workspace::load()?, &options).map(|()| 0),
         Command::Vm(options) => vm::run(&options),

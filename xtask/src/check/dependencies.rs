@@ -1,0 +1,137 @@
+//! Who may depend on whom in this workspace, so that a transport never learns what the core does inside,
+//! and an application needs nothing but the core.
+//! Stands on `cargo metadata`; `check` stands on it.
+
+use crate::failure::{Failure, Outcome};
+use crate::workspace::Workspace;
+use cargo_metadata::{Dependency, DependencyKind, Package};
+
+/// Bindings of libibverbs; one crate may name them.
+const VERBS_BINDINGS: &[&str] = &["rdma-sys", "rdma-mummy-sys", "ibverbs", "ibverbs-sys", "sideway"];
+
+/// Fails with one line per forbidden dependency.
+pub fn check(workspace: &Workspace) -> Outcome {
+    let violations: Vec<String> = workspace
+        .members()
+        .flat_map(|package| {
+            let manifest = package.manifest_path.as_std_path();
+            let directory = manifest.strip_prefix(workspace.root()).unwrap_or(manifest).to_string_lossy();
+            violations(&directory, package)
+        })
+        .collect();
+    if violations.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(violations.join("\n")))
+}
+
+fn violations(manifest: &str, package: &Package) -> Vec<String> {
+    let relations = package.dependencies.iter().map(Relation::of);
+    let refused = relations.filter_map(|relation| {
+        let reason = refusal(manifest, &package.name, &relation)?;
+        Some(format!("{} depends on {}: {reason} ({manifest})", package.name, relation.name))
+    });
+    refused.collect()
+}
+
+/// A dependency as the rules see it.
+struct Relation<'a> {
+    name: &'a str,
+    ours: bool,
+    optional: bool,
+    for_tests: bool,
+}
+
+impl<'a> Relation<'a> {
+    fn of(dependency: &'a Dependency) -> Self {
+        Relation {
+            name: &dependency.name,
+            ours: dependency.path.is_some(),
+            optional: dependency.optional,
+            for_tests: dependency.kind == DependencyKind::Development,
+        }
+    }
+}
+
+/// Why a package may not have that dependency; `None` if it may.
+fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str> {
+    if package == "uct-abi" {
+        return Some("the plugin boundary stands on nothing");
+    }
+    if VERBS_BINDINGS.contains(&on.name) && package != "uct-ib" {
+        return Some("only uct-ib names a verbs binding");
+    }
+    // What tests use does not reach those who depend on the package.
+    if !on.ours || on.for_tests {
+        return None;
+    }
+    let (allowed, reason): (&[&str], _) = match manifest.split('/').next().unwrap_or_default() {
+        "ucs" => (&[], "ucs stands on no crate of this workspace"),
+        "transports" if package == "uct-ib" => (&["ucs", "uct-plugin"], "it may use ucs and uct-plugin"),
+        "transports" if package.ends_with("-verbs") => {
+            (&["ucs", "uct-plugin", "uct-ib"], "a verbs transport may use ucs, uct-plugin and uct-ib")
+        }
+        "transports" => (&["ucs", "uct-plugin"], "a transport may use ucs and uct-plugin"),
+        "uct-core" if package == "uct-plugin" => (&["ucs", "uct-abi"], "it may use ucs and uct-abi"),
+        "uct-core" => {
+            let built_in = ["uct-self", "uct-tcp", "uct-shm"].contains(&on.name);
+            if built_in && on.optional {
+                return None;
+            }
+            (&["ucs", "uct-abi"], "it may use ucs, uct-abi and, as features, uct-self, uct-tcp and uct-shm")
+        }
+        "examples" | "tools" => (&["uct-core"], "a program uses uct-core alone"),
+        "tests" => (&["uct-core", "uct-plugin", "uct-abi", "ucs"], "transports are found at run time"),
+        "xtask" => (&[], "it must build when nothing else does"),
+        _ => return Some("there is no rule for this directory in xtask/src/check/dependencies.rs"),
+    };
+    (!allowed.contains(&on.name)).then_some(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours(name: &str) -> Relation<'_> {
+        Relation { name, ours: true, optional: false, for_tests: false }
+    }
+
+    #[test]
+    fn a_transport_may_not_use_the_core() {
+        let manifest = "transports/tcp/Cargo.toml";
+        assert!(refusal(manifest, "uct-tcp", &ours("uct-core")).is_some());
+        assert!(refusal(manifest, "uct-tcp", &ours("uct-abi")).is_some());
+        assert!(refusal(manifest, "uct-tcp", &ours("uct-ib")).is_some());
+        assert!(refusal(manifest, "uct-tcp", &ours("uct-plugin")).is_none());
+        assert!(refusal("transports/rc_verbs/Cargo.toml", "uct-rc-verbs", &ours("uct-ib")).is_none());
+    }
+
+    #[test]
+    fn the_core_takes_transports_only_as_features() {
+        let manifest = "uct-core/Cargo.toml";
+        assert!(refusal(manifest, "uct-core", &ours("uct-tcp")).is_some());
+        assert!(refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-tcp") }).is_none());
+        assert!(
+            refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-rc-verbs") }).is_some()
+        );
+    }
+
+    #[test]
+    fn the_plugin_boundary_stands_on_nothing() {
+        let third_party = Relation { ours: false, ..ours("libc") };
+        assert!(refusal("uct-core/abi/Cargo.toml", "uct-abi", &third_party).is_some());
+        assert!(refusal("uct-core/Cargo.toml", "uct-core", &third_party).is_none());
+    }
+
+    #[test]
+    fn a_verbs_binding_is_named_once() {
+        let binding = Relation { ours: false, ..ours("rdma-mummy-sys") };
+        assert!(refusal("transports/rc_verbs/Cargo.toml", "uct-rc-verbs", &binding).is_some());
+        assert!(refusal("transports/ib/Cargo.toml", "uct-ib", &binding).is_none());
+    }
+
+    #[test]
+    fn a_directory_without_a_rule_is_refused() {
+        assert!(refusal("new/Cargo.toml", "new", &ours("ucs")).is_some());
+    }
+}

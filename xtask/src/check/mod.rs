@@ -1,0 +1,55 @@
+//! `cargo xtask check`: all that can be said about the sources without running what they make.
+//! Stands on cargo's own checks and the files beside this one; `test` runs the same steps.
+
+mod dependencies;
+mod files;
+mod licences;
+
+use crate::failure::Outcome;
+use crate::process::{cargo, run as run_command};
+use crate::steps::Steps;
+use crate::workspace::{BUILD_LIMIT, Workspace};
+use crate::{config, header};
+use clap::Args;
+
+/// What to check.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Only the steps whose names contain one of these words
+    #[arg(value_name = "STEP")]
+    only: Vec<String>,
+}
+
+/// Runs the steps and prints their table.
+pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
+    let mut steps = Steps::only(&options.only);
+    run_steps(workspace, &mut steps);
+    // `test` has it among the other tests.
+    steps.run("layout of the plugin boundary", || cargo_step(workspace, &["test", "--package", "uct-abi"]));
+    steps.finish()
+}
+
+/// The steps that `check` and `test` share.
+pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
+    steps.run("format", || cargo_step(workspace, &["fmt", "--all", "--check"]));
+    steps.run("files", || files::check(workspace));
+    steps.run("dependency direction", || dependencies::check(workspace));
+    steps.run("licences", || licences::check(workspace));
+    let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    steps.run("clippy", || cargo_step(workspace, &clippy));
+    let bare = ["check", "--package", "uct-core", "--no-default-features"];
+    steps.run("core without transports", || cargo_step(workspace, &bare));
+    steps.run("documentation", || {
+        let mut doc = cargo();
+        doc.env("RUSTDOCFLAGS", "-D warnings").current_dir(workspace.root());
+        run_command(doc.args(["doc", "--workspace", "--no-deps"]), BUILD_LIMIT)
+    });
+    let only_check = header::Options { check: true };
+    steps.run("C header", || header::run_header(workspace, &only_check));
+    let only_check = config::Options { check: true };
+    steps.run("config/uct.toml", || config::run(workspace, &only_check));
+}
+
+fn cargo_step(workspace: &Workspace, arguments: &[&str]) -> Outcome {
+    run_command(cargo().args(arguments).current_dir(workspace.root()), BUILD_LIMIT)
+}

@@ -1,0 +1,30 @@
+//! `cargo xtask config`: config/uct.toml, written from the one schema in code.
+//! Stands on uct_info, which knows the schema; `check` compares the committed file.
+
+use crate::failure::Outcome;
+use crate::header::{compare, write};
+use crate::process::{command, output};
+use crate::workspace::Workspace;
+use clap::Args;
+use std::time::Duration;
+
+/// What to do with the file.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Write nothing: fail if the committed file is not what would be written
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Writes or checks the file.
+pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
+    let built = workspace.build(&["build", "--package", "uct_info"])?;
+    let mut info = command(built.program("uct_info")?);
+    // What this machine has configured is not what the schema says.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCT_")) {
+        info.env_remove(name);
+    }
+    let wanted = output(info.arg("--config-template"), Duration::from_secs(30))?;
+    let path = workspace.root().join("config/uct.toml");
+    if options.check { compare(&path, &wanted, "cargo xtask config") } else { write(&path, &wanted) }
+}

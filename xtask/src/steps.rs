@@ -1,0 +1,147 @@
+//! Steps that all run, whatever the others did, and the table of how they ended.
+//! Stands on nothing; `check` and `test` stand on it.
+
+use crate::failure::{Failure, Outcome};
+use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use std::time::{Duration, Instant};
+
+/// How a step ended.
+pub enum Verdict {
+    /// It ran and holds.
+    Passed,
+    /// It ran and does not hold.
+    Failed(String),
+    /// It could have run, and was left out. In CI that is a failure.
+    LeftOut(String),
+    /// This machine cannot run it.
+    Impossible(String),
+}
+
+struct Row {
+    name: String,
+    verdict: Verdict,
+    time: Duration,
+}
+
+/// The steps so far.
+#[derive(Default)]
+pub struct Steps {
+    only: Vec<String>,
+    rows: Vec<Row>,
+}
+
+impl Steps {
+    /// Only the steps whose names contain one of `words` will run; all of them if there are none.
+    pub fn only(words: &[String]) -> Self {
+        Steps { only: words.to_vec(), rows: Vec::new() }
+    }
+
+    /// Runs a step.
+    pub fn run(&mut self, name: &str, step: impl FnOnce() -> Outcome) {
+        self.run_or_skip(name, || step().map(|()| Verdict::Passed));
+    }
+
+    /// Runs a step that may find that it cannot be run.
+    pub fn run_or_skip(&mut self, name: &str, step: impl FnOnce() -> Outcome<Verdict>) {
+        if !self.only.is_empty() && !self.only.iter().any(|word| name.contains(word.as_str())) {
+            return;
+        }
+        eprintln!("\n== {name}");
+        let start = Instant::now();
+        let verdict = step().unwrap_or_else(|failure| Verdict::Failed(failure.to_string()));
+        match &verdict {
+            Verdict::Passed => {}
+            Verdict::Failed(reason) => eprintln!("== {name} FAILED: {reason}"),
+            Verdict::LeftOut(reason) | Verdict::Impossible(reason) => {
+                eprintln!("== {name} skipped: {reason}")
+            }
+        }
+        self.rows.push(Row { name: name.to_owned(), verdict, time: start.elapsed() });
+    }
+
+    /// Prints the table, and how many passed, failed and were skipped. Fails if one failed, or if one was left
+    /// out in CI (`CI=true`).
+    pub fn finish(self) -> Outcome {
+        if self.rows.is_empty() {
+            return Err(Failure::new(format!("no step is named like {}", self.only.join(", "))));
+        }
+        let strict = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+        let (text, outcome) = self.summary(strict);
+        println!("\n{text}");
+        outcome
+    }
+
+    fn summary(self, strict: bool) -> (String, Outcome) {
+        let mut table = Table::new();
+        table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(["step", "result", "s", "reason"]);
+        let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+        for row in self.rows {
+            let (result, reason) = match row.verdict {
+                Verdict::Passed => ("passed", String::new()),
+                Verdict::Failed(reason) => ("FAILED", first_lines(&reason)),
+                Verdict::LeftOut(reason) if strict => ("FAILED", format!("left out in CI: {reason}")),
+                Verdict::LeftOut(reason) | Verdict::Impossible(reason) => ("skipped", reason),
+            };
+            match result {
+                "passed" => passed += 1,
+                "FAILED" => failed += 1,
+                _ => skipped += 1,
+            }
+            table.add_row([row.name, result.to_owned(), format!("{:.1}", row.time.as_secs_f64()), reason]);
+        }
+        let text = format!("{table}\n{passed} passed, {failed} failed, {skipped} skipped");
+        let outcome = match failed {
+            0 => Ok(()),
+            _ => Err(Failure::new(format!("{failed} steps failed"))),
+        };
+        (text, outcome)
+    }
+}
+
+/// A reason as the table has room for it; all of it was shown when the step ended.
+fn first_lines(reason: &str) -> String {
+    reason.lines().take(3).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(verdicts: [Verdict; 3]) -> Steps {
+        let mut steps = Steps::default();
+        for verdict in verdicts {
+            steps.run_or_skip("step", || Ok(verdict));
+        }
+        steps
+    }
+
+    #[test]
+    fn the_last_line_counts_the_steps() {
+        let steps =
+            steps([Verdict::Passed, Verdict::Failed("broken".into()), Verdict::Impossible("arm".into())]);
+        let (text, outcome) = steps.summary(false);
+        assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 1 skipped"));
+        assert!(text.contains("broken"));
+        assert!(outcome.is_err());
+    }
+
+    #[test]
+    fn steps_can_be_chosen_by_a_part_of_their_names() {
+        let mut steps = Steps::only(&["clip".to_owned()]);
+        steps.run("format", || Err(Failure::new("must not run")));
+        steps.run("clippy", || Ok(()));
+        assert_eq!(steps.summary(false).0.lines().last(), Some("1 passed, 0 failed, 0 skipped"));
+        assert!(Steps::only(&["nothing".to_owned()]).finish().is_err());
+    }
+
+    #[test]
+    fn what_was_left_out_fails_only_in_ci() {
+        let verdicts =
+            || [Verdict::Passed, Verdict::LeftOut("--no-vm".into()), Verdict::Impossible("arm".into())];
+        assert!(steps(verdicts()).summary(false).1.is_ok());
+        let (text, outcome) = steps(verdicts()).summary(true);
+        assert!(outcome.is_err());
+        assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 1 skipped"));
+    }
+}
