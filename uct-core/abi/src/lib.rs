@@ -8,6 +8,7 @@
 //! - A table begins with its `size` in bytes as its maker compiled it, and only ever grows at its end. A slot that is
 //!   absent or null answers [`UCT_ERR_UNSUPPORTED`]; only slots marked *mandatory* may not be.
 //! - A function answers a [`UctStatus`]; the numbers are UCX's. Unknown numbers and unknown flag bits are tolerated.
+//! - Pointers to bytes that the host passes are never null, also where the length is 0.
 //! - Who allocates frees. Lists leave a plugin through an `emit` callback, text through a [`UctText`] that the host owns.
 //! - Nothing may unwind through a slot. `uct-plugin` guards each one.
 //! - All objects of one interface belong to the thread of its worker, unless a slot says otherwise. No slot blocks,

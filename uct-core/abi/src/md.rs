@@ -94,7 +94,7 @@ pub struct UctComponentOps {
     >,
 }
 
-/// The calls of a memory domain. Any thread may call them; calls on one domain never overlap.
+/// The calls of a memory domain. Any thread may call them, several at once.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctMdOps {

@@ -1,1 +1,44 @@
-//! uct-core/plugin
+//! The safe side of the plugin boundary, for who writes a transport.
+//!
+//! For: every crate under `transports/`, and yours. Stands on `uct-abi` (the tables) and `ucs`. The host, `uct-core`,
+//! never appears here: the two meet only in `uct-abi`.
+//!
+//! A transport is four types and one line: implement [`Component`], [`Md`], [`Transport`], [`Iface`] and
+//! [`Endpoint`], then export them with [`export_plugin!`]. Whatever an implementation leaves out answers
+//! `UNSUPPORTED`; a panic inside it becomes a status and an error event, never an abort. `transports/README.md` walks
+//! through it.
+
+pub mod am;
+pub mod attr;
+pub mod completion;
+pub mod export;
+pub mod failure;
+mod guard;
+pub mod host;
+pub mod iov;
+pub mod memory;
+pub mod pack;
+pub mod settings;
+mod tables;
+pub mod traits;
+
+pub use am::{AmHandlers, Disposition};
+pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
+pub use completion::{Completion, Outcome};
+pub use failure::Failure;
+pub use host::{AsyncId, Worker};
+pub use iov::Iov;
+pub use memory::MemoryAccess;
+pub use pack::{Pack, Unpack};
+pub use settings::Settings;
+pub use traits::{Component, Endpoint, EpParams, Iface, IfaceParams, Md, PeerAddress, Transport};
+pub use ucs::{Error, Result, Status};
+
+/// The tables themselves, for what the safe side does not cover.
+pub use uct_abi as abi;
+
+#[doc(hidden)]
+pub mod export_support {
+    pub use crate::export::table;
+    pub use crate::tables::{ComponentTables, TlTables};
+}

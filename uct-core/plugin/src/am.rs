@@ -1,0 +1,64 @@
+//! The way of a received message to the application: one indirect call through the host's handler table.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UctAmHandler};
+
+/// What the handler did with the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// It is done with them.
+    Consumed,
+    /// It keeps them until it calls [`crate::Iface::release`] with the same pointer.
+    Kept,
+}
+
+/// The handler table of an interface.
+#[derive(Clone, Copy)]
+pub struct AmHandlers(NonNull<UctAmHandler>);
+
+impl AmHandlers {
+    /// # Safety
+    /// `table` has [`UCT_AM_IDS`] entries that stay valid as long as the value is used, which the host promises for
+    /// the life of an interface (`UctIfaceParams`).
+    pub(crate) unsafe fn new(table: *const UctAmHandler) -> Option<AmHandlers> {
+        NonNull::new(table.cast_mut()).map(AmHandlers)
+    }
+
+    /// Delivers `length` bytes at `data`, which the handler may not keep.
+    ///
+    /// # Safety
+    /// `data` is readable for `length` bytes and written by nobody until the call returns.
+    #[inline(always)]
+    pub unsafe fn deliver(&self, id: u8, data: *const u8, length: usize) {
+        // SAFETY: the caller's promise; without the descriptor flag the data are only read.
+        unsafe { self.call(id, data.cast_mut(), length, 0) };
+    }
+
+    /// Delivers `length` bytes at `data`, which the handler may keep.
+    ///
+    /// # Safety
+    /// `data` is readable for `length` bytes, preceded by `rx_headroom` writable bytes, and nobody but the handler
+    /// touches either until the call returns [`Disposition::Consumed`], or until the data are released.
+    #[inline(always)]
+    pub unsafe fn deliver_desc(&self, id: u8, data: *mut u8, length: usize) -> Disposition {
+        // SAFETY: the caller's promise.
+        if unsafe { self.call(id, data, length, UCT_AM_DESC) } == UCT_INPROGRESS {
+            Disposition::Kept
+        } else {
+            Disposition::Consumed
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn call(&self, id: u8, data: *mut u8, length: usize, flags: u32) -> i32 {
+        let index = usize::from(id) % UCT_AM_IDS;
+        // SAFETY: the table has UCT_AM_IDS entries (`AmHandlers::new`) and `index` is below that.
+        let entry = unsafe { self.0.add(index) };
+        // SAFETY: the host keeps every entry valid and changes it only between calls (`UctAmHandler`).
+        let UctAmHandler { callback, argument } = unsafe { entry.read() };
+        // SAFETY: the callback goes with its argument (`UctAmHandler`); the data are as the caller promised.
+        unsafe { callback(argument, data.cast::<c_void>(), length, flags) }
+    }
+}

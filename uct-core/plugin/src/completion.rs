@@ -1,0 +1,59 @@
+//! Completions: how a transport tells that an operation has ended.
+
+use std::ptr::NonNull;
+
+use ucs::{Error, Result};
+use uct_abi::{UCT_OK, UctCompletion};
+
+/// How an operation that may take time was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done; its completion is not called.
+    Done,
+    /// It goes on; its completion will be called, from progress.
+    InProgress,
+}
+
+/// The host's completion of one outstanding operation. To be completed exactly once; dropped uncompleted it would leave
+/// the caller waiting for ever, so the compiler warns about that.
+#[must_use = "an operation that is never completed hangs its caller"]
+#[derive(Debug)]
+pub struct Completion(NonNull<UctCompletion>);
+
+impl Completion {
+    /// # Safety
+    /// A completion that is not null stays valid until it was called (`UctCompletion`), and counts this operation.
+    #[inline(always)]
+    pub(crate) unsafe fn new(completion: *mut UctCompletion) -> Option<Completion> {
+        NonNull::new(completion).map(Completion)
+    }
+
+    /// Counts one operation down; the last one calls the host.
+    pub fn complete(self, result: Result) {
+        let completion = self.0.as_ptr();
+        // SAFETY: valid until called (`Completion::new`); all operations of a worker are in one thread.
+        let shared = unsafe { &mut *completion };
+        if let Err(error) = result
+            && shared.status == UCT_OK
+        {
+            shared.status = error.status().raw();
+        }
+        shared.count -= 1;
+        if shared.count == 0 {
+            let callback = shared.func;
+            // SAFETY: the host's function takes the completion it is part of.
+            unsafe { callback(completion) };
+        }
+    }
+
+    /// Lets go of a completion that the caller still counts, because the operation is answered [`Outcome::Done`] or an
+    /// error after all.
+    pub fn forgo(self) {}
+}
+
+/// Completes an optional completion.
+pub fn complete(completion: Option<Completion>, result: Result<(), Error>) {
+    if let Some(completion) = completion {
+        completion.complete(result);
+    }
+}

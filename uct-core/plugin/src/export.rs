@@ -1,0 +1,146 @@
+//! The one line that makes a crate a plugin.
+
+use std::borrow::Cow;
+
+use ucs::config::{Field, Kind, Section};
+use uct_abi::*;
+
+use crate::failure::Failure;
+use crate::{guard, host};
+
+/// Exports a plugin: its name, the structs of its configuration, its components and their transports.
+///
+/// ```ignore
+/// uct_plugin::export_plugin! {
+///     name: "self",
+///     entry: uct_plugin_self,
+///     config: [SelfConfig],
+///     components: [SelfComponent => [SelfTransport]],
+/// }
+/// ```
+///
+/// makes the function `plugin()`, whose table a program that links the transport statically registers, and the exported
+/// `uct_plugin_self`, which the host looks up in `libuct_self.so`: file, function and plugin share the name.
+#[macro_export]
+macro_rules! export_plugin {
+    (
+        name: $name:literal,
+        entry: $entry:ident,
+        config: [$($config:ty),* $(,)?],
+        components: [$($component:ty => [$($transport:ty),+ $(,)?]),+ $(,)?] $(,)?
+    ) => {
+        /// The plugin's table, for a program that links the transport statically.
+        pub fn plugin() -> &'static $crate::abi::UctPlugin {
+            static TABLE: ::std::sync::OnceLock<&'static $crate::abi::UctPlugin> = ::std::sync::OnceLock::new();
+            static COMPONENTS: &[&$crate::abi::UctComponentOps] = &[$(
+                {
+                    static TRANSPORTS: &[&$crate::abi::UctTlOps] =
+                        &[$(&$crate::export_support::TlTables::<$transport>::OPS),+];
+                    static OPS: $crate::abi::UctComponentOps =
+                        $crate::export_support::ComponentTables::<$component>::ops(TRANSPORTS);
+                    &OPS
+                }
+            ),+];
+            TABLE.get_or_init(|| {
+                let sections = ::std::vec![$(<$config>::section()),*];
+                $crate::export_support::table($name, env!("CARGO_PKG_VERSION"), COMPONENTS, sections)
+            })
+        }
+
+        /// What the host looks up in the plugin's file.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $entry() -> *const $crate::abi::UctPlugin {
+            plugin()
+        }
+    };
+}
+
+/// Builds the table of a plugin; made once and kept for ever.
+pub fn table(
+    name: &'static str,
+    version: &'static str,
+    components: &'static [&'static UctComponentOps],
+    sections: Vec<Section>,
+) -> &'static UctPlugin {
+    let config = sections.iter().map(section).collect::<Vec<_>>().leak();
+    Box::leak(Box::new(UctPlugin {
+        magic: UCT_MAGIC,
+        abi_major: UCT_ABI_MAJOR,
+        abi_minor: UCT_ABI_MINOR,
+        size: size_of::<UctPlugin>(),
+        name: text(name),
+        version: text(version),
+        components: components.as_ptr().cast(),
+        component_count: components.len(),
+        config: config.as_ptr(),
+        config_count: config.len(),
+        init: Some(init),
+    }))
+}
+
+fn section(section: &Section) -> UctConfigSection {
+    let fields = section.fields.iter().map(field).collect::<Vec<_>>().leak();
+    UctConfigSection {
+        name: kept(&section.name),
+        doc: kept(&section.doc),
+        fields: fields.as_ptr(),
+        count: fields.len(),
+    }
+}
+
+fn field(field: &Field) -> UctConfigField {
+    let clip = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let (kind, minimum, maximum) = match field.kind {
+        Kind::Bool => (UCT_CONFIG_BOOL, 0, 0),
+        Kind::Ternary => (UCT_CONFIG_TERNARY, 0, 0),
+        Kind::Int { min, max } => (UCT_CONFIG_INT, min, max),
+        Kind::UInt { min, max } => (UCT_CONFIG_UINT, clip(min), clip(max)),
+        Kind::Count => (UCT_CONFIG_COUNT, 0, 0),
+        Kind::MemSize { min, max } => (UCT_CONFIG_MEMSIZE, clip(min), clip(max)),
+        Kind::Time => (UCT_CONFIG_TIME, 0, 0),
+        Kind::Bandwidth => (UCT_CONFIG_BANDWIDTH, 0, 0),
+        Kind::Real => (UCT_CONFIG_REAL, 0, 0),
+        Kind::Path => (UCT_CONFIG_PATH, 0, 0),
+        Kind::List => (UCT_CONFIG_LIST, 0, 0),
+        Kind::NameList => (UCT_CONFIG_NAMES, 0, 0),
+        Kind::Range => (UCT_CONFIG_RANGE, 0, 0),
+        Kind::Enum(_) => (UCT_CONFIG_ENUM, 0, 0),
+        _ => (UCT_CONFIG_TEXT, 0, 0),
+    };
+    let choices = match &field.kind {
+        Kind::Enum(choices) => choices.join("|"),
+        _ => String::new(),
+    };
+    UctConfigField {
+        name: kept(&field.name),
+        kind,
+        minimum,
+        maximum,
+        choices: text(choices.leak()),
+        default_text: kept(&field.default),
+        doc: kept(&field.doc),
+    }
+}
+
+fn kept(words: &Cow<'static, str>) -> UctStr {
+    match words {
+        Cow::Borrowed(words) => text(words),
+        Cow::Owned(words) => text(words.clone().leak()),
+    }
+}
+
+fn text(words: &'static str) -> UctStr {
+    UctStr { data: words.as_ptr(), length: words.len() }
+}
+
+/// The `init` of every exported plugin.
+unsafe extern "C" fn init(table: *const UctHost, reason: *mut UctText) -> UctStatus {
+    guard::explained("init", reason, || {
+        // SAFETY: the host's table is valid for ever (`UctHost`).
+        let result = match unsafe { table.as_ref() } {
+            Some(table) => host::set(table),
+            None => Err(Failure::new(ucs::Error::INVALID_PARAM, "the host passed no table")),
+        };
+        result.map_or_else(|failure| failure.write(reason), |()| UCT_OK)
+    })
+}

@@ -1,0 +1,58 @@
+//! The panic guard around every slot: a panic that left an `extern "C"` function would abort the host.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use uct_abi::{UCT_ERR_IO_ERROR, UctStatus, UctText};
+
+use crate::failure::write_text;
+
+/// Runs a slot that answers a status.
+#[inline(always)]
+pub(crate) fn status(slot: &'static str, body: impl FnOnce() -> UctStatus) -> UctStatus {
+    or(slot, UCT_ERR_IO_ERROR, body)
+}
+
+/// Runs a slot that answers a status and a reason.
+pub(crate) fn explained(
+    slot: &'static str,
+    reason: *mut UctText,
+    body: impl FnOnce() -> UctStatus,
+) -> UctStatus {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(status) => status,
+        Err(panic) => {
+            write_text(reason, &format!("the plugin panicked in {slot}: {}", message(&*panic)));
+            report(slot, panic);
+            UCT_ERR_IO_ERROR
+        }
+    }
+}
+
+/// Runs a slot that answers something else; `fallback` stands in after a panic.
+#[inline(always)]
+pub(crate) fn or<T>(slot: &'static str, fallback: T, body: impl FnOnce() -> T) -> T {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => value,
+        Err(panic) => {
+            report(slot, panic);
+            fallback
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn report(slot: &'static str, panic: Box<dyn Any + Send>) {
+    tracing::error!(slot, "the plugin panicked: {}", message(&*panic));
+    // A payload whose drop panics must not get out either.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

@@ -1,0 +1,312 @@
+//! Registered memory of transports whose target side is software: a table of live regions, with keys that cannot be
+//! mistaken for those of another process or of a region that is gone.
+//!
+//! For: `self`, `tcp`, `ud_verbs` and whoever else checks remote accesses by hand. A key is 40 bytes: a magic number, the
+//! permitted access, the identity of the table, the region's key (slot and generation), its first address and its length.
+
+use std::cmp::Ordering;
+use std::hash::{BuildHasher, RandomState};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::{Arc, RwLock};
+
+use ucs::Error;
+use uct_abi::{UCT_MD_ACCESS_REMOTE_ATOMIC, UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT};
+
+use crate::failure::Failure;
+
+bitflags::bitflags! {
+    /// What a peer may do with registered memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MemoryAccess: u32 {
+        /// Put.
+        const REMOTE_PUT = UCT_MD_ACCESS_REMOTE_PUT;
+        /// Get.
+        const REMOTE_GET = UCT_MD_ACCESS_REMOTE_GET;
+        /// Atomics.
+        const REMOTE_ATOMIC = UCT_MD_ACCESS_REMOTE_ATOMIC;
+    }
+}
+
+/// Bytes of a packed key.
+pub const PACKED_KEY: usize = 40;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"rkey");
+
+/// All live regions of a memory domain. Any thread.
+#[derive(Debug)]
+pub struct Regions {
+    identity: u64,
+    slots: RwLock<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    regions: Vec<(u32, Option<Arc<Region>>)>,
+    free: Vec<u32>,
+}
+
+/// One live or former region.
+#[derive(Debug)]
+pub struct Region {
+    base: u64,
+    length: u64,
+    access: MemoryAccess,
+    key: u64,
+    alive: AtomicBool,
+}
+
+/// An unpacked key: what a peer may reach and how the peer's table calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RemoteKey {
+    /// Which table the key belongs to.
+    pub identity: u64,
+    /// Slot and generation in that table.
+    pub key: u64,
+    /// First address.
+    pub base: u64,
+    /// Bytes.
+    pub length: u64,
+    access: u32,
+}
+
+impl Region {
+    /// Checks that `length` bytes at `address` may be accessed so.
+    #[inline(always)]
+    pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<NonNull<u8>, Error> {
+        let offset = address.wrapping_sub(self.base);
+        let fits = offset <= self.length && length as u64 <= self.length - offset;
+        // SYNC: pairs with the store in `Regions::remove`; a region that is removed meanwhile is the owner's race.
+        if fits && self.access.contains(access) && self.alive.load(Memory::Acquire) {
+            NonNull::new(address as *mut u8).ok_or(Error::INVALID_PARAM)
+        } else {
+            Err(self.refusal(address, length))
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, address: u64, length: usize) -> Error {
+        let offset = address.wrapping_sub(self.base);
+        if self.alive.load(Memory::Acquire) && (offset > self.length || length as u64 > self.length - offset)
+        {
+            Error::OUT_OF_RANGE
+        } else {
+            Error::INVALID_PARAM
+        }
+    }
+
+    /// The key under which the table knows the region.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+impl Default for Regions {
+    fn default() -> Regions {
+        // A random number of the standard library's: two tables of any two processes differ.
+        Regions { identity: RandomState::new().hash_one(std::process::id()), slots: RwLock::default() }
+    }
+}
+
+impl Regions {
+    /// Adds a region.
+    pub fn insert(
+        &self,
+        base: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Arc<Region>, Failure> {
+        let base = base.as_ptr() as u64;
+        let length = length as u64;
+        if base.checked_add(length).is_none() {
+            return Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!("{length} bytes at {base:#x} wrap around the end of the address space"),
+            ));
+        }
+        let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let index = match slots.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(slots.regions.len())
+                    .map_err(|_| Failure::new(Error::EXCEEDS_LIMIT, "more than 2^32 registrations"))?;
+                slots.regions.push((0, None));
+                index
+            }
+        };
+        let slot = &mut slots.regions[index as usize];
+        let key = u64::from(slot.0) << 32 | u64::from(index);
+        let region = Arc::new(Region { base, length, access, key, alive: AtomicBool::new(true) });
+        slot.1 = Some(Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// Removes a region; its key is never valid again.
+    pub fn remove(&self, region: &Region) {
+        // SYNC: pairs with the load in `Region::check`.
+        region.alive.store(false, Memory::Release);
+        let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let index = region.key as u32;
+        let slot = &mut slots.regions[index as usize];
+        slot.0 = slot.0.wrapping_add(1);
+        slot.1 = None;
+        slots.free.push(index);
+    }
+
+    /// Finds a live region by a key, which is untrusted.
+    pub fn find(&self, key: u64) -> Result<Arc<Region>, Error> {
+        let slots = self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match slots.regions.get(key as u32 as usize) {
+            Some((generation, Some(region))) if u64::from(*generation) == key >> 32 => Ok(Arc::clone(region)),
+            _ => Err(Error::INVALID_PARAM),
+        }
+    }
+
+    /// Checks an access that a peer asks for: all four figures are untrusted.
+    pub fn check(
+        &self,
+        key: u64,
+        address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<NonNull<u8>, Error> {
+        self.find(key)?.check(address, length, access)
+    }
+
+    /// The number that tells this table from all others.
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Live regions.
+    pub fn len(&self) -> usize {
+        let slots = self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        slots.regions.len() - slots.free.len()
+    }
+
+    /// Whether there is no live region.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes the key of a region: [`PACKED_KEY`] bytes.
+    pub fn pack(&self, region: &Region, buffer: &mut [u8]) -> Result<(), Error> {
+        let buffer: &mut [u8; PACKED_KEY] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
+        buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        buffer[4..8].copy_from_slice(&region.access.bits().to_le_bytes());
+        buffer[8..16].copy_from_slice(&self.identity.to_le_bytes());
+        buffer[16..24].copy_from_slice(&region.key.to_le_bytes());
+        buffer[24..32].copy_from_slice(&region.base.to_le_bytes());
+        buffer[32..40].copy_from_slice(&region.length.to_le_bytes());
+        Ok(())
+    }
+}
+
+impl RemoteKey {
+    /// Reads a packed key, which is untrusted.
+    pub fn unpack(packed: &[u8]) -> Result<RemoteKey, Failure> {
+        let wrong = |what: &str| {
+            Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!("{what}; expected the {PACKED_KEY} bytes that a peer's key packs to"),
+            ))
+        };
+        let Ok(packed) = <&[u8; PACKED_KEY]>::try_from(packed) else {
+            return wrong(&format!("a remote key of {} bytes", packed.len()));
+        };
+        let word = |at: usize| u64::from_le_bytes(packed[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| u32::from_le_bytes(packed[at..at + 4].try_into().expect("four bytes"));
+        if half(0) != MAGIC {
+            return wrong("a remote key of another kind");
+        }
+        let key =
+            RemoteKey { identity: word(8), key: word(16), base: word(24), length: word(32), access: half(4) };
+        if key.base.checked_add(key.length).is_none() {
+            return wrong("a remote key that wraps around the end of the address space");
+        }
+        Ok(key)
+    }
+
+    /// Checks an access on the initiator's side, ahead of any traffic.
+    #[inline(always)]
+    pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<(), Error> {
+        let offset = address.wrapping_sub(self.base);
+        if offset > self.length || length as u64 > self.length - offset {
+            Err(Error::OUT_OF_RANGE)
+        } else if self.access & access.bits() != access.bits() {
+            Err(Error::INVALID_PARAM)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// An order without a meaning, for tables of keys.
+    pub fn compare(&self, other: &RemoteKey) -> Ordering {
+        self.cmp(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(regions: &Regions, memory: &mut [u8]) -> Arc<Region> {
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        regions.insert(base, memory.len(), MemoryAccess::all()).unwrap()
+    }
+
+    #[test]
+    fn one_byte_outside_is_refused_on_either_side() {
+        let regions = Regions::default();
+        let mut memory = [0; 64];
+        let region = region(&regions, &mut memory);
+        let base = memory.as_ptr() as u64;
+        let mut packed = [0; PACKED_KEY];
+        regions.pack(&region, &mut packed).unwrap();
+        let remote = RemoteKey::unpack(&packed).unwrap();
+        for (address, length, fits) in [
+            (base, 64, true),
+            (base + 63, 1, true),
+            (base + 64, 0, true),
+            (base + 64, 1, false),
+            (base, 65, false),
+            (base - 1, 1, false),
+            (base + 1, usize::MAX, false),
+        ] {
+            assert_eq!(regions.check(remote.key, address, length, MemoryAccess::REMOTE_PUT).is_ok(), fits);
+            assert_eq!(remote.check(address, length, MemoryAccess::REMOTE_PUT).is_ok(), fits);
+        }
+    }
+
+    #[test]
+    fn the_key_of_a_removed_region_stays_invalid_when_its_slot_is_used_again() {
+        let regions = Regions::default();
+        let mut memory = [0; 64];
+        let base = memory.as_ptr() as u64;
+        let first = region(&regions, &mut memory);
+        regions.remove(&first);
+        let second = region(&regions, &mut memory);
+        assert_ne!(first.key(), second.key());
+        assert_eq!(regions.check(first.key(), base, 1, MemoryAccess::empty()), Err(Error::INVALID_PARAM));
+        assert_eq!(first.check(base, 1, MemoryAccess::empty()), Err(Error::INVALID_PARAM));
+        assert!(regions.check(second.key(), base, 1, MemoryAccess::empty()).is_ok());
+        assert_eq!(regions.len(), 1);
+    }
+
+    #[test]
+    fn access_that_was_not_granted_is_refused() {
+        let regions = Regions::default();
+        let mut memory = [0; 8];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        let region = regions.insert(base, 8, MemoryAccess::REMOTE_GET).unwrap();
+        let address = base.as_ptr() as u64;
+        assert!(region.check(address, 8, MemoryAccess::REMOTE_GET).is_ok());
+        assert_eq!(region.check(address, 8, MemoryAccess::REMOTE_PUT), Err(Error::INVALID_PARAM));
+    }
+
+    #[test]
+    fn bytes_that_are_no_key_are_refused_with_a_reason() {
+        assert!(RemoteKey::unpack(&[0; 3]).unwrap_err().reason.contains("3 bytes"));
+        assert!(RemoteKey::unpack(&[7; PACKED_KEY]).unwrap_err().reason.contains("another kind"));
+    }
+}

@@ -1,0 +1,48 @@
+//! The application's pack and unpack callbacks.
+
+use std::ffi::c_void;
+
+use uct_abi::{UctPack, UctUnpack};
+
+/// Writes a message into the transport's buffer.
+pub struct Pack {
+    callback: UctPack,
+    argument: *mut c_void,
+}
+
+impl Pack {
+    #[inline(always)]
+    pub(crate) fn new(callback: UctPack, argument: *mut c_void) -> Pack {
+        Pack { callback, argument }
+    }
+
+    /// Lets the application write at `destination`; answers how many bytes it wrote, never more than the `max_bcopy`
+    /// that the interface reports for the operation.
+    ///
+    /// # Safety
+    /// `destination` is initialised memory, writable for `max_bcopy` bytes, and nobody else's.
+    #[inline(always)]
+    pub unsafe fn write(self, destination: *mut u8) -> usize {
+        // SAFETY: the callback goes with its argument (`UctPack`), and the caller vouches for the destination.
+        unsafe { (self.callback)(destination.cast(), self.argument) }
+    }
+}
+
+/// Takes what a `get_bcopy` brought.
+pub struct Unpack {
+    callback: UctUnpack,
+    argument: *mut c_void,
+}
+
+impl Unpack {
+    #[inline(always)]
+    pub(crate) fn new(callback: UctUnpack, argument: *mut c_void) -> Unpack {
+        Unpack { callback, argument }
+    }
+
+    /// Hands the data over; once, ahead of the completion.
+    pub fn read(self, data: &[u8]) {
+        // SAFETY: the callback goes with its argument (`UctUnpack`) and only reads the data.
+        unsafe { (self.callback)(self.argument, data.as_ptr().cast(), data.len()) }
+    }
+}

@@ -1,0 +1,231 @@
+//! The slots of an interface.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr;
+use std::rc::Rc;
+
+use ucs::{Error, Status};
+use uct_abi::{
+    UCT_INPROGRESS, UCT_OK, UCT_SCOPE_DEVICE, UctCompletion, UctEmitCounter, UctEp, UctEpParams, UctIface,
+    UctIfaceAttr, UctIfaceOps, UctStatus, UctText,
+};
+
+use super::{bytes, text};
+use crate::attr::{Flush, Scope};
+use crate::completion::{Completion, Outcome};
+use crate::failure::write_text;
+use crate::guard;
+use crate::traits::{EpParams, EpUser, Iface, PeerAddress};
+
+/// The table of an interface.
+pub(super) struct IfaceTables<I>(PhantomData<I>);
+
+impl<I: Iface> IfaceTables<I> {
+    /// The table.
+    pub(super) const OPS: UctIfaceOps = UctIfaceOps {
+        size: size_of::<UctIfaceOps>(),
+        close: Some(close::<I>),
+        query: Some(query::<I>),
+        get_device_address: Some(get_device_address::<I>),
+        get_address: Some(get_address::<I>),
+        is_reachable: Some(is_reachable::<I>),
+        progress: Some(progress::<I>),
+        ep_create: Some(ep_create::<I>),
+        release: Some(release::<I>),
+        event_fd: Some(event_fd::<I>),
+        event_arm: Some(event_arm::<I>),
+        flush: Some(flush::<I>),
+        fence: Some(fence::<I>),
+        counters: Some(counters::<I>),
+    };
+}
+
+/// # Safety
+/// `iface` came from `iface_open` of the transport whose interfaces are `I`, and is open for `'a`.
+#[inline(always)]
+unsafe fn open<'a, I>(iface: *mut UctIface) -> &'a I {
+    // SAFETY: `iface_open` made the pointer with `Rc::into_raw`.
+    unsafe { &*iface.cast::<I>() }
+}
+
+pub(super) fn outcome(result: ucs::Result<Outcome>) -> UctStatus {
+    match result {
+        Ok(Outcome::Done) => UCT_OK,
+        Ok(Outcome::InProgress) => UCT_INPROGRESS,
+        Err(error) => error.status().raw(),
+    }
+}
+
+unsafe extern "C" fn close<I: Iface>(iface: *mut UctIface) {
+    guard::or("close", (), || {
+        // SAFETY: `iface_open` made the pointer with `Rc::into_raw`, and the host closes once.
+        let iface = unsafe { Rc::from_raw(iface.cast::<I>().cast_const()) };
+        iface.close();
+    });
+}
+
+unsafe extern "C" fn query<I: Iface>(iface: *mut UctIface, attr: *mut UctIfaceAttr) -> UctStatus {
+    guard::status("query", || {
+        // SAFETY: the interface is open.
+        let attributes = unsafe { open::<I>(iface) }.attributes();
+        // SAFETY: `attr` is the host's and says its size (`UctIfaceAttr`).
+        let room = unsafe { (*attr).size }.min(size_of::<UctIfaceAttr>());
+        // SAFETY: both tables hold `room` bytes.
+        unsafe { attr.cast::<u8>().copy_from_nonoverlapping((&raw const attributes).cast(), room) };
+        // SAFETY: as above; the size tells the host how much was filled.
+        unsafe { (*attr).size = room };
+        UCT_OK
+    })
+}
+
+unsafe extern "C" fn get_device_address<I: Iface>(iface: *mut UctIface, address: *mut u8) -> UctStatus {
+    guard::status("get_device_address", || {
+        // SAFETY: the interface is open.
+        let iface = unsafe { open::<I>(iface) };
+        let length = iface.attributes().device_addr_len;
+        // SAFETY: the host offers as many bytes as the attributes name, initialised.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(address, length) };
+        Status::from(iface.device_address(buffer)).raw()
+    })
+}
+
+unsafe extern "C" fn get_address<I: Iface>(iface: *mut UctIface, address: *mut u8) -> UctStatus {
+    guard::status("get_address", || {
+        // SAFETY: the interface is open.
+        let iface = unsafe { open::<I>(iface) };
+        let length = iface.attributes().iface_addr_len;
+        // SAFETY: the host offers as many bytes as the attributes name, initialised.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(address, length) };
+        Status::from(iface.address(buffer)).raw()
+    })
+}
+
+unsafe extern "C" fn is_reachable<I: Iface>(
+    iface: *mut UctIface,
+    device_address: *const u8,
+    device_address_length: usize,
+    iface_address: *const u8,
+    iface_address_length: usize,
+    scope: u32,
+    reason: *mut UctText,
+) -> UctStatus {
+    guard::explained("is_reachable", reason, || {
+        // SAFETY: the host's bytes are valid for the call.
+        let device = unsafe { bytes(device_address, device_address_length) };
+        // SAFETY: as above.
+        let address = unsafe { bytes(iface_address, iface_address_length) };
+        let scope = if scope == UCT_SCOPE_DEVICE { Scope::Device } else { Scope::Network };
+        // SAFETY: the interface is open.
+        match unsafe { open::<I>(iface) }.is_reachable(PeerAddress { device, iface: address }, scope) {
+            Ok(()) => UCT_OK,
+            Err(words) => {
+                write_text(reason, &words);
+                Error::UNREACHABLE.status().raw()
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn progress<I: Iface>(iface: *mut UctIface) -> u32 {
+    // SAFETY: the interface is open.
+    guard::or("progress", 0, || unsafe { open::<I>(iface) }.progress())
+}
+
+unsafe extern "C" fn ep_create<I: Iface>(
+    iface: *mut UctIface,
+    params: *const UctEpParams,
+    ep: *mut *mut UctEp,
+    reason: *mut UctText,
+) -> UctStatus {
+    guard::explained("ep_create", reason, || {
+        // SAFETY: the parameters are the host's and valid for the call (`UctEpParams`).
+        let params = unsafe { &*params };
+        let pointer = iface.cast::<I>().cast_const();
+        // SAFETY: `iface_open` made the pointer with `Rc::into_raw`, and the interface is open.
+        unsafe { Rc::increment_strong_count(pointer) };
+        // SAFETY: as above; this takes the count just added.
+        let iface = unsafe { Rc::from_raw(pointer) };
+        let peer = if params.device_address.is_null() {
+            None
+        } else {
+            // SAFETY: the host's bytes are valid for the call (`UctEpParams`).
+            let device = unsafe { bytes(params.device_address, params.device_address_length) };
+            // SAFETY: as above.
+            let address = unsafe { bytes(params.iface_address, params.iface_address_length) };
+            Some(PeerAddress { device, iface: address })
+        };
+        match iface.create_ep(EpParams { peer, user: EpUser(params.user) }) {
+            Ok(made) => {
+                let raw = Rc::into_raw(made).cast_mut().cast();
+                // SAFETY: `ep` is the host's place for the answer.
+                unsafe { ep.write(raw) };
+                UCT_OK
+            }
+            Err(failure) => {
+                // SAFETY: as above.
+                unsafe { ep.write(ptr::null_mut()) };
+                failure.write(reason)
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn release<I: Iface>(iface: *mut UctIface, data: *mut c_void) {
+    guard::or("release", (), || {
+        // SAFETY: the interface is open.
+        let iface = unsafe { open::<I>(iface) };
+        // SAFETY: the host releases what a handler kept, once (`UctIfaceOps::release`).
+        unsafe { iface.release(data.cast()) };
+    });
+}
+
+unsafe extern "C" fn event_fd<I: Iface>(iface: *mut UctIface, fd: *mut i32) -> UctStatus {
+    guard::status("event_fd", || {
+        // SAFETY: the interface is open.
+        let result = unsafe { open::<I>(iface) }.event_fd();
+        Status::from(result.map(|descriptor| {
+            // SAFETY: `fd` is the host's place for the answer.
+            unsafe { fd.write(descriptor) };
+        }))
+        .raw()
+    })
+}
+
+unsafe extern "C" fn event_arm<I: Iface>(iface: *mut UctIface, events: u32) -> UctStatus {
+    // SAFETY: the interface is open.
+    guard::status("event_arm", || Status::from(unsafe { open::<I>(iface) }.arm(events)).raw())
+}
+
+unsafe extern "C" fn flush<I: Iface>(
+    iface: *mut UctIface,
+    flags: u32,
+    completion: *mut UctCompletion,
+) -> UctStatus {
+    guard::status("flush", || {
+        // SAFETY: the completion is null or counts this operation (`UctCompletion`).
+        let completion = unsafe { Completion::new(completion) };
+        // SAFETY: the interface is open.
+        outcome(unsafe { open::<I>(iface) }.flush(Flush::from_abi(flags), completion))
+    })
+}
+
+unsafe extern "C" fn fence<I: Iface>(iface: *mut UctIface, _flags: u32) -> UctStatus {
+    // SAFETY: the interface is open.
+    guard::status("fence", || Status::from(unsafe { open::<I>(iface) }.fence()).raw())
+}
+
+unsafe extern "C" fn counters<I: Iface>(
+    iface: *mut UctIface,
+    emit: UctEmitCounter,
+    context: *mut c_void,
+) -> UctStatus {
+    guard::status("counters", || {
+        // SAFETY: the interface is open.
+        for (name, value) in unsafe { open::<I>(iface) }.counters() {
+            // SAFETY: `emit` goes with its context and copies the name.
+            unsafe { emit(context, text(name), value) };
+        }
+        UCT_OK
+    })
+}

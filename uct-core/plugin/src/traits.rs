@@ -1,0 +1,441 @@
+//! What a transport implements.
+//!
+//! All calls on one interface and its endpoints come from the thread of its worker; objects take `&self`, because a
+//! handler that runs inside a call may call again. So state sits in cells, and no borrow of one is held while an
+//! application's callback runs.
+
+use std::cmp::Ordering;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ucs::{Error, Result};
+use uct_abi::UctErrorHandler;
+
+use crate::am::AmHandlers;
+use crate::attr::{AtomicOp, Device, Flush, IfaceAttr, MdAttr, Scope};
+use crate::completion::{Completion, Outcome};
+use crate::failure::Failure;
+use crate::host::Worker;
+use crate::iov::Iov;
+use crate::memory::MemoryAccess;
+use crate::pack::{Pack, Unpack};
+use crate::settings::Settings;
+
+/// What a plugin offers under one name: memory domains and the transports that work on them.
+pub trait Component: 'static {
+    /// At most 16 bytes.
+    const NAME: &'static str;
+    /// Its memory domains.
+    type Md: Md;
+
+    /// The names of the memory domains that can be opened here; a failure says why there are none.
+    fn memory_domains(settings: &Settings<'_>) -> Result<Vec<String>, Failure>;
+
+    /// Opens a memory domain.
+    fn open(name: &str, settings: &Settings<'_>) -> Result<Self::Md, Failure>;
+}
+
+/// A memory domain: what registers and allocates memory. Used by several threads at once.
+pub trait Md: Sized + Send + Sync + 'static {
+    /// A registration.
+    type Memh: Send + Sync;
+    /// An unpacked remote key.
+    type Rkey: Send + Sync;
+
+    /// What the domain can do.
+    fn attributes(&self) -> MdAttr;
+
+    /// Registers `length` bytes at `address`, which stay valid until they are deregistered.
+    fn register(
+        &self,
+        address: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Self::Memh, Failure> {
+        let _ = (address, length, access);
+        Err(Failure::unsupported("registering memory"))
+    }
+
+    /// Ends a registration; no operation uses it any more.
+    fn deregister(&self, memh: Self::Memh) -> Result {
+        drop(memh);
+        Ok(())
+    }
+
+    /// Allocates and registers at least `length` zeroed bytes; answers where, how many, and the registration.
+    fn allocate(
+        &self,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<(NonNull<u8>, usize, Self::Memh), Failure> {
+        let _ = (length, access);
+        Err(Failure::unsupported("allocating memory"))
+    }
+
+    /// Frees what [`Md::allocate`] gave.
+    fn free(&self, memh: Self::Memh) -> Result {
+        drop(memh);
+        Ok(())
+    }
+
+    /// Advises about the use of a part of a registration (`UCT_ADVICE_*`).
+    fn advise(&self, memh: &Self::Memh, address: NonNull<u8>, length: usize, advice: u32) -> Result {
+        let _ = (memh, address, length, advice);
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Writes the key of a registration; `buffer` has `rkey_packed_size` bytes.
+    fn pack(&self, memh: &Self::Memh, buffer: &mut [u8]) -> Result {
+        let _ = (memh, buffer);
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Turns packed bytes, which are untrusted, into a key.
+    fn unpack(&self, buffer: &[u8]) -> Result<Self::Rkey, Failure> {
+        let _ = buffer;
+        Err(Failure::unsupported("remote memory access"))
+    }
+
+    /// The local address of remote memory, where it is directly reachable.
+    fn rkey_ptr(&self, rkey: &Self::Rkey, remote_address: u64) -> Result<NonNull<u8>> {
+        let _ = (rkey, remote_address);
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Orders two keys.
+    fn compare(&self, left: &Self::Rkey, right: &Self::Rkey) -> Result<Ordering> {
+        let _ = (left, right);
+        Err(Error::UNSUPPORTED)
+    }
+}
+
+/// A way to move data, on some devices.
+pub trait Transport: 'static {
+    /// At most 10 bytes.
+    const NAME: &'static str;
+    /// The memory domains it works on.
+    type Md: Md;
+    /// Its interfaces.
+    type Iface: Iface<Md = Self::Md>;
+
+    /// The devices there are; a failure says why there are none.
+    fn devices(md: &Self::Md, settings: &Settings<'_>) -> Result<Vec<Device>, Failure>;
+
+    /// Opens an interface on a device.
+    fn open(md: &Arc<Self::Md>, params: IfaceParams<'_>) -> Result<Rc<Self::Iface>, Failure>;
+}
+
+/// How to open an interface.
+pub struct IfaceParams<'a> {
+    /// A device that [`Transport::devices`] named.
+    pub device: &'a str,
+    /// The plugin's configuration.
+    pub settings: Settings<'a>,
+    /// The worker that drives the interface.
+    pub worker: Worker,
+    /// Where received messages go.
+    pub am: AmHandlers,
+    /// Where failed endpoints are told.
+    pub errors: ErrorHandler,
+    /// Bytes ahead of received data that a keeper may write to.
+    pub rx_headroom: usize,
+}
+
+/// Where an interface tells of failed endpoints.
+#[derive(Clone, Copy)]
+pub struct ErrorHandler {
+    pub(crate) handler: UctErrorHandler,
+    pub(crate) argument: *mut std::ffi::c_void,
+}
+
+/// The host's own mark of an endpoint; the error handler is given it back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct EpUser(pub(crate) *mut std::ffi::c_void);
+
+impl ErrorHandler {
+    /// Tells the host that an endpoint has failed; once per endpoint, from progress, and not after it was destroyed.
+    /// The application may destroy the endpoint from inside this call.
+    pub fn report(&self, ep: EpUser, status: Error, reason: &str) {
+        let words = uct_abi::UctStr { data: reason.as_ptr(), length: reason.len() };
+        // SAFETY: handler, argument and mark belong together and outlive the interface (`UctIfaceParams`).
+        unsafe { (self.handler)(self.argument, ep.0, status.status().raw(), words) }
+    }
+}
+
+/// The addresses of a peer's interface: untrusted bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddress<'a> {
+    /// Its device address.
+    pub device: &'a [u8],
+    /// Its interface address.
+    pub iface: &'a [u8],
+}
+
+/// How to create an endpoint.
+#[derive(Clone, Copy)]
+pub struct EpParams<'a> {
+    /// The peer; `None` for an endpoint that is connected later with [`Endpoint::connect_to_ep`].
+    pub peer: Option<PeerAddress<'a>>,
+    /// For the error handler.
+    pub user: EpUser,
+}
+
+/// An open interface.
+pub trait Iface: Sized + 'static {
+    /// Its memory domain.
+    type Md: Md;
+    /// Its endpoints.
+    type Ep: Endpoint<Iface = Self>;
+
+    /// What it can do and what it costs.
+    fn attributes(&self) -> IfaceAttr;
+
+    /// Writes the device address; `buffer` has `device_addr_len` bytes.
+    fn device_address(&self, buffer: &mut [u8]) -> Result;
+
+    /// Writes the interface address; `buffer` has `iface_addr_len` bytes.
+    fn address(&self, buffer: &mut [u8]) -> Result;
+
+    /// Whether a peer can be reached, decided locally without traffic; the refusal is the reason in words.
+    fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String>;
+
+    /// Moves things on; answers how many events it handled.
+    fn progress(&self) -> u32;
+
+    /// Creates an endpoint.
+    fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<Self::Ep>, Failure>;
+
+    /// Closes by a deadline; all endpoints are destroyed by then.
+    fn close(&self) {}
+
+    /// Takes back data that a handler kept: the pointer that was delivered.
+    ///
+    /// # Safety
+    /// `data` was delivered with [`AmHandlers::deliver_desc`], kept, and not released before.
+    unsafe fn release(&self, data: *mut u8) {
+        unreachable!("{data:p} was kept although this transport delivers nothing that can be");
+    }
+
+    /// The descriptor that becomes readable when an armed event happens.
+    fn event_fd(&self) -> Result<RawFd> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Arms for `UCT_EVENT_*`: [`Error::BUSY`] while events are unprocessed.
+    fn arm(&self, events: u32) -> Result {
+        let _ = events;
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Flushes all endpoints. Without a completion, [`Outcome::InProgress`] means "ask again".
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        let _ = (flags, completion);
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Orders operations of all endpoints before and after it.
+    fn fence(&self) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// The transport's own counters, as names and values.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// The remote key type of an endpoint's memory domain.
+pub type RkeyOf<E> = <<<E as Endpoint>::Iface as Iface>::Md as Md>::Rkey;
+
+/// One end of a connection.
+///
+/// An operation answers success, [`Error::NO_RESOURCE`] (nothing happened; the caller retries or queues a pending
+/// request) or an error (nothing happened). One that answers [`Outcome::InProgress`] owns its [`Completion`]; with every
+/// other answer it forgoes it. The host passes message ids below 32 only; lengths are the transport's to check.
+#[allow(unused_variables, reason = "a default body names what an implementation gets")]
+pub trait Endpoint: Sized + 'static {
+    /// Its interface.
+    type Iface: Iface<Ep = Self>;
+    /// Bytes of an endpoint address; the interface's attributes name the same.
+    const ADDRESS_LENGTH: usize = 0;
+
+    /// Sends 8 bytes of header and the payload, both copied.
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Sends the gathered bytes, copied; the first 8 stand where `am_short` has its header.
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Sends what the application packs; answers the length.
+    fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Sends `header`, copied, and the memory of the vector, in place.
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        signaled: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Writes to remote memory, copied.
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Writes what the application packs to remote memory; answers the length.
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RkeyOf<Self>) -> Result<usize> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Writes the memory of the vector to remote memory, in place.
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Reads remote memory; done at return.
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Reads remote memory and hands it to `unpack`.
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Reads remote memory into the memory of the vector, in place.
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// An atomic on 4 bytes without a result.
+    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// An atomic on 8 bytes without a result.
+    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// An atomic on 4 bytes; the former value is written to `result`, which stays valid until the completion.
+    fn atomic32_fetch(
+        &self,
+        op: AtomicOp,
+        value: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// The same on 8 bytes.
+    fn atomic64_fetch(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Compares and swaps 4 bytes; the former value is written to `result`.
+    fn atomic32_cswap(
+        &self,
+        compare: u32,
+        swap: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// The same on 8 bytes.
+    fn atomic64_cswap(
+        &self,
+        compare: u64,
+        swap: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Queues a request until resources return; [`Error::BUSY`] if they are there.
+    ///
+    /// # Safety
+    /// The request stays valid, and nobody else's, until it was served or purged (`UctPendingReq`).
+    unsafe fn pending_add(&self, request: NonNull<uct_abi::UctPendingReq>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Removes all queued requests and hands each to `purge`.
+    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<uct_abi::UctPendingReq>)) {}
+
+    /// Flushes the endpoint. Without a completion, [`Outcome::InProgress`] means "ask again".
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Operations after it are not visible before those ahead of it.
+    fn fence(&self) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Asks whether the peer lives.
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Writes the endpoint address; `buffer` has [`Endpoint::ADDRESS_LENGTH`] bytes.
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// Connects to the peer's endpoint; the addresses are untrusted bytes.
+    fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
+        Err(Failure::unsupported("connecting to an endpoint"))
+    }
+
+    /// The host is done with the endpoint. Messages that were accepted are still delivered; completions that cannot end
+    /// otherwise are called with [`Error::CANCELED`]. May come from inside a handler that the endpoint itself called.
+    fn destroy(self: Rc<Self>) {}
+}
