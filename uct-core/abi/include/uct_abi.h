@@ -386,7 +386,7 @@ typedef struct UctPendingReq {
     // Anything else: keep it and stop serving this endpoint for now.
     UctStatus (*func)(struct UctPendingReq *request);
     // The transport's while the request is queued.
-    uint64_t private_[5];
+    uint64_t reserved[5];
 } UctPendingReq;
 
 // Purge callback: called once per queued request, which is no longer queued then.

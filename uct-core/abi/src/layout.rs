@@ -25,7 +25,7 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctText { data capacity length }),
     layout!(UctIov { buffer length memh stride count }),
     layout!(UctCompletion { func count status }),
-    layout!(UctPendingReq { func private }),
+    layout!(UctPendingReq { func reserved }),
     layout!(UctConfigField { name kind minimum maximum choices default_text doc }),
     layout!(UctConfigSection { name doc fields count }),
     layout!(UctConfigValue { section name text integer real }),

@@ -64,7 +64,7 @@ pub struct UctPendingReq {
     /// Anything else: keep it and stop serving this endpoint for now.
     pub func: unsafe extern "C" fn(request: *mut UctPendingReq) -> UctStatus,
     /// The transport's while the request is queued.
-    pub private: [u64; 5],
+    pub reserved: [u64; 5],
 }
 
 // The array's length is a plain number because the generator of the C header reads nothing else.
