@@ -21,16 +21,29 @@ use crate::{guard, host};
 ///
 /// makes the function `plugin()`, whose table a program that links the transport statically registers, and the exported
 /// `uct_plugin_self`, which the host looks up in `libuct_self.so`: file, function and plugin share the name.
+///
+/// A plugin that has to prepare something, or to refuse its service, names a `fn() -> Result<(), Failure>` in a line
+/// `init: prepare,` behind `entry`. The host calls it once, ahead of everything else.
 #[macro_export]
 macro_rules! export_plugin {
     (
         name: $name:literal,
         entry: $entry:ident,
+        $(init: $init:path,)?
         config: [$($config:ty),* $(,)?],
         components: [$($component:ty => [$($transport:ty),+ $(,)?]),+ $(,)?] $(,)?
     ) => {
         /// The plugin's table, for a program that links the transport statically.
         pub fn plugin() -> &'static $crate::abi::UctPlugin {
+            struct Start;
+
+            impl $crate::export::Start for Start {
+                fn start() -> $crate::Result<(), $crate::Failure> {
+                    $($init()?;)?
+                    Ok(())
+                }
+            }
+
             static TABLE: ::std::sync::OnceLock<&'static $crate::abi::UctPlugin> = ::std::sync::OnceLock::new();
             static COMPONENTS: &[&$crate::abi::UctComponentOps] = &[$(
                 {
@@ -43,7 +56,7 @@ macro_rules! export_plugin {
             ),+];
             TABLE.get_or_init(|| {
                 let sections = ::std::vec![$(<$config>::section()),*];
-                $crate::export_support::table($name, env!("CARGO_PKG_VERSION"), COMPONENTS, sections)
+                $crate::export_support::table::<Start>($name, env!("CARGO_PKG_VERSION"), COMPONENTS, sections)
             })
         }
 
@@ -55,8 +68,14 @@ macro_rules! export_plugin {
     };
 }
 
+/// What a plugin does ahead of everything else.
+pub trait Start: 'static {
+    /// A failure makes the host leave the plugin out.
+    fn start() -> ucs::Result<(), Failure>;
+}
+
 /// Builds the table of a plugin; made once and kept for ever.
-pub fn table(
+pub fn table<S: Start>(
     name: &'static str,
     version: &'static str,
     components: &'static [&'static UctComponentOps],
@@ -74,7 +93,7 @@ pub fn table(
         component_count: components.len(),
         config: config.as_ptr(),
         config_count: config.len(),
-        init: Some(init),
+        init: Some(init::<S>),
     }))
 }
 
@@ -134,13 +153,13 @@ fn text(words: &'static str) -> UctStr {
 }
 
 /// The `init` of every exported plugin.
-unsafe extern "C" fn init(table: *const UctHost, reason: *mut UctText) -> UctStatus {
+unsafe extern "C" fn init<S: Start>(table: *const UctHost, reason: *mut UctText) -> UctStatus {
     guard::explained("init", reason, || {
         // SAFETY: the host's table is valid for ever (`UctHost`).
         let result = match unsafe { table.as_ref() } {
             Some(table) => host::set(table),
             None => Err(Failure::new(ucs::Error::INVALID_PARAM, "the host passed no table")),
         };
-        result.map_or_else(|failure| failure.write(reason), |()| UCT_OK)
+        result.and_then(|()| S::start()).map_or_else(|failure| failure.write(reason), |()| UCT_OK)
     })
 }
