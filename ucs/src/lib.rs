@@ -6,8 +6,10 @@
 
 pub mod clock;
 pub mod config;
+pub mod datastruct;
 pub mod event_set;
 pub mod status;
+pub mod sync;
 pub mod sys;
 pub mod units;
 

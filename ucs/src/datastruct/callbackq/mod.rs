@@ -1,0 +1,205 @@
+//! The progress callbacks of a worker.
+//!
+//! For: `Worker::progress`, which calls [`CallbackQ::dispatch`]. Stands on [`crate::sync`]. Interfaces register here,
+//! also from across the plugin boundary, which is why a callback is a C function with an argument.
+//!
+//! Up to [`FAST_SLOTS`] callbacks are called one after the other, without a lock, a search or a list. Whatever else
+//! there may be to do (callbacks beyond these, one-shots, changes from other threads) hides behind one flag, which is
+//! all that a dispatch looks at.
+//!
+//! # Guarantees
+//!
+//! - A removal on the dispatching thread holds at once, also from inside a callback: what was removed is not called
+//!   again. The callback that removes itself ends normally.
+//! - A change through a [`CallbackQHandle`] takes effect at the next dispatch that begins after the call, in the order of the
+//!   calls of one thread. A callback removed from another thread may be running then, and may be called until the next dispatch begins;
+//!   [`CallbackQHandle::remove_then`] says when that is over.
+//! - What a callback adds runs in this dispatch or in the next one. A dispatch ends: one-shots added by one-shots wait for the next.
+//! - Each callback runs once a dispatch, except where callbacks dispatch again: the outer dispatch may then
+//!   pass over or repeat some.
+
+mod oneshot;
+mod remote;
+mod slow;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::ptr;
+
+pub use oneshot::{Oneshot, OneshotKey};
+pub use remote::{CallbackQHandle, QueueClosed};
+
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+use remote::Shared;
+use slow::Slow;
+
+/// A progress callback: gets its argument, answers how much it did (0: nothing).
+pub type Callback = unsafe extern "C" fn(argument: *mut c_void) -> u32;
+
+/// How many callbacks a dispatch calls directly.
+pub const FAST_SLOTS: usize = 7;
+
+/// Names a callback in its queue; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallbackId(NonZeroU64);
+
+impl CallbackId {
+    /// The number, for the way through a C interface; never 0.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The id of a number; `None` for 0. A number that no queue gave names no callback.
+    pub const fn new(number: u64) -> Option<CallbackId> {
+        match NonZeroU64::new(number) {
+            None => None,
+            Some(number) => Some(CallbackId(number)),
+        }
+    }
+}
+
+/// A callback with its argument.
+#[derive(Clone, Copy, Debug)]
+pub struct RawCallback {
+    /// The function.
+    pub callback: Callback,
+    /// What it is called with.
+    pub argument: *mut c_void,
+}
+
+/// The callbacks of one worker; belongs to the thread that dispatches.
+pub struct CallbackQ {
+    /// Filled from the first on; an empty one ends the walk.
+    fast: [Slot; FAST_SLOTS],
+    shared: Arc<Shared>,
+    slow: RefCell<Slow>,
+    /// Callbacks may be of this thread only.
+    thread: PhantomData<*mut ()>,
+}
+
+/// One of the callbacks that a dispatch calls directly.
+struct Slot {
+    callback: Cell<Option<Callback>>,
+    argument: Cell<*mut c_void>,
+}
+
+impl CallbackQ {
+    /// A queue without callbacks.
+    pub fn new() -> CallbackQ {
+        CallbackQ {
+            fast: std::array::from_fn(|_| Slot {
+                callback: Cell::new(None),
+                argument: Cell::new(ptr::null_mut()),
+            }),
+            shared: Arc::new(Shared::new()),
+            slow: RefCell::new(Slow::new()),
+            thread: PhantomData,
+        }
+    }
+
+    /// Calls every callback once, and the one-shots that are due; answers the sum of what they answer (modulo 2^32).
+    #[inline]
+    pub fn dispatch(&self) -> u32 {
+        let mut count = 0u32;
+        // SYNC: whatever the flag announces is read under the lock of `Shared`, so this orders nothing.
+        if self.shared.attention.load(Ordering::Relaxed) {
+            count = self.attend();
+        }
+        for slot in &self.fast {
+            let Some(callback) = slot.callback.get() else { break };
+            // SAFETY: who added the callback vouched for it until it is removed (`add`), and a slot holds no removed one.
+            count = count.wrapping_add(unsafe { callback(slot.argument.get()) });
+        }
+        count
+    }
+
+    /// Adds a callback. O(1), allocates only beyond the fast slots.
+    ///
+    /// # Safety
+    ///
+    /// `callback` may be called with `argument` on this queue's thread at any time until it is removed, and does not
+    /// unwind.
+    pub unsafe fn add(&self, callback: Callback, argument: *mut c_void) -> CallbackId {
+        let id = self.shared.new_id();
+        self.insert(id, RawCallback { callback, argument });
+        id
+    }
+
+    /// Removes a callback, also the one that is running; it is not called again. Answers its argument, or `None` if
+    /// there is no such callback.
+    pub fn remove(&self, id: CallbackId) -> Option<*mut c_void> {
+        self.take(id).or_else(|| {
+            // Another thread may have added it a moment ago.
+            self.apply_changes();
+            self.take(id)
+        })
+    }
+
+    /// Runs `run` once, in the next dispatch; its answer counts as a callback's does. One-shots of one key run in the
+    /// order in which they were added.
+    pub fn add_oneshot(&self, key: OneshotKey, run: impl FnOnce() -> u32 + 'static) {
+        self.push_oneshot(key, Oneshot::Boxed(Box::new(run)));
+    }
+
+    /// As [`CallbackQ::add_oneshot`], for a C function.
+    ///
+    /// # Safety
+    ///
+    /// `callback` may be called with `argument` once on this queue's thread, unless it is removed before, and does not unwind.
+    pub unsafe fn add_oneshot_raw(&self, key: OneshotKey, callback: Callback, argument: *mut c_void) {
+        self.push_oneshot(key, Oneshot::Raw(RawCallback { callback, argument }));
+    }
+
+    /// Removes the one-shots of a key that have not run yet; answers how many those were.
+    pub fn remove_oneshots(&self, key: OneshotKey) -> usize {
+        self.remove_oneshots_if(key, |_| true)
+    }
+
+    /// Removes the one-shots of a key that have not run yet and for which `is_removed` says so; answers how many those
+    /// were. Where the argument of a raw one owns something, `is_removed` is the place to free it.
+    pub fn remove_oneshots_if(&self, key: OneshotKey, is_removed: impl FnMut(&Oneshot) -> bool) -> usize {
+        self.apply_changes();
+        self.take_oneshots(key, is_removed)
+    }
+
+    /// A way to change the queue from other threads.
+    pub fn handle(&self) -> CallbackQHandle {
+        CallbackQHandle::new(self.shared.clone())
+    }
+
+    /// How many callbacks are registered, one-shots not counted, nor changes that wait for a dispatch.
+    pub fn len(&self) -> usize {
+        self.slow.borrow().len()
+    }
+
+    /// Whether no callback is registered, as [`CallbackQ::len`] counts.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for CallbackQ {
+    fn default() -> CallbackQ {
+        CallbackQ::new()
+    }
+}
+
+impl Drop for CallbackQ {
+    fn drop(&mut self) {
+        self.close();
+        let left = self.len();
+        if left > 0 {
+            tracing::warn!(callbacks = left, "a callback queue was dropped with callbacks registered");
+        }
+    }
+}
+
+impl fmt::Debug for CallbackQ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallbackQ").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,213 @@
+//! Everything about a queue that is not calling the fast slots.
+//!
+//! For: registration, removal, and the dispatches that have attention to pay. Stands on `remote` and `oneshot`.
+//! No borrow of [`Slow`] is held while foreign code runs, so callbacks may change the queue.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::ptr;
+
+use super::remote::Change;
+use super::{CallbackId, CallbackQ, FAST_SLOTS, Oneshot, OneshotKey, RawCallback};
+use crate::sync::atomic::Ordering;
+
+/// What the dispatching thread alone knows.
+pub(super) struct Slow {
+    /// Who is in the fast slots, in their order; `None` where a removal left a slot that does nothing.
+    fast: Vec<Option<CallbackId>>,
+    /// The callbacks beyond the fast slots; `None` where one was removed.
+    spill: Vec<Option<(CallbackId, RawCallback)>>,
+    oneshots: VecDeque<(OneshotKey, Oneshot)>,
+}
+
+impl Slow {
+    pub(super) fn new() -> Slow {
+        Slow { fast: Vec::with_capacity(FAST_SLOTS), spill: Vec::new(), oneshots: VecDeque::new() }
+    }
+
+    /// How many callbacks are registered.
+    pub(super) fn len(&self) -> usize {
+        self.fast.iter().flatten().count() + self.spill.iter().flatten().count()
+    }
+
+    /// Whether a dispatch has more to do than to call the fast slots.
+    fn needs_attention(&self) -> bool {
+        !self.spill.is_empty() || !self.oneshots.is_empty() || self.fast.contains(&None)
+    }
+}
+
+impl CallbackQ {
+    /// What a dispatch does before it calls the fast slots, if the flag is up.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn attend(&self) -> u32 {
+        self.apply_changes();
+        self.tidy();
+        let count = self.run_oneshots().wrapping_add(self.run_spill());
+        if !self.slow.borrow().needs_attention() {
+            self.shared.calm();
+        }
+        count
+    }
+
+    /// Puts a callback where there is room.
+    pub(super) fn insert(&self, id: CallbackId, raw: RawCallback) {
+        let mut slow = self.slow.borrow_mut();
+        let hole = slow.fast.iter().position(Option::is_none);
+        let index = hole.or_else(|| (slow.fast.len() < FAST_SLOTS).then_some(slow.fast.len()));
+        match index {
+            None => {
+                slow.spill.push(Some((id, raw)));
+                self.ask_for_attention();
+            }
+            Some(index) => {
+                match slow.fast.get_mut(index) {
+                    Some(owner) => *owner = Some(id),
+                    None => slow.fast.push(Some(id)),
+                }
+                self.fill(index, raw);
+            }
+        }
+    }
+
+    /// Takes a callback out, so that it is not called again; answers its argument.
+    pub(super) fn take(&self, id: CallbackId) -> Option<*mut c_void> {
+        let mut slow = self.slow.borrow_mut();
+        if let Some(index) = slow.fast.iter().position(|owner| *owner == Some(id)) {
+            let argument = self.fast[index].argument.get();
+            slow.fast[index] = None;
+            // A dispatch may be walking over the slots, so they stay where they are until the next one.
+            self.fill(index, RawCallback { callback: nothing, argument: ptr::null_mut() });
+            self.ask_for_attention();
+            return Some(argument);
+        }
+        let index = slow.spill.iter().position(|entry| entry.is_some_and(|(owner, _)| owner == id))?;
+        slow.spill[index].take().map(|(_, raw)| raw.argument)
+    }
+
+    /// Applies what other threads posted.
+    pub(super) fn apply_changes(&self) {
+        for change in self.shared.take() {
+            self.apply(change);
+        }
+    }
+
+    /// Ends the queue: runs what waits for removals, drops what has not run.
+    pub(super) fn close(&self) {
+        for change in self.shared.close() {
+            self.apply(change);
+        }
+        let oneshots = std::mem::take(&mut self.slow.borrow_mut().oneshots);
+        drop(oneshots);
+    }
+
+    fn apply(&self, change: Change) {
+        match change {
+            Change::Add(id, raw) => self.insert(id, raw),
+            Change::Remove(id, then) => {
+                self.take(id);
+                if let Some(then) = then {
+                    then();
+                }
+            }
+            Change::AddOneshot(key, run) => self.push_oneshot(key, Oneshot::Boxed(run)),
+            Change::AddRawOneshot(key, raw) => self.push_oneshot(key, Oneshot::Raw(raw)),
+            Change::RemoveOneshots(key) => {
+                self.take_oneshots(key, |_| true);
+            }
+        }
+    }
+
+    /// Closes the gaps that removals left, and moves callbacks from the spill to fast slots that are free.
+    fn tidy(&self) {
+        let slow = &mut *self.slow.borrow_mut();
+        let mut kept = 0;
+        for index in 0..slow.fast.len() {
+            if slow.fast[index].is_some() {
+                slow.fast.swap(kept, index);
+                let from = &self.fast[index];
+                let (callback, argument) = (from.callback.get(), from.argument.get());
+                self.fast[kept].callback.set(callback);
+                self.fast[kept].argument.set(argument);
+                kept += 1;
+            }
+        }
+        slow.fast.truncate(kept);
+        slow.spill.retain(Option::is_some);
+        let moving = slow.spill.len().min(FAST_SLOTS - kept);
+        for (id, raw) in slow.spill.drain(..moving).flatten() {
+            self.fill(slow.fast.len(), raw);
+            slow.fast.push(Some(id));
+        }
+        for slot in &self.fast[slow.fast.len()..] {
+            slot.callback.set(None);
+            slot.argument.set(ptr::null_mut());
+        }
+    }
+
+    fn run_oneshots(&self) -> u32 {
+        let mut count = 0u32;
+        let due = self.slow.borrow().oneshots.len();
+        for _ in 0..due {
+            // One at a time: each may remove those behind it.
+            let next = self.slow.borrow_mut().oneshots.pop_front();
+            let Some((_, oneshot)) = next else { break };
+            count = count.wrapping_add(oneshot.run());
+        }
+        count
+    }
+
+    fn run_spill(&self) -> u32 {
+        let mut count = 0u32;
+        let due = self.slow.borrow().spill.len();
+        for index in 0..due {
+            let entry = self.slow.borrow().spill.get(index).copied();
+            if let Some(Some((_, raw))) = entry {
+                // SAFETY: who added the callback vouched for it until it is removed (`add`), and it has not been.
+                count = count.wrapping_add(unsafe { (raw.callback)(raw.argument) });
+            }
+        }
+        count
+    }
+
+    pub(super) fn push_oneshot(&self, key: OneshotKey, oneshot: Oneshot) {
+        self.slow.borrow_mut().oneshots.push_back((key, oneshot));
+        self.ask_for_attention();
+    }
+
+    pub(super) fn take_oneshots(
+        &self,
+        key: OneshotKey,
+        mut is_removed: impl FnMut(&Oneshot) -> bool,
+    ) -> usize {
+        // Foreign code decides, and foreign code runs as a closure is dropped; both may come back to the queue.
+        let all = std::mem::take(&mut self.slow.borrow_mut().oneshots);
+        let before = all.len();
+        let mut kept = VecDeque::with_capacity(before);
+        for (owner, oneshot) in all {
+            if owner != key || !is_removed(&oneshot) {
+                kept.push_back((owner, oneshot));
+            }
+        }
+        let removed = before - kept.len();
+        let mut slow = self.slow.borrow_mut();
+        kept.append(&mut slow.oneshots);
+        slow.oneshots = kept;
+        removed
+    }
+
+    fn fill(&self, index: usize, raw: RawCallback) {
+        self.fast[index].callback.set(Some(raw.callback));
+        self.fast[index].argument.set(raw.argument);
+    }
+
+    fn ask_for_attention(&self) {
+        // SYNC: this thread reads its own store; other threads only ever store the same.
+        self.shared.attention.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Stands in a slot whose callback was removed.
+unsafe extern "C" fn nothing(_: *mut c_void) -> u32 {
+    0
+}

@@ -1,0 +1,8 @@
+//! Data structures of the data path: pools, progress callbacks, fair queues, shared queues, checked identifiers.
+//!
+//! For: interfaces and workers. Stands on [`crate::sync`] and crossbeam-queue. Each of `uct-core`, `uct-plugin` and the
+//! transports uses some of them. None allocates, locks or logs where data move.
+
+pub mod arbiter;
+pub mod callbackq;
+pub mod mpool;
