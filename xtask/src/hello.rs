@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const DEFAULT_SIZE: usize = 16;
 
 /// What both processes get beside the server's address and the port.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct Options {
     /// Options of uct_hello_world for both sides, for example -t tcp -b -s 8192; not -n and -p, which are set here
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]

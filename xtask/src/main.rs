@@ -8,9 +8,11 @@ mod config;
 mod failure;
 mod header;
 mod hello;
+mod instructions;
 mod man;
 mod process;
 mod steps;
+mod test;
 mod vm;
 mod workspace;
 
@@ -31,8 +33,12 @@ struct Arguments {
 enum Command {
     /// Two processes say hello over the transport with the lowest latency
     Hello(hello::Options),
+    /// Run everything that can be run on this machine
+    Test(test::Options),
     /// Check format, lints, documentation, dependencies, licences and generated files
     Check(check::Options),
+    /// Count the instructions of each operation and compare them with their ceilings
+    Instructions(instructions::Options),
     /// Write config/uct.toml from the schema
     Config(config::Options),
     /// Write manual pages and shell completions of the programs
@@ -55,6 +61,8 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Outcome<u8> {
     match command {
+        Command::Instructions(options) => instructions::run(&Workspace::load()?, &options).map(|()| 0),
+        Command::Test(options) => test::run(&options).map(|()| 0),
         Command::Check(options) => check::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Config(options) => config::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Man => man::run().map(|()| 0),

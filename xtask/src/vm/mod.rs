@@ -80,12 +80,36 @@ pub struct Options {
     pub command: Vec<String>,
 }
 
+impl Options {
+    /// One script with everything else as it is without options.
+    pub fn script(script: String) -> Self {
+        Options {
+            pair: false,
+            netem: None,
+            cpus: 4,
+            memory: 1024,
+            timeout: 120,
+            files: Vec::new(),
+            environment: Vec::new(),
+            profile: "release".to_owned(),
+            no_programs: false,
+            verbose: false,
+            command: vec![script],
+        }
+    }
+}
+
 /// Boots, runs, and answers with the command's status: 124 if it had to be stopped, 125 if the guest died.
 pub fn run(options: &Options) -> Outcome<u8> {
-    apt::require(PACKAGES)?;
+    install()?;
     let workspace = Workspace::load()?;
     let built = if options.no_programs { Built::default() } else { build(&workspace, &options.profile)? };
     run_with(&workspace, &built, options)
+}
+
+/// Installs what the machine is made of.
+pub fn install() -> Outcome {
+    apt::require(PACKAGES)
 }
 
 /// As [`run`], with programs and plugins that are built already.
@@ -113,7 +137,8 @@ pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outc
     Ok(ended.status)
 }
 
-fn build(workspace: &Workspace, profile: &str) -> Outcome<Built> {
+/// Builds the programs and plugins that are in the guest.
+pub fn build(workspace: &Workspace, profile: &str) -> Outcome<Built> {
     let mut arguments = vec!["build", "--profile", profile];
     let packages = workspace.program_packages().chain(workspace.plugin_packages());
     for package in packages {

@@ -1,0 +1,173 @@
+//! `cargo xtask instructions`: how many instructions an operation takes, beside its ceiling.
+//! Stands on callgrind and the program `instructions` of tests/, which runs a named operation N times; the ceilings
+//! are in tests/instructions.toml. Times move with the machine, these counts do not.
+
+use crate::apt::{self, Package};
+use crate::failure::{Context, Failure, Outcome};
+use crate::process::{capture, command, line, output};
+use crate::steps::Verdict;
+use crate::workspace::Workspace;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const PACKAGES: &[Package] = &[Package { name: "valgrind", brings: "/usr/bin/valgrind" }];
+const CEILINGS: &str = "tests/instructions.toml";
+const PROGRAM: &str = "instructions";
+/// A run has this many operations, and the other one twice as many. What happens every so many operations, such
+/// as a batch of 64, is in both as often as it should.
+const OPERATIONS: u64 = 8192;
+const LIMIT: Duration = Duration::from_secs(120);
+/// Callgrind knows no AVX-512, and which of its functions the C library takes must not depend on the processor.
+const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM";
+
+/// What to count.
+#[derive(Args, Debug, Default)]
+pub struct Options {
+    /// Only operations whose names contain this
+    #[arg(value_name = "NAME")]
+    only: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ceilings {
+    operation: Vec<Operation>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Operation {
+    name: String,
+    ceiling: f64,
+    ucx: Option<f64>,
+    goal: Option<f64>,
+}
+
+/// Counts, prints the table, fails if an operation is above its ceiling or has none.
+pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
+    apt::require(PACKAGES)?;
+    let path = workspace.root().join(CEILINGS);
+    let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
+    let ceilings: Ceilings = toml::from_str(&text).context(|| path.display().to_string())?;
+    let built = workspace.build(&["build", "--release", "--package", "uct-conformance", "--bin", PROGRAM])?;
+    let program = built.program(PROGRAM)?;
+    let known = output(command(program).arg("--list"), LIMIT)?;
+    same_names(&known.lines().collect(), &ceilings.operation)?;
+
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["operation", "instructions", "ceiling", "UCX 1.23", "goal"]);
+    let mut above = Vec::new();
+    for operation in &ceilings.operation {
+        if options.only.as_ref().is_some_and(|only| !operation.name.contains(only.as_str())) {
+            continue;
+        }
+        let measured = per_operation(program, &operation.name)?;
+        let figure =
+            |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+        let figures = [Some(measured), Some(operation.ceiling), operation.ucx, operation.goal].map(figure);
+        table.add_row([operation.name.clone()].into_iter().chain(figures));
+        if measured > operation.ceiling {
+            above.push(format!(
+                "{}: {measured:.1} instructions, ceiling {:.1}",
+                operation.name, operation.ceiling
+            ));
+        }
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}");
+    if above.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("above the ceiling of {CEILINGS}:\n{}", above.join("\n"))))
+}
+
+/// As a step of `test`.
+pub fn run_as_step(workspace: &Workspace) -> Outcome<Verdict> {
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(Verdict::Impossible("the ceilings are for x86-64".to_owned()));
+    }
+    run(workspace, &Options::default()).map(|()| Verdict::Passed)
+}
+
+/// An operation without a ceiling is not watched; a ceiling without an operation watches nothing.
+fn same_names(program: &BTreeSet<&str>, ceilings: &[Operation]) -> Outcome {
+    let table: BTreeSet<&str> = ceilings.iter().map(|operation| operation.name.as_str()).collect();
+    let missing = program.difference(&table).map(|name| format!("{CEILINGS} has no ceiling for `{name}`"));
+    let unknown =
+        table.difference(program).map(|name| format!("{CEILINGS} names `{name}`, {PROGRAM} does not"));
+    let differences: Vec<String> = missing.chain(unknown).collect();
+    if program.is_empty() {
+        return Err(Failure::new(format!("`{PROGRAM} --list` names no operation")));
+    }
+    if differences.is_empty() { Ok(()) } else { Err(Failure::new(differences.join("\n"))) }
+}
+
+/// The difference of two runs: what starting, setting up and ending take is in both and cancels.
+fn per_operation(program: &Path, name: &str) -> Outcome<f64> {
+    let short = instructions(program, name, OPERATIONS)?;
+    let long = instructions(program, name, 2 * OPERATIONS)?;
+    let difference = long.checked_sub(short).ok_or_else(|| {
+        Failure::new(format!(
+            "`{name}`: {OPERATIONS} operations took {short} instructions, twice as many {long}"
+        ))
+    })?;
+    Ok(difference as f64 / OPERATIONS as f64)
+}
+
+fn instructions(program: &Path, name: &str, count: u64) -> Outcome<u64> {
+    let mut callgrind = command("valgrind");
+    callgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    callgrind.args([name, &count.to_string()]).env("GLIBC_TUNABLES", TUNABLES);
+    let (status, _, log) = capture(&mut callgrind, LIMIT)?;
+    match collected(&log) {
+        Some(count) if status.success() => Ok(count),
+        _ => Err(Failure::new(format!("`{}` failed: {status}\n{log}", line(&callgrind)))),
+    }
+}
+
+/// The count in callgrind's line `==PID== Collected : COUNT`.
+fn collected(log: &str) -> Option<u64> {
+    let line = log.lines().find_map(|line| line.split_once("Collected :"))?;
+    line.1.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_ceilings_are_valid() {
+        toml::from_str::<Ceilings>(include_str!("../../tests/instructions.toml")).unwrap();
+    }
+
+    #[test]
+    fn the_count_is_read_from_callgrinds_log() {
+        let log = "==7== Events    : Ir\n==7== Collected : 176023\n==7== \n";
+        assert_eq!(collected(log), Some(176_023));
+        assert_eq!(collected("==7== no summary"), None);
+    }
+
+    #[test]
+    fn an_operation_without_a_ceiling_is_named() {
+        let row = |name: &str| Operation { name: name.to_owned(), ceiling: 1.0, ucx: None, goal: None };
+        assert!(same_names(&BTreeSet::from(["a"]), &[row("a")]).is_ok());
+        assert!(
+            same_names(&BTreeSet::from(["a", "b"]), &[row("a")]).unwrap_err().to_string().contains("`b`")
+        );
+        assert!(
+            same_names(&BTreeSet::from(["a"]), &[row("a"), row("c")])
+                .unwrap_err()
+                .to_string()
+                .contains("`c`")
+        );
+        assert!(same_names(&BTreeSet::new(), &[]).is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! `cargo xtask test`: everything. It installs what it needs, runs all that can be run on this machine, and says at
+//! the end what passed, what failed and what was skipped.
+//! Stands on all other commands; continuous integration runs it and nothing else.
+
+mod machines;
+mod models;
+
+use crate::apt::{self, Package};
+use crate::failure::Outcome;
+use crate::process::{cargo, run as run_command};
+use crate::steps::{Steps, Verdict};
+use crate::workspace::{BUILD_LIMIT, Workspace};
+use crate::{check, hello, instructions};
+use clap::Args;
+use std::time::Duration;
+
+const TEST_LIMIT: Duration = Duration::from_secs(600);
+
+const PACKAGES: &[Package] = &[
+    Package { name: "gcc", brings: "/usr/bin/cc" },
+    Package { name: "libc6-dev", brings: "/usr/include/stdio.h" },
+    Package { name: "git", brings: "/usr/bin/git" },
+    Package { name: "iproute2", brings: "/sbin/ip" },
+    Package { name: "util-linux", brings: "/usr/bin/unshare" },
+];
+
+/// What to run.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Transports that must be found, where their absence would otherwise be a skip
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    require: Vec<String>,
+
+    /// Leave out what needs a virtual machine
+    #[arg(long)]
+    no_vm: bool,
+
+    /// Only the steps whose names contain one of these words
+    #[arg(value_name = "STEP")]
+    only: Vec<String>,
+}
+
+/// Runs the steps and prints their table; the last line is `N passed, N failed, N skipped`.
+pub fn run(options: &Options) -> Outcome {
+    apt::require(PACKAGES)?;
+    let workspace = Workspace::load()?;
+    let require = if options.require.is_empty() { built_in(&workspace) } else { options.require.join(",") };
+    let mut steps = Steps::only(&options.only);
+
+    check::run_steps(&workspace, &mut steps);
+    steps.run("build", || {
+        let mut build = cargo();
+        run_command(build.args(["build", "--workspace"]).current_dir(workspace.root()), BUILD_LIMIT)
+    });
+    steps.run("tests", || tests(&workspace, &["--workspace"], &[("UCT_TEST_REQUIRE", &require)]));
+    steps.run("documentation's examples", || {
+        let mut test = cargo();
+        run_command(test.args(["test", "--workspace", "--doc"]).current_dir(workspace.root()), TEST_LIMIT)
+    });
+    steps.run("conformance of plugins", || {
+        // The tests step ran the same suite on the transports that are linked statically.
+        let plugins = workspace.target().join("debug").to_string_lossy().into_owned();
+        let environment = [
+            ("UCT_TEST_REQUIRE", require.as_str()),
+            ("UCT_MODULE_DIR", &plugins),
+            ("UCT_REPLACE_BUILTIN", "all"),
+        ];
+        tests(&workspace, &["--package", "uct-conformance"], &environment)
+    });
+    models::run(&workspace, &mut steps);
+    steps.run("hello", || hello::run(&hello::Options::default()));
+    steps.run_or_skip("instruction ceilings", || instructions::run_as_step(&workspace));
+    if !cfg!(target_arch = "x86_64") {
+        let reason = || Ok(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));
+        steps.run_or_skip("virtual machine", reason);
+    } else if options.no_vm {
+        steps.run_or_skip("virtual machine", || Ok(Verdict::LeftOut("--no-vm".to_owned())));
+    } else {
+        machines::run(&workspace, &mut steps);
+    }
+    steps.finish()
+}
+
+/// Runs tests: by cargo-nextest where it is installed, since it gives each test a watchdog from outside.
+fn tests(workspace: &Workspace, packages: &[&str], environment: &[(&str, &str)]) -> Outcome {
+    let nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|output| output.status.success());
+    let mut test = cargo();
+    if nextest {
+        test.args(["nextest", "run"]);
+    } else {
+        test.args(["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+    }
+    test.args(packages).envs(environment.iter().copied()).current_dir(workspace.root());
+    run_command(&mut test, TEST_LIMIT)
+}
+
+/// The transports that any machine with Linux has, as the plugins' names say it.
+fn built_in(workspace: &Workspace) -> String {
+    let libraries = workspace.plugin_packages().flat_map(|package| &package.targets);
+    let names = libraries.filter_map(|target| target.name.strip_prefix("uct_"));
+    names.filter(|name| !name.ends_with("_verbs")).collect::<Vec<_>>().join(",")
+}
