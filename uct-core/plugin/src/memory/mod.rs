@@ -4,6 +4,8 @@
 //! For: `self`, `tcp`, `ud_verbs` and whoever else checks remote accesses by hand. A key is 40 bytes: a magic number, the
 //! permitted access, the identity of the table, the region's key (slot and generation), its first address and its length.
 
+pub mod atomic;
+
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;

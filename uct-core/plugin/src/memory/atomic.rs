@@ -1,0 +1,52 @@
+//! Atomics on memory of this process, for target sides in software. All are sequentially consistent.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ucs::Error;
+
+use crate::attr::AtomicOp;
+
+/// Checks the alignment that an atomic on `size` bytes needs; [`Error::INVALID_PARAM`] where it is missing.
+#[inline(always)]
+pub fn aligned(address: u64, size: usize) -> Result<(), Error> {
+    if address.is_multiple_of(size as u64) { Ok(()) } else { Err(Error::INVALID_PARAM) }
+}
+
+macro_rules! atomics {
+    ($value:ty, $atomic:ty, $fetch:ident, $cswap:ident) => {
+        /// Carries out an operation and answers the former value.
+        ///
+        /// # Safety
+        /// `address` is aligned and valid for reads and writes, and accessed by atomics only.
+        #[inline(always)]
+        pub unsafe fn $fetch(address: NonNull<u8>, op: AtomicOp, value: $value) -> $value {
+            // SAFETY: the caller's promise.
+            let cell = unsafe { <$atomic>::from_ptr(address.as_ptr().cast()) };
+            // SYNC: remote atomics order like the processor's own; pairs with any atomic access of the target.
+            match op {
+                AtomicOp::Add => cell.fetch_add(value, Ordering::SeqCst),
+                AtomicOp::And => cell.fetch_and(value, Ordering::SeqCst),
+                AtomicOp::Or => cell.fetch_or(value, Ordering::SeqCst),
+                AtomicOp::Xor => cell.fetch_xor(value, Ordering::SeqCst),
+                AtomicOp::Swap => cell.swap(value, Ordering::SeqCst),
+            }
+        }
+
+        /// Compares and swaps, and answers the former value.
+        ///
+        /// # Safety
+        /// As the other operations.
+        #[inline(always)]
+        pub unsafe fn $cswap(address: NonNull<u8>, compare: $value, swap: $value) -> $value {
+            // SAFETY: the caller's promise.
+            let cell = unsafe { <$atomic>::from_ptr(address.as_ptr().cast()) };
+            // SYNC: as above.
+            cell.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|former| former)
+        }
+    };
+}
+
+atomics!(u32, AtomicU32, fetch32, cswap32);
+atomics!(u64, AtomicU64, fetch64, cswap64);
