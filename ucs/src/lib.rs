@@ -4,6 +4,7 @@
 //! One module is one idea: status codes, units and configuration, data structures, the asynchronous context, system
 //! facts, the log bridge.
 
+pub mod async_context;
 pub mod clock;
 pub mod config;
 pub mod datastruct;

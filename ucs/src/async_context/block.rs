@@ -1,0 +1,343 @@
+//! The lock that keeps handlers from running, and remembers that some were missed.
+//!
+//! For: the asynchronous context, whose thread never waits for the application: it tries, and if the lock is held it leaves
+//! a note, which the holder finds on its way out. Stands on `sync`; modelled with loom below.
+//!
+//! Lock and note are bits of one atomic, so the holder's release and the thread's note cannot pass each other: either
+//! the note is there when the holder tries to release, or the thread sees that the lock is free and takes it itself.
+
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, hint, thread};
+
+const HELD: u32 = 1;
+const MISSED: u32 = 2;
+const WAITERS: u32 = 4;
+
+/// Spins before the first yield: about a microsecond, the length of a short blocked section.
+const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
+
+/// What a thread does that finds the lock held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    Spin,
+    Sleep,
+}
+
+/// A recursive lock with a note.
+pub(super) struct Block {
+    state: AtomicU32,
+    /// The token of the thread that holds the lock, 0 for none. Only that thread writes its own token here, so a thread that
+    /// reads its token holds the lock; relaxed is enough.
+    owner: AtomicUsize,
+    /// How often the holder has entered. Touched by the holder only.
+    depth: AtomicU32,
+    waiting: Waiting,
+    parking: Mutex<()>,
+    released: Condvar,
+}
+
+impl Block {
+    pub(super) fn new(waiting: Waiting) -> Block {
+        Block {
+            state: AtomicU32::new(0),
+            owner: AtomicUsize::new(0),
+            depth: AtomicU32::new(0),
+            waiting,
+            parking: Mutex::new(()),
+            released: Condvar::new(),
+        }
+    }
+
+    /// Takes the lock, waiting for another thread to leave it.
+    #[inline]
+    pub(super) fn enter(&self) {
+        if !self.try_enter() {
+            self.wait_and_enter();
+        }
+    }
+
+    /// Takes the lock if it is free or this thread's already.
+    #[inline]
+    pub(super) fn try_enter(&self) -> bool {
+        let token = thread_token();
+        if self.owner.load(Ordering::Relaxed) == token {
+            self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return true;
+        }
+        // SYNC: Acquire pairs with the Release in `leave`.
+        let entered = self.state.fetch_or(HELD, Ordering::Acquire) & HELD == 0;
+        if entered {
+            self.take_ownership(token);
+        }
+        entered
+    }
+
+    /// Whether this thread holds the lock.
+    #[inline]
+    pub(super) fn is_entered_here(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == thread_token()
+    }
+
+    /// Leaves a note that something was put aside. Answers whether the lock was free, and hence whether the caller has
+    /// to enter and leave it, so that the note is found.
+    pub(super) fn note_missed(&self) -> bool {
+        // SYNC: Release pairs with the Acquire in `leave` that takes the note: what was put aside is visible there.
+        self.state.fetch_or(MISSED, Ordering::Release) & HELD == 0
+    }
+
+    /// Gives up one `enter`. The last one runs `replay` for every note found, then releases the lock.
+    /// Answers `false`, having done nothing, on a thread that does not hold the lock.
+    #[inline]
+    pub(super) fn leave(&self, mut replay: impl FnMut()) -> bool {
+        let token = thread_token();
+        if self.owner.load(Ordering::Relaxed) != token {
+            return false;
+        }
+        let depth = self.depth.load(Ordering::Relaxed);
+        if depth > 1 {
+            self.depth.store(depth - 1, Ordering::Relaxed);
+            return true;
+        }
+        loop {
+            let state = self.state.load(Ordering::Relaxed);
+            if state & MISSED != 0 {
+                // SYNC: Acquire pairs with the Release in `note_missed`.
+                self.state.fetch_and(!MISSED, Ordering::Acquire);
+                replay();
+                continue;
+            }
+            self.depth.store(0, Ordering::Relaxed);
+            self.owner.store(0, Ordering::Relaxed);
+            // SYNC: Release pairs with the Acquire in `try_enter` and `wait_and_enter`. It fails if a note or a
+            // waiter has appeared since the load above.
+            if self.state.compare_exchange(state, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                if state & WAITERS != 0 {
+                    self.wake_waiters();
+                }
+                return true;
+            }
+            self.take_ownership(token);
+        }
+    }
+
+    fn take_ownership(&self, token: usize) {
+        self.owner.store(token, Ordering::Relaxed);
+        self.depth.store(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn wait_and_enter(&self) {
+        match self.waiting {
+            Waiting::Spin => self.spin(),
+            Waiting::Sleep => self.sleep(),
+        }
+        self.take_ownership(thread_token());
+    }
+
+    fn spin(&self) {
+        loop {
+            for _ in 0..SPINS {
+                let is_free = self.state.load(Ordering::Relaxed) & HELD == 0;
+                // SYNC: Acquire pairs with the Release in `leave`.
+                if is_free && self.state.fetch_or(HELD, Ordering::Acquire) & HELD == 0 {
+                    return;
+                }
+                hint::spin_loop();
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn sleep(&self) {
+        // Poison means nothing here: the mutex protects no data.
+        let mut parked = self.parking.lock().unwrap_or_else(|poison| poison.into_inner());
+        // Entering with WAITERS set makes the next `leave` wake those who still wait.
+        // SYNC: Acquire pairs with the Release in `leave`.
+        while self.state.fetch_or(HELD | WAITERS, Ordering::Acquire) & HELD != 0 {
+            parked = self.released.wait(parked).unwrap_or_else(|poison| poison.into_inner());
+        }
+    }
+
+    #[cold]
+    fn wake_waiters(&self) {
+        // A waiter sets its bit with the mutex held and gives the mutex up by waiting: with the mutex, it is asleep.
+        drop(self.parking.lock());
+        self.released.notify_all();
+    }
+}
+
+/// A number that no two living threads share; not 0.
+#[cfg(not(loom))]
+#[inline]
+pub(super) fn thread_token() -> usize {
+    thread_local! {
+        static MARK: u8 = const { 0 };
+    }
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+#[cfg(loom)]
+pub(super) fn thread_token() -> usize {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    loom::thread::current().id().hash(&mut hasher);
+    hasher.finish() as usize | 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_leave_replays_and_each_note_is_taken_once() {
+        let block = Block::new(Waiting::Spin);
+        block.enter();
+        block.enter();
+        assert!(!block.note_missed(), "the lock is held");
+        let mut replays = 0;
+        assert!(block.leave(|| replays += 1));
+        assert_eq!(replays, 0);
+        assert!(block.is_entered_here());
+        assert!(block.leave(|| replays += 1));
+        assert_eq!(replays, 1);
+        assert!(!block.is_entered_here());
+        assert!(!block.leave(|| replays += 1), "left more often than entered");
+        assert_eq!(replays, 1);
+    }
+
+    #[test]
+    fn a_note_left_during_the_replay_is_replayed_too() {
+        let block = Block::new(Waiting::Sleep);
+        block.enter();
+        block.note_missed();
+        let mut replays = 0;
+        block.leave(|| {
+            replays += 1;
+            if replays < 3 {
+                block.note_missed();
+            }
+        });
+        assert_eq!(replays, 3);
+    }
+
+    #[test]
+    fn a_note_on_a_free_lock_asks_its_author_to_enter() {
+        let block = Block::new(Waiting::Spin);
+        assert!(block.note_missed());
+        let mut replays = 0;
+        assert!(block.try_enter());
+        block.leave(|| replays += 1);
+        assert_eq!(replays, 1);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::sync::Arc;
+    use crate::sync::cell::UnsafeCell;
+
+    /// The context reduced to its protocol: handlers count in `handled`, which the lock protects.
+    struct Model {
+        block: Block,
+        missed: Mutex<VecDeque<u32>>,
+        handled: UnsafeCell<u32>,
+    }
+
+    impl Model {
+        fn new(waiting: Waiting) -> Arc<Model> {
+            let missed = Mutex::new(VecDeque::new());
+            Arc::new(Model { block: Block::new(waiting), missed, handled: UnsafeCell::new(0) })
+        }
+
+        fn handle(&self, event: u32) {
+            // SAFETY: called with the block entered only, which loom checks.
+            self.handled.with_mut(|handled| unsafe { *handled += event });
+        }
+
+        fn replay(&self) {
+            loop {
+                let next = self.missed.lock().unwrap().pop_front();
+                let Some(event) = next else { return };
+                self.handle(event);
+            }
+        }
+
+        fn unblock(&self) {
+            assert!(self.block.leave(|| self.replay()));
+        }
+
+        /// What the context's thread does with an event.
+        fn deliver(&self, event: u32) {
+            if self.block.try_enter() {
+                self.handle(event);
+                self.unblock();
+                return;
+            }
+            self.missed.lock().unwrap().push_back(event);
+            if self.block.note_missed() && self.block.try_enter() {
+                self.unblock();
+            }
+        }
+
+        fn blocked_section(&self) {
+            self.block.enter();
+            self.handle(0);
+            self.unblock();
+        }
+
+        fn handled(&self) -> u32 {
+            self.block.enter();
+            // SAFETY: the block is entered.
+            let handled = self.handled.with(|handled| unsafe { *handled });
+            self.unblock();
+            handled
+        }
+    }
+
+    fn no_event_is_lost(waiting: Waiting, blockers: usize, events: u32) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let model = Model::new(waiting);
+            let threads: Vec<_> = (1..blockers)
+                .map(|_| {
+                    let model = model.clone();
+                    loom::thread::spawn(move || model.blocked_section())
+                })
+                .collect();
+            let server = {
+                let model = model.clone();
+                loom::thread::spawn(move || (0..events).for_each(|event| model.deliver(1 << event)))
+            };
+            model.blocked_section();
+            server.join().unwrap();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            // Nobody unblocks any more: what is not handled now never would be.
+            assert_eq!(model.handled(), (1 << events) - 1);
+            assert!(model.missed.lock().unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn no_event_is_lost_with_one_spinning_blocker() {
+        no_event_is_lost(Waiting::Spin, 1, 2);
+    }
+
+    #[test]
+    fn no_event_is_lost_with_one_sleeping_blocker() {
+        no_event_is_lost(Waiting::Sleep, 1, 2);
+    }
+
+    #[test]
+    fn no_event_is_lost_with_two_sleeping_blockers() {
+        no_event_is_lost(Waiting::Sleep, 2, 1);
+    }
+
+    #[test]
+    fn no_event_is_lost_with_two_spinning_blockers() {
+        no_event_is_lost(Waiting::Spin, 2, 1);
+    }
+}

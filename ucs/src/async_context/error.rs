@@ -1,0 +1,47 @@
+//! Why the asynchronous context refused something.
+//!
+//! For: callers of add, modify and remove. Stands on `sys::SystemError`.
+
+use super::HandlerId;
+use crate::sys::SystemError;
+
+/// A refusal of the asynchronous context.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AsyncError {
+    /// The kernel refused: a descriptor that is closed, registered already or cannot be waited for, or too many of them.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// The handler has been removed or never was.
+    #[error("asynchronous handler {id} is not registered: it was removed, or belongs to another context")]
+    NoSuchHandler {
+        /// What was asked for.
+        id: HandlerId,
+    },
+    /// A timer was modified as a descriptor, or the reverse.
+    #[error("asynchronous handler {id} is not a {expected}")]
+    WrongKind {
+        /// What was asked for.
+        id: HandlerId,
+        /// "timer" or "file descriptor".
+        expected: &'static str,
+    },
+    /// A periodic timer without a period would never stop running.
+    #[error("a periodic timer needs an interval above zero")]
+    ZeroInterval,
+    /// The context has been dropped.
+    #[error("the asynchronous context has been closed")]
+    Closed,
+}
+
+impl From<AsyncError> for crate::Error {
+    fn from(error: AsyncError) -> crate::Error {
+        match error {
+            AsyncError::System(error) if error.errno == libc::EEXIST => crate::Error::ALREADY_EXISTS,
+            AsyncError::System(error) => error.into(),
+            AsyncError::NoSuchHandler { .. } => crate::Error::NO_ELEM,
+            AsyncError::WrongKind { .. } | AsyncError::ZeroInterval => crate::Error::INVALID_PARAM,
+            AsyncError::Closed => crate::Error::CANCELED,
+        }
+    }
+}

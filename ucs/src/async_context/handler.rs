@@ -1,0 +1,97 @@
+//! What is called, and when: identifiers, schedules and the two forms of a callback.
+//!
+//! For: the registry. Stands on nothing. All unsafe code of the asynchronous context is here.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::event_set::Events;
+
+/// Names a handler; never used twice in one context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct HandlerId(pub(super) u64);
+
+/// A handler in C: its identifier, the bits of [`Events`] that happened, and the argument given at registration.
+pub type RawHandler = unsafe extern "C" fn(id: u64, events: u32, arg: *mut c_void);
+
+/// When a timer runs, counted from the moment it is added or modified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Once, after this delay. Zero means as soon as possible.
+    Once(Duration),
+    /// Again and again with this interval, which is above zero.
+    Every(Duration),
+}
+
+/// What to call.
+pub(super) enum Callback {
+    Closure(Box<dyn FnMut(HandlerId, Events) + Send>),
+    Raw(RawCallback),
+}
+
+/// A C function with its argument.
+pub(super) struct RawCallback {
+    function: RawHandler,
+    arg: *mut c_void,
+}
+
+// SAFETY: who registered the pair has promised, in `Callback::raw`, that it may be called from another thread.
+unsafe impl Send for RawCallback {}
+
+/// A handler that panicked, with what it said.
+pub(super) struct Panicked(pub(super) String);
+
+impl HandlerId {
+    /// The number that a C handler gets.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The identifier of that number. One that was never given out is answered with an error where it is used.
+    pub const fn from_raw(raw: u64) -> HandlerId {
+        HandlerId(raw)
+    }
+}
+
+impl fmt::Display for HandlerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Callback {
+    pub(super) fn closure(closure: impl FnMut(HandlerId, Events) + Send + 'static) -> Callback {
+        Callback::Closure(Box::new(closure))
+    }
+
+    /// # Safety
+    /// Until the callback is dropped, `function` may be called with `arg` from any thread, one call at a time.
+    pub(super) unsafe fn raw(function: RawHandler, arg: *mut c_void) -> Callback {
+        Callback::Raw(RawCallback { function, arg })
+    }
+
+    /// Runs it; a closure's panic becomes an answer.
+    pub(super) fn call(&mut self, id: HandlerId, events: Events) -> Result<(), Panicked> {
+        match self {
+            Callback::Closure(closure) => {
+                // A closure that panicked is never called again, so what it left half-done is not seen by it.
+                let outcome = catch_unwind(AssertUnwindSafe(|| closure(id, events)));
+                outcome.map_err(|payload| Panicked(message(payload.as_ref())))
+            }
+            Callback::Raw(RawCallback { function, arg }) => {
+                // SAFETY: `Callback::raw`'s caller promised that the call is allowed while the callback exists; the
+                // dispatcher, which owns the callback meanwhile, makes one call at a time.
+                unsafe { function(id.0, events.bits(), *arg) };
+                Ok(())
+            }
+        }
+    }
+}
+
+fn message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

@@ -1,0 +1,286 @@
+//! The asynchronous context: file descriptors and timers that are served whether or not the application calls progress.
+//!
+//! For: accepting connections, retransmission timers, port events. Stands on `event_set`, `clock` and `sync`.
+//! Workers own one and transports register their handlers in it.
+//!
+//! # Modes
+//!
+//! | mode | who runs handlers | who waits in [`block`](AsyncHandle::block) |
+//! |---|---|---|
+//! | [`Mode::ThreadSpinlock`] | a thread of the context, from the first registration on | spins, then yields |
+//! | [`Mode::ThreadMutex`] | the same | sleeps |
+//! | [`Mode::Poll`] | whoever calls [`poll`](AsyncHandle::poll), usually a worker's progress | spins, then yields |
+//!
+//! UCX has a fourth mode, in which a signal interrupts the application and the handler runs on its stack. It is left out:
+//! a handler could then call only what is async-signal-safe, which excludes allocation, locks and logging, hence nearly all
+//! of what handlers do; the signal number, its handler and the timers are process-wide state that belongs to the application
+//! (the project promises to install none); system calls of the application's other libraries would start to answer `EINTR`;
+//! and a panic cannot be caught there. What the mode saves, one thread, `Poll` saves too.
+//!
+//! # Handlers
+//!
+//! Handlers of one context never run at the same time, nor while a thread is between `block` and `unblock`. What happens
+//! meanwhile is remembered once per handler, with all its events, and replayed by the thread whose unblock is the last.
+//! Each handler is replayed at most once per unblock, so that a busy descriptor cannot hold the caller for ever.
+//!
+//! A handler may add, modify and remove handlers, itself included, and may block and unblock. A closure that panics is
+//! reported and removed; a panic in an `extern "C"` function aborts the process, as the language has it.
+//!
+//! # Resolution
+//!
+//! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll` mode:
+//! [`poll::FD_CHECK_INTERVAL`] if `poll` is called steadily; at worst [`poll::MAX_STRIDE`] calls when their rate drops suddenly.
+
+mod block;
+mod error;
+mod handler;
+pub mod poll;
+mod registry;
+mod shared;
+mod thread;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Deadline;
+use crate::event_set::Events;
+use crate::status;
+
+pub use error::AsyncError;
+pub use handler::{HandlerId, RawHandler, Schedule};
+pub use thread::SHUTDOWN_LIMIT;
+
+use handler::Callback;
+use shared::Shared;
+
+/// How handlers are run; see the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// A thread runs handlers; `block` spins. For short blocked sections.
+    ThreadSpinlock,
+    /// A thread runs handlers; `block` sleeps.
+    ThreadMutex,
+    /// `poll` runs handlers.
+    Poll,
+}
+
+/// The owner of an asynchronous context. Everything it can do is on [`AsyncHandle`], to which it dereferences.
+///
+/// Dropping it removes all handlers and ends the thread, waiting [`SHUTDOWN_LIMIT`] at most; a handler that has not returned by
+/// then is reported and left to itself. Handles that remain answer [`AsyncError::Closed`].
+#[derive(Debug)]
+pub struct AsyncContext {
+    handle: AsyncHandle,
+}
+
+/// A reference to an asynchronous context, for any thread. Handlers may keep one.
+#[derive(Clone)]
+pub struct AsyncHandle {
+    shared: Arc<Shared>,
+}
+
+/// While it lives, no handler runs, except on this thread by the unblock that ends it.
+#[must_use = "handlers run again as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct BlockGuard<'context> {
+    handle: &'context AsyncHandle,
+    /// The thread that blocked has to unblock.
+    not_send: PhantomData<*const ()>,
+}
+
+impl AsyncContext {
+    /// A context without handlers. It has no thread and no descriptor until something is registered.
+    pub fn new(mode: Mode) -> AsyncContext {
+        AsyncContext { handle: AsyncHandle { shared: Arc::new(Shared::new(mode)) } }
+    }
+}
+
+impl Deref for AsyncContext {
+    type Target = AsyncHandle;
+
+    fn deref(&self) -> &AsyncHandle {
+        &self.handle
+    }
+}
+
+impl Drop for AsyncContext {
+    fn drop(&mut self) {
+        self.handle.shared.close();
+    }
+}
+
+impl AsyncHandle {
+    /// How this context runs its handlers.
+    pub fn mode(&self) -> Mode {
+        self.shared.mode()
+    }
+
+    /// Calls `handler` when one of `events` happens on `fd`, for as long as that state lasts.
+    ///
+    /// `events` are [`Events::READ`] and [`Events::WRITE`]; [`Events::ERROR`] is reported in any case, so a handler that
+    /// sees it removes itself or drains the error. The descriptor stays the caller's, who removes the handler before closing it.
+    pub fn add_fd(
+        &self,
+        fd: impl AsFd,
+        events: Events,
+        handler: impl FnMut(HandlerId, Events) + Send + 'static,
+    ) -> Result<HandlerId, AsyncError> {
+        self.shared.add_fd(fd.as_fd().as_raw_fd(), events, Callback::closure(handler))
+    }
+
+    /// Calls `handler` at the times of `schedule`, with [`Events::TIMER`].
+    ///
+    /// A periodic timer that comes late makes up for nothing: periods that have passed are one call. A timer that runs once
+    /// stays registered and idle afterwards, until it is removed or set again by [`modify_timer`](Self::modify_timer).
+    pub fn add_timer(
+        &self,
+        schedule: Schedule,
+        handler: impl FnMut(HandlerId, Events) + Send + 'static,
+    ) -> Result<HandlerId, AsyncError> {
+        self.shared.add_timer(schedule, Callback::closure(handler))
+    }
+
+    /// As [`add_fd`](Self::add_fd), with a C function.
+    ///
+    /// # Safety
+    /// Until the handler has been removed, `handler` may be called with `arg` from the context's thread (or from
+    /// `poll` and `unblock`), so `arg` must be valid for that. The function must not unwind.
+    pub unsafe fn add_fd_raw(
+        &self,
+        fd: RawFd,
+        events: Events,
+        handler: RawHandler,
+        arg: *mut c_void,
+    ) -> Result<HandlerId, AsyncError> {
+        // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is called.
+        let callback = unsafe { Callback::raw(handler, arg) };
+        self.shared.add_fd(fd, events, callback)
+    }
+
+    /// As [`add_timer`](Self::add_timer), with a C function.
+    ///
+    /// # Safety
+    /// As for [`add_fd_raw`](Self::add_fd_raw).
+    pub unsafe fn add_timer_raw(
+        &self,
+        schedule: Schedule,
+        handler: RawHandler,
+        arg: *mut c_void,
+    ) -> Result<HandlerId, AsyncError> {
+        // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is called.
+        let callback = unsafe { Callback::raw(handler, arg) };
+        self.shared.add_timer(schedule, callback)
+    }
+
+    /// Changes what a descriptor's handler waits for. Events that are no longer wanted are not delivered any more, even if
+    /// they have happened already. No events at all leaves [`Events::ERROR`].
+    pub fn modify_fd(&self, id: HandlerId, events: Events) -> Result<(), AsyncError> {
+        self.shared.modify_fd(id, events)
+    }
+
+    /// Starts a timer anew, from now. A call that is due and has not been made is forgotten.
+    pub fn modify_timer(&self, id: HandlerId, schedule: Schedule) -> Result<(), AsyncError> {
+        self.shared.modify_timer(id, schedule)
+    }
+
+    /// Removes a handler. Once this returns, the handler does not run and will not run again, and its closure has been dropped.
+    ///
+    /// If another thread is running it at the moment, this waits until it has returned, for as long as it takes: do not hold a
+    /// lock that the handler wants. From inside the handler itself it does not wait, and the closure is dropped when it returns.
+    pub fn remove(&self, id: HandlerId) -> Result<(), AsyncError> {
+        self.shared.remove(id)
+    }
+
+    /// Keeps handlers from running until the guard is dropped. Recursive. Waits for a handler or a blocked section of
+    /// another thread to end, so handlers and blocked sections have to be short.
+    #[inline]
+    pub fn block(&self) -> BlockGuard<'_> {
+        self.block_raw();
+        BlockGuard { handle: self, not_send: PhantomData }
+    }
+
+    /// As [`block`](Self::block), for callers that cannot keep a guard. To be matched by one
+    /// [`unblock_raw`](Self::unblock_raw) on the same thread.
+    #[inline]
+    pub fn block_raw(&self) {
+        self.shared.block();
+    }
+
+    /// Ends one [`block_raw`](Self::block_raw); the last one replays what was missed. On a thread that has not blocked
+    /// it does nothing but log an error.
+    #[inline]
+    pub fn unblock_raw(&self) {
+        self.shared.unblock();
+    }
+
+    /// Whether this thread is in a blocked section or in a handler.
+    pub fn is_blocked_here(&self) -> bool {
+        self.shared.is_blocked_here()
+    }
+
+    /// Runs what is due, in [`Mode::Poll`]; answers how many handlers ran. In the thread modes it does nothing.
+    ///
+    /// With nothing registered it is one relaxed load. Otherwise the clock is read every few calls, and the kernel is asked
+    /// at most once per [`poll::FD_CHECK_INTERVAL`]. Inside a blocked section nothing runs; the unblock does it.
+    #[inline]
+    pub fn poll(&self) -> usize {
+        self.shared.poll()
+    }
+
+    /// As [`poll`](Self::poll), but looks at once at everything, which costs a system call if a descriptor is registered.
+    /// For a caller that has just been woken.
+    pub fn poll_now(&self) -> usize {
+        self.shared.poll_now()
+    }
+
+    /// When the next timer is due, in [`Mode::Poll`]; [`Deadline::NEVER`] without timers or in the thread modes.
+    pub fn next_deadline(&self) -> Deadline {
+        self.shared.next_deadline()
+    }
+
+    /// A descriptor that is readable when [`poll_now`](Self::poll_now) has something to do, after an
+    /// [`arm`](Self::arm). For [`Mode::Poll`]; in the thread modes nobody has to wait.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, AsyncError> {
+        self.shared.event_fd()
+    }
+
+    /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it. Answers `BUSY` if a timer is due
+    /// already; then poll first. In the thread modes it always succeeds.
+    pub fn arm(&self) -> status::Result {
+        self.shared.arm()
+    }
+
+    /// The number of registered handlers.
+    pub fn handler_count(&self) -> usize {
+        self.shared.handler_count()
+    }
+}
+
+impl Drop for BlockGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.handle.unblock_raw();
+    }
+}
+
+impl fmt::Debug for AsyncHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncHandle")
+            .field("mode", &self.mode())
+            .field("handlers", &self.handler_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A schedule's first moment, in ticks of the clock.
+fn ticks_after(delay: Duration) -> u64 {
+    Deadline::after(delay).ticks()
+}

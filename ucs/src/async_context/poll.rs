@@ -1,0 +1,189 @@
+//! Serving a context in [`Mode::Poll`](super::Mode::Poll), from inside the application's progress.
+//!
+//! For: workers, which call it with every progress, so it has to cost next to nothing. Stands on `shared`. Reading the
+//! clock (9 ns) is rationed by counting calls, asking the kernel (100 ns) is rationed by the clock.
+
+use std::time::Duration;
+
+use super::Mode;
+use super::handler::HandlerId;
+use super::shared::{Io, Shared};
+use crate::clock;
+use crate::event_set::{Event, EventBuffer, Events};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How often the kernel is asked for ready descriptors. Their events are at most this old, if `poll` is called steadily.
+pub const FD_CHECK_INTERVAL: Duration = Duration::from_micros(50);
+
+/// The most calls of `poll` between two looks at the clock.
+pub const MAX_STRIDE: u32 = 64;
+
+/// Counts calls so that most of them end at once.
+///
+/// All of it is advice: when calls from several threads mix up the counts, a look comes a little early or late. So every access
+/// is relaxed.
+pub(super) struct Pace {
+    /// Registered handlers; stays 0 in the thread modes.
+    registered: AtomicU32,
+    /// Calls until the next look at the clock.
+    calls_left: AtomicU32,
+    /// Calls between two looks; adapted so that looks come some times per `FD_CHECK_INTERVAL`.
+    stride: AtomicU32,
+    /// The tick of the last look.
+    last_look: AtomicU64,
+    /// The tick before which there is nothing to do.
+    next_check: AtomicU64,
+}
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace {
+            registered: AtomicU32::new(0),
+            calls_left: AtomicU32::new(0),
+            stride: AtomicU32::new(1),
+            last_look: AtomicU64::new(0),
+            next_check: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn set_registered(&self, count: usize) {
+        self.registered.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.look_soon();
+    }
+
+    /// Makes the next call of `poll` look at everything.
+    pub(super) fn look_soon(&self) {
+        self.next_check.store(0, Ordering::Relaxed);
+        self.calls_left.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether this call has to run what is ready.
+    fn is_time(&self) -> bool {
+        let left = self.calls_left.load(Ordering::Relaxed);
+        if left > 0 {
+            self.calls_left.store(left - 1, Ordering::Relaxed);
+            return false;
+        }
+        let now = clock::ticks();
+        let elapsed = now.saturating_sub(self.last_look.load(Ordering::Relaxed));
+        let stride = adapted(self.stride.load(Ordering::Relaxed), elapsed, fd_check_ticks());
+        self.last_look.store(now, Ordering::Relaxed);
+        self.stride.store(stride, Ordering::Relaxed);
+        self.calls_left.store(stride - 1, Ordering::Relaxed);
+        now >= self.next_check.load(Ordering::Relaxed)
+    }
+}
+
+/// A stride after which looks are between an eighth of the interval and half of it apart, approached by halves and doubles.
+fn adapted(stride: u32, elapsed: u64, interval: u64) -> u32 {
+    if elapsed > interval / 2 {
+        (stride / 2).max(1)
+    } else if elapsed < interval / 8 {
+        (stride * 2).min(MAX_STRIDE)
+    } else {
+        stride
+    }
+}
+
+fn fd_check_ticks() -> u64 {
+    clock::duration_to_ticks(FD_CHECK_INTERVAL)
+}
+
+impl Shared {
+    #[inline]
+    pub(super) fn poll(&self) -> usize {
+        if self.pace.registered.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.poll_registered()
+    }
+
+    #[inline(never)]
+    fn poll_registered(&self) -> usize {
+        if self.pace.is_time() { self.poll_now() } else { 0 }
+    }
+
+    pub(super) fn poll_now(&self) -> usize {
+        if self.mode() != Mode::Poll {
+            return 0;
+        }
+        if self.block.is_entered_here() || !self.block.try_enter() {
+            // Whoever runs a handler goes on looking afterwards; whoever has blocked looks at the unblock.
+            let is_blocked = self.registry().running.is_none();
+            if is_blocked && self.block.note_missed() && self.block.try_enter() {
+                self.unblock();
+            }
+            return 0;
+        }
+        let ran = self.run_ready();
+        self.unblock();
+        ran
+    }
+
+    /// Runs every timer that is due and every descriptor that is ready, once; the block is entered.
+    pub(super) fn run_ready(&self) -> usize {
+        let now = clock::ticks();
+        let mut ran = 0;
+        loop {
+            let due = self.registry().take_due(now);
+            let Some(id) = due else { break };
+            ran += usize::from(self.run(id, Events::TIMER));
+            self.registry().continue_timer(id);
+        }
+        let has_descriptors = self.registry().fd_count > 0;
+        if has_descriptors {
+            ran += self.run_ready_descriptors();
+        }
+        let registry = self.registry();
+        let next_fd_check = if has_descriptors { now.saturating_add(fd_check_ticks()) } else { u64::MAX };
+        self.pace.next_check.store(registry.next_due().min(next_fd_check), Ordering::Relaxed);
+        ran
+    }
+
+    fn run_ready_descriptors(&self) -> usize {
+        let Some(io) = self.io() else { return 0 };
+        let mut buffer = EventBuffer::<16>::new();
+        let events = match io.set.wait(&mut buffer, Some(Duration::ZERO)) {
+            Ok(events) => events,
+            Err(error) => {
+                tracing::error!(%error, "an asynchronous context cannot look for events");
+                return 0;
+            }
+        };
+        let mut ran = 0;
+        for Event { events, data } in events {
+            match data {
+                // Its time has come or gone; the timers have been looked at already.
+                Io::TIMER => {
+                    io.timer.drain();
+                    self.registry().programmed = u64::MAX;
+                }
+                Io::WAKE => {
+                    io.wake.drain();
+                }
+                id => ran += usize::from(self.run(HandlerId(id), events)),
+            }
+        }
+        ran
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stride_grows_for_fast_callers_and_shrinks_for_slow_ones() {
+        let interval = 1000;
+        let settle = |ticks_per_call: u64| {
+            let mut stride = 1;
+            for _ in 0..20 {
+                stride = adapted(stride, ticks_per_call * u64::from(stride), interval);
+            }
+            stride
+        };
+        assert_eq!(settle(1), MAX_STRIDE);
+        assert!((125..=500).contains(&(settle(20) * 20)), "{}", settle(20));
+        assert_eq!(settle(100_000), 1);
+    }
+}
