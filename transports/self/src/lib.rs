@@ -1,1 +1,17 @@
-//! The `self` transport.
+//! The `self` transport: a process talks to itself, through the same calls as to anybody else.
+//!
+//! For: loopback, and as the smallest complete example of a transport. Stands on `uct-plugin`. A message is delivered
+//! before the call that sends it returns; put, get and atomics touch the memory at once.
+
+mod addr;
+mod config;
+mod ep;
+mod iface;
+mod md;
+
+uct_plugin::export_plugin! {
+    name: "self",
+    entry: uct_plugin_self,
+    config: [config::SelfConfig],
+    components: [md::SelfComponent => [iface::SelfTransport]],
+}

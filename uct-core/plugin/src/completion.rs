@@ -14,8 +14,8 @@ pub enum Outcome {
     InProgress,
 }
 
-/// The host's completion of one outstanding operation. To be completed exactly once; dropped uncompleted it would leave
-/// the caller waiting for ever, so the compiler warns about that.
+/// The host's completion of one outstanding operation. Whoever answers
+/// [`Outcome::InProgress`] completes it exactly once, or the caller waits for ever; with any other answer it is dropped.
 #[must_use = "an operation that is never completed hangs its caller"]
 #[derive(Debug)]
 pub struct Completion(NonNull<UctCompletion>);
@@ -45,10 +45,6 @@ impl Completion {
             unsafe { callback(completion) };
         }
     }
-
-    /// Lets go of a completion that the caller still counts, because the operation is answered [`Outcome::Done`] or an
-    /// error after all.
-    pub fn forgo(self) {}
 }
 
 /// Completes an optional completion.

@@ -1,7 +1,5 @@
 //! The one line that makes a crate a plugin.
 
-use std::borrow::Cow;
-
 use ucs::config::{Field, Kind, Section};
 use uct_abi::*;
 
@@ -141,11 +139,8 @@ fn field(field: &Field) -> UctConfigField {
     }
 }
 
-fn kept(words: &Cow<'static, str>) -> UctStr {
-    match words {
-        Cow::Borrowed(words) => text(words),
-        Cow::Owned(words) => text(words.clone().leak()),
-    }
+fn kept(words: &str) -> UctStr {
+    text(words.to_owned().leak())
 }
 
 fn text(words: &'static str) -> UctStr {

@@ -253,7 +253,7 @@ pub type RkeyOf<E> = <<<E as Endpoint>::Iface as Iface>::Md as Md>::Rkey;
 ///
 /// An operation answers success, [`Error::NO_RESOURCE`] (nothing happened; the caller retries or queues a pending
 /// request) or an error (nothing happened). One that answers [`Outcome::InProgress`] owns its [`Completion`]; with every
-/// other answer it forgoes it. The host passes message ids below 32 only; lengths are the transport's to check.
+/// other answer it just drops it. The host passes message ids below 32 only; lengths are the transport's to check.
 #[allow(unused_variables, reason = "a default body names what an implementation gets")]
 pub trait Endpoint: Sized + 'static {
     /// Its interface.

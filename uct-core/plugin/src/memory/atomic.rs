@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ucs::Error;
 
 use crate::attr::AtomicOp;
+use crate::memory::{MemoryAccess, Region};
 
 /// Checks the alignment that an atomic on `size` bytes needs; [`Error::INVALID_PARAM`] where it is missing.
 #[inline(always)]
@@ -50,3 +51,67 @@ macro_rules! atomics {
 
 atomics!(u32, AtomicU32, fetch32, cswap32);
 atomics!(u64, AtomicU64, fetch64, cswap64);
+
+/// The six atomic slots of an endpoint whose remote memory lies in this process: `$rkey` checks an access with
+/// [`Region::check`](crate::memory::Region::check) and all operations are done at once.
+#[macro_export]
+macro_rules! local_atomics {
+    ($rkey:ty) => {
+        $crate::local_atomics!(@ $rkey, u32, atomic32_post, atomic32_fetch, atomic32_cswap, fetch32, cswap32);
+        $crate::local_atomics!(@ $rkey, u64, atomic64_post, atomic64_fetch, atomic64_cswap, fetch64, cswap64);
+    };
+    (@ $rkey:ty, $value:ty, $post:ident, $fetch:ident, $cswap:ident, $do_fetch:ident, $do_cswap:ident) => {
+        #[inline(always)]
+        fn $post(&self, op: $crate::AtomicOp, value: $value, remote_address: u64, rkey: &$rkey) -> $crate::Result {
+            let cell = $crate::memory::atomic::target(rkey, remote_address, size_of::<$value>())?;
+            // SAFETY: the target is registered, checked and aligned.
+            unsafe { $crate::memory::atomic::$do_fetch(cell, op, value) };
+            Ok(())
+        }
+
+        #[inline(always)]
+        fn $fetch(
+            &self,
+            op: $crate::AtomicOp,
+            value: $value,
+            result: ::std::ptr::NonNull<$value>,
+            remote_address: u64,
+            rkey: &$rkey,
+            completion: Option<$crate::Completion>,
+        ) -> $crate::Result<$crate::Outcome> {
+            let cell = $crate::memory::atomic::target(rkey, remote_address, size_of::<$value>())?;
+            // SAFETY: the target is registered, checked and aligned.
+            let former = unsafe { $crate::memory::atomic::$do_fetch(cell, op, value) };
+            // SAFETY: the place of the result is the caller's and valid.
+            unsafe { result.write(former) };
+            drop(completion);
+            Ok($crate::Outcome::Done)
+        }
+
+        #[inline(always)]
+        fn $cswap(
+            &self,
+            compare: $value,
+            swap: $value,
+            result: ::std::ptr::NonNull<$value>,
+            remote_address: u64,
+            rkey: &$rkey,
+            completion: Option<$crate::Completion>,
+        ) -> $crate::Result<$crate::Outcome> {
+            let cell = $crate::memory::atomic::target(rkey, remote_address, size_of::<$value>())?;
+            // SAFETY: the target is registered, checked and aligned.
+            let former = unsafe { $crate::memory::atomic::$do_cswap(cell, compare, swap) };
+            // SAFETY: the place of the result is the caller's and valid.
+            unsafe { result.write(former) };
+            drop(completion);
+            Ok($crate::Outcome::Done)
+        }
+    };
+}
+
+/// The target of an atomic on `size` bytes, checked and aligned.
+#[inline(always)]
+pub fn target(region: &Region, address: u64, size: usize) -> Result<NonNull<u8>, Error> {
+    aligned(address, size)?;
+    region.check(address, size, MemoryAccess::REMOTE_ATOMIC)
+}

@@ -4,6 +4,7 @@
 //! For: `self`, `tcp`, `ud_verbs` and whoever else checks remote accesses by hand. A key is 40 bytes: a magic number, the
 //! permitted access, the identity of the table, the region's key (slot and generation), its first address and its length.
 
+mod allocate;
 pub mod atomic;
 
 use std::cmp::Ordering;
@@ -16,6 +17,8 @@ use ucs::Error;
 use uct_abi::{UCT_MD_ACCESS_REMOTE_ATOMIC, UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT};
 
 use crate::failure::Failure;
+
+pub use allocate::{Allocation, ZeroedChunks};
 
 bitflags::bitflags! {
     /// What a peer may do with registered memory.

@@ -1,0 +1,13 @@
+//! The configuration of `self`.
+
+use ucs::units::MemSize;
+
+ucs::config_struct! {
+    /// The process with itself.
+    pub struct SelfConfig in "self" {
+        /// Size of the message buffer: the largest active message, buffered copy or zero copy.
+        pub seg_size: MemSize = "8k" in 64..=16_777_216,
+        /// Number of received messages that may be kept at a time.
+        pub max_kept: u32 = "65536" in 1..=16_777_216,
+    }
+}

@@ -1,0 +1,200 @@
+//! The endpoint of `self`: what is sent is delivered at once, what is put is written at once.
+
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use std::sync::Arc;
+use ucs::Error;
+use uct_plugin::abi::UctPendingReq;
+use uct_plugin::memory::Region;
+use uct_plugin::{Completion, Endpoint, Flush, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
+
+use crate::iface::SelfIface;
+
+/// An endpoint of `self`.
+pub(crate) struct SelfEp {
+    pub(crate) iface: Rc<SelfIface>,
+}
+
+/// Done at once, so the completion is not taken.
+#[inline(always)]
+fn done(completion: Option<Completion>) -> Result<Outcome> {
+    drop(completion);
+    Ok(Outcome::Done)
+}
+
+impl Endpoint for SelfEp {
+    type Iface = SelfIface;
+
+    #[inline(always)]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        const HEADER: usize = size_of::<u64>();
+        if payload.len() > self.iface.seg_size - HEADER {
+            return Err(Error::INVALID_PARAM);
+        }
+        let buffer = self.iface.buffer()?;
+        // SAFETY: the buffer holds `seg_size` bytes, so the header.
+        unsafe { buffer.cast::<u64>().write_unaligned(header) };
+        // SAFETY: as above.
+        let body = unsafe { buffer.add(HEADER) };
+        // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
+        unsafe { body.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+        // SAFETY: header and payload were just written.
+        unsafe { self.iface.deliver(id, buffer, HEADER + payload.len()) };
+        Ok(())
+    }
+
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        self.gather(id, &[], iov)
+    }
+
+    #[inline(always)]
+    fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
+        let buffer = self.iface.buffer()?;
+        // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
+        let length = unsafe { pack.write(buffer.as_ptr()) };
+        // SAFETY: `length` bytes were packed, never more than the `max_bcopy`.
+        unsafe { self.iface.deliver(id, buffer, length) };
+        Ok(length)
+    }
+
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        _signaled: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.gather(id, header, iov)?;
+        done(completion)
+    }
+
+    #[inline(always)]
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Arc<Region>) -> Result {
+        let target = rkey.check(remote_address, data.len(), MemoryAccess::REMOTE_PUT)?;
+        // SAFETY: the region is registered, so writable for the length that was checked; it may overlap the data.
+        unsafe { target.as_ptr().copy_from(data.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Arc<Region>) -> Result<usize> {
+        let buffer = self.iface.buffer()?;
+        // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
+        let length = unsafe { pack.write(buffer.as_ptr()) };
+        let result = rkey.check(remote_address, length, MemoryAccess::REMOTE_PUT).map(|target| {
+            // SAFETY: the region is registered and checked, the buffer a pool's.
+            unsafe { target.copy_from_nonoverlapping(buffer, length) };
+            length
+        });
+        // SAFETY: the buffer was not handed to anybody.
+        unsafe { self.iface.recycle(buffer) };
+        result
+    }
+
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &Arc<Region>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let target = rkey.check(remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?;
+        let mut offset = 0;
+        for (block, length) in iov.blocks() {
+            // SAFETY: `offset` stays within the total that was checked.
+            let part = unsafe { target.add(offset) };
+            // SAFETY: both are valid for `length` bytes; a process may put to the memory it puts from.
+            unsafe { part.as_ptr().copy_from(block, length) };
+            offset += length;
+        }
+        done(completion)
+    }
+
+    #[inline(always)]
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Arc<Region>) -> Result {
+        let source = rkey.check(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?;
+        // SAFETY: the region is registered, so readable for the length that was checked; it may overlap the buffer.
+        unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), buffer.len()) };
+        Ok(())
+    }
+
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &Arc<Region>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if length > self.iface.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let source = rkey.check(remote_address, length, MemoryAccess::REMOTE_GET)?;
+        let buffer = self.iface.buffer()?;
+        // SAFETY: the region is registered and checked, and the buffer holds `seg_size` bytes.
+        unsafe { buffer.copy_from_nonoverlapping(source, length) };
+        // SAFETY: the bytes were just written, and the buffer is this call's.
+        unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
+        // SAFETY: the buffer was not handed to anybody beyond the call.
+        unsafe { self.iface.recycle(buffer) };
+        done(completion)
+    }
+
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &Arc<Region>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let source = rkey.check(remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
+        let mut offset = 0;
+        for (block, length) in iov.blocks() {
+            // SAFETY: `offset` stays within the total that was checked.
+            let part = unsafe { source.add(offset) };
+            // SAFETY: both are valid for `length` bytes; a process may get into the memory it gets from.
+            unsafe { block.copy_from(part.as_ptr(), length) };
+            offset += length;
+        }
+        done(completion)
+    }
+
+    uct_plugin::local_atomics!(Arc<Region>);
+
+    unsafe fn pending_add(&self, _request: NonNull<UctPendingReq>) -> Result {
+        // What was sent is delivered, so there is always room; kept messages come back through the application.
+        Err(Error::BUSY)
+    }
+
+    fn flush(&self, _flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        done(completion)
+    }
+
+    fn fence(&self) -> Result {
+        Ok(())
+    }
+
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        done(completion)
+    }
+}
+
+impl SelfEp {
+    fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
+        let total = iov.total().saturating_add(header.len());
+        if total > self.iface.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let buffer = self.iface.buffer()?;
+        // SAFETY: the buffer holds `seg_size` bytes, and a pool's buffer is no part of the header.
+        unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
+        // SAFETY: header and vector fit together.
+        let body = unsafe { buffer.add(header.len()) };
+        // SAFETY: as above.
+        unsafe { iov.gather(body.as_ptr()) };
+        // SAFETY: `total` bytes were just written.
+        unsafe { self.iface.deliver(id, buffer, total) };
+        Ok(())
+    }
+}
