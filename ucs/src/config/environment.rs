@@ -63,7 +63,7 @@ impl<'a> EnvContent<'a> {
             }
             Err(bad) => {
                 let key = key_name(&section.name, &field.name);
-                self.problems.push(Problem::Value { at: origin, key, bad });
+                self.problems.push(Problem::Value { at: origin, key, bad: Box::new(bad) });
             }
         }
     }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{BadValue, Origin};
+use crate::units::shown;
 
 /// All that is wrong with a configuration. `Display` gives one line for each [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +60,8 @@ pub enum Problem {
     File {
         /// The file.
         path: PathBuf,
-        /// Who asked for it: "UCT_CONFIG", "the program", "the search".
-        asked_by: &'static str,
+        /// Why this one: "named by UCT_CONFIG", "named by the program", "found by the search".
+        why: &'static str,
         /// What the system says.
         reason: String,
     },
@@ -105,28 +106,33 @@ pub enum Problem {
         /// The key with its section, as in `tcp.tx_seg_size`.
         key: String,
         /// What was given, what was expected, an example.
-        bad: BadValue,
+        bad: Box<BadValue>,
+    },
+    /// More problems of a file that has very many.
+    More {
+        /// The file.
+        path: PathBuf,
+        /// How many more.
+        count: usize,
     },
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::File { path, asked_by, reason } => write!(
-                out,
-                "{}: cannot read this configuration file, which {asked_by} named: {reason}; \
-                 correct the name or its permissions",
-                path.display()
-            ),
+            Problem::File { path, why, reason } => {
+                write!(out, "{}: cannot read this configuration file ({why}): {reason}", path.display())
+            }
             Problem::Syntax { at, message } => write!(out, "{}: not TOML: {message}", Place(at)),
             Problem::UnknownKey { at, key, section, hint } if section.is_empty() => {
-                write!(out, "{}: unknown key {key:?}{}", Place(at), Hint(hint))
+                write!(out, "{}: unknown key {}{}", Place(at), shown(key), Hint(hint))
             }
             Problem::UnknownKey { at, key, section, hint } => {
-                write!(out, "{}: unknown key {key:?} in section [{section}]{}", Place(at), Hint(hint))
+                let (at, key, hint) = (Place(at), shown(key), Hint(hint));
+                write!(out, "{at}: unknown key {key} in section [{section}]{hint}")
             }
             Problem::UnknownSection { at, section, hint } => {
-                write!(out, "{}: unknown section [{}]{}", Place(at), section.escape_debug(), Hint(hint))
+                write!(out, "{}: unknown section {}{}", Place(at), shown(section), Hint(hint))
             }
             Problem::NotASection { at, section } => write!(
                 out,
@@ -134,6 +140,7 @@ impl fmt::Display for Problem {
                 Place(at)
             ),
             Problem::Value { at, key, bad } => write!(out, "{}: {key} = {bad}", Place(at)),
+            Problem::More { path, count } => write!(out, "{}: and {count} more errors", path.display()),
         }
     }
 }
@@ -165,16 +172,12 @@ impl fmt::Display for Warning {
         match self {
             Warning::UnknownVariable { name, nearest } => {
                 let hint = nearest.as_ref().map_or(String::new(), |name| format!("did you mean {name}?"));
-                write!(
-                    out,
-                    "environment {}: not a known setting, without effect{}",
-                    name.escape_debug(),
-                    Hint(&hint)
-                )
+                let (name, hint) = (name.escape_debug(), Hint(&hint));
+                write!(out, "environment {name}: not a known setting, without effect{hint}")
             }
             Warning::UnknownSection { at, section, hint } => {
-                let section = section.escape_debug();
-                write!(out, "{}: unknown section [{section}], without effect{}", Place(at), Hint(hint))
+                let (at, section, hint) = (Place(at), shown(section), Hint(hint));
+                write!(out, "{at}: unknown section {section}, without effect{hint}")
             }
         }
     }

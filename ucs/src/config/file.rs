@@ -32,20 +32,46 @@ pub(super) struct FileSetting {
     pub origin: Origin,
 }
 
+/// How many problems of one file are reported. A file with more is not a configuration.
+const MOST_PROBLEMS: usize = 100;
+
 /// Reads the `text` of the file at `path`.
 pub(super) fn parse(path: &Path, text: &str, schema: &Schema) -> FileContent {
-    let mut reader = FileReader { path, text, schema, content: FileContent::default() };
+    let lines = Lines::new(text);
+    let mut reader = FileReader { path, text, lines, schema, content: FileContent::default(), unreported: 0 };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         reader.document(table.get_ref());
+    } else {
+        reader.syntax(&errors);
     }
-    for error in errors {
-        let at = reader.origin(error.span().unwrap_or(0..0));
-        let message = error.message().trim().replace('\n', ", ");
-        reader.content.problems.push(Problem::Syntax { at, message });
+    let FileReader { mut content, unreported, .. } = reader;
+    content.problems.sort_by_key(place);
+    if unreported > 0 {
+        content.problems.push(Problem::More { path: path.to_owned(), count: unreported });
     }
-    reader.content.problems.sort_by_key(place);
-    reader.content
+    content
+}
+
+/// Where the lines of a text start.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Lines { text, starts }
+    }
+
+    /// Line and column, both from 1, the column in characters.
+    fn place(&self, offset: usize) -> (usize, usize) {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = self.starts[line - 1];
+        let characters = self.text[start..].char_indices().take_while(|(at, _)| start + at < offset);
+        (line, 1 + characters.count())
+    }
 }
 
 /// Sorts the problems of one file by their place in it; the parser hands out keys by name.
@@ -65,21 +91,46 @@ type Item<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue
 struct FileReader<'a> {
     path: &'a Path,
     text: &'a str,
+    lines: Lines<'a>,
     schema: &'a Schema,
     content: FileContent,
+    unreported: usize,
 }
 
 impl FileReader<'_> {
+    /// One problem for each line: what the parser says of the rest of a line that it lost track in is noise.
+    fn syntax(&mut self, errors: &[toml::de::Error]) {
+        let mut last_line = 0;
+        for error in errors {
+            let start = error.span().map_or(self.text.len(), |span| span.start);
+            let (line, _) = self.lines.place(start);
+            if line != last_line {
+                last_line = line;
+                let message = error.message().trim().replace('\n', ", ");
+                self.report(|reader| Problem::Syntax { at: reader.origin(start..start), message });
+            }
+        }
+    }
+
+    fn report(&mut self, problem: impl FnOnce(&Self) -> Problem) {
+        if self.content.problems.len() < MOST_PROBLEMS {
+            let problem = problem(self);
+            self.content.problems.push(problem);
+        } else {
+            self.unreported += 1;
+        }
+    }
+
     fn document(&mut self, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
             let global = self.schema.section("");
             match (self.schema.section(name).filter(|_| !name.is_empty()), value.get_ref()) {
                 (Some(section), DeValue::Table(inner)) => self.section(section, inner),
-                (Some(section), _) => {
-                    let (at, section) = (self.origin(key.span()), section.name.to_string());
-                    self.content.problems.push(Problem::NotASection { at, section });
-                }
+                (Some(section), _) => self.report(|reader| Problem::NotASection {
+                    at: reader.origin(key.span()),
+                    section: section.name.to_string(),
+                }),
                 (None, DeValue::Table(inner)) if global.is_none_or(|global| global.field(name).is_none()) => {
                     self.unknown_section(key, inner);
                 }
@@ -98,17 +149,21 @@ impl FileReader<'_> {
         if table.is_empty() {
             return;
         }
-        let section = key.get_ref().to_string();
-        let at = self.origin(key.span());
-        let hint = hint_for_section(self.schema, &section);
+        let describe = |reader: &Self| {
+            let section = key.get_ref().to_string();
+            let hint = hint_for_section(reader.schema, &section);
+            (reader.origin(key.span()), section, hint)
+        };
         match self.schema.unknown_sections() {
-            UnknownSections::Error => {
-                self.content.problems.push(Problem::UnknownSection { at, section, hint });
-            }
-            UnknownSections::Warn => {
+            UnknownSections::Error => self.report(|reader| {
+                let (at, section, hint) = describe(reader);
+                Problem::UnknownSection { at, section, hint }
+            }),
+            UnknownSections::Warn if self.content.warnings.len() < MOST_PROBLEMS => {
+                let (at, section, hint) = describe(self);
                 self.content.warnings.push(Warning::UnknownSection { at, section, hint });
             }
-            UnknownSections::Ignore => {}
+            UnknownSections::Warn | UnknownSections::Ignore => {}
         }
     }
 
@@ -116,11 +171,11 @@ impl FileReader<'_> {
         let name: &str = key.get_ref();
         let section_name = section.map_or("", |section| &section.name);
         let Some(field) = section.and_then(|section| section.field(name)) else {
-            self.content.problems.push(Problem::UnknownKey {
-                at: self.origin(key.span()),
+            self.report(|reader| Problem::UnknownKey {
+                at: reader.origin(key.span()),
                 key: name.to_owned(),
                 section: section_name.to_owned(),
-                hint: hint_for_key(self.schema, section_name, name),
+                hint: hint_for_key(reader.schema, section_name, name),
             });
             return;
         };
@@ -134,10 +189,10 @@ impl FileReader<'_> {
                 text,
                 origin,
             }),
-            None => self.content.problems.push(Problem::Value {
+            None => self.report(|reader| Problem::Value {
                 at: origin,
                 key: key_name(section_name, name),
-                bad: field.kind.refuse(self.given(value)),
+                bad: Box::new(field.kind.refuse(reader.given(value))),
             }),
         }
     }
@@ -158,9 +213,7 @@ impl FileReader<'_> {
     }
 
     fn origin(&self, span: Range<usize>) -> Origin {
-        let before = self.text.get(..span.start).unwrap_or(self.text);
-        let line = 1 + before.matches('\n').count();
-        let column = 1 + before.rsplit('\n').next().map_or(0, |start| start.chars().count());
+        let (line, column) = self.lines.place(span.start);
         Origin::File { path: self.path.to_owned(), line, column }
     }
 }

@@ -139,5 +139,5 @@ fn parse_override<'a>(
 }
 
 fn value_problem(at: Origin, section: &Section, field: &Field, bad: super::BadValue) -> Problem {
-    Problem::Value { at, key: key_name(&section.name, &field.name), bad }
+    Problem::Value { at, key: key_name(&section.name, &field.name), bad: Box::new(bad) }
 }

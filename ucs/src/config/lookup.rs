@@ -67,6 +67,7 @@ impl<'a, L: Lookup> Reader<'a, L> {
         match kind.parse(text).and_then(|_| T::parse(text)) {
             Ok(value) => Some(value),
             Err(bad) => {
+                let bad = Box::new(bad);
                 let at = match given {
                     Some(_) => self.lookup.origin(self.section, key),
                     None => Origin::Default,

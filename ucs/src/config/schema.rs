@@ -159,8 +159,10 @@ impl Schema {
             if !is_name(&field.name) {
                 return Some(format!("key {:?}: {NAME_RULE}", field.name));
             }
-            if matches!(&field.kind, Kind::Enum(choices) if choices.is_empty()) {
-                return Some(format!("key {:?}: a choice without choices", field.name));
+            if let Kind::Enum(choices) = &field.kind
+                && let Some(reason) = objection_to(choices)
+            {
+                return Some(format!("key {:?}: {reason}", field.name));
             }
             if let Err(bad) = field.kind.parse(&field.default) {
                 return Some(format!("key {:?}: the default is {bad}", field.name));
@@ -195,6 +197,17 @@ fn is_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'))
+}
+
+/// Why `choices` cannot be those of a key.
+fn objection_to(choices: &[Cow<'static, str>]) -> Option<String> {
+    if choices.is_empty() {
+        return Some("a choice without choices".to_owned());
+    }
+    let is_word =
+        |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || ",|".contains(c));
+    let bad = choices.iter().find(|choice| !is_word(choice))?;
+    Some(format!("the choice {bad:?} is not one word without `,` and `|`"))
 }
 
 /// The environment variable of a key: `UCT_TCP_TX_SEG_SIZE`, or `UCT_TLS` for a global one.

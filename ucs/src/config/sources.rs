@@ -15,6 +15,8 @@ use super::{Problem, schema::CONFIG_VARIABLE};
 /// The largest configuration file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
+const FOUND: &str = "found by the search";
+
 /// Which file is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FileSource {
@@ -87,11 +89,11 @@ impl Sources {
     pub(super) fn read_file(&self) -> Result<Option<(PathBuf, String)>, Problem> {
         let (directory, system) = match &self.file {
             FileSource::None => return Ok(None),
-            FileSource::Path(path) => return required(path, "the program").map(Some),
+            FileSource::Path(path) => return required(path, "named by the program").map(Some),
             FileSource::Search { directory, system } => (directory, system),
         };
         if let Some(path) = self.variable(CONFIG_VARIABLE) {
-            return required(Path::new(path), CONFIG_VARIABLE).map(Some);
+            return required(Path::new(path), "named by UCT_CONFIG").map(Some);
         }
         let user = match self.variable("XDG_CONFIG_HOME").map(Path::new) {
             // Its specification has relative paths ignored.
@@ -105,9 +107,9 @@ impl Sources {
         ];
         for path in candidates.into_iter().flatten() {
             match read(&path) {
-                Ok(text) => return text_of(path, text).map(Some),
+                Ok(bytes) => return text_of(path, bytes, FOUND).map(Some),
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-                Err(error) => return Err(unreadable(&path, "the search", &error.to_string())),
+                Err(error) => return Err(unreadable(&path, FOUND, &error.to_string())),
             }
         }
         Ok(None)
@@ -119,13 +121,13 @@ fn plain(directory: &Path) -> &Path {
     if directory == Path::new(".") { Path::new("") } else { directory }
 }
 
-fn required(path: &Path, asked_by: &'static str) -> Result<(PathBuf, String), Problem> {
-    let bytes = read(path).map_err(|error| unreadable(path, asked_by, &error.to_string()))?;
-    text_of(path.to_owned(), bytes)
+fn required(path: &Path, why: &'static str) -> Result<(PathBuf, String), Problem> {
+    let bytes = read(path).map_err(|error| unreadable(path, why, &error.to_string()))?;
+    text_of(path.to_owned(), bytes, why)
 }
 
-fn unreadable(path: &Path, asked_by: &'static str, reason: &str) -> Problem {
-    Problem::File { path: path.to_owned(), asked_by, reason: reason.to_owned() }
+fn unreadable(path: &Path, why: &'static str, reason: &str) -> Problem {
+    Problem::File { path: path.to_owned(), why, reason: reason.to_owned() }
 }
 
 /// At most [`LARGEST`] bytes, so that a wrong name such as `/dev/zero` does not eat the memory.
@@ -138,13 +140,13 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn text_of(path: PathBuf, bytes: Vec<u8>) -> Result<(PathBuf, String), Problem> {
+fn text_of(path: PathBuf, bytes: Vec<u8>, why: &'static str) -> Result<(PathBuf, String), Problem> {
     match String::from_utf8(bytes) {
         Ok(text) => Ok((path, text)),
         Err(error) => {
             let good = error.utf8_error().valid_up_to();
             let line = 1 + error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count();
-            Err(unreadable(&path, "the program or its user", &format!("line {line} is not UTF-8")))
+            Err(unreadable(&path, why, &format!("line {line} is not UTF-8")))
         }
     }
 }

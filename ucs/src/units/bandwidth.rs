@@ -106,9 +106,8 @@ impl fmt::Display for Bandwidth {
             return out.pad("auto");
         }
         const UNITS: [&str; 8] = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s", "Mbps", "Gbps", "Tbps"];
-        let candidates =
-            UNITS.iter().filter_map(|unit| factor(unit).map(|factor| format!("{}{unit}", self.0 / factor)));
-        let text = number::shortest(candidates, |text| parse(text) == Some(*self));
+        let numbers = UNITS.iter().filter_map(|unit| Some((self.0 / factor(unit)?, *unit)));
+        let text = number::shortest(numbers, |text| parse(text) == Some(*self));
         out.pad(&text.unwrap_or_else(|| format!("{}B/s", self.0)))
     }
 }

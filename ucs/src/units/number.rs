@@ -21,10 +21,20 @@ pub(super) fn split_whole(text: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit.trim()))
 }
 
-/// Of `candidates`, the shortest for which `reads_back` holds; the first among equals.
+/// The shortest of the texts of a value for which `reads_back` holds, the first among equals. Each of `numbers` is
+/// the value in that unit. Scaling a value leaves a last digit or two of noise, so that each is tried without, too.
 pub(super) fn shortest(
-    candidates: impl Iterator<Item = String>,
+    numbers: impl Iterator<Item = (f64, &'static str)>,
     reads_back: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    candidates.filter(|text| reads_back(text)).min_by_key(String::len)
+    numbers
+        .flat_map(|(number, unit)| [(without_noise(number), unit), (number, unit)])
+        .map(|(number, unit)| format!("{number}{unit}"))
+        .filter(|text| reads_back(text))
+        .min_by_key(String::len)
+}
+
+/// `number` to 15 significant digits.
+fn without_noise(number: f64) -> f64 {
+    format!("{number:.14e}").parse().unwrap_or(number)
 }

@@ -101,10 +101,9 @@ impl fmt::Display for Time {
         if self.is_inf() {
             return out.pad("inf");
         }
-        let candidates = UNITS[..WRITTEN]
-            .iter()
-            .map(|(unit, divisor, factor)| format!("{}{unit}", self.0 * divisor / factor));
-        let text = number::shortest(candidates, |text| parse(text) == Some(*self));
+        let numbers =
+            UNITS[..WRITTEN].iter().map(|(unit, divisor, factor)| (self.0 * divisor / factor, *unit));
+        let text = number::shortest(numbers, |text| parse(text) == Some(*self));
         out.pad(&text.unwrap_or_else(|| format!("{}s", self.0)))
     }
 }
