@@ -205,9 +205,9 @@ impl IbError {
 
     /// A failed verb, or the limit on locked memory where that is the likely cause.
     pub(crate) fn verb(verb: &'static str, device: &str, errno: i32, pinned: usize, detail: String) -> Self {
-        if errno == libc::ENOMEM
-            && let Some(limit) = memlock::limit_below(pinned)
-        {
+        // The kernel answers EPERM where the limit is zero, and ENOMEM where it is too low.
+        let is_limit = errno == libc::ENOMEM || (errno == libc::EPERM && pinned > 0);
+        if is_limit && let Some(limit) = memlock::limit_below(pinned) {
             return Self::Memlock { verb, device: device.to_owned(), length: pinned, limit };
         }
         Self::Verb { verb, device: device.to_owned(), errno, detail }

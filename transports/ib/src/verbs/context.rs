@@ -53,24 +53,14 @@ impl Context {
     }
 
     fn open_error(device: &Device, errno: i32) -> IbError {
+        use std::io::ErrorKind::{NotFound, PermissionDenied};
         let (device, uverbs) = (device.name(), device.uverbs_name());
-        match errno {
-            libc::EACCES | libc::EPERM => IbError::NoPermission { device, uverbs },
-            libc::ENOENT | libc::ENODEV | libc::ENXIO => IbError::NoDeviceFile { device, uverbs },
-            // The library does not always keep errno: look for ourselves.
-            _ => match std::fs::File::options()
-                .read(true)
-                .write(true)
-                .open(format!("/dev/infiniband/{uverbs}"))
-            {
-                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                    IbError::NoPermission { device, uverbs }
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    IbError::NoDeviceFile { device, uverbs }
-                }
-                _ => IbError::verb("ibv_open_device", &device, errno, 0, String::new()),
-            },
+        // The library tries several ways and keeps the errno of the last: look at the file ourselves.
+        let file = format!("/dev/infiniband/{uverbs}");
+        match std::fs::File::options().read(true).write(true).open(file).map_err(|error| error.kind()) {
+            Err(PermissionDenied) => IbError::NoPermission { device, uverbs },
+            Err(NotFound) => IbError::NoDeviceFile { device, uverbs },
+            _ => IbError::verb("ibv_open_device", &device, errno, 0, String::new()),
         }
     }
 

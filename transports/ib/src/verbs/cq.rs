@@ -93,14 +93,10 @@ impl Cq {
         let first = buffer.slots.as_mut_ptr();
         // SAFETY: the buffer has room for `N >= limit` completions, and `Wc` is laid out as `ibv_wc`.
         let count = unsafe { poll_cq(self.raw, limit, first.cast::<ibv_wc>()) };
-        match usize::try_from(count) {
-            // SAFETY: the provider has filled `count` completions, which it promises to be at most `limit`; the minimum
-            // holds even if it breaks that promise.
-            Ok(count) => {
-                Ok(unsafe { std::slice::from_raw_parts(first.cast::<Wc>(), count.min(limit as usize)) })
-            }
-            Err(_) => Err(count),
-        }
+        let Ok(count) = usize::try_from(count) else { return Err(count) };
+        // SAFETY: the provider has filled `count` completions, which it promises to be at most `limit`; the minimum holds
+        // even if it breaks that promise.
+        Ok(unsafe { std::slice::from_raw_parts(first.cast::<Wc>(), count.min(limit as usize)) })
     }
 
     /// Asks for one announcement on the channel at the next completion, or at the next one that is solicited or failed.

@@ -45,7 +45,7 @@ macro_rules! verbs_table {
                         *symbol.map_err(|error| IbError::LibrarySymbol {
                             library: name.to_owned(),
                             symbol: $symbol,
-                            reason: error.to_string(),
+                            reason: innermost(&error),
                         })?
                     },)*
                     is_fork_initialized: {
@@ -59,8 +59,10 @@ macro_rules! verbs_table {
                 })
             }
 
-            /// The name in the C library of every function in the table, for the check against the C header.
-            pub const SYMBOLS: &'static [&'static str] = &[$($symbol),*];
+            /// Name, arguments and result of every function in the table, as written here, for the check against the C header.
+            pub const SIGNATURES: &'static [(&'static str, &'static [&'static str], &'static str)] = &[
+                $(($symbol, &[$(stringify!($arg)),*], concat!($(stringify!($ret))?))),*
+            ];
         }
     };
 }
@@ -129,8 +131,13 @@ pub fn load_from(names: &[&str]) -> Result<&'static VerbsTable, IbError> {
                 tracing::debug!(library = name, "loaded the verbs library");
                 return Ok(Box::leak(Box::new(table)));
             }
-            Err(error) => reasons.push(error.to_string()),
+            Err(error) => reasons.push(innermost(&error)),
         }
     }
     Err(IbError::LibraryMissing { reason: reasons.join("; ") })
+}
+
+/// What the system's loader said: libloading wraps it.
+fn innermost(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), innermost)
 }
