@@ -72,10 +72,11 @@ impl Schema {
     }
 }
 
-/// Writes `text` as lines of comment.
+/// Writes `text` as lines of comment. What a line may not hold, in TOML, becomes a space.
 pub(super) fn comment(out: &mut String, text: &str) {
     for line in text.lines() {
-        let _ = match line {
+        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let _ = match line.trim_end() {
             "" => writeln!(out, "#"),
             line => writeln!(out, "# {line}"),
         };
@@ -98,12 +99,27 @@ fn toml_value(field: &Field) -> String {
     }
 }
 
+/// `text` as a TOML string on one line, so that one `#` makes a comment of it.
 fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+    let mut out = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }
 
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
+    let line = text.replace(char::is_control, " ");
+    line.replace('|', "\\|")
 }
 
 /// A text as code; nothing for an empty one, which would not be code.

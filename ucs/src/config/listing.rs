@@ -17,7 +17,7 @@ impl Config {
             let Some(setting) = self.value(&section.name, &field.name) else { continue };
             if docs {
                 comment(&mut out, &field.doc);
-                let _ = writeln!(out, "# Kind: {}. Default: {}", field.kind, field.default);
+                comment(&mut out, &format!("Kind: {}. Default: {}", field.kind, field.default));
             }
             let variable = env_name(&section.name, &field.name);
             let _ = writeln!(out, "{variable}={}  # {}", shell_word(&setting.text), setting.origin);

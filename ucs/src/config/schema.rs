@@ -204,8 +204,9 @@ fn objection_to(choices: &[Cow<'static, str>]) -> Option<String> {
     if choices.is_empty() {
         return Some("a choice without choices".to_owned());
     }
-    let is_word =
-        |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || ",|".contains(c));
+    let is_word = |word: &str| {
+        !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c.is_control() || ",|".contains(c))
+    };
     let bad = choices.iter().find(|choice| !is_word(choice))?;
     Some(format!("the choice {bad:?} is not one word without `,` and `|`"))
 }
