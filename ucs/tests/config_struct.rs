@@ -6,8 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use ucs::{
     config::{
-        AbiParts, Bounded, Config, ConfigError, ConfigType, Defaults, Field, Kind, KindParts, Schema,
-        Section, Sources, Value,
+        AbiParts, Config, ConfigError, ConfigType, Defaults, Field, Kind, Schema, Section, Sources, Value,
     },
     config_enum, config_struct,
     units::{Bandwidth, Count, MemSize, NameList, Range, Ternary, Time},
@@ -245,30 +244,6 @@ fn every_value_has_its_numbers_for_the_boundary() {
     let config = Config::load(&schema(), &Sources::default()).unwrap().config;
     let parts = config.value("every", "size").unwrap().as_abi_parts();
     assert_eq!(parts, AbiParts { text: "8k", integer: 8192, real: 0.0 });
-}
-
-#[test]
-fn every_kind_crosses_the_boundary_and_comes_back() {
-    let mut kinds: Vec<Kind> = EveryConfig::fields().into_iter().map(|field| field.kind).collect();
-    kinds.extend([Kind::INT, Kind::UINT, Kind::MEM_SIZE, Kind::Real, Kind::Text]);
-    kinds.push(Kind::Int { min: i64::MIN, max: -1 });
-    kinds.push(Kind::UInt { min: 1, max: u64::MAX });
-    kinds.push(Kind::MemSize { min: 64, max: u64::MAX });
-    kinds.push(u16::bounded(0..=1));
-    for kind in kinds {
-        assert_eq!(Kind::from_parts(&kind.to_parts()), Ok(kind));
-    }
-}
-
-#[test]
-fn a_kind_that_makes_no_sense_is_refused_at_the_boundary() {
-    let parts = |code, minimum, maximum| KindParts { code, minimum, maximum, choices: String::new() };
-    let error = |parts| Kind::from_parts(&parts).unwrap_err();
-    assert!(error(parts(15, 0, 0)).contains("kind 15"));
-    assert!(error(parts(2, 5, 4)).contains("minimum 5 is above the maximum 4"));
-    assert!(error(parts(3, -1, 4)).contains("minimum -1 is negative"));
-    assert!(error(parts(5, -1, 4)).contains("minimum -1 is negative"));
-    assert_eq!(Kind::from_parts(&parts(6, 5, 4)), Ok(Kind::Time), "bounds of other kinds are not looked at");
 }
 
 #[test]

@@ -42,7 +42,6 @@
 
 #![forbid(unsafe_code)]
 
-mod boundary;
 mod document;
 mod environment;
 mod error;
@@ -58,7 +57,6 @@ mod sources;
 mod types;
 mod value;
 
-pub use boundary::KindParts;
 pub use error::{ConfigError, Problem, SchemaError, Warning};
 pub use kind::{BadValue, Kind};
 pub use load::{Config, Loaded};
