@@ -2,14 +2,13 @@
 //! Stands on uct_hello_world and nothing but cargo and a C compiler; it is the first command of the README.
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::net::{free_port, is_listening};
 use crate::process::{command, echo, kill_tree, spawn, wait_until};
 use crate::workspace::Workspace;
 use clap::Args;
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -94,11 +93,6 @@ fn received(server: &[String]) -> Option<&str> {
     line.split_once(" sent ").map(|(_, string)| string)
 }
 
-fn free_port(address: &str) -> Outcome<u16> {
-    let listener = TcpListener::bind((address, 0)).context(|| format!("cannot listen on {address}"))?;
-    Ok(listener.local_addr().context(|| format!("cannot listen on {address}"))?.port())
-}
-
 /// One of the two processes, its output shown line by line behind its name.
 struct Side {
     name: &'static str,
@@ -140,7 +134,9 @@ impl Side {
         let _ = self.stderr.join();
         match status {
             Some(status) if status.success() => Ok(output),
-            Some(status) => Err(Failure::new(format!("the {} failed: {}", self.name, describe(status)))),
+            Some(status) => {
+                Err(Failure::new(format!("the {} failed: {status}; what it printed is above", self.name)))
+            }
             None => {
                 let seconds = LIMIT.as_secs();
                 Err(Failure::with_status(
@@ -150,10 +146,6 @@ impl Side {
             }
         }
     }
-}
-
-fn describe(status: ExitStatus) -> String {
-    format!("{status}; what it printed is above")
 }
 
 fn relay(name: &'static str, pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<String>> {
@@ -166,20 +158,6 @@ fn relay(name: &'static str, pipe: Option<impl Read + Send + 'static>) -> JoinHa
             lines.push(line);
         }
         lines
-    })
-}
-
-/// Whether any socket of this network namespace listens on the TCP port.
-fn is_listening(port: u16) -> bool {
-    let suffix = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        fs::read_to_string(table).is_ok_and(|table| {
-            table.lines().any(|line| {
-                let mut words = line.split_whitespace().skip(1);
-                let local = words.next().is_some_and(|local| local.ends_with(&suffix));
-                local && words.nth(1) == Some("0A")
-            })
-        })
     })
 }
 
@@ -212,14 +190,5 @@ mod tests {
             ["----- UCT TEST SUCCESS ----".to_owned(), "[callback] uct_ep_am_short sent ABC".to_owned()];
         assert_eq!(received(&lines), Some("ABC"));
         assert_eq!(received(&lines[..1]), None);
-    }
-
-    #[test]
-    fn a_listening_port_is_seen_and_a_closed_one_is_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(is_listening(port));
-        drop(listener);
-        assert!(!is_listening(port));
     }
 }

@@ -4,12 +4,14 @@
 
 mod apt;
 mod check;
+mod compare;
 mod config;
 mod failure;
 mod header;
 mod hello;
 mod instructions;
 mod man;
+mod net;
 mod process;
 mod steps;
 mod test;
@@ -37,6 +39,8 @@ enum Command {
     Test(test::Options),
     /// Check format, lints, documentation, dependencies, licences and generated files
     Check(check::Options),
+    /// Run floor, UCX and ours in turn, and show medians and ratios
+    Compare(compare::Options),
     /// Count the instructions of each operation and compare them with their ceilings
     Instructions(instructions::Options),
     /// Write config/uct.toml from the schema
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Outcome<u8> {
     match command {
+        Command::Compare(options) => compare::run(&options),
         Command::Instructions(options) => instructions::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Test(options) => test::run(&options).map(|()| 0),
         Command::Check(options) => check::run(&Workspace::load()?, &options).map(|()| 0),

@@ -1,0 +1,111 @@
+//! The rows of a comparison, as tests/compare.toml and tests/compare-verbs.toml have them.
+//! Stands on nothing; `compare` stands on it.
+
+use crate::failure::{Context, Failure, Outcome};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// A table of comparisons.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Where `uct_perftest --json` says each metric.
+    pub ours: BTreeMap<Metric, Figure>,
+    /// The comparisons.
+    pub row: Vec<Row>,
+}
+
+/// A place in a JSON document, and what the number there is to be multiplied with.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// A JSON pointer.
+    pub pointer: String,
+    /// Into ns, million messages a second, or MB/s.
+    pub factor: f64,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Half a round trip, the median, in ns.
+    Latency,
+    /// Million messages a second.
+    Rate,
+    /// Millions of bytes a second.
+    Bandwidth,
+}
+
+impl Metric {
+    /// The unit of its figures.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::Latency => "ns",
+            Metric::Rate => "M/s",
+            Metric::Bandwidth => "MB/s",
+        }
+    }
+}
+
+/// One comparison. Each of the three is a command line; what is absent is not measured.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Row {
+    /// What it is, for people.
+    pub name: String,
+    /// What is compared.
+    pub metric: Metric,
+    /// A program of xtask/floors, or one of the perftest package (ib_send_lat and its kind), with arguments.
+    pub floor: Option<String>,
+    /// Arguments of ucx_perftest.
+    pub ucx: Option<String>,
+    /// What UCX's figure is multiplied with, where it means something else than ours.
+    #[serde(default = "one")]
+    pub ucx_factor: f64,
+    /// Arguments of uct_perftest.
+    pub ours: Option<String>,
+    /// What to reach, as a ratio to UCX and in words.
+    pub goal: Option<String>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Table {
+    /// Reads a table. Each row with a command of ours needs to know where its figure is.
+    pub fn read(path: &Path) -> Outcome<Self> {
+        let text = fs::read_to_string(path).context(|| format!("cannot read {}", path.display()))?;
+        Table::parse(&text).context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Outcome<Self> {
+        let table: Table = toml::from_str(text).context(|| "not a table of comparisons".to_owned())?;
+        match table.row.iter().find(|row| row.ours.is_some() && !table.ours.contains_key(&row.metric)) {
+            Some(row) => {
+                Err(Failure::new(format!("`{}`: [ours] does not say where {:?} is", row.name, row.metric)))
+            }
+            None => Ok(table),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_tables_are_valid() {
+        assert!(!Table::parse(include_str!("../../../tests/compare.toml")).unwrap().row.is_empty());
+        assert!(!Table::parse(include_str!("../../../tests/compare-verbs.toml")).unwrap().row.is_empty());
+    }
+
+    #[test]
+    fn a_metric_without_a_place_is_refused() {
+        let text = "ours = {}\n[[row]]\nname = 'x'\nmetric = 'rate'\nours = ''\n";
+        assert!(Table::parse(text).err().unwrap().to_string().contains("Rate"));
+    }
+}

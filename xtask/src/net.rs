@@ -1,0 +1,40 @@
+//! TCP ports of this machine: a free one, and whether one is listened on.
+//! Stands on /proc/net; what starts a server and then its client stands on it.
+
+use crate::failure::{Context, Outcome};
+use std::fs;
+use std::net::TcpListener;
+
+/// A port that nobody listens on at this moment.
+pub fn free_port(address: &str) -> Outcome<u16> {
+    let listener = TcpListener::bind((address, 0)).context(|| format!("cannot listen on {address}"))?;
+    Ok(listener.local_addr().context(|| format!("cannot listen on {address}"))?.port())
+}
+
+/// Whether any socket of this network namespace listens on the TCP port. A server does not notice the question.
+pub fn is_listening(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        fs::read_to_string(table).is_ok_and(|table| {
+            table.lines().any(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                let local = words.next().is_some_and(|local| local.ends_with(&suffix));
+                local && words.nth(1) == Some("0A")
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listening_port_is_seen_and_a_closed_one_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+}
