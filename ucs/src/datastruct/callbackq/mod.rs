@@ -73,7 +73,7 @@ pub struct RawCallback {
 
 /// The callbacks of one worker; belongs to the thread that dispatches.
 pub struct CallbackQ {
-    /// Filled from the first on; an empty one ends the walk.
+    /// Filled from the first on; an empty one ends the walk. The first is never empty.
     fast: [Slot; FAST_SLOTS],
     shared: Arc<Shared>,
     slow: RefCell<Slow>,
@@ -87,14 +87,33 @@ struct Slot {
     argument: Cell<*mut c_void>,
 }
 
+impl Slot {
+    /// An empty slot: ends the walk.
+    fn empty() -> Slot {
+        Slot { callback: Cell::new(None), argument: Cell::new(ptr::null_mut()) }
+    }
+
+    fn fill(&self, raw: RawCallback) {
+        self.callback.set(Some(raw.callback));
+        self.argument.set(raw.argument);
+    }
+
+    /// Makes it a slot that does nothing and that the walk passes.
+    fn fill_with_nothing(&self) {
+        unsafe extern "C" fn nothing(_: *mut c_void) -> u32 {
+            0
+        }
+        self.fill(RawCallback { callback: nothing, argument: ptr::null_mut() });
+    }
+}
+
 impl CallbackQ {
     /// A queue without callbacks.
     pub fn new() -> CallbackQ {
+        let fast = std::array::from_fn(|_| Slot::empty());
+        fast[0].fill_with_nothing();
         CallbackQ {
-            fast: std::array::from_fn(|_| Slot {
-                callback: Cell::new(None),
-                argument: Cell::new(ptr::null_mut()),
-            }),
+            fast,
             shared: Arc::new(Shared::new()),
             slow: RefCell::new(Slow::new()),
             thread: PhantomData,
@@ -104,17 +123,34 @@ impl CallbackQ {
     /// Calls every callback once, and the one-shots that are due; answers the sum of what they answer (modulo 2^32).
     #[inline]
     pub fn dispatch(&self) -> u32 {
-        let mut count = 0u32;
         // SYNC: whatever the flag announces is read under the lock of `Shared`, so this orders nothing.
         if self.shared.attention.load(Ordering::Relaxed) {
-            count = self.attend();
+            return self.dispatch_with_attention();
         }
-        for slot in &self.fast {
+        self.walk()
+    }
+
+    /// Calls what is in the fast slots. The first call is unconditional: with one callback registered, which is what a
+    /// worker mostly has, that saves a third of the work.
+    #[inline(always)]
+    fn walk(&self) -> u32 {
+        // SAFETY: the first slot always has a callback (`new` and `tidy` see to it).
+        let first = unsafe { self.fast[0].callback.get().unwrap_unchecked() };
+        // SAFETY: who added the callback vouched for it until it is removed (`add`), and a slot holds no removed one.
+        let mut count = unsafe { first(self.fast[0].argument.get()) };
+        for slot in &self.fast[1..] {
             let Some(callback) = slot.callback.get() else { break };
-            // SAFETY: who added the callback vouched for it until it is removed (`add`), and a slot holds no removed one.
+            // SAFETY: as above.
             count = count.wrapping_add(unsafe { callback(slot.argument.get()) });
         }
         count
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn dispatch_with_attention(&self) -> u32 {
+        let count = self.attend();
+        count.wrapping_add(self.walk())
     }
 
     /// Adds a callback. O(1), allocates only beyond the fast slots.

@@ -38,8 +38,6 @@ impl Slow {
 
 impl CallbackQ {
     /// What a dispatch does before it calls the fast slots, if the flag is up.
-    #[cold]
-    #[inline(never)]
     pub(super) fn attend(&self) -> u32 {
         self.apply_changes();
         self.tidy();
@@ -65,7 +63,7 @@ impl CallbackQ {
                     Some(owner) => *owner = Some(id),
                     None => slow.fast.push(Some(id)),
                 }
-                self.fill(index, raw);
+                self.fast[index].fill(raw);
             }
         }
     }
@@ -77,7 +75,7 @@ impl CallbackQ {
             let argument = self.fast[index].argument.get();
             slow.fast[index] = None;
             // A dispatch may be walking over the slots, so they stay where they are until the next one.
-            self.fill(index, RawCallback { callback: nothing, argument: ptr::null_mut() });
+            self.fast[index].fill_with_nothing();
             self.ask_for_attention();
             return Some(argument);
         }
@@ -136,12 +134,15 @@ impl CallbackQ {
         slow.spill.retain(Option::is_some);
         let moving = slow.spill.len().min(FAST_SLOTS - kept);
         for (id, raw) in slow.spill.drain(..moving).flatten() {
-            self.fill(slow.fast.len(), raw);
+            self.fast[slow.fast.len()].fill(raw);
             slow.fast.push(Some(id));
         }
         for slot in &self.fast[slow.fast.len()..] {
             slot.callback.set(None);
             slot.argument.set(ptr::null_mut());
+        }
+        if slow.fast.is_empty() {
+            self.fast[0].fill_with_nothing();
         }
     }
 
@@ -196,18 +197,8 @@ impl CallbackQ {
         removed
     }
 
-    fn fill(&self, index: usize, raw: RawCallback) {
-        self.fast[index].callback.set(Some(raw.callback));
-        self.fast[index].argument.set(raw.argument);
-    }
-
     fn ask_for_attention(&self) {
         // SYNC: this thread reads its own store; other threads only ever store the same.
         self.shared.attention.store(true, Ordering::Relaxed);
     }
-}
-
-/// Stands in a slot whose callback was removed.
-unsafe extern "C" fn nothing(_: *mut c_void) -> u32 {
-    0
 }

@@ -147,7 +147,8 @@ struct Growing<'a>(&'a Cell<bool>);
 
 impl<'a> Growing<'a> {
     fn begin(flag: &'a Cell<bool>) -> Option<Growing<'a>> {
-        (!flag.replace(true)).then_some(Growing(flag))
+        // `then`, not `then_some`: one made in vain would clear the flag as it is dropped.
+        (!flag.replace(true)).then(|| Growing(flag))
     }
 }
 
