@@ -1,1 +1,5 @@
 //! The `ud_verbs` transport.
+
+pub mod protocol;
+
+pub use protocol::fuzz_packets;

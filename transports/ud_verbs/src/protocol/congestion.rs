@@ -1,0 +1,113 @@
+//! The congestion window: slow start, then one packet more per round trip, half at a loss.
+//!
+//! Stands on nothing; the [sender](super::sender) asks it how much may be outstanding.
+
+/// How many packets may be in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Congestion {
+    window: u32,
+    /// Below it the window doubles per round trip.
+    threshold: u32,
+    /// Acknowledged packets saved up towards the next one of additive growth.
+    credit: u32,
+    minimum: u32,
+    maximum: u32,
+}
+
+impl Congestion {
+    pub(super) fn new(initial: u32, minimum: u32, maximum: u32) -> Congestion {
+        let maximum = maximum.max(1);
+        let minimum = minimum.clamp(1, maximum);
+        Congestion {
+            window: initial.clamp(minimum, maximum),
+            threshold: maximum,
+            credit: 0,
+            minimum,
+            maximum,
+        }
+    }
+
+    /// Packets that may be in flight.
+    #[inline]
+    pub(super) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// `count` packets arrived while the window was what held the sender back.
+    #[inline]
+    pub(super) fn grow(&mut self, count: u32) {
+        if self.window == self.maximum {
+            return;
+        }
+        if self.window < self.threshold {
+            self.window = (self.window + count).min(self.maximum);
+            return;
+        }
+        self.credit += count;
+        if self.credit >= self.window {
+            self.credit -= self.window;
+            self.window += 1;
+        }
+    }
+
+    /// Whether the window is still below what the last loss allows: growth goes on during recovery.
+    pub(super) fn is_slow_start(&self) -> bool {
+        self.window < self.threshold
+    }
+
+    /// A packet was lost while others arrive.
+    pub(super) fn on_loss(&mut self) {
+        self.window = (self.window / 2).max(self.minimum);
+        self.threshold = self.window;
+        self.credit = 0;
+    }
+
+    /// Nothing arrives any more.
+    pub(super) fn on_timeout(&mut self) {
+        self.threshold = (self.window / 2).max(self.minimum);
+        self.window = self.minimum;
+        self.credit = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Congestion;
+
+    #[test]
+    fn it_doubles_to_the_threshold_and_then_adds_one_per_window() {
+        let mut congestion = Congestion::new(2, 2, 64);
+        congestion.grow(2);
+        congestion.grow(4);
+        congestion.grow(8);
+        assert_eq!(congestion.window(), 16);
+        congestion.on_loss();
+        assert_eq!(congestion.window(), 8);
+        (0..8).for_each(|_| congestion.grow(1));
+        assert_eq!(congestion.window(), 9);
+    }
+
+    #[test]
+    fn it_stays_between_its_bounds() {
+        let mut congestion = Congestion::new(500, 3, 64);
+        assert_eq!(congestion.window(), 64);
+        (0..100).for_each(|_| congestion.on_loss());
+        assert_eq!(congestion.window(), 3);
+        congestion.on_timeout();
+        assert_eq!(congestion.window(), 3);
+        (0..100_000).for_each(|_| congestion.grow(7));
+        assert_eq!(congestion.window(), 64);
+    }
+
+    #[test]
+    fn after_a_timeout_it_starts_slowly_up_to_half_of_what_was() {
+        let mut congestion = Congestion::new(64, 2, 64);
+        congestion.on_timeout();
+        assert_eq!(congestion.window(), 2);
+        (0..6).for_each(|_| congestion.grow(5));
+        assert!(congestion.window() >= 32 && !congestion.is_slow_start());
+        let reached = congestion.window();
+        (0..reached).for_each(|_| congestion.grow(1));
+        assert_eq!(congestion.window(), reached + 1);
+    }
+}

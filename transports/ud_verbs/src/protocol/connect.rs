@@ -1,0 +1,259 @@
+//! The beginning and the end of a connection.
+//!
+//! Stands on `table` and `connection`; the interface and its endpoints call it.
+
+use super::connection::{ConnectionId, Failure, Handles, Pairing, Phase};
+use super::control::{Greeting, Invitation, read_connect};
+use super::table::{Event, Table};
+use super::time::Time;
+
+/// Why a connection could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError<E> {
+    /// There are as many as there may be.
+    #[error("this interface has its {0} connections already: close some, or raise the limit")]
+    Full(u32),
+    /// The path could not be made.
+    #[error(transparent)]
+    Path(E),
+}
+
+impl<T: Handles> Table<T> {
+    /// Makes an owned connection to the interface of this `identity`: one that is served already, or a new one that
+    /// [`Event::Connected`] or [`Event::Failed`] will speak of. `resolve` makes the path if it is needed.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; nothing has changed then.
+    pub fn connect<E>(
+        &mut self,
+        now: Time,
+        identity: u64,
+        resolve: impl FnOnce() -> Result<T::Path, E>,
+    ) -> Result<ConnectionId, ConnectError<E>> {
+        let ordinal = self.ordinals.get(&identity).copied().unwrap_or(0);
+        let pairing = Pairing { identity, ordinal };
+        let id = match self.adoptable(pairing) {
+            Some(id) => id,
+            None => {
+                let path = resolve().map_err(ConnectError::Path)?;
+                let id = self.allocate(now, true).ok_or(ConnectError::Full(self.settings.connections_max))?;
+                self.ask(now, id, pairing, path);
+                id
+            }
+        };
+        self.connections[id.index()].is_owned = true;
+        self.ordinals.insert(identity, ordinal.wrapping_add(1));
+        Ok(id)
+    }
+
+    /// The connection that the peer has made for the same purpose, if it is there.
+    fn adoptable(&self, pairing: Pairing) -> Option<ConnectionId> {
+        let id = *self.pairings.get(&pairing)?;
+        let connection = &self.connections[id.index()];
+        let is_closing = connection.finish_received || connection.finish_sent || connection.due.finish;
+        (connection.is_connected() && !connection.is_owned && !is_closing).then_some(id)
+    }
+
+    fn ask(&mut self, now: Time, id: ConnectionId, pairing: Pairing, path: T::Path) {
+        let connection = &mut self.connections[id.index()];
+        connection.phase = Phase::Connecting;
+        connection.pairing = Some(pairing);
+        connection.path = Some(path);
+        connection.due.connect = true;
+        connection.waiting_since = now;
+        let deadline = now.plus(connection.timeout);
+        connection.deadlines.retransmit = deadline;
+        self.pairings.insert(pairing, id);
+        self.schedule(id, deadline);
+        self.speak(id);
+    }
+
+    /// Makes an owned connection that waits to be told its peer by [`Table::connect_to`].
+    ///
+    /// # Errors
+    /// [`ConnectError::Full`].
+    pub fn create(&mut self, now: Time) -> Result<ConnectionId, ConnectError<std::convert::Infallible>> {
+        self.allocate(now, true).ok_or(ConnectError::Full(self.settings.connections_max))
+    }
+
+    /// Tells a connection made by [`Table::create`] its peer, from the peer's address.
+    ///
+    /// # Errors
+    /// The path, if the connection is not waiting for a peer.
+    pub fn connect_to(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        peer: Invitation,
+        path: T::Path,
+    ) -> Result<(), T::Path> {
+        let connection = &mut self.connections[id.index()];
+        if connection.phase != Phase::Unconnected {
+            return Err(path);
+        }
+        connection.path = Some(path);
+        self.establish(now, id, peer);
+        Ok(())
+    }
+
+    /// Closes the user's side: what has been sent is still delivered, the peer may go on sending. In the end
+    /// [`Event::Over`] asks for the removal.
+    pub fn close(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        if !std::mem::take(&mut connection.is_owned) {
+            return;
+        }
+        let wait = match connection.phase {
+            Phase::Connecting | Phase::Connected => {
+                connection.due.finish = true;
+                self.timing.close
+            }
+            Phase::Unconnected => {
+                connection.phase = Phase::Aborted;
+                0
+            }
+            Phase::Finished | Phase::Failed(_) | Phase::Aborted => self.timing.linger,
+        };
+        let deadline = now.plus(wait);
+        connection.deadlines.end = deadline;
+        self.schedule(id, deadline);
+        self.speak(id);
+    }
+
+    /// Cuts a connection off: what is outstanding is abandoned, the peer is told once. An owned connection stays
+    /// until [`Table::close`].
+    pub fn abort(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        if connection.is_over() {
+            return;
+        }
+        connection.due.reset = connection.is_connected();
+        self.end(now, id, Phase::Aborted);
+    }
+
+    /// Cuts every connection off. The interface sends what [`Table::poll_transmit`] then gives, and is gone.
+    pub fn shutdown(&mut self, now: Time) {
+        for id in self.ids().collect::<Vec<_>>() {
+            self.abort(now, id);
+        }
+    }
+
+    /// The peer is known.
+    pub(super) fn establish(&mut self, now: Time, id: ConnectionId, peer: Invitation) {
+        let connection = &mut self.connections[id.index()];
+        let was_asked_for = connection.is_owned;
+        connection.establish(now, peer, &self.settings);
+        connection.due.ack |= connection.receiver.owes_ack();
+        if was_asked_for {
+            self.events.push_back(Event::Connected(id));
+        }
+        self.speak(id);
+    }
+
+    /// Takes the body of a CONNECT in; answers the connection that it concerns.
+    pub(super) fn take_connect(
+        &mut self,
+        now: Time,
+        body: &[u8],
+        resolve: impl FnOnce(&[u8]) -> Option<T::Path>,
+    ) -> Option<ConnectionId> {
+        let connect = read_connect(body)?;
+        let pairing = Pairing { identity: connect.identity, ordinal: connect.ordinal };
+        let invitation = match connect.greeting {
+            Greeting::Same(invitation) => invitation,
+            Greeting::OtherVersion { invitation } => {
+                let path = resolve(connect.address)?;
+                return self.refuse(now, invitation, path);
+            }
+        };
+        if let Some(&id) = self.pairings.get(&pairing) {
+            let connection = &mut self.connections[id.index()];
+            let is_same = connection.to == invitation.key.word();
+            match connection.phase {
+                // Both have asked at once.
+                Phase::Connecting => {
+                    connection.due.accept = true;
+                    self.establish(now, id, invitation);
+                    return Some(id);
+                }
+                Phase::Connected if is_same => {
+                    connection.due.accept = true;
+                    self.speak(id);
+                    return Some(id);
+                }
+                // A late copy from an earlier life.
+                _ if is_same => return None,
+                Phase::Connected if connection.is_owned || !connection.finish_sent => return None,
+                // This one is ending: the peer has begun anew.
+                _ => {}
+            }
+        }
+        let path = resolve(connect.address)?;
+        let id = self.allocate(now, false)?;
+        let connection = &mut self.connections[id.index()];
+        connection.pairing = Some(pairing);
+        connection.path = Some(path);
+        connection.due.accept = true;
+        self.pairings.insert(pairing, id);
+        self.establish(now, id, invitation);
+        Some(id)
+    }
+
+    /// Answers a CONNECT of another version; the connection is there only for the answer.
+    fn refuse(&mut self, now: Time, peer: Invitation, path: T::Path) -> Option<ConnectionId> {
+        let id = self.allocate(now, false)?;
+        let connection = &mut self.connections[id.index()];
+        connection.to = peer.key.word();
+        connection.path = Some(path);
+        connection.due.reject = true;
+        self.end(now, id, Phase::Aborted);
+        Some(id)
+    }
+
+    /// The peer's user has closed its endpoint.
+    pub(super) fn note_finish(&mut self, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        connection.finish_received = true;
+        let now = connection.last_heard;
+        self.settle_finish(now, id);
+        self.speak(id);
+    }
+
+    /// Sees how far the goodbyes have come.
+    pub(super) fn settle_finish(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        if connection.is_finished() {
+            connection.receiver.explain();
+            connection.due.ack = true;
+            self.end(now, id, Phase::Finished);
+        } else if connection.finish_sent && connection.sender.outstanding() == 0 {
+            // The peer's user goes on: this side serves it.
+            connection.deadlines.end = Time::NEVER;
+        }
+    }
+
+    /// The peer is lost.
+    pub(super) fn fail(&mut self, now: Time, id: ConnectionId, failure: Failure) {
+        if self.connections[id.index()].is_over() {
+            return;
+        }
+        self.counters.failures += 1;
+        if self.connections[id.index()].is_owned {
+            self.events.push_back(Event::Failed(id, failure));
+        }
+        self.end(now, id, Phase::Failed(failure));
+    }
+
+    /// Ends a connection: it lingers until the user has closed it, and a while longer.
+    pub(super) fn end(&mut self, now: Time, id: ConnectionId, phase: Phase) {
+        let connection = &mut self.connections[id.index()];
+        connection.phase = phase;
+        connection.is_probing = false;
+        connection.sender.close();
+        let deadline = if connection.is_owned { Time::NEVER } else { now.plus(self.timing.linger) };
+        connection.deadlines =
+            super::connection::Deadlines { end: deadline, ..super::connection::Deadlines::NONE };
+        self.schedule(id, deadline);
+        self.speak(id);
+    }
+}

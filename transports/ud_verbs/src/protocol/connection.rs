@@ -1,0 +1,246 @@
+//! One connection: both halves, its state, its deadlines, and what it has to say.
+//!
+//! Stands on `sender` and `receiver`; the [table](super::table) owns the connections and calls them.
+
+use super::control::Invitation;
+use super::header::{Header, Key, kind};
+use super::receiver::Receiver;
+use super::sender::Sender;
+use super::settings::Settings;
+use super::time::Time;
+
+/// The transport's handles that a table keeps.
+pub trait Handles {
+    /// A packet that has been sent and may have to be sent again; small, a pointer or an index.
+    type Send;
+    /// A packet that has been received and waits for one ahead of it; small as well.
+    type Receive;
+    /// How to reach a peer: an address handle and its queue pair's number.
+    type Path;
+}
+
+/// Names a connection of a table, from its creation to [`Table::remove`](super::Table::remove).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId(pub(super) u32);
+
+impl ConnectionId {
+    /// The number of the connection, dense from 0.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Why a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The peer did not answer for the time to give up.
+    #[error("the peer has not answered in time: its process, its port or the network is down")]
+    Silent,
+    /// The peer says that the connection is gone.
+    #[error("the peer has closed its interface or given this connection up")]
+    Reset,
+    /// The peer refused the connection because of its wire version (major, minor).
+    #[error(
+        "the peer speaks wire version {0}.{1}, this side {major}.{minor}: use the same release on both sides",
+        major = super::control::WIRE_VERSION.0, minor = super::control::WIRE_VERSION.1
+    )]
+    OtherVersion(u8, u8),
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Created to be connected to an endpoint that is not named yet.
+    Unconnected,
+    /// The peer's interface has been asked.
+    Connecting,
+    /// Messages may be sent.
+    Connected,
+    /// Both sides have said goodbye.
+    Finished,
+    /// The peer is lost or the connection was given up.
+    Failed(Failure),
+    /// This side has cut it off.
+    Aborted,
+}
+
+/// What a connection has to say; several may be due.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Due {
+    pub(super) connect: bool,
+    pub(super) accept: bool,
+    pub(super) reject: bool,
+    pub(super) reset: bool,
+    pub(super) ping: bool,
+    pub(super) ack: bool,
+    pub(super) finish: bool,
+}
+
+/// The points in time at which a connection wants attention; [`Time::NEVER`] where it does not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadlines {
+    /// An answer is overdue: send again.
+    pub(super) retransmit: Time,
+    /// An acknowledgement has waited long enough.
+    pub(super) ack: Time,
+    /// Packets may turn out lost.
+    pub(super) loss: Time,
+    /// The end of closing, or of lingering.
+    pub(super) end: Time,
+}
+
+impl Deadlines {
+    pub(super) const NONE: Deadlines =
+        Deadlines { retransmit: Time::NEVER, ack: Time::NEVER, loss: Time::NEVER, end: Time::NEVER };
+
+    pub(super) fn earliest(&self) -> Time {
+        self.retransmit.min(self.ack).min(self.loss).min(self.end)
+    }
+}
+
+/// The interface at the other side, and which of the connections with it this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pairing {
+    pub(super) identity: u64,
+    pub(super) ordinal: u32,
+}
+
+pub(super) struct Connection<T: Handles> {
+    pub(super) key: Key,
+    /// The peer's [`Key::word`]; meaningless until connected.
+    pub(super) to: u64,
+    pub(super) sender: Sender<T::Send>,
+    pub(super) receiver: Receiver<T::Receive>,
+    pub(super) last_heard: Time,
+    /// Since when an answer is awaited, while one is.
+    pub(super) waiting_since: Time,
+    pub(super) deadlines: Deadlines,
+    /// Time to the next retransmission, in nanoseconds, without back-off.
+    pub(super) timeout: u64,
+    /// Retransmissions in a row that nothing came of.
+    pub(super) attempts: u32,
+    pub(super) phase: Phase,
+    pub(super) due: Due,
+    /// An endpoint of this side's user stands on it.
+    pub(super) is_owned: bool,
+    /// An answer to a PING is awaited.
+    pub(super) is_probing: bool,
+    pub(super) finish_sent: bool,
+    pub(super) finish_received: bool,
+    /// It is in the table's list of those with deadlines.
+    pub(super) is_timed: bool,
+    /// It is in the table's queue of those with something to say.
+    pub(super) is_queued: bool,
+    pub(super) pairing: Option<Pairing>,
+    pub(super) path: Option<T::Path>,
+}
+
+impl<T: Handles> Connection<T> {
+    pub(super) fn new(key: Key, settings: &Settings, timeout: u64, is_owned: bool) -> Connection<T> {
+        Connection {
+            key,
+            to: 0,
+            sender: Sender::new(settings),
+            receiver: Receiver::new(settings.first_psn, settings.window_max),
+            last_heard: Time::default(),
+            waiting_since: Time::default(),
+            deadlines: Deadlines::NONE,
+            timeout,
+            attempts: 0,
+            phase: Phase::Unconnected,
+            due: Due::default(),
+            is_owned,
+            is_probing: false,
+            finish_sent: false,
+            finish_received: false,
+            is_timed: false,
+            is_queued: false,
+            pairing: None,
+            path: None,
+        }
+    }
+
+    /// What a peer must know to send here.
+    pub(super) fn invitation(&self, settings: &Settings) -> Invitation {
+        Invitation { key: self.key, window: settings.window_max as u16, first_psn: settings.first_psn }
+    }
+
+    /// The peer is known: messages may be sent.
+    pub(super) fn establish(&mut self, now: Time, peer: Invitation, settings: &Settings) {
+        self.to = peer.key.word();
+        self.sender.open(peer.first_psn, u32::from(peer.window), settings);
+        self.phase = Phase::Connected;
+        self.last_heard = now;
+        self.due.connect = false;
+        self.attempts = 0;
+        self.deadlines.retransmit = Time::NEVER;
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.phase == Phase::Connected
+    }
+
+    /// Whether nothing more will come of this connection but answers to late packets.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Finished | Phase::Failed(_) | Phase::Aborted)
+    }
+
+    /// Whether an answer of the peer's is awaited.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Connecting || self.sender.outstanding() != 0 || self.is_probing
+    }
+
+    /// A header from here to the peer, with the acknowledgement of what has arrived.
+    #[inline]
+    pub(super) fn header(&self, kind: u8, flags: u8) -> Header {
+        Header::new(self.to, kind, flags, self.sender.next(), self.receiver.next())
+    }
+
+    /// Whether the goodbye should be sent now.
+    pub(super) fn should_finish(&self) -> bool {
+        self.is_connected()
+            && !self.is_owned
+            && !self.finish_sent
+            && (self.due.finish || self.finish_received)
+    }
+
+    /// Whether both goodbyes have arrived.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_connected() && self.finish_sent && self.finish_received && self.sender.outstanding() == 0
+    }
+
+    /// Whether there is something that [`Table::poll_transmit`](super::Table::poll_transmit) would send.
+    pub(super) fn has_output(&self) -> bool {
+        let due = &self.due;
+        match self.phase {
+            Phase::Unconnected => false,
+            Phase::Connecting => due.connect,
+            Phase::Connected => {
+                due.accept
+                    || due.ping
+                    || self.should_ack()
+                    || self.should_finish()
+                    || self.sender.may_resend()
+            }
+            Phase::Finished => self.should_ack(),
+            Phase::Failed(_) | Phase::Aborted => due.reject || due.reset,
+        }
+    }
+
+    /// Whether an acknowledgement is due that nothing sent meanwhile has carried.
+    pub(super) fn should_ack(&self) -> bool {
+        self.due.ack && self.receiver.owes_ack()
+    }
+
+    /// There is progress: what is still awaited is overdue a timeout from now.
+    #[inline]
+    pub(super) fn restart_retransmission(&mut self, now: Time) {
+        self.attempts = 0;
+        self.deadlines.retransmit = if self.is_waiting() { now.plus(self.timeout) } else { Time::NEVER };
+    }
+}
+
+/// Whether a packet of this kind is the transport's own.
+pub(super) fn is_message(kind: u8) -> bool {
+    kind < kind::MESSAGE_END
+}

@@ -1,0 +1,322 @@
+//! The bodies of control packets, behind the [header](super::header).
+//!
+//! Stands on `header`. Whatever the bytes, reading ends in a value or in `None`; nothing is trusted.
+//!
+//! Greeting, the first 20 bytes of CONNECT and ACCEPT. Their place is the same in every version:
+//!
+//! | offset | width | field |
+//! |---|---|---|
+//! | 0 | u32 | magic, "udrv" |
+//! | 4 | u8 | version, major: must be equal |
+//! | 5 | u8 | version, minor: informs |
+//! | 6 | u16 | features: both sides use what both have; none so far |
+//! | 8 | 12 bytes | [`Invitation`] of the sender |
+//!
+//! CONNECT goes on:
+//!
+//! | offset | width | field |
+//! |---|---|---|
+//! | 20 | u32 | ordinal: how many connections this interface had asked the peer for before |
+//! | 24 | u64 | identity of the asking interface |
+//! | 32 | u8 | length of the address |
+//! | 33 | bytes | address of the asking interface, opaque here |
+//!
+//! REJECT: magic, version major, version minor, u16 [`Refusal`].
+//!
+//! ACK:
+//!
+//! | offset | width | field |
+//! |---|---|---|
+//! | 0 | u32 | delay: ns / 1024 since the last arrival |
+//! | 4 | u32 | duplicates seen so far, wrapping |
+//! | 8 | 0 to 4 × u64 | bit i set: packet `ack + 1 + i` has arrived |
+//!
+//! PING and RESET have no body. All fields are little-endian.
+
+use super::header::Key;
+use super::psn::Psn;
+
+/// "udrv", read as little-endian.
+const MAGIC: u32 = u32::from_le_bytes(*b"udrv");
+/// Version of what is on the wire: major, minor.
+pub const WIRE_VERSION: (u8, u8) = (1, 0);
+/// Packets that one acknowledgement can speak of beyond the first missing one, and the largest window.
+pub const WINDOW_LIMIT: u32 = 256;
+/// Longest address that a CONNECT carries.
+pub const ADDRESS_LIMIT: usize = 96;
+
+const GREETING_SIZE: usize = 20;
+
+/// What a peer must know to send to a connection: the body of an endpoint address.
+///
+/// | offset | width | field |
+/// |---|---|---|
+/// | 0 | u32 | destination field of packets sent to it |
+/// | 4 | u16 | token field of packets sent to it |
+/// | 6 | u16 | most packets that may be outstanding to it, 1..=256 |
+/// | 8 | u32 | sequence number of the first packet sent to it |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invitation {
+    pub(super) key: Key,
+    pub(super) window: u16,
+    pub(super) first_psn: Psn,
+}
+
+impl Invitation {
+    /// Bytes of a packed invitation.
+    pub const SIZE: usize = 12;
+
+    /// The invitation, packed.
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..4].copy_from_slice(&self.key.destination().to_le_bytes());
+        bytes[4..6].copy_from_slice(&self.key.token().to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.window.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.first_psn.0.to_le_bytes());
+        bytes
+    }
+
+    /// The invitation at the start of `bytes`, or `None` if they are too few or the window is not 1..=256.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Invitation> {
+        let mut input = Input(bytes);
+        let destination = input.u32()?;
+        let token = input.u16()?;
+        let window = input.u16()?;
+        let first_psn = Psn(input.u32()?);
+        if window == 0 || u32::from(window) > WINDOW_LIMIT {
+            return None;
+        }
+        Some(Invitation { key: Key::from_parts(destination, token), window, first_psn })
+    }
+}
+
+/// Why a connection was refused, as on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal(pub u16);
+
+impl Refusal {
+    /// The other side speaks another major version.
+    pub const VERSION: Refusal = Refusal(1);
+}
+
+/// A greeting, as read.
+pub(super) enum Greeting {
+    Same(Invitation),
+    OtherVersion { invitation: Invitation },
+}
+
+/// A CONNECT, as read.
+pub(super) struct Connect<'a> {
+    pub(super) greeting: Greeting,
+    pub(super) ordinal: u32,
+    pub(super) identity: u64,
+    pub(super) address: &'a [u8],
+}
+
+/// An ACK, as read. `bitmap` bit i stands for packet `ack + 1 + i`.
+pub(super) struct Ack {
+    pub(super) delay: u64,
+    pub(super) duplicates: u32,
+    pub(super) bitmap: Bitmap,
+}
+
+/// Which packets after the first missing one have arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bitmap([u64; Self::WORDS]);
+
+impl Bitmap {
+    const WORDS: usize = WINDOW_LIMIT as usize / 64;
+
+    pub(super) fn set(&mut self, bit: u32) {
+        self.0[(bit / 64) as usize] |= 1 << (bit % 64);
+    }
+
+    /// The bits that are set, lowest first.
+    pub(super) fn iter(self) -> impl Iterator<Item = u32> {
+        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros())?;
+                bits &= bits - 1;
+                Some(word as u32 * 64 + bit)
+            })
+        })
+    }
+
+    /// Words up to the last that is not empty.
+    fn used(&self) -> &[u64] {
+        let words = self.0.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        &self.0[..words]
+    }
+}
+
+pub(super) fn write_connect(
+    out: &mut Vec<u8>,
+    invitation: Invitation,
+    ordinal: u32,
+    identity: u64,
+    address: &[u8],
+) {
+    write_greeting(out, invitation);
+    out.extend_from_slice(&ordinal.to_le_bytes());
+    out.extend_from_slice(&identity.to_le_bytes());
+    out.push(address.len() as u8);
+    out.extend_from_slice(address);
+}
+
+pub(super) fn write_greeting(out: &mut Vec<u8>, invitation: Invitation) {
+    out.extend_from_slice(&MAGIC.to_le_bytes());
+    out.extend_from_slice(&[WIRE_VERSION.0, WIRE_VERSION.1]);
+    out.extend_from_slice(&0u16.to_le_bytes());
+    out.extend_from_slice(&invitation.to_bytes());
+}
+
+pub(super) fn write_reject(out: &mut Vec<u8>, refusal: Refusal) {
+    out.extend_from_slice(&MAGIC.to_le_bytes());
+    out.extend_from_slice(&[WIRE_VERSION.0, WIRE_VERSION.1]);
+    out.extend_from_slice(&refusal.0.to_le_bytes());
+}
+
+pub(super) fn write_ack(out: &mut Vec<u8>, delay: u64, duplicates: u32, bitmap: &Bitmap) {
+    let delay = u32::try_from(delay >> 10).unwrap_or(u32::MAX);
+    out.extend_from_slice(&delay.to_le_bytes());
+    out.extend_from_slice(&duplicates.to_le_bytes());
+    for word in bitmap.used() {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+pub(super) fn read_connect(body: &[u8]) -> Option<Connect<'_>> {
+    let greeting = read_greeting(body)?;
+    let mut input = Input(body.get(GREETING_SIZE..)?);
+    let ordinal = input.u32()?;
+    let identity = input.u64()?;
+    let length = usize::from(input.u8()?);
+    let address = input.0.get(..length)?;
+    if length > ADDRESS_LIMIT {
+        return None;
+    }
+    Some(Connect { greeting, ordinal, identity, address })
+}
+
+pub(super) fn read_greeting(body: &[u8]) -> Option<Greeting> {
+    let mut input = Input(body);
+    if input.u32()? != MAGIC {
+        return None;
+    }
+    let major = input.u8()?;
+    input.u8()?;
+    input.u16()?;
+    let invitation = Invitation::from_bytes(input.0)?;
+    Some(if major == WIRE_VERSION.0 {
+        Greeting::Same(invitation)
+    } else {
+        Greeting::OtherVersion { invitation }
+    })
+}
+
+/// The major and minor version of the one who refuses, and why.
+pub(super) fn read_reject(body: &[u8]) -> Option<((u8, u8), Refusal)> {
+    let mut input = Input(body);
+    if input.u32()? != MAGIC {
+        return None;
+    }
+    Some(((input.u8()?, input.u8()?), Refusal(input.u16()?)))
+}
+
+pub(super) fn read_ack(body: &[u8]) -> Option<Ack> {
+    let mut input = Input(body);
+    let delay = u64::from(input.u32()?) << 10;
+    let duplicates = input.u32()?;
+    let mut bitmap = Bitmap::default();
+    let mut words = bitmap.0.iter_mut();
+    while !input.0.is_empty() {
+        *words.next()? = input.u64()?;
+    }
+    Some(Ack { delay, duplicates, bitmap })
+}
+
+/// Bytes yet to be read.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, tail) = self.0.split_first_chunk::<N>()?;
+        self.0 = tail;
+        Some(*head)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invitation() -> Invitation {
+        Invitation { key: Key::from_parts(0x0102_0304, 0x0506), window: 0x0100, first_psn: Psn(0x0a0b_0c0d) }
+    }
+
+    #[test]
+    fn a_connect_is_laid_out_as_documented_and_reads_back() {
+        let mut bytes = Vec::new();
+        write_connect(&mut bytes, invitation(), 7, 0x1122_3344_5566_7788, b"addr");
+        assert_eq!(&bytes[..8], b"udrv\x01\x00\x00\x00");
+        assert_eq!(&bytes[8..20], [4, 3, 2, 1, 6, 5, 0, 1, 0x0d, 0x0c, 0x0b, 0x0a]);
+        assert_eq!(&bytes[20..], b"\x07\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11\x04addr");
+        let read = read_connect(&bytes).expect("what was written");
+        assert!(matches!(read.greeting, Greeting::Same(read) if read == invitation()));
+        assert_eq!((read.ordinal, read.identity, read.address), (7, 0x1122_3344_5566_7788, &b"addr"[..]));
+        for short in 0..bytes.len() {
+            assert!(read_connect(&bytes[..short]).is_none(), "{short} bytes are not a connect");
+        }
+    }
+
+    #[test]
+    fn another_major_version_is_told_apart_from_garbage() {
+        let mut bytes = Vec::new();
+        write_greeting(&mut bytes, invitation());
+        bytes[4] += 1;
+        assert!(matches!(read_greeting(&bytes), Some(Greeting::OtherVersion { .. })));
+        bytes[0] ^= 1;
+        assert!(read_greeting(&bytes).is_none());
+    }
+
+    #[test]
+    fn an_ack_carries_only_the_words_it_needs() {
+        for (bits, length) in [(&[][..], 8), (&[0, 63][..], 16), (&[64][..], 24), (&[3, 255][..], 40)] {
+            let mut bitmap = Bitmap::default();
+            bits.iter().for_each(|bit| bitmap.set(*bit));
+            let mut bytes = Vec::new();
+            write_ack(&mut bytes, 5 << 10, 9, &bitmap);
+            assert_eq!(bytes.len(), length);
+            let read = read_ack(&bytes).expect("what was written");
+            assert_eq!((read.delay, read.duplicates), (5 << 10, 9));
+            assert_eq!(read.bitmap.iter().collect::<Vec<_>>(), bits);
+        }
+        assert!(read_ack(&[0; 9]).is_none(), "half a word");
+        assert!(read_ack(&[0; 48]).is_none(), "five words");
+    }
+
+    #[test]
+    fn a_window_of_zero_or_beyond_the_bitmap_is_no_invitation() {
+        for window in [0u16, 257, u16::MAX] {
+            let bytes = Invitation { window, ..invitation() }.to_bytes();
+            assert_eq!(Invitation::from_bytes(&bytes), None);
+        }
+        assert_eq!(Invitation::from_bytes(&invitation().to_bytes()), Some(invitation()));
+    }
+}

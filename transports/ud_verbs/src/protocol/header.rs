@@ -1,0 +1,208 @@
+//! The 16-byte header in front of every datagram.
+//!
+//! Stands on nothing. The data path builds it with two stores and checks it with two loads and two compares.
+//!
+//! | offset | width | field | meaning |
+//! |---|---|---|---|
+//! | 0 | u8 | kind | below 0x80: takes a sequence number; from 0x80: control, see [`kind`] |
+//! | 1 | u8 | flags | [`flag`] |
+//! | 2 | u16 | token | random part of the destination's [`Key`] |
+//! | 4 | u32 | destination | the receiver's connection: index in the low 20 bits, the rest random |
+//! | 8 | u32 | psn | sequence number of this packet; control packets carry the next one to be used |
+//! | 12 | u32 | ack | next sequence number that the sender of this packet expects |
+//!
+//! All fields are little-endian.
+
+use super::psn::Psn;
+
+/// Bytes of the header.
+pub const HEADER_SIZE: usize = 16;
+
+/// What a packet is.
+pub mod kind {
+    /// The kinds below this one are the transport's own, delivered once and in order; 0..=31 are active message ids.
+    pub const MESSAGE_END: u8 = 0x7f;
+    /// Sequenced: the sender's user has closed its endpoint and sends no more.
+    pub const FINISH: u8 = 0x7f;
+    /// The kinds from this one on carry no sequence number.
+    pub const CONTROL: u8 = 0x80;
+    /// Asks an interface for a connection.
+    pub const CONNECT: u8 = 0x80;
+    /// Answers [`CONNECT`].
+    pub const ACCEPT: u8 = 0x81;
+    /// Refuses [`CONNECT`].
+    pub const REJECT: u8 = 0x82;
+    /// An acknowledgement by itself, with the gaps.
+    pub const ACK: u8 = 0x83;
+    /// Asks for an acknowledgement: keepalive and flush.
+    pub const PING: u8 = 0x84;
+    /// The connection is gone at the sender's side.
+    pub const RESET: u8 = 0x85;
+}
+
+/// Bits of the flags field. Unknown bits are ignored.
+pub mod flag {
+    /// The receiver should acknowledge at once.
+    pub const ACK_REQUEST: u8 = 1;
+    /// The receiver should be woken (the packet was sent solicited).
+    pub const WAKE: u8 = 2;
+}
+
+/// Names a connection at its receiver: 20 bits of index and 28 random ones, so that a packet meant for an
+/// earlier user of the index, or for nobody, is noticed. Not a defence against someone who reads the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(u64);
+
+impl Key {
+    /// Bits of the key that are the index.
+    pub const INDEX_BITS: u32 = 20;
+    /// A key that no packet carries: a header's key has 48 bits.
+    pub(super) const VACANT: Key = Key(u64::MAX);
+
+    const INDEX_MASK: u32 = (1 << Self::INDEX_BITS) - 1;
+
+    /// The key of connection `index`; `random` fills the rest.
+    pub(super) fn new(index: u32, random: u64) -> Key {
+        debug_assert!(index <= Self::INDEX_MASK);
+        let destination = index | (random as u32 & !Self::INDEX_MASK);
+        Key::from_parts(destination, (random >> 32) as u16)
+    }
+
+    /// The key of these two header fields.
+    pub(super) fn from_parts(destination: u32, token: u16) -> Key {
+        Key(u64::from(token) | u64::from(destination) << 16)
+    }
+
+    /// The header's destination field.
+    pub(super) fn destination(self) -> u32 {
+        (self.0 >> 16) as u32
+    }
+
+    /// The header's token field.
+    pub(super) fn token(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The index in the receiver's table.
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        (self.destination() & Self::INDEX_MASK) as usize
+    }
+
+    /// This key where the header's first word has it, kind and flags being zero.
+    pub(super) fn word(self) -> u64 {
+        self.0 << 16
+    }
+}
+
+/// A header as two words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    first: u64,
+    second: u64,
+}
+
+impl Header {
+    /// Puts a header together; `to` is the receiver's [`Key::word`].
+    #[inline]
+    pub(super) fn new(to: u64, kind: u8, flags: u8, psn: Psn, ack: Psn) -> Header {
+        Header {
+            first: to | u64::from(kind) | u64::from(flags) << 8,
+            second: u64::from(psn.0) | u64::from(ack.0) << 32,
+        }
+    }
+
+    /// The header of `packet`, or `None` if that is too short to have one.
+    #[inline]
+    pub fn read(packet: &[u8]) -> Option<Header> {
+        let bytes = packet.first_chunk::<HEADER_SIZE>()?;
+        let (first, second) = bytes.split_at(8);
+        Some(Header {
+            first: u64::from_le_bytes(first.try_into().ok()?),
+            second: u64::from_le_bytes(second.try_into().ok()?),
+        })
+    }
+
+    /// The header as it goes onto the wire.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; HEADER_SIZE] {
+        let mut bytes = [0; HEADER_SIZE];
+        bytes[..8].copy_from_slice(&self.first.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.second.to_le_bytes());
+        bytes
+    }
+
+    /// What the packet is: see [`kind`].
+    #[inline]
+    pub fn kind(self) -> u8 {
+        self.first as u8
+    }
+
+    /// Whether the packet takes a sequence number; if not, it is a control packet.
+    #[inline]
+    pub fn is_sequenced(self) -> bool {
+        self.kind() < kind::CONTROL
+    }
+
+    /// Whether the packet asks for an acknowledgement at once.
+    #[inline]
+    pub fn wants_ack(self) -> bool {
+        self.first & (u64::from(flag::ACK_REQUEST) << 8) != 0
+    }
+
+    /// The connection that the packet is for.
+    #[inline]
+    pub(super) fn key(self) -> Key {
+        Key(self.first >> 16)
+    }
+
+    /// The packet's sequence number.
+    #[inline]
+    pub fn psn(self) -> Psn {
+        Psn(self.second as u32)
+    }
+
+    /// The sequence number that the packet's sender expects next.
+    #[inline]
+    pub fn ack(self) -> Psn {
+        Psn((self.second >> 32) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_where_the_table_says() {
+        let key = Key::from_parts(0xa1b2_c3d4, 0xe5f6);
+        let header = Header::new(key.word(), 0x11, flag::ACK_REQUEST, Psn(0x0102_0304), Psn(0x0506_0708));
+        let bytes = header.to_bytes();
+        assert_eq!(
+            bytes,
+            [0x11, 1, 0xf6, 0xe5, 0xd4, 0xc3, 0xb2, 0xa1, 0x04, 0x03, 0x02, 0x01, 0x08, 0x07, 0x06, 0x05]
+        );
+        let read = Header::read(&bytes).expect("a whole header");
+        assert_eq!(read, header);
+        assert_eq!(read.key(), key);
+        assert_eq!(key.index(), 0x2_c3d4);
+        assert!(read.wants_ack() && read.is_sequenced());
+    }
+
+    #[test]
+    fn fifteen_bytes_are_not_a_header() {
+        assert_eq!(Header::read(&[0; 15]), None);
+    }
+
+    #[test]
+    fn no_packet_carries_the_vacant_key() {
+        assert_ne!(Header::read(&[0xff; 16]).expect("a whole header").key(), Key::VACANT);
+    }
+
+    #[test]
+    fn a_key_keeps_its_index_whatever_the_random_part() {
+        for random in [0, u64::MAX, 0x1234_5678_9abc_def0] {
+            assert_eq!(Key::new(77, random).index(), 77);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Reliable, ordered messages over datagrams that get lost, doubled, reordered and delayed: the state machine.
+//!
+//! Stands on nothing but time and packets that the caller passes in: no I/O, no clock, no thread. The interface
+//! stands on it: it sends what [`Table::poll_transmit`] gives, and hands in what arrives.
+//!
+//! A datagram is a [16-byte header](header) and a body. Sequenced packets (messages, and the goodbye) are delivered
+//! once and in order; control packets (connect, accept, acknowledge, …) are not sequenced and may get lost.
+//!
+//! A connection has two sides, each of which may be *owned*: an endpoint of that side's user stands on it. Connecting
+//! to an interface makes a connection that the asking side owns and the other side serves; if that side connects back,
+//! its endpoint takes the same connection, also when both ask at once. A side that closes its endpoint says goodbye
+//! (FINISH) and goes on serving as long as the other side owns it; a side that does not own it answers goodbye with
+//! goodbye. When both have arrived the connection is over.
+
+mod congestion;
+mod connect;
+mod connection;
+mod control;
+mod fuzz;
+pub mod header;
+mod output;
+mod psn;
+mod receive;
+mod receiver;
+mod round_trip;
+mod sender;
+mod settings;
+mod table;
+mod time;
+mod timer;
+
+pub use connect::ConnectError;
+pub use connection::{ConnectionId, Failure, Handles, Phase};
+pub use control::{ADDRESS_LIMIT, Invitation, WINDOW_LIMIT, WIRE_VERSION};
+pub use fuzz::fuzz_packets;
+pub use header::{HEADER_SIZE, Header};
+pub use output::{Body, Transmit};
+pub use psn::Psn;
+pub use receive::{Discard, Ready, Received};
+pub use settings::{SettingError, Settings};
+pub use table::{Counters, Event, Table};
+pub use time::Time;

@@ -1,0 +1,321 @@
+//! What arrives: messages on the short way, and everything else.
+//!
+//! Stands on `table` and `connection`; the interface calls it with every datagram.
+
+use super::connection::{Connection, ConnectionId, Failure, Handles, Phase};
+use super::control::{Greeting, read_ack, read_greeting, read_reject};
+use super::header::{HEADER_SIZE, Header, kind};
+use super::receiver::Place;
+use super::table::Table;
+use super::time::Time;
+
+/// What became of a sequenced packet.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received<R> {
+    /// The next message: to be delivered now, and after it what [`Table::pop_ready`] gives.
+    Deliver(ConnectionId, R),
+    /// It is for this connection, but waits for a packet ahead of it.
+    Held(ConnectionId),
+    /// Nothing is to be delivered, the buffer is free. The connection, if there is one, may have news.
+    Discard(Option<ConnectionId>, R, Discard),
+}
+
+/// Why a packet is not delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discard {
+    /// No connection has its key: late, stray, or garbage.
+    Unknown,
+    /// It has been received before.
+    Duplicate,
+    /// It is too far ahead, or too many wait already.
+    TooFarAhead,
+    /// It acknowledges what was never sent.
+    Bogus,
+    /// The connection is over.
+    Over,
+    /// It was for the protocol itself.
+    Consumed,
+}
+
+impl<T: Handles> Table<T> {
+    /// Takes a sequenced packet in (see [`Header::is_sequenced`]); `packet` is the buffer that it is in.
+    #[inline]
+    pub fn receive(&mut self, now: Time, header: Header, packet: T::Receive) -> Received<T::Receive> {
+        let Some((id, connection)) = find(&mut self.connections, header) else {
+            self.counters.discarded += 1;
+            return Received::Discard(None, packet, Discard::Unknown);
+        };
+        if connection.phase != Phase::Connected {
+            return self.receive_unconnected(now, id, header, packet);
+        }
+        if header.ack() != connection.sender.unacknowledged() && !self.acknowledge(now, id, header, None) {
+            self.counters.discarded += 1;
+            return Received::Discard(Some(id), packet, Discard::Bogus);
+        }
+        self.receive_sequenced(now, id, header, packet)
+    }
+
+    #[inline]
+    fn receive_sequenced(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        header: Header,
+        packet: T::Receive,
+    ) -> Received<T::Receive> {
+        let connection = &mut self.connections[id.index()];
+        connection.last_heard = now;
+        if connection.receiver.is_plain_next(header.psn()) && header.kind() != kind::FINISH {
+            let untold = connection.receiver.take_next();
+            if header.wants_ack() || untold >= self.settings.ack_every {
+                connection.due.ack = true;
+                self.speak(id);
+            } else if connection.deadlines.ack == Time::NEVER {
+                let deadline = now.plus(self.timing.ack_delay);
+                connection.deadlines.ack = deadline;
+                self.schedule(id, deadline);
+            }
+            return Received::Deliver(id, packet);
+        }
+        self.receive_unusual(id, header, packet)
+    }
+
+    /// A goodbye, or a packet that is not simply the next.
+    #[cold]
+    fn receive_unusual(
+        &mut self,
+        id: ConnectionId,
+        header: Header,
+        packet: T::Receive,
+    ) -> Received<T::Receive> {
+        let connection = &mut self.connections[id.index()];
+        connection.due.ack = true;
+        let received = match connection.receiver.place(header.psn()) {
+            Place::Next => {
+                connection.receiver.take_next_before_held();
+                if header.kind() == kind::FINISH {
+                    self.note_finish(id);
+                    Received::Discard(Some(id), packet, Discard::Consumed)
+                } else {
+                    Received::Deliver(id, packet)
+                }
+            }
+            Place::Ahead(ahead) if self.held < self.settings.held_max => {
+                connection.receiver.hold(ahead, header.kind(), packet);
+                self.held += 1;
+                self.counters.reordered += 1;
+                Received::Held(id)
+            }
+            Place::Duplicate => {
+                self.counters.duplicates += 1;
+                Received::Discard(Some(id), packet, Discard::Duplicate)
+            }
+            Place::Ahead(_) | Place::Beyond => {
+                self.counters.discarded += 1;
+                Received::Discard(Some(id), packet, Discard::TooFarAhead)
+            }
+        };
+        self.speak(id);
+        received
+    }
+
+    /// A message that waited for one which has been delivered: what it is and where. To be asked after every
+    /// [`Received::Deliver`] until there is none, also after a [`Discard::Consumed`].
+    #[inline]
+    pub fn pop_ready(&mut self, id: ConnectionId) -> Option<Ready<T::Receive>> {
+        if !self.connections[id.index()].receiver.has_held() {
+            return None;
+        }
+        self.pop_held(id)
+    }
+
+    #[cold]
+    fn pop_held(&mut self, id: ConnectionId) -> Option<Ready<T::Receive>> {
+        let connection = &mut self.connections[id.index()];
+        if connection.is_over() {
+            return None;
+        }
+        let (kind, packet) = connection.receiver.pop_held()?;
+        self.held -= 1;
+        connection.due.ack = true;
+        self.speak(id);
+        if kind == kind::FINISH {
+            self.note_finish(id);
+            return Some(Ready::Free(packet));
+        }
+        Some(Ready::Deliver(packet))
+    }
+
+    /// The peer may send before this side knows whom it hears.
+    #[cold]
+    fn receive_unconnected(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        header: Header,
+        packet: T::Receive,
+    ) -> Received<T::Receive> {
+        let connection = &mut self.connections[id.index()];
+        match connection.phase {
+            Phase::Unconnected | Phase::Connecting => self.receive_sequenced(now, id, header, packet),
+            Phase::Connected | Phase::Finished => {
+                // The peer has not heard the last acknowledgement: it may take more than one.
+                connection.receiver.explain();
+                connection.due.ack = true;
+                if !connection.is_owned {
+                    connection.deadlines.end = now.plus(self.timing.linger);
+                }
+                self.speak(id);
+                Received::Discard(Some(id), packet, Discard::Over)
+            }
+            Phase::Failed(_) | Phase::Aborted => {
+                connection.due.reset = connection.path.is_some() && connection.to != 0;
+                self.speak(id);
+                Received::Discard(Some(id), packet, Discard::Over)
+            }
+        }
+    }
+
+    /// Takes in what a packet's header acknowledges; answers whether the packet is honest.
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        header: Header,
+        delay: Option<u64>,
+    ) -> bool {
+        let connection = &mut self.connections[id.index()];
+        let Ok(count) = connection.sender.on_ack(now.stamp(), header.ack(), delay) else {
+            return false;
+        };
+        if count == 0 {
+            return true;
+        }
+        if let Some(timeout) = connection.sender.round_trip.timeout(self.timing.ack_delay) {
+            connection.timeout = timeout.clamp(self.timing.minimum, self.timing.maximum);
+        }
+        connection.restart_retransmission(now);
+        if connection.sender.is_disturbed() {
+            self.look_for_losses(now, id);
+        }
+        if self.connections[id.index()].finish_sent {
+            self.settle_finish(now, id);
+        }
+        true
+    }
+
+    /// Finds packets that are lost, and sees to it that they are sent again.
+    pub(super) fn look_for_losses(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        let again = connection.sender.detect_losses(now.stamp());
+        connection.deadlines.loss = again.map_or(Time::NEVER, |rest| now.plus(rest));
+        let deadline = connection.deadlines.loss;
+        let resends = connection.sender.may_resend();
+        self.schedule(id, deadline);
+        if resends {
+            self.speak(id);
+        }
+    }
+
+    /// Takes a control packet in, header and all; answers the connection that may have news.
+    /// `resolve` makes a path of an interface's packed address that came with a CONNECT.
+    pub fn receive_control(
+        &mut self,
+        now: Time,
+        packet: &[u8],
+        resolve: impl FnOnce(&[u8]) -> Option<T::Path>,
+    ) -> Option<ConnectionId> {
+        let id = self.take_control(now, packet, resolve);
+        if id.is_none() {
+            self.counters.discarded += 1;
+        }
+        id
+    }
+
+    fn take_control(
+        &mut self,
+        now: Time,
+        packet: &[u8],
+        resolve: impl FnOnce(&[u8]) -> Option<T::Path>,
+    ) -> Option<ConnectionId> {
+        let header = Header::read(packet)?;
+        let body = packet.get(HEADER_SIZE..)?;
+        if header.kind() == kind::CONNECT {
+            return self.take_connect(now, body, resolve);
+        }
+        let (id, connection) = find(&mut self.connections, header)?;
+        match (header.kind(), connection.phase) {
+            (kind::ACCEPT, Phase::Connecting) => {
+                let Greeting::Same(invitation) = read_greeting(body)? else { return None };
+                self.establish(now, id, invitation);
+            }
+            (kind::REJECT, Phase::Connecting) => {
+                let ((major, minor), _) = read_reject(body)?;
+                self.fail(now, id, Failure::OtherVersion(major, minor));
+            }
+            (kind::ACK, Phase::Connected) => {
+                let told = read_ack(body)?;
+                if !self.acknowledge(now, id, header, Some(told.delay)) {
+                    return None;
+                }
+                let connection = &mut self.connections[id.index()];
+                let is_news = connection.sender.on_gaps(now.stamp(), header.ack(), &told).ok()?;
+                if is_news {
+                    connection.restart_retransmission(now);
+                    self.look_for_losses(now, id);
+                }
+                self.heard(now, id);
+            }
+            (kind::PING, Phase::Connected) => {
+                if !self.acknowledge(now, id, header, None) {
+                    return None;
+                }
+                let connection = &mut self.connections[id.index()];
+                connection.receiver.explain();
+                connection.due.ack = true;
+                self.speak(id);
+                self.heard(now, id);
+            }
+            (kind::PING, Phase::Failed(_) | Phase::Aborted) => {
+                connection.due.reset = connection.path.is_some() && connection.to != 0;
+                self.speak(id);
+            }
+            (kind::RESET, Phase::Connected) => self.fail(now, id, Failure::Reset),
+            // What was asked for twice is answered twice, what comes late is nothing new.
+            (kind::ACCEPT | kind::REJECT | kind::ACK | kind::PING | kind::RESET, _) => {}
+            _ => return None,
+        }
+        Some(id)
+    }
+
+    /// The peer lives.
+    fn heard(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        connection.last_heard = now;
+        if connection.is_probing {
+            connection.is_probing = false;
+            connection.due.ping = false;
+            connection.restart_retransmission(now);
+        }
+    }
+}
+
+/// What [`Table::pop_ready`] gives.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ready<R> {
+    /// A message to be delivered.
+    Deliver(R),
+    /// A packet that was for the protocol itself: the buffer is free.
+    Free(R),
+}
+
+/// The connection that a packet is for.
+#[inline]
+fn find<T: Handles>(
+    connections: &mut [Connection<T>],
+    header: Header,
+) -> Option<(ConnectionId, &mut Connection<T>)> {
+    let index = header.key().index();
+    let connection = connections.get_mut(index)?;
+    (connection.key == header.key()).then_some((ConnectionId(index as u32), connection))
+}

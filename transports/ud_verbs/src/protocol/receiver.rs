@@ -1,0 +1,228 @@
+//! The receiving half of a connection: what comes next, what waits for it, what must be acknowledged.
+//!
+//! Stands on `psn` and `control`'s bitmap; the [connection](super::connection) stands on it.
+
+use std::collections::VecDeque;
+
+use super::control::Bitmap;
+use super::psn::Psn;
+
+/// What is to be done with a sequenced packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is the next one.
+    Next,
+    /// It waits for others: to be given to [`Receiver::hold`] with this distance.
+    Ahead(u32),
+    /// It has been here before.
+    Duplicate,
+    /// No honest peer sends so far ahead.
+    Beyond,
+}
+
+/// The receiving half of a connection. `R` is the transport's handle of a received packet.
+#[derive(Debug)]
+pub(super) struct Receiver<R> {
+    next: Psn,
+    window: u32,
+    /// Entry 0 is `next`, so it is empty until that arrives; no entries while nothing waits.
+    held: VecDeque<Option<Held<R>>>,
+    /// Packets taken in order that no acknowledgement has told of.
+    unacknowledged: u32,
+    /// The peer must hear of a gap or a duplicate: an acknowledgement that rides on data does not tell enough.
+    must_explain: bool,
+    duplicates: u32,
+}
+
+#[derive(Debug)]
+struct Held<R> {
+    kind: u8,
+    packet: R,
+}
+
+impl<R> Receiver<R> {
+    pub(super) fn new(first: Psn, window: u32) -> Receiver<R> {
+        Receiver {
+            next: first,
+            window,
+            held: VecDeque::new(),
+            unacknowledged: 0,
+            must_explain: false,
+            duplicates: 0,
+        }
+    }
+
+    /// The sequence number that comes next: all before it have arrived.
+    #[inline]
+    pub(super) fn next(&self) -> Psn {
+        self.next
+    }
+
+    /// Whether `psn` is the next and nothing waits for it: the short way.
+    #[inline]
+    pub(super) fn is_plain_next(&self, psn: Psn) -> bool {
+        psn == self.next && self.held.is_empty()
+    }
+
+    /// Counts the next packet as taken; answers how many no acknowledgement has told of.
+    #[inline]
+    pub(super) fn take_next(&mut self) -> u32 {
+        self.next = self.next.plus(1);
+        self.unacknowledged += 1;
+        self.unacknowledged
+    }
+
+    /// Where `psn` belongs.
+    pub(super) fn place(&mut self, psn: Psn) -> Place {
+        if psn.is_before(self.next) {
+            return self.duplicate();
+        }
+        let ahead = psn.ahead_of(self.next);
+        if ahead >= self.window {
+            return Place::Beyond;
+        }
+        if self.held.get(ahead as usize).is_some_and(Option::is_some) {
+            return self.duplicate();
+        }
+        if ahead == 0 { Place::Next } else { Place::Ahead(ahead) }
+    }
+
+    fn duplicate(&mut self) -> Place {
+        self.duplicates = self.duplicates.wrapping_add(1);
+        self.must_explain = true;
+        Place::Duplicate
+    }
+
+    /// Keeps a packet that [`Receiver::place`] found ahead by `ahead`.
+    pub(super) fn hold(&mut self, ahead: u32, kind: u8, packet: R) {
+        let ahead = ahead as usize;
+        if self.held.len() <= ahead {
+            self.held.resize_with(ahead + 1, || None);
+        }
+        self.held[ahead] = Some(Held { kind, packet });
+        self.must_explain = true;
+    }
+
+    /// Counts the next packet as taken although others wait behind it.
+    pub(super) fn take_next_before_held(&mut self) {
+        self.take_next();
+        self.held.pop_front();
+        self.must_explain |= !self.held.is_empty();
+    }
+
+    /// The packet that waited and is now the next, counted as taken.
+    pub(super) fn pop_held(&mut self) -> Option<(u8, R)> {
+        let held = self.held.front_mut()?.take()?;
+        self.take_next_before_held();
+        Some((held.kind, held.packet))
+    }
+
+    /// Whether packets wait for one ahead of them.
+    pub(super) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// A packet that waits, in no matter what order, when nothing will be delivered any more.
+    pub(super) fn abandon(&mut self) -> Option<R> {
+        while let Some(entry) = self.held.pop_front() {
+            if let Some(held) = entry {
+                return Some(held.packet);
+            }
+        }
+        None
+    }
+
+    /// The peer asks for an acknowledgement whether or not there is news.
+    pub(super) fn explain(&mut self) {
+        self.must_explain = true;
+    }
+
+    /// Whether anything has arrived that the peer has not been told of.
+    pub(super) fn owes_ack(&self) -> bool {
+        self.unacknowledged != 0 || self.must_explain
+    }
+
+    /// The peer hears [`Receiver::next`] from a packet's header.
+    #[inline]
+    pub(super) fn acknowledged_by_header(&mut self) {
+        self.unacknowledged = 0;
+    }
+
+    /// The peer hears all from an ACK.
+    pub(super) fn acknowledged(&mut self) {
+        self.unacknowledged = 0;
+        self.must_explain = false;
+    }
+
+    /// Duplicates seen, wrapping.
+    pub(super) fn duplicates(&self) -> u32 {
+        self.duplicates
+    }
+
+    /// The packets beyond [`Receiver::next`] that have arrived.
+    pub(super) fn bitmap(&self) -> Bitmap {
+        let mut bitmap = Bitmap::default();
+        for (bit, _) in self.held.iter().skip(1).enumerate().filter(|(_, entry)| entry.is_some()) {
+            bitmap.set(bit as u32);
+        }
+        bitmap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_come_out_in_order_whatever_the_order_they_came_in() {
+        let first = Psn(u32::MAX - 1);
+        let mut receiver = Receiver::new(first, 8);
+        let mut out = Vec::new();
+        for number in [2u32, 1, 3, 0, 5, 4] {
+            match receiver.place(first.plus(number)) {
+                Place::Next => {
+                    receiver.take_next_before_held();
+                    out.push(number);
+                }
+                Place::Ahead(ahead) => receiver.hold(ahead, 0, number),
+                other => panic!("{number} was {other:?}"),
+            }
+            while let Some((_, number)) = receiver.pop_held() {
+                out.push(number);
+            }
+        }
+        assert_eq!(out, [0, 1, 2, 3, 4, 5]);
+        assert!(!receiver.has_held());
+        assert!(receiver.is_plain_next(first.plus(6)));
+    }
+
+    #[test]
+    fn what_was_here_before_is_a_duplicate_and_the_peer_hears_of_it() {
+        let mut receiver = Receiver::<()>::new(Psn(10), 8);
+        assert_eq!(receiver.place(Psn(9)), Place::Duplicate);
+        receiver.hold(3, 0, ());
+        receiver.acknowledged();
+        assert_eq!(receiver.place(Psn(13)), Place::Duplicate);
+        assert!(receiver.owes_ack());
+        receiver.acknowledged_by_header();
+        assert!(receiver.owes_ack(), "a header does not tell of duplicates");
+        assert_eq!(receiver.duplicates(), 2);
+    }
+
+    #[test]
+    fn nothing_is_kept_beyond_the_window() {
+        let mut receiver = Receiver::<()>::new(Psn(0), 4);
+        assert_eq!(receiver.place(Psn(3)), Place::Ahead(3));
+        assert_eq!(receiver.place(Psn(4)), Place::Beyond);
+        assert_eq!(receiver.place(Psn(1 << 31)), Place::Duplicate, "half the circle away counts as behind");
+    }
+
+    #[test]
+    fn the_bitmap_tells_what_is_there_after_the_first_missing_one() {
+        let mut receiver = Receiver::new(Psn(0), 256);
+        for ahead in [1, 3, 255] {
+            receiver.hold(ahead, 0, ());
+        }
+        assert_eq!(receiver.bitmap().iter().collect::<Vec<_>>(), [0, 2, 254]);
+    }
+}

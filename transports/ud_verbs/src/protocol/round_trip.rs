@@ -1,0 +1,89 @@
+//! The round trip's estimate and the retransmission timeout that follows from it (RFC 6298's arithmetic).
+//!
+//! Stands on nothing; the [sender](super::sender) feeds it and asks it.
+
+/// Estimate of a connection's round trip, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrip {
+    /// Mean; 0 while there is no sample.
+    smoothed: u32,
+    deviation: u32,
+    minimum: u32,
+}
+
+impl RoundTrip {
+    /// Takes a measured round trip in, free of the peer's delay.
+    pub(super) fn sample(&mut self, nanos: u64) {
+        let sample = u32::try_from(nanos).unwrap_or(u32::MAX).max(1);
+        if self.smoothed == 0 {
+            *self = RoundTrip { smoothed: sample, deviation: sample / 2, minimum: sample };
+            return;
+        }
+        let error = self.smoothed.abs_diff(sample);
+        self.deviation = self.deviation - self.deviation / 4 + error / 4;
+        self.smoothed = (self.smoothed - self.smoothed / 8 + sample / 8).max(1);
+        self.minimum = self.minimum.min(sample);
+    }
+
+    /// Takes a round trip in that may hold a delay of the peer's: it counts only where it improves the estimate.
+    #[inline]
+    pub(super) fn sample_at_most(&mut self, nanos: u64) {
+        if nanos < u64::from(self.smoothed) {
+            self.sample(nanos);
+        }
+    }
+
+    /// The mean, or `None` while there is no sample.
+    pub(super) fn smoothed(&self) -> Option<u64> {
+        (self.smoothed != 0).then_some(u64::from(self.smoothed))
+    }
+
+    /// The shortest seen, 0 while there is no sample.
+    pub(super) fn minimum(&self) -> u64 {
+        u64::from(self.minimum)
+    }
+
+    /// How long to wait for an acknowledgement that the peer may hold back for `ack_delay`; `None` without a sample.
+    pub(super) fn timeout(&self, ack_delay: u64) -> Option<u64> {
+        self.smoothed().map(|smoothed| smoothed + 4 * u64::from(self.deviation) + ack_delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RoundTrip;
+
+    #[test]
+    fn the_timeout_settles_above_a_steady_round_trip_and_widens_with_jitter() {
+        let mut steady = RoundTrip::default();
+        let mut jittery = RoundTrip::default();
+        for turn in 0..200u64 {
+            steady.sample(50_000);
+            jittery.sample(20_000 + turn % 2 * 60_000);
+        }
+        let (steady, jittery) = (steady.timeout(0).unwrap_or(0), jittery.timeout(0).unwrap_or(0));
+        assert!((50_000..60_000).contains(&steady), "{steady}");
+        assert!(jittery > 2 * steady, "{jittery}");
+    }
+
+    #[test]
+    fn extreme_samples_do_not_overflow() {
+        let mut trip = RoundTrip::default();
+        for sample in [0, u64::MAX, 0, u64::MAX, 1] {
+            trip.sample(sample);
+        }
+        assert!(trip.smoothed().is_some());
+        assert!(trip.timeout(u64::from(u32::MAX)).is_some());
+    }
+
+    #[test]
+    fn a_delayed_answer_does_not_raise_the_estimate() {
+        let mut trip = RoundTrip::default();
+        trip.sample(1000);
+        trip.sample_at_most(1_000_000);
+        assert_eq!(trip.smoothed(), Some(1000));
+        trip.sample_at_most(200);
+        assert!(trip.smoothed() < Some(1000));
+        assert_eq!(trip.minimum(), 200);
+    }
+}

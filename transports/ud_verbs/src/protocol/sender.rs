@@ -1,0 +1,443 @@
+//! The sending half of a connection: what is outstanding, what may be sent, what must be sent again.
+//!
+//! Stands on `psn`, `time`, `congestion` and `round_trip`; the [connection](super::connection) stands on it.
+//! Losses are found by time of sending, as RFC 8985 does: a packet is lost when one sent after it has arrived and
+//! it has been out for a round trip and the extent of reordering that has been seen.
+
+use std::collections::VecDeque;
+
+use super::congestion::Congestion;
+use super::control::{Ack, Bitmap};
+use super::psn::Psn;
+use super::round_trip::RoundTrip;
+use super::settings::Settings;
+use super::time::Stamp;
+
+/// The sending half of a connection. `S` is the transport's handle of a packet that may have to be sent again.
+#[derive(Debug)]
+pub(super) struct Sender<S> {
+    next: Psn,
+    /// Packets may be sent up to here; never ahead of `next` while the connection is not open.
+    limit: Psn,
+    /// The first packet that the peer has not acknowledged.
+    unacknowledged: Psn,
+    /// From here on packets ask for an acknowledgement.
+    request_ack_at: Psn,
+    /// The first packet in `slots`: those before `unacknowledged` wait for the transport to fetch them.
+    released: Psn,
+    slots: VecDeque<Slot<S>>,
+    open: bool,
+    in_recovery: bool,
+    recovery_end: Psn,
+    /// Outstanding packets that have arrived out of order.
+    arrived: u32,
+    /// Outstanding packets that wait to be sent again.
+    lost: u32,
+    window_max: u32,
+    congestion: Congestion,
+    pub(super) round_trip: RoundTrip,
+    /// Of the packets known to have arrived, the one that was sent last.
+    newest: Newest,
+    reordering: Reordering,
+}
+
+#[derive(Debug)]
+struct Slot<S> {
+    /// `None`: the header is all of the packet.
+    packet: Option<S>,
+    sent_at: Stamp,
+    kind: u8,
+    flags: u8,
+    state: State,
+    resent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Sent,
+    Arrived,
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Newest {
+    sent_at: Stamp,
+    psn: Psn,
+    /// Nanoseconds that it took to hear of it.
+    trip: u64,
+}
+
+/// What is known of the network's habit to reorder.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reordering {
+    seen: bool,
+    /// Quarters of the shortest round trip to wait beyond the first.
+    patience: u8,
+    highest_arrived: Psn,
+    /// Something has been sent again since the peer's count of duplicates moved.
+    has_resent: bool,
+    peer_duplicates: u32,
+}
+
+/// A packet to be sent again; [`Sender::packet`] has its content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resend {
+    pub(super) psn: Psn,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+}
+
+/// The peer acknowledges what was never sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Bogus;
+
+impl<S> Sender<S> {
+    /// A sender that may not send yet.
+    pub(super) fn new(settings: &Settings) -> Sender<S> {
+        Sender {
+            next: Psn(0),
+            limit: Psn(0),
+            unacknowledged: Psn(0),
+            request_ack_at: Psn(0),
+            released: Psn(0),
+            slots: VecDeque::new(),
+            open: false,
+            in_recovery: false,
+            recovery_end: Psn(0),
+            arrived: 0,
+            lost: 0,
+            window_max: settings.window_max,
+            congestion: Congestion::new(settings.window_initial, settings.window_min, settings.window_max),
+            round_trip: RoundTrip::default(),
+            newest: Newest::default(),
+            reordering: Reordering::default(),
+        }
+    }
+
+    /// Opens the sender: the peer wants the numbers to begin at `first` and at most `window` packets outstanding.
+    pub(super) fn open(&mut self, first: Psn, window: u32, settings: &Settings) {
+        self.window_max = settings.window_max.min(window);
+        self.congestion = Congestion::new(settings.window_initial, settings.window_min, self.window_max);
+        (self.next, self.unacknowledged, self.released, self.request_ack_at) = (first, first, first, first);
+        (self.newest.psn, self.reordering.highest_arrived, self.recovery_end) = (first, first, first);
+        self.open = true;
+        self.update_limit();
+    }
+
+    /// Lets no further packet be sent.
+    pub(super) fn close(&mut self) {
+        self.open = false;
+        self.limit = self.next;
+    }
+
+    /// The sequence number of the next packet.
+    #[inline]
+    pub(super) fn next(&self) -> Psn {
+        self.next
+    }
+
+    /// The first packet that is not acknowledged.
+    #[inline]
+    pub(super) fn unacknowledged(&self) -> Psn {
+        self.unacknowledged
+    }
+
+    /// Packets that have been sent and not acknowledged.
+    #[inline]
+    pub(super) fn outstanding(&self) -> u32 {
+        self.next.ahead_of(self.unacknowledged)
+    }
+
+    /// Whether the window has room.
+    #[inline]
+    pub(super) fn may_send(&self) -> bool {
+        self.next.is_before(self.limit)
+    }
+
+    /// Whether the next packet should ask for an acknowledgement.
+    #[inline]
+    pub(super) fn should_request_ack(&self) -> bool {
+        !self.next.is_before(self.request_ack_at)
+    }
+
+    /// Takes the next packet, which has been sent, over.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Stamp, kind: u8, flags: u8, packet: Option<S>) {
+        if self.should_request_ack() {
+            self.request_ack_at = self.next.plus(self.congestion.window() / 4 + 1);
+        }
+        self.next = self.next.plus(1);
+        self.slots.push_back(Slot { packet, sent_at: now, kind, flags, state: State::Sent, resent: false });
+    }
+
+    /// The newest packet that is outstanding and not only a header.
+    pub(super) fn newest_packet(&mut self) -> Option<&mut S> {
+        if self.outstanding() == 0 {
+            return None;
+        }
+        self.slots.back_mut()?.packet.as_mut()
+    }
+
+    /// A packet that the peer has acknowledged, oldest first. The outer `Option` ends the queue.
+    #[inline]
+    pub(super) fn pop_acknowledged(&mut self) -> Option<Option<S>> {
+        if self.released == self.unacknowledged {
+            return None;
+        }
+        self.released = self.released.plus(1);
+        Some(self.slots.pop_front()?.packet)
+    }
+
+    /// Whether [`Sender::pop_acknowledged`] has something.
+    #[inline]
+    pub(super) fn has_acknowledged(&self) -> bool {
+        self.released != self.unacknowledged
+    }
+
+    /// A packet of those still outstanding when there is no hope left for them, oldest first.
+    pub(super) fn abandon(&mut self) -> Option<Option<S>> {
+        self.close();
+        let slot = self.slots.pop_front()?;
+        self.released = self.released.plus(1);
+        if self.unacknowledged.is_before(self.released) {
+            self.unacknowledged = self.released;
+        }
+        (self.arrived, self.lost) = (0, 0);
+        Some(slot.packet)
+    }
+
+    /// The peer has all packets before `ack`. `delay` is how long it held this back, if it says so.
+    /// Answers how many packets this acknowledges.
+    #[inline]
+    pub(super) fn on_ack(&mut self, now: Stamp, ack: Psn, delay: Option<u64>) -> Result<u32, Bogus> {
+        let count = ack.ahead_of(self.unacknowledged);
+        let outstanding = self.outstanding();
+        if count > outstanding {
+            return if ack.is_before(self.unacknowledged) { Ok(0) } else { Err(Bogus) };
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        if self.arrived | self.lost != 0 {
+            self.settle(count);
+        }
+        let last = ack.plus(u32::MAX);
+        let slot = &self.slots[last.ahead_of(self.released) as usize];
+        let (sent_at, resent) = (slot.sent_at, slot.resent);
+        let trip = now.since(sent_at);
+        match delay {
+            _ if resent => {}
+            Some(delay) => self.round_trip.sample(trip.saturating_sub(delay)),
+            None => self.round_trip.sample_at_most(trip),
+        }
+        self.note_arrival(sent_at, last, trip);
+        self.unacknowledged = ack;
+        if self.in_recovery && !ack.is_before(self.recovery_end) {
+            self.in_recovery = false;
+        }
+        let was_limited = outstanding * 2 >= self.congestion.window();
+        if was_limited && (!self.in_recovery || self.congestion.is_slow_start()) {
+            self.congestion.grow(count);
+        }
+        self.request_ack_at = ack.plus(self.congestion.window() / 2);
+        self.update_limit();
+        Ok(count)
+    }
+
+    /// What an ACK tells beyond its header, which has been seen to: packets that arrived out of order.
+    /// Answers whether it was news.
+    pub(super) fn on_gaps(&mut self, now: Stamp, ack: Psn, told: &Ack) -> Result<bool, Bogus> {
+        self.learn_duplicates(told.duplicates);
+        if ack != self.unacknowledged {
+            return Ok(false);
+        }
+        let first = ack.plus(1);
+        let beyond = |bit: u32| bit + 1 >= self.outstanding();
+        if told.bitmap.iter().last().is_some_and(beyond) {
+            return Err(Bogus);
+        }
+        let known = self.arrived;
+        self.mark_arrived(now, first, told.bitmap);
+        self.update_limit();
+        Ok(self.arrived != known)
+    }
+
+    fn mark_arrived(&mut self, now: Stamp, first: Psn, bitmap: Bitmap) {
+        for psn in bitmap.iter().map(|bit| first.plus(bit)) {
+            let Some(slot) = self.slots.get_mut(psn.ahead_of(self.released) as usize) else { return };
+            match slot.state {
+                State::Arrived => continue,
+                State::Lost => self.lost -= 1,
+                State::Sent => {}
+            }
+            slot.state = State::Arrived;
+            self.arrived += 1;
+            let (sent_at, resent) = (slot.sent_at, slot.resent);
+            self.note_order(psn, resent);
+            self.note_arrival(sent_at, psn, now.since(sent_at));
+        }
+    }
+
+    /// Accounts for the oldest `count` packets, which are acknowledged, while some are not plainly outstanding.
+    fn settle(&mut self, count: u32) {
+        let start = self.unacknowledged.ahead_of(self.released) as usize;
+        for index in start..start + count as usize {
+            let Some(slot) = self.slots.get(index) else { return };
+            let (state, resent) = (slot.state, slot.resent);
+            match state {
+                State::Arrived => {
+                    self.arrived -= 1;
+                    continue;
+                }
+                State::Lost => self.lost -= 1,
+                State::Sent => {}
+            }
+            self.note_order(self.released.plus(index as u32), resent);
+        }
+    }
+
+    /// A packet that was sent once and arrives after a later one was overtaken by it.
+    fn note_order(&mut self, psn: Psn, resent: bool) {
+        if psn.is_before(self.reordering.highest_arrived) {
+            self.reordering.seen |= !resent;
+        } else {
+            self.reordering.highest_arrived = psn;
+        }
+    }
+
+    #[inline]
+    fn note_arrival(&mut self, sent_at: Stamp, psn: Psn, trip: u64) {
+        if !sent_at.is_before(self.newest.sent_at) {
+            self.newest = Newest { sent_at, psn, trip };
+        }
+    }
+
+    /// A duplicate after something was sent again: it need not have been, the network only reorders.
+    fn learn_duplicates(&mut self, duplicates: u32) {
+        if duplicates == self.reordering.peer_duplicates {
+            return;
+        }
+        self.reordering.peer_duplicates = duplicates;
+        if std::mem::take(&mut self.reordering.has_resent) {
+            self.reordering.seen = true;
+            self.reordering.patience = self.reordering.patience.saturating_add(1);
+        }
+    }
+
+    /// Whether some packets are not plainly outstanding, so that [`Sender::detect_losses`] has something to look at.
+    #[inline]
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.arrived | self.lost != 0 || self.in_recovery
+    }
+
+    /// Looks for packets that should have arrived by now; answers after how many nanoseconds to look again, if at all.
+    pub(super) fn detect_losses(&mut self, now: Stamp) -> Option<u64> {
+        let allowed = self.newest.trip + self.reorder_allowance();
+        let start = self.unacknowledged.ahead_of(self.released) as usize;
+        let mut again: Option<u64> = None;
+        let mut found = 0;
+        for (index, slot) in self.slots.iter_mut().enumerate().skip(start) {
+            let psn = self.released.plus(index as u32);
+            let is_older = slot.sent_at.is_before(self.newest.sent_at)
+                || slot.sent_at == self.newest.sent_at && psn.is_before(self.newest.psn);
+            if slot.state != State::Sent || !is_older {
+                continue;
+            }
+            let out_for = now.since(slot.sent_at);
+            if out_for >= allowed {
+                slot.state = State::Lost;
+                found += 1;
+            } else {
+                let rest = allowed - out_for;
+                again = Some(again.map_or(rest, |other| other.min(rest)));
+            }
+        }
+        if found != 0 {
+            self.lost += found;
+            if !self.in_recovery {
+                self.congestion.on_loss();
+                self.enter_recovery();
+            }
+        }
+        self.update_limit();
+        again
+    }
+
+    /// Nanoseconds that a packet may come late because another overtook it.
+    fn reorder_allowance(&self) -> u64 {
+        if !self.reordering.seen && (self.in_recovery || self.arrived >= 3) {
+            return 0;
+        }
+        let quarters = u64::from(self.reordering.patience) + 1;
+        let longest = self.round_trip.smoothed().unwrap_or(0);
+        (self.round_trip.minimum() / 4 * quarters).min(longest)
+    }
+
+    fn enter_recovery(&mut self) {
+        self.in_recovery = true;
+        self.recovery_end = self.next;
+    }
+
+    /// No acknowledgement came in time: whatever has not arrived is taken for lost.
+    /// `is_first`: there was an acknowledgement since the last time.
+    pub(super) fn on_timeout(&mut self, is_first: bool) {
+        let start = self.unacknowledged.ahead_of(self.released) as usize;
+        for slot in self.slots.iter_mut().skip(start).filter(|slot| slot.state == State::Sent) {
+            slot.state = State::Lost;
+            self.lost += 1;
+        }
+        if is_first && self.lost != 0 {
+            self.congestion.on_timeout();
+        }
+        if self.lost != 0 {
+            self.enter_recovery();
+        }
+        self.update_limit();
+    }
+
+    /// Whether [`Sender::resend`] has something.
+    pub(super) fn may_resend(&self) -> bool {
+        self.lost != 0 && self.in_flight() < self.congestion.window()
+    }
+
+    /// The oldest packet that is lost, if the window admits it; counted as sent.
+    pub(super) fn resend(&mut self, now: Stamp) -> Option<Resend> {
+        if !self.may_resend() {
+            return None;
+        }
+        let start = self.unacknowledged.ahead_of(self.released) as usize;
+        let (index, slot) =
+            self.slots.iter_mut().enumerate().skip(start).find(|(_, slot)| slot.state == State::Lost)?;
+        slot.state = State::Sent;
+        slot.resent = true;
+        slot.sent_at = now;
+        self.lost -= 1;
+        self.reordering.has_resent = true;
+        Some(Resend { psn: self.released.plus(index as u32), kind: slot.kind, flags: slot.flags })
+    }
+
+    /// What a packet consists of beyond its header, if there is more.
+    pub(super) fn packet(&mut self, psn: Psn) -> Option<&mut S> {
+        self.slots.get_mut(psn.ahead_of(self.released) as usize)?.packet.as_mut()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.outstanding() - self.arrived - self.lost
+    }
+
+    #[inline]
+    fn update_limit(&mut self) {
+        if !self.open {
+            self.limit = self.next;
+            return;
+        }
+        let outstanding = self.outstanding();
+        let in_flight = outstanding - self.arrived - self.lost;
+        let by_congestion = self.congestion.window().saturating_sub(in_flight + self.lost);
+        let by_window = self.window_max.saturating_sub(outstanding);
+        self.limit = self.next.plus(by_congestion.min(by_window));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use super::*;
+use crate::protocol::Time;
+use crate::protocol::control::Bitmap;
+
+fn at(micros: u64) -> Stamp {
+    Time::from_nanos(micros * 1024).stamp()
+}
+
+fn sender(window: u32) -> Sender<u32> {
+    let settings = Settings { window_initial: window, window_max: window.max(4), ..Settings::default() };
+    let mut sender = Sender::new(&settings);
+    assert!(!sender.may_send(), "a sender begins closed");
+    sender.open(Psn(u32::MAX - 2), 256, &settings);
+    sender
+}
+
+fn send(sender: &mut Sender<u32>, now: u64, count: u32) {
+    for _ in 0..count {
+        assert!(sender.may_send());
+        let name = sender.next().ahead_of(Psn(u32::MAX - 2));
+        sender.sent(at(now), 0, 0, Some(name));
+    }
+}
+
+fn psn(number: u32) -> Psn {
+    Psn(u32::MAX - 2).plus(number)
+}
+
+fn gaps(arrived: &[u32]) -> Ack {
+    let mut bitmap = Bitmap::default();
+    arrived.iter().for_each(|bit| bitmap.set(*bit));
+    Ack { delay: 0, duplicates: 0, bitmap }
+}
+
+fn resent(sender: &mut Sender<u32>, now: u64) -> Vec<u32> {
+    std::iter::from_fn(|| sender.resend(at(now)).map(|resend| resend.psn.ahead_of(psn(0)))).collect()
+}
+
+#[test]
+fn the_window_holds_the_sender_back_and_an_acknowledgement_lets_it_go_on() {
+    let mut sender = sender(8);
+    send(&mut sender, 0, 8);
+    assert!(!sender.may_send());
+    assert_eq!(sender.on_ack(at(10), psn(5), None), Ok(5));
+    let released: Vec<_> = std::iter::from_fn(|| sender.pop_acknowledged().flatten()).collect();
+    assert_eq!(released, [0, 1, 2, 3, 4]);
+    send(&mut sender, 11, 5);
+    assert!(!sender.may_send());
+    assert_eq!(sender.on_ack(at(20), psn(3), None), Ok(0), "a late acknowledgement is nothing new");
+    assert_eq!(sender.on_ack(at(20), psn(14), None), Err(Bogus));
+    assert_eq!(sender.on_ack(at(20), psn(13), None), Ok(8));
+    assert_eq!(sender.outstanding(), 0);
+}
+
+#[test]
+fn an_acknowledgement_is_requested_at_first_and_before_the_window_is_full() {
+    let mut sender = sender(32);
+    assert!(sender.should_request_ack());
+    let mut requests = 0;
+    while sender.may_send() {
+        requests += u32::from(sender.should_request_ack());
+        send(&mut sender, 0, 1);
+    }
+    assert!((3..=5).contains(&requests), "{requests}");
+    sender.on_ack(at(1), psn(32), None).expect("honest");
+    for turn in 0..100u32 {
+        assert!(!sender.should_request_ack(), "ping-pong asks for nothing");
+        send(&mut sender, 2, 1);
+        sender.on_ack(at(3), psn(33 + turn), None).expect("honest");
+    }
+}
+
+#[test]
+fn three_later_arrivals_make_a_packet_lost_and_it_alone_is_sent_again() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 10);
+    sender.on_ack(at(20), psn(2), Some(0)).expect("honest");
+    assert_eq!(sender.on_gaps(at(20), psn(2), &gaps(&[0, 1])), Ok(true));
+    assert!(sender.detect_losses(at(20)).is_some(), "two arrivals may be reordering: look again");
+    assert_eq!(sender.on_gaps(at(21), psn(2), &gaps(&[0, 1, 2])), Ok(true));
+    sender.detect_losses(at(21));
+    assert_eq!(resent(&mut sender, 22), [2]);
+    assert_eq!(sender.on_ack(at(40), psn(10), None), Ok(8));
+    assert!(!sender.is_disturbed());
+}
+
+#[test]
+fn a_packet_lost_twice_is_sent_a_third_time_without_a_timeout() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 5);
+    sender.on_gaps(at(20), psn(0), &gaps(&[0, 1, 2, 3])).expect("honest");
+    sender.detect_losses(at(20));
+    assert_eq!(resent(&mut sender, 20), [0]);
+    send(&mut sender, 25, 4);
+    sender.on_gaps(at(45), psn(0), &gaps(&[0, 1, 2, 3, 4, 5, 6, 7])).expect("honest");
+    sender.detect_losses(at(45));
+    assert_eq!(resent(&mut sender, 46), [0]);
+}
+
+#[test]
+fn a_network_that_reorders_is_given_time() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 4);
+    sender.on_ack(at(100), psn(4), Some(0)).expect("honest");
+    send(&mut sender, 100, 1);
+    send(&mut sender, 110, 3);
+    // The packet arrives after those behind it, once: from then on three arrivals are no proof.
+    sender.on_gaps(at(210), psn(4), &gaps(&[0, 1])).expect("honest");
+    assert!(sender.detect_losses(at(210)).is_some());
+    sender.on_ack(at(215), psn(8), Some(0)).expect("honest");
+    send(&mut sender, 300, 5);
+    sender.on_gaps(at(350), psn(8), &gaps(&[0, 1, 2, 3])).expect("honest");
+    let again = sender.detect_losses(at(350)).expect("a time to look again");
+    assert!(resent(&mut sender, 350).is_empty());
+    assert!(sender.detect_losses(at(350 + again / 1024 + 1)).is_none());
+    assert_eq!(resent(&mut sender, 400), [8]);
+}
+
+#[test]
+fn a_timeout_sends_again_no_more_than_the_smallest_window_admits() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 20);
+    sender.on_gaps(at(5), psn(0), &gaps(&[4])).expect("honest");
+    sender.on_timeout(true);
+    assert_eq!(resent(&mut sender, 10_000), [0, 1, 2, 3]);
+    sender.on_ack(at(10_020), psn(2), None).expect("honest");
+    assert_eq!(resent(&mut sender, 10_020), [4, 6, 7, 8], "2 of 4 arrived, the window grew by 2; 5 is there");
+}
+
+#[test]
+fn gaps_that_speak_of_packets_never_sent_are_bogus() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 3);
+    assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[2])), Err(Bogus));
+    assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[1])), Ok(true));
+    assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[1])), Ok(false), "the same is no news");
+}
+
+#[test]
+fn what_is_abandoned_comes_back_once() {
+    let mut sender = sender(8);
+    send(&mut sender, 0, 6);
+    sender.on_ack(at(1), psn(2), None).expect("honest");
+    assert_eq!(sender.pop_acknowledged(), Some(Some(0)));
+    let rest: Vec<_> = std::iter::from_fn(|| sender.abandon().flatten()).collect();
+    assert_eq!(rest, [1, 2, 3, 4, 5]);
+    assert!(!sender.may_send());
+    assert_eq!(sender.outstanding(), 0);
+}

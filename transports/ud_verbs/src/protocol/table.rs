@@ -1,0 +1,387 @@
+//! All connections of an interface, and the sending side of their data path.
+//!
+//! Stands on `connection`; [receiving](super::receive), [connecting](super::connect), [timers](super::timer) and
+//! [output](super::output) are further methods of the same table. The interface stands on it.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::connection::{Connection, ConnectionId, Failure, Handles, Pairing, Phase};
+use super::control::Invitation;
+use super::header::{HEADER_SIZE, Key, flag};
+use super::receiver::Receiver;
+use super::settings::{SettingError, Settings};
+use super::time::{Time, nanos};
+
+/// Something that the interface must know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A connection that was asked for stands: messages may be sent.
+    Connected(ConnectionId),
+    /// An owned connection has failed: fetch what was outstanding with [`Table::pop_abandoned`] and
+    /// [`Table::pop_undelivered`], and tell the user, once.
+    Failed(ConnectionId, Failure),
+    /// A connection that nobody owns is over: fetch what is left as for `Failed`, then [`Table::remove`] it.
+    Over(ConnectionId),
+}
+
+/// What has happened since the table was made; all wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets sent again.
+    pub resent: u64,
+    /// Times that no acknowledgement came in time.
+    pub timeouts: u64,
+    /// Packets that had been received before.
+    pub duplicates: u64,
+    /// Packets that came before one ahead of them.
+    pub reordered: u64,
+    /// Packets that were thrown away: malformed, for no connection, absurd, or too far ahead.
+    pub discarded: u64,
+    /// Acknowledgements sent by themselves.
+    pub acknowledgements: u64,
+    /// Connections that failed.
+    pub failures: u64,
+}
+
+/// The settings as numbers of nanoseconds.
+pub(super) struct Timing {
+    pub(super) initial: u64,
+    pub(super) minimum: u64,
+    pub(super) maximum: u64,
+    pub(super) ack_delay: u64,
+    pub(super) give_up: u64,
+    pub(super) keepalive: Option<u64>,
+    pub(super) close: u64,
+    pub(super) linger: u64,
+}
+
+/// All connections of one interface. See the [module](super) for what it does.
+pub struct Table<T: Handles> {
+    pub(super) connections: Vec<Connection<T>>,
+    pub(super) settings: Settings,
+    pub(super) timing: Timing,
+    /// Connections with something to say, in the order in which they came.
+    pub(super) talkers: VecDeque<ConnectionId>,
+    /// Connections with a deadline.
+    pub(super) timed: Vec<ConnectionId>,
+    /// No deadline is earlier.
+    pub(super) earliest: Time,
+    pub(super) keepalive_at: Time,
+    pub(super) events: VecDeque<Event>,
+    pub(super) counters: Counters,
+    /// Packets that wait for one ahead of them, over all connections.
+    pub(super) held: u32,
+    pub(super) pairings: HashMap<Pairing, ConnectionId>,
+    /// How many connections have been asked for, by interface.
+    pub(super) ordinals: HashMap<u64, u32>,
+    pub(super) identity: u64,
+    /// This interface's address, as CONNECT carries it.
+    pub(super) address: Box<[u8]>,
+    pub(super) scratch: Vec<u8>,
+    vacant: Vec<ConnectionId>,
+    random: u64,
+}
+
+impl<T: Handles> Table<T> {
+    /// A table of an interface whose packed address, of up to [`ADDRESS_LIMIT`](super::ADDRESS_LIMIT) bytes, is
+    /// `address`.
+    ///
+    /// # Errors
+    /// A setting, or the address's length, that is out of range.
+    pub fn new(settings: Settings, address: &[u8]) -> Result<Table<T>, SettingError> {
+        let settings = settings.checked()?;
+        if address.len() > super::ADDRESS_LIMIT {
+            return Err(SettingError {
+                name: "length of the interface's address",
+                value: address.len().to_string(),
+                expected: "at most 96 bytes",
+            });
+        }
+        let timing = Timing {
+            initial: nanos(settings.timeout_initial),
+            minimum: nanos(settings.timeout_min),
+            maximum: nanos(settings.timeout_max),
+            ack_delay: nanos(settings.ack_delay),
+            give_up: nanos(settings.give_up),
+            keepalive: settings.keepalive.map(nanos),
+            close: nanos(settings.close_timeout),
+            linger: nanos(settings.linger),
+        };
+        let mut table = Table {
+            connections: Vec::new(),
+            random: settings.seed,
+            settings,
+            timing,
+            talkers: VecDeque::new(),
+            timed: Vec::new(),
+            earliest: Time::NEVER,
+            keepalive_at: Time::NEVER,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            held: 0,
+            pairings: HashMap::new(),
+            ordinals: HashMap::new(),
+            identity: 0,
+            address: address.into(),
+            scratch: Vec::with_capacity(HEADER_SIZE + 64 + super::ADDRESS_LIMIT),
+            vacant: Vec::new(),
+        };
+        table.identity = table.random();
+        Ok(table)
+    }
+
+    /// The identity of this interface: part of its address, see [`Table::connect`].
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The next thing that the interface must know of. To be asked after every call that takes a time.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The header of the next message to a peer, or `None` if it cannot be sent: the window is full, or the
+    /// connection is not (any more) connected, which [`Table::phase`] tells. `flags` is 0 or
+    /// [`flag::WAKE`](super::header::flag::WAKE), `kind` below [`kind::MESSAGE_END`](super::header::kind::MESSAGE_END).
+    #[inline]
+    pub fn header(&self, id: ConnectionId, kind: u8, flags: u8) -> Option<[u8; HEADER_SIZE]> {
+        debug_assert!(super::connection::is_message(kind));
+        let connection = self.connections.get(id.index())?;
+        if !connection.sender.may_send() {
+            return None;
+        }
+        let request = if connection.sender.should_request_ack() { flag::ACK_REQUEST } else { 0 };
+        Some(connection.header(kind, flags | request).to_bytes())
+    }
+
+    /// Takes over the packet that was sent with the header just asked for, to the same connection, kind and flags.
+    #[inline]
+    pub fn sent(&mut self, now: Time, id: ConnectionId, kind: u8, flags: u8, packet: T::Send) {
+        let connection = &mut self.connections[id.index()];
+        debug_assert!(connection.sender.may_send());
+        connection.receiver.acknowledged_by_header();
+        connection.deadlines.ack = Time::NEVER;
+        let was_idle = connection.sender.outstanding() == 0;
+        connection.sender.sent(now.stamp(), kind, flags, Some(packet));
+        if was_idle {
+            connection.waiting_since = now;
+            let deadline = now.plus(connection.timeout);
+            connection.deadlines.retransmit = deadline;
+            self.schedule(id, deadline);
+        }
+    }
+
+    /// Whether a message may be sent: the connection stands and the window has room.
+    #[inline]
+    pub fn may_send(&self, id: ConnectionId) -> bool {
+        self.connections[id.index()].sender.may_send()
+    }
+
+    /// How far a connection has come.
+    pub fn phase(&self, id: ConnectionId) -> Phase {
+        self.connections[id.index()].phase
+    }
+
+    /// How to reach the peer, once it is known.
+    #[inline]
+    pub fn path(&self, id: ConnectionId) -> Option<&T::Path> {
+        self.connections[id.index()].path.as_ref()
+    }
+
+    /// Whether an endpoint of this side's user stands on the connection.
+    pub fn is_owned(&self, id: ConnectionId) -> bool {
+        self.connections[id.index()].is_owned
+    }
+
+    /// Messages that the peer has not acknowledged.
+    pub fn outstanding(&self, id: ConnectionId) -> u32 {
+        self.connections[id.index()].sender.outstanding()
+    }
+
+    /// The newest message that the peer has not acknowledged: all are acknowledged when it is.
+    pub fn newest_outstanding(&mut self, id: ConnectionId) -> Option<&mut T::Send> {
+        self.connections[id.index()].sender.newest_packet()
+    }
+
+    /// A message that the peer has acknowledged, oldest first. To be asked after every [`Table::receive`] and
+    /// [`Table::receive_control`] for the connection that they name.
+    #[inline]
+    pub fn pop_acknowledged(&mut self, id: ConnectionId) -> Option<T::Send> {
+        let sender = &mut self.connections[id.index()].sender;
+        while sender.has_acknowledged() {
+            if let Some(packet) = sender.pop_acknowledged()? {
+                return Some(packet);
+            }
+        }
+        None
+    }
+
+    /// A message whose fate is unknown, oldest first, when the connection is over.
+    pub fn pop_abandoned(&mut self, id: ConnectionId) -> Option<T::Send> {
+        let connection = &mut self.connections[id.index()];
+        if !connection.is_over() {
+            return None;
+        }
+        while let Some(packet) = connection.sender.abandon() {
+            if packet.is_some() {
+                return packet;
+            }
+        }
+        None
+    }
+
+    /// A packet that waited for one ahead of it, when the connection is over.
+    pub fn pop_undelivered(&mut self, id: ConnectionId) -> Option<T::Receive> {
+        let connection = &mut self.connections[id.index()];
+        if !connection.is_over() {
+            return None;
+        }
+        let packet = connection.receiver.abandon()?;
+        self.held -= 1;
+        Some(packet)
+    }
+
+    /// Asks the peer to acknowledge what is outstanding at once; nothing if nothing is.
+    pub fn request_ack(&mut self, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        if connection.is_connected() && connection.sender.outstanding() != 0 {
+            connection.due.ping = true;
+            self.speak(id);
+        }
+    }
+
+    /// Asks the peer whether it lives; if it does not answer in the time to give up, the connection fails.
+    pub fn probe(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        if !connection.is_connected() || connection.is_probing {
+            return;
+        }
+        if !connection.is_waiting() {
+            connection.waiting_since = now;
+        }
+        connection.is_probing = true;
+        connection.due.ping = true;
+        let deadline = connection.deadlines.retransmit.min(now.plus(connection.timeout));
+        connection.deadlines.retransmit = deadline;
+        self.schedule(id, deadline);
+        self.speak(id);
+    }
+
+    /// Whether an answer to [`Table::probe`] is awaited.
+    pub fn is_probing(&self, id: ConnectionId) -> bool {
+        self.connections[id.index()].is_probing
+    }
+
+    /// Frees a connection that is [over](Event::Over); answers the path, which nothing uses any more.
+    /// A connection that is not over, or is owned, stays.
+    pub fn remove(&mut self, id: ConnectionId) -> Option<T::Path> {
+        let connection = self.connections.get_mut(id.index())?;
+        if !connection.is_over() || connection.is_owned || connection.key == Key::VACANT {
+            return None;
+        }
+        while self.pop_abandoned(id).is_some() {}
+        while self.pop_undelivered(id).is_some() {}
+        let connection = &mut self.connections[id.index()];
+        let (is_timed, is_queued) = (connection.is_timed, connection.is_queued);
+        let mut empty = Connection::new(Key::VACANT, &self.settings, self.timing.initial, false);
+        empty.phase = Phase::Aborted;
+        (empty.is_timed, empty.is_queued) = (is_timed, is_queued);
+        let old = std::mem::replace(connection, empty);
+        if let Some(pairing) = old.pairing
+            && self.pairings.get(&pairing) == Some(&id)
+        {
+            self.pairings.remove(&pairing);
+        }
+        self.vacant.push(id);
+        old.path
+    }
+
+    /// Connections that exist, lingering ones included.
+    pub fn len(&self) -> usize {
+        self.connections.len() - self.vacant.len()
+    }
+
+    /// Whether no connection exists.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every connection that exists, lingering ones included.
+    pub fn ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        let vacant = |connection: &Connection<T>| connection.key == Key::VACANT;
+        let occupied = self.connections.iter().enumerate().filter(move |(_, entry)| !vacant(entry));
+        occupied.map(|(index, _)| ConnectionId(index as u32))
+    }
+
+    /// A new connection, or `None` if there are as many as there may be.
+    pub(super) fn allocate(&mut self, now: Time, is_owned: bool) -> Option<ConnectionId> {
+        let random = self.random();
+        let id = match self.vacant.pop() {
+            Some(id) => id,
+            None if self.connections.len() < self.settings.connections_max as usize => {
+                let id = ConnectionId(self.connections.len() as u32);
+                self.connections.push(Connection::new(
+                    Key::VACANT,
+                    &self.settings,
+                    self.timing.initial,
+                    false,
+                ));
+                id
+            }
+            None => return None,
+        };
+        let key = Key::new(id.0, random);
+        let old = &mut self.connections[id.index()];
+        let (is_timed, is_queued) = (old.is_timed, old.is_queued);
+        *old = Connection::new(key, &self.settings, self.timing.initial, is_owned);
+        (old.is_timed, old.is_queued) = (is_timed, is_queued);
+        old.last_heard = now;
+        old.receiver = Receiver::new(self.settings.first_psn, self.settings.window_max);
+        if let Some(keepalive) = self.timing.keepalive
+            && self.keepalive_at == Time::NEVER
+        {
+            self.keepalive_at = now.plus(keepalive / 4);
+            self.earliest = self.earliest.min(self.keepalive_at);
+        }
+        Some(id)
+    }
+
+    /// What a peer must know to send to the connection: part of an endpoint's address.
+    pub fn invitation(&self, id: ConnectionId) -> Invitation {
+        self.connections[id.index()].invitation(&self.settings)
+    }
+
+    /// Puts the connection into the queue of those with something to say.
+    pub(super) fn speak(&mut self, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        if !connection.is_queued {
+            connection.is_queued = true;
+            self.talkers.push_back(id);
+        }
+    }
+
+    /// Sees to it that the connection gets attention at `deadline`, which it has set.
+    #[inline]
+    pub(super) fn schedule(&mut self, id: ConnectionId, deadline: Time) {
+        self.earliest = self.earliest.min(deadline);
+        let connection = &mut self.connections[id.index()];
+        if !connection.is_timed {
+            connection.is_timed = true;
+            self.timed.push(id);
+        }
+    }
+
+    /// The next of a sequence of numbers (SplitMix64) that need not be secret, only not repeat.
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

@@ -1,0 +1,342 @@
+//! Connections begin, end and fail as they should, whichever packet is lost.
+//!
+//! Stands on the simulator.
+
+mod simulator;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use simulator::*;
+use uct_ud_verbs::protocol::header::kind;
+use uct_ud_verbs::protocol::{Failure, Header, Phase, Settings};
+
+fn quiet(seed: u64) -> Network {
+    Network::new(2, seed, Faults::default(), Settings::default())
+}
+
+/// Drops the first `count` datagrams of `lost`; answers where to read how many were dropped.
+fn drop_first(network: &mut Network, lost: u8, count: u32) -> Rc<Cell<u32>> {
+    let dropped = Rc::new(Cell::new(0));
+    let counter = dropped.clone();
+    network.filter = Some(Box::new(move |_, _, bytes| {
+        let is_lost =
+            Header::read(bytes).is_some_and(|header| header.kind() == lost) && counter.get() < count;
+        counter.set(counter.get() + u32::from(is_lost));
+        !is_lost
+    }));
+    dropped
+}
+
+fn is_gone(network: &mut Network) -> bool {
+    network.nodes.iter().all(|node| node.table.is_empty())
+}
+
+#[test]
+fn the_loss_of_any_kind_of_packet_is_made_good() {
+    // Kind 3 is the fourth message; all others are the protocol's own.
+    for lost in [kind::CONNECT, kind::ACCEPT, kind::ACK, kind::PING, kind::FINISH, 0, 3] {
+        for count in 1..=4 {
+            let mut network = quiet(u64::from(lost));
+            let dropped = drop_first(&mut network, lost, count);
+            let left = network.connect(0, 1, 40);
+            network.pass(5 * MILLISECOND);
+            let right = network.connect(1, 0, 40);
+            assert!(
+                network.run(5 * SECOND, |network| network.is_flushed()),
+                "kind {lost:#x} lost {count} times"
+            );
+            let id = network.at(left).id;
+            network.nodes[0].table.probe(network.now, id);
+            assert!(network.run(5 * SECOND, |network| !network.nodes[0].table.is_probing(id)));
+            network.close(left);
+            network.close(right);
+            assert!(network.run(20 * SECOND, is_gone), "kind {lost:#x} lost {count} times");
+            assert_eq!(network.failures(), 0);
+            assert_eq!(dropped.get(), count, "kind {lost:#x} was really lost");
+        }
+    }
+}
+
+#[test]
+fn two_sides_that_connect_at_once_share_one_connection() {
+    for seed in 0..500 {
+        let mut random = Random(seed);
+        let faults = Faults { loss: random.below(300), duplicate: random.below(200), ..Faults::default() };
+        let mut network = Network::new(2, seed, faults, Settings::default());
+        let count = 1 + random.below(3);
+        let mut users = Vec::new();
+        for _ in 0..count {
+            users.push(network.connect(0, 1, 20));
+            network.pass(random.below(60) * MICROSECOND);
+            users.push(network.connect(1, 0, 20));
+            network.pass(random.below(60) * MICROSECOND);
+        }
+        assert!(network.run(600 * SECOND, |network| network.is_flushed()), "seed {seed}");
+        for node in &network.nodes {
+            assert_eq!(node.table.len() as u64, count, "seed {seed}: one connection for each pair");
+        }
+        users.iter().for_each(|user| network.close(*user));
+        assert!(network.run(600 * SECOND, is_gone), "seed {seed}");
+    }
+}
+
+#[test]
+fn an_interface_may_connect_to_itself() {
+    let mut network = Network::new(1, 4, Faults { loss: 100, ..Faults::default() }, Settings::default());
+    let users = [network.connect(0, 0, 300), network.connect(0, 0, 300)];
+    assert!(network.run(60 * SECOND, |network| network.is_flushed()));
+    assert!(users.iter().all(|user| network.delivered(*user, 0) == 300));
+    users.iter().for_each(|user| network.close(*user));
+    assert!(network.run(60 * SECOND, is_gone));
+}
+
+#[test]
+fn what_was_sent_before_the_close_still_arrives() {
+    for seed in 0..100 {
+        let mut network =
+            Network::new(2, seed, Faults { loss: 200, ..Faults::default() }, Settings::default());
+        let user = network.connect(0, 1, 20);
+        network.at_mut(user).close_after = true;
+        assert!(network.run(60 * SECOND, is_gone), "seed {seed}");
+        assert_eq!(network.delivered(user, 1), 20, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_other_side_goes_on_when_one_side_closes() {
+    let mut network = quiet(1);
+    let left = network.connect(0, 1, 10);
+    network.pass(MILLISECOND);
+    let right = network.connect(1, 0, 10);
+    network.pass(5 * MILLISECOND);
+    network.close(left);
+    network.pass(10 * SECOND);
+    network.at_mut(right).to_send = 50;
+    assert!(network.run(SECOND, |network| network.at(right).acknowledged == 50));
+    assert_eq!(network.failures(), 0);
+    // A new endpoint does not disturb it.
+    let again = network.connect(0, 1, 30);
+    network.at_mut(right).to_send = 80;
+    assert!(network.run(SECOND, |network| network.is_flushed()));
+    network.close(right);
+    network.close(again);
+    assert!(network.run(30 * SECOND, is_gone));
+}
+
+#[test]
+fn a_dead_peer_is_one_failure_in_bounded_time() {
+    for (messages, is_connected) in [(0, false), (100_000, true)] {
+        let mut network = quiet(7);
+        let user = network.connect(0, 1, messages);
+        if is_connected {
+            network.pass(2 * MILLISECOND);
+            assert!(network.at(user).acknowledged > 0);
+        }
+        network.nodes[1].is_dead = true;
+        let begin = network.now;
+        network.pass(120 * SECOND);
+        let failures = network.at(user).failures.clone();
+        assert_eq!(failures.len(), 1, "once");
+        assert_eq!(failures[0].1, Failure::Silent);
+        let took = failures[0].0.since(begin);
+        assert!((29 * SECOND..31 * SECOND).contains(&took), "{took} ns");
+        let endpoint = network.at(user);
+        assert_eq!(endpoint.acknowledged + endpoint.abandoned, endpoint.sent, "every buffer comes back");
+        network.close(user);
+        assert!(network.run(5 * SECOND, |network| network.nodes[0].table.is_empty()));
+    }
+}
+
+#[test]
+fn the_death_of_an_idle_peer_is_noticed_by_keepalive() {
+    let mut network = quiet(8);
+    let user = network.connect(0, 1, 1);
+    network.pass(SECOND);
+    let before = network.datagrams;
+    network.pass(300 * SECOND);
+    assert_eq!(network.failures(), 0);
+    let asked = network.datagrams - before;
+    assert!((10..80).contains(&asked), "{asked} datagrams in 300 s of idling");
+    network.nodes[1].is_dead = true;
+    network.pass(60 * SECOND);
+    assert_eq!(network.at(user).failures.len(), 1);
+}
+
+#[test]
+fn a_connection_that_nobody_owns_goes_away_when_its_peer_dies() {
+    let mut network = quiet(8);
+    network.connect(0, 1, 1);
+    network.pass(SECOND);
+    assert_eq!(network.nodes[1].table.len(), 1);
+    network.nodes[0].is_dead = true;
+    assert!(network.run(60 * SECOND, |network| network.nodes[1].table.is_empty()));
+}
+
+#[test]
+fn without_keepalive_an_idle_connection_is_silent() {
+    let settings = Settings { keepalive: None, ..Settings::default() };
+    let mut network = Network::new(2, 8, Faults::default(), settings);
+    network.connect(0, 1, 1);
+    network.pass(SECOND);
+    let before = network.datagrams;
+    network.pass(1000 * SECOND);
+    assert_eq!(network.datagrams, before);
+}
+
+#[test]
+fn a_probe_finds_a_dead_peer() {
+    let settings = Settings { keepalive: None, give_up: Duration::from_secs(2), ..Settings::default() };
+    let mut network = Network::new(2, 8, Faults::default(), settings);
+    let user = network.connect(0, 1, 1);
+    network.pass(SECOND);
+    let id = network.at(user).id;
+    network.nodes[0].table.probe(network.now, id);
+    assert!(network.run(SECOND, |network| !network.nodes[0].table.is_probing(id)), "it lives");
+    network.nodes[1].is_dead = true;
+    network.nodes[0].table.probe(network.now, id);
+    network.pass(3 * SECOND);
+    assert_eq!(network.at(user).failures.len(), 1);
+}
+
+#[test]
+fn a_link_that_comes_back_in_time_costs_nothing_but_time() {
+    let mut network = quiet(3);
+    let user = network.connect(0, 1, 50_000);
+    network.pass(MILLISECOND);
+    network.is_down = true;
+    network.pass(20 * SECOND);
+    network.is_down = false;
+    let begin = network.now;
+    assert!(network.run(60 * SECOND, |network| network.is_flushed()));
+    assert!(network.now.since(begin) < 3 * SECOND);
+    assert_eq!((network.failures(), network.delivered(user, 1)), (0, 50_000));
+}
+
+#[test]
+fn a_link_that_stays_down_fails_both_sides_once() {
+    let mut network = quiet(3);
+    let users = [network.connect(0, 1, 100_000), network.connect(1, 0, 100_000)];
+    network.pass(MILLISECOND);
+    network.is_down = true;
+    network.pass(200 * SECOND);
+    for user in users {
+        assert_eq!(network.at(user).failures.len(), 1);
+    }
+}
+
+#[test]
+fn one_peers_death_does_not_touch_the_others() {
+    let mut network = Network::new(5, 3, Faults { loss: 20, ..Faults::default() }, Settings::default());
+    let users: Vec<_> = (1..5).map(|node| network.connect(0, node, 1_000_000)).collect();
+    network.pass(5 * MILLISECOND);
+    network.nodes[2].is_dead = true;
+    for user in [users[0], users[2], users[3]] {
+        let sent = network.at(user).sent;
+        network.at_mut(user).to_send = sent + 5000;
+    }
+    network.pass(40 * SECOND);
+    for (index, user) in users.iter().enumerate() {
+        let endpoint = network.at(*user);
+        assert_eq!(endpoint.failures.len(), usize::from(index == 1), "node {}", index + 1);
+        assert!(index == 1 || endpoint.acknowledged == endpoint.to_send);
+    }
+}
+
+#[test]
+fn an_interface_that_closes_is_noticed_at_once() {
+    let mut network = quiet(3);
+    let user = network.connect(0, 1, 100);
+    network.pass(20 * MILLISECOND);
+    let now = network.now;
+    network.nodes[1].table.shutdown(now);
+    assert!(network.run(MILLISECOND, |network| network.failures() == 1));
+    assert_eq!(network.at(user).failures[0].1, Failure::Reset);
+    network.pass(SECOND);
+    assert_eq!(network.failures(), 1, "once");
+}
+
+#[test]
+fn a_lost_reset_is_repeated_when_the_peer_speaks() {
+    let mut network = quiet(3);
+    let user = network.connect(0, 1, 10);
+    network.pass(20 * MILLISECOND);
+    let dropped = drop_first(&mut network, kind::RESET, 1);
+    let now = network.now;
+    network.nodes[1].table.shutdown(now);
+    network.pass(MILLISECOND);
+    assert_eq!((dropped.get(), network.failures()), (1, 0));
+    network.at_mut(user).to_send = 11;
+    assert!(network.run(MILLISECOND, |network| network.failures() == 1));
+}
+
+#[test]
+fn a_peer_of_another_version_is_refused_with_both_versions() {
+    let mut network = quiet(3);
+    network.filter = Some(Box::new(|from, _, bytes| {
+        if from == 0 && Header::read(bytes).is_some_and(|header| header.kind() == kind::CONNECT) {
+            bytes[16 + 4] = 9;
+        }
+        true
+    }));
+    let user = network.connect(0, 1, 5);
+    assert!(network.run(SECOND, |network| network.failures() == 1));
+    let failure = network.at(user).failures[0].1;
+    assert_eq!(failure, Failure::OtherVersion(1, 0));
+    assert!(failure.to_string().contains("version 1.0"), "{failure}");
+    assert_eq!(network.phase(user), Phase::Failed(failure));
+    network.pass(5 * SECOND);
+    assert!(network.nodes[1].table.is_empty(), "nothing stays of the refused");
+}
+
+#[test]
+fn a_full_interface_ignores_requests_and_refuses_its_own_user() {
+    let settings = Settings { connections_max: 2, give_up: Duration::from_secs(1), ..Settings::default() };
+    let mut network = Network::new(4, 3, Faults::default(), settings);
+    for node in 1..4 {
+        network.connect(node, 0, 1);
+    }
+    network.pass(5 * SECOND);
+    assert_eq!(network.failures(), 1, "the third got no answer");
+    let now = network.now;
+    let refused = network.nodes[0].table.connect(now, 77, || Ok::<_, Failure>(1)).map(|_| ());
+    assert!(refused.expect_err("full").to_string().contains("2 connections"));
+}
+
+#[test]
+fn a_late_copy_of_a_request_does_not_disturb_a_newer_connection() {
+    let mut network = quiet(3);
+    let kept = Rc::new(std::cell::RefCell::new(Vec::new()));
+    let copies = kept.clone();
+    network.filter = Some(Box::new(move |_, to, bytes| {
+        if Header::read(bytes).is_some_and(|header| header.kind() == kind::CONNECT) {
+            copies.borrow_mut().push((to, bytes.clone()));
+        }
+        true
+    }));
+    let first = network.connect(0, 1, 10);
+    network.pass(20 * MILLISECOND);
+    network.close(first);
+    network.pass(10 * SECOND);
+    let second = network.connect(1, 0, 10);
+    network.pass(20 * MILLISECOND);
+    for (to, bytes) in kept.borrow().iter() {
+        network.nodes[*to].table.receive_control(network.now, bytes, |_| Some(1 - *to));
+    }
+    network.at_mut(second).to_send = 100;
+    assert!(network.run(SECOND, |network| network.at(second).acknowledged == 100));
+    assert_eq!(network.failures(), 0);
+}
+
+#[test]
+fn a_thousand_idle_connections_cost_nothing_to_wait_for() {
+    let mut network =
+        Network::new(2, 3, Faults::default(), Settings { keepalive: None, ..Settings::default() });
+    for _ in 0..1000 {
+        network.connect(0, 1, 1);
+    }
+    assert!(network.run(10 * SECOND, |network| network.is_flushed()));
+    network.pass(SECOND);
+    assert_eq!(network.nodes[0].table.next_timeout(), uct_ud_verbs::protocol::Time::NEVER);
+}
