@@ -276,6 +276,7 @@ fn the_nearest_name_is_near_or_none() {
     assert_eq!(nearest("tx_segsize", names), Some("tx_seg_size"));
     assert_eq!(nearest("rx_seg_sizes", names), Some("rx_seg_size"));
     assert_eq!(nearest("MAX-POLL", names), Some("max_poll"));
+    assert_eq!(nearest("A-B-C-D", ["a_b_c_d"]), Some("a_b_c_d"), "signs and case do not count");
     assert_eq!(nearest("completely", names), None);
     assert_eq!(nearest("", names), None);
     assert_eq!(nearest("x", []), None);
