@@ -36,6 +36,12 @@ pub enum AsyncError {
 
 impl From<AsyncError> for crate::Error {
     fn from(error: AsyncError) -> crate::Error {
+        (&error).into()
+    }
+}
+
+impl From<&AsyncError> for crate::Error {
+    fn from(error: &AsyncError) -> crate::Error {
         match error {
             AsyncError::System(error) if error.errno == libc::EEXIST => crate::Error::ALREADY_EXISTS,
             AsyncError::System(error) => error.into(),

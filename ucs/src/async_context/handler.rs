@@ -14,8 +14,14 @@ use crate::event_set::Events;
 #[repr(transparent)]
 pub struct HandlerId(pub(super) u64);
 
-/// A handler in C: its identifier, the bits of [`Events`] that happened, and the argument given at registration.
-pub type RawHandler = unsafe extern "C" fn(id: u64, events: u32, arg: *mut c_void);
+/// A handler in C with its argument.
+#[derive(Clone, Copy, Debug)]
+pub struct RawHandler {
+    /// Called with `argument`, the handler's number, and what happened: the bits of [`Events`], or 0 for a timer.
+    pub handler: unsafe extern "C" fn(argument: *mut c_void, id: u64, events: u32),
+    /// Passed to every call.
+    pub argument: *mut c_void,
+}
 
 /// When a timer runs, counted from the moment it is added or modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +38,8 @@ pub(super) enum Callback {
     Raw(RawCallback),
 }
 
-/// A C function with its argument.
-pub(super) struct RawCallback {
-    function: RawHandler,
-    arg: *mut c_void,
-}
+/// A C function that may be called from any thread.
+pub(super) struct RawCallback(RawHandler);
 
 // SAFETY: who registered the pair has promised, in `Callback::raw`, that it may be called from another thread.
 unsafe impl Send for RawCallback {}
@@ -46,7 +49,7 @@ pub(super) struct Panicked(pub(super) String);
 
 impl HandlerId {
     /// The number that a C handler gets.
-    pub const fn raw(self) -> u64 {
+    pub const fn to_raw(self) -> u64 {
         self.0
     }
 
@@ -68,9 +71,9 @@ impl Callback {
     }
 
     /// # Safety
-    /// Until the callback is dropped, `function` may be called with `arg` from any thread, one call at a time.
-    pub(super) unsafe fn raw(function: RawHandler, arg: *mut c_void) -> Callback {
-        Callback::Raw(RawCallback { function, arg })
+    /// Until the callback is dropped, the function may be called with its argument from any thread, one call at a time.
+    pub(super) unsafe fn raw(handler: RawHandler) -> Callback {
+        Callback::Raw(RawCallback(handler))
     }
 
     /// Runs it; a closure's panic becomes an answer.
@@ -81,10 +84,11 @@ impl Callback {
                 let outcome = catch_unwind(AssertUnwindSafe(|| closure(id, events)));
                 outcome.map_err(|payload| Panicked(message(payload.as_ref())))
             }
-            Callback::Raw(RawCallback { function, arg }) => {
+            Callback::Raw(RawCallback(RawHandler { handler, argument })) => {
+                let bits = events.difference(Events::TIMER).bits();
                 // SAFETY: `Callback::raw`'s caller promised that the call is allowed while the callback exists; the
                 // dispatcher, which owns the callback meanwhile, makes one call at a time.
-                unsafe { function(id.0, events.bits(), *arg) };
+                unsafe { handler(*argument, id.0, bits) };
                 Ok(())
             }
         }

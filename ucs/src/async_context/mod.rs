@@ -42,11 +42,10 @@ mod thread;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,18 +150,17 @@ impl AsyncHandle {
     /// As [`add_fd`](Self::add_fd), with a C function.
     ///
     /// # Safety
-    /// Until the handler has been removed, `handler` may be called with `arg` from the context's thread (or from
-    /// `poll` and `unblock`), so `arg` must be valid for that. The function must not unwind.
+    /// Until the handler has been removed, it may be called with its argument from the context's thread (or from
+    /// `poll` and `unblock`), so the argument must be valid for that. The function must not unwind.
     pub unsafe fn add_fd_raw(
         &self,
-        fd: RawFd,
+        fd: impl AsRawFd,
         events: Events,
         handler: RawHandler,
-        arg: *mut c_void,
     ) -> Result<HandlerId, AsyncError> {
         // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is called.
-        let callback = unsafe { Callback::raw(handler, arg) };
-        self.shared.add_fd(fd, events, callback)
+        let callback = unsafe { Callback::raw(handler) };
+        self.shared.add_fd(fd.as_raw_fd(), events, callback)
     }
 
     /// As [`add_timer`](Self::add_timer), with a C function.
@@ -173,10 +171,9 @@ impl AsyncHandle {
         &self,
         schedule: Schedule,
         handler: RawHandler,
-        arg: *mut c_void,
     ) -> Result<HandlerId, AsyncError> {
         // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is called.
-        let callback = unsafe { Callback::raw(handler, arg) };
+        let callback = unsafe { Callback::raw(handler) };
         self.shared.add_timer(schedule, callback)
     }
 

@@ -95,7 +95,7 @@ impl Shared {
         let mut registry = self.open_registry()?;
         let io = self.prepare(&registry)?;
         let id = registry.take_id();
-        io.set.add_raw(fd, self.kernel_events(events), id.raw())?;
+        io.set.add_raw(fd, self.kernel_events(events), id.to_raw())?;
         registry.insert_fd(id, fd, events, callback);
         self.registered(&mut registry);
         Ok(id)
@@ -124,7 +124,7 @@ impl Shared {
         // In the thread modes an unarmed one is armed with the new events when its handler has returned.
         let is_armed = self.mode == Mode::Poll || registry.is_armed(id);
         if let (true, Some(io)) = (is_armed, self.io()) {
-            io.set.modify_raw(fd, self.kernel_events(events), id.raw())?;
+            io.set.modify_raw(fd, self.kernel_events(events), id.to_raw())?;
         }
         registry.set_events(id, events);
         Ok(())
@@ -302,7 +302,7 @@ impl Shared {
             match registry.source(id) {
                 Some(Source::Fd { fd, events }) if registry.is_armed(id) => {
                     let rearmed =
-                        self.io().map(|io| io.set.modify_raw(fd, self.kernel_events(events), id.raw()));
+                        self.io().map(|io| io.set.modify_raw(fd, self.kernel_events(events), id.to_raw()));
                     if let Some(Err(error)) = rearmed {
                         tracing::debug!(%error, %id, "a descriptor was closed before its handler was removed");
                     }

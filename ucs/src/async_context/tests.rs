@@ -371,10 +371,10 @@ fn a_handler_that_panics_is_removed_and_the_others_go_on() {
     });
 }
 
-unsafe extern "C" fn count_in_c(id: u64, events: u32, arg: *mut c_void) {
+unsafe extern "C" fn count_in_c(argument: *mut c_void, id: u64, events: u32) {
     // SAFETY: the test passes a counter that outlives the registration.
-    let counter = unsafe { &*arg.cast::<AtomicUsize>() };
-    assert!(id >= 16 && events == Events::TIMER.bits());
+    let counter = unsafe { &*argument.cast::<AtomicUsize>() };
+    assert!(id >= 16 && events == 0);
     counter.fetch_add(1, Ordering::SeqCst);
 }
 
@@ -383,9 +383,10 @@ fn a_function_in_c_is_called_with_its_argument() {
     in_modes(&MODES, |mode| {
         let counter = Counter::default();
         let context = AsyncContext::new(mode);
-        let arg = Arc::as_ptr(&counter.0).cast_mut().cast::<c_void>();
+        let argument = Arc::as_ptr(&counter.0).cast_mut().cast::<c_void>();
+        let handler = RawHandler { handler: count_in_c, argument };
         // SAFETY: the counter outlives the context, and is atomic.
-        unsafe { context.add_timer_raw(SOON, count_in_c, arg) }.unwrap();
+        unsafe { context.add_timer_raw(SOON, handler) }.unwrap();
         until(&context, || counter.value() == 1);
         drop(context);
     });

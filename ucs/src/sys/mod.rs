@@ -3,7 +3,13 @@
 //! For: transports and selection, which must know where they run. Stands on `rustix`, `libc`, `socket2`, /proc and
 //! /sys. The core, the transports and the tools stand on it.
 
+pub mod cpu;
+pub mod host;
+pub mod namespace;
 pub mod net;
+pub mod pages;
+pub mod process;
+pub mod socket;
 
 mod error;
 mod read;
