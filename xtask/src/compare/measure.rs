@@ -21,56 +21,40 @@ pub struct Programs {
     pub floors: PathBuf,
     /// Directory of uct_perftest; it is also where its plugins are looked for.
     pub ours: PathBuf,
+    /// Whether each side is kept on a processor of its own.
+    pub pin: bool,
 }
 
 impl Programs {
     /// Measures the floor of a row.
     pub fn floor(&self, arguments: &str, metric: Metric) -> Outcome<f64> {
-        let mut words = arguments.split_whitespace();
-        let program = words.next().unwrap_or_default();
+        let (program, arguments) = arguments.split_once(' ').unwrap_or((arguments, ""));
         if FLOORS.contains(&program) {
             let mut floor = command("taskset");
-            floor.args(["-c", "0,1"]).arg(self.floors.join(program)).args(words);
+            floor.args(["-c", "0,1"]).arg(self.floors.join(program)).args(arguments.split_whitespace());
             return number(&succeed(&mut floor)?);
         }
-        // The tools of perftest say where to connect to at the end, and take the port of the server as `-p`.
-        let tool = Side {
-            program: program.into(),
-            arguments: words.map(str::to_owned).collect(),
-            pin: Pin::Taskset,
-        };
-        let printed = tool.with_server(|port| vec!["-p".to_owned(), port.to_string()], &["127.0.0.1"])?;
-        perftest_median(&printed, metric)
+        let side = Side::new(program.into(), arguments, self.pinned(Pin::Taskset));
+        perftest_median(&side.measure(&[])?, metric)
     }
 
     /// Measures UCX.
     pub fn ucx(&self, row: &Row, arguments: &str) -> Outcome<f64> {
-        let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
-        let loopback = arguments.iter().any(|argument| argument == "-l");
-        let side = Side { program: "ucx_perftest".into(), arguments, pin: Pin::Option };
+        let side = Side::new("ucx_perftest".into(), arguments, self.pinned(Pin::Option));
         // Final figures only, as comma separated values.
-        let printed = match loopback {
-            true => side.alone(&["-f", "-v"])?,
-            false => side.with_server(port_option, &["127.0.0.1", "-f", "-v"])?,
-        };
+        let printed = side.measure(&["-f", "-v"])?;
         Ok(ucx_figure(&printed, row.metric)? * row.ucx_factor)
     }
 
     /// Measures ours.
     pub fn ours(&self, table: &Table, row: &Row, arguments: &str) -> Outcome<f64> {
-        let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
-        let loopback = arguments.iter().any(|argument| argument == "-l");
-        let side = Side { program: self.ours.join("uct_perftest"), arguments, pin: Pin::Option };
-        let printed = match loopback {
-            true => side.alone(&["--json"])?,
-            false => side.with_server(port_option, &["127.0.0.1", "--json"])?,
-        };
-        json_figure(&printed, &table.ours[&row.metric])
+        let side = Side::new(self.ours.join("uct_perftest"), arguments, self.pinned(Pin::Option));
+        json_figure(&side.measure(&["--json"])?, &table.ours[&row.metric])
     }
-}
 
-fn port_option(port: u16) -> Vec<String> {
-    vec!["-p".to_owned(), port.to_string()]
+    fn pinned(&self, how: Pin) -> Pin {
+        if self.pin { how } else { Pin::Not }
+    }
 }
 
 /// How a program is kept on one processor.
@@ -79,36 +63,61 @@ enum Pin {
     Option,
     /// By taskset.
     Taskset,
+    /// Not at all.
+    Not,
 }
 
+/// A program that is its own server, unless it talks to itself (`-l`).
 struct Side {
     program: PathBuf,
+    environment: Vec<(String, String)>,
     arguments: Vec<String>,
     pin: Pin,
 }
 
 impl Side {
+    /// Leading words `NAME=VALUE` are the program's environment, as in a shell.
+    fn new(program: PathBuf, arguments: &str, pin: Pin) -> Self {
+        let mut words = arguments.split_whitespace().peekable();
+        let mut environment = Vec::new();
+        while let Some((name, value)) =
+            words.peek().filter(|word| !word.starts_with('-')).and_then(|w| w.split_once('='))
+        {
+            environment.push((name.to_owned(), value.to_owned()));
+            words.next();
+        }
+        Side { program, environment, arguments: words.map(str::to_owned).collect(), pin }
+    }
+
+    /// What the client prints, or the one process if it talks to itself.
+    fn measure(&self, output_options: &[&str]) -> Outcome<String> {
+        match self.arguments.iter().any(|argument| argument == "-l") {
+            true => succeed(self.on("1").args(output_options)),
+            false => self.with_server(output_options),
+        }
+    }
+
     fn on(&self, processor: &str) -> Command {
         let mut side = match self.pin {
-            Pin::Option => command(&self.program),
             Pin::Taskset => command("taskset"),
+            Pin::Option | Pin::Not => command(&self.program),
         };
         match self.pin {
             Pin::Option => side.args(["-c", processor]),
             Pin::Taskset => side.args(["-c", processor]).arg(&self.program),
+            Pin::Not => &mut side,
         };
         side.args(&self.arguments).env("UCX_WARN_UNUSED_ENV_VARS", "n");
+        side.envs(self.environment.iter().map(|(name, value)| (name, value)));
         side
     }
 
-    fn alone(&self, more: &[&str]) -> Outcome<String> {
-        succeed(self.on("1").args(more))
-    }
-
-    fn with_server(&self, port_option: impl Fn(u16) -> Vec<String>, client: &[&str]) -> Outcome<String> {
-        let port = free_port("127.0.0.1")?;
+    fn with_server(&self, output_options: &[&str]) -> Outcome<String> {
+        const ADDRESS: &str = "127.0.0.1";
+        let port = free_port(ADDRESS)?;
+        let port_option = port.to_string();
         let mut server = self.on("0");
-        server.args(port_option(port)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        server.args(["-p", &port_option]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = spawn(&mut server)?;
         let deadline = Instant::now() + LISTEN_LIMIT;
         while !is_listening(port) && Instant::now() < deadline {
@@ -116,7 +125,7 @@ impl Side {
                 return Err(Failure::new(format!("`{}` ended before it listened: {status}", line(&server))));
             }
         }
-        let printed = succeed(self.on("1").args(client).args(port_option(port)));
+        let printed = succeed(self.on("1").args(output_options).args(["-p", &port_option, ADDRESS]));
         // A server that has done its work ends by itself; after a failed client it would wait for ever.
         if wait_until(&mut child, Instant::now() + Duration::from_secs(2))?.is_none() {
             kill_tree(&mut child);
@@ -159,6 +168,8 @@ fn perftest_median(printed: &str, metric: Metric) -> Outcome<f64> {
     }
     let mut lines = printed.lines().skip_while(|line| !line.contains("t_typical[usec]"));
     let value = lines.nth(1).and_then(|line| line.split_whitespace().nth(4)?.parse::<f64>().ok());
+    // Where a processor was kept from a side for long, it prints `inf`.
+    let value = value.filter(|value| value.is_finite());
     value
         .map(|value| value * 1e3)
         .ok_or_else(|| Failure::new(format!("perftest printed no median:\n{printed}")))
@@ -191,6 +202,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn leading_assignments_are_environment() {
+        let side = Side::new("x".into(), "A=1 B= -t am --key=value", Pin::Option);
+        assert_eq!(side.environment, [("A".to_owned(), "1".to_owned()), ("B".to_owned(), String::new())]);
+        assert_eq!(side.arguments, ["-t", "am", "--key=value"]);
+    }
+
+    #[test]
     fn ucxs_figures_are_in_the_last_line() {
         let printed =
             "iterations,50.0_percentile_lat,…\n300000,0.305,0.834,1.701,18.30,8.97,1199189,587729\n";
@@ -204,6 +222,7 @@ mod tests {
         let printed = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
                        2       1000          8.42           900.31       9.05             14.20\n";
         assert_eq!(perftest_median(printed, Metric::Latency).unwrap(), 9050.0);
+        assert!(perftest_median(&printed.replace("9.05", "inf"), Metric::Latency).is_err());
         assert!(perftest_median("no table", Metric::Latency).is_err());
     }
 

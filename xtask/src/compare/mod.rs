@@ -47,8 +47,9 @@ pub struct Options {
 /// Measures and prints the table. A row that cannot be measured is shown as such, and the status is 1.
 pub fn run(options: &Options) -> Outcome<u8> {
     if let (Some(table), Some(directory)) = (&options.table, &options.programs) {
-        let programs = Programs { floors: directory.clone(), ours: directory.clone() };
-        return compare(options, &Table::read(table)?, &programs);
+        let table = Table::read(table)?;
+        let programs = Programs { floors: directory.clone(), ours: directory.clone(), pin: table.pin };
+        return compare(options, &table, &programs);
     }
     let workspace = Workspace::load()?;
     if options.verbs {
@@ -60,7 +61,8 @@ pub fn run(options: &Options) -> Outcome<u8> {
     let ours = built.program("uct_perftest")?.with_file_name("");
     let floors = workspace.target().join("floors");
     measure::compile_floors(&workspace.root().join("xtask/floors"), &floors)?;
-    compare(options, &table, &Programs { floors, ours })
+    let programs = Programs { floors, ours, pin: table.pin };
+    compare(options, &table, &programs)
 }
 
 /// Runs this program again in one boot, with everything that it needs.

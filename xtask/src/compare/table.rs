@@ -11,6 +11,8 @@ use std::path::Path;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
+    /// Whether client and server are kept on a processor each.
+    pub pin: bool,
     /// Where `uct_perftest --json` says each metric.
     pub ours: BTreeMap<Metric, Figure>,
     /// The comparisons.
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_metric_without_a_place_is_refused() {
-        let text = "ours = {}\n[[row]]\nname = 'x'\nmetric = 'rate'\nours = ''\n";
+        let text = "pin = true\nours = {}\n[[row]]\nname = 'x'\nmetric = 'rate'\nours = ''\n";
         assert!(Table::parse(text).err().unwrap().to_string().contains("Rate"));
     }
 }
