@@ -1,0 +1,138 @@
+//! The doorbell of a receiver: which of its cold rings have news, and whether it sleeps.
+//!
+//! For: interfaces (they listen) and the senders of cold rings (they ring). Stands on `ucs::sync`. One page of memory,
+//! owned by the receiver and mapped by all who send to it. A sender that writes nonsense here can hide others' bits, not
+//! their messages: the receiver looks into a few cold rings by itself now and then.
+
+use std::ptr::NonNull;
+
+use ucs::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of ring bits.
+const WORDS: usize = 64;
+/// Bytes of a mapped bell.
+pub const BELL_BYTES: usize = 4096;
+
+/// Memory that holds a bell.
+///
+/// # Safety
+///
+/// The three kinds of words are distinct and stay valid as long as the implementor lives. `index` is below 64.
+pub unsafe trait BellMemory {
+    /// Bit i: word i has bits.
+    fn summary(&self) -> &AtomicU64;
+    /// A bit for each of 64 rings.
+    fn word(&self, index: usize) -> &AtomicU64;
+    /// Not 0 while the receiver wants to be woken.
+    fn armed(&self) -> &AtomicU64;
+}
+
+/// A bell, either side.
+#[derive(Debug)]
+pub struct Bell<M> {
+    memory: M,
+}
+
+impl<M: BellMemory> Bell<M> {
+    /// Number of rings with a bit of their own; further ones share.
+    pub const RINGS: u32 = (WORDS * 64) as u32;
+
+    /// A bell on memory that was zeroed when it was made.
+    pub fn new(memory: M) -> Bell<M> {
+        Bell { memory }
+    }
+
+    /// Says that `ring` has news. Answers whether the receiver sleeps and must be woken, by the caller, now.
+    #[must_use]
+    pub fn ring(&self, ring: u32) -> bool {
+        let ring = ring % Self::RINGS;
+        let word = (ring / 64) as usize;
+        // SYNC: both pair with the swaps in `take`. The word first: who sees the summary finds the bit.
+        self.memory.word(word).fetch_or(1 << (ring % 64), Ordering::SeqCst);
+        self.memory.summary().fetch_or(1 << word, Ordering::SeqCst);
+        // SYNC: with the heavy barrier of `settle`: the receiver sees the bit, or we see that it has armed. That needs
+        // SeqCst here and above; then the swap: of two ringers one wakes.
+        self.memory.armed().load(Ordering::SeqCst) != 0 && self.memory.armed().swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// Whether anybody has rung.
+    #[inline(always)]
+    pub fn has_rung(&self) -> bool {
+        // SYNC: only a hint; `take` swaps.
+        self.memory.summary().load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes all bits and calls `each` with the number of every ring that has news, modulo [`RINGS`](Self::RINGS).
+    pub fn take(&self, mut each: impl FnMut(u32)) {
+        // SYNC: pairs with the read-modify-writes in `ring`; what was sent ahead of them is seen.
+        let mut summary = self.memory.summary().swap(0, Ordering::SeqCst);
+        while summary != 0 {
+            let word = summary.trailing_zeros();
+            summary &= summary - 1;
+            let mut bits = self.memory.word(word as usize).swap(0, Ordering::SeqCst);
+            while bits != 0 {
+                each(word * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Asks to be woken. Follow with `settle`, then look at rings and bell once more before sleeping.
+    pub fn arm(&self) {
+        self.memory.armed().store(1, Ordering::Relaxed);
+    }
+
+    /// Takes the wish back. Answers whether somebody has acted on it: a wake-up has come or is on its way.
+    pub fn disarm(&self) -> bool {
+        // SYNC: one side only gets the 1.
+        self.memory.armed().swap(0, Ordering::SeqCst) == 0
+    }
+}
+
+/// A bell in mapped memory.
+#[derive(Debug)]
+pub struct MappedBell {
+    base: NonNull<u8>,
+}
+
+impl MappedBell {
+    /// A bell at `base`.
+    ///
+    /// # Safety
+    ///
+    /// `base` is aligned to 64 and [`BELL_BYTES`] bytes from it are readable and writable while the bell lives.
+    pub unsafe fn new(base: NonNull<u8>) -> MappedBell {
+        debug_assert!(base.as_ptr() as usize % 64 == 0);
+        MappedBell { base }
+    }
+
+    #[inline(always)]
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset < BELL_BYTES);
+        // SAFETY: `new`'s caller vouched for this many bytes.
+        let word = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: valid as above, and aligned: all offsets are multiples of 8.
+        unsafe { &*word.cast::<AtomicU64>() }
+    }
+}
+
+// SAFETY: offsets 0, 128 and 256 + 8 i do not meet and are below `BELL_BYTES`.
+unsafe impl BellMemory for MappedBell {
+    #[inline(always)]
+    fn summary(&self) -> &AtomicU64 {
+        self.at(0)
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        self.at(256 + 8 * (index % WORDS))
+    }
+
+    #[inline]
+    fn armed(&self) -> &AtomicU64 {
+        self.at(128)
+    }
+}
+
+// SAFETY: a `MappedBell` is a pointer to memory made for being shared, and carries no thread's state.
+unsafe impl Send for MappedBell {}

@@ -1,0 +1,149 @@
+//! Where things are in a ring's memory.
+//!
+//! For: [`MappedRing`](super::MappedRing), and whoever accepts a ring from a peer. Stands on nothing. The numbers of a
+//! [`Geometry`] may come from a peer: [`Layout::new`] is where they are checked, and offsets come from nowhere else.
+//!
+//! ```text
+//! 0      credit word of the receiver           (a cache line of its own)
+//! 128    release words: small pool, bulk pool  (a cache line of their own)
+//! 256    slots, 64 bytes each
+//! ...    small blocks, then bulk blocks, each pool aligned to a page
+//! ```
+//! Lines that different sides write are 128 bytes apart, since processors fetch lines in pairs.
+
+use super::control::SLOT_BYTES;
+
+/// Offset of the receiver's credit word.
+pub(super) const CREDIT_OFFSET: usize = 0;
+/// Offset of the release words.
+pub(super) const RELEASE_OFFSET: usize = 128;
+/// Offset of the first slot.
+pub(super) const SLOT_OFFSET: usize = 256;
+const PAGE: usize = 4096;
+
+/// One pool of equal blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// Number of blocks, 1 to 64.
+    pub count: u32,
+    /// Bytes from one block to the next, a multiple of 64.
+    pub stride: u32,
+}
+
+/// The shape of a ring: four numbers that sender and receiver agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Number of slots, a power of two from 4 to 65536.
+    pub slots: u32,
+    /// Blocks for messages that do not fit a slot.
+    pub small: Pool,
+    /// Blocks for large messages.
+    pub bulk: Pool,
+    /// Bytes at the start of each block that stay free for the receiver's user, less than each stride.
+    pub headroom: u32,
+}
+
+/// Why a geometry is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// Not a power of two from 4 to 65536.
+    #[error("{0} slots; a power of two from 4 to 65536 is needed")]
+    Slots(u32),
+    /// Not 1 to 64 blocks.
+    #[error("a pool of {0} blocks; 1 to 64 are possible")]
+    Count(u32),
+    /// Not a multiple of 64, or not above the headroom, or too large.
+    #[error(
+        "blocks of {stride} bytes with {headroom} bytes of headroom; a multiple of 64 above the headroom and up to {MAX_STRIDE} is needed"
+    )]
+    Stride {
+        /// Bytes from block to block.
+        stride: u32,
+        /// Bytes kept free at the start.
+        headroom: u32,
+    },
+}
+
+/// Largest block, in bytes.
+pub const MAX_STRIDE: u32 = 4 << 20;
+
+/// Checked offsets of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    geometry: Geometry,
+    small_offset: usize,
+    bulk_offset: usize,
+    size: usize,
+}
+
+impl Layout {
+    /// Checks `geometry` and computes the offsets.
+    pub fn new(geometry: Geometry) -> Result<Layout, LayoutError> {
+        if !geometry.slots.is_power_of_two() || !(4..=65536).contains(&geometry.slots) {
+            return Err(LayoutError::Slots(geometry.slots));
+        }
+        for pool in [geometry.small, geometry.bulk] {
+            if !(1..=64).contains(&pool.count) {
+                return Err(LayoutError::Count(pool.count));
+            }
+            let headroom = geometry.headroom;
+            if !pool.stride.is_multiple_of(64) || pool.stride > MAX_STRIDE || pool.stride <= headroom {
+                return Err(LayoutError::Stride { stride: pool.stride, headroom });
+            }
+        }
+        // No sum below can overflow: each factor has been bounded above.
+        let slots_end = SLOT_OFFSET + geometry.slots as usize * SLOT_BYTES;
+        let small_offset = slots_end.next_multiple_of(PAGE);
+        let small_end = small_offset + geometry.small.count as usize * geometry.small.stride as usize;
+        let bulk_offset = small_end.next_multiple_of(PAGE);
+        let bulk_end = bulk_offset + geometry.bulk.count as usize * geometry.bulk.stride as usize;
+        Ok(Layout { geometry, small_offset, bulk_offset, size: bulk_end.next_multiple_of(PAGE) })
+    }
+
+    /// The numbers it was made from.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Bytes of memory that the ring takes, a multiple of 4096.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Offset of a slot. `slot` is below the number of slots.
+    #[inline(always)]
+    pub(super) fn slot(&self, slot: u32) -> usize {
+        debug_assert!(slot < self.geometry.slots);
+        SLOT_OFFSET + slot as usize * SLOT_BYTES
+    }
+
+    /// Offset of a small block's payload. `index` is below the count.
+    #[inline]
+    pub(super) fn small(&self, index: u32) -> usize {
+        debug_assert!(index < self.geometry.small.count);
+        self.small_offset
+            + index as usize * self.geometry.small.stride as usize
+            + self.geometry.headroom as usize
+    }
+
+    /// Offset of a bulk block's payload. `index` is below the count.
+    #[inline]
+    pub(super) fn bulk(&self, index: u32) -> usize {
+        debug_assert!(index < self.geometry.bulk.count);
+        self.bulk_offset
+            + index as usize * self.geometry.bulk.stride as usize
+            + self.geometry.headroom as usize
+    }
+
+    /// Payload bytes of a small block.
+    #[inline]
+    pub fn small_capacity(&self) -> usize {
+        (self.geometry.small.stride - self.geometry.headroom) as usize
+    }
+
+    /// Payload bytes of a bulk block.
+    #[inline]
+    pub fn bulk_capacity(&self) -> usize {
+        (self.geometry.bulk.stride - self.geometry.headroom) as usize
+    }
+}

@@ -1,0 +1,202 @@
+//! Loom models: every interleaving, and every reordering the memory model permits, of short runs of the protocol.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p uct-shm --release ring::models`.
+
+use ucs::sync::atomic::{AtomicBool, Ordering};
+use ucs::sync::{Arc, thread};
+
+use super::receiver::settle;
+use super::sender::Refused;
+use super::watched::{WatchedBell, WatchedRing};
+use super::{BODY_WORDS, Bell, Delivery, Place, Receiver, Sender, Sent};
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Sends `value`; false if there was no room.
+fn send(sender: &Sender<WatchedRing>, value: u64) -> bool {
+    // SAFETY: a body has room for a u64 and is aligned to it.
+    match sender.send_inline(7, 8, |body| unsafe { body.cast::<u64>().write(value) }) {
+        Ok(Sent::Attend) => {
+            sender.attend().expect("the receiver is honest");
+            true
+        }
+        Ok(Sent::Quiet) => true,
+        Err(Refused::Full) => false,
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+fn receive(receiver: &Receiver<WatchedRing>) -> Option<u64> {
+    let mut body = [0; BODY_WORDS];
+    let message = receiver.next(&mut body).expect("the sender is honest")?;
+    assert_eq!(message.tag, 7);
+    match message.data {
+        Delivery::Inline { length } => {
+            assert_eq!(length, 8);
+            Some(body[0])
+        }
+        Delivery::Block { place, index, length } => {
+            assert_eq!(length, 8);
+            // SAFETY: a block is larger than a u64 and aligned to it.
+            let value = receiver.block(place, index, |block| unsafe { block.cast::<u64>().read() });
+            receiver.release(place, index);
+            Some(value)
+        }
+    }
+}
+
+#[test]
+fn messages_arrive_in_order_and_slots_are_not_reused_early() {
+    explore(|| {
+        let memory = WatchedRing::new(4, 1);
+        let sender = Sender::new(memory.clone());
+        sender.prepare();
+        let receiver = Receiver::new(memory);
+        let producer = thread::spawn(move || {
+            let mut sent = 0;
+            for _ in 0..7 {
+                if sent < 6 && send(&sender, sent) {
+                    sent += 1;
+                }
+            }
+            (sent, sender)
+        });
+        let mut got = 0;
+        for _ in 0..3 {
+            if let Some(value) = receive(&receiver) {
+                assert_eq!(value, got);
+                got += 1;
+            }
+        }
+        let (sent, _sender) = producer.join().expect("the sender has not failed");
+        while let Some(value) = receive(&receiver) {
+            assert_eq!(value, got);
+            got += 1;
+        }
+        assert!(sent >= 4, "there is room for four");
+        assert_eq!(got, sent);
+    });
+}
+
+#[test]
+fn a_block_is_written_again_only_after_its_release() {
+    explore(|| {
+        let memory = WatchedRing::new(4, 1);
+        let sender = Sender::new(memory.clone());
+        sender.prepare();
+        let receiver = Receiver::new(memory);
+        let producer = thread::spawn(move || {
+            let mut sent = 0u64;
+            for _ in 0..3 {
+                let Some(block) = sender.reserve(Place::Bulk) else { continue };
+                // SAFETY: a block is larger than a u64 and aligned to it.
+                sender.fill_block(&block, |bytes| unsafe { bytes.cast::<u64>().write(sent) });
+                let _ = sender.send_block(7, block, 8).expect("there are more slots than blocks");
+                sent += 1;
+            }
+            sent
+        });
+        let mut got = 0;
+        for _ in 0..2 {
+            if let Some(value) = receive(&receiver) {
+                assert_eq!(value, got);
+                got += 1;
+            }
+        }
+        let sent = producer.join().expect("the sender has not failed");
+        while let Some(value) = receive(&receiver) {
+            assert_eq!(value, got);
+            got += 1;
+        }
+        assert!(sent >= 1);
+        assert_eq!(got, sent);
+    });
+}
+
+/// The receiver goes to sleep while a message is on its way: it sees the message, or it is woken.
+fn sleeping_receiver(fenced: bool) {
+    explore(move || {
+        let memory = WatchedRing::new(4, 1);
+        let bell = WatchedBell::new();
+        let woken = Arc::new(AtomicBool::new(false));
+        let sender = Sender::new(memory.clone());
+        sender.prepare();
+        let receiver = Receiver::new(memory);
+        receiver.set_fence(fenced);
+        receiver.go_warm();
+        // One message ahead, so that the sender knows that it is being polled.
+        assert!(send(&sender, 0));
+        assert_eq!(receive(&receiver), Some(0));
+        let producer = {
+            let bell = Bell::new(bell.clone());
+            let woken = woken.clone();
+            thread::spawn(move || {
+                // SAFETY: a body has room for a u64 and is aligned to it.
+                let sent = sender.send_inline(7, 8, |body| unsafe { body.cast::<u64>().write(1) });
+                if sent == Ok(Sent::Attend) && sender.attend() == Ok(true) && bell.ring(0) {
+                    // SYNC: stands for the wake-up through the kernel.
+                    woken.store(true, Ordering::SeqCst);
+                }
+            })
+        };
+        let bell = Bell::new(bell);
+        receiver.go_cold();
+        bell.arm();
+        settle();
+        let asleep = !receiver.has_message() && !bell.has_rung();
+        if !asleep {
+            bell.disarm();
+        }
+        producer.join().expect("the sender has not failed");
+        if asleep {
+            assert!(woken.load(Ordering::SeqCst), "a message was sent and nobody woke the receiver");
+        }
+        let mut rung = false;
+        bell.take(|ring| {
+            assert_eq!(ring, 0);
+            rung = true;
+        });
+        assert!(rung || !asleep, "woken without a bit in the bell");
+        assert_eq!(receive(&receiver), Some(1));
+    });
+}
+
+#[test]
+fn a_wake_up_is_not_lost_with_a_heavy_barrier() {
+    sleeping_receiver(false);
+}
+
+#[test]
+fn a_wake_up_is_not_lost_with_full_barriers() {
+    sleeping_receiver(true);
+}
+
+#[test]
+fn a_bit_in_the_bell_is_not_lost_between_two_ringers() {
+    explore(|| {
+        let memory = WatchedBell::new();
+        let ringers: Vec<_> = [3u32, 70]
+            .into_iter()
+            .map(|ring| {
+                let bell = Bell::new(memory.clone());
+                thread::spawn(move || {
+                    let _ = bell.ring(ring);
+                })
+            })
+            .collect();
+        let bell = Bell::new(memory);
+        let mut heard = Vec::new();
+        bell.take(|ring| heard.push(ring));
+        for ringer in ringers {
+            ringer.join().expect("a ringer does not fail");
+        }
+        bell.take(|ring| heard.push(ring));
+        heard.sort_unstable();
+        heard.dedup();
+        assert_eq!(heard, [3, 70]);
+    });
+}

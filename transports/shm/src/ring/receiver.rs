@@ -1,0 +1,229 @@
+//! The receiving side of a ring.
+//!
+//! For: interfaces. Stands on [`RingMemory`]. Trusts nothing that is in the memory: a control word is read once, a
+//! short message is copied out of its slot, the place of a long one is checked against what the sender may use.
+
+use std::cell::Cell;
+
+use ucs::sync::atomic::Ordering;
+
+use super::barrier;
+use super::control::{Control, Credit, INLINE_BYTES, Place};
+use super::hint::unrelated;
+use super::{Corrupt, RingMemory};
+
+/// Words of a slot behind the control word.
+pub const BODY_WORDS: usize = INLINE_BYTES / 8;
+
+/// A received message.
+#[derive(Debug)]
+pub struct Message {
+    /// The sender's tag.
+    pub tag: u8,
+    /// Where the data are.
+    pub data: Delivery,
+}
+
+/// The data of a message.
+#[derive(Debug)]
+pub enum Delivery {
+    /// In the caller's buffer: a private copy.
+    Inline {
+        /// Length in bytes.
+        length: usize,
+    },
+    /// In shared memory, until [`Receiver::release`]. The sender may, if it misbehaves, change them meanwhile.
+    Block {
+        /// Which pool.
+        place: Place,
+        /// Which block.
+        index: u32,
+        /// Length in bytes, checked against the block.
+        length: usize,
+    },
+}
+
+/// The receiving side of a ring. One per ring.
+#[derive(Debug)]
+pub struct Receiver<M> {
+    memory: M,
+    /// Sequence number of the next message.
+    head: Cell<u32>,
+    /// Number of slots, minus one.
+    mask: u32,
+    /// `head` as last published.
+    granted: Cell<u32>,
+    /// Publish when `head` is that far ahead.
+    batch: u32,
+    /// Flags of the credit word.
+    flags: Cell<u64>,
+    small: Held,
+    bulk: Held,
+}
+
+/// Blocks of one pool, from the receiver's side.
+#[derive(Debug, Default)]
+struct Held {
+    /// Toggled with every release; what the release word says.
+    released: Cell<u64>,
+    /// Blocks that were received and not yet released.
+    held: Cell<u64>,
+}
+
+impl<M: RingMemory> Receiver<M> {
+    /// A receiver of a ring from which nothing was received yet.
+    pub fn new(memory: M) -> Receiver<M> {
+        let slots = memory.layout().geometry().slots;
+        Receiver {
+            head: Cell::new(0),
+            mask: slots - 1,
+            granted: Cell::new(0),
+            batch: slots / 4,
+            flags: Cell::new(Credit::COLD | Credit::FENCE),
+            small: Held::default(),
+            bulk: Held::default(),
+            memory,
+        }
+    }
+
+    /// Whether a message waits.
+    #[inline(always)]
+    pub fn has_message(&self) -> bool {
+        // SYNC: only a hint; `next` reads the word again with Acquire.
+        Control(self.memory.control(self.head.get() & self.mask).load(Ordering::Relaxed)).is(self.head.get())
+    }
+
+    /// Takes the next message. A short one is copied to `inline`; the block of a long one is the caller's until `release`.
+    #[inline(always)]
+    pub fn next(&self, inline: &mut [u64; BODY_WORDS]) -> Result<Option<Message>, Corrupt> {
+        let head = self.head.get();
+        let slot = head & self.mask;
+        // SYNC: pairs with the Release in `Sender::publish`.
+        let control = Control(self.memory.control(slot).load(Ordering::Acquire));
+        if !control.is(head) {
+            return Ok(None);
+        }
+        let data = if control.place() == Place::Inline as u8 {
+            let length = control.detail() as usize;
+            if length > INLINE_BYTES {
+                return Err(Corrupt::Inline { length: length as u32 });
+            }
+            // SAFETY: a body is 56 readable bytes, aligned to 8; any bits are a u64. It is copied once, so what is
+            // used later cannot change.
+            *inline = self.memory.body(slot, |body| unsafe { body.cast::<[u64; BODY_WORDS]>().read() });
+            Delivery::Inline { length }
+        } else {
+            self.accept_block(slot, control)?
+        };
+        self.head.set(unrelated(head).wrapping_add(1));
+        if self.head.get().wrapping_sub(self.granted.get()) >= self.batch {
+            self.grant();
+        }
+        Ok(Some(Message { tag: control.tag(), data }))
+    }
+
+    /// Checks the block that a slot names and takes hold of it.
+    fn accept_block(&self, slot: u32, control: Control) -> Result<Delivery, Corrupt> {
+        let index = u32::from(control.detail());
+        let layout = self.memory.layout();
+        let (place, pool, capacity, count) = match control.place() {
+            1 => (Place::Small, &self.small, layout.small_capacity(), layout.geometry().small.count),
+            2 => (Place::Bulk, &self.bulk, layout.bulk_capacity(), layout.geometry().bulk.count),
+            _ => return Err(Corrupt::Place { control: control.0 }),
+        };
+        if index >= count || pool.held.get() & 1 << index != 0 {
+            return Err(Corrupt::Block { index });
+        }
+        // SAFETY: a body is at least 8 readable bytes, aligned to 8; read once.
+        let length = self.memory.body(slot, |body| unsafe { body.cast::<u64>().read() });
+        if length > capacity as u64 {
+            return Err(Corrupt::Length {
+                length: length.min(u64::from(u32::MAX)) as u32,
+                capacity: capacity as u32,
+            });
+        }
+        pool.held.set(pool.held.get() | 1 << index);
+        Ok(Delivery::Block { place, index, length: length as usize })
+    }
+
+    /// Calls `access` with the payload of a block that was received and not yet released.
+    #[inline]
+    pub fn block<R>(&self, place: Place, index: u32, access: impl FnOnce(*mut u8) -> R) -> R {
+        self.memory.block(place, index, access)
+    }
+
+    /// Number of blocks of a pool that were received and not yet released.
+    pub fn held(&self, place: Place) -> u32 {
+        let pool = if place == Place::Bulk { &self.bulk } else { &self.small };
+        pool.held.get().count_ones()
+    }
+
+    /// Gives a block back to the sender. A block that is not held is left alone.
+    #[inline]
+    pub fn release(&self, place: Place, index: u32) {
+        let pool = if place == Place::Bulk { &self.bulk } else { &self.small };
+        let bit = 1u64 << (index & 63);
+        debug_assert!(pool.held.get() & bit != 0, "block {index} is not held");
+        if pool.held.get() & bit == 0 {
+            return;
+        }
+        pool.held.set(pool.held.get() ^ bit);
+        pool.released.set(pool.released.get() ^ bit);
+        // SYNC: pairs with the Acquire in `Sender::reserve`: our reads of the block are over.
+        self.memory.release(place).store(pool.released.get(), Ordering::Release);
+    }
+
+    /// Publishes how far we are.
+    fn grant(&self) {
+        self.granted.set(self.head.get());
+        // SYNC: pairs with the Acquire in `Sender::refresh`: our reads of the slots are over.
+        self.memory.credit().store(Credit::new(self.head.get(), self.flags.get()).0, Ordering::Release);
+    }
+
+    /// Whether the sender was told to ring the bell.
+    #[inline]
+    pub fn is_cold(&self) -> bool {
+        self.flags.get() & Credit::COLD != 0
+    }
+
+    /// Tells the sender to ring the bell from now on.
+    ///
+    /// A message that is being sent at this very moment may do so without ringing. Poll the ring a while longer, or call
+    /// [`settle`] and look once more.
+    pub fn go_cold(&self) {
+        self.flags.set(self.flags.get() | Credit::COLD);
+        self.grant();
+    }
+
+    /// Tells the sender that the ring is polled.
+    pub fn go_warm(&self) {
+        self.flags.set(self.flags.get() & !Credit::COLD);
+        self.grant();
+    }
+
+    /// Whether senders must use full barriers: so unless both sides have registered for heavy ones.
+    pub fn set_fence(&self, fence: bool) {
+        let flags = self.flags.get() & !Credit::FENCE;
+        self.flags.set(if fence { flags | Credit::FENCE } else { flags });
+        self.grant();
+    }
+
+    /// Begins at another sequence number, as if that many messages had passed.
+    #[cfg(test)]
+    pub fn start_at(&self, sequence: u32) {
+        self.head.set(sequence);
+        self.granted.set(sequence);
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+}
+
+/// Makes `go_cold` of any number of rings, and `arm` of a bell, known to all senders: after it, a message that is not
+/// in its ring yet will ring the bell.
+pub fn settle() {
+    // SYNC: pairs with the barriers in `Sender::publish`, `Sender::attend` and `Bell::ring`.
+    barrier::heavy();
+}

@@ -1,0 +1,247 @@
+//! The sending side of a ring.
+//!
+//! For: endpoints. Stands on [`RingMemory`]. Never blocks: a ring without room answers [`Refused::Full`].
+
+use std::cell::Cell;
+
+use ucs::sync::atomic::Ordering;
+
+use super::barrier;
+use super::control::{Control, Credit, INLINE_BYTES, Place};
+use super::{Corrupt, RingMemory};
+
+/// Never equal to a credit word, so that every message takes the careful path.
+const NEVER: u64 = u64::MAX;
+
+/// What is left to do after a message was published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// Nothing.
+    Quiet,
+    /// The receiver's word has changed: call [`Sender::attend`].
+    Attend,
+}
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// No slot or no block is free; nothing happened.
+    #[error("the ring is full")]
+    Full,
+    /// The receiver wrote nonsense; the ring is not usable any more.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
+/// A block that is the sender's to fill. Give it to [`Sender::send_block`] or back to [`Sender::cancel`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Block {
+    place: Place,
+    index: u32,
+}
+
+/// Which blocks of a pool are in use; see [`Receiver`](super::Receiver) for the other half.
+#[derive(Debug)]
+struct Blocks {
+    /// Free as of the last look at the release word.
+    free: Cell<u64>,
+    /// Toggled when a block is reserved; free again when the receiver has toggled its own.
+    taken: Cell<u64>,
+    /// A bit for each block that exists.
+    all: u64,
+}
+
+impl Blocks {
+    fn new(count: u32) -> Blocks {
+        let all = u64::MAX >> (64 - count);
+        Blocks { free: Cell::new(all), taken: Cell::new(0), all }
+    }
+}
+
+impl Blocks {
+    /// Takes a free block, or gives a taken one back.
+    #[inline]
+    fn toggle(&self, index: u32) {
+        self.free.set(self.free.get() ^ 1 << index);
+        self.taken.set(self.taken.get() ^ 1 << index);
+    }
+}
+
+/// The sending side of a ring. One per ring. State sits in cells, since what fills a block may send again meanwhile.
+#[derive(Debug)]
+pub struct Sender<M> {
+    memory: M,
+    /// Sequence number of the next message.
+    tail: Cell<u32>,
+    /// First sequence number for which there is no credit.
+    limit: Cell<u32>,
+    /// Number of slots, minus one.
+    mask: u32,
+    /// The receiver insists on full barriers.
+    fenced: Cell<bool>,
+    /// The credit word as last seen, or [`NEVER`].
+    seen: Cell<u64>,
+    small: Blocks,
+    bulk: Blocks,
+}
+
+impl<M: RingMemory> Sender<M> {
+    /// A sender on zeroed memory to which nothing was sent yet.
+    pub fn new(memory: M) -> Sender<M> {
+        let geometry = *memory.layout().geometry();
+        Sender {
+            tail: Cell::new(0),
+            limit: Cell::new(geometry.slots),
+            mask: geometry.slots - 1,
+            fenced: Cell::new(true),
+            seen: Cell::new(NEVER),
+            small: Blocks::new(geometry.small.count),
+            bulk: Blocks::new(geometry.bulk.count),
+            memory,
+        }
+    }
+
+    /// Writes the first credit word on behalf of a receiver that is not there yet: cold, and with full barriers.
+    pub fn prepare(&self) {
+        // SYNC: the receiver learns of the ring through a socket, which orders this for it.
+        self.memory.credit().store(Credit::new(0, Credit::COLD | Credit::FENCE).0, Ordering::Relaxed);
+    }
+
+    /// Number of messages sent so far, modulo 2^32.
+    pub fn sent(&self) -> u32 {
+        self.tail.get()
+    }
+
+    /// Whether a slot is free. May look at the receiver's word.
+    #[inline(always)]
+    pub fn has_room(&self) -> Result<bool, Corrupt> {
+        if self.tail.get() == self.limit.get() {
+            self.refresh()?;
+        }
+        Ok(self.tail.get() != self.limit.get())
+    }
+
+    /// Sends `length` bytes, at most [`INLINE_BYTES`], that `fill` writes into the slot.
+    ///
+    /// `fill` must write only the first `INLINE_BYTES` bytes of what it is given.
+    #[inline(always)]
+    pub fn send_inline(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result<Sent, Refused> {
+        debug_assert!(length <= INLINE_BYTES);
+        if !self.has_room()? {
+            return Err(Refused::Full);
+        }
+        self.memory.body_mut(self.tail.get() & self.mask, fill);
+        Ok(self.publish(Control::new(self.tail.get(), tag, Place::Inline, length as u16)))
+    }
+
+    /// Reserves a block of a pool; `place` is not `Inline`. `None`: all are in use.
+    pub fn reserve(&self, place: Place) -> Option<Block> {
+        let blocks = self.blocks(place);
+        // Bulk blocks are looked up each time: the lowest free one was in use most recently and is still in caches.
+        if place == Place::Bulk || blocks.free.get() == 0 {
+            // SYNC: pairs with the Release in `Receiver::release`: its reads of the block are over.
+            let released = self.memory.release(place).load(Ordering::Acquire);
+            blocks.free.set(!(blocks.taken.get() ^ released) & blocks.all);
+        }
+        let free = blocks.free.get();
+        if free == 0 {
+            return None;
+        }
+        blocks.toggle(free.trailing_zeros());
+        Some(Block { place, index: free.trailing_zeros() })
+    }
+
+    /// Whether a block of a pool is free.
+    pub fn has_block(&self, place: Place) -> bool {
+        self.reserve(place).map(|block| self.cancel(block)).is_some()
+    }
+
+    /// Lets `fill` write into a reserved block.
+    #[inline]
+    pub fn fill_block<R>(&self, block: &Block, fill: impl FnOnce(*mut u8) -> R) -> R {
+        self.memory.block(block.place, block.index, fill)
+    }
+
+    /// Gives back a reserved block unused.
+    pub fn cancel(&self, block: Block) {
+        self.blocks(block.place).toggle(block.index);
+    }
+
+    #[inline]
+    fn blocks(&self, place: Place) -> &Blocks {
+        if place == Place::Bulk { &self.bulk } else { &self.small }
+    }
+
+    /// Sends the first `length` bytes of a block. Without room the block is given back.
+    pub fn send_block(&self, tag: u8, block: Block, length: usize) -> Result<Sent, Refused> {
+        if !self.has_room()? {
+            self.cancel(block);
+            return Err(Refused::Full);
+        }
+        // SAFETY: a body has 56 bytes, aligned to 8, and the slot is the sender's until it is published.
+        self.memory
+            .body_mut(self.tail.get() & self.mask, |body| unsafe { body.cast::<u64>().write(length as u64) });
+        Ok(self.publish(Control::new(self.tail.get(), tag, block.place, block.index as u16)))
+    }
+
+    #[inline(always)]
+    fn publish(&self, control: Control) -> Sent {
+        // SYNC: pairs with the Acquire in `Receiver::next`: slot and block are written before the number is seen.
+        self.memory.control(self.tail.get() & self.mask).store(control.0, Ordering::Release);
+        self.tail.set(self.tail.get().wrapping_add(1));
+        self.memory.expect_write(self.tail.get() & self.mask);
+        // SYNC: with the heavy barrier in `Receiver::go_cold`: it sees the message, or we see that it is cold.
+        barrier::light(self.fenced.get());
+        if self.memory.credit().load(Ordering::Relaxed) == self.seen.get() {
+            Sent::Quiet
+        } else {
+            Sent::Attend
+        }
+    }
+
+    /// Looks at the receiver's word after a message. Answers whether its bell must be rung.
+    #[cold]
+    pub fn attend(&self) -> Result<bool, Corrupt> {
+        if self.fenced.get() {
+            // SYNC: as the light barrier in `publish`, for a receiver without a heavy one.
+            barrier::full();
+        }
+        Ok(self.refresh()?.is_cold())
+    }
+
+    /// Reads the receiver's word, checks it and takes over what it says.
+    fn refresh(&self) -> Result<Credit, Corrupt> {
+        // SYNC: pairs with the Release in `Receiver::grant`: its reads of the slots are over.
+        let credit = Credit(self.memory.credit().load(Ordering::Acquire));
+        let slots = self.mask + 1;
+        let limit = credit.head().wrapping_add(slots);
+        // In flight must be within 0..=slots, and credit never shrinks.
+        let in_flight = self.tail.get().wrapping_sub(credit.head());
+        if in_flight > slots || limit.wrapping_sub(self.limit.get()) > slots {
+            return Err(Corrupt::Credit { head: credit.head(), tail: self.tail.get() });
+        }
+        self.limit.set(limit);
+        self.fenced.set(credit.wants_fence());
+        self.seen.set(if credit.is_cold() || credit.wants_fence() { NEVER } else { credit.0 });
+        Ok(credit)
+    }
+
+    /// Whether the receiver has taken everything, by what it has published of it.
+    pub fn is_drained(&self) -> Result<bool, Corrupt> {
+        Ok(self.refresh()?.head() == self.tail.get())
+    }
+
+    /// Begins at another sequence number, as if that many messages had passed.
+    #[cfg(test)]
+    pub fn start_at(&self, sequence: u32) {
+        self.tail.set(sequence);
+        self.limit.set(sequence.wrapping_add(self.mask + 1));
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+}

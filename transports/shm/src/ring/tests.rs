@@ -1,0 +1,322 @@
+//! Plain tests of the ring, in heap memory; small enough for Miri, which watches them for races and bad pointers.
+
+use std::alloc::{Layout as Allocation, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::control::{Control, SLOT_BYTES};
+use super::layout::SLOT_OFFSET;
+use super::sender::Refused;
+use super::testing::geometry;
+use super::{
+    BELL_BYTES, BODY_WORDS, Bell, Corrupt, Delivery, Geometry, INLINE_BYTES, Layout, LayoutError, MappedBell,
+    MappedRing, Place, Pool, Receiver, Sender, Sent,
+};
+
+/// Zeroed, page-aligned memory.
+struct Pages {
+    base: NonNull<u8>,
+    allocation: Allocation,
+}
+
+// SAFETY: plain memory.
+unsafe impl Send for Pages {}
+// SAFETY: plain memory; what is done with it is checked by Miri.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn new(size: usize) -> Pages {
+        let allocation = Allocation::from_size_align(size, 4096).expect("a size that exists");
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(allocation) };
+        Pages { base: NonNull::new(base).expect("memory"), allocation }
+    }
+
+    /// Overwrites a word, as a hostile peer would.
+    fn scribble(&self, offset: usize, value: u64) {
+        assert!(offset + 8 <= self.allocation.size());
+        // SAFETY: inside the allocation.
+        let word = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: aligned and valid; nothing runs in parallel.
+        unsafe { word.cast::<u64>().write(value) };
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { dealloc(self.base.as_ptr(), self.allocation) };
+    }
+}
+
+fn ring(geometry: Geometry) -> (Arc<Pages>, Sender<MappedRing>, Receiver<MappedRing>) {
+    let layout = Layout::new(geometry).expect("a valid shape");
+    let pages = Arc::new(Pages::new(layout.size()));
+    // SAFETY: the pages are large enough, aligned, and kept by every test to its end.
+    let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) });
+    // SAFETY: as above; one sender and one receiver.
+    let receiver = Receiver::new(unsafe { MappedRing::new(pages.base, layout) });
+    sender.prepare();
+    (pages, sender, receiver)
+}
+
+fn send(sender: &Sender<MappedRing>, bytes: &[u8]) -> Result<Sent, Refused> {
+    if bytes.len() <= INLINE_BYTES {
+        sender.send_inline(1, bytes.len(), |body| {
+            // SAFETY: a body has room for INLINE_BYTES bytes.
+            unsafe { super::copy_small(bytes.as_ptr(), body, bytes.len()) };
+        })
+    } else {
+        let place = if bytes.len() <= sender_small(sender) { Place::Small } else { Place::Bulk };
+        let block = sender.reserve(place).ok_or(Refused::Full)?;
+        sender.fill_block(&block, |target| {
+            // SAFETY: the test sends nothing that is larger than a bulk block.
+            unsafe { super::copy_small(bytes.as_ptr(), target, bytes.len()) };
+        });
+        sender.send_block(1, block, bytes.len())
+    }
+}
+
+fn sender_small(sender: &Sender<MappedRing>) -> usize {
+    use super::RingMemory;
+    sender.memory().layout().small_capacity()
+}
+
+fn receive(receiver: &Receiver<MappedRing>) -> Result<Option<Vec<u8>>, Corrupt> {
+    let mut body = [0; BODY_WORDS];
+    let Some(message) = receiver.next(&mut body)? else { return Ok(None) };
+    Ok(Some(match message.data {
+        Delivery::Inline { length } => body.iter().flat_map(|word| word.to_ne_bytes()).take(length).collect(),
+        Delivery::Block { place, index, length } => {
+            // SAFETY: the block is ours until released, and holds `length` bytes.
+            let bytes = receiver
+                .block(place, index, |data| unsafe { std::slice::from_raw_parts(data, length) }.to_vec());
+            receiver.release(place, index);
+            bytes
+        }
+    }))
+}
+
+/// A message whose bytes depend on its number.
+fn pattern(number: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (number * 31 + at * 7) as u8).collect()
+}
+
+#[test]
+fn every_size_arrives_as_it_was_sent() {
+    let (_pages, sender, receiver) = ring(geometry(8, 2));
+    let sizes = [0, 1, 7, 8, 9, 16, 55, 56, 57, 63, 64, 65, 128, 500, 960];
+    for (number, size) in sizes.into_iter().enumerate() {
+        let _ = send(&sender, &pattern(number, size)).expect("room for one");
+        assert_eq!(receive(&receiver).expect("honest"), Some(pattern(number, size)), "size {size}");
+        assert_eq!(receive(&receiver).expect("honest"), None);
+    }
+}
+
+#[test]
+fn a_full_ring_refuses_and_goes_on_after_credit() {
+    let (_pages, sender, receiver) = ring(geometry(8, 2));
+    for number in 0..8 {
+        let _ = send(&sender, &pattern(number, 8)).expect("room for eight");
+    }
+    assert_eq!(send(&sender, &[1]), Err(Refused::Full));
+    assert_eq!(receive(&receiver).expect("honest"), Some(pattern(0, 8)));
+    assert_eq!(send(&sender, &[1]), Err(Refused::Full), "credit comes in batches of two");
+    assert_eq!(receive(&receiver).expect("honest"), Some(pattern(1, 8)));
+    let _ = send(&sender, &[1]).expect("room after a batch of credit");
+}
+
+#[test]
+fn blocks_run_out_and_come_back_in_any_order() {
+    let (_pages, sender, receiver) = ring(geometry(16, 3));
+    for number in 0..3 {
+        let _ = send(&sender, &pattern(number, 500)).expect("three blocks");
+    }
+    assert_eq!(send(&sender, &pattern(3, 500)), Err(Refused::Full));
+    let mut kept = Vec::new();
+    while let Some(message) = receiver.next(&mut [0; BODY_WORDS]).expect("honest") {
+        let Delivery::Block { place, index, .. } = message.data else { panic!("500 bytes inline") };
+        kept.push((place, index));
+    }
+    assert_eq!(receiver.held(Place::Bulk), 3);
+    assert_eq!(send(&sender, &pattern(3, 500)), Err(Refused::Full), "all blocks are kept");
+    receiver.release(kept[1].0, kept[1].1);
+    let _ = send(&sender, &pattern(4, 500)).expect("one block is back");
+    assert_eq!(send(&sender, &pattern(5, 500)), Err(Refused::Full));
+    receiver.release(kept[0].0, kept[0].1);
+    receiver.release(kept[2].0, kept[2].1);
+    assert_eq!(receive(&receiver).expect("honest"), Some(pattern(4, 500)));
+    assert_eq!(receiver.held(Place::Bulk), 0);
+}
+
+#[test]
+fn a_cancelled_block_can_be_reserved_again() {
+    let (_pages, sender, _receiver) = ring(geometry(8, 1));
+    let block = sender.reserve(Place::Bulk).expect("one block");
+    assert_eq!(sender.reserve(Place::Bulk), None);
+    sender.cancel(block);
+    assert!(sender.reserve(Place::Bulk).is_some());
+}
+
+#[test]
+fn sequence_numbers_survive_their_wrap() {
+    let layout = Layout::new(geometry(4, 1)).expect("a valid shape");
+    let pages = Pages::new(layout.size());
+    // SAFETY: the pages outlive both sides.
+    let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) });
+    // SAFETY: as above.
+    let receiver = Receiver::new(unsafe { MappedRing::new(pages.base, layout) });
+    let start = u32::MAX - 5;
+    sender.start_at(start);
+    receiver.start_at(start);
+    for number in 0..20 {
+        let _ = send(&sender, &pattern(number, 8)).expect("room");
+        assert_eq!(receive(&receiver).expect("honest"), Some(pattern(number, 8)));
+    }
+}
+
+#[test]
+fn a_cold_ring_asks_for_the_bell_and_a_warm_one_does_not() {
+    let (_pages, sender, receiver) = ring(geometry(16, 1));
+    assert_eq!(send(&sender, &[1]), Ok(Sent::Attend), "nobody listens yet");
+    assert_eq!(sender.attend(), Ok(true));
+    receiver.set_fence(false);
+    receiver.go_warm();
+    assert_eq!(send(&sender, &[1]), Ok(Sent::Attend), "the word has changed");
+    assert_eq!(sender.attend(), Ok(false));
+    assert_eq!(send(&sender, &[1]), Ok(Sent::Quiet));
+    receiver.go_cold();
+    for _ in 0..2 {
+        assert_eq!(send(&sender, &[1]), Ok(Sent::Attend));
+        assert_eq!(sender.attend(), Ok(true));
+    }
+}
+
+#[test]
+fn the_bell_remembers_who_rang_and_wakes_once() {
+    let pages = Pages::new(BELL_BYTES);
+    // SAFETY: the page outlives both.
+    let listener = Bell::new(unsafe { MappedBell::new(pages.base) });
+    // SAFETY: as above.
+    let ringer = Bell::new(unsafe { MappedBell::new(pages.base) });
+    assert!(!ringer.ring(5), "nobody has armed");
+    assert!(listener.has_rung());
+    listener.arm();
+    assert!(ringer.ring(4095));
+    assert!(!ringer.ring(64), "woken already");
+    assert!(listener.disarm(), "somebody woke us");
+    let mut heard = Vec::new();
+    listener.take(|ring| heard.push(ring));
+    assert_eq!(heard, [5, 64, 4095]);
+    assert!(!listener.has_rung());
+    listener.arm();
+    assert!(!listener.disarm(), "nobody woke us");
+}
+
+#[test]
+fn a_receiver_survives_scribbled_slots() {
+    let slot = SLOT_OFFSET;
+    let cases = [
+        (Control::new(0, 1, Place::Inline, 57).0, 0, Corrupt::Inline { length: 57 }),
+        (Control::new(0, 1, Place::Small, 2).0, 8, Corrupt::Block { index: 2 }),
+        (Control::new(0, 1, Place::Bulk, 65535).0, 8, Corrupt::Block { index: 65535 }),
+        (Control::new(0, 1, Place::Small, 1).0, 65, Corrupt::Length { length: 65, capacity: 64 }),
+        (Control::new(0, 1, Place::Bulk, 1).0, u64::MAX, Corrupt::Length { length: u32::MAX, capacity: 960 }),
+        (1 | 3 << 40, 0, Corrupt::Place { control: 1 | 3 << 40 }),
+    ];
+    for (control, body, expected) in cases {
+        let (pages, _sender, receiver) = ring(geometry(8, 2));
+        pages.scribble(slot + 8, body);
+        pages.scribble(slot, control);
+        assert_eq!(receive(&receiver), Err(expected));
+    }
+}
+
+#[test]
+fn a_receiver_refuses_a_block_that_it_still_holds() {
+    let (pages, sender, receiver) = ring(geometry(8, 2));
+    let _ = send(&sender, &pattern(0, 500)).expect("room");
+    assert!(receiver.next(&mut [0; BODY_WORDS]).expect("honest").is_some());
+    pages.scribble(SLOT_OFFSET + SLOT_BYTES + 8, 8);
+    pages.scribble(SLOT_OFFSET + SLOT_BYTES, Control::new(1, 1, Place::Bulk, 0).0);
+    assert_eq!(receive(&receiver), Err(Corrupt::Block { index: 0 }));
+}
+
+#[test]
+fn a_sender_survives_a_scribbled_credit_word() {
+    for head in [1u32, 4000, u32::MAX, 1 << 31] {
+        let (pages, sender, _receiver) = ring(geometry(8, 2));
+        pages.scribble(0, u64::from(head));
+        let sent = send(&sender, &[1]).expect("the first eight need no credit");
+        assert_eq!(sent, Sent::Attend);
+        if head == 1 {
+            assert_eq!(sender.attend(), Ok(false), "one message was sent, so this is possible");
+        } else {
+            assert_eq!(sender.attend(), Err(Corrupt::Credit { head, tail: 1 }));
+        }
+    }
+    let (pages, sender, _receiver) = ring(geometry(8, 2));
+    for _ in 0..4 {
+        let _ = send(&sender, &[1]).expect("room");
+    }
+    pages.scribble(0, 3);
+    assert_eq!(sender.attend(), Ok(false));
+    pages.scribble(0, 2);
+    assert_eq!(sender.attend(), Err(Corrupt::Credit { head: 2, tail: 4 }), "credit went backwards");
+}
+
+#[test]
+fn a_shape_from_a_peer_is_checked() {
+    let good = geometry(8, 2);
+    assert!(Layout::new(good).is_ok());
+    let pool = |count, stride| Pool { count, stride };
+    let cases = [
+        (Geometry { slots: 0, ..good }, LayoutError::Slots(0)),
+        (Geometry { slots: 12, ..good }, LayoutError::Slots(12)),
+        (Geometry { slots: 1 << 31, ..good }, LayoutError::Slots(1 << 31)),
+        (Geometry { small: pool(0, 128), ..good }, LayoutError::Count(0)),
+        (Geometry { bulk: pool(65, 128), ..good }, LayoutError::Count(65)),
+        (Geometry { bulk: pool(1, 100), ..good }, LayoutError::Stride { stride: 100, headroom: 64 }),
+        (Geometry { small: pool(1, 64), ..good }, LayoutError::Stride { stride: 64, headroom: 64 }),
+        (
+            Geometry { bulk: pool(64, 0xffff_ffc0), ..good },
+            LayoutError::Stride { stride: 0xffff_ffc0, headroom: 64 },
+        ),
+    ];
+    for (geometry, expected) in cases {
+        assert_eq!(Layout::new(geometry), Err(expected));
+    }
+}
+
+#[test]
+fn two_threads_exchange_mixed_sizes_with_back_pressure() {
+    let count = if cfg!(miri) { 100 } else { 20_000 };
+    let (_pages, sender, receiver) = ring(geometry(16, 3));
+    let producer = std::thread::spawn(move || {
+        let mut number = 0;
+        while number < count {
+            match send(&sender, &pattern(number, number * 37 % 900)) {
+                Ok(Sent::Quiet) => number += 1,
+                Ok(Sent::Attend) => {
+                    sender.attend().expect("the receiver is honest");
+                    number += 1;
+                }
+                Err(Refused::Full) => std::thread::yield_now(),
+                Err(refused) => panic!("{refused}"),
+            }
+        }
+    });
+    receiver.set_fence(false);
+    receiver.go_warm();
+    let mut number = 0;
+    while number < count {
+        match receive(&receiver).expect("the sender is honest") {
+            Some(bytes) => {
+                assert_eq!(bytes, pattern(number, number * 37 % 900), "message {number}");
+                number += 1;
+            }
+            None => std::thread::yield_now(),
+        }
+    }
+    producer.join().expect("the sender has not failed");
+}

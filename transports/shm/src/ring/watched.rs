@@ -1,0 +1,99 @@
+//! A ring and a bell in memory that loom watches.
+//!
+//! For: the models of this module. Stands on `ucs::sync`.
+
+use std::sync::Arc;
+
+use ucs::sync::atomic::AtomicU64;
+use ucs::sync::cell::UnsafeCell;
+
+use super::testing::geometry;
+use super::{BellMemory, Layout, Place, RingMemory};
+
+struct Shared {
+    layout: Layout,
+    credit: AtomicU64,
+    release: [AtomicU64; 2],
+    control: Vec<AtomicU64>,
+    bodies: Vec<UnsafeCell<[u64; 7]>>,
+    blocks: [Vec<UnsafeCell<[u64; 8]>>; 2],
+}
+
+// SAFETY: the cells are what the protocol hands from side to side; loom reports it if both use one at a time.
+unsafe impl Sync for Shared {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for Shared {}
+
+/// A ring whose parts are separate objects, so that loom sees every use of each. Blocks hold 64 bytes.
+#[derive(Clone)]
+pub struct WatchedRing(Arc<Shared>);
+
+impl WatchedRing {
+    pub fn new(slots: u32, blocks: u32) -> WatchedRing {
+        let cells = || (0..blocks).map(|_| UnsafeCell::new([0; 8])).collect();
+        WatchedRing(Arc::new(Shared {
+            layout: Layout::new(geometry(slots, blocks)).expect("a valid shape"),
+            credit: AtomicU64::new(0),
+            release: [AtomicU64::new(0), AtomicU64::new(0)],
+            control: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            bodies: (0..slots).map(|_| UnsafeCell::new([0; 7])).collect(),
+            blocks: [cells(), cells()],
+        }))
+    }
+}
+
+// SAFETY: every word and cell is an object of its own behind an `Arc`.
+unsafe impl RingMemory for WatchedRing {
+    fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    fn credit(&self) -> &AtomicU64 {
+        &self.0.credit
+    }
+
+    fn release(&self, place: Place) -> &AtomicU64 {
+        &self.0.release[place as usize - 1]
+    }
+
+    fn control(&self, slot: u32) -> &AtomicU64 {
+        &self.0.control[slot as usize]
+    }
+
+    fn body<R>(&self, slot: u32, read: impl FnOnce(*const u8) -> R) -> R {
+        self.0.bodies[slot as usize].with(|body| read(body.cast()))
+    }
+
+    fn body_mut<R>(&self, slot: u32, write: impl FnOnce(*mut u8) -> R) -> R {
+        self.0.bodies[slot as usize].with_mut(|body| write(body.cast()))
+    }
+
+    fn block<R>(&self, place: Place, index: u32, access: impl FnOnce(*mut u8) -> R) -> R {
+        self.0.blocks[place as usize - 1][index as usize].with_mut(|block| access(block.cast()))
+    }
+}
+
+/// A bell of separate words.
+#[derive(Clone)]
+pub struct WatchedBell(Arc<(AtomicU64, [AtomicU64; 2], AtomicU64)>);
+
+impl WatchedBell {
+    pub fn new() -> WatchedBell {
+        WatchedBell(Arc::new((AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)], AtomicU64::new(0))))
+    }
+}
+
+// SAFETY: four distinct words behind an `Arc`.
+unsafe impl BellMemory for WatchedBell {
+    fn summary(&self) -> &AtomicU64 {
+        &self.0.0
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.0.1[index]
+    }
+
+    fn armed(&self) -> &AtomicU64 {
+        &self.0.2
+    }
+}
