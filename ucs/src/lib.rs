@@ -9,6 +9,8 @@ pub mod clock;
 pub mod config;
 pub mod datastruct;
 pub mod event_set;
+pub mod log;
+pub mod stats;
 pub mod status;
 pub mod sync;
 pub mod sys;
