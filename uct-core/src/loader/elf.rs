@@ -116,3 +116,60 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     array.copy_from_slice(&bytes[at..at + N]);
     array
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The head of a right library of this machine with one program header behind it.
+    fn head() -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        head[..4].copy_from_slice(&MAGIC);
+        head[4] = CLASS_64;
+        head[5] = if cfg!(target_endian = "little") { LITTLE_ENDIAN } else { BIG_ENDIAN };
+        head[16..18].copy_from_slice(&TYPE_SHARED.to_ne_bytes());
+        head[18..20].copy_from_slice(&host_machine().unwrap_or(0).to_ne_bytes());
+        head[32..40].copy_from_slice(&(HEAD as u64).to_ne_bytes());
+        head[54..56].copy_from_slice(&(PROGRAM_HEADER as u16).to_ne_bytes());
+        head[56..58].copy_from_slice(&1_u16.to_ne_bytes());
+        head
+    }
+
+    #[test]
+    fn a_right_head_names_its_program_headers() {
+        let expected = ProgramHeaders { offset: HEAD as u64, length: PROGRAM_HEADER };
+        assert_eq!(headers(&head(), 120).ok(), Some(expected));
+        let cut = headers(&head(), 119);
+        assert!(matches!(cut, Err(LoadFailureKind::Truncated { length: 119, expected: 120 })), "{cut:?}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_head_is_too_strange(
+            changes in proptest::collection::vec((4..HEAD, any::<u8>()), 0..4),
+            length in any::<u64>(),
+            cut in 0..=HEAD,
+        ) {
+            let mut head = head();
+            for (at, value) in changes {
+                head[at] = value;
+            }
+            if let Ok(headers) = headers(&head[..cut], length) {
+                prop_assert!(headers.offset + headers.length as u64 <= length);
+            }
+        }
+
+        #[test]
+        fn no_program_header_is_too_strange(headers in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..4_u32) {
+            let mut headers = headers;
+            if let Some(first) = headers.first_chunk_mut::<4>() {
+                *first = kind.to_ne_bytes();
+            }
+            prop_assert!(segments(&headers, 1000).is_err(), "one header cannot be enough");
+        }
+    }
+}

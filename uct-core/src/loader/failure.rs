@@ -10,7 +10,7 @@ use ucs::Status;
 /// One plugin, or one directory to search, that failed.
 #[derive(Clone, Debug)]
 pub struct LoadFailure {
-    /// Name of the plugin; empty for a directory, and for a built-in plugin whose table gives none.
+    /// Name of the plugin; empty for a directory.
     pub name: String,
     /// The file or directory; `None` for a plugin that is linked into the program.
     pub path: Option<PathBuf>,

@@ -232,7 +232,7 @@ impl Loading {
         // SAFETY: a reference to a table that lives for ever; that it is what it says is promised by who linked it in.
         let plugin = match unsafe { registry::prepared(table) } {
             Ok(plugin) => plugin,
-            Err(kind) => return self.fail(String::new(), None, kind),
+            Err(kind) => return self.fail(built_in_name(table), None, kind),
         };
         if !settings.modules.contains(&plugin.name) {
             return self.ignore(plugin.name, PluginOrigin::BuiltIn, IgnoredReason::Excluded);
@@ -251,7 +251,7 @@ impl Loading {
         }
     }
 
-    /// Whether the plugin is ready.
+    /// Whether the plugin is ready afterwards.
     fn file(&mut self, file: &PluginFile) -> bool {
         let outcome = self.try_file(file);
         let ready = outcome.is_ok();
@@ -301,4 +301,10 @@ impl Loading {
     fn ignore(&mut self, name: String, origin: PluginOrigin, reason: IgnoredReason) {
         self.loaded.ignored.push(Ignored { name, origin, reason });
     }
+}
+
+/// What a built-in plugin calls itself, if it can be read, for the message that something else is wrong with it.
+fn built_in_name(table: &'static UctPlugin) -> String {
+    // SAFETY: the string of a table in this program is readable; that is promised by who linked it in.
+    unsafe { text::text(table.name, "name of the plugin") }.unwrap_or_default()
 }
