@@ -10,6 +10,7 @@ pub mod config;
 pub mod datastruct;
 pub mod event_set;
 pub mod log;
+pub mod memory;
 pub mod stats;
 pub mod status;
 pub mod sync;
