@@ -1,3 +1,66 @@
 //! Discovers, loads, selects and drives transports.
+//!
+//! For: applications and communication libraries. Stands on `ucs` and, at the boundary to the transports, on `uct-abi`.
+//!
+//! A [`Context`] loads transports and knows what there is; a [`Worker`] drives what one thread uses of it; an [`Iface`] is
+//! one transport on one device; an [`Ep`] is a connection to a peer. Data move by active messages ([`Ep::am_short`],
+//! [`Ep::am_bcopy`], [`Ep::am_zcopy`]), put, get and atomics, and [`Worker::progress`] drives it all.
+//!
+//! ```
+//! use std::{cell::Cell, rc::Rc};
+//! use uct_core::{AmId, Context, Worker};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! const HELLO: AmId = AmId::new(0).unwrap();
+//! let context = Context::builder().build()?;
+//! let worker = Worker::new(&context)?;
+//! let iface = worker.open("self", "memory")?;
+//!
+//! let received = Rc::new(Cell::new(0));
+//! let seen = Rc::clone(&received);
+//! iface.set_am_handler(HELLO, move |message| seen.set(message.len()));
+//!
+//! let ep = iface.connect(&iface.address()?)?;
+//! ep.am_short(HELLO, 0x2a, b"hello")?;
+//! assert_eq!(received.get(), 8 + 5);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The vocabulary and the semantics are those of UCX's UCT (`uct/api/uct.h`); where this crate promises more, it says so.
 
+mod address;
+mod am;
+mod attr;
+mod builtin;
+mod completion;
+mod config;
+mod context;
+mod ep;
+mod error;
+mod host;
+mod iface;
 pub mod loader;
+mod log;
+mod md;
+mod memory;
+mod reason;
+mod resource;
+mod stats;
+mod worker;
+
+pub use address::{AddressError, IfaceAddress};
+pub use am::{AmId, AmMessage, KeptMessage};
+pub use attr::{AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, OpLimits, Origin};
+pub use completion::{Completion, Posted};
+pub use config::{CoreConfig, Fallback};
+pub use context::{Absent, Context, ContextBuilder, Discovery};
+pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags};
+pub use error::{ContextError, OpenError, Refused};
+pub use iface::{Iface, IfaceOptions};
+pub use md::MemoryDomain;
+pub use memory::{Access, Memory, MemoryKind, MemorySlice, RemoteKey};
+pub use resource::{DeviceKind, Resource};
+pub use stats::{Count, Counters};
+pub use ucs::{Error, Result, Status, config as configuration, units};
+pub use worker::{Worker, WorkerHandle};

@@ -84,7 +84,7 @@ macro_rules! local_atomics {
             let former = unsafe { $crate::memory::atomic::$do_fetch(cell, op, value) };
             // SAFETY: the place of the result is the caller's and valid.
             unsafe { result.write(former) };
-            drop(completion);
+            let _ = completion;
             Ok($crate::Outcome::Done)
         }
 
@@ -103,7 +103,7 @@ macro_rules! local_atomics {
             let former = unsafe { $crate::memory::atomic::$do_cswap(cell, compare, swap) };
             // SAFETY: the place of the result is the caller's and valid.
             unsafe { result.write(former) };
-            drop(completion);
+            let _ = completion;
             Ok($crate::Outcome::Done)
         }
     };

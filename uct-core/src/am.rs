@@ -1,0 +1,236 @@
+//! Active messages on the receiving side: ids, handlers, and messages that are kept.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::slice;
+
+use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmHandler, UctStatus};
+
+use crate::iface::IfaceInner;
+
+/// The number of a kind of active message: 0 to 31.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct AmId(u8);
+
+impl AmId {
+    /// How many ids there are.
+    pub const COUNT: usize = UCT_AM_IDS;
+
+    /// The id of a number; `None` from 32 on.
+    pub const fn new(id: u8) -> Option<AmId> {
+        if (id as usize) < UCT_AM_IDS { Some(AmId(id)) } else { None }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// A received message, as its handler sees it: `&[u8]` of all that was sent, the 8-byte header of a short one included.
+///
+/// The data are the transport's and gone when the handler returns, unless it keeps the message.
+pub struct AmMessage<'a> {
+    data: NonNull<u8>,
+    length: usize,
+    flags: u32,
+    iface: &'a IfaceInner,
+    kept: &'a Cell<bool>,
+}
+
+impl<'a> AmMessage<'a> {
+    /// The first 8 bytes as the header of a short message; `None` if there are fewer.
+    #[inline]
+    pub fn header(&self) -> Option<u64> {
+        self.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    /// What follows the header of a short message; empty if there is none.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        self.get(size_of::<u64>()..).unwrap_or(&[])
+    }
+
+    /// Keeps the message beyond the handler. Where the transport can, the data stay where they are, else they are
+    /// copied: either way they are writable, with [`crate::IfaceOptions::rx_headroom`] bytes ahead of them.
+    pub fn keep(self) -> KeptMessage {
+        let headroom = self.iface.rx_headroom;
+        let place = if self.flags & UCT_AM_DESC != 0 {
+            self.kept.set(true);
+            Place::Descriptor { iface: self.iface.share(), data: self.data }
+        } else {
+            let mut copy = vec![0; headroom];
+            copy.extend_from_slice(&self);
+            Place::Copy(copy)
+        };
+        KeptMessage { place, headroom, length: self.length }
+    }
+}
+
+impl Deref for AmMessage<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the transport delivers readable data that nobody writes until the handler returns (`UctAmCallback`).
+        unsafe { slice::from_raw_parts(self.data.as_ptr(), self.length) }
+    }
+}
+
+impl fmt::Debug for AmMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AmMessage").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// A message that outlives its handler. Dropping it gives the transport its memory back; keeping many of them may
+/// leave the transport without buffers, which its senders see as `NO_RESOURCE`.
+pub struct KeptMessage {
+    place: Place,
+    headroom: usize,
+    length: usize,
+}
+
+enum Place {
+    Descriptor { iface: Rc<IfaceInner>, data: NonNull<u8> },
+    Copy(Vec<u8>),
+}
+
+impl KeptMessage {
+    /// Whether the data are still where the transport received them.
+    pub fn is_zero_copy(&self) -> bool {
+        matches!(self.place, Place::Descriptor { .. })
+    }
+
+    /// The bytes ahead of the data and the data, all writable.
+    pub fn with_headroom(&mut self) -> (&mut [u8], &mut [u8]) {
+        let (headroom, length) = (self.headroom, self.length);
+        let whole = match &mut self.place {
+            Place::Copy(copy) => copy.as_mut_slice(),
+            Place::Descriptor { data, .. } => {
+                // SAFETY: `rx_headroom` bytes ahead of the data are the keeper's (`UctAmCallback`).
+                let start = unsafe { data.sub(headroom) };
+                // SAFETY: headroom and data are the keeper's until they are released, and borrowed through `self`.
+                unsafe { slice::from_raw_parts_mut(start.as_ptr(), headroom + length) }
+            }
+        };
+        whole.split_at_mut(headroom)
+    }
+}
+
+impl Deref for KeptMessage {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.place {
+            Place::Copy(copy) => &copy[self.headroom..],
+            // SAFETY: the data are the keeper's until they are released.
+            Place::Descriptor { data, .. } => unsafe { slice::from_raw_parts(data.as_ptr(), self.length) },
+        }
+    }
+}
+
+impl Drop for KeptMessage {
+    fn drop(&mut self) {
+        if let Place::Descriptor { iface, data } = &self.place {
+            let release = iface.ops.release.expect("the loader fills every slot");
+            // SAFETY: the handler kept the data, and this is their only owner; the interface is open, since it is held.
+            unsafe { release(iface.raw(), data.as_ptr().cast()) };
+        }
+    }
+}
+
+impl fmt::Debug for KeptMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptMessage").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// The handlers of an interface. Handlers that were replaced stay until the interface closes, since they may be running.
+pub(crate) struct HandlerTable {
+    entries: Box<[Cell<UctAmHandler>; UCT_AM_IDS]>,
+    owned: RefCell<Vec<Box<dyn Any>>>,
+}
+
+/// What a handler is called with.
+struct Handler<F> {
+    /// The interface that owns the table that owns the handler.
+    iface: NonNull<IfaceInner>,
+    function: F,
+}
+
+impl HandlerTable {
+    pub(crate) fn new() -> HandlerTable {
+        let nobody = UctAmHandler { callback: unhandled, argument: std::ptr::null_mut() };
+        HandlerTable { entries: Box::new([nobody; UCT_AM_IDS].map(Cell::new)), owned: RefCell::default() }
+    }
+
+    /// The table as the transport reads it.
+    pub(crate) fn as_ptr(&self) -> *const UctAmHandler {
+        self.entries.as_ptr().cast()
+    }
+
+    /// Installs a handler.
+    pub(crate) fn set<F>(&self, iface: &IfaceInner, id: AmId, function: F)
+    where
+        F: Fn(AmMessage<'_>) + 'static,
+    {
+        let handler = Box::new(Handler { iface: NonNull::from(iface), function });
+        let argument = (&raw const *handler).cast_mut().cast();
+        self.owned.borrow_mut().push(handler);
+        self.entries[usize::from(id.get())].set(UctAmHandler { callback: deliver::<F>, argument });
+    }
+
+    /// Takes the handlers and the table itself, which a transport reads until it is closed; nobody is called any more.
+    pub(crate) fn take(&mut self) -> HandlerTable {
+        std::mem::replace(self, HandlerTable::new())
+    }
+
+    /// Removes all handlers; answers what is to be dropped once none of them runs.
+    pub(crate) fn clear_all(&self) -> Vec<Box<dyn Any>> {
+        for id in 0..UCT_AM_IDS as u8 {
+            self.clear(AmId(id));
+        }
+        std::mem::take(&mut *self.owned.borrow_mut())
+    }
+
+    /// Removes a handler: messages of its id are dropped from now on.
+    pub(crate) fn clear(&self, id: AmId) {
+        self.entries[usize::from(id.get())]
+            .set(UctAmHandler { callback: unhandled, argument: std::ptr::null_mut() });
+    }
+}
+
+unsafe extern "C" fn deliver<F: Fn(AmMessage<'_>) + 'static>(
+    argument: *mut c_void,
+    data: *mut c_void,
+    length: usize,
+    flags: u32,
+) -> UctStatus {
+    // SAFETY: the table holds the handler for as long as the interface is open (`HandlerTable`).
+    let handler = unsafe { &*argument.cast::<Handler<F>>() };
+    let kept = Cell::new(false);
+    // SAFETY: the interface owns the handler, and is not closed while a handler runs (`WorkerInner::close`).
+    let iface = unsafe { handler.iface.as_ref() };
+    iface.received.add(length);
+    let data = NonNull::new(data.cast::<u8>()).unwrap_or(NonNull::dangling());
+    let message = AmMessage { data, length, flags, iface, kept: &kept };
+    iface.worker.call_application(|| (handler.function)(message));
+    if kept.get() { UCT_INPROGRESS } else { UCT_OK }
+}
+
+unsafe extern "C" fn unhandled(
+    _argument: *mut c_void,
+    _data: *mut c_void,
+    length: usize,
+    _flags: u32,
+) -> UctStatus {
+    tracing::warn!(length, "an active message arrived for an id without a handler and was dropped");
+    UCT_OK
+}

@@ -1,0 +1,15 @@
+//! The transports that are linked statically: the one place where the core meets them, through `uct-abi` alone.
+
+use uct_abi::UctPlugin;
+
+/// Those of the crate's features, in the order in which they are listed.
+pub(crate) fn plugins() -> Vec<&'static UctPlugin> {
+    vec![
+        #[cfg(feature = "self")]
+        uct_self::plugin(),
+        #[cfg(feature = "tcp")]
+        uct_tcp::plugin(),
+        #[cfg(feature = "shm")]
+        uct_shm::plugin(),
+    ]
+}

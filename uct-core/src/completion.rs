@@ -1,0 +1,181 @@
+//! Completions: how an application learns that operations have ended, and what keeps their memory alive until then.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::fmt;
+use std::rc::Rc;
+
+use ucs::{Error, Result, Status};
+use uct_abi::{UCT_OK, UctCompletion};
+
+use crate::memory::{MemorySlice, RemoteKey};
+use crate::worker::{Worker, WorkerInner};
+
+/// How an operation was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It is done; the completion is not involved.
+    Done,
+    /// It goes on; the completion will tell.
+    InProgress,
+}
+
+/// Tells when operations have ended. One completion may serve many operations: it is done when all of them are, and
+/// keeps the first error. Cheap to clone; it can be used again once it is done.
+#[derive(Clone)]
+pub struct Completion {
+    inner: Rc<Inner>,
+}
+
+#[repr(C)]
+struct Inner {
+    /// First, so that a pointer to it is a pointer to the whole.
+    abi: UnsafeCell<UctCompletion>,
+    /// What outstanding operations use.
+    held: RefCell<Vec<Held>>,
+    /// Where a fetching atomic leaves its result.
+    fetched: Cell<u64>,
+    callback: Option<Box<dyn Fn(Result)>>,
+    worker: Rc<WorkerInner>,
+}
+
+/// Something that an outstanding operation uses.
+#[allow(dead_code, reason = "what is held is only ever dropped")]
+pub(crate) enum Held {
+    Memory(MemorySlice),
+    Key(RemoteKey),
+    Unpack(Box<dyn std::any::Any>),
+}
+
+impl Completion {
+    /// A completion for operations of this worker.
+    pub fn new(worker: &Worker) -> Completion {
+        Completion::build(worker, None)
+    }
+
+    /// A completion that also calls `callback` whenever all outstanding operations have ended, from progress, with the
+    /// first error. Operations that are [`Posted::Done`] at once do not count.
+    pub fn with_callback(worker: &Worker, callback: impl Fn(Result) + 'static) -> Completion {
+        Completion::build(worker, Some(Box::new(callback)))
+    }
+
+    fn build(worker: &Worker, callback: Option<Box<dyn Fn(Result)>>) -> Completion {
+        Completion {
+            inner: Rc::new(Inner {
+                abi: UnsafeCell::new(UctCompletion { func: finished, count: 0, status: UCT_OK }),
+                held: RefCell::default(),
+                fetched: Cell::new(0),
+                callback,
+                worker: Rc::clone(&worker.inner),
+            }),
+        }
+    }
+
+    /// Whether nothing is outstanding.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.outstanding() == 0
+    }
+
+    /// Operations that are outstanding.
+    #[inline]
+    pub fn outstanding(&self) -> u32 {
+        // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
+        let count = unsafe { (*self.inner.abi.get()).count };
+        count as u32
+    }
+
+    /// The first error since the completion was made or [`Completion::reset`].
+    pub fn result(&self) -> Result {
+        // SAFETY: as above.
+        let status = unsafe { (*self.inner.abi.get()).status };
+        Status::from_raw(status).into_result()
+    }
+
+    /// Forgets the result, for the next use.
+    ///
+    /// # Errors
+    /// [`Error::BUSY`] while operations are outstanding.
+    pub fn reset(&self) -> Result {
+        if !self.is_done() {
+            return Err(Error::BUSY);
+        }
+        // SAFETY: as above.
+        unsafe { (*self.inner.abi.get()).status = UCT_OK };
+        Ok(())
+    }
+
+    /// The former value that the last fetching atomic brought; meaningful once it has ended without an error.
+    #[inline]
+    pub fn fetched(&self) -> u64 {
+        self.inner.fetched.get()
+    }
+
+    /// Where a fetching atomic leaves its result; 8 bytes.
+    #[inline(always)]
+    pub(crate) fn result_place(&self) -> *mut u64 {
+        self.inner.fetched.as_ptr()
+    }
+
+    /// Counts an operation that is about to start, and answers the pointer for it.
+    #[inline(always)]
+    pub(crate) fn begin(&self) -> *mut UctCompletion {
+        let abi = self.inner.abi.get();
+        // SAFETY: as in `outstanding`.
+        unsafe { (*abi).count += 1 };
+        abi
+    }
+
+    /// Accounts for how the operation was started: if it goes on, what it uses is held until it has ended.
+    #[inline(always)]
+    pub(crate) fn started(&self, status: i32, held: impl IntoIterator<Item = Held>) -> Result<Posted> {
+        if status == uct_abi::UCT_INPROGRESS {
+            if self.outstanding() > 0 {
+                self.hold(held);
+            }
+            return Ok(Posted::InProgress);
+        }
+        // SAFETY: as in `outstanding`; the operation is not outstanding after all.
+        unsafe { (*self.inner.abi.get()).count -= 1 };
+        Status::from_raw(status).into_result().map(|()| Posted::Done)
+    }
+
+    fn hold(&self, held: impl IntoIterator<Item = Held>) {
+        let mut all = self.inner.held.borrow_mut();
+        if all.is_empty() {
+            // Outstanding operations keep the completion itself; `finished` lets go of it.
+            std::mem::forget(Rc::clone(&self.inner));
+            all.push(Held::Unpack(Box::new(())));
+        }
+        all.extend(held);
+    }
+}
+
+/// Called by the transport when the last outstanding operation has ended.
+unsafe extern "C" fn finished(completion: *mut UctCompletion) {
+    let inner = completion.cast::<Inner>().cast_const();
+    // SAFETY: whoever called has the completion alive: `hold` kept it, or the call that started the operation still runs.
+    unsafe { Rc::increment_strong_count(inner) };
+    // SAFETY: as above; this takes the count just added.
+    let inner = unsafe { Rc::from_raw(inner) };
+    let held = std::mem::take(&mut *inner.held.borrow_mut());
+    if !held.is_empty() {
+        // SAFETY: undoes the `forget` of `hold`, which ran since something is held.
+        unsafe { Rc::decrement_strong_count(Rc::as_ptr(&inner)) };
+    }
+    if let Some(callback) = &inner.callback {
+        // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
+        let status = unsafe { (*inner.abi.get()).status };
+        let result = Status::from_raw(status).into_result();
+        inner.worker.call_application(|| callback(result));
+    }
+    drop(held);
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("outstanding", &self.outstanding())
+            .field("result", &self.result())
+            .finish()
+    }
+}

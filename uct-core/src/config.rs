@@ -1,0 +1,105 @@
+//! The configuration of the core, and the way of a plugin's values across the boundary.
+
+use ucs::config::{Config, Section};
+use ucs::units::NameList;
+use uct_abi::{UctConfig, UctConfigValue, UctStr};
+
+ucs::config_enum! {
+    /// What a fall back to a slower class of transport is.
+    pub enum Fallback {
+        /// An error.
+        Error = "error",
+        /// A warning, once per choice.
+        Warn = "warn",
+        /// Nothing worth a word.
+        Allow = "allow",
+    }
+}
+
+ucs::config_enum! {
+    /// How the asynchronous context of a worker runs its handlers.
+    pub enum AsyncMode {
+        /// From progress; no thread.
+        Poll = "poll",
+        /// In a thread; the application spins while a handler runs.
+        ThreadSpinlock = "thread_spinlock",
+        /// In a thread; the application sleeps while a handler runs.
+        ThreadMutex = "thread_mutex",
+    }
+}
+
+ucs::config_struct! {
+    /// What concerns all transports.
+    pub struct CoreConfig in "" {
+        /// Transports that may be used, as names or patterns; a leading ^ excludes those named instead.
+        pub tls: NameList = "all",
+        /// Network devices that may be used: `eth0`, `mlx5_0:1`, or patterns; a leading ^ excludes.
+        pub net_devices: NameList = "all",
+        /// Shared memory devices that may be used.
+        pub shm_devices: NameList = "all",
+        /// Accelerator devices that may be used.
+        pub acc_devices: NameList = "all",
+        /// Loopback devices that may be used.
+        pub self_devices: NameList = "all",
+        /// Directories that are searched for transport plugins (libuct_NAME.so), ahead of the executable's own.
+        pub module_dir: Vec<String> = "",
+        /// Plugins that are loaded, built in or from a file.
+        pub modules: NameList = "all",
+        /// Plugin files that take the place of a built-in transport of the same name.
+        pub module_replace: NameList = "^all",
+        /// Transports or devices of which one has to be chosen; selection fails rather than take another.
+        pub require: NameList = "all",
+        /// What a fall back to a slower class of transport is: an error, one warning, or nothing.
+        pub fallback: Fallback = "warn",
+        /// Most verbose messages that the programs print: error, warn, info, debug, trace, or a filter such as
+        /// `uct_tcp=debug`.
+        pub log_level: String = "warn",
+        /// How the asynchronous context of a worker runs its handlers.
+        pub async_mode: AsyncMode = "poll",
+    }
+}
+
+/// Variables that begin with `UCT_` and are no configuration.
+pub(crate) const FOREIGN_VARIABLES: &[&str] = &["UCT_CONFIG", "UCT_TEST_*"];
+
+/// The values of a plugin's sections, in the form that crosses the boundary.
+pub(crate) struct PluginValues<'a> {
+    values: Vec<UctConfigValue>,
+    config: std::marker::PhantomData<&'a Config>,
+}
+
+impl<'a> PluginValues<'a> {
+    /// Collects the values of `sections`.
+    pub(crate) fn new(config: &'a Config, sections: &'a [Section]) -> PluginValues<'a> {
+        let mut values = Vec::new();
+        for section in sections {
+            for field in &section.fields {
+                let Some(setting) = config.value(&section.name, &field.name) else { continue };
+                let parts = setting.as_abi_parts();
+                values.push(UctConfigValue {
+                    section: text(&section.name),
+                    name: text(&field.name),
+                    text: text(&setting.text),
+                    integer: parts.integer,
+                    real: parts.real,
+                });
+            }
+        }
+        PluginValues { values, config: std::marker::PhantomData }
+    }
+
+    /// Hands the table to a call.
+    pub(crate) fn with<T>(&self, call: impl FnOnce(*const UctConfig) -> T) -> T {
+        let table = UctConfig {
+            size: size_of::<UctConfig>(),
+            values: self.values.as_ptr(),
+            count: self.values.len(),
+        };
+        call(&raw const table)
+    }
+}
+
+/// A string for the boundary; valid as long as `words` is.
+pub(crate) fn text(words: &str) -> UctStr {
+    UctStr { data: words.as_ptr(), length: words.len() }
+}

@@ -1,0 +1,455 @@
+//! The context: configuration, plugins, memory domains and the resources that can be opened.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use ucs::config::{Config, Schema, Sources, UnknownSections, Warning, nearest};
+use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
+
+use crate::config::{CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
+use crate::error::{ContextError, OpenError, Refused};
+use crate::loader::text as loader_text;
+use crate::loader::{Component, Ignored, LoadFailure, Loaded, LoaderSettings, Plugin};
+use crate::md::{MdInner, MemoryDomain};
+use crate::reason::Reason;
+use crate::resource::{DeviceKind, Resource};
+use crate::{builtin, host, loader};
+
+/// What a process, or a library within it, uses of the framework: its configuration and the transports it loaded.
+///
+/// Cheap to clone; usable from any thread. Several contexts may have different configurations.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) inner: Arc<ContextInner>,
+}
+
+pub(crate) struct ContextInner {
+    pub(crate) config: Config,
+    pub(crate) core: CoreConfig,
+    schema: Schema,
+    config_file: Option<PathBuf>,
+    warnings: Vec<Warning>,
+    plugins: Vec<Plugin>,
+    failures: Vec<LoadFailure>,
+    ignored: Vec<Ignored>,
+    /// (plugin, component in it) of every component.
+    components: Vec<(usize, usize)>,
+    domains: Mutex<HashMap<(usize, String), Weak<MdInner>>>,
+    discovery: OnceLock<Discovery>,
+}
+
+/// What the components answered when they were asked for their devices.
+#[derive(Clone, Debug, Default)]
+pub struct Discovery {
+    /// All that can be opened.
+    pub resources: Vec<Resource>,
+    /// What answered with a reason instead.
+    pub absent: Vec<Absent>,
+}
+
+/// A transport or component that offers nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    /// The component.
+    pub component: String,
+    /// Its transports that are concerned.
+    pub transports: Vec<String>,
+    /// Why.
+    pub refused: Refused,
+}
+
+/// Makes a [`Context`].
+#[derive(Clone, Debug)]
+pub struct ContextBuilder {
+    sources: Sources,
+}
+
+impl ContextBuilder {
+    /// Reads this configuration file instead of the one that the search finds.
+    #[must_use]
+    pub fn config_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.sources = self.sources.file(path);
+        self
+    }
+
+    /// Sets a key, `tls` or `tcp.tx_seg_size`, whatever file and environment say.
+    #[must_use]
+    pub fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.sources = self.sources.set(key, value);
+        self
+    }
+
+    /// Reads from these sources alone: a test, or a program with rules of its own.
+    #[must_use]
+    pub fn sources(mut self, sources: Sources) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// Loads configuration and plugins. Blocks for as long as that takes: about a millisecond a plugin.
+    ///
+    /// What is merely odd (an unknown variable, a plugin that fails to load) is logged as one warning each and kept in
+    /// the context.
+    ///
+    /// # Errors
+    /// All that is wrong in the configuration.
+    pub fn build(self) -> Result<Context, ContextError> {
+        // Where the plugins are is configuration itself, so it is read ahead of the keys that they bring.
+        let mut known = Schema::new();
+        known.add_section(CoreConfig::section())?;
+        known.set_unknown_sections(UnknownSections::Ignore);
+        let early = CoreConfig::from_settings(&Config::load(&known, &self.sources)?.config)?;
+
+        let settings = LoaderSettings {
+            module_dirs: early.module_dir.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
+            search_beside_executable: true,
+            modules: early.modules,
+            replace_builtin: early.module_replace,
+        };
+        let Loaded { plugins, failures, ignored } =
+            loader::load(&settings, &builtin::plugins(), host::table());
+        for failure in &failures {
+            tracing::warn!("{failure}");
+        }
+
+        let mut schema = Schema::new();
+        schema.add_section(CoreConfig::section())?;
+        for variable in FOREIGN_VARIABLES {
+            schema.add_foreign_variable(*variable);
+        }
+        for section in plugins.iter().flat_map(|plugin| &plugin.config) {
+            schema.add_section(section.clone())?;
+        }
+        let loaded = Config::load(&schema, &self.sources)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        let core = CoreConfig::from_settings(&loaded.config)?;
+
+        let components = plugins
+            .iter()
+            .enumerate()
+            .flat_map(|(index, plugin)| (0..plugin.components.len()).map(move |component| (index, component)))
+            .collect();
+        Ok(Context {
+            inner: Arc::new(ContextInner {
+                config: loaded.config,
+                core,
+                schema,
+                config_file: loaded.file,
+                warnings: loaded.warnings,
+                plugins,
+                failures,
+                ignored,
+                components,
+                domains: Mutex::default(),
+                discovery: OnceLock::new(),
+            }),
+        })
+    }
+}
+
+impl Context {
+    /// Starts from the configuration file that the search finds and the environment of the process.
+    pub fn builder() -> ContextBuilder {
+        ContextBuilder { sources: Sources::from_process() }
+    }
+
+    /// All settings, each with its origin.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The settings that concern all transports.
+    pub fn core_config(&self) -> &CoreConfig {
+        &self.inner.core
+    }
+
+    /// All keys there are, those of the loaded plugins included.
+    pub fn schema(&self) -> &Schema {
+        &self.inner.schema
+    }
+
+    /// The configuration file that was read, if any.
+    pub fn config_file(&self) -> Option<&std::path::Path> {
+        self.inner.config_file.as_deref()
+    }
+
+    /// What was odd in the configuration; already logged.
+    pub fn config_warnings(&self) -> &[Warning] {
+        &self.inner.warnings
+    }
+
+    /// The plugins in use.
+    pub fn plugins(&self) -> &[Plugin] {
+        &self.inner.plugins
+    }
+
+    /// The plugins that failed to load; already logged.
+    pub fn load_failures(&self) -> &[LoadFailure] {
+        &self.inner.failures
+    }
+
+    /// The plugins that were found and left out on purpose.
+    pub fn ignored_plugins(&self) -> &[Ignored] {
+        &self.inner.ignored
+    }
+
+    /// Everything that can be opened, and what could not be found out. Asks the transports once; blocks for as long as
+    /// they look for devices.
+    pub fn discovery(&self) -> &Discovery {
+        self.inner.discovery.get_or_init(|| self.discover())
+    }
+
+    /// Everything that can be opened, whether or not the configuration permits it; see [`Context::excluded`].
+    pub fn resources(&self) -> &[Resource] {
+        &self.discovery().resources
+    }
+
+    /// Why the configuration keeps a resource from being used: key, and value with origin. `None` if it is permitted.
+    pub fn excluded(&self, resource: &Resource) -> Option<(&'static str, String)> {
+        let core = &self.inner.core;
+        let (devices, key) = match resource.kind {
+            DeviceKind::Network => (&core.net_devices, "net_devices"),
+            DeviceKind::SharedMemory => (&core.shm_devices, "shm_devices"),
+            DeviceKind::Accelerator => (&core.acc_devices, "acc_devices"),
+            DeviceKind::Myself => (&core.self_devices, "self_devices"),
+        };
+        let key = if !core.tls.contains(&resource.transport) {
+            "tls"
+        } else if !devices.contains(&resource.device) {
+            key
+        } else {
+            return None;
+        };
+        Some((key, self.inner.config.value("", key).map_or_else(String::new, ToString::to_string)))
+    }
+
+    /// Opens the memory domain of a resource, or takes the one that is open already.
+    ///
+    /// # Errors
+    /// The component's refusal.
+    pub fn memory_domain(&self, resource: &Resource) -> Result<MemoryDomain, Refused> {
+        self.open_md(resource.component_index, &resource.md)
+    }
+
+    /// The resource of a transport and a device, by their exact names.
+    ///
+    /// # Errors
+    /// No such transport or device, with the nearest names and, where known, why it is not there.
+    pub fn find(&self, transport: &str, device: &str) -> Result<Resource, OpenError> {
+        let discovery = self.discovery();
+        let of_transport: Vec<&Resource> =
+            discovery.resources.iter().filter(|resource| resource.transport == transport).collect();
+        if let Some(resource) = of_transport.iter().find(|resource| resource.device == device) {
+            return Ok((*resource).clone());
+        }
+        let absent =
+            discovery.absent.iter().find(|absent| absent.transports.iter().any(|name| name == transport));
+        if of_transport.is_empty() && absent.is_none() {
+            let mut known: Vec<String> = self.transport_names();
+            known.sort_unstable();
+            let because = self
+                .inner
+                .failures
+                .iter()
+                .find(|failure| failure.name == transport)
+                .map(ToString::to_string)
+                .or_else(|| {
+                    self.inner.ignored.iter().find(|it| it.name == transport).map(ToString::to_string)
+                });
+            return Err(OpenError::NoSuchTransport {
+                given: transport.to_owned(),
+                nearest: nearest(transport, known.iter().map(String::as_str)).map(str::to_owned),
+                known,
+                because,
+            });
+        }
+        let known: Vec<String> = of_transport.iter().map(|resource| resource.device.clone()).collect();
+        Err(OpenError::NoSuchDevice {
+            transport: transport.to_owned(),
+            given: device.to_owned(),
+            nearest: nearest(device, known.iter().map(String::as_str)).map(str::to_owned),
+            known,
+            because: absent.map(|absent| absent.refused.to_string()),
+        })
+    }
+
+    /// The names of all loaded transports.
+    pub fn transport_names(&self) -> Vec<String> {
+        let components = self.inner.plugins.iter().flat_map(|plugin| &plugin.components);
+        components
+            .flat_map(|component| &component.transports)
+            .map(|transport| transport.name.clone())
+            .collect()
+    }
+
+    pub(crate) fn component(&self, index: usize) -> (&Plugin, &Component) {
+        let (plugin, component) = self.inner.components[index];
+        let plugin = &self.inner.plugins[plugin];
+        (plugin, &plugin.components[component])
+    }
+
+    pub(crate) fn with_values<T>(&self, plugin: &Plugin, call: impl FnOnce(*const UctConfig) -> T) -> T {
+        PluginValues::new(&self.inner.config, &plugin.config).with(call)
+    }
+
+    pub(crate) fn open_md(&self, component_index: usize, name: &str) -> Result<MemoryDomain, Refused> {
+        let mut domains = self.inner.domains.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (component_index, name.to_owned());
+        if let Some(open) = domains.get(&key).and_then(Weak::upgrade) {
+            return Ok(MemoryDomain { inner: open });
+        }
+        let (plugin, component) = self.component(component_index);
+        let mut raw = std::ptr::null_mut();
+        let mut reason = Reason::new();
+        let md_open = component.ops.md_open.expect("the loader fills every slot");
+        let status = self.with_values(plugin, |values| {
+            // SAFETY: the slot goes with the table; name and values are valid for the call, `raw` and `reason` are ours.
+            unsafe { md_open(text(name), values, &raw mut raw, reason.as_mut()) }
+        });
+        reason.check(status, "open the memory domain", || format!("{}/{name}", component.name))?;
+        let inner = Arc::new(MdInner::new(component.md_ops, raw, format!("{}/{name}", component.name)));
+        domains.insert(key, Arc::downgrade(&inner));
+        Ok(MemoryDomain { inner })
+    }
+
+    fn discover(&self) -> Discovery {
+        let mut found = Discovery::default();
+        for index in 0..self.inner.components.len() {
+            let (plugin, component) = self.component(index);
+            let absent = |transports: &[&str], refused| Absent {
+                component: component.name.clone(),
+                transports: transports.iter().map(|&name| name.to_owned()).collect(),
+                refused,
+            };
+            let all: Vec<&str> =
+                component.transports.iter().map(|transport| transport.name.as_str()).collect();
+            // A component none of whose transports may be used is not even asked.
+            if !all.iter().any(|name| self.inner.core.tls.contains(name)) {
+                let tls = self.inner.config.value("", "tls").map_or_else(String::new, ToString::to_string);
+                let refused = Refused {
+                    operation: "be used",
+                    subject: component.name.clone(),
+                    status: ucs::Error::UNSUPPORTED,
+                    reason: format!("excluded by tls = {tls}"),
+                };
+                found.absent.push(absent(&all, refused));
+                continue;
+            }
+            let names = match self.md_names(plugin, component) {
+                Ok(names) => names,
+                Err(refused) => {
+                    found.absent.push(absent(&all, refused));
+                    continue;
+                }
+            };
+            for name in names {
+                let md = match self.open_md(index, &name) {
+                    Ok(md) => md,
+                    Err(refused) => {
+                        found.absent.push(absent(&all, refused));
+                        continue;
+                    }
+                };
+                for transport_index in 0..component.transports.len() {
+                    match self.devices(&md, index, transport_index, &name) {
+                        Ok(resources) => found.resources.extend(resources),
+                        Err(refused) => {
+                            found
+                                .absent
+                                .push(absent(&[&component.transports[transport_index].name], refused));
+                        }
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn md_names(&self, plugin: &Plugin, component: &Component) -> Result<Vec<String>, Refused> {
+        unsafe extern "C" fn emit(context: *mut c_void, name: UctStr) {
+            // SAFETY: `md_names` passes a list of its own as the context.
+            let names = unsafe { &mut *context.cast::<Vec<String>>() };
+            // SAFETY: a string of a plugin is valid for the call (`UctEmitName`).
+            match unsafe { loader_text::name(name, "name of a memory domain", loader::MD_NAME_LIMIT) } {
+                Ok(name) => names.push(name),
+                Err(problem) => tracing::warn!("a memory domain is left out: {problem}"),
+            }
+        }
+        let mut names = Vec::<String>::new();
+        let mut reason = Reason::new();
+        let query = component.ops.query_mds.expect("the loader fills every slot");
+        let status = self.with_values(plugin, |values| {
+            // SAFETY: the slot goes with the table; everything passed is ours and valid for the call.
+            unsafe { query(values, emit, (&raw mut names).cast(), reason.as_mut()) }
+        });
+        reason.check(status, "list its memory domains", || component.name.clone())?;
+        Ok(names)
+    }
+
+    fn devices(
+        &self,
+        md: &MemoryDomain,
+        component_index: usize,
+        transport_index: usize,
+        md_name: &str,
+    ) -> Result<Vec<Resource>, Refused> {
+        struct Found {
+            template: Resource,
+            resources: Vec<Resource>,
+        }
+        unsafe extern "C" fn emit(context: *mut c_void, device: *const UctDevice) {
+            // SAFETY: `devices` passes a `Found` of its own as the context.
+            let found = unsafe { &mut *context.cast::<Found>() };
+            // SAFETY: the device is valid for the call (`UctEmitDevice`).
+            let device = unsafe { &*device };
+            // SAFETY: its strings are as well.
+            match unsafe { loader_text::name(device.name, "name of a device", loader::DEVICE_NAME_LIMIT) } {
+                Ok(name) => found.resources.push(Resource {
+                    device: name,
+                    kind: DeviceKind::from_abi(device.kind),
+                    numa_node: u32::try_from(device.numa_node).ok(),
+                    ..found.template.clone()
+                }),
+                Err(problem) => {
+                    tracing::warn!(transport = found.template.transport, "a device is left out: {problem}");
+                }
+            }
+        }
+        let (plugin, component) = self.component(component_index);
+        let transport = &component.transports[transport_index];
+        let mut found = Found {
+            template: Resource {
+                component: component.name.clone(),
+                md: md_name.to_owned(),
+                transport: transport.name.clone(),
+                device: String::new(),
+                kind: DeviceKind::Network,
+                numa_node: None,
+                origin: plugin.origin.clone(),
+                component_index,
+                transport_index,
+            },
+            resources: Vec::new(),
+        };
+        let mut reason = Reason::new();
+        let query = transport.ops.query_devices.expect("the loader fills every slot");
+        let status = self.with_values(plugin, |values| {
+            // SAFETY: the slot goes with the table, the domain is open; everything else is ours and valid for the call.
+            unsafe { query(md.inner.raw(), values, emit, (&raw mut found).cast(), reason.as_mut()) }
+        });
+        reason.check(status, "list its devices", || transport.name.clone())?;
+        debug_assert_eq!(status, UCT_OK);
+        Ok(found.resources)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("plugins", &self.inner.plugins).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,219 @@
+//! Sending active messages.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::slice;
+
+use ucs::{Error, Result, Status};
+use uct_abi::{UCT_ERR_NO_RESOURCE, UctIov};
+
+use super::{Ep, EpInner, SendFlags};
+use crate::am::AmId;
+use crate::completion::{Completion, Held, Posted};
+use crate::memory::MemorySlice;
+use crate::stats::Counter;
+
+/// Most entries of a vector; transports report their own limit, which is below.
+pub(super) const MAX_IOV: usize = 64;
+
+impl EpInner {
+    /// Counts an operation by its status and turns the status around.
+    #[inline(always)]
+    pub(super) fn counted(&self, status: i32, counter: &Counter, bytes: usize) -> Result {
+        if status == uct_abi::UCT_OK {
+            counter.add(bytes);
+            return Ok(());
+        }
+        self.refused(status)
+    }
+
+    #[cold]
+    pub(super) fn refused(&self, status: i32) -> Result {
+        if status == UCT_ERR_NO_RESOURCE {
+            self.counters.no_resource.set(self.counters.no_resource.get() + 1);
+        }
+        Err(Error::from_status(Status::from_raw(status)))
+    }
+
+    /// Counts a packed length, or an error in its place.
+    #[inline(always)]
+    pub(super) fn counted_length(&self, answer: isize, counter: &Counter) -> Result<usize> {
+        if answer >= 0 {
+            counter.add(answer as usize);
+            return Ok(answer as usize);
+        }
+        self.refused(answer as i32).map(|()| 0)
+    }
+
+    /// The entries of a vector, in an array of the stack.
+    #[inline(always)]
+    pub(super) fn with_iov<T>(
+        &self,
+        slices: &[MemorySlice],
+        call: impl FnOnce(*const UctIov, usize, usize) -> Result<T>,
+    ) -> Result<T> {
+        const EMPTY: UctIov = UctIov {
+            buffer: std::ptr::null_mut(),
+            length: 0,
+            memh: std::ptr::null_mut(),
+            stride: 0,
+            count: 0,
+        };
+        if slices.len() > MAX_IOV {
+            return Err(Error::INVALID_PARAM);
+        }
+        let mut entries = [EMPTY; MAX_IOV];
+        let mut bytes = 0;
+        for (entry, slice) in entries.iter_mut().zip(slices) {
+            self.same_domain(slice.memory.domain())?;
+            *entry = slice.iov();
+            bytes += slice.len();
+        }
+        call(entries.as_ptr(), slices.len(), bytes)
+    }
+
+    /// Memory and keys are of use only to interfaces of their own memory domain.
+    #[inline(always)]
+    pub(super) fn same_domain(&self, md: &crate::md::MemoryDomain) -> Result {
+        if std::sync::Arc::ptr_eq(&md.inner, &self.iface.md.inner) {
+            Ok(())
+        } else {
+            Err(Error::INVALID_PARAM)
+        }
+    }
+}
+
+pub(super) fn held(slices: &[MemorySlice]) -> impl Iterator<Item = Held> {
+    slices.iter().cloned().map(Held::Memory)
+}
+
+impl Ep {
+    /// Sends 8 bytes of header and the payload, both copied. Limit: [`crate::OpLimits::max_short`] of payload.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`]; [`Error::INVALID_PARAM`] beyond the limit; the error of a failed endpoint.
+    #[inline]
+    pub fn am_short(&self, id: AmId, header: u64, payload: &[u8]) -> Result {
+        let ep = &*self.inner;
+        let slot = slot!(ep.am_short);
+        // SAFETY: the endpoint is alive, and the payload valid for the call.
+        let status = unsafe { slot(ep.raw, id.get(), header, payload.as_ptr().cast(), payload.len()) };
+        ep.counted(status, &ep.counters.am_short, size_of::<u64>() + payload.len())
+    }
+
+    /// Sends the gathered parts, copied; the first 8 bytes stand where [`Ep::am_short`] has its header.
+    ///
+    /// # Errors
+    /// As [`Ep::am_short`]; the limit counts all bytes but the first 8.
+    pub fn am_short_iov(&self, id: AmId, parts: &[&[u8]]) -> Result {
+        let ep = &*self.inner;
+        if parts.len() > MAX_IOV {
+            return Err(Error::INVALID_PARAM);
+        }
+        let slot = slot!(ep.am_short_iov);
+        let entries: [UctIov; MAX_IOV] = std::array::from_fn(|index| {
+            let part = parts.get(index).copied().unwrap_or(&[]);
+            UctIov {
+                buffer: part.as_ptr().cast_mut().cast(),
+                length: part.len(),
+                memh: std::ptr::null_mut(),
+                stride: 0,
+                count: 1,
+            }
+        });
+        // SAFETY: the endpoint is alive; the parts are valid for the call and only read.
+        let status = unsafe { slot(ep.raw, id.get(), entries.as_ptr(), parts.len()) };
+        ep.counted(status, &ep.counters.am_short, parts.iter().map(|part| part.len()).sum())
+    }
+
+    /// Sends what `pack` writes: it gets the transport's own buffer, of [`crate::OpLimits::max_bcopy`] bytes with
+    /// arbitrary contents, and answers how many of them are the message. Answers that length.
+    ///
+    /// `pack` is called only if there is room. A panic of it is resumed here, after an empty message has gone out.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`]; the error of a failed endpoint.
+    #[inline]
+    pub fn am_bcopy<F>(&self, id: AmId, flags: SendFlags, pack: F) -> Result<usize>
+    where
+        F: FnOnce(&mut [u8]) -> usize,
+    {
+        let ep = &*self.inner;
+        let slot = slot!(ep.am_bcopy);
+        Packing::run(pack, ep.iface.attributes().am.max_bcopy, |packing| {
+            // SAFETY: the endpoint is alive, and callback and argument belong together.
+            let answer = unsafe { slot(ep.raw, id.get(), Packing::<F>::write, packing, flags.bits()) };
+            ep.counted_length(answer, &ep.counters.am_bcopy)
+        })
+    }
+
+    /// Sends `header`, copied, and the memory, in place: it is the transport's until the completion.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`]; [`Error::INVALID_PARAM`] beyond [`crate::OpLimits::max_hdr`],
+    /// [`crate::OpLimits::max_zcopy`] or [`crate::OpLimits::max_iov`], or for memory of another domain.
+    #[inline]
+    pub fn am_zcopy(
+        &self,
+        id: AmId,
+        header: &[u8],
+        memory: &[MemorySlice],
+        flags: SendFlags,
+        completion: &Completion,
+    ) -> Result<Posted> {
+        let ep = &*self.inner;
+        let slot = slot!(ep.am_zcopy);
+        ep.with_iov(memory, |iov, count, bytes| {
+            let begun = completion.begin();
+            // SAFETY: the endpoint is alive; header and vector are valid for the call, and the memory until the
+            // completion, which `started` holds it for.
+            let status = unsafe {
+                slot(ep.raw, id.get(), header.as_ptr().cast(), header.len(), iov, count, flags.bits(), begun)
+            };
+            let posted = completion.started(status, held(memory));
+            match posted {
+                Ok(_) => ep.counters.am_zcopy.add(header.len() + bytes),
+                Err(_) => ep.refused(status)?,
+            }
+            posted
+        })
+    }
+}
+
+/// A pack closure on its way through the transport.
+pub(super) struct Packing<F> {
+    pack: Option<F>,
+    capacity: usize,
+    panic: Option<Box<dyn std::any::Any + Send>>,
+}
+
+impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
+    /// Has `call` pass the closure to the transport, and resumes its panic.
+    #[inline(always)]
+    pub(super) fn run<T>(pack: F, capacity: usize, call: impl FnOnce(*mut c_void) -> T) -> T {
+        let mut packing = Packing { pack: Some(pack), capacity, panic: None };
+        let answer = call((&raw mut packing).cast());
+        if let Some(panic) = packing.panic {
+            resume_unwind(panic);
+        }
+        answer
+    }
+
+    pub(super) unsafe extern "C" fn write(destination: *mut c_void, argument: *mut c_void) -> usize {
+        // SAFETY: `run` passes itself as the argument.
+        let packing = unsafe { &mut *argument.cast::<Packing<F>>() };
+        let Some(pack) = packing.pack.take() else { return 0 };
+        // SAFETY: the transport offers initialised memory of at least `max_bcopy` bytes (`UctPack`).
+        let buffer = unsafe { slice::from_raw_parts_mut(destination.cast::<u8>(), packing.capacity) };
+        let capacity = packing.capacity;
+        let packed = catch_unwind(AssertUnwindSafe(|| {
+            let length = pack(buffer);
+            assert!(length <= capacity, "a pack closure answered {length} bytes for a buffer of {capacity}");
+            length
+        }));
+        packed.unwrap_or_else(|panic| {
+            packing.panic = Some(panic);
+            0
+        })
+    }
+}

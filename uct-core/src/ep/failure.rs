@@ -1,0 +1,84 @@
+//! The failure of an endpoint, and who is told.
+
+use std::cell::{OnceCell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use ucs::Error;
+
+use crate::iface::IfaceInner;
+use crate::worker::WorkerInner;
+
+/// Why an endpoint failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpFailure {
+    /// The status that its operations answer from now on.
+    pub error: Error,
+    /// The reason in the transport's words: which peer, what happened.
+    pub reason: String,
+}
+
+impl fmt::Display for EpFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.reason.is_empty() {
+            write!(f, "{}", self.error)
+        } else {
+            write!(f, "{} ({:?})", self.reason, self.error)
+        }
+    }
+}
+
+impl std::error::Error for EpFailure {}
+
+/// Called once with the failure.
+pub(crate) type OnFailure = Box<dyn FnOnce(EpFailure)>;
+
+/// What a transport knows an endpoint by. It lives until the transport has destroyed the endpoint.
+pub(crate) struct EpMark {
+    worker: Rc<WorkerInner>,
+    subject: String,
+    failure: OnceCell<EpFailure>,
+    handler: RefCell<Handler>,
+}
+
+enum Handler {
+    Application(OnFailure),
+    /// Nobody asked: the failure is logged.
+    Nobody,
+    /// The endpoint is closed: nobody is concerned.
+    Closed,
+}
+
+impl EpMark {
+    pub(crate) fn new(iface: &IfaceInner, on_failure: Option<OnFailure>) -> Rc<EpMark> {
+        Rc::new(EpMark {
+            worker: Rc::clone(&iface.worker),
+            subject: iface.resource().to_string(),
+            failure: OnceCell::new(),
+            handler: RefCell::new(on_failure.map_or(Handler::Nobody, Handler::Application)),
+        })
+    }
+
+    /// Notes a failure and tells it, once.
+    pub(crate) fn fail(&self, error: Error, reason: &str) {
+        let failure = EpFailure { error, reason: reason.to_owned() };
+        if self.failure.set(failure.clone()).is_err() {
+            return;
+        }
+        let handler = self.handler.replace(Handler::Closed);
+        match handler {
+            Handler::Application(handler) => self.worker.call_application(|| handler(failure)),
+            Handler::Nobody => tracing::error!(iface = self.subject, "an endpoint failed: {failure}"),
+            Handler::Closed => {}
+        }
+    }
+
+    pub(crate) fn failure(&self) -> Option<&EpFailure> {
+        self.failure.get()
+    }
+
+    /// The endpoint is closed: a failure concerns nobody any more.
+    pub(crate) fn forget_handler(&self) {
+        drop(self.handler.replace(Handler::Closed));
+    }
+}

@@ -1,0 +1,219 @@
+//! Endpoints: connections to peers.
+//!
+//! The operations lie in the files of this folder by kind. Each is one indirect call to the transport and a count.
+
+/// A slot of the endpoint's table, which the loader has filled.
+macro_rules! slot {
+    ($ep:ident.$name:ident) => {{
+        let slot = $ep.ops.$name;
+        // SAFETY: the loader fills every slot of every table (`loader::overlay`).
+        unsafe { slot.unwrap_unchecked() }
+    }};
+}
+
+mod am;
+mod atomic;
+mod failure;
+mod pending;
+mod rma;
+
+use std::fmt;
+use std::rc::Rc;
+
+use bitflags::bitflags;
+use ucs::{Result, Status};
+use uct_abi::{
+    UCT_FLUSH_CANCEL, UCT_FLUSH_LOCAL, UCT_FLUSH_REMOTE, UCT_SEND_SIGNALED, UctEp, UctEpOps, UctEpParams,
+};
+
+use crate::address::IfaceAddress;
+use crate::completion::{Completion, Posted};
+use crate::error::Refused;
+use crate::iface::{Iface, IfaceInner, flushed};
+use crate::reason::Reason;
+use crate::stats::{Counters, EpCounters};
+
+pub use failure::EpFailure;
+pub(crate) use failure::{EpMark, OnFailure};
+pub use pending::Pending;
+
+bitflags! {
+    /// What a flush waits for. Nothing: until the buffers of operations are free again.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Flush: u32 {
+        /// Until operations have taken effect at the peer.
+        const REMOTE = UCT_FLUSH_REMOTE;
+        /// Give up on what is outstanding; the endpoint is good only for being dropped afterwards.
+        const CANCEL = UCT_FLUSH_CANCEL;
+    }
+
+    /// How to send.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct SendFlags: u32 {
+        /// Wake a receiver that sleeps for signalled messages only.
+        const SIGNALED = UCT_SEND_SIGNALED;
+    }
+}
+
+const _: () = assert!(UCT_FLUSH_LOCAL == 0, "no flag is a local flush");
+
+/// A connection to a peer. Cheap to clone; it is closed when the last clone is gone.
+///
+/// Operations never block. [`ucs::Error::NO_RESOURCE`] means that nothing happened: call [`crate::Worker::progress`] and
+/// try again, or queue the operation with [`Ep::pending_add`]. After a failure every operation answers its error.
+#[derive(Clone)]
+pub struct Ep {
+    pub(crate) inner: Rc<EpInner>,
+}
+
+pub(crate) struct EpInner {
+    ops: &'static UctEpOps,
+    raw: *mut UctEp,
+    iface: Rc<IfaceInner>,
+    counters: EpCounters,
+    mark: Rc<EpMark>,
+}
+
+impl EpInner {
+    pub(crate) fn create(
+        iface: &Rc<IfaceInner>,
+        peer: Option<&IfaceAddress>,
+        on_failure: Option<OnFailure>,
+    ) -> Result<Ep, Refused> {
+        let mark = EpMark::new(iface, on_failure);
+        let params = UctEpParams {
+            size: size_of::<UctEpParams>(),
+            user: Rc::as_ptr(&mark).cast_mut().cast(),
+            device_address: peer.map_or(std::ptr::null(), |peer| peer.device.as_ptr()),
+            device_address_length: peer.map_or(0, |peer| peer.device.len()),
+            iface_address: peer.map_or(std::ptr::null(), |peer| peer.iface.as_ptr()),
+            iface_address_length: peer.map_or(0, |peer| peer.iface.len()),
+        };
+        let mut raw = std::ptr::null_mut();
+        let mut reason = Reason::new();
+        let slot = iface.ops.ep_create.expect("the loader fills every slot");
+        // SAFETY: the interface is open; the parameters are ours, and the mark lives as long as the endpoint.
+        let status = unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) };
+        reason.check(status, "create an endpoint", || iface.resource().to_string())?;
+        let counters = EpCounters::default();
+        Ok(Ep { inner: Rc::new(EpInner { ops: iface.ep_ops, raw, iface: Rc::clone(iface), counters, mark }) })
+    }
+}
+
+impl Ep {
+    /// The interface it belongs to.
+    pub fn iface(&self) -> Iface {
+        Iface { inner: Rc::clone(&self.inner.iface) }
+    }
+
+    /// Why it failed; `None` while it has not.
+    pub fn failure(&self) -> Option<&EpFailure> {
+        self.inner.mark.failure()
+    }
+
+    /// What it was asked to do so far.
+    pub fn counters(&self) -> Counters {
+        self.inner.counters.snapshot()
+    }
+
+    /// Flushes: [`Posted::Done`] if nothing is outstanding, else the completion will tell. Without a completion,
+    /// [`Posted::InProgress`] means "ask again".
+    ///
+    /// # Errors
+    /// `NO_RESOURCE`: progress and ask again, or queue.
+    pub fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
+        let ep = &*self.inner;
+        let slot = slot!(ep.flush);
+        // SAFETY: the endpoint is alive; the completion counts this operation or is null.
+        let posted = flushed(completion, |completion| unsafe { slot(ep.raw, flags.bits(), completion) });
+        if posted.is_ok() {
+            ep.counters.flush.add(0);
+        }
+        posted
+    }
+
+    /// Operations after it are not visible at the peer before those ahead of it.
+    ///
+    /// # Errors
+    /// The transport's error.
+    pub fn fence(&self) -> Result {
+        let ep = &*self.inner;
+        let slot = slot!(ep.fence);
+        // SAFETY: the endpoint is alive.
+        Status::from_raw(unsafe { slot(ep.raw, 0) }).into_result()?;
+        ep.counters.flush.add(0);
+        Ok(())
+    }
+
+    /// Asks whether the peer lives. A dead one fails the endpoint.
+    ///
+    /// # Errors
+    /// The error of the failure; [`ucs::Error::NO_RESOURCE`].
+    pub fn check(&self, completion: Option<&Completion>) -> Result<Posted> {
+        let ep = &*self.inner;
+        let slot = slot!(ep.check);
+        // SAFETY: the endpoint is alive; the completion counts this operation or is null.
+        flushed(completion, |completion| unsafe { slot(ep.raw, 0, completion) })
+    }
+
+    /// Its own address, for a peer's [`Ep::connect_to_ep`].
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` where endpoints have none.
+    pub fn address(&self) -> Result<Vec<u8>> {
+        let ep = &*self.inner;
+        let mut address = vec![0; ep.iface.attributes().ep_addr_len];
+        let slot = slot!(ep.get_address);
+        // SAFETY: the endpoint is alive, and the buffer has the length that the attributes name.
+        Status::from_raw(unsafe { slot(ep.raw, address.as_mut_ptr()) }).into_result()?;
+        Ok(address)
+    }
+
+    /// Connects an endpoint that was created unconnected to the peer's.
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub fn connect_to_ep(&self, peer: &IfaceAddress, ep_address: &[u8]) -> Result<(), Refused> {
+        let ep = &*self.inner;
+        let slot = slot!(ep.connect_to_ep);
+        let mut reason = Reason::new();
+        // SAFETY: the endpoint is alive; the bytes are ours and valid for the call.
+        let status = unsafe {
+            slot(
+                ep.raw,
+                peer.device.as_ptr(),
+                peer.device.len(),
+                ep_address.as_ptr(),
+                ep_address.len(),
+                reason.as_mut(),
+            )
+        };
+        reason.check(status, "connect the endpoint", || ep.iface.resource().to_string())
+    }
+}
+
+impl Drop for EpInner {
+    fn drop(&mut self) {
+        let (ops, raw) = (self.ops, self.raw);
+        // The transport may tell of a failure, and uses the interface, until the endpoint is destroyed.
+        let kept = (Rc::clone(&self.iface), Rc::clone(&self.mark));
+        self.mark.forget_handler();
+        self.iface.worker.close(Box::new(move || {
+            // SAFETY: the endpoint is alive until it is destroyed below, and no transport is on the stack.
+            unsafe { pending::purge(ops, raw) };
+            let destroy = ops.destroy.expect("the loader fills every slot");
+            // SAFETY: nobody holds the endpoint any more, and nothing is pending.
+            unsafe { destroy(raw) };
+            drop(kept);
+        }));
+    }
+}
+
+impl fmt::Debug for Ep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ep")
+            .field("iface", &self.inner.iface.resource().to_string())
+            .field("failure", &self.inner.mark.failure())
+            .finish_non_exhaustive()
+    }
+}

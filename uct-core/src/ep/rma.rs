@@ -1,0 +1,192 @@
+//! Put and get.
+
+use std::ffi::c_void;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+
+use ucs::Result;
+
+use super::am::{Packing, held};
+use super::{Ep, EpInner};
+use crate::completion::{Completion, Held, Posted};
+use crate::memory::{MemorySlice, RemoteKey};
+use crate::stats::Counter;
+use crate::worker::WorkerInner;
+
+impl EpInner {
+    /// Accounts for an operation that may go on.
+    #[inline(always)]
+    pub(super) fn posted(
+        &self,
+        status: i32,
+        completion: &Completion,
+        counter: &Counter,
+        bytes: usize,
+        held: impl IntoIterator<Item = Held>,
+    ) -> Result<Posted> {
+        let posted = completion.started(status, held);
+        match posted {
+            Ok(_) => counter.add(bytes),
+            Err(_) => self.refused(status)?,
+        }
+        posted
+    }
+}
+
+impl Ep {
+    /// Writes to remote memory; the bytes are copied. Limit: [`crate::OpLimits::max_short`].
+    ///
+    /// # Errors
+    /// [`ucs::Error::NO_RESOURCE`]; `OUT_OF_RANGE` or `INVALID_PARAM` where address or key is known to be wrong, else
+    /// the endpoint's flush or failure tells; `INVALID_PARAM` beyond the limit or for a key of another domain.
+    #[inline]
+    pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
+        let ep = &*self.inner;
+        ep.same_domain(key.domain())?;
+        let slot = slot!(ep.put_short);
+        // SAFETY: the endpoint is alive, the data are valid for the call, the key is of the endpoint's domain.
+        let status = unsafe { slot(ep.raw, data.as_ptr().cast(), data.len(), remote_address, key.raw()) };
+        ep.counted(status, &ep.counters.put, data.len())
+    }
+
+    /// Writes what `pack` produces, as in [`Ep::am_bcopy`], to remote memory.
+    ///
+    /// # Errors
+    /// As [`Ep::put_short`].
+    #[inline]
+    pub fn put_bcopy<F>(&self, remote_address: u64, key: &RemoteKey, pack: F) -> Result<usize>
+    where
+        F: FnOnce(&mut [u8]) -> usize,
+    {
+        let ep = &*self.inner;
+        ep.same_domain(key.domain())?;
+        let slot = slot!(ep.put_bcopy);
+        Packing::run(pack, ep.iface.attributes().put.max_bcopy, |packing| {
+            // SAFETY: the endpoint is alive, callback and argument belong together, the key is of the domain.
+            let answer = unsafe { slot(ep.raw, Packing::<F>::write, packing, remote_address, key.raw()) };
+            ep.counted_length(answer, &ep.counters.put)
+        })
+    }
+
+    /// Writes memory to remote memory, in place: it is the transport's until the completion.
+    ///
+    /// # Errors
+    /// As [`Ep::put_short`]; what is found wrong at the peer comes with the completion.
+    #[inline]
+    pub fn put_zcopy(
+        &self,
+        memory: &[MemorySlice],
+        remote_address: u64,
+        key: &RemoteKey,
+        completion: &Completion,
+    ) -> Result<Posted> {
+        let ep = &*self.inner;
+        ep.same_domain(key.domain())?;
+        let slot = slot!(ep.put_zcopy);
+        ep.with_iov(memory, |iov, count, bytes| {
+            let begun = completion.begin();
+            // SAFETY: the endpoint is alive; the vector is valid for the call, and memory and key until the
+            // completion, which `started` holds them for.
+            let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
+            let held = held(memory).chain([Held::Key(key.clone())]);
+            ep.posted(status, completion, &ep.counters.put, bytes, held)
+        })
+    }
+
+    /// Reads remote memory; done at return. Where the transport has it at all: only where remote memory is reached
+    /// directly.
+    ///
+    /// # Errors
+    /// As [`Ep::put_short`]; `UNSUPPORTED`.
+    #[inline]
+    pub fn get_short(&self, buffer: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
+        let ep = &*self.inner;
+        ep.same_domain(key.domain())?;
+        let slot = slot!(ep.get_short);
+        // SAFETY: the endpoint is alive, the buffer is valid for the call, the key is of the endpoint's domain.
+        let status =
+            unsafe { slot(ep.raw, buffer.as_mut_ptr().cast(), buffer.len(), remote_address, key.raw()) };
+        ep.counted(status, &ep.counters.get, buffer.len())
+    }
+
+    /// Reads `length` bytes of remote memory and hands them to `unpack`, once, ahead of the completion; not at all if
+    /// the operation fails.
+    ///
+    /// # Errors
+    /// As [`Ep::put_zcopy`].
+    pub fn get_bcopy<F>(
+        &self,
+        length: usize,
+        remote_address: u64,
+        key: &RemoteKey,
+        completion: &Completion,
+        unpack: F,
+    ) -> Result<Posted>
+    where
+        F: FnOnce(&[u8]) + 'static,
+    {
+        let ep = &*self.inner;
+        ep.same_domain(key.domain())?;
+        let slot = slot!(ep.get_bcopy);
+        let unpacking =
+            Box::into_raw(Box::new(Unpacking { unpack: Some(unpack), worker: Rc::clone(&ep.iface.worker) }));
+        let begun = completion.begin();
+        // SAFETY: the endpoint is alive; callback and argument belong together, the argument lives until the completion.
+        let status = unsafe {
+            slot(ep.raw, Unpacking::<F>::read, unpacking.cast(), length, remote_address, key.raw(), begun)
+        };
+        let held = [Held::Unpack(Box::new(Owned(unpacking))), Held::Key(key.clone())];
+        ep.posted(status, completion, &ep.counters.get, length, held)
+    }
+
+    /// Reads remote memory into memory, in place: it is the transport's until the completion.
+    ///
+    /// # Errors
+    /// As [`Ep::put_zcopy`].
+    #[inline]
+    pub fn get_zcopy(
+        &self,
+        memory: &[MemorySlice],
+        remote_address: u64,
+        key: &RemoteKey,
+        completion: &Completion,
+    ) -> Result<Posted> {
+        let ep = &*self.inner;
+        ep.same_domain(key.domain())?;
+        let slot = slot!(ep.get_zcopy);
+        ep.with_iov(memory, |iov, count, bytes| {
+            let begun = completion.begin();
+            // SAFETY: as in `put_zcopy`.
+            let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
+            let held = held(memory).chain([Held::Key(key.clone())]);
+            ep.posted(status, completion, &ep.counters.get, bytes, held)
+        })
+    }
+}
+
+/// The owner of a box that the transport has a pointer to.
+struct Owned<T>(*mut T);
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: `get_bcopy` made the box, and the transport is done with the operation.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// An unpack closure on its way through the transport.
+struct Unpacking<F> {
+    unpack: Option<F>,
+    worker: Rc<WorkerInner>,
+}
+
+impl<F: FnOnce(&[u8])> Unpacking<F> {
+    unsafe extern "C" fn read(argument: *mut c_void, data: *const c_void, length: usize) {
+        // SAFETY: `get_bcopy` passes the box, which lives until the completion.
+        let unpacking = unsafe { &mut *argument.cast::<Unpacking<F>>() };
+        let Some(unpack) = unpacking.unpack.take() else { return };
+        // SAFETY: the transport hands over readable data for the call (`UctUnpack`).
+        let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+        unpacking.worker.call_application(AssertUnwindSafe(|| unpack(data)));
+    }
+}

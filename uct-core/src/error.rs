@@ -1,0 +1,115 @@
+//! The errors of the control path.
+
+use std::fmt;
+
+use ucs::config::ConfigError;
+use ucs::{Error, Status};
+
+/// Why a context could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContextError {
+    /// A file, a variable or the program set something that is not accepted.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// A plugin's keys clash with another's.
+    #[error("configuration keys of a plugin clash: {0}")]
+    Schema(#[from] ucs::config::SchemaError),
+}
+
+/// Why an interface could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No loaded transport has that name.
+    #[error("no transport {given:?}; there is {}{}{}", list(.known), hint(.nearest), and(.because))]
+    NoSuchTransport {
+        /// The name asked for.
+        given: String,
+        /// Those there are.
+        known: Vec<String>,
+        /// The nearest of them.
+        nearest: Option<String>,
+        /// Why a plugin of that name is not there, where that is known.
+        because: Option<String>,
+    },
+    /// The transport has no device of that name.
+    #[error("no device {given:?} for transport {transport}; there is {}{}{}", list(.known), hint(.nearest), and(.because))]
+    NoSuchDevice {
+        /// The transport.
+        transport: String,
+        /// The name asked for.
+        given: String,
+        /// Those there are.
+        known: Vec<String>,
+        /// The nearest of them.
+        nearest: Option<String>,
+        /// Why there are none, where that is known.
+        because: Option<String>,
+    },
+    /// The configuration excludes the transport or the device.
+    #[error("{resource} is excluded by {key} = {value}")]
+    Excluded {
+        /// What was asked for.
+        resource: String,
+        /// The key that excludes it.
+        key: &'static str,
+        /// Its value and where that came from.
+        value: String,
+    },
+    /// The transport refused.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The system refused.
+    #[error("{what}: {error}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What came back.
+        error: String,
+    },
+}
+
+/// A transport's refusal: what was asked of whom, the status, and the reason in the transport's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What was asked for: `open an interface`, `create an endpoint`.
+    pub operation: &'static str,
+    /// Of whom: `tcp/eth0`.
+    pub subject: String,
+    /// The status.
+    pub status: Error,
+    /// The reason; may be empty.
+    pub reason: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: cannot {}: ", self.subject, self.operation)?;
+        if self.reason.is_empty() {
+            write!(f, "{}", self.status)
+        } else {
+            write!(f, "{} ({:?})", self.reason, self.status)
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Status {
+        refused.status.status()
+    }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn hint(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
+}
+
+fn and(because: &Option<String>) -> String {
+    because.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"))
+}

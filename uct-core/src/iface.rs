@@ -1,0 +1,435 @@
+//! Interfaces: one transport on one device, open on a worker.
+
+use std::cell::{Cell, OnceCell};
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use ucs::datastruct::callbackq::CallbackId;
+use ucs::{Error, Result, Status};
+use uct_abi::{
+    UCT_SCOPE_NETWORK, UctEmitCounter, UctEpOps, UctIface, UctIfaceOps, UctIfaceParams, UctStatus, UctStr,
+};
+
+use crate::address::IfaceAddress;
+use crate::am::{AmId, AmMessage, HandlerTable};
+use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
+use crate::completion::{Completion, Posted};
+use crate::config::text;
+use crate::ep::{Ep, EpFailure, EpInner, EpMark, Flush};
+use crate::error::{OpenError, Refused};
+use crate::log;
+use crate::md::MemoryDomain;
+use crate::reason::Reason;
+use crate::resource::Resource;
+use crate::stats::{Count, Counter};
+use crate::worker::{Worker, WorkerInner};
+
+/// How to open an interface.
+#[derive(Clone, Debug)]
+pub struct IfaceOptions {
+    /// Bytes ahead of received data that the keeper of a message may write to.
+    pub rx_headroom: usize,
+    /// Whether the worker's progress drives the interface from the start. UCX's interfaces start without.
+    pub progress: bool,
+}
+
+impl Default for IfaceOptions {
+    fn default() -> IfaceOptions {
+        IfaceOptions { rx_headroom: 0, progress: true }
+    }
+}
+
+/// One transport on one device, open on a worker. Cheap to clone; it is closed when the last clone, endpoint and kept
+/// message is gone. A handler or callback that holds one of them keeps it open: see [`Iface::clear_am_handlers`].
+#[derive(Clone)]
+pub struct Iface {
+    pub(crate) inner: Rc<IfaceInner>,
+}
+
+pub(crate) struct IfaceInner {
+    pub(crate) ops: &'static UctIfaceOps,
+    pub(crate) ep_ops: &'static UctEpOps,
+    raw: Cell<*mut UctIface>,
+    pub(crate) attr: OnceCell<IfaceAttr>,
+    pub(crate) rx_headroom: usize,
+    pub(crate) received: Counter,
+    handlers: HandlerTable,
+    pub(crate) worker: Rc<WorkerInner>,
+    pub(crate) md: MemoryDomain,
+    resource: Resource,
+    progress: Cell<Option<CallbackId>>,
+}
+
+impl Iface {
+    pub(crate) fn open(
+        worker: &Worker,
+        resource: &Resource,
+        options: IfaceOptions,
+    ) -> Result<Iface, OpenError> {
+        let context = worker.context();
+        let md = context.memory_domain(resource)?;
+        let (plugin, component) = context.component(resource.component_index);
+        let transport = &component.transports[resource.transport_index];
+        let inner = Rc::new(IfaceInner {
+            ops: transport.iface_ops,
+            ep_ops: transport.ep_ops,
+            raw: Cell::new(std::ptr::null_mut()),
+            attr: OnceCell::new(),
+            rx_headroom: options.rx_headroom,
+            received: Counter::default(),
+            handlers: HandlerTable::new(),
+            worker: Rc::clone(&worker.inner),
+            md,
+            resource: resource.clone(),
+            progress: Cell::new(None),
+        });
+
+        let mut raw = std::ptr::null_mut();
+        let mut reason = Reason::new();
+        let open = transport.ops.iface_open.expect("the loader fills every slot");
+        let status = context.with_values(plugin, |config| {
+            let params = UctIfaceParams {
+                size: size_of::<UctIfaceParams>(),
+                worker: Rc::as_ptr(&worker.inner).cast_mut().cast(),
+                device: text(&resource.device),
+                config,
+                am_handlers: inner.handlers.as_ptr(),
+                error_handler: failed,
+                error_argument: std::ptr::null_mut(),
+                rx_headroom: options.rx_headroom,
+            };
+            // SAFETY: the slot goes with the table, the domain is open; the parameters are ours: the worker and the
+            // handler table live as long as the interface.
+            unsafe { open(inner.md.inner.raw(), &raw const params, &raw mut raw, reason.as_mut()) }
+        });
+        reason.check(status, "open an interface", || resource.to_string())?;
+        inner.raw.set(raw);
+
+        let mut attr = blank_iface();
+        let query = inner.ops.query.expect("the loader fills every slot");
+        // SAFETY: the interface is open, and the table is ours and says its size.
+        let status = unsafe { query(raw, &raw mut attr) };
+        Reason::new().check(status, "query the interface", || resource.to_string())?;
+        let _ = inner.attr.set(attr);
+
+        let iface = Iface { inner };
+        if options.progress {
+            iface.progress_enable();
+        }
+        Ok(iface)
+    }
+
+    /// What it can do and what it costs.
+    pub fn attributes(&self) -> &IfaceAttr {
+        self.inner.attributes()
+    }
+
+    /// What it can do.
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities::from_bits_retain(self.attributes().capabilities)
+    }
+
+    /// Which of its capabilities it composes from others: they need the peer's processor, or round trips.
+    pub fn emulated(&self) -> Capabilities {
+        Capabilities::from_bits_retain(self.attributes().emulated)
+    }
+
+    /// The transport and device it is open on.
+    pub fn resource(&self) -> &Resource {
+        &self.inner.resource
+    }
+
+    /// The memory domain for its zero-copy operations, put, get and atomics.
+    pub fn memory_domain(&self) -> &MemoryDomain {
+        &self.inner.md
+    }
+
+    /// The worker that drives it.
+    pub fn worker(&self) -> Worker {
+        Worker { inner: Rc::clone(&self.inner.worker) }
+    }
+
+    /// Has `handler` called with every message of `id`, in place of the handler so far. It runs inside
+    /// [`Worker::progress`] (of `self`: inside the send) and may call anything, also send.
+    pub fn set_am_handler(&self, id: AmId, handler: impl Fn(AmMessage<'_>) + 'static) {
+        self.inner.handlers.set(&self.inner, id, handler);
+    }
+
+    /// Drops messages of `id` from now on.
+    pub fn clear_am_handler(&self, id: AmId) {
+        self.inner.handlers.clear(id);
+    }
+
+    /// Forgets all handlers and what they hold: endpoints that a handler holds would keep the interface open for ever.
+    pub fn clear_am_handlers(&self) {
+        let handlers = self.inner.handlers.clear_all();
+        self.inner.worker.close(Box::new(move || drop(handlers)));
+    }
+
+    /// Has the worker's progress drive the interface.
+    pub fn progress_enable(&self) {
+        let inner = &self.inner;
+        if inner.progress.get().is_none() {
+            let callback = inner.ops.progress.expect("the loader fills every slot");
+            // SAFETY: the slot is the transport's, and it is removed ahead of `close`. Its type differs from a progress
+            // callback only in what the pointer is called.
+            let callback = unsafe {
+                std::mem::transmute::<unsafe extern "C" fn(*mut UctIface) -> u32, uct_abi::UctProgress>(
+                    callback,
+                )
+            };
+            // SAFETY: the interface is open until it is removed.
+            let id = unsafe { inner.worker.add_progress(callback, inner.raw().cast()) };
+            inner.progress.set(Some(id));
+        }
+    }
+
+    /// Has the worker's progress pass the interface over.
+    pub fn progress_disable(&self) {
+        if let Some(id) = self.inner.progress.take() {
+            self.inner.worker.remove_own_progress(id);
+        }
+    }
+
+    /// Its addresses, for a peer.
+    ///
+    /// # Errors
+    /// The transport's error.
+    pub fn address(&self) -> Result<IfaceAddress> {
+        let inner = &self.inner;
+        let attr = self.attributes();
+        let mut device = vec![0; attr.device_addr_len];
+        let slot = inner.ops.get_device_address.expect("the loader fills every slot");
+        // SAFETY: the interface is open, and the buffer has the length that the attributes name.
+        Status::from_raw(unsafe { slot(inner.raw(), device.as_mut_ptr()) }).into_result()?;
+        let mut iface = vec![0; attr.iface_addr_len];
+        let slot = inner.ops.get_address.expect("the loader fills every slot");
+        // SAFETY: as above.
+        Status::from_raw(unsafe { slot(inner.raw(), iface.as_mut_ptr()) }).into_result()?;
+        Ok(IfaceAddress { transport: inner.resource.transport.clone(), device, iface })
+    }
+
+    /// Whether a peer can be reached, decided locally without traffic.
+    ///
+    /// # Errors
+    /// The reason in words.
+    pub fn is_reachable(&self, peer: &IfaceAddress) -> Result<(), Refused> {
+        let inner = &self.inner;
+        if peer.transport != inner.resource.transport {
+            return Err(Refused {
+                operation: "reach the peer",
+                subject: inner.resource.to_string(),
+                status: Error::UNREACHABLE,
+                reason: format!("the address is one of transport {:?}", peer.transport),
+            });
+        }
+        let mut reason = Reason::new();
+        let slot = inner.ops.is_reachable.expect("the loader fills every slot");
+        // SAFETY: the interface is open; the bytes are ours and valid for the call.
+        let status = unsafe {
+            slot(
+                inner.raw(),
+                peer.device.as_ptr(),
+                peer.device.len(),
+                peer.iface.as_ptr(),
+                peer.iface.len(),
+                UCT_SCOPE_NETWORK,
+                reason.as_mut(),
+            )
+        };
+        reason.check(status, "reach the peer", || inner.resource.to_string())
+    }
+
+    /// Creates an endpoint to a peer's interface. A connection is made in the background: sends answer `NO_RESOURCE`
+    /// until it stands, and the error handler tells if it fails.
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub fn connect(&self, peer: &IfaceAddress) -> Result<Ep, Refused> {
+        self.is_reachable(peer)?;
+        EpInner::create(&self.inner, Some(peer), None)
+    }
+
+    /// As [`Iface::connect`], with a handler that is told, once, when the endpoint fails.
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub fn connect_with(
+        &self,
+        peer: &IfaceAddress,
+        on_failure: impl FnOnce(EpFailure) + 'static,
+    ) -> Result<Ep, Refused> {
+        self.is_reachable(peer)?;
+        EpInner::create(&self.inner, Some(peer), Some(Box::new(on_failure)))
+    }
+
+    /// Creates an endpoint that is connected to a peer's endpoint later, with [`Ep::connect_to_ep`].
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub fn create_ep(&self, on_failure: impl FnOnce(EpFailure) + 'static) -> Result<Ep, Refused> {
+        EpInner::create(&self.inner, None, Some(Box::new(on_failure)))
+    }
+
+    /// Flushes all endpoints: [`Posted::Done`] if nothing is outstanding, else the completion will tell. Without a
+    /// completion, [`Posted::InProgress`] means "ask again".
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`]: progress and ask again.
+    pub fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
+        let slot = self.inner.ops.flush.expect("the loader fills every slot");
+        flushed(completion, |completion| {
+            // SAFETY: the interface is open; the completion counts this operation or is null.
+            unsafe { slot(self.inner.raw(), flags.bits(), completion) }
+        })
+    }
+
+    /// Orders operations of all endpoints before and after it.
+    ///
+    /// # Errors
+    /// The transport's error.
+    pub fn fence(&self) -> Result {
+        let slot = self.inner.ops.fence.expect("the loader fills every slot");
+        // SAFETY: the interface is open.
+        Status::from_raw(unsafe { slot(self.inner.raw(), 0) }).into_result()
+    }
+
+    /// A descriptor that becomes readable when an armed event happens.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`] if the transport has none.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.inner.event_fd()
+    }
+
+    /// Arms for events: after success, the next one makes [`Iface::event_fd`] readable.
+    ///
+    /// # Errors
+    /// [`Error::BUSY`] while events are unprocessed: progress and arm again.
+    pub fn arm(&self, events: Events) -> Result {
+        self.inner.arm(events)
+    }
+
+    /// Messages and bytes that were received.
+    pub fn received(&self) -> Count {
+        self.inner.received.get()
+    }
+
+    /// The transport's own counters.
+    pub fn transport_counters(&self) -> Vec<(String, u64)> {
+        unsafe extern "C" fn emit(context: *mut c_void, name: UctStr, value: u64) {
+            // SAFETY: the context is the list below.
+            let list = unsafe { &mut *context.cast::<Vec<(String, u64)>>() };
+            // SAFETY: a string of a plugin is valid for the call.
+            list.push((unsafe { log::words(name) }.to_owned(), value));
+        }
+        let mut list = Vec::<(String, u64)>::new();
+        let slot = self.inner.ops.counters.expect("the loader fills every slot");
+        // SAFETY: the interface is open, and the list is ours.
+        unsafe { slot(self.inner.raw(), emit as UctEmitCounter, (&raw mut list).cast()) };
+        list
+    }
+}
+
+/// Starts a flush or a check, with or without a completion.
+pub(crate) fn flushed(
+    completion: Option<&Completion>,
+    slot: impl FnOnce(*mut uct_abi::UctCompletion) -> UctStatus,
+) -> Result<Posted> {
+    match completion {
+        Some(completion) => {
+            let status = slot(completion.begin());
+            completion.started(status, [])
+        }
+        None => match slot(std::ptr::null_mut()) {
+            uct_abi::UCT_INPROGRESS => Ok(Posted::InProgress),
+            status => Status::from_raw(status).into_result().map(|()| Posted::Done),
+        },
+    }
+}
+
+impl IfaceInner {
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> *mut UctIface {
+        self.raw.get()
+    }
+
+    pub(crate) fn attributes(&self) -> &IfaceAttr {
+        self.attr.get().expect("set as the interface was opened")
+    }
+
+    pub(crate) fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// Another owner; every `IfaceInner` lies in an `Rc`.
+    pub(crate) fn share(&self) -> Rc<IfaceInner> {
+        let this: *const IfaceInner = self;
+        // SAFETY: `Iface::open` alone makes the type, in an `Rc`.
+        unsafe { Rc::increment_strong_count(this) };
+        // SAFETY: as above; this takes the count just added.
+        unsafe { Rc::from_raw(this) }
+    }
+
+    pub(crate) fn arm(&self, events: Events) -> Result {
+        let slot = self.ops.event_arm.expect("the loader fills every slot");
+        // SAFETY: the interface is open.
+        Status::from_raw(unsafe { slot(self.raw(), events.bits()) }).into_result()
+    }
+
+    /// Arms for all that the interface can tell of.
+    pub(crate) fn arm_all(&self) -> Result {
+        self.arm(Events::from_bits_truncate(self.attributes().events))
+    }
+
+    pub(crate) fn event_fd(&self) -> Result<BorrowedFd<'_>> {
+        let mut fd = -1;
+        let slot = self.ops.event_fd.expect("the loader fills every slot");
+        // SAFETY: the interface is open, and the place of the answer is ours.
+        Status::from_raw(unsafe { slot(self.raw(), &raw mut fd) }).into_result()?;
+        if fd < 0 {
+            return Err(Error::IO_ERROR);
+        }
+        // SAFETY: the descriptor stays open as long as the interface (`UctIfaceOps::event_fd`), which is borrowed.
+        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}
+
+/// Told by a transport that an endpoint has failed.
+unsafe extern "C" fn failed(_argument: *mut c_void, ep: *mut c_void, status: UctStatus, reason: UctStr) {
+    // SAFETY: a string of a plugin is valid for the call.
+    let reason = unsafe { log::words(reason) };
+    // SAFETY: the mark is the one given to `ep_create`, and lives until the endpoint is destroyed.
+    let mark = unsafe { &*ep.cast::<EpMark>() };
+    mark.fail(Error::from_status(Status::from_raw(status)), reason);
+}
+
+impl Drop for IfaceInner {
+    fn drop(&mut self) {
+        if let Some(id) = self.progress.take() {
+            self.worker.remove_own_progress(id);
+        }
+        let raw = self.raw.get();
+        if raw.is_null() {
+            return;
+        }
+        if let Ok(fd) = self.event_fd() {
+            self.worker.unwatch(fd);
+        }
+        let close = self.ops.close.expect("the loader fills every slot");
+        let parts = (self.handlers.take(), self.md.clone(), Rc::clone(&self.worker));
+        self.worker.close(Box::new(move || {
+            // SAFETY: endpoints and kept messages hold the interface, so none is left; no transport is on the stack.
+            unsafe { close(raw) };
+            drop(parts);
+        }));
+    }
+}
+
+impl fmt::Debug for Iface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Iface").field(&self.inner.resource.to_string()).finish()
+    }
+}

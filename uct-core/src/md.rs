@@ -1,0 +1,138 @@
+//! Memory domains: what registers and allocates memory for the transports of one component.
+
+use std::fmt;
+use std::sync::Arc;
+
+use uct_abi::{UctMd, UctMdOps};
+
+use crate::attr::{MdAttr, blank_md};
+use crate::error::Refused;
+use crate::memory::{Access, Memory, MemoryKind, RemoteKey};
+use crate::reason::Reason;
+
+/// An open memory domain. Cheap to clone.
+#[derive(Clone)]
+pub struct MemoryDomain {
+    pub(crate) inner: Arc<MdInner>,
+}
+
+pub(crate) struct MdInner {
+    pub(crate) ops: &'static UctMdOps,
+    raw: *mut UctMd,
+    name: String,
+}
+
+// SAFETY: any thread may call the slots of a memory domain (`UctMdOps`).
+unsafe impl Send for MdInner {}
+// SAFETY: as above, several at once.
+unsafe impl Sync for MdInner {}
+
+impl MdInner {
+    pub(crate) fn new(ops: &'static UctMdOps, raw: *mut UctMd, name: String) -> MdInner {
+        MdInner { ops, raw, name }
+    }
+
+    pub(crate) fn raw(&self) -> *mut UctMd {
+        self.raw
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for MdInner {
+    fn drop(&mut self) {
+        let close = self.ops.close.expect("the loader fills every slot");
+        // SAFETY: interfaces, memory and keys hold the domain, so none is left.
+        unsafe { close(self.raw) };
+    }
+}
+
+impl MemoryDomain {
+    /// What the domain can do.
+    pub fn attributes(&self) -> MdAttr {
+        let mut attr = blank_md();
+        let query = self.inner.ops.query.expect("the loader fills every slot");
+        // SAFETY: the domain is open, and the table is ours and says its size.
+        let status = unsafe { query(self.inner.raw, &raw mut attr) };
+        if status == uct_abi::UCT_OK { attr } else { blank_md() }
+    }
+
+    /// Component and name: `tcp/tcp`.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Allocates at least `length` zeroed bytes and registers them. The memory is freed when the last [`Memory`],
+    /// slice or outstanding operation that refers to it is gone.
+    ///
+    /// # Errors
+    /// The domain's refusal; a kind other than the host's.
+    pub fn allocate(&self, length: usize, access: Access, kind: MemoryKind) -> Result<Memory, Refused> {
+        self.only_host(kind, "allocate memory")?;
+        Memory::allocate(self, length, access)
+    }
+
+    /// Registers memory that the caller hands over, and gives back with [`Memory::into_bytes`].
+    ///
+    /// # Errors
+    /// The domain's refusal.
+    pub fn register(&self, bytes: Vec<u8>, access: Access) -> Result<Memory, Refused> {
+        Memory::register(self, bytes, access)
+    }
+
+    /// Registers memory that the caller keeps.
+    ///
+    /// # Errors
+    /// The domain's refusal; a kind other than the host's.
+    ///
+    /// # Safety
+    /// The `length` bytes at `address` stay valid for reads and writes until the last [`Memory`], slice or
+    /// outstanding operation that refers to them is gone, and nobody holds a reference to them meanwhile: peers may
+    /// write to them at any time.
+    pub unsafe fn register_raw(
+        &self,
+        address: std::ptr::NonNull<u8>,
+        length: usize,
+        access: Access,
+        kind: MemoryKind,
+    ) -> Result<Memory, Refused> {
+        self.only_host(kind, "register memory")?;
+        // SAFETY: the caller's promise.
+        unsafe { Memory::register_raw(self, address, length, access) }
+    }
+
+    /// Turns the bytes that a peer got from [`Memory::packed_key`] into a key.
+    ///
+    /// # Errors
+    /// Bytes that are no key of this domain: `INVALID_PARAM` with a reason.
+    pub fn unpack(&self, packed: &[u8]) -> Result<RemoteKey, Refused> {
+        let mut raw = std::ptr::null_mut();
+        let mut reason = Reason::new();
+        let unpack = self.inner.ops.rkey_unpack.expect("the loader fills every slot");
+        // SAFETY: the domain is open; the bytes are ours and valid for the call.
+        let status =
+            unsafe { unpack(self.inner.raw, packed.as_ptr(), packed.len(), &raw mut raw, reason.as_mut()) };
+        reason.check(status, "unpack a remote key", || self.inner.name.clone())?;
+        Ok(RemoteKey::new(self, raw))
+    }
+
+    fn only_host(&self, kind: MemoryKind, operation: &'static str) -> Result<(), Refused> {
+        if kind == MemoryKind::Host {
+            return Ok(());
+        }
+        Err(Refused {
+            operation,
+            subject: self.inner.name.clone(),
+            status: ucs::Error::UNSUPPORTED,
+            reason: format!("memory of kind {kind:?} is not supported; only host memory is"),
+        })
+    }
+}
+
+impl fmt::Debug for MemoryDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryDomain").field(&self.inner.name()).finish()
+    }
+}

@@ -1,0 +1,486 @@
+//! Registered memory, parts of it for operations, and keys to a peer's.
+//!
+//! A peer may read and write registered memory at any time, so no reference to its bytes is handed out: contents are
+//! copied in and out. Whatever refers to the memory keeps it alive, outstanding operations included.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use bitflags::bitflags;
+use ucs::{Error, Result, Status};
+use uct_abi::{
+    UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ACCESS_ALL, UCT_MD_ACCESS_REMOTE_ATOMIC,
+    UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UctIov, UctMemh, UctRkey,
+};
+
+use crate::error::Refused;
+use crate::md::MemoryDomain;
+use crate::reason::Reason;
+
+bitflags! {
+    /// What peers may do with registered memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// Put.
+        const REMOTE_PUT = UCT_MD_ACCESS_REMOTE_PUT;
+        /// Get.
+        const REMOTE_GET = UCT_MD_ACCESS_REMOTE_GET;
+        /// Atomics.
+        const REMOTE_ATOMIC = UCT_MD_ACCESS_REMOTE_ATOMIC;
+        /// Everything.
+        const ALL = UCT_MD_ACCESS_ALL;
+    }
+}
+
+/// Kinds of memory; the numbers are UCX's. Only the host's is supported, all others are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u32)]
+pub enum MemoryKind {
+    /// The host's.
+    #[default]
+    Host = 0,
+    /// CUDA device memory.
+    Cuda = 1,
+    /// CUDA managed memory.
+    CudaManaged = 2,
+    /// ROCm device memory.
+    Rocm = 3,
+    /// ROCm managed memory.
+    RocmManaged = 4,
+}
+
+/// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
+/// operation is gone.
+#[derive(Clone)]
+pub struct Memory {
+    inner: Rc<MemoryInner>,
+}
+
+struct MemoryInner {
+    md: MemoryDomain,
+    memh: *mut UctMemh,
+    address: NonNull<u8>,
+    length: usize,
+    ownership: Ownership,
+}
+
+enum Ownership {
+    /// The domain allocated it.
+    Domain,
+    /// A vector that was handed over, taken apart: capacity.
+    Vector { capacity: usize },
+    /// The caller's.
+    Caller,
+}
+
+impl Memory {
+    pub(crate) fn allocate(md: &MemoryDomain, length: usize, access: Access) -> Result<Memory, Refused> {
+        let mut usable = length;
+        let mut address = ptr::null_mut();
+        let mut memh = ptr::null_mut();
+        let mut reason = Reason::new();
+        let alloc = md.inner.ops.mem_alloc.expect("the loader fills every slot");
+        // SAFETY: the domain is open, and the places of the answers are ours.
+        let status = unsafe {
+            alloc(
+                md.inner.raw(),
+                &raw mut usable,
+                access.bits(),
+                &raw mut address,
+                &raw mut memh,
+                reason.as_mut(),
+            )
+        };
+        reason.check(status, "allocate memory", || md.name().to_owned())?;
+        let address = NonNull::new(address.cast()).unwrap_or(NonNull::dangling());
+        Ok(Memory::of(md, memh, address, usable.max(length), Ownership::Domain))
+    }
+
+    pub(crate) fn register(md: &MemoryDomain, bytes: Vec<u8>, access: Access) -> Result<Memory, Refused> {
+        let mut bytes = std::mem::ManuallyDrop::new(bytes);
+        let address = NonNull::from(bytes.as_mut_slice()).cast();
+        let (length, capacity) = (bytes.len(), bytes.capacity());
+        let ownership = Ownership::Vector { capacity };
+        // SAFETY: the vector's bytes are valid until they are put together again, by `into_bytes` or by drop.
+        match unsafe { Memory::registered(md, address, length, access) } {
+            Ok(memh) => Ok(Memory::of(md, memh, address, length, ownership)),
+            Err(refused) => {
+                drop(std::mem::ManuallyDrop::into_inner(bytes));
+                Err(refused)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`MemoryDomain::register_raw`].
+    pub(crate) unsafe fn register_raw(
+        md: &MemoryDomain,
+        address: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<Memory, Refused> {
+        // SAFETY: the caller's promise.
+        let memh = unsafe { Memory::registered(md, address, length, access) }?;
+        Ok(Memory::of(md, memh, address, length, Ownership::Caller))
+    }
+
+    unsafe fn registered(
+        md: &MemoryDomain,
+        address: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<*mut UctMemh, Refused> {
+        let mut memh = ptr::null_mut();
+        let mut reason = Reason::new();
+        let register = md.inner.ops.mem_reg.expect("the loader fills every slot");
+        // SAFETY: the domain is open; that the memory stays valid is the caller's promise.
+        let status = unsafe {
+            register(
+                md.inner.raw(),
+                address.as_ptr().cast(),
+                length,
+                access.bits(),
+                &raw mut memh,
+                reason.as_mut(),
+            )
+        };
+        reason.check(status, "register memory", || md.name().to_owned())?;
+        Ok(memh)
+    }
+
+    fn of(
+        md: &MemoryDomain,
+        memh: *mut UctMemh,
+        address: NonNull<u8>,
+        length: usize,
+        ownership: Ownership,
+    ) -> Memory {
+        Memory { inner: Rc::new(MemoryInner { md: md.clone(), memh, address, length, ownership }) }
+    }
+
+    /// First address, as peers name it in put, get and atomics.
+    pub fn address(&self) -> u64 {
+        self.inner.address.as_ptr() as u64
+    }
+
+    /// First byte. The memory is valid as long as this value is; peers may change it at any time.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.inner.address.as_ptr()
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.inner.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.inner.length == 0
+    }
+
+    /// The memory domain it is registered with.
+    pub fn domain(&self) -> &MemoryDomain {
+        &self.inner.md
+    }
+
+    /// Whether somebody else holds it: a clone, a slice, an outstanding operation.
+    pub fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.inner) > 1
+    }
+
+    /// Copies `source` in at `offset`.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    pub fn write(&self, offset: usize, source: &[u8]) {
+        let target = self.at(offset, source.len());
+        // SAFETY: `at` checked the bounds; the memory is nobody's reference (`MemoryDomain::register_raw`).
+        unsafe { target.as_ptr().copy_from(source.as_ptr(), source.len()) };
+    }
+
+    /// Copies bytes at `offset` out.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn read(&self, offset: usize, target: &mut [u8]) {
+        let source = self.at(offset, target.len());
+        // SAFETY: as in `write`.
+        unsafe { target.as_mut_ptr().copy_from(source.as_ptr(), target.len()) };
+    }
+
+    /// All bytes, copied out.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Sets `length` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn fill(&self, offset: usize, length: usize, value: u8) {
+        let target = self.at(offset, length);
+        // SAFETY: as in `write`.
+        unsafe { target.as_ptr().write_bytes(value, length) };
+    }
+
+    /// Reads 8 aligned bytes at `offset` as one atomic number.
+    ///
+    /// # Panics
+    /// When they are outside, or not aligned.
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        let source = self.at(offset, size_of::<u64>()).cast::<u64>();
+        assert!(source.is_aligned(), "an atomic load at {source:p} is not aligned");
+        // SAFETY: in bounds and aligned.
+        let cell = unsafe { std::sync::atomic::AtomicU64::from_ptr(source.as_ptr()) };
+        // SYNC: pairs with whatever a peer's put or atomic releases.
+        cell.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
+        let end = offset.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= self.len()),
+            "{length} bytes at {offset} are outside of a memory of {} bytes",
+            self.len()
+        );
+        // SAFETY: within the memory, as just checked.
+        unsafe { self.inner.address.add(offset) }
+    }
+
+    /// A part of it, for an operation.
+    ///
+    /// # Panics
+    /// When the range is outside.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> MemorySlice {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last + 1,
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.len(),
+        };
+        assert!(
+            start <= end && end <= self.len(),
+            "{start}..{end} is outside of a memory of {} bytes",
+            self.len()
+        );
+        MemorySlice { memory: self.clone(), offset: start, length: end - start, stride: 0, count: 1 }
+    }
+
+    /// The bytes that let a peer reach it: what [`MemoryDomain::unpack`] takes.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`] where the transport has no remote access.
+    pub fn packed_key(&self) -> Result<Vec<u8>> {
+        let md = &self.inner.md;
+        let mut packed = vec![0; md.attributes().rkey_packed_size];
+        let pack = md.inner.ops.mkey_pack.expect("the loader fills every slot");
+        // SAFETY: the registration is live, and the buffer has the size that the attributes name.
+        let status = unsafe { pack(md.inner.raw(), self.inner.memh, packed.as_mut_ptr()) };
+        Status::from_raw(status).into_result()?;
+        Ok(packed)
+    }
+
+    /// Tells the system that a part will be used soon (`true`) or is back to normal.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`] where the domain cannot, [`Error::OUT_OF_RANGE`] outside.
+    pub fn advise(&self, offset: usize, length: usize, will_need: bool) -> Result {
+        if offset.checked_add(length).is_none_or(|end| end > self.len()) {
+            return Err(Error::OUT_OF_RANGE);
+        }
+        let md = &self.inner.md;
+        let advise = md.inner.ops.mem_advise.expect("the loader fills every slot");
+        let advice = if will_need { UCT_ADVICE_WILLNEED } else { UCT_ADVICE_NORMAL };
+        let start = self.at(offset, length).as_ptr().cast();
+        // SAFETY: the registration is live and the part is within it.
+        Status::from_raw(unsafe { advise(md.inner.raw(), self.inner.memh, start, length, advice) })
+            .into_result()
+    }
+
+    /// Ends the registration of memory that was handed over with [`MemoryDomain::register`], and gives it back.
+    ///
+    /// # Errors
+    /// The memory itself, if somebody else holds it (an outstanding operation, a slice, a clone), or if it is not a
+    /// vector's.
+    pub fn into_bytes(self) -> Result<Vec<u8>, Memory> {
+        let Ownership::Vector { capacity } = self.inner.ownership else { return Err(self) };
+        let mut inner = Rc::try_unwrap(self.inner).map_err(|inner| Memory { inner })?;
+        inner.end();
+        // The drop below finds memory that is the caller's, and leaves it alone.
+        inner.ownership = Ownership::Caller;
+        inner.memh = ptr::null_mut();
+        // SAFETY: the parts are those of the vector that was taken apart in `register`, now used by nobody.
+        Ok(unsafe { Vec::from_raw_parts(inner.address.as_ptr(), inner.length, capacity) })
+    }
+}
+
+impl MemoryInner {
+    fn end(&mut self) {
+        if self.memh.is_null() {
+            return;
+        }
+        let ops = self.md.inner.ops;
+        let slot = match self.ownership {
+            Ownership::Domain => ops.mem_free,
+            Ownership::Vector { .. } | Ownership::Caller => ops.mem_dereg,
+        };
+        let end = slot.expect("the loader fills every slot");
+        // SAFETY: nothing refers to the memory any more, since whatever does holds it alive.
+        let status = unsafe { end(self.md.inner.raw(), self.memh) };
+        if let Err(error) = Status::from_raw(status).into_result() {
+            tracing::error!(md = self.md.name(), "memory could not be deregistered: {error}");
+        }
+    }
+}
+
+impl Drop for MemoryInner {
+    fn drop(&mut self) {
+        self.end();
+        if let Ownership::Vector { capacity } = self.ownership {
+            // SAFETY: the parts are those of the vector that was taken apart in `register`.
+            drop(unsafe { Vec::from_raw_parts(self.address.as_ptr(), self.length, capacity) });
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("md", &self.inner.md.name())
+            .field("length", &self.inner.length)
+            .finish()
+    }
+}
+
+/// A part of registered memory: contiguous, or `count` blocks that lie `stride` bytes apart. It keeps the memory alive.
+#[derive(Clone, Debug)]
+pub struct MemorySlice {
+    pub(crate) memory: Memory,
+    offset: usize,
+    length: usize,
+    stride: usize,
+    count: u32,
+}
+
+impl MemorySlice {
+    /// Turns the slice into `count` blocks of `length` bytes each, `stride` bytes from one start to the next, all
+    /// within it.
+    ///
+    /// # Panics
+    /// When the last block ends outside, or blocks overlap.
+    #[must_use]
+    pub fn strided(self, length: usize, stride: usize, count: u32) -> MemorySlice {
+        let end = (count as usize)
+            .checked_sub(1)
+            .map_or(Some(0), |last| last.checked_mul(stride).and_then(|start| start.checked_add(length)));
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "{count} blocks of {length} bytes, {stride} apart, do not fit"
+        );
+        assert!(count <= 1 || stride >= length, "blocks of {length} bytes overlap at a stride of {stride}");
+        MemorySlice { length, stride, count, ..self }
+    }
+
+    /// Bytes in all blocks.
+    pub fn len(&self) -> usize {
+        self.length * self.count as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn iov(&self) -> UctIov {
+        UctIov {
+            buffer: self.memory.as_ptr().wrapping_add(self.offset).cast(),
+            length: self.length,
+            memh: self.memory.inner.memh,
+            stride: self.stride,
+            count: self.count,
+        }
+    }
+}
+
+/// A key to a peer's memory, for all endpoints of one memory domain. Cheap to clone.
+#[derive(Clone)]
+pub struct RemoteKey {
+    inner: Rc<RkeyInner>,
+}
+
+struct RkeyInner {
+    md: MemoryDomain,
+    raw: *mut UctRkey,
+}
+
+impl RemoteKey {
+    pub(crate) fn new(md: &MemoryDomain, raw: *mut UctRkey) -> RemoteKey {
+        RemoteKey { inner: Rc::new(RkeyInner { md: md.clone(), raw }) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> *mut UctRkey {
+        self.inner.raw
+    }
+
+    /// The memory domain that unpacked it.
+    #[inline(always)]
+    pub fn domain(&self) -> &MemoryDomain {
+        &self.inner.md
+    }
+
+    /// The local address of remote memory, where the transport reaches it directly.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`] where it does not; the error of the check where address or key is wrong.
+    pub fn local_ptr(&self, remote_address: u64) -> Result<NonNull<u8>> {
+        let md = &self.inner.md;
+        let mut local = ptr::null_mut();
+        let slot = md.inner.ops.rkey_ptr.expect("the loader fills every slot");
+        // SAFETY: domain and key are live, and the place of the answer is ours.
+        let status = unsafe { slot(md.inner.raw(), self.inner.raw, remote_address, &raw mut local) };
+        Status::from_raw(status).into_result()?;
+        NonNull::new(local.cast()).ok_or(Error::INVALID_PARAM)
+    }
+
+    /// An order without a meaning, for tables of keys.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`] where the transport has none, [`Error::INVALID_PARAM`] for keys of different domains.
+    pub fn compare(&self, other: &RemoteKey) -> Result<Ordering> {
+        let md = &self.inner.md;
+        if !std::sync::Arc::ptr_eq(&md.inner, &other.inner.md.inner) {
+            return Err(Error::INVALID_PARAM);
+        }
+        let mut result = 0;
+        let slot = md.inner.ops.rkey_compare.expect("the loader fills every slot");
+        // SAFETY: domain and keys are live, and the place of the answer is ours.
+        let status = unsafe { slot(md.inner.raw(), self.inner.raw, other.inner.raw, &raw mut result) };
+        Status::from_raw(status).into_result()?;
+        Ok(result.cmp(&0))
+    }
+}
+
+impl Drop for RkeyInner {
+    fn drop(&mut self) {
+        let release = self.md.inner.ops.rkey_release.expect("the loader fills every slot");
+        // SAFETY: outstanding operations hold the key alive, so nobody uses it any more.
+        unsafe { release(self.md.inner.raw(), self.raw) };
+    }
+}
+
+impl fmt::Debug for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RemoteKey").field(&self.inner.md.name()).finish()
+    }
+}

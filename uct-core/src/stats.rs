@@ -1,0 +1,91 @@
+//! Counters: what an endpoint sent and what an interface received.
+//!
+//! The host counts, so that the numbers mean the same for every transport: an operation counts when it was accepted.
+
+use std::cell::Cell;
+use std::fmt;
+
+/// Operations and bytes of one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Operations that were accepted.
+    pub operations: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// What an endpoint was asked to do.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[doc = $doc])* pub $name: Count,)*
+            /// Times that an operation was answered `NO_RESOURCE`.
+            pub no_resource: u64,
+        }
+
+        #[derive(Default)]
+        pub(crate) struct EpCounters {
+            $(pub(crate) $name: Counter,)*
+            pub(crate) no_resource: Cell<u64>,
+        }
+
+        impl EpCounters {
+            pub(crate) fn snapshot(&self) -> Counters {
+                Counters { $($name: self.$name.get(),)* no_resource: self.no_resource.get() }
+            }
+        }
+
+        impl Counters {
+            /// Name and value of each class.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, Count)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Active messages, short.
+    am_short,
+    /// Active messages, buffered copy.
+    am_bcopy,
+    /// Active messages, zero copy.
+    am_zcopy,
+    /// Puts of all kinds.
+    put,
+    /// Gets of all kinds.
+    get,
+    /// Atomics of all kinds.
+    atomic,
+    /// Flushes and fences.
+    flush,
+}
+
+/// One running count.
+#[derive(Default)]
+pub(crate) struct Counter {
+    operations: Cell<u64>,
+    bytes: Cell<u64>,
+}
+
+impl Counter {
+    #[inline(always)]
+    pub(crate) fn add(&self, bytes: usize) {
+        self.operations.set(self.operations.get().wrapping_add(1));
+        self.bytes.set(self.bytes.get().wrapping_add(bytes as u64));
+    }
+
+    pub(crate) fn get(&self) -> Count {
+        Count { operations: self.operations.get(), bytes: self.bytes.get() }
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, count) in self.iter().filter(|(_, count)| count.operations > 0) {
+            write!(f, "{name} {} ({} bytes), ", count.operations, count.bytes)?;
+        }
+        write!(f, "no_resource {}", self.no_resource)
+    }
+}

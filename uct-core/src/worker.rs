@@ -1,0 +1,358 @@
+//! The worker: what one thread uses of the framework, and the engine that drives it.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ucs::async_context::{AsyncContext, Mode};
+use ucs::clock::Deadline;
+use ucs::datastruct::callbackq::{CallbackId, CallbackQ, CallbackQHandle, OneshotKey};
+use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
+use ucs::{Error, Result};
+
+use crate::config::AsyncMode;
+use crate::context::Context;
+use crate::error::OpenError;
+use crate::iface::{Iface, IfaceInner, IfaceOptions};
+use crate::resource::Resource;
+
+/// What one thread uses of the framework. Cheap to clone within the thread; another thread has a worker of its own, or
+/// a [`WorkerHandle`] to this one.
+#[derive(Clone)]
+pub struct Worker {
+    pub(crate) inner: Rc<WorkerInner>,
+}
+
+pub(crate) struct WorkerInner {
+    queue: CallbackQ,
+    pub(crate) remote: CallbackQHandle,
+    /// How many calls of the application's code from inside a transport are running, one inside the other.
+    depth: Cell<u32>,
+    /// Whether something waits until no transport is on the stack.
+    unsettled: Cell<bool>,
+    /// What was closed from inside a transport: none is ever closed from under itself.
+    closing: RefCell<Vec<Closing>>,
+    /// A panic of an application's callback, on its way around the transport's frames.
+    panic: RefCell<Option<Box<dyn Any + Send>>>,
+    pub(crate) async_context: AsyncContext,
+    pub(crate) wake: Arc<EventFd>,
+    events: EventSet,
+    async_watched: Cell<bool>,
+    ifaces: RefCell<Vec<std::rc::Weak<IfaceInner>>>,
+    pub(crate) context: Context,
+}
+
+/// Something to be closed.
+pub(crate) type Closing = Box<dyn FnOnce()>;
+
+const WAKE: u64 = 0;
+
+/// The key of what other threads submit.
+const SUBMITTED: OneshotKey = 0;
+
+impl Worker {
+    /// A worker without interfaces.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new(context: &Context) -> Result<Worker, OpenError> {
+        let system =
+            |what| move |error: ucs::sys::SystemError| OpenError::System { what, error: error.to_string() };
+        let wake = EventFd::new().map_err(system("create the wake-up descriptor of a worker"))?;
+        let events = EventSet::new().map_err(system("create the event set of a worker"))?;
+        events.add(&wake, Events::READ, WAKE).map_err(system("watch the wake-up descriptor of a worker"))?;
+        let mode = match context.core_config().async_mode {
+            AsyncMode::Poll => Mode::Poll,
+            AsyncMode::ThreadSpinlock => Mode::ThreadSpinlock,
+            AsyncMode::ThreadMutex => Mode::ThreadMutex,
+        };
+        let queue = CallbackQ::new();
+        Ok(Worker {
+            inner: Rc::new(WorkerInner {
+                remote: queue.handle(),
+                queue,
+                depth: Cell::new(0),
+                unsettled: Cell::new(false),
+                closing: RefCell::default(),
+                panic: RefCell::default(),
+                async_context: AsyncContext::new(mode),
+                wake: Arc::new(wake),
+                events,
+                async_watched: Cell::new(false),
+                ifaces: RefCell::default(),
+                context: context.clone(),
+            }),
+        })
+    }
+
+    /// The context it was made from.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Moves everything on: receives, completions, pending requests, what other threads submitted. Never blocks.
+    /// Answers how many events were handled; 0 means that nothing was going on.
+    ///
+    /// Handlers and completions run inside this call. They may call anything, progress included. A panic of theirs is
+    /// carried around the transport and resumed here.
+    #[inline]
+    pub fn progress(&self) -> u32 {
+        let worker = &*self.inner;
+        let mut count = worker.queue.dispatch();
+        count = count.wrapping_add(worker.async_context.poll() as u32);
+        if worker.unsettled.get() {
+            worker.settle();
+        }
+        count
+    }
+
+    /// Calls [`Worker::progress`] until `done` answers true or `limit` is over; answers whether it was done.
+    pub fn progress_until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let deadline = Deadline::after(limit);
+        let mut idle = 0u32;
+        while !done() {
+            if self.progress() > 0 {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle.is_multiple_of(64) {
+                if deadline.expired() {
+                    return done();
+                }
+                // Whoever is to answer may need this processor.
+                std::thread::yield_now();
+            }
+        }
+        true
+    }
+
+    /// Opens the transport `transport` on the device `device`.
+    ///
+    /// # Errors
+    /// No such transport or device (with the nearest names), excluded by the configuration, or refused.
+    pub fn open(&self, transport: &str, device: &str) -> Result<Iface, OpenError> {
+        let resource = self.inner.context.find(transport, device)?;
+        self.open_resource(&resource, IfaceOptions::default())
+    }
+
+    /// Opens an interface on a resource.
+    ///
+    /// # Errors
+    /// Excluded by the configuration, or refused by the transport.
+    pub fn open_resource(&self, resource: &Resource, options: IfaceOptions) -> Result<Iface, OpenError> {
+        if let Some((key, value)) = self.inner.context.excluded(resource) {
+            return Err(OpenError::Excluded { resource: resource.to_string(), key, value });
+        }
+        let iface = Iface::open(self, resource, options)?;
+        self.watch(&iface)?;
+        Ok(iface)
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> WorkerHandle {
+        WorkerHandle { queue: self.inner.remote.clone(), wake: Arc::clone(&self.inner.wake) }
+    }
+
+    /// A descriptor that becomes readable when an armed worker has something to do; for an event loop of the
+    /// application's own. See [`Worker::arm`].
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.inner.events.as_fd()
+    }
+
+    /// Arms every interface, so that the next event makes [`Worker::event_fd`] readable.
+    ///
+    /// # Errors
+    /// [`Error::BUSY`] while events are unprocessed: call [`Worker::progress`] and arm again. [`Error::UNSUPPORTED`] if an
+    /// interface cannot wake anybody.
+    pub fn arm(&self) -> Result {
+        let worker = &*self.inner;
+        if worker.unsettled.get() {
+            return Err(Error::BUSY);
+        }
+        worker.watch_async();
+        worker.async_context.arm()?;
+        let ifaces = worker.live_ifaces();
+        for iface in ifaces {
+            iface.arm_all()?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is something to do, another thread wakes the worker, or `limit` is over; answers whether
+    /// there is something to do. Blocks. Call [`Worker::progress`] afterwards.
+    ///
+    /// # Errors
+    /// As [`Worker::arm`], but for [`Error::BUSY`], which is an answer of true.
+    pub fn wait(&self, limit: Duration) -> Result<bool> {
+        match self.arm() {
+            Ok(()) => {}
+            Err(Error::BUSY) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        let mut buffer = EventBuffer::<16>::new();
+        let events = self.inner.events.wait(&mut buffer, Some(limit)).map_err(Error::from)?;
+        let mut woken = false;
+        for event in events {
+            woken = true;
+            if event.data == WAKE {
+                self.inner.wake.drain();
+            }
+        }
+        self.inner.async_context.poll_now();
+        Ok(woken)
+    }
+
+    fn watch(&self, iface: &Iface) -> Result<(), OpenError> {
+        if let Ok(fd) = iface.event_fd() {
+            let watched = self.inner.events.add(fd, Events::READ, 1);
+            watched.map_err(|error| OpenError::System {
+                what: "watch the event descriptor of an interface",
+                error: error.to_string(),
+            })?;
+        }
+        let mut ifaces = self.inner.ifaces.borrow_mut();
+        ifaces.retain(|iface| iface.strong_count() > 0);
+        ifaces.push(Rc::downgrade(&iface.inner));
+        Ok(())
+    }
+}
+
+impl WorkerInner {
+    /// Registers the progress of an interface.
+    ///
+    /// # Safety
+    /// As `CallbackQ::add`.
+    pub(crate) unsafe fn add_progress(
+        &self,
+        callback: uct_abi::UctProgress,
+        argument: *mut std::ffi::c_void,
+    ) -> CallbackId {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue.add(callback, argument) }
+    }
+
+    /// Removes a progress callback, from whichever thread.
+    pub(crate) fn remove_progress(&self, id: CallbackId) {
+        // A queue that is gone has no callbacks.
+        let _ = self.remote.remove(id);
+    }
+
+    /// Removes a progress callback at once; this thread only.
+    pub(crate) fn remove_own_progress(&self, id: CallbackId) {
+        self.queue.remove(id);
+    }
+
+    /// Stops watching a descriptor that is about to be closed.
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
+        let _ = self.events.remove(fd);
+    }
+
+    /// Runs `closing` now, or as soon as no transport is on the stack.
+    pub(crate) fn close(&self, closing: Closing) {
+        if self.depth.get() == 0 {
+            closing();
+        } else {
+            self.closing.borrow_mut().push(closing);
+            self.unsettled.set(true);
+        }
+    }
+
+    /// Runs code of the application from inside a transport: its panic is kept until the transport's frames are left.
+    #[inline(always)]
+    pub(crate) fn call_application(&self, call: impl FnOnce()) {
+        self.depth.set(self.depth.get() + 1);
+        let outcome = catch_unwind(AssertUnwindSafe(call));
+        self.depth.set(self.depth.get() - 1);
+        if let Err(panic) = outcome {
+            self.keep_panic(panic);
+        }
+    }
+
+    #[cold]
+    fn keep_panic(&self, panic: Box<dyn Any + Send>) {
+        self.panic.borrow_mut().get_or_insert(panic);
+        self.unsettled.set(true);
+    }
+
+    /// Closes what waits and resumes a panic that was kept, if no transport is on the stack.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle(&self) {
+        if self.depth.get() > 0 {
+            return;
+        }
+        self.unsettled.set(false);
+        loop {
+            let closing = std::mem::take(&mut *self.closing.borrow_mut());
+            if closing.is_empty() {
+                break;
+            }
+            for close in closing {
+                close();
+            }
+        }
+        let panic = self.panic.borrow_mut().take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    fn watch_async(&self) {
+        if !self.async_watched.get()
+            && self.async_context.handler_count() > 0
+            && let Ok(fd) = self.async_context.event_fd()
+        {
+            self.async_watched.set(self.events.add(fd, Events::READ, 2).is_ok());
+        }
+    }
+
+    fn live_ifaces(&self) -> Vec<Rc<IfaceInner>> {
+        self.ifaces.borrow().iter().filter_map(std::rc::Weak::upgrade).collect()
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("callbacks", &self.inner.queue.len()).finish_non_exhaustive()
+    }
+}
+
+/// Submits work to a worker from other threads, and wakes it.
+#[derive(Clone)]
+pub struct WorkerHandle {
+    queue: CallbackQHandle,
+    wake: Arc<EventFd>,
+}
+
+impl WorkerHandle {
+    /// Has `work` run by the next progress of the worker, and wakes the worker if it sleeps. Never blocks for long.
+    ///
+    /// # Errors
+    /// [`Error::CANCELED`] if the worker is gone.
+    pub fn submit(&self, work: impl FnOnce() + Send + 'static) -> Result {
+        let once = move || {
+            work();
+            1
+        };
+        self.queue.add_oneshot(SUBMITTED, once).map_err(|_closed| Error::CANCELED)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Wakes the worker if it sleeps in [`Worker::wait`] or on its event descriptor.
+    pub fn wake(&self) {
+        self.wake.signal();
+    }
+}
+
+impl fmt::Debug for WorkerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WorkerHandle")
+    }
+}
