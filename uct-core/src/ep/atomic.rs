@@ -45,12 +45,11 @@ macro_rules! atomics {
                     return Err(Error::BUSY);
                 }
                 let slot = slot!(ep.$fetch);
-                let place = completion.result_place();
+                let (place, rkey) = (completion.result_place().cast(), key.raw());
                 let begun = completion.begin();
                 // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
                 // completion, which lives until it is called.
-                let status =
-                    unsafe { slot(ep.raw, op as u32, value, place.cast(), remote_address, key.raw(), begun) };
+                let status = unsafe { slot(ep.raw, op as u32, value, place, remote_address, rkey, begun) };
                 let held = [Held::Key(key.clone())];
                 ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
             }
@@ -75,11 +74,10 @@ macro_rules! atomics {
                     return Err(Error::BUSY);
                 }
                 let slot = slot!(ep.$cswap);
-                let place = completion.result_place();
+                let (place, rkey) = (completion.result_place().cast(), key.raw());
                 let begun = completion.begin();
                 // SAFETY: as for the other fetching atomics.
-                let status =
-                    unsafe { slot(ep.raw, compare, swap, place.cast(), remote_address, key.raw(), begun) };
+                let status = unsafe { slot(ep.raw, compare, swap, place, remote_address, rkey, begun) };
                 let held = [Held::Key(key.clone())];
                 ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
             }
