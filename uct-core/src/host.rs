@@ -32,6 +32,7 @@ static HOST: UctHost = UctHost {
 
 /// The table.
 pub(crate) fn table() -> &'static UctHost {
+    ucs::log::receive::claim_image();
     &HOST
 }
 

@@ -2,8 +2,8 @@
 
 use std::slice;
 
-use tracing::level_filters::LevelFilter;
-use uct_abi::*;
+use ucs::log::{Record, max_level_number, receive};
+use uct_abi::{UctLogRecord, UctStr};
 
 /// Takes one record of a plugin and gives it to the subscriber of this process.
 pub(crate) unsafe extern "C" fn log(record: *const UctLogRecord) {
@@ -15,26 +15,12 @@ pub(crate) unsafe extern "C" fn log(record: *const UctLogRecord) {
     let message = unsafe { words(record.message) };
     // SAFETY: as above.
     let file = unsafe { words(record.file) };
-    let line = record.line;
-    match record.level {
-        UCT_LOG_ERROR => tracing::error!(target: "uct_plugin", module = target, file, line, "{message}"),
-        UCT_LOG_WARN => tracing::warn!(target: "uct_plugin", module = target, file, line, "{message}"),
-        UCT_LOG_INFO => tracing::info!(target: "uct_plugin", module = target, file, line, "{message}"),
-        UCT_LOG_DEBUG => tracing::debug!(target: "uct_plugin", module = target, file, line, "{message}"),
-        _ => tracing::trace!(target: "uct_plugin", module = target, file, line, "{message}"),
-    }
+    receive::emit(&Record { level: record.level, target, file, line: record.line, message });
 }
 
 /// The most verbose level that anybody listens to.
 pub(crate) unsafe extern "C" fn level() -> u32 {
-    match LevelFilter::current().into_level() {
-        None => 0,
-        Some(tracing::Level::ERROR) => UCT_LOG_ERROR,
-        Some(tracing::Level::WARN) => UCT_LOG_WARN,
-        Some(tracing::Level::INFO) => UCT_LOG_INFO,
-        Some(tracing::Level::DEBUG) => UCT_LOG_DEBUG,
-        Some(tracing::Level::TRACE) => UCT_LOG_TRACE,
-    }
+    max_level_number()
 }
 
 /// # Safety

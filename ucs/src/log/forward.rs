@@ -32,10 +32,11 @@ static LEVEL: AtomicU32 = AtomicU32::new(0);
 
 /// Sends every event of this image to `send`, up to the level that `max_level` answers (0 none, 1 error to 5 tracing).
 ///
-/// To be called once, in the image of a plugin. Answers `false` if this image has a subscriber already; it is then left alone.
+/// To be called once, in the image of a plugin. Answers `false` if this image has a subscriber already, or is the host's
+/// own; it is then left alone.
 /// `send` may be called from any thread. Spans are not forwarded.
 pub fn install(send: fn(&Record<'_>), max_level: fn() -> u32) -> bool {
-    if SINK.set(Sink { send, max_level }).is_err() {
+    if super::receive::is_claimed() || SINK.set(Sink { send, max_level }).is_err() {
         return false;
     }
     LEVEL.store(max_level(), Ordering::Relaxed);

@@ -19,6 +19,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Metadata};
 
 use super::{Record, level};
+use crate::sync::fixed::{AtomicBool, Ordering};
 
 /// Places in plugins that are remembered one by one.
 pub const MAX_CALLSITES: usize = 4096;
@@ -28,6 +29,20 @@ const MAX_NAME: usize = 256;
 
 /// The target of records that have no place of their own.
 pub const COMMON_TARGET: &str = "plugin";
+
+/// Marks this image as a host's: what is linked into it logs to its subscriber directly, and
+/// [`forward::install`](super::forward::install) leaves it alone.
+pub fn claim_image() {
+    // SYNC: a host claims ahead of starting its plugins, in the same thread.
+    CLAIMED.store(true, Ordering::Relaxed);
+}
+
+/// Whether this image is a host's.
+pub(super) fn is_claimed() -> bool {
+    CLAIMED.load(Ordering::Relaxed)
+}
+
+static CLAIMED: AtomicBool = AtomicBool::new(false);
 
 /// Gives a record to the subscriber of this image. Any thread; costs next to nothing if nobody wants its level.
 pub fn emit(record: &Record<'_>) {

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use ucs::log::Record;
 use ucs::{Error, Status};
 use uct_abi::{UctAsyncHandler, UctHost, UctLogRecord, UctProgress, UctStatus, UctStr, UctWorker};
 
@@ -27,26 +28,27 @@ pub(crate) fn set(host: &'static UctHost) -> Result<(), Failure> {
         ));
     }
     let _ = HOST.set(host);
+    ucs::log::forward::install(log, log_level);
     Ok(())
 }
 
-/// Sends one log record to the host; drops it before the host is known.
-pub(crate) fn log(level: u32, target: &str, file: &str, line: u32, message: &str) {
+/// Sends one log record to the host.
+fn log(record: &Record<'_>) {
     let Some(host) = HOST.get() else { return };
     let record = UctLogRecord {
         size: size_of::<UctLogRecord>(),
-        level,
-        line,
-        target: text(target),
-        file: text(file),
-        message: text(message),
+        level: record.level,
+        line: record.line,
+        target: text(record.target),
+        file: text(record.file),
+        message: text(record.message),
     };
     // SAFETY: `log` accepts any record that is valid for the call (`UctHost`).
     unsafe { (host.log)(&raw const record) }
 }
 
 /// The most verbose level that anybody listens to; 0 for none.
-pub(crate) fn log_level() -> u32 {
+fn log_level() -> u32 {
     // SAFETY: `log_level` takes nothing and may be called by any thread (`UctHost`).
     HOST.get().map_or(0, |host| unsafe { (host.log_level)() })
 }

@@ -143,6 +143,7 @@ unsafe extern "C" fn iface_open<T: Transport>(
     reason: *mut UctText,
 ) -> UctStatus {
     guard::explained("iface_open", reason, || {
+        ucs::log::forward::refresh();
         // SAFETY: the parameters are the host's and valid for the call (`UctIfaceParams`).
         let params = unsafe { &*params };
         let domain = md.cast::<T::Md>().cast_const();
