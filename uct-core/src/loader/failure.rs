@@ -286,8 +286,10 @@ impl LoadFailureKind {
             Kind::Refused { .. } => "build the plugin on this system, against its libraries".to_owned(),
             Kind::NoSymbol { symbol } => format!("export {symbol}, or name the file after the plugin in it"),
             Kind::AbiMajor { .. } => "build the plugin again against this version's headers".to_owned(),
-            Kind::DuplicateName { .. } => "leave one of the two out with `modules`".to_owned(),
-            Kind::Init { .. } => "see the plugin's reason, or leave it out with `modules`".to_owned(),
+            Kind::DuplicateName { .. } => "leave one of the two out with `modules` (UCT_MODULES)".to_owned(),
+            Kind::Init { .. } => {
+                "see the plugin's reason, or leave it out with `modules` (UCT_MODULES)".to_owned()
+            }
             Kind::NoTable { .. }
             | Kind::Magic { .. }
             | Kind::TableTooShort { .. }

@@ -160,7 +160,7 @@ impl fmt::Display for Ignored {
 pub enum IgnoredReason {
     /// `modules` does not contain it.
     Excluded,
-    /// A plugin of this name is built in, and `replace_builtin` does not contain it.
+    /// A plugin of this name is built in, and the settings do not prefer the file.
     BuiltInKept,
     /// It is built in, and a file took its place.
     ReplacedBy(
@@ -177,9 +177,9 @@ pub enum IgnoredReason {
 impl fmt::Display for IgnoredReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            IgnoredReason::Excluded => out.pad("excluded by `modules`"),
+            IgnoredReason::Excluded => out.pad("excluded by `modules` (UCT_MODULES)"),
             IgnoredReason::BuiltInKept => {
-                out.pad("the built-in one of this name is used; `replace_builtin` can prefer the file")
+                out.pad("the built-in one of this name is used; `module_replace` (UCT_MODULE_REPLACE) can prefer the file")
             }
             IgnoredReason::ReplacedBy(path) => {
                 write!(out, "{} took its place, as configured", path.display())

@@ -33,7 +33,7 @@ pub(super) unsafe fn text(text: UctStr, what: &str) -> Result<String, LoadFailur
     unsafe { text_within(text, what, TEXT_LIMIT) }
 }
 
-/// Reads a name that people will type: one to `limit` letters, digits, `_`, `-`, `.` or `:`.
+/// Reads a name that people will type, in lists too: one to `limit` visible ASCII characters but `,` and `^`.
 ///
 /// # Errors
 /// Anything else, with what was found.
@@ -43,12 +43,12 @@ pub(super) unsafe fn text(text: UctStr, what: &str) -> Result<String, LoadFailur
 pub unsafe fn name(name: UctStr, what: &str, limit: usize) -> Result<String, LoadFailureKind> {
     // SAFETY: the caller promises what the function asks for.
     let name = unsafe { text_within(name, what, limit) }?;
-    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    let usable = |byte: u8| byte.is_ascii_graphic() && byte != b',' && byte != b'^';
     if !name.is_empty() && name.bytes().all(usable) {
         return Ok(name);
     }
     let problem = format!(
-        "expected 1 to {limit} letters, digits, `_`, `-`, `.` or `:`, found \"{}\"",
+        "expected 1 to {limit} visible ASCII characters but `,` and `^`, found \"{}\"",
         name.escape_debug()
     );
     Err(LoadFailureKind::Text { what: what.to_owned(), problem })

@@ -6,7 +6,10 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::mpsc::{self, RecvTimeoutError, Sender},
+    sync::{
+        OnceLock,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
     thread,
     time::Duration,
 };
@@ -44,10 +47,9 @@ impl Modules {
         self
     }
 
-    /// Compiles the transport in C.
+    /// Adds the transport in C.
     pub fn cself(&self) -> &Self {
-        let sources = ["plugin", "iface", "ep"].map(|file| plugins().join(format!("cself/{file}.c")));
-        compile(&sources, &[], &self.path("cself"));
+        fs::write(self.path("cself"), cself()).expect("the directory is writable");
         self
     }
 
@@ -76,7 +78,7 @@ impl Modules {
 
     /// Loads what is in it: the one failure, with a good plugin beside it that has to be there nevertheless.
     pub fn only_failure(&self) -> LoadFailure {
-        self.bad("good", &[]);
+        fs::write(self.path("good"), good()).expect("the directory is writable");
         let loaded = self.load();
         assert_eq!(names(&loaded), ["good"]);
         let [failure] = <[LoadFailure; 1]>::try_from(loaded.failures).expect("one failure");
@@ -108,6 +110,23 @@ pub fn names(loaded: &Loaded) -> Vec<&str> {
 pub fn plugin<'a>(loaded: &'a Loaded, name: &str) -> &'a Plugin {
     let found = loaded.plugins.iter().find(|plugin| plugin.name == name);
     found.unwrap_or_else(|| panic!("{name} is not there; failures: {:?}", loaded.failures))
+}
+
+/// The library of a plugin that is not bad, compiled once.
+fn good() -> &'static [u8] {
+    static GOOD: OnceLock<Vec<u8>> = OnceLock::new();
+    GOOD.get_or_init(|| fs::read(Modules::new().bad("good", &[]).path("good")).expect("it was compiled"))
+}
+
+/// The library of the transport in C, compiled once.
+fn cself() -> &'static [u8] {
+    static CSELF: OnceLock<Vec<u8>> = OnceLock::new();
+    CSELF.get_or_init(|| {
+        let modules = Modules::new();
+        let sources = ["plugin", "iface", "ep"].map(|file| plugins().join(format!("cself/{file}.c")));
+        compile(&sources, &[], &modules.path("cself"));
+        fs::read(modules.path("cself")).expect("it was compiled")
+    })
 }
 
 /// `tests/plugins` of the workspace.
