@@ -5,4 +5,6 @@
 
 pub mod arbiter;
 pub mod callbackq;
+pub mod mpmc;
 pub mod mpool;
+pub mod slot_map;
