@@ -68,10 +68,13 @@ impl Workspace {
         })
     }
 
-    /// The packages that make a transport plugin.
+    /// The packages that make a transport plugin: those in transports/, not what tests make for themselves.
     pub fn plugin_packages(&self) -> impl Iterator<Item = &Package> {
-        self.members()
-            .filter(|package| package.targets.iter().any(|target| target.kind.contains(&TargetKind::CDyLib)))
+        let transports = self.metadata.workspace_root.join("transports");
+        self.members().filter(move |package| {
+            package.manifest_path.starts_with(&transports)
+                && package.targets.iter().any(|target| target.kind.contains(&TargetKind::CDyLib))
+        })
     }
 
     /// The packages of this workspace.

@@ -1,5 +1,5 @@
 //! The loom models: every interleaving of what crosses threads, up to a bound.
-//! Stands on tests that are compiled only with `--cfg loom`, in modules called `model`; `test` stands on it.
+//! Stands on tests that are compiled only with `--cfg loom`, with `model` in their path; `test` stands on it.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{cargo, output, run as run_command};
@@ -25,7 +25,7 @@ fn models(workspace: &Workspace, package: &str) -> Outcome {
     let count = list.lines().filter(|line| line.ends_with(": test")).count();
     if count == 0 {
         return Err(Failure::new(format!(
-            "no test of {package} in a module `model`, though its sources have {MARK}"
+            "no test of {package} has `model` in its path, though its sources have {MARK}"
         )));
     }
     run_command(&mut cargo_test(workspace, package), BUILD_LIMIT)
@@ -37,7 +37,7 @@ fn cargo_test(workspace: &Workspace, package: &str) -> Command {
     // little code: optimised, they are several times faster.
     test.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
     test.arg("test").arg("--target-dir").arg(workspace.target().join("loom"));
-    test.args(["--package", package, "--lib", "--", "model::"]).current_dir(workspace.root());
+    test.args(["--package", package, "--lib", "--", "model"]).current_dir(workspace.root());
     test
 }
 
