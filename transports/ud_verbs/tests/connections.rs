@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use simulator::*;
 use uct_ud_verbs::protocol::header::kind;
-use uct_ud_verbs::protocol::{Failure, Header, Phase, Settings};
+use uct_ud_verbs::protocol::{Failure, Header, Phase, Reason, Settings};
 
 fn quiet(seed: u64) -> Network {
     Network::new(2, seed, Faults::default(), Settings::default())
@@ -327,6 +327,54 @@ fn a_late_copy_of_a_request_does_not_disturb_a_newer_connection() {
     network.at_mut(second).to_send = 100;
     assert!(network.run(SECOND, |network| network.at(second).acknowledged == 100));
     assert_eq!(network.failures(), 0);
+    assert_eq!(network.nodes[1].table.len(), 1, "the copy made no connection of its own");
+}
+
+#[test]
+fn a_connection_that_is_ending_is_not_taken_for_a_new_endpoint() {
+    let mut network = quiet(3);
+    let left = network.connect(0, 1, 5);
+    network.pass(20 * MILLISECOND);
+    network.close(left);
+    // The goodbye of node 0 arrives; that of node 1, and all that it says after, does not.
+    network.filter = Some(Box::new(|from, _, _| from == 0));
+    network.pass(5 * MILLISECOND);
+    let right = network.connect(1, 0, 10);
+    network.filter = None;
+    assert!(network.run(5 * SECOND, |network| network.at(right).acknowledged == 10));
+    network.close(right);
+    assert!(network.run(30 * SECOND, is_gone));
+}
+
+#[test]
+fn giving_up_is_not_put_off_by_the_back_off() {
+    let settings = Settings { timeout_max: Duration::from_secs(20), ..Settings::default() };
+    let mut network = Network::new(2, 3, Faults::default(), settings);
+    let user = network.connect(0, 1, 100_000);
+    network.pass(2 * MILLISECOND);
+    network.nodes[1].is_dead = true;
+    let begin = network.now;
+    network.pass(60 * SECOND);
+    let took = network.at(user).failures[0].0.since(begin);
+    assert!((29 * SECOND..31 * SECOND).contains(&took), "{took} ns");
+}
+
+#[test]
+fn a_refused_access_fails_both_sides_with_the_reason_even_if_the_word_is_lost() {
+    let mut network = quiet(3);
+    let left = network.connect(0, 1, 10);
+    network.pass(5 * MILLISECOND);
+    let right = network.connect(1, 0, 10);
+    network.pass(5 * MILLISECOND);
+    drop_first(&mut network, kind::RESET, 2);
+    let (now, id) = (network.now, network.at(right).id);
+    network.nodes[1].table.refuse(now, id, Reason::ACCESS);
+    network.at_mut(left).to_send = 20;
+    assert!(network.run(5 * SECOND, |network| network.failures() == 2));
+    assert_eq!(network.at(right).failures[0].1, Failure::AccessForbidden);
+    assert_eq!(network.at(left).failures[0].1, Failure::AccessRefused);
+    let endpoint = network.at(left);
+    assert_eq!((endpoint.acknowledged, endpoint.abandoned), (10, 10), "nothing was acknowledged after it");
 }
 
 #[test]

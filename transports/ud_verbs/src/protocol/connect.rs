@@ -3,7 +3,7 @@
 //! Stands on `table` and `connection`; the interface and its endpoints call it.
 
 use super::connection::{ConnectionId, Failure, Handles, Pairing, Phase};
-use super::control::{Greeting, Invitation, read_connect};
+use super::control::{Greeting, Invitation, Reason, read_connect};
 use super::table::{Event, Table};
 use super::time::Time;
 
@@ -131,6 +131,18 @@ impl<T: Handles> Table<T> {
         self.end(now, id, Phase::Aborted);
     }
 
+    /// Cuts a connection off because of what the peer sent; the user is told as of any failure, the peer is told why.
+    pub fn refuse(&mut self, now: Time, id: ConnectionId, reason: Reason) {
+        let connection = &mut self.connections[id.index()];
+        if connection.is_over() {
+            return;
+        }
+        connection.due.reset = connection.is_connected();
+        connection.reset_reason = reason;
+        let failure = if reason == Reason::ACCESS { Failure::AccessForbidden } else { Failure::Malformed };
+        self.fail(now, id, failure);
+    }
+
     /// Cuts every connection off. The interface sends what [`Table::poll_transmit`] then gives, and is gone.
     pub fn shutdown(&mut self, now: Time) {
         for id in self.ids().collect::<Vec<_>>() {
@@ -163,7 +175,7 @@ impl<T: Handles> Table<T> {
             Greeting::Same(invitation) => invitation,
             Greeting::OtherVersion { invitation } => {
                 let path = resolve(connect.address)?;
-                return self.refuse(now, invitation, path);
+                return self.reject(now, invitation, path);
             }
         };
         if let Some(&id) = self.pairings.get(&pairing) {
@@ -200,7 +212,7 @@ impl<T: Handles> Table<T> {
     }
 
     /// Answers a CONNECT of another version; the connection is there only for the answer.
-    fn refuse(&mut self, now: Time, peer: Invitation, path: T::Path) -> Option<ConnectionId> {
+    fn reject(&mut self, now: Time, peer: Invitation, path: T::Path) -> Option<ConnectionId> {
         let id = self.allocate(now, false)?;
         let connection = &mut self.connections[id.index()];
         connection.to = peer.key.word();

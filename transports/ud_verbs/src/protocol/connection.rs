@@ -2,7 +2,7 @@
 //!
 //! Stands on `sender` and `receiver`; the [table](super::table) owns the connections and calls them.
 
-use super::control::Invitation;
+use super::control::{Invitation, Reason};
 use super::header::{Header, Key, kind};
 use super::receiver::Receiver;
 use super::sender::Sender;
@@ -39,6 +39,17 @@ pub enum Failure {
     /// The peer says that the connection is gone.
     #[error("the peer has closed its interface or given this connection up")]
     Reset,
+    /// The peer refused an access to its memory.
+    #[error(
+        "the peer refused an access to its memory: the key is wrong or stale, or the range is outside of it"
+    )]
+    AccessRefused,
+    /// The peer asked for memory that it may not access.
+    #[error("the peer asked for memory that it may not access; it was refused, and the connection cut off")]
+    AccessForbidden,
+    /// One side did not understand the other.
+    #[error("a message that makes no sense was received; the connection was cut off")]
+    Malformed,
     /// The peer refused the connection because of its wire version (major, minor).
     #[error(
         "the peer speaks wire version {0}.{1}, this side {major}.{minor}: use the same release on both sides",
@@ -121,6 +132,8 @@ pub(super) struct Connection<T: Handles> {
     pub(super) attempts: u32,
     pub(super) phase: Phase,
     pub(super) due: Due,
+    /// What a RESET tells the peer.
+    pub(super) reset_reason: Reason,
     /// An endpoint of this side's user stands on it.
     pub(super) is_owned: bool,
     /// An answer to a PING is awaited.
@@ -149,6 +162,7 @@ impl<T: Handles> Connection<T> {
             attempts: 0,
             phase: Phase::Unconnected,
             due: Due::default(),
+            reset_reason: Reason::GONE,
             is_owned,
             is_probing: false,
             finish_sent: false,

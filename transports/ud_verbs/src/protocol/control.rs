@@ -31,7 +31,13 @@
 //! | 4 | u32 | duplicates seen so far, wrapping |
 //! | 8 | 0 to 4 × u64 | bit i set: packet `ack + 1 + i` has arrived |
 //!
-//! PING and RESET have no body. All fields are little-endian.
+//! RESET:
+//!
+//! | offset | width | field |
+//! |---|---|---|
+//! | 0 | u16 | [`Reason`] |
+//!
+//! PING has no body. All fields are little-endian.
 
 use super::header::Key;
 use super::psn::Psn;
@@ -97,6 +103,19 @@ pub struct Refusal(pub u16);
 impl Refusal {
     /// The other side speaks another major version.
     pub const VERSION: Refusal = Refusal(1);
+}
+
+/// Why a connection was cut off, as on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reason(pub u16);
+
+impl Reason {
+    /// The sender has closed its interface, or given the connection up.
+    pub const GONE: Reason = Reason(0);
+    /// The receiver of this asked for memory that it may not access.
+    pub const ACCESS: Reason = Reason(1);
+    /// The receiver of this has sent what makes no sense.
+    pub const MALFORMED: Reason = Reason(2);
 }
 
 /// A greeting, as read.
@@ -176,6 +195,10 @@ pub(super) fn write_reject(out: &mut Vec<u8>, refusal: Refusal) {
     out.extend_from_slice(&refusal.0.to_le_bytes());
 }
 
+pub(super) fn write_reset(out: &mut Vec<u8>, reason: Reason) {
+    out.extend_from_slice(&reason.0.to_le_bytes());
+}
+
 pub(super) fn write_ack(out: &mut Vec<u8>, delay: u64, duplicates: u32, bitmap: &Bitmap) {
     let delay = u32::try_from(delay >> 10).unwrap_or(u32::MAX);
     out.extend_from_slice(&delay.to_le_bytes());
@@ -221,6 +244,10 @@ pub(super) fn read_reject(body: &[u8]) -> Option<((u8, u8), Refusal)> {
         return None;
     }
     Some(((input.u8()?, input.u8()?), Refusal(input.u16()?)))
+}
+
+pub(super) fn read_reset(body: &[u8]) -> Option<Reason> {
+    Input(body).u16().map(Reason)
 }
 
 pub(super) fn read_ack(body: &[u8]) -> Option<Ack> {

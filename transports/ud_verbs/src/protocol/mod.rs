@@ -31,7 +31,7 @@ mod timer;
 
 pub use connect::ConnectError;
 pub use connection::{ConnectionId, Failure, Handles, Phase};
-pub use control::{ADDRESS_LIMIT, Invitation, WINDOW_LIMIT, WIRE_VERSION};
+pub use control::{ADDRESS_LIMIT, Invitation, Reason, WINDOW_LIMIT, WIRE_VERSION};
 pub use fuzz::fuzz_packets;
 pub use header::{HEADER_SIZE, Header};
 pub use output::{Body, Transmit};

@@ -3,7 +3,7 @@
 //! Stands on `table` and `connection`; the interface calls it after everything else, while it can send.
 
 use super::connection::{ConnectionId, Handles, Phase};
-use super::control::{Refusal, write_ack, write_connect, write_greeting, write_reject};
+use super::control::{Refusal, write_ack, write_connect, write_greeting, write_reject, write_reset};
 use super::header::{HEADER_SIZE, Header, flag, kind};
 use super::table::Table;
 use super::time::Time;
@@ -139,7 +139,10 @@ impl<T: Handles> Table<T> {
                 self.counters.acknowledgements += 1;
             }
             kind::PING => connection.due.ping = false,
-            _ => connection.due.reset = false,
+            _ => {
+                connection.due.reset = false;
+                write_reset(out, connection.reset_reason);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! Stands on `table` and `connection`; the interface calls it with every datagram.
 
 use super::connection::{Connection, ConnectionId, Failure, Handles, Phase};
-use super::control::{Greeting, read_ack, read_greeting, read_reject};
+use super::control::{Greeting, Reason, read_ack, read_greeting, read_reject, read_reset};
 use super::header::{HEADER_SIZE, Header, kind};
 use super::receiver::Place;
 use super::table::Table;
@@ -217,6 +217,22 @@ impl<T: Handles> Table<T> {
         }
     }
 
+    /// Takes in what a sequenced packet acknowledges, and lets its sender know that this side lives. The packet itself
+    /// is to be received later, in the order in which it came: nothing acknowledges it before. For times in which no
+    /// message can be delivered.
+    pub fn receive_later(&mut self, now: Time, header: Header) -> Option<ConnectionId> {
+        let (id, connection) = find(&mut self.connections, header)?;
+        if !connection.is_connected() || !self.acknowledge(now, id, header, None) {
+            return None;
+        }
+        let connection = &mut self.connections[id.index()];
+        connection.last_heard = now;
+        connection.receiver.explain();
+        connection.due.ack = true;
+        self.speak(id);
+        Some(id)
+    }
+
     /// Takes a control packet in, header and all; answers the connection that may have news.
     /// `resolve` makes a path of an interface's packed address that came with a CONNECT.
     pub fn receive_control(
@@ -280,7 +296,14 @@ impl<T: Handles> Table<T> {
                 connection.due.reset = connection.path.is_some() && connection.to != 0;
                 self.speak(id);
             }
-            (kind::RESET, Phase::Connected) => self.fail(now, id, Failure::Reset),
+            (kind::RESET, Phase::Connected) => {
+                let failure = match read_reset(body)? {
+                    Reason::ACCESS => Failure::AccessRefused,
+                    Reason::MALFORMED => Failure::Malformed,
+                    _ => Failure::Reset,
+                };
+                self.fail(now, id, failure);
+            }
             // What was asked for twice is answered twice, what comes late is nothing new.
             (kind::ACCEPT | kind::REJECT | kind::ACK | kind::PING | kind::RESET, _) => {}
             _ => return None,

@@ -170,14 +170,6 @@ impl<S> Sender<S> {
         self.slots.push_back(Slot { packet, sent_at: now, kind, flags, state: State::Sent, resent: false });
     }
 
-    /// The newest packet that is outstanding and not only a header.
-    pub(super) fn newest_packet(&mut self) -> Option<&mut S> {
-        if self.outstanding() == 0 {
-            return None;
-        }
-        self.slots.back_mut()?.packet.as_mut()
-    }
-
     /// A packet that the peer has acknowledged, oldest first. The outer `Option` ends the queue.
     #[inline]
     pub(super) fn pop_acknowledged(&mut self) -> Option<Option<S>> {

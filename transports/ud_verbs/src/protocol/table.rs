@@ -199,13 +199,11 @@ impl<T: Handles> Table<T> {
     }
 
     /// Messages that the peer has not acknowledged.
+    #[inline]
     pub fn outstanding(&self, id: ConnectionId) -> u32 {
-        self.connections[id.index()].sender.outstanding()
-    }
-
-    /// The newest message that the peer has not acknowledged: all are acknowledged when it is.
-    pub fn newest_outstanding(&mut self, id: ConnectionId) -> Option<&mut T::Send> {
-        self.connections[id.index()].sender.newest_packet()
+        let connection = &self.connections[id.index()];
+        let goodbye = u32::from(connection.finish_sent);
+        connection.sender.outstanding().saturating_sub(goodbye)
     }
 
     /// A message that the peer has acknowledged, oldest first. To be asked after every [`Table::receive`] and

@@ -110,6 +110,9 @@ pub struct Node {
 
 type Filter = Box<dyn FnMut(usize, usize, &mut Vec<u8>) -> bool>;
 
+/// A datagram on its way: when it arrives, a number that makes the order unique, to whom, and its bytes.
+type OnWire = Reverse<(Time, u64, usize, Vec<u8>)>;
+
 pub struct Network {
     pub now: Time,
     pub nodes: Vec<Node>,
@@ -120,7 +123,7 @@ pub struct Network {
     /// No datagram passes.
     pub is_down: bool,
     pub datagrams: u64,
-    wire: BinaryHeap<Reverse<(Time, u64, usize, Vec<u8>)>>,
+    wire: BinaryHeap<OnWire>,
     count: u64,
 }
 

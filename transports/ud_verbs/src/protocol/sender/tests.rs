@@ -147,3 +147,27 @@ fn what_is_abandoned_comes_back_once() {
     assert!(!sender.may_send());
     assert_eq!(sender.outstanding(), 0);
 }
+
+#[test]
+fn the_answer_to_a_packet_sent_twice_says_nothing_about_the_round_trip() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 1);
+    sender.on_ack(at(50), psn(1), Some(0)).expect("honest");
+    let before = sender.round_trip.smoothed();
+    send(&mut sender, 100, 1);
+    sender.on_timeout(true);
+    assert_eq!(resent(&mut sender, 20_000), [1]);
+    sender.on_ack(at(20_001), psn(2), Some(0)).expect("honest");
+    assert_eq!(sender.round_trip.smoothed(), before);
+}
+
+#[test]
+fn duplicates_after_sending_again_show_that_the_network_reorders() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 4);
+    sender.on_timeout(true);
+    assert_eq!(resent(&mut sender, 10_000).len(), 4);
+    let told = Ack { delay: 0, duplicates: 4, bitmap: Bitmap::default() };
+    assert_eq!(sender.on_gaps(at(10_010), psn(0), &told), Ok(false));
+    assert!(sender.reordering.seen, "what was sent again need not have been");
+}
