@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A Debian package and a file that shows that it is installed.
+#[derive(Clone, Copy)]
 pub struct Package {
     /// The package's name.
     pub name: &'static str,

@@ -15,7 +15,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-const PACKAGES: &[Package] = &[Package { name: "valgrind", brings: "/usr/bin/valgrind" }];
+/// What it needs beside cargo.
+pub const PACKAGES: &[Package] = &[Package { name: "valgrind", brings: "/usr/bin/valgrind" }];
 const CEILINGS: &str = "tests/instructions.toml";
 const PROGRAM: &str = "instructions";
 /// A run has this many operations, and the other one twice as many. What happens every so many operations, such

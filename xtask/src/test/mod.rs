@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::process::{cargo, run as run_command};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, Workspace};
-use crate::{check, hello, instructions};
+use crate::{check, hello, instructions, vm};
 use clap::Args;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct Options {
 
 /// Runs the steps and prints their table; the last line is `N passed, N failed, N skipped`.
 pub fn run(options: &Options) -> Outcome {
-    apt::require(PACKAGES)?;
+    install(options)?;
     let workspace = Workspace::load()?;
     let require = if options.require.is_empty() { built_in(&workspace) } else { options.require.join(",") };
     let mut steps = Steps::only(&options.only);
@@ -79,6 +79,12 @@ pub fn run(options: &Options) -> Outcome {
         machines::run(&workspace, &mut steps);
     }
     steps.finish()
+}
+
+/// Installs at the start what any step needs, so that whoever cannot install is told all of it at once.
+fn install(options: &Options) -> Outcome {
+    let machine = if options.no_vm || !cfg!(target_arch = "x86_64") { &[] } else { vm::PACKAGES };
+    apt::require(&[PACKAGES, instructions::PACKAGES, machine].concat())
 }
 
 /// Runs tests: by cargo-nextest where it is installed, since it gives each test a watchdog from outside.

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// Where plugins are in the guest; `UCT_MODULE_DIR` there.
 const GUEST_MODULES: &str = "/usr/lib/uct";
 
-const PACKAGES: &[Package] = &[
+/// What it needs beside cargo.
+pub const PACKAGES: &[Package] = &[
     Package { name: "qemu-system-x86", brings: "/usr/bin/qemu-system-x86_64" },
     Package { name: "busybox-static", brings: "/bin/busybox" },
     Package { name: "kmod", brings: "/sbin/depmod" },
