@@ -12,7 +12,8 @@
  *     NULL_SLOT             a mandatory slot is null
  *     NULL_LIST             a list is null, its count is not
  *     BINARY_NAME           the component's name is not UTF-8
- *     BAD_KEY               a configuration key's default is none of what the key accepts
+ *     SECTION="y"           it has a configuration section y with one key
+ *     BAD_KEY               that key's default is none of what it accepts
  *     REFUSES               init answers an error with a reason
  *     COUNTS                init counts how often it was called, and refuses from the second time on
  *     MISSING_LIBRARY       it calls a function of a library
@@ -165,17 +166,25 @@ static const UctComponentOps component = {
 
 static const UctComponentOps *const components[] = { &component };
 
-#ifdef BAD_KEY
+#if defined(BAD_KEY) && !defined(SECTION)
+#define SECTION "bad"
+#endif
+
+#ifdef SECTION
 static const UctConfigField keys[] = { {
     .name = TEXT("depth"),
     .kind = UCT_CONFIG_UINT,
     .minimum = 1,
     .maximum = 10,
+#ifdef BAD_KEY
     .default_text = TEXT("eleven"),
+#else
+    .default_text = TEXT("5"),
+#endif
     .doc = TEXT("A number."),
 } };
 static const UctConfigSection sections[] = { {
-    .name = TEXT("bad"),
+    .name = TEXT(SECTION),
     .doc = TEXT("Keys."),
     .fields = keys,
     .count = 1,
@@ -221,7 +230,7 @@ static const UctPlugin plugin = {
     .version = TEXT("0.1"),
     .components = components,
     .component_count = 1,
-#ifdef BAD_KEY
+#ifdef SECTION
     .config = sections,
     .config_count = 1,
 #endif

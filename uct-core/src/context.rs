@@ -108,6 +108,7 @@ impl ContextBuilder {
             search_beside_executable: true,
             modules: early.modules,
             replace_builtin: early.module_replace,
+            schema: known,
         };
         let Loaded { plugins, failures, ignored } =
             loader::load(&settings, &builtin::plugins(), host::table());
@@ -153,6 +154,9 @@ impl ContextBuilder {
 }
 
 impl Context {
+    /// The operation of a refusal that is the configuration's.
+    pub(crate) const EXCLUDED: &'static str = "be used";
+
     /// Starts from the configuration file that the search finds and the environment of the process.
     pub fn builder() -> ContextBuilder {
         ContextBuilder { sources: Sources::from_process() }
@@ -332,10 +336,10 @@ impl Context {
             if !all.iter().any(|name| self.inner.core.tls.contains(name)) {
                 let tls = self.inner.config.value("", "tls").map_or_else(String::new, ToString::to_string);
                 let refused = Refused {
-                    operation: "be used",
+                    operation: Context::EXCLUDED,
                     subject: component.name.clone(),
                     status: ucs::Error::UNSUPPORTED,
-                    reason: format!("excluded by tls = {tls}"),
+                    reason: format!("tls = {tls}"),
                 };
                 found.absent.push(absent(&all, refused));
                 continue;

@@ -197,7 +197,8 @@ fn a_mandatory_slot_that_is_null_is_named() {
 fn a_list_that_is_null_is_refused() {
     let modules = Modules::new();
     modules.bad("listless", &["NULL_LIST"]);
-    assert_kind!(modules.only_failure_of("listless"), Kind::Text { what, .. } if what.contains("configuration"), Tables);
+    let kind = modules.only_failure_of("listless");
+    assert_kind!(kind, Kind::Text { what, .. } if what.contains("configuration"), Tables);
 }
 
 #[test]
@@ -249,6 +250,24 @@ fn a_configuration_key_with_an_impossible_default_is_named() {
     modules.bad("keyed", &["BAD_KEY"]);
     let kind = modules.only_failure_of("keyed");
     assert_kind!(kind, Kind::ConfigKey { key, problem } if key.contains("bad") && problem.contains("eleven"), Tables);
+}
+
+#[test]
+fn two_plugins_with_different_sections_of_the_same_name_leave_the_first() {
+    let modules = Modules::new();
+    modules.bad("a_keyed", &["SECTION=\"cself\""]).cself();
+    let loaded = modules.load();
+    assert_eq!(names(&loaded), ["a_keyed"]);
+    let kind = loaded.failures[0].kind.clone();
+    assert_kind!(kind, Kind::ConfigKey { key, .. } if key.contains("cself"), Tables);
+}
+
+#[test]
+fn two_plugins_may_share_a_section() {
+    let modules = Modules::new();
+    modules.bad("a_sharer", &["SECTION=\"shared\""]).bad("b_sharer", &["SECTION=\"shared\""]);
+    let loaded = modules.load();
+    assert_eq!(names(&loaded), ["a_sharer", "b_sharer"]);
 }
 
 #[test]

@@ -152,7 +152,11 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_table_says_of_its_size_it_is_taken_or_too_short(which in 0..6_usize, size in any::<usize>(), small in any::<bool>()) {
+    fn whatever_a_table_says_of_its_size_it_is_taken_or_too_short(
+        which in 0..6_usize,
+        size in any::<usize>(),
+        small in any::<bool>(),
+    ) {
         let _watchdog = Watchdog::new();
         let tables = Tables::new(size_of::<UctIfaceOps>(), size_of::<UctEpOps>());
         let (place, real, minimum) = tables.sizes()[which];

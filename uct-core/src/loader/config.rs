@@ -1,6 +1,7 @@
 //! Turns the configuration keys that a plugin describes into a section of the schema.
 //!
-//! For: [`handshake`](super::handshake). Stands on `ucs::config`, whose rules for names and defaults hold for plugins too.
+//! For: [`handshake`](super::handshake). Stands on `ucs::config`, whose rules for names and defaults hold for plugins
+//! too.
 
 use std::borrow::Cow;
 
@@ -117,6 +118,10 @@ fn empty_range(field: &UctConfigField) -> String {
 }
 
 fn wrong(section: &str, key: &str, problem: String) -> LoadFailureKind {
-    let key = if key.is_empty() { format!("section [{section}]") } else { key_name(section, key) };
+    let key = if key.is_empty() {
+        format!("section [{section}]")
+    } else {
+        format!("key {}", key_name(section, key))
+    };
     LoadFailureKind::ConfigKey { key, problem }
 }

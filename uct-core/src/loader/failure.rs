@@ -1,7 +1,7 @@
 //! Why a plugin is not there.
 //!
-//! For: the log, `uct_info` and the explanation of a choice. Stands on `thiserror`. Every failure says what was found, what
-//! was expected, and ([`LoadFailure::hint`]) what to do.
+//! For: the log, `uct_info` and the explanation of a choice. Stands on `thiserror`. Every failure says what was
+//! found, what was expected, and ([`LoadFailure::hint`]) what to do.
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
@@ -214,17 +214,17 @@ pub enum LoadFailureKind {
     /// Something of that name is there already.
     #[error("its {what} {name} has the name of one that {taken_by} offers")]
     DuplicateName {
-        /// "component", "transport", "configuration section".
+        /// "component" or "transport".
         what: &'static str,
         /// The name.
         name: String,
         /// The plugin that was first.
         taken_by: String,
     },
-    /// A configuration key is described wrongly.
-    #[error("describes the configuration key {key} wrongly: {problem}")]
+    /// A configuration key is described wrongly, or its name is taken.
+    #[error("its configuration {key} cannot be used: {problem}")]
     ConfigKey {
-        /// Section and key.
+        /// Section, or section and key.
         key: String,
         /// What was expected and what was found.
         problem: String,

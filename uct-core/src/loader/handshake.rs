@@ -1,7 +1,7 @@
 //! Checks what a plugin offers, in the order of the boundary: magic, major version, size, mandatory slots; then `init`.
 //!
-//! For: [`load`](super::load). Stands on [`overlay`](super::overlay) and [`text`](super::text). Files and plugins that are
-//! linked into the program come through here alike.
+//! For: [`load`](super::load). Stands on [`overlay`](super::overlay) and [`text`](super::text). Files and plugins
+//! that are linked into the program come through here alike.
 
 use std::{mem::offset_of, ptr};
 
@@ -46,8 +46,8 @@ type Init = Option<unsafe extern "C" fn(*const UctHost, *mut uct_abi::UctText) -
 /// The first thing that is wrong, in the order of the boundary.
 ///
 /// # Safety
-/// `plugin` is null, or points to a table that says its magic, its versions and its size truly as far as it has them, whose
-/// pointers lead to what their types say, and that stays as it is for ever.
+/// `plugin` is null, or points to a table that says its magic, its versions and its size truly as far as it has them,
+/// whose pointers lead to what their types say, and that stays as it is for ever.
 pub(super) unsafe fn prepare(plugin: *const UctPlugin) -> Result<Prepared, LoadFailureKind> {
     // SAFETY: the caller promises a table, or null.
     unsafe { check_version(plugin) }?;
@@ -174,8 +174,8 @@ pub(super) unsafe fn array<T: 'static>(
 /// Its refusal with its words. A plugin that guards its slots answers a panic so, too.
 pub(super) fn start(plugin: &Prepared, host: &'static UctHost) -> Result<(), LoadFailureKind> {
     let Some(init) = plugin.init else { return Ok(()) };
-    // SAFETY: the table has our major version, in which the slot is this function; the host's table lives for ever, and the
-    // text for the call.
+    // SAFETY: the table has our major version, in which the slot is this function; the host's table lives for ever,
+    // and the text for the call.
     let (status, reason) = with_reason(|reason| unsafe { init(host, reason) });
     if status == UCT_OK {
         return Ok(());

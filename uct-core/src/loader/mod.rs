@@ -1,7 +1,7 @@
 //! Finds plugins, checks them, and makes tables of them that can be called without a further check.
 //!
-//! For: the context, which turns the result into components. Stands on `uct-abi` and the system's loader. Built-in plugins
-//! go the same way as files. A plugin that fails is told in [`Loaded::failures`] and harms no other.
+//! For: the context, which turns the result into components. Stands on `uct-abi` and the system's loader. Built-in
+//! plugins go the same way as files. A plugin that fails is told in [`Loaded::failures`] and harms no other.
 
 mod config;
 mod elf;
@@ -17,7 +17,7 @@ pub(crate) mod text;
 
 use std::{fmt, path::PathBuf};
 
-use ucs::units::NameList;
+use ucs::{config::Schema, units::NameList};
 use uct_abi::{UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps, UctPlugin, UctTlOps};
 
 pub use failure::{LoadFailure, LoadFailureKind, LoadStage};
@@ -37,6 +37,8 @@ pub struct LoaderSettings {
     pub modules: NameList,
     /// Which files take the place of a built-in plugin of the same name. All others of such a name are ignored.
     pub replace_builtin: NameList,
+    /// The configuration keys that are taken; a plugin whose keys do not fit beside them is refused.
+    pub schema: Schema,
 }
 
 impl Default for LoaderSettings {
@@ -47,6 +49,7 @@ impl Default for LoaderSettings {
             search_beside_executable: true,
             modules: NameList::all(),
             replace_builtin: "^all".parse().expect("it is a list of names"),
+            schema: Schema::new(),
         }
     }
 }
@@ -191,12 +194,12 @@ impl fmt::Display for IgnoredReason {
 
 /// Loads what the settings permit of `built_in` and of the files that the search finds.
 ///
-/// Blocks while files are read and plugins start. Each plugin is checked and started once in the life of the process: a later
-/// call answers the same for it, with the host of the first. A plugin from a file is never unloaded.
+/// Blocks while files are read and plugins start. Each plugin is checked and started once in the life of the process:
+/// a later call answers the same for it, with the host of the first. A plugin from a file is never unloaded.
 pub fn load(settings: &LoaderSettings, built_in: &[&'static UctPlugin], host: &'static UctHost) -> Loaded {
     let found = search::plugin_files(settings);
     let loaded = Loaded { plugins: Vec::new(), failures: found.failures, ignored: found.ignored };
-    let mut loading = Loading { loaded, host };
+    let mut loading = Loading { loaded, host, schema: settings.schema.clone() };
     let mut files = loading.without_excluded(found.files, &settings.modules);
     for table in built_in {
         loading.built_in(table, &mut files, settings);
@@ -210,6 +213,8 @@ pub fn load(settings: &LoaderSettings, built_in: &[&'static UctPlugin], host: &'
 struct Loading {
     loaded: Loaded,
     host: &'static UctHost,
+    /// All keys: those of the settings, and those of the plugins that are ready.
+    schema: Schema,
 }
 
 impl Loading {
@@ -222,7 +227,8 @@ impl Loading {
         wanted
     }
 
-    /// Takes a built-in plugin, or the file that is to take its place; a file of its name is not among `files` afterwards.
+    /// Takes a built-in plugin, or the file that is to take its place; a file of its name is not among `files`
+    /// afterwards.
     fn built_in(
         &mut self,
         table: &'static UctPlugin,
@@ -278,7 +284,9 @@ impl Loading {
         origin: PluginOrigin,
     ) -> Result<(), LoadFailureKind> {
         self.check_names(&plugin)?;
+        let schema = self.schema_with(&plugin)?;
         registry::started(table, &plugin, self.host)?;
+        self.schema = schema;
         let Prepared { name, version, components, config, .. } = plugin;
         self.loaded.plugins.push(Plugin { name, version, origin, components, config });
         Ok(())
@@ -289,9 +297,21 @@ impl Loading {
         for other in &self.loaded.plugins {
             let taken_by = || format!("plugin {} ({})", other.name, other.origin);
             names::check_disjoint(&plugin.components, &other.components, taken_by)?;
-            names::check_sections(&plugin.config, &other.config, taken_by)?;
         }
         Ok(())
+    }
+
+    /// The schema with the keys of the plugin. Two plugins may share a section, if they mean the same.
+    fn schema_with(&self, plugin: &Prepared) -> Result<Schema, LoadFailureKind> {
+        let mut schema = self.schema.clone();
+        for section in &plugin.config {
+            let added = schema.add_section(section.clone());
+            added.map_err(|error| LoadFailureKind::ConfigKey {
+                key: format!("section [{}]", error.section),
+                problem: error.reason,
+            })?;
+        }
+        Ok(schema)
     }
 
     fn fail(&mut self, name: String, path: Option<PathBuf>, kind: LoadFailureKind) {

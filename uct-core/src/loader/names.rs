@@ -2,8 +2,6 @@
 //!
 //! For: [`load`](super::load), between plugins, and [`handshake`](super::handshake), within one. Stands on nothing.
 
-use ucs::config::Section;
-
 use super::{Component, failure::LoadFailureKind};
 
 /// No component and no transport of `new` has the name of one of `old`.
@@ -27,23 +25,6 @@ pub(super) fn check_disjoint(
         }
     }
     Ok(())
-}
-
-/// No section of `new` has the name of one of `old` that means something else; two plugins may share one.
-pub(super) fn check_sections(
-    new: &[Section],
-    old: &[Section],
-    taken_by: impl Fn() -> String,
-) -> Result<(), LoadFailureKind> {
-    let mut clashes = new.iter().filter(|new| old.iter().any(|old| old.name == new.name && old != *new));
-    match clashes.next() {
-        None => Ok(()),
-        Some(section) => Err(LoadFailureKind::DuplicateName {
-            what: "configuration section",
-            name: section.name.clone().into_owned(),
-            taken_by: taken_by(),
-        }),
-    }
 }
 
 /// No component, and no transport, of a plugin has the name of another of the same plugin.

@@ -1,7 +1,7 @@
 //! Opens a file as a shared library and asks it for its table.
 //!
-//! For: [`load`](super::load). Stands on `libloading`. A library that was opened once stays for the life of the process: its
-//! thread-locals and its functions may be in use from anywhere.
+//! For: [`load`](super::load). Stands on `libloading`. A library that was opened once stays for the life of the
+//! process: its thread-locals and its functions may be in use from anywhere.
 
 use std::{
     fs::File,
@@ -25,8 +25,8 @@ pub(super) fn plugin_table(file: &PluginFile) -> Result<*const UctPlugin, LoadFa
     check_file(&file.path)?;
     check_format(&file.path)?;
     let flags = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE;
-    // SAFETY: to load a library is to run its constructors, so this trusts the file as code: it lies in a directory that the
-    // user named, or beside the program, and bears a plugin's name. It was found whole just now.
+    // SAFETY: to load a library is to run its constructors, so this trusts the file as code: it lies in a directory
+    // that the user named, or beside the program, and bears a plugin's name. It was found whole just now.
     let library = unsafe { Library::open(Some(&file.path), flags) };
     let library = ManuallyDrop::new(library.map_err(|error| open_failure(&file.path, error))?);
     let symbol = format!("{UCT_PLUGIN_SYMBOL_PREFIX}{}", file.name);

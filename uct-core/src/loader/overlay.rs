@@ -1,7 +1,7 @@
 //! Lays a plugin's table over one whose every optional slot answers `UCT_ERR_UNSUPPORTED`.
 //!
-//! For: [`handshake`](super::handshake). Stands on [`table`](super::table). Done once for each table, when the plugin is
-//! loaded; afterwards a call needs no check of size or null.
+//! For: [`handshake`](super::handshake). Stands on [`table`](super::table). Done once for each table, when the plugin
+//! is loaded; afterwards a call needs no check of size or null.
 
 use std::mem::MaybeUninit;
 
@@ -13,8 +13,8 @@ use super::{failure::LoadFailureKind, table::Table};
 /// `subject` says in messages what the table belongs to.
 ///
 /// # Safety
-/// Where `offered` is not null and aligned, it points to a table that is readable up to its `size` and at least up to the end
-/// of the field `size` itself.
+/// Where `offered` is not null and aligned, it points to a table that is readable up to its `size` and at least up to
+/// the end of the field `size` itself.
 pub(super) unsafe fn overlay<T: Table>(offered: *const T, subject: &str) -> Result<T, LoadFailureKind> {
     if offered.is_null() || !offered.is_aligned() {
         return Err(LoadFailureKind::NoTable { table: T::NAME, subject: subject.to_owned() });
@@ -33,7 +33,8 @@ pub(super) unsafe fn overlay<T: Table>(offered: *const T, subject: &str) -> Resu
     let mut table = MaybeUninit::<T>::zeroed();
     // A slot of which only a part is there is not there.
     let known = size.min(size_of::<T>()) & !(size_of::<usize>() - 1);
-    // SAFETY: `known` is no more than the plugin's table has, as its `size` says, nor than ours has; ours is new memory.
+    // SAFETY: `known` is no more than the plugin's table has, as its `size` says, nor than ours has; ours is new
+    // memory.
     unsafe { offered.cast::<u8>().copy_to_nonoverlapping(table.as_mut_ptr().cast::<u8>(), known) };
     // SAFETY: all bytes are initialised, and `Table` promises that every pattern of bits is a value.
     let mut table = unsafe { table.assume_init() };

@@ -1,7 +1,7 @@
 //! What this process has loaded already: a plugin is checked once and started once, whatever number of contexts ask.
 //!
-//! For: [`load`](super::load). Stands on [`handshake`](super::handshake). A plugin is known by the address of its table,
-//! which it keeps for ever: the same file under two names has one, a copy of the file another.
+//! For: [`load`](super::load). Stands on [`handshake`](super::handshake). A plugin is known by the address of its
+//! table, which it keeps for ever: the same file under two names has one, a copy of the file another.
 
 use std::{
     collections::BTreeMap,
@@ -32,8 +32,9 @@ pub(super) unsafe fn prepared(table: *const UctPlugin) -> Result<Prepared, LoadF
     entries().entry(table.addr()).or_insert_with(check).prepared.clone()
 }
 
-/// Starts the plugin of this table, which [`prepared`] answered, unless that was done or tried before; then it answers the
-/// same again. Other threads wait meanwhile, so that none uses a plugin that is not ready. An `init` must not load plugins.
+/// Starts the plugin of this table, which [`prepared`] answered, unless that was done or tried before; then it
+/// answers the same again. Other threads wait meanwhile, so that none uses a plugin that is not ready. An `init` must
+/// not load plugins.
 pub(super) fn started(
     table: *const UctPlugin,
     plugin: &Prepared,

@@ -1,7 +1,7 @@
 //! Finds the files that may be plugins.
 //!
-//! For: [`load`](super::load). Stands on the file system. The first directory that has a plugin of some name wins, as with
-//! the search path of programs.
+//! For: [`load`](super::load). Stands on the file system. The first directory that has a plugin of some name wins, as
+//! with the search path of programs.
 
 use std::{
     collections::BTreeMap,
@@ -95,8 +95,8 @@ fn plugin_name(path: &Path) -> Option<&str> {
     plain.then_some(name)
 }
 
-/// The directory of the executable and `../lib/uct` from there. A program that `cargo` built for a test or as an example
-/// lies one directory below the plugins that were built with it, so the directory above stands in.
+/// The directory of the executable and `../lib/uct` from there. A program that `cargo` built for a test or as an
+/// example lies one directory below the plugins that were built with it, so the directory above stands in.
 fn directories_beside_executable() -> Vec<PathBuf> {
     let Some(mut directory) = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned))
     else {

@@ -12,8 +12,8 @@ use uct_abi::{
 /// A table that a plugin hands over.
 ///
 /// # Safety
-/// The type is `repr(C)`, consists of integers, pointers and `Option`s of functions only (so that every pattern of bits,
-/// and zero in particular, is a value of it), and has its `size: usize` at `SIZE_OFFSET`.
+/// The type is `repr(C)`, consists of integers, pointers and `Option`s of functions only (so that every pattern of
+/// bits, and zero in particular, is a value of it), and has its `size: usize` at `SIZE_OFFSET`.
 pub(super) unsafe trait Table: Copy + 'static {
     /// The name of the type, for messages.
     const NAME: &'static str;

@@ -1,0 +1,82 @@
+//! A context with good and bad plugins from files: what is good works to the last call, what is bad is told.
+
+mod loader_support;
+
+use std::{cell::RefCell, fs, rc::Rc, time::Duration};
+
+use loader_support::Modules;
+use uct_core::{
+    AmId, Context, SendFlags, Worker,
+    configuration::Sources,
+    loader::{LoadStage, PluginOrigin},
+};
+
+const ID: AmId = AmId::new(7).unwrap();
+
+fn context(modules: &Modules) -> Context {
+    let directory = modules.directory.path().to_str().expect("a plain path");
+    // Nothing of this machine's configuration, and nothing that happens to lie in the build directory.
+    let sources = Sources::default().set("module_dir", directory).set("modules", "^tcp,shm");
+    Context::builder().sources(sources).build().expect("a context")
+}
+
+#[test]
+fn a_message_goes_through_a_transport_in_c_beside_plugins_that_are_bad() {
+    let modules = Modules::new();
+    modules.cself().bad("refuses", &["REFUSES"]).panicking("panics_init").panicking("panics_slot");
+    fs::write(modules.path("text"), "text").expect("the directory is writable");
+    let context = context(&modules);
+
+    let failed: Vec<_> =
+        context.load_failures().iter().map(|failed| (failed.name.as_str(), failed.stage())).collect();
+    let expected =
+        [("panics_init", LoadStage::Init), ("refuses", LoadStage::Init), ("text", LoadStage::Open)];
+    assert_eq!(failed, expected);
+
+    let worker = Worker::new(&context).expect("a worker");
+    let iface = worker.open("cself", "memory").expect("an interface");
+    let origin = &context.plugins().iter().find(|plugin| plugin.name == "cself").expect("the plugin").origin;
+    assert!(matches!(origin, PluginOrigin::File(path) if path.ends_with("libuct_cself.so")), "{origin}");
+    let received = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&received);
+    iface.set_am_handler(ID, move |message| {
+        seen.borrow_mut().push((message.header(), message.payload().to_vec()))
+    });
+    let ep = iface.connect(&iface.address().expect("an address")).expect("an endpoint");
+    ep.am_short(ID, 42, b"short").expect("sent");
+    let packed = ep.am_bcopy(ID, SendFlags::empty(), |buffer| {
+        buffer[..16].copy_from_slice(b"12345678buffered");
+        16
+    });
+    assert_eq!(packed.expect("sent"), 16);
+    assert!(worker.progress_until(Duration::from_secs(10), || received.borrow().len() == 2));
+    let header = u64::from_ne_bytes(*b"12345678");
+    let expected = [(Some(42), b"short".to_vec()), (Some(header), b"buffered".to_vec())];
+    assert_eq!(*received.borrow(), expected);
+}
+
+#[test]
+fn a_plugin_that_panics_wherever_it_is_called_is_refused_with_its_words() {
+    let modules = Modules::new();
+    modules.cself().panicking("panics_slot");
+    let context = context(&modules);
+    assert!(context.load_failures().is_empty(), "{:?}", context.load_failures());
+    let worker = Worker::new(&context).expect("a worker");
+    let error = worker.open("panics", "memory").expect_err("it panics").to_string();
+    assert!(error.contains("memory domain number 1"), "{error}");
+    worker.open("cself", "memory").expect("the other one goes on");
+    if cfg!(feature = "self") {
+        worker.open("self", "memory").expect("and the built-in one");
+    }
+}
+
+#[test]
+fn a_plugin_whose_keys_clash_with_the_programs_own_is_left_out() {
+    let modules = Modules::new();
+    modules.cself().bad("clash", &["SECTION=\"tls\""]);
+    let context = context(&modules);
+    let [failure] = context.load_failures() else { panic!("{:?}", context.load_failures()) };
+    assert!(failure.to_string().contains("global key"), "{failure}");
+    let worker = Worker::new(&context).expect("a worker");
+    worker.open("cself", "memory").expect("the other one goes on");
+}
