@@ -203,6 +203,11 @@ impl IbError {
         }
     }
 
+    /// Whether memory was refused because of how it is mapped: it may be read only.
+    pub fn is_bad_memory(&self) -> bool {
+        matches!(self, Self::Verb { errno: libc::EFAULT | libc::EACCES, .. })
+    }
+
     /// A failed verb, or the limit on locked memory where that is the likely cause.
     pub(crate) fn verb(verb: &'static str, device: &str, errno: i32, pinned: usize, detail: String) -> Self {
         // The kernel answers EPERM where the limit is zero, and ENOMEM where it is too low.

@@ -1,1 +1,30 @@
-//! The `rc_verbs` transport.
+//! The `rc_verbs` transport: reliable connections over InfiniBand and RoCE.
+//!
+//! For: hosts, as a plugin or linked in. Stands on `uct-plugin` and on `uct-ib`, which loads libibverbs at run time. One queue
+//! pair an endpoint, one receive queue for all. `ep` says what can be sent, `rx` who may send how much, `progress` what
+//! happens when it has arrived; docs/rc_verbs.md is the page for users.
+
+mod addr;
+mod am;
+mod atomic;
+mod config;
+mod ep;
+mod event;
+mod failure;
+mod flush;
+mod iface;
+mod limits;
+mod md;
+mod progress;
+mod rma;
+mod rx;
+mod table;
+mod tx;
+mod wire;
+
+uct_plugin::export_plugin! {
+    name: "rc_verbs",
+    entry: uct_plugin_rc_verbs,
+    config: [config::RcConfig],
+    components: [md::RcComponent => [iface::RcTransport]],
+}

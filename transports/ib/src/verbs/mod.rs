@@ -6,6 +6,7 @@
 pub mod abi;
 mod ah;
 mod async_event;
+mod chunks;
 mod comp_channel;
 mod context;
 mod cq;
@@ -20,6 +21,7 @@ mod work;
 
 pub use ah::{AddressVector, Ah, GlobalRoute};
 pub use async_event::AsyncEvent;
+pub use chunks::{RegisteredChunks, lkey};
 pub use comp_channel::CompChannel;
 pub use context::Context;
 pub use cq::{Cq, Wc, WcBuffer};

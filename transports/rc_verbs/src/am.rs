@@ -1,0 +1,157 @@
+//! Active messages.
+//!
+//! For: the endpoint. Stands on `tx` and `wire`. Id and grant travel as immediate data, so the payload has no header.
+
+use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge, lkey};
+use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
+
+use crate::ep::RcEp;
+use crate::iface::{MAX_HEADER, MAX_PIECES};
+use crate::tx::TxOp;
+use crate::wire::Immediate;
+
+impl RcEp {
+    #[inline(always)]
+    pub(crate) fn send_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        if payload.len() > self.iface.limits.max_short {
+            return Err(Error::INVALID_PARAM);
+        }
+        if !self.has_room_for_message() {
+            return Err(self.refusal());
+        }
+        let header = header.to_ne_bytes();
+        let pieces = [InlineData::new(&header), InlineData::new(payload)];
+        self.send_inline(id, &pieces, false)
+    }
+
+    #[inline]
+    pub(crate) fn send_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        let total = iov.total();
+        if total > self.iface.limits.max_inline {
+            return Err(Error::INVALID_PARAM);
+        }
+        if !self.has_room_for_message() {
+            return Err(self.refusal());
+        }
+        let mut copy = [0u8; crate::iface::MAX_INLINE];
+        // SAFETY: the array has room for `max_inline` bytes, at least the total, and is no part of the vector.
+        unsafe { iov.gather(copy.as_mut_ptr()) };
+        self.send_inline(id, &[InlineData::new(&copy[..total])], false)
+    }
+
+    /// Posts a message that is copied into the work request. There is room.
+    #[inline(always)]
+    fn send_inline(&self, id: u8, pieces: &[InlineData<'_>], solicited: bool) -> Result {
+        let (flags, signaled) = self.next_flags(false);
+        let flags = flags.with(SendFlags::SOLICITED, solicited);
+        let immediate = Immediate::active(id, self.grant.get());
+        let request = InlineWr::send_immediate(self.next_id(), pieces, immediate.0, flags);
+        self.qp.post_inline(request).map_err(|error| self.refused(error))?;
+        self.sent(signaled);
+        Ok(())
+    }
+
+    /// Accounts for a message just posted; answers the number of its work request.
+    #[inline(always)]
+    fn sent(&self, signaled: bool) -> u32 {
+        self.credits.set(self.credits.get() - 1);
+        self.grant.set(0);
+        self.posted(signaled)
+    }
+
+    #[inline]
+    pub(crate) fn send_bcopy(&self, id: u8, pack: Pack, solicited: bool) -> Result<usize> {
+        if !self.has_room_for_message() {
+            return Err(self.refusal());
+        }
+        let iface = &*self.iface;
+        let Some(buffer) = iface.message() else { return Err(self.starved()) };
+        // SAFETY: the buffer is initialised, has room for `seg_size` bytes, which is `max_bcopy`, and is this call's.
+        let length = unsafe { pack.write(buffer.as_ptr()) };
+        let result = if length > iface.limits.seg_size {
+            Err(Error::INVALID_PARAM)
+        } else if !self.has_room_for_message() {
+            // The packing sent something itself.
+            Err(self.refusal())
+        } else if length <= iface.limits.max_inline {
+            // SAFETY: the bytes were just written, and the buffer is this call's.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
+            self.send_inline(id, &[InlineData::new(bytes)], solicited)
+        } else {
+            // SAFETY: the buffer is of a pool of registered memory.
+            let key = unsafe { lkey(buffer) };
+            let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
+            // SAFETY: the buffer is put back when the work request has ended.
+            match unsafe { self.send_pieces(id, &piece, solicited, false) } {
+                Ok(number) => {
+                    self.remember(number, TxOp::Buffer(buffer));
+                    return Ok(length);
+                }
+                Err(error) => Err(error),
+            }
+        };
+        iface.put_message(buffer);
+        result.map(|()| length)
+    }
+
+    /// Posts a message of registered memory. There is room.
+    ///
+    /// # Safety
+    /// The memory of the pieces stays valid until the work request of the answered number has ended.
+    #[inline]
+    unsafe fn send_pieces(&self, id: u8, pieces: &[Sge], solicited: bool, signaled: bool) -> Result<u32> {
+        let (flags, signaled) = self.next_flags(signaled);
+        let flags = flags.with(SendFlags::SOLICITED, solicited);
+        let immediate = Immediate::active(id, self.grant.get());
+        let request = SendWr::send_immediate(self.next_id(), pieces, immediate.0, flags);
+        // SAFETY: the caller's promise; a queue pair is destroyed only when nothing is under way any more, or its buffers
+        // are given up for good.
+        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
+        Ok(self.sent(signaled))
+    }
+
+    #[inline]
+    pub(crate) fn send_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        solicited: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let limits = &self.iface.limits;
+        if header.len() > MAX_HEADER || iov.total().saturating_add(header.len()) > limits.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        if !self.has_room_for_message() {
+            return Err(self.refusal());
+        }
+        let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
+        let first = usize::from(!header.is_empty());
+        let count = first + self.pieces(iov, &mut pieces[first..limits.max_pieces])?;
+        let copy = if header.is_empty() {
+            None
+        } else {
+            let Some(copy) = self.iface.small() else { return Err(self.starved()) };
+            // SAFETY: a small buffer has room for `MAX_HEADER` bytes, and is no part of the caller's memory.
+            unsafe { copy.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
+            // SAFETY: the buffer is of a pool of registered memory.
+            let key = unsafe { lkey(copy) };
+            pieces[0] = Sge::new(copy.as_ptr() as u64, header.len() as u32, key);
+            Some(copy)
+        };
+        // SAFETY: the host keeps the vector's memory until the completion, and the header's copy is put back then.
+        match unsafe { self.send_pieces(id, &pieces[..count], solicited, true) } {
+            Ok(number) => {
+                self.remember(number, TxOp::Zcopy(copy, completion));
+                Ok(Outcome::InProgress)
+            }
+            Err(error) => {
+                if let Some(copy) = copy {
+                    self.iface.put_small(copy);
+                }
+                Err(error)
+            }
+        }
+    }
+}

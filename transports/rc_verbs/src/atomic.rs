@@ -1,0 +1,463 @@
+//! Atomics: add and compare-and-swap on 8 bytes are the device's; the rest is made of its compare-and-swap.
+//!
+//! For: the endpoint. Stands on `tx`. An emulated atomic guesses what is there, swaps in what should be there instead, and
+//! guesses better if it was wrong: coherent with the device's own, and no work for the target's processor. Those of one
+//! endpoint run one after another, in order.
+
+use std::ptr::NonNull;
+
+use uct_ib::verbs::{SendWr, Sge, lkey};
+use uct_plugin::{AtomicOp, Completion, Error, MemoryAccess, Outcome, Result, completion};
+
+use crate::ep::RcEp;
+use crate::md::Rkey;
+use crate::tx::{FENCED, TxOp};
+
+/// What an emulated atomic makes of the former value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    Op(AtomicOp, u64),
+    CompareSwap(u64, u64),
+}
+
+/// Which bits of the eight bytes it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Word {
+    Whole,
+    Half { shift: u32 },
+}
+
+/// Where the former value goes.
+#[derive(Clone, Copy)]
+enum Place {
+    Nowhere,
+    Half(NonNull<u32>),
+    Whole(NonNull<u64>),
+}
+
+/// An emulated atomic, or a flush that waits for those ahead of it.
+pub(crate) enum Emulated {
+    Atomic(Atomic),
+    Flush(Completion),
+}
+
+/// An emulated atomic.
+pub(crate) struct Atomic {
+    change: Change,
+    word: Word,
+    /// What is thought to be there.
+    guess: u64,
+    address: u64,
+    key: u32,
+    place: Place,
+    completion: Option<Completion>,
+}
+
+/// What to do after a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// The value was as guessed and has been changed, or is not to be changed: this was the former value.
+    Done(u64),
+    /// Try again with this guess.
+    Again(u64),
+}
+
+impl Word {
+    fn of(self, bytes: u64) -> u64 {
+        match self {
+            Word::Whole => bytes,
+            Word::Half { shift } => bytes >> shift & 0xffff_ffff,
+        }
+    }
+
+    fn with(self, bytes: u64, value: u64) -> u64 {
+        match self {
+            Word::Whole => value,
+            Word::Half { shift } => bytes & !(0xffff_ffff << shift) | (value & 0xffff_ffff) << shift,
+        }
+    }
+}
+
+impl Change {
+    /// The eight bytes that are to replace `bytes`.
+    fn apply(self, word: Word, bytes: u64) -> u64 {
+        let former = word.of(bytes);
+        let value = match self {
+            Change::Op(AtomicOp::Add, value) => former.wrapping_add(value),
+            Change::Op(AtomicOp::And, value) => former & value,
+            Change::Op(AtomicOp::Or, value) => former | value,
+            Change::Op(AtomicOp::Xor, value) => former ^ value,
+            Change::Op(AtomicOp::Swap, value) => value,
+            Change::CompareSwap(compare, swap) if former == compare => swap,
+            Change::CompareSwap(..) => former,
+        };
+        word.with(bytes, value)
+    }
+
+    /// What a compare-and-swap that expected `guess` and found `found` means.
+    fn after(self, word: Word, guess: u64, found: u64) -> Next {
+        let differs = matches!(self, Change::CompareSwap(compare, _) if word.of(found) != compare);
+        if guess == found || differs { Next::Done(word.of(found)) } else { Next::Again(found) }
+    }
+}
+
+impl RcEp {
+    /// Adds without a result: the device's own, into a place that nobody reads.
+    #[inline]
+    pub(crate) fn add64(&self, value: u64, address: u64, rkey: &Rkey) -> Result {
+        let key = self.atomic_key(address, 8, rkey)?;
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        let (flags, signaled) = self.next_flags(false);
+        let piece = [self.iface.sink()];
+        let request = SendWr::fetch_add(self.next_id(), &piece, address, key, value, flags);
+        // SAFETY: the sink lives as long as the interface, and is only ever written by the device.
+        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
+        self.posted(signaled);
+        Ok(())
+    }
+
+    /// Adds, and fetches the former value.
+    pub(crate) fn fetch_add64(
+        &self,
+        value: u64,
+        result: NonNull<u64>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let key = self.atomic_key(address, 8, rkey)?;
+        self.fetch(result, completion, |id, piece, flags| {
+            SendWr::fetch_add(id, piece, address, key, value, flags)
+        })
+    }
+
+    /// Compares and swaps.
+    pub(crate) fn cswap64(
+        &self,
+        operands: (u64, u64),
+        result: NonNull<u64>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let key = self.atomic_key(address, 8, rkey)?;
+        self.fetch(result, completion, |id, piece, flags| {
+            SendWr::compare_swap(id, piece, address, key, operands, flags)
+        })
+    }
+
+    fn fetch(
+        &self,
+        result: NonNull<u64>,
+        completion: Option<Completion>,
+        request: impl for<'a> FnOnce(u64, &'a [Sge; 1], uct_ib::verbs::SendFlags) -> SendWr<'a>,
+    ) -> Result<Outcome> {
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        let Some(buffer) = self.iface.small() else { return Err(self.starved()) };
+        let (flags, signaled) = self.next_flags(true);
+        let piece = [result_piece(buffer)];
+        // SAFETY: the buffer is this operation's until the work request has ended.
+        match unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
+            Ok(()) => {
+                let number = self.posted(signaled);
+                self.remember(number, TxOp::Fetch(buffer, result, completion));
+                Ok(Outcome::InProgress)
+            }
+            Err(error) => {
+                self.iface.put_small(buffer);
+                Err(self.refused(error))
+            }
+        }
+    }
+
+    #[inline]
+    fn atomic_key(&self, address: u64, size: usize, rkey: &Rkey) -> Result<u32> {
+        if !address.is_multiple_of(size as u64) {
+            return Err(Error::INVALID_PARAM);
+        }
+        if !self.iface.limits.has_atomics {
+            return Err(Error::UNSUPPORTED);
+        }
+        rkey.check(address, size, MemoryAccess::REMOTE_ATOMIC)
+    }
+
+    /// Any operation on 8 bytes that the device does not have.
+    pub(crate) fn emulate64(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: Option<NonNull<u64>>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let key = self.atomic_key(address, 8, rkey)?;
+        let place = result.map_or(Place::Nowhere, Place::Whole);
+        self.emulate(Change::Op(op, value), Word::Whole, address, key, place, completion)
+    }
+
+    /// Any operation on 4 bytes.
+    pub(crate) fn emulate32(
+        &self,
+        op: AtomicOp,
+        value: u32,
+        result: Option<NonNull<u32>>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let change = Change::Op(op, u64::from(value));
+        self.emulate_half(change, result, address, rkey, completion)
+    }
+
+    /// Compares and swaps 4 bytes.
+    pub(crate) fn cswap32(
+        &self,
+        (compare, swap): (u32, u32),
+        result: NonNull<u32>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let change = Change::CompareSwap(u64::from(compare), u64::from(swap));
+        self.emulate_half(change, Some(result), address, rkey, completion)
+    }
+
+    fn emulate_half(
+        &self,
+        change: Change,
+        result: Option<NonNull<u32>>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let key = self.atomic_key(address, 4, rkey)?;
+        let is_upper = (address & 4 != 0) == cfg!(target_endian = "little");
+        let word = Word::Half { shift: if is_upper { 32 } else { 0 } };
+        let place = result.map_or(Place::Nowhere, Place::Half);
+        self.emulate(change, word, address & !7, key, place, completion)
+    }
+
+    fn emulate(
+        &self,
+        change: Change,
+        word: Word,
+        address: u64,
+        key: u32,
+        place: Place,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        // A queue without bounds would take what the caller cannot take back.
+        if self.emulated.borrow().len() >= self.iface.limits.tx_queue_len as usize {
+            return Err(self.refusal());
+        }
+        let atomic = Emulated::Atomic(Atomic { change, word, guess: 0, address, key, place, completion });
+        let is_first = {
+            let mut emulated = self.emulated.borrow_mut();
+            emulated.push_back(atomic);
+            emulated.len() == 1
+        };
+        if is_first {
+            self.step();
+        }
+        Ok(Outcome::InProgress)
+    }
+
+    /// Posts the next step of the first emulated atomic, or has progress try again if there is no room.
+    pub(crate) fn step(&self) {
+        loop {
+            let step = match self.emulated.borrow().front() {
+                None => break,
+                Some(Emulated::Atomic(atomic)) => {
+                    let wanted = atomic.change.apply(atomic.word, atomic.guess);
+                    Some((atomic.address, atomic.key, (atomic.guess, wanted)))
+                }
+                Some(Emulated::Flush(_)) => None,
+            };
+            match step {
+                Some(step) => {
+                    if !self.post_step(step) {
+                        self.iface.defer(self);
+                    }
+                    return;
+                }
+                None if !self.flush_behind_emulated() => {
+                    self.iface.defer(self);
+                    return;
+                }
+                None => {}
+            }
+        }
+        // The last has ended: a fence that waited is through.
+        if self.is_gated.replace(false) {
+            self.available.set(self.available.get() + FENCED);
+            self.iface.pending.schedule(&self.group);
+        }
+    }
+
+    /// The flush at the front becomes that of the queue pair; answers whether there was room.
+    fn flush_behind_emulated(&self) -> bool {
+        if !self.is_quiet() && self.unsignaled.get() > 0 && !self.post_nothing() {
+            return false;
+        }
+        if let Some(Emulated::Flush(completion)) = self.emulated.borrow_mut().pop_front() {
+            if self.is_quiet() {
+                // Told from progress, where every step but the first is made; the first is never a flush.
+                completion.complete(Ok(()));
+            } else {
+                self.remember(self.posted.get(), TxOp::Notify(completion));
+            }
+        }
+        true
+    }
+
+    fn post_step(&self, (address, key, operands): (u64, u32, (u64, u64))) -> bool {
+        // The emulated atomic was accepted: neither pending requests nor a fence hold it up.
+        let room = self.available.get() + if self.is_gated.get() { FENCED } else { 0 };
+        if room <= 0 || self.iface.cq_available.get() == 0 {
+            return false;
+        }
+        let Some(buffer) = self.iface.small() else { return false };
+        let (flags, _) = self.next_flags(true);
+        let piece = [result_piece(buffer)];
+        let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);
+        // SAFETY: the buffer is this step's until the work request has ended.
+        if let Err(error) = unsafe { self.qp.post_send(request) } {
+            self.iface.put_small(buffer);
+            if !error.is_full() {
+                self.iface.fail_later(self, Error::from_errno(error.0), error.to_string());
+            }
+            return false;
+        }
+        let number = self.posted(true);
+        self.remember(number, TxOp::Step(buffer));
+        true
+    }
+
+    /// Whether the first emulated atomic has a step under way, whose end will go on.
+    pub(crate) fn has_step_under_way(&self) -> bool {
+        self.outstanding.borrow().iter().any(|outstanding| matches!(outstanding.op, TxOp::Step(_)))
+    }
+
+    /// A step has ended, and found this value.
+    pub(crate) fn step_ended(&self, result: Result<u64>) {
+        let found = match result {
+            Ok(found) => found,
+            // The failure of the endpoint ends all of them.
+            Err(_) => return,
+        };
+        let ended = {
+            let mut emulated = self.emulated.borrow_mut();
+            let Some(Emulated::Atomic(atomic)) = emulated.front_mut() else { return };
+            match atomic.change.after(atomic.word, atomic.guess, found) {
+                Next::Again(guess) => {
+                    atomic.guess = guess;
+                    None
+                }
+                Next::Done(former) => match emulated.pop_front() {
+                    Some(Emulated::Atomic(atomic)) => Some((atomic, former)),
+                    _ => None,
+                },
+            }
+        };
+        // The next step goes out ahead of the completion, which may send and use the room up.
+        self.step();
+        if let Some((atomic, former)) = ended {
+            match atomic.place {
+                Place::Nowhere => {}
+                // SAFETY: the place is the caller's and valid until the completion, which comes next.
+                Place::Half(place) => unsafe { place.write_unaligned(former as u32) },
+                // SAFETY: as above.
+                Place::Whole(place) => unsafe { place.write_unaligned(former) },
+            }
+            completion::complete(atomic.completion, Ok(()));
+        }
+    }
+
+    /// Ends all emulated atomics, since the endpoint has failed.
+    pub(crate) fn fail_emulated(&self, error: Error) {
+        loop {
+            let first = self.emulated.borrow_mut().pop_front();
+            match first {
+                None => break,
+                Some(Emulated::Atomic(atomic)) => completion::complete(atomic.completion, Err(error)),
+                Some(Emulated::Flush(completion)) => completion.complete(Err(error)),
+            }
+        }
+    }
+}
+
+fn result_piece(buffer: NonNull<u8>) -> Sge {
+    // SAFETY: the buffer is of a pool of registered memory.
+    let key = unsafe { lkey(buffer) };
+    Sge::new(buffer.as_ptr() as u64, 8, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs an emulated atomic on a memory word, where another changes the word before each of the first steps.
+    fn run(change: Change, word: Word, memory: &mut u64, others: &[u64]) -> u64 {
+        let mut guess = 0;
+        for step in 0..=others.len() + 1 {
+            let found = *memory;
+            if found == guess {
+                *memory = change.apply(word, guess);
+            }
+            match change.after(word, guess, found) {
+                Next::Done(former) => return former,
+                Next::Again(next) => guess = next,
+            }
+            if let Some(other) = others.get(step) {
+                *memory = *other;
+            }
+        }
+        panic!("it did not end one step after the last change");
+    }
+
+    proptest! {
+        #[test]
+        fn half_a_word_changes_and_the_other_half_stays(memory: u64, value: u32, upper: bool, op in 0u32..5) {
+            let op = AtomicOp::from_abi(op).unwrap();
+            let shift = if upper { 32 } else { 0 };
+            let mut after = memory;
+            let former = run(Change::Op(op, u64::from(value)), Word::Half { shift }, &mut after, &[]) as u32;
+            prop_assert_eq!(former, (memory >> shift) as u32);
+            let expected = match op {
+                AtomicOp::Add => former.wrapping_add(value),
+                AtomicOp::And => former & value,
+                AtomicOp::Or => former | value,
+                AtomicOp::Xor => former ^ value,
+                AtomicOp::Swap => value,
+            };
+            prop_assert_eq!((after >> shift) as u32, expected);
+            prop_assert_eq!((after >> (32 - shift)) as u32, (memory >> (32 - shift)) as u32);
+        }
+
+        #[test]
+        fn changes_by_others_in_between_are_not_lost(memory: u64, value: u64, others: Vec<u64>) {
+            let mut after = memory;
+            let former = run(Change::Op(AtomicOp::Add, value), Word::Whole, &mut after, &others);
+            prop_assert_eq!(after, former.wrapping_add(value));
+        }
+
+        #[test]
+        fn a_comparison_that_fails_changes_nothing(memory: u64, compare: u32, swap: u32) {
+            let mut after = memory;
+            let change = Change::CompareSwap(u64::from(compare), u64::from(swap));
+            let former = run(change, Word::Half { shift: 0 }, &mut after, &[]);
+            prop_assert_eq!(former, memory & 0xffff_ffff);
+            let expected = if former == u64::from(compare) { memory & !0xffff_ffff | u64::from(swap) } else { memory };
+            prop_assert_eq!(after, expected);
+        }
+    }
+}

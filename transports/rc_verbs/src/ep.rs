@@ -1,0 +1,358 @@
+//! An endpoint: one queue pair, connected to one of the peer's.
+//!
+//! For: the host. Stands on `tx` (what is under way), `am`, `rma` and `atomic` (what can be sent), `flush`, and the
+//! interface's queues.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use uct_ib::DeviceAddress;
+use uct_ib::verbs::{Access, Qp, RcConnect};
+use uct_plugin::abi::UctPendingReq;
+use uct_plugin::traits::EpUser;
+use uct_plugin::{
+    AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, Outcome, Pack, PendingGroup, Result, Unpack,
+};
+
+use crate::addr::{EP_LENGTH, EpAddress};
+use crate::atomic::Emulated;
+use crate::iface::RcIface;
+use crate::md::{Rkey, failure};
+use crate::tx::{NOT_CONNECTED, Outstanding};
+
+/// An endpoint.
+pub(crate) struct RcEp {
+    pub(crate) iface: Rc<RcIface>,
+    pub(crate) qp: Qp,
+    /// Work requests that fit; far below zero while nothing may be sent.
+    pub(crate) available: Cell<i32>,
+    /// Messages that the peer still takes.
+    pub(crate) credits: Cell<u32>,
+    /// Number of the last work request posted, and of the last that ended.
+    pub(crate) posted: Cell<u32>,
+    pub(crate) ended: Cell<u32>,
+    /// Work requests since the last that asked for a completion.
+    pub(crate) unsignaled: Cell<u32>,
+    /// Its place in the interface's table.
+    pub(crate) index: u32,
+    /// Messages that the peer may send and has not sent yet.
+    pub(crate) promised: Cell<u32>,
+    /// Messages promised that the peer has not been told of.
+    pub(crate) grant: Cell<u16>,
+    /// How many messages the peer may have under way.
+    pub(crate) window: Cell<u16>,
+    /// The next work request waits for reads and atomics ahead of it.
+    pub(crate) fence: Cell<bool>,
+    /// A fence waits for emulated atomics.
+    pub(crate) is_gated: Cell<bool>,
+    /// It is in the interface's list of those that want anything that all share.
+    pub(crate) is_starved: Cell<bool>,
+    /// It is in the interface's list of those with something to do.
+    pub(crate) is_deferred: Cell<bool>,
+    /// The host has destroyed it; it lives on until everything under way has ended.
+    pub(crate) is_destroyed: Cell<bool>,
+    /// Something was posted since the last keepalive.
+    pub(crate) last_alive: Cell<u32>,
+    failure: Cell<Option<Error>>,
+    pub(crate) outstanding: RefCell<VecDeque<Outstanding>>,
+    pub(crate) emulated: RefCell<VecDeque<Emulated>>,
+    pub(crate) group: PendingGroup,
+    pub(crate) user: EpUser,
+}
+
+impl RcEp {
+    /// An endpoint that is not connected yet.
+    pub(crate) fn new(iface: &Rc<RcIface>, qp: Qp, index: u32, window: u16, user: EpUser) -> RcEp {
+        RcEp {
+            iface: Rc::clone(iface),
+            qp,
+            available: Cell::new(iface.limits.tx_queue_len as i32 - NOT_CONNECTED),
+            credits: Cell::new(0),
+            posted: Cell::new(0),
+            ended: Cell::new(0),
+            unsignaled: Cell::new(0),
+            index,
+            promised: Cell::new(u32::from(window)),
+            grant: Cell::new(0),
+            window: Cell::new(window),
+            fence: Cell::new(false),
+            is_gated: Cell::new(false),
+            is_starved: Cell::new(false),
+            is_deferred: Cell::new(false),
+            is_destroyed: Cell::new(false),
+            last_alive: Cell::new(0),
+            failure: Cell::new(None),
+            outstanding: RefCell::default(),
+            emulated: RefCell::default(),
+            group: PendingGroup::default(),
+            user,
+        }
+    }
+
+    /// The failure that ended it, if one did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.get()
+    }
+
+    /// Lets nothing more be sent, for this reason; answers whether it was the first.
+    pub(crate) fn shut(&self, error: Error) -> bool {
+        if self.failure.get().is_some() {
+            return false;
+        }
+        self.failure.set(Some(error));
+        self.available.set(self.available.get() - NOT_CONNECTED);
+        true
+    }
+
+    /// Whether the peer's endpoint is known.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.available.get() > -(NOT_CONNECTED >> 1)
+    }
+
+    fn own_psn(&self) -> u32 {
+        // Differs between the connections of a queue pair number, so that late packets of a former one are not taken.
+        (self.qp.number().wrapping_mul(0x9e37_79b9) ^ self.iface.salt) & 0xff_ffff
+    }
+
+    fn connect(&self, device: &DeviceAddress, address: &EpAddress) -> Result<(), Failure> {
+        let iface = &*self.iface;
+        if (address.seg_size as usize) < iface.limits.seg_size {
+            return Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!(
+                    "the peer's receive buffers have {} bytes, messages here {}: set the same seg_size in section \
+                     rc_verbs on both sides",
+                    address.seg_size, iface.limits.seg_size
+                ),
+            ));
+        }
+        let port = iface.port.borrow();
+        let vector =
+            port.vector_to(device).map_err(|reason| Failure::new(Error::UNREACHABLE, reason.to_string()))?;
+        let access = Access::REMOTE_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_ATOMIC);
+        let connect = RcConnect {
+            vector,
+            remote_qp: address.qp,
+            path_mtu: port.path_mtu(device).code(),
+            receive_psn: address.psn,
+            send_psn: self.own_psn(),
+            max_reads_out: iface.limits.max_reads_out.min(address.reads_in),
+            max_reads_in: iface.limits.max_reads_in,
+            min_rnr_timer: iface.limits.rnr_timer,
+            timeout: iface.limits.timeout,
+            retry_count: iface.limits.retry_count,
+            rnr_retry: iface.limits.rnr_retry,
+        };
+        self.qp
+            .init_rc(port.port.number, port.pkey_index(), access)
+            .and_then(|()| self.qp.connect_rc(&connect))
+            .map_err(|error| failure(&error))?;
+        self.credits.set(u32::from(address.window));
+        self.available.set(self.available.get() + NOT_CONNECTED);
+        tracing::debug!(
+            qp = self.qp.number(),
+            peer = address.qp,
+            gid = %device.gid,
+            window = address.window,
+            "rc_verbs: connected"
+        );
+        Ok(())
+    }
+}
+
+impl Endpoint for RcEp {
+    type Iface = RcIface;
+    const ADDRESS_LENGTH: usize = EP_LENGTH;
+
+    #[inline(always)]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        self.send_short(id, header, payload)
+    }
+
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        self.send_short_iov(id, iov)
+    }
+
+    #[inline(always)]
+    fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
+        self.send_bcopy(id, pack, signaled)
+    }
+
+    #[inline(always)]
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        signaled: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.send_zcopy(id, header, iov, signaled, completion)
+    }
+
+    #[inline(always)]
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
+        self.write_short(data, remote_address, rkey)
+    }
+
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
+        self.write_bcopy(pack, remote_address, rkey)
+    }
+
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.write_zcopy(iov, remote_address, rkey, completion)
+    }
+
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.read_bcopy(unpack, length, remote_address, rkey, completion)
+    }
+
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.read_zcopy(iov, remote_address, rkey, completion)
+    }
+
+    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &Rkey) -> Result {
+        self.emulate32(op, value, None, remote_address, rkey, None).map(drop)
+    }
+
+    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
+        match op {
+            AtomicOp::Add => self.add64(value, remote_address, rkey),
+            op => self.emulate64(op, value, None, remote_address, rkey, None).map(drop),
+        }
+    }
+
+    fn atomic32_fetch(
+        &self,
+        op: AtomicOp,
+        value: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.emulate32(op, value, Some(result), remote_address, rkey, completion)
+    }
+
+    fn atomic64_fetch(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        match op {
+            AtomicOp::Add => self.fetch_add64(value, result, remote_address, rkey, completion),
+            op => self.emulate64(op, value, Some(result), remote_address, rkey, completion),
+        }
+    }
+
+    fn atomic32_cswap(
+        &self,
+        compare: u32,
+        swap: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.cswap32((compare, swap), result, remote_address, rkey, completion)
+    }
+
+    fn atomic64_cswap(
+        &self,
+        compare: u64,
+        swap: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.cswap64((compare, swap), result, remote_address, rkey, completion)
+    }
+
+    unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        if self.has_room_for_message() && !self.is_starved.get() {
+            return Err(Error::BUSY);
+        }
+        // SAFETY: the caller's promise; the endpoint is in its `Rc` until the group is empty.
+        unsafe { self.iface.pending.add(&self.group, request) };
+        Ok(())
+    }
+
+    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
+        self.iface.pending.purge(&self.group, purge);
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        self.flush_with(flags, completion)
+    }
+
+    fn fence(&self) -> Result {
+        self.fence_here();
+        Ok(())
+    }
+
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        self.check_peer(completion)
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        let limits = &self.iface.limits;
+        let address = EpAddress {
+            reads_in: limits.max_reads_in,
+            window: self.window.get(),
+            qp: self.qp.number(),
+            psn: self.own_psn(),
+            seg_size: limits.seg_size as u32,
+        };
+        buffer.copy_from_slice(&address.pack());
+        Ok(())
+    }
+
+    fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
+        if let Some(error) = self.failure() {
+            return Err(Failure::from(error));
+        }
+        if self.is_connected() {
+            return Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already"));
+        }
+        let device = DeviceAddress::parse(device_address)
+            .map_err(|reason| Failure::new(Error::INVALID_ADDR, reason.to_string()))?;
+        let address = EpAddress::parse(ep_address)?;
+        self.connect(&device, &address)
+    }
+
+    fn destroy(self: Rc<Self>) {
+        self.is_destroyed.set(true);
+        self.iface.pending.purge(&self.group, &mut |_| {});
+        let iface = Rc::clone(&self.iface);
+        iface.bury(&self);
+    }
+}

@@ -1,0 +1,193 @@
+//! Flush, fence, and the question whether the peer lives.
+//!
+//! For: the endpoint and the interface. Stands on `tx`: all three are a matter of work requests that have ended, if need be
+//! behind one that does nothing, an RDMA write of no bytes.
+
+use uct_ib::verbs::InlineWr;
+use uct_plugin::{Completion, Endpoint, Error, Flush, Outcome, Result};
+
+use crate::atomic::Emulated;
+use crate::ep::RcEp;
+use crate::iface::RcIface;
+use crate::tx::{FENCED, TxOp};
+
+impl RcEp {
+    /// Posts a write of no bytes that asks for a completion; answers whether there was room.
+    pub(crate) fn post_nothing(&self) -> bool {
+        if self.available.get() <= 0 || self.iface.cq_available.get() == 0 {
+            return false;
+        }
+        let (flags, signaled) = self.next_flags(true);
+        // A device looks at neither address nor key of a write without bytes.
+        let request = InlineWr::rdma_write(self.next_id(), &[], 0, 0, flags);
+        if let Err(error) = self.qp.post_inline(request) {
+            if !error.is_full() {
+                self.iface.fail_later(self, Error::from_errno(error.0), error.to_string());
+            }
+            return false;
+        }
+        self.posted(signaled);
+        true
+    }
+
+    /// Whether a completion of the last work request is sure to come; posts one that does nothing if need be.
+    fn ensure_signaled(&self) -> Result {
+        if self.unsignaled.get() == 0 || self.post_nothing() { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    pub(crate) fn flush_with(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        if flags.cancel {
+            return self.cancel(completion);
+        }
+        if let Some(error) = self.failure() {
+            // What the failure has ended is flushed.
+            return if self.is_quiet() { Err(error) } else { self.notify(completion) };
+        }
+        if self.is_quiet() && self.group.is_empty() && self.emulated.borrow().is_empty() {
+            return Ok(Outcome::Done);
+        }
+        if self.iface.pending.must_wait(&self.group) {
+            return Err(Error::NO_RESOURCE);
+        }
+        if !self.emulated.borrow().is_empty() {
+            if let Some(completion) = completion {
+                self.emulated.borrow_mut().push_back(Emulated::Flush(completion));
+            }
+            return Ok(Outcome::InProgress);
+        }
+        // The acknowledgement of a reliable connection says that the peer's memory has the data, so a flush that waits
+        // for the peer is the same.
+        self.ensure_signaled()?;
+        self.notify(completion)
+    }
+
+    /// Completes when what is under way has ended.
+    fn notify(&self, completion: Option<Completion>) -> Result<Outcome> {
+        if let Some(completion) = completion {
+            self.remember(self.posted.get(), TxOp::Notify(completion));
+        }
+        self.iface.tx_wanted.set(true);
+        Ok(Outcome::InProgress)
+    }
+
+    /// Gives up on what is under way: the queue pair goes into its error state, and everything posted comes back.
+    fn cancel(&self, completion: Option<Completion>) -> Result<Outcome> {
+        if self.shut(Error::CANCELED) {
+            if let Err(error) = self.qp.fail() {
+                tracing::warn!(%error, "rc_verbs: a flush could not cancel what is under way");
+            }
+            self.iface.forget_promises(self);
+        }
+        // Emulated atomics that wait for nothing under way are ended from progress.
+        let has_emulated = !self.emulated.borrow().is_empty();
+        if has_emulated {
+            self.iface.defer(self);
+        }
+        if self.is_quiet() && !has_emulated {
+            return Ok(Outcome::Done);
+        }
+        if self.is_quiet() {
+            if let Some(completion) = completion {
+                self.emulated.borrow_mut().push_back(Emulated::Flush(completion));
+            }
+            return Ok(Outcome::InProgress);
+        }
+        self.notify(completion)
+    }
+
+    /// What comes after waits for what is ahead. Writes and messages are in order by themselves; reads and atomics need
+    /// the device's fence, emulated atomics are waited for.
+    pub(crate) fn fence_here(&self) {
+        if !self.is_quiet() {
+            self.fence.set(true);
+        }
+        if !self.emulated.borrow().is_empty() && !self.is_gated.replace(true) {
+            self.available.set(self.available.get() - FENCED);
+        }
+    }
+
+    pub(crate) fn check_peer(&self, completion: Option<Completion>) -> Result<Outcome> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        // What is under way tells as well as a question would.
+        if completion.is_none() && !self.is_quiet() {
+            return Ok(Outcome::Done);
+        }
+        if !self.post_nothing() {
+            return Err(self.refusal());
+        }
+        match completion {
+            Some(completion) => self.notify(Some(completion)),
+            None => Ok(Outcome::Done),
+        }
+    }
+}
+
+/// A flush of the interface: endpoints, each with the number of the work request that it waits for.
+pub(crate) struct IfaceFlush {
+    waits: Vec<(u32, u32)>,
+    completion: Completion,
+}
+
+impl IfaceFlush {
+    /// Ends it, since the interface closes.
+    pub(crate) fn cancel(self) {
+        self.completion.complete(Err(Error::CANCELED));
+    }
+}
+
+impl RcIface {
+    /// Flushes every endpoint.
+    pub(crate) fn flush_all(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        let mut waits = Vec::new();
+        for ep in self.living() {
+            match ep.flush(flags, None) {
+                Ok(Outcome::Done) => {}
+                Ok(Outcome::InProgress) => waits.push((ep.index, ep.posted.get())),
+                Err(Error::NO_RESOURCE) => return Err(Error::NO_RESOURCE),
+                // An endpoint that has failed has nothing under way.
+                Err(_) => {}
+            }
+        }
+        if waits.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        if let Some(completion) = completion {
+            // Looked at by every progress from now on, which is where flushes end.
+            self.flushes.borrow_mut().push(IfaceFlush { waits, completion });
+            self.work.set(true);
+        }
+        Ok(Outcome::InProgress)
+    }
+
+    /// Completes the flushes of the interface that have nothing to wait for any more.
+    pub(crate) fn end_flushes(&self) {
+        if self.flushes.borrow().is_empty() {
+            return;
+        }
+        let mut ended = Vec::new();
+        let mut flushes = self.flushes.take();
+        for mut flush in flushes.drain(..) {
+            flush.waits.retain(|&(index, number)| self.is_waited_for(index, number));
+            if flush.waits.is_empty() {
+                ended.push(flush.completion);
+            } else {
+                self.flushes.borrow_mut().push(flush);
+                self.work.set(true);
+            }
+        }
+        for completion in ended {
+            completion.complete(Ok(()));
+        }
+    }
+
+    fn is_waited_for(&self, index: u32, number: u32) -> bool {
+        self.ep(index).is_some_and(|ep| {
+            (ep.ended.get().wrapping_sub(number) as i32) < 0 || !ep.emulated.borrow().is_empty()
+        })
+    }
+}

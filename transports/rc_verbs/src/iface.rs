@@ -1,0 +1,334 @@
+//! The interface: the queues that all endpoints share, and how they are opened and closed.
+//!
+//! For: the host. Stands on `uct_ib` for the device, on `rx`, `progress`, `event` and `failure` for what happens there.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ucs::datastruct::mpool::{Mpool, MpoolParams};
+use uct_ib::verbs::{Access, Cq, RegisteredChunks, Sge, Srq, Wc, lkey};
+use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, Port, PortAddress, PortPreferences, device};
+use uct_plugin::traits::ErrorHandler;
+use uct_plugin::{
+    AmHandlers, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
+    IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport,
+};
+
+use crate::addr;
+use crate::config::RcConfig;
+use crate::ep::RcEp;
+use crate::event::{Wakeup, Watches};
+use crate::flush::IfaceFlush;
+use crate::limits::Limits;
+use crate::md::{RcMd, failure};
+use crate::rx::{RxElements, RxQueue};
+use crate::table::EpTable;
+
+/// The transport `rc_verbs`.
+pub(crate) struct RcTransport;
+
+/// Most pieces of memory in a work request.
+pub(crate) const MAX_PIECES: usize = 32;
+/// Most bytes carried inside a work request.
+pub(crate) const MAX_INLINE: usize = 1024;
+/// Most bytes of the header of a zero-copy active message; also the size of a small buffer.
+pub(crate) const MAX_HEADER: usize = 128;
+
+/// An interface.
+pub(crate) struct RcIface {
+    pub(crate) am: AmHandlers,
+    pub(crate) rx_cq: Arc<Cq>,
+    pub(crate) tx_cq: Arc<Cq>,
+    /// Completions that the send queue's completion queue has room for.
+    pub(crate) cq_available: Cell<u32>,
+    /// Somebody waits for the end of a send: its completions are looked for in every progress.
+    pub(crate) tx_wanted: Cell<bool>,
+    /// There is something to do besides the queues.
+    pub(crate) work: Cell<bool>,
+    pub(crate) is_in_progress: Cell<bool>,
+    pub(crate) limits: Limits,
+    pub(crate) rx: RxQueue,
+    pub(crate) pending: PendingQueue,
+    pub(crate) eps: RefCell<EpTable>,
+    /// Buffers of `seg_size` bytes, and of [`MAX_HEADER`] bytes.
+    pub(crate) messages: Mpool,
+    pub(crate) smalls: Mpool,
+    /// Where results go that nobody reads.
+    sink: NonNull<u8>,
+    /// Bytes of reads under way.
+    pub(crate) read_bytes: Cell<u64>,
+    /// Endpoints that lack something that all share; with something to do; about to fail.
+    pub(crate) starved: RefCell<Vec<u32>>,
+    pub(crate) deferred: RefCell<Vec<u32>>,
+    pub(crate) failing: RefCell<Vec<(u32, Error, String)>>,
+    pub(crate) flushes: RefCell<Vec<IfaceFlush>>,
+    /// Completions taken out of the queues while arming.
+    pub(crate) stashed_rx: Cell<Option<Wc>>,
+    pub(crate) stashed_tx: Cell<Option<Wc>>,
+    pub(crate) wakeup: Wakeup,
+    pub(crate) watches: Watches,
+    pub(crate) errors: ErrorHandler,
+    pub(crate) port: RefCell<PortAddress>,
+    preferences: PortPreferences,
+    /// Makes packet numbers hard to guess.
+    pub(crate) salt: u32,
+    pub(crate) name: String,
+    max_inline_wanted: u32,
+    md: Arc<RcMd>,
+}
+
+impl Transport for RcTransport {
+    const NAME: &'static str = "rc_verbs";
+    type Md = RcMd;
+    type Iface = RcIface;
+
+    fn devices(md: &RcMd, _settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
+        let context = &md.device.context;
+        let mut devices = Vec::new();
+        let mut reasons = Vec::new();
+        for number in 1..=md.device.ports() {
+            match Port::query(context, number).and_then(|port| port.require_active()) {
+                Ok(()) => devices.push(Device {
+                    name: format!("{}:{number}", context.device_name()),
+                    kind: DeviceKind::Network,
+                    numa_node: md.device.numa_node(),
+                }),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        if devices.is_empty() { Err(Failure::new(Error::NO_DEVICE, reasons.join("; "))) } else { Ok(devices) }
+    }
+
+    fn open(md: &Arc<RcMd>, params: IfaceParams<'_>) -> Result<Rc<RcIface>, Failure> {
+        RcIface::open(md, params).map(Rc::new)
+    }
+}
+
+impl RcIface {
+    fn open(md: &Arc<RcMd>, params: IfaceParams<'_>) -> Result<RcIface, Failure> {
+        let config = RcConfig::from_settings(&params.settings)?;
+        let refuse = |reason| Failure::new(Error::NO_DEVICE, reason);
+        let (device_name, number) = device::parse_device_name(params.device).map_err(refuse)?;
+        let context = &md.device.context;
+        if device_name != context.device_name() {
+            return Err(refuse(format!(
+                "{device_name} is not of the memory domain {}",
+                context.device_name()
+            )));
+        }
+        let preferences = config.port_preferences();
+        let verbs = |error| failure(&error);
+        let port = PortAddress::new(context, number, preferences).map_err(verbs)?;
+        let mut limits = Limits::new(&config, &md.device, &port);
+
+        let wakeup = Wakeup::new(context)?;
+        let tx_cq = Cq::new(context, limits.tx_cq_len, Some(&wakeup.tx), 0).map_err(verbs)?;
+        let rx_cq = Cq::new(context, limits.rx_queue_len, Some(&wakeup.rx), 0).map_err(verbs)?;
+        let srq = Srq::new(&md.pd, limits.rx_queue_len).map_err(verbs)?;
+        let max_inline_wanted = config.max_inline.bytes() as u32;
+        let probe = limits.new_qp(&md.pd, &tx_cq, &rx_cq, &srq, max_inline_wanted)?;
+        limits.set_inline(probe.caps().max_inline as usize);
+        drop(probe);
+
+        let pool = |name: &str, size: usize, per_chunk: u32| MpoolParams {
+            elems_per_chunk: per_chunk,
+            grow_factor: 2.0,
+            ..MpoolParams::new(format!("rc_verbs {name}"), size)
+        };
+        let registered = || RegisteredChunks::new(&md.pd, Access::LOCAL_WRITE);
+        let memory =
+            |error: ucs::datastruct::mpool::MpoolError| Failure::new(Error::NO_MEMORY, error.to_string());
+        let messages = Mpool::new(pool("send", limits.seg_size, 32), registered(), ()).map_err(memory)?;
+        let smalls = Mpool::new(pool("header", MAX_HEADER, 128), registered(), ()).map_err(memory)?;
+        smalls.reserve(1).map_err(memory)?;
+        let sink = smalls.get().ok_or(Error::NO_MEMORY)?;
+        let elements = RxElements::default();
+        let headroom = RxQueue::headroom(params.rx_headroom);
+        let receive = MpoolParams {
+            max_elems: u32::try_from(config.rx_max_bufs.number()).unwrap_or(u32::MAX).max(1),
+            ..pool("receive", headroom + limits.seg_size, 64)
+        };
+        let buffers = Mpool::new(receive, registered(), elements.hooks()).map_err(memory)?;
+        let max_window = config.fc_window as u16;
+        let rx = RxQueue::new(srq, buffers, elements, headroom, limits.seg_size, max_window);
+        let watches = Watches::new(&md.device, params.worker, config.keepalive_interval.to_duration())?;
+        Ok(RcIface {
+            am: params.am,
+            rx_cq,
+            tx_cq,
+            cq_available: Cell::new(limits.tx_cq_len),
+            tx_wanted: Cell::new(false),
+            work: Cell::new(false),
+            is_in_progress: Cell::new(false),
+            limits,
+            rx,
+            pending: PendingQueue::default(),
+            eps: RefCell::default(),
+            messages,
+            smalls,
+            sink,
+            read_bytes: Cell::new(0),
+            starved: RefCell::default(),
+            deferred: RefCell::default(),
+            failing: RefCell::default(),
+            flushes: RefCell::default(),
+            stashed_rx: Cell::new(None),
+            stashed_tx: Cell::new(None),
+            wakeup,
+            watches,
+            errors: params.errors,
+            port: RefCell::new(port),
+            preferences,
+            salt: salt(),
+            name: params.device.to_owned(),
+            max_inline_wanted,
+            md: Arc::clone(md),
+        })
+    }
+
+    /// The place of results that nobody reads.
+    #[inline]
+    pub(crate) fn sink(&self) -> Sge {
+        // SAFETY: the sink is of a pool of registered memory.
+        let key = unsafe { lkey(self.sink) };
+        Sge::new(self.sink.as_ptr() as u64, 8, key)
+    }
+
+    /// The endpoint at a place.
+    pub(crate) fn ep(&self, index: u32) -> Option<Rc<RcEp>> {
+        self.eps.borrow().get(index).cloned()
+    }
+
+    /// All endpoints, as they are now.
+    pub(crate) fn living(&self) -> Vec<Rc<RcEp>> {
+        self.eps.borrow().iter().cloned().collect()
+    }
+
+    /// Asks for the port's addresses again, which may have changed.
+    pub(crate) fn refresh_port(&self) {
+        let number = self.port.borrow().port.number;
+        match PortAddress::new(&self.md.device.context, number, self.preferences) {
+            Ok(port) => {
+                if port.gid.entry != self.port.borrow().gid.entry {
+                    tracing::info!(device = %self.name, gid = %port.gid.entry, "rc_verbs: the GID changed");
+                }
+                self.port.replace(port);
+            }
+            Err(error) => tracing::warn!(%error, "rc_verbs: the port cannot be used for new connections"),
+        }
+    }
+
+    fn describe(&self, peer: PeerAddress<'_>) -> Result<(), String> {
+        addr::check_iface(peer.iface)?;
+        let device = DeviceAddress::parse(peer.device).map_err(|reason| reason.to_string())?;
+        self.port.borrow().device_address().reach(&device).map_err(|reason| reason.to_string())
+    }
+}
+
+impl Iface for RcIface {
+    type Md = RcMd;
+    type Ep = RcEp;
+
+    fn attributes(&self) -> IfaceAttr {
+        self.limits.attributes(&self.port.borrow())
+    }
+
+    fn device_address(&self, buffer: &mut [u8]) -> Result {
+        let buffer: &mut [u8; DEVICE_ADDRESS_LENGTH] =
+            buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
+        *buffer = self.port.borrow().device_address().pack();
+        Ok(())
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        buffer.copy_from_slice(&addr::IFACE);
+        Ok(())
+    }
+
+    fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
+        self.describe(peer)
+    }
+
+    #[inline(always)]
+    fn progress(&self) -> u32 {
+        self.make_progress()
+    }
+
+    fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<RcEp>, Failure> {
+        if params.peer.is_some() {
+            return Err(Failure::unsupported(
+                "connecting to an interface (create the endpoint without a peer, then connect it to the peer's endpoint)",
+            ));
+        }
+        let qp = self.limits.new_qp(
+            &self.md.pd,
+            &self.tx_cq,
+            &self.rx_cq,
+            &self.rx.srq,
+            self.max_inline_wanted,
+        )?;
+        let mut eps = self.eps.borrow_mut();
+        let window = self.rx.join();
+        let ep = Rc::new(RcEp::new(self, qp, eps.next_index(), window, params.user));
+        eps.insert(Rc::clone(&ep));
+        Ok(ep)
+    }
+
+    fn close(&self) {
+        let deadline = Instant::now() + self.limits.linger;
+        while self.eps.borrow().len() > 0 && Instant::now() < deadline {
+            self.poll_tx();
+            self.do_deferred();
+            std::thread::yield_now();
+        }
+        for ep in self.living() {
+            tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with something under way");
+            ep.abandon(Error::CANCELED);
+            self.eps.borrow_mut().remove(&ep);
+        }
+        for flush in self.flushes.take() {
+            flush.cancel();
+        }
+        self.put_small(self.sink);
+        self.rx.collect();
+    }
+
+    unsafe fn release(&self, data: *mut u8) {
+        let Some(data) = NonNull::new(data) else { return };
+        // SAFETY: the data lie behind the headroom of an element that was delivered and kept (`Iface::release`).
+        let element = unsafe { data.sub(self.rx.headroom) };
+        self.rx.put(element);
+        if !self.rx.fill(1) || !self.deferred.borrow().is_empty() {
+            self.work.set(true);
+        }
+    }
+
+    fn event_fd(&self) -> Result<RawFd> {
+        Ok(self.wakeup.fd())
+    }
+
+    fn arm(&self, events: u32) -> Result {
+        self.arm_for(events)
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        self.flush_all(flags, completion)
+    }
+
+    fn fence(&self) -> Result {
+        for ep in self.living() {
+            ep.fence_here();
+        }
+        Ok(())
+    }
+}
+
+/// A number that differs from process to process.
+fn salt() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id()) as u32
+}

@@ -1,0 +1,302 @@
+//! The memory domain of a device: registration, and the keys that let peers use it.
+//!
+//! For: zero copy, put, get and atomics. Stands on `uct_ib::verbs`.
+//!
+//! A packed key, 28 bytes, little-endian: magic (4), remote key (4), first address (8), length (8), access (4). The access
+//! is checked by the initiator, so that a mistake is an error of the call; the device of the target checks it again.
+
+use std::cmp::Ordering;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ucs::units::Ternary;
+use uct_ib::verbs::{self, Access, Mr, MrBuffer, Pd};
+use uct_ib::{IbDevice, IbError, device, fork};
+use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_MEMH, UCT_MD_NEED_RKEY, UCT_MD_REG};
+use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
+
+use crate::config::RcConfig;
+
+/// The component `rc_verbs`.
+pub(crate) struct RcComponent;
+
+/// The memory domain of a device.
+pub(crate) struct RcMd {
+    pub(crate) device: IbDevice,
+    pub(crate) pd: Arc<Pd>,
+}
+
+/// A registration.
+pub(crate) struct Memh {
+    base: u64,
+    length: u64,
+    access: MemoryAccess,
+    memory: Memory,
+}
+
+enum Memory {
+    Given(Mr),
+    Allocated(MrBuffer),
+}
+
+/// A remote key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Rkey {
+    key: u32,
+    access: u32,
+    base: u64,
+    length: u64,
+}
+
+const PACKED_KEY: usize = 28;
+const MAGIC: u32 = u32::from_le_bytes(*b"rcmr");
+
+/// The failure of the boundary for one of the verbs.
+pub(crate) fn failure(error: &IbError) -> Failure {
+    Failure::new(Error::from_status(error.status()), error.to_string())
+}
+
+impl Component for RcComponent {
+    const NAME: &'static str = "rc_verbs";
+    type Md = RcMd;
+
+    fn memory_domains(_settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
+        let table = verbs::load().map_err(|error| failure(&error))?;
+        let devices = device::devices(table).map_err(|error| failure(&error))?;
+        Ok(devices.iter().map(|device| device.name()).collect())
+    }
+
+    fn open(name: &str, settings: &Settings<'_>) -> Result<RcMd, Failure> {
+        let config = RcConfig::from_settings(settings)?;
+        let table = verbs::load().map_err(|error| failure(&error))?;
+        prepare_fork(table, config.fork_init)?;
+        let device = device::open(table, name).map_err(|error| failure(&error))?;
+        let pd = Pd::new(&device.context).map_err(|error| failure(&error))?;
+        Ok(RcMd { device, pd })
+    }
+}
+
+fn prepare_fork(table: &verbs::VerbsTable, wanted: Ternary) -> Result<(), Failure> {
+    if wanted == Ternary::No {
+        return Ok(());
+    }
+    match fork::enable(table) {
+        fork::ForkSupport::Failed(errno) if wanted == Ternary::Yes => Err(Failure::new(
+            Error::UNSUPPORTED,
+            format!(
+                "forking cannot be made safe ({}): call before anything is registered, or set fork_init to no",
+                std::io::Error::from_raw_os_error(errno)
+            ),
+        )),
+        support => {
+            tracing::debug!(?support, "fork support");
+            Ok(())
+        }
+    }
+}
+
+/// What the device must allow. It may write in any case, since memory is received and read into.
+fn device_access(access: MemoryAccess) -> Access {
+    let mut wanted = Access::LOCAL_WRITE;
+    for (remote, verbs) in [
+        (MemoryAccess::REMOTE_PUT, Access::REMOTE_WRITE),
+        (MemoryAccess::REMOTE_GET, Access::REMOTE_READ),
+        (MemoryAccess::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+    ] {
+        if access.contains(remote) {
+            wanted = wanted.and(verbs);
+        }
+    }
+    wanted
+}
+
+/// The region widened to whole words of eight bytes, where it can be the target of atomics on four: they are emulated by
+/// the device's compare-and-swap on the eight around them.
+fn widen(base: u64, length: u64, access: MemoryAccess) -> (u64, u64) {
+    if !access.contains(MemoryAccess::REMOTE_ATOMIC) {
+        return (base, length);
+    }
+    let start = base & !7;
+    let end = base.saturating_add(length).checked_next_multiple_of(8).unwrap_or(base + length);
+    (start, end - start)
+}
+
+impl Md for RcMd {
+    type Memh = Memh;
+    type Rkey = Rkey;
+
+    fn attributes(&self) -> MdAttr {
+        MdAttr {
+            flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_MEMH | UCT_MD_NEED_RKEY,
+            rkey_packed_size: PACKED_KEY,
+            max_reg: self.device.context.attr().max_mr_size,
+            max_alloc: self.device.context.attr().max_mr_size,
+            // A system call and the pinning of pages.
+            reg_cost: 16e-6,
+            reg_growth: 60e-12,
+            ..attr::blank_md()
+        }
+    }
+
+    fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
+        if length == 0 {
+            return Err(Failure::new(Error::INVALID_PARAM, "no bytes to register: the length is 0"));
+        }
+        let base = address.as_ptr() as u64;
+        if base.checked_add(length as u64).is_none() {
+            return Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!("{length} bytes at {base:#x} wrap around the end of the address space"),
+            ));
+        }
+        let (start, bytes) = widen(base, length as u64, access);
+        let before = (base - start) as usize;
+        let start = address.as_ptr().wrapping_sub(before);
+        let register = |access: Access| {
+            // SAFETY: the host keeps the memory valid until `deregister` (`Md::register`); widening by less than a word
+            // stays on the same pages.
+            unsafe { Mr::register(&self.pd, start, bytes as usize, access) }
+        };
+        let mr = match register(device_access(access)) {
+            // Memory that may only be read can still be sent.
+            Err(error) if error.is_bad_memory() && !access.intersects(writing()) => {
+                register(if access.contains(MemoryAccess::REMOTE_GET) {
+                    Access::REMOTE_READ
+                } else {
+                    Access::LOCAL_READ
+                })
+            }
+            other => other,
+        };
+        let mr = mr.map_err(|error| failure(&error))?;
+        Ok(Memh { base, length: length as u64, access, memory: Memory::Given(mr) })
+    }
+
+    fn allocate(&self, length: usize, access: MemoryAccess) -> Result<(NonNull<u8>, usize, Memh), Failure> {
+        let buffer =
+            MrBuffer::new(&self.pd, length, device_access(access)).map_err(|error| failure(&error))?;
+        let address = NonNull::new(buffer.as_ptr()).ok_or(Error::NO_MEMORY)?;
+        let length = buffer.length();
+        let memh = Memh {
+            base: address.as_ptr() as u64,
+            length: length as u64,
+            access,
+            memory: Memory::Allocated(buffer),
+        };
+        Ok((address, length, memh))
+    }
+
+    fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {
+        let buffer: &mut [u8; PACKED_KEY] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
+        buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        buffer[4..8].copy_from_slice(&memh.mr().rkey().to_le_bytes());
+        buffer[8..16].copy_from_slice(&memh.base.to_le_bytes());
+        buffer[16..24].copy_from_slice(&memh.length.to_le_bytes());
+        buffer[24..28].copy_from_slice(&memh.access.bits().to_le_bytes());
+        Ok(())
+    }
+
+    fn unpack(&self, buffer: &[u8]) -> Result<Rkey, Failure> {
+        Rkey::unpack(buffer)
+    }
+
+    fn compare(&self, left: &Rkey, right: &Rkey) -> Result<Ordering> {
+        Ok(left.cmp(right))
+    }
+}
+
+const fn writing() -> MemoryAccess {
+    MemoryAccess::REMOTE_PUT.union(MemoryAccess::REMOTE_ATOMIC)
+}
+
+impl Memh {
+    fn mr(&self) -> &Mr {
+        match &self.memory {
+            Memory::Given(mr) => mr,
+            Memory::Allocated(buffer) => buffer.mr(),
+        }
+    }
+
+    /// The local key for these bytes; `None` if they are not all registered.
+    #[inline]
+    pub(crate) fn lkey(&self, address: u64, length: usize) -> Option<u32> {
+        let offset = address.wrapping_sub(self.base);
+        (offset <= self.length && length as u64 <= self.length - offset).then(|| self.mr().lkey())
+    }
+}
+
+impl Rkey {
+    fn unpack(packed: &[u8]) -> Result<Self, Failure> {
+        let refuse = |what: String| {
+            Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!("{what}; expected the {PACKED_KEY} bytes that a peer's key packs to"),
+            ))
+        };
+        let Ok(packed) = <&[u8; PACKED_KEY]>::try_from(packed) else {
+            return refuse(format!("a remote key of {} bytes", packed.len()));
+        };
+        let half =
+            |at: usize| u32::from_le_bytes([packed[at], packed[at + 1], packed[at + 2], packed[at + 3]]);
+        let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
+        if half(0) != MAGIC {
+            return refuse("a remote key of another kind".to_owned());
+        }
+        let key = Self { key: half(4), base: word(8), length: word(16), access: half(24) };
+        if key.base.checked_add(key.length).is_none() {
+            return refuse("a remote key that wraps around the end of the address space".to_owned());
+        }
+        Ok(key)
+    }
+
+    /// The verbs' key, after a check that the access may be made.
+    #[inline(always)]
+    pub(crate) fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<u32> {
+        let offset = address.wrapping_sub(self.base);
+        if offset > self.length || length as u64 > self.length - offset {
+            Err(Error::OUT_OF_RANGE)
+        } else if self.access & access.bits() != access.bits() {
+            Err(Error::INVALID_PARAM)
+        } else {
+            Ok(self.key)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_region_for_atomics_is_widened_to_whole_words() {
+        let atomic = MemoryAccess::REMOTE_ATOMIC;
+        assert_eq!(widen(1004, 4, atomic), (1000, 8));
+        assert_eq!(widen(1000, 16, atomic), (1000, 16));
+        assert_eq!(widen(1004, 4, MemoryAccess::REMOTE_PUT), (1004, 4));
+    }
+
+    #[test]
+    fn an_access_beyond_the_region_or_not_granted_is_refused() {
+        let key = Rkey { key: 7, access: MemoryAccess::REMOTE_GET.bits(), base: 1000, length: 64 };
+        for (address, length, expected) in [
+            (1000, 64, Ok(7)),
+            (1064, 0, Ok(7)),
+            (1063, 2, Err(Error::OUT_OF_RANGE)),
+            (999, 1, Err(Error::OUT_OF_RANGE)),
+            (1000, usize::MAX, Err(Error::OUT_OF_RANGE)),
+        ] {
+            assert_eq!(key.check(address, length, MemoryAccess::REMOTE_GET), expected);
+        }
+        assert_eq!(key.check(1000, 1, MemoryAccess::REMOTE_PUT), Err(Error::INVALID_PARAM));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_unpacked_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(key) = Rkey::unpack(&bytes) {
+                prop_assert!(key.base.checked_add(key.length).is_some());
+            }
+        }
+    }
+}

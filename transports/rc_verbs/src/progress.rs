@@ -1,0 +1,199 @@
+//! Progress: completions in, deferred work out.
+//!
+//! For: the interface. A quiet progress polls one queue; what is rare hangs on two flags.
+
+use std::rc::Rc;
+
+use uct_ib::verbs::{Wc, WcBuffer};
+use uct_plugin::{Blocked, Error};
+
+use crate::ep::RcEp;
+use crate::iface::RcIface;
+
+/// Completions taken in one go.
+const BATCH: usize = 16;
+/// Receive buffers that may be missing before they are posted again.
+const REFILL: u32 = 8;
+
+impl RcIface {
+    #[inline(always)]
+    pub(crate) fn make_progress(&self) -> u32 {
+        // A handler that asks for progress would get later messages ahead of earlier ones of the same batch.
+        if self.is_in_progress.replace(true) {
+            return 0;
+        }
+        let mut count = 0;
+        if self.work.get() || self.watches.mailbox.is_full() {
+            count += self.do_work();
+        }
+        let received = self.poll_rx();
+        count += received;
+        let is_busy = self.cq_available.get() < self.limits.tx_cq_len;
+        if is_busy && (received == 0 || self.tx_wanted.get()) {
+            count += self.poll_tx();
+        }
+        if self.work.get() {
+            self.do_deferred();
+        }
+        count += self.pending.dispatch(Blocked::Endpoint);
+        self.is_in_progress.set(false);
+        count
+    }
+
+    #[inline(always)]
+    fn poll_rx(&self) -> u32 {
+        let mut buffer = WcBuffer::<BATCH>::new();
+        let completions = match self.rx_cq.poll(&mut buffer) {
+            Ok([]) => return 0,
+            Ok(completions) => completions,
+            Err(errno) => return self.broken("receive", errno),
+        };
+        for wc in completions {
+            self.receive(wc);
+        }
+        if !self.rx.fill(REFILL) {
+            self.work.set(true);
+        }
+        completions.len() as u32
+    }
+
+    #[inline]
+    pub(crate) fn poll_tx(&self) -> u32 {
+        let mut buffer = WcBuffer::<BATCH>::new();
+        let completions = match self.tx_cq.poll(&mut buffer) {
+            Ok([]) => {
+                self.tx_wanted.set(false);
+                return 0;
+            }
+            Ok(completions) => completions,
+            Err(errno) => return self.broken("send", errno),
+        };
+        for wc in completions {
+            self.sent_wc(wc);
+        }
+        if !self.starved.borrow().is_empty() {
+            self.feed();
+        }
+        completions.len() as u32
+    }
+
+    #[inline]
+    fn sent_wc(&self, wc: &Wc) {
+        let Some(ep) = self.ep((wc.wr_id() >> 32) as u32) else { return };
+        if wc.is_ok() {
+            self.end_and_bury(&ep, wc.wr_id() as u32, Ok(()));
+        } else {
+            self.failed_send(&ep, wc);
+        }
+    }
+
+    /// A completion queue that does not work any more: nothing on it will ever end.
+    #[cold]
+    fn broken(&self, which: &str, errno: i32) -> u32 {
+        for ep in self.living() {
+            let reason = format!("the {which} completion queue of {} answers {errno}", self.name);
+            self.fail(&ep, Error::IO_ERROR, &reason);
+        }
+        0
+    }
+
+    /// Has the endpoints served again that lacked what all share.
+    #[cold]
+    fn feed(&self) {
+        for index in self.starved.take() {
+            if let Some(ep) = self.ep(index) {
+                ep.is_starved.set(false);
+                self.pending.schedule(&ep.group);
+            }
+        }
+    }
+
+    /// Has progress look at an endpoint: a grant to tell, a step to make, a burial to finish.
+    #[cold]
+    pub(crate) fn defer(&self, ep: &RcEp) {
+        if !ep.is_deferred.replace(true) {
+            self.deferred.borrow_mut().push(ep.index);
+        }
+        self.work.set(true);
+    }
+
+    /// What is to be done ahead of the queues.
+    #[cold]
+    fn do_work(&self) -> u32 {
+        let mut count = 0;
+        self.work.set(!self.deferred.borrow().is_empty());
+        if self.watches.mailbox.is_full() {
+            self.open_mail();
+        }
+        if let Some(wc) = self.stashed_rx.take() {
+            self.receive(&wc);
+            count += 1;
+        }
+        if let Some(wc) = self.stashed_tx.take() {
+            self.sent_wc(&wc);
+            self.feed();
+            count += 1;
+        }
+        if !self.rx.fill(1) {
+            // Handlers keep buffers; more is granted when they release some.
+            tracing::trace!("rc_verbs: fewer receive buffers than wanted");
+        }
+        count
+    }
+
+    /// What is to be done behind the queues.
+    #[cold]
+    pub(crate) fn do_deferred(&self) {
+        self.work.set(false);
+        for (index, error, reason) in self.failing.take() {
+            if let Some(ep) = self.ep(index) {
+                self.fail(&ep, error, &reason);
+            }
+        }
+        for index in self.deferred.take() {
+            let Some(ep) = self.ep(index) else { continue };
+            ep.is_deferred.set(false);
+            self.do_for(&ep);
+        }
+        self.end_flushes();
+    }
+
+    fn do_for(&self, ep: &Rc<RcEp>) {
+        if let Some(error) = ep.failure() {
+            if ep.is_quiet() {
+                ep.fail_emulated(error);
+            }
+        } else {
+            if !ep.emulated.borrow().is_empty() && !ep.has_step_under_way() {
+                ep.step();
+            }
+            if !self.send_grant(ep) {
+                self.defer(ep);
+            }
+        }
+        if ep.is_destroyed.get() {
+            self.bury(ep);
+        }
+    }
+
+    /// Takes one completion out of each queue and keeps it for the next progress; answers whether there was any.
+    pub(crate) fn stash(&self) -> bool {
+        let mut buffer = WcBuffer::<1>::new();
+        if let Ok([wc]) = self.rx_cq.poll(&mut buffer) {
+            self.stashed_rx.set(Some(*wc));
+        }
+        let mut buffer = WcBuffer::<1>::new();
+        if let Ok([wc]) = self.tx_cq.poll(&mut buffer) {
+            self.stashed_tx.set(Some(*wc));
+        }
+        let rx = self.stashed_rx.take();
+        let tx = self.stashed_tx.take();
+        let any = rx.is_some() || tx.is_some();
+        self.stashed_rx.set(rx);
+        self.stashed_tx.set(tx);
+        if any {
+            self.work.set(true);
+        }
+        any
+    }
+}

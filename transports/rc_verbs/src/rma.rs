@@ -1,0 +1,240 @@
+//! Put and get, as RDMA writes and reads.
+//!
+//! For: the endpoint. Stands on `tx` and the memory domain's keys, which are checked ahead of any traffic.
+
+use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge, lkey};
+use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
+
+use crate::ep::RcEp;
+use crate::iface::MAX_PIECES;
+use crate::md::{Memh, Rkey};
+use crate::tx::TxOp;
+
+impl RcEp {
+    /// The vector as pieces with their keys; answers how many. Memory that is not registered, or too many blocks, are
+    /// [`Error::INVALID_PARAM`].
+    #[inline]
+    pub(crate) fn pieces(&self, iov: Iov<'_>, pieces: &mut [Sge]) -> Result<usize> {
+        let mut count = 0;
+        for entry in iov.entries() {
+            let blocks = if entry.length == 0 { 0 } else { entry.count as usize };
+            if blocks == 0 {
+                continue;
+            }
+            // SAFETY: registrations of this memory domain are boxes of this type, live until the operation has ended; null
+            // is refused.
+            let Some(memh) = (unsafe { entry.memh.cast::<Memh>().as_ref() }) else {
+                return Err(Error::INVALID_PARAM);
+            };
+            for block in 0..blocks {
+                let address =
+                    (entry.buffer as u64).wrapping_add((block as u64).wrapping_mul(entry.stride as u64));
+                let key = memh.lkey(address, entry.length).ok_or(Error::INVALID_PARAM)?;
+                let length = u32::try_from(entry.length).map_err(|_| Error::INVALID_PARAM)?;
+                *pieces.get_mut(count).ok_or(Error::INVALID_PARAM)? = Sge::new(address, length, key);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Posts a write whose data are copied into the work request. There is room.
+    #[inline]
+    fn write_inline(&self, data: &[u8], address: u64, key: u32) -> Result {
+        let (flags, signaled) = self.next_flags(false);
+        let pieces = [InlineData::new(data)];
+        let request = InlineWr::rdma_write(self.next_id(), &pieces, address, key, flags);
+        self.qp.post_inline(request).map_err(|error| self.refused(error))?;
+        self.posted(signaled);
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn write_short(&self, data: &[u8], address: u64, rkey: &Rkey) -> Result {
+        if data.len() > self.iface.limits.max_inline {
+            return Err(Error::INVALID_PARAM);
+        }
+        let key = rkey.check(address, data.len(), MemoryAccess::REMOTE_PUT)?;
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.write_inline(data, address, key)
+    }
+
+    #[inline]
+    pub(crate) fn write_bcopy(&self, pack: Pack, address: u64, rkey: &Rkey) -> Result<usize> {
+        // The length is only known once it is packed; a key that allows nothing at all is found before.
+        rkey.check(address, 0, MemoryAccess::REMOTE_PUT)?;
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
+        // SAFETY: as for an active message.
+        let length = unsafe { pack.write(buffer.as_ptr()) };
+        match self.write_packed(buffer, length, address, rkey) {
+            Ok(Some(number)) => self.remember(number, TxOp::Buffer(buffer)),
+            Ok(None) => self.iface.put_message(buffer),
+            Err(error) => {
+                self.iface.put_message(buffer);
+                return Err(error);
+            }
+        }
+        Ok(length)
+    }
+
+    /// Posts a write of the first bytes of a buffer; answers the number of the work request that still needs it.
+    fn write_packed(
+        &self,
+        buffer: std::ptr::NonNull<u8>,
+        length: usize,
+        address: u64,
+        rkey: &Rkey,
+    ) -> Result<Option<u32>> {
+        if length > self.iface.limits.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let key = rkey.check(address, length, MemoryAccess::REMOTE_PUT)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        if !self.has_room() {
+            // The packing sent something itself.
+            return Err(self.refusal());
+        }
+        if length <= self.iface.limits.max_inline {
+            // SAFETY: the bytes were just written, and the buffer is the caller's.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
+            return self.write_inline(bytes, address, key).map(|()| None);
+        }
+        // SAFETY: the buffer is of a pool of registered memory.
+        let local = unsafe { lkey(buffer) };
+        let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
+        let (flags, signaled) = self.next_flags(false);
+        let request = SendWr::rdma_write(self.next_id(), &pieces, address, key, flags);
+        // SAFETY: the buffer is put back when the work request has ended.
+        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
+        Ok(Some(self.posted(signaled)))
+    }
+
+    #[inline]
+    pub(crate) fn write_zcopy(
+        &self,
+        iov: Iov<'_>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let total = iov.total();
+        if total > self.iface.limits.max_message {
+            return Err(Error::INVALID_PARAM);
+        }
+        let key = rkey.check(address, total, MemoryAccess::REMOTE_PUT)?;
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        if total == 0 {
+            return Ok(Outcome::Done);
+        }
+        let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
+        let count = self.pieces(iov, &mut pieces[..self.iface.limits.max_pieces])?;
+        let (flags, signaled) = self.next_flags(true);
+        let request = SendWr::rdma_write(self.next_id(), &pieces[..count], address, key, flags);
+        // SAFETY: the host keeps the vector's memory until the completion.
+        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
+        let number = self.posted(signaled);
+        self.remember(number, TxOp::Zcopy(None, completion));
+        Ok(Outcome::InProgress)
+    }
+
+    /// Whether reads may bring this much more; at least one read always may.
+    fn may_read(&self, length: usize) -> bool {
+        let reading = self.iface.read_bytes.get();
+        reading == 0 || reading.saturating_add(length as u64) <= self.iface.limits.max_read_bytes
+    }
+
+    #[inline]
+    pub(crate) fn read_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if length > self.iface.limits.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let key = rkey.check(address, length, MemoryAccess::REMOTE_GET)?;
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        if length == 0 {
+            unpack.read(&[]);
+            return Ok(Outcome::Done);
+        }
+        if !self.may_read(length) {
+            return Err(self.starved());
+        }
+        let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
+        // SAFETY: the buffer is of a pool of registered memory.
+        let local = unsafe { lkey(buffer) };
+        let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
+        // SAFETY: the buffer is this operation's until the work request has ended.
+        match unsafe { self.post_read(&pieces, length, address, key) } {
+            Ok(number) => {
+                self.remember(number, TxOp::GetBcopy(buffer, length, unpack, completion));
+                Ok(Outcome::InProgress)
+            }
+            Err(error) => {
+                self.iface.put_message(buffer);
+                Err(error)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn read_zcopy(
+        &self,
+        iov: Iov<'_>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let total = iov.total();
+        if total > self.iface.limits.max_message {
+            return Err(Error::INVALID_PARAM);
+        }
+        let key = rkey.check(address, total, MemoryAccess::REMOTE_GET)?;
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        if total == 0 {
+            return Ok(Outcome::Done);
+        }
+        if !self.may_read(total) {
+            return Err(self.starved());
+        }
+        let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
+        let count = self.pieces(iov, &mut pieces[..self.iface.limits.max_pieces])?;
+        // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
+        let number = unsafe { self.post_read(&pieces[..count], total, address, key) }?;
+        self.remember(number, TxOp::Get(total, completion));
+        Ok(Outcome::InProgress)
+    }
+
+    /// Posts a read, with a completion of its own. There is room.
+    ///
+    /// # Safety
+    /// The memory of the pieces stays valid, and untouched, until the work request has ended.
+    unsafe fn post_read(&self, pieces: &[Sge], length: usize, address: u64, key: u32) -> Result<u32> {
+        let (flags, signaled) = self.next_flags(true);
+        let request = SendWr::rdma_read(self.next_id(), pieces, address, key, flags);
+        // SAFETY: the caller's promise.
+        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
+        self.iface.read_bytes.set(self.iface.read_bytes.get() + length as u64);
+        Ok(self.posted(signaled))
+    }
+}

@@ -1,0 +1,361 @@
+//! The receive side: buffers for all endpoints in one queue, and who may send how many messages into them.
+//!
+//! For: progress. A peer sends only what it was granted, and no more is granted than there are buffers posted, so nobody
+//! finds the queue empty. Grants travel with messages of the other direction, or by themselves when there are none: once
+//! half of what was promised is used up. An endpoint starts with a small window, which doubles while it is used and
+//! there is room, and shrinks when many endpoints share the queue.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ucs::datastruct::mpool::{ElementHooks, Mpool};
+use uct_ib::verbs::{InlineWr, RecvSlot, Sge, Srq, Wc, lkey};
+use uct_plugin::{Disposition, Error};
+
+use crate::ep::RcEp;
+use crate::iface::RcIface;
+use crate::wire::{Immediate, Message};
+
+/// Messages that a new peer may send.
+const FIRST_WINDOW: u16 = 16;
+/// Buffers beyond what the windows need: grants that come by themselves use one each, at most two an endpoint.
+const SPARE: u32 = 16;
+const SPARE_PER_EP: u32 = 2;
+/// Buffers posted in one call.
+const BATCH: usize = 16;
+
+/// The receive queue.
+pub(crate) struct RxQueue {
+    pub(crate) srq: Arc<Srq>,
+    buffers: Mpool,
+    elements: RxElements,
+    /// Bytes of a buffer ahead of the data.
+    pub(crate) headroom: usize,
+    pub(crate) seg_size: usize,
+    /// Buffers posted now, and as many as should be.
+    pub(crate) posted: Cell<u32>,
+    wanted: Cell<u32>,
+    capacity: u32,
+    /// Sum of what peers may send and have not sent.
+    promised: Cell<u32>,
+    /// Sum of the windows.
+    windows: Cell<u32>,
+    eps: Cell<u32>,
+    max_window: u16,
+}
+
+impl RxQueue {
+    /// Bytes of an element ahead of the data: the user's, and the mark ahead of those.
+    pub(crate) fn headroom(of_user: usize) -> usize {
+        (of_user + size_of::<u64>()).next_multiple_of(64)
+    }
+
+    pub(crate) fn new(
+        srq: Arc<Srq>,
+        buffers: Mpool,
+        elements: RxElements,
+        headroom: usize,
+        seg_size: usize,
+        max_window: u16,
+    ) -> RxQueue {
+        RxQueue {
+            elements,
+            capacity: srq.capacity(),
+            srq,
+            buffers,
+            headroom,
+            seg_size,
+            posted: Cell::new(0),
+            wanted: Cell::new(0),
+            promised: Cell::new(0),
+            windows: Cell::new(0),
+            eps: Cell::new(0),
+            max_window,
+        }
+    }
+
+    /// Room for further windows; negative if there are too many endpoints for what they have.
+    fn room(&self) -> i64 {
+        let taken = SPARE + self.eps.get() * SPARE_PER_EP + self.windows.get();
+        i64::from(self.capacity) - i64::from(taken)
+    }
+
+    fn set_wanted(&self) {
+        let wanted = SPARE + self.eps.get() * SPARE_PER_EP + self.windows.get();
+        self.wanted.set(wanted.min(self.capacity));
+    }
+
+    /// The window of a new endpoint, which is promised to its peer.
+    pub(crate) fn join(&self) -> u16 {
+        self.eps.set(self.eps.get() + 1);
+        let room = u16::try_from(self.room().max(1)).unwrap_or(u16::MAX);
+        let window = FIRST_WINDOW.min(self.max_window).min(room);
+        self.windows.set(self.windows.get() + u32::from(window));
+        self.promised.set(self.promised.get() + u32::from(window));
+        self.set_wanted();
+        self.fill(1);
+        window
+    }
+
+    /// An endpoint ends.
+    pub(crate) fn leave(&self, ep: &RcEp) {
+        self.forget(ep);
+        self.eps.set(self.eps.get() - 1);
+        self.set_wanted();
+    }
+
+    /// The peer of this endpoint sends nothing any more.
+    pub(crate) fn forget(&self, ep: &RcEp) {
+        self.promised.set(self.promised.get() - ep.promised.replace(0));
+        self.windows.set(self.windows.get() - u32::from(ep.window.replace(0)));
+        ep.grant.set(0);
+        self.set_wanted();
+    }
+
+    /// A message of the endpoint has taken a buffer; answers whether it is time to grant more.
+    #[inline(always)]
+    fn taken(&self, ep: &RcEp) -> bool {
+        // A peer that sends more than it may is served as long as there are buffers: the device holds it up if not.
+        if ep.promised.get() > 0 {
+            ep.promised.set(ep.promised.get() - 1);
+            self.promised.set(self.promised.get() - 1);
+        }
+        ep.promised.get() <= u32::from(ep.window.get()) / 2
+    }
+
+    /// Promises the endpoint what its window allows and buffers are there for; answers whether there is anything to tell.
+    fn promise(&self, ep: &RcEp) -> bool {
+        if ep.window.get() == 0 {
+            return false;
+        }
+        let window = self.adjusted(ep.window.get());
+        self.windows.set(self.windows.get() - u32::from(ep.window.get()) + u32::from(window));
+        ep.window.set(window);
+        self.set_wanted();
+        self.fill(1);
+        let spare = SPARE + self.eps.get() * SPARE_PER_EP;
+        let free = self.posted.get().saturating_sub(self.promised.get() + spare.min(self.posted.get() / 2));
+        let missing = u32::from(window).saturating_sub(ep.promised.get());
+        let mut more = missing.min(free).min(u32::from(u16::MAX - ep.grant.get()));
+        if more == 0 && ep.promised.get() == 0 && self.posted.get() > 0 {
+            // Nobody is left without anything; the device holds messages up that find no buffer.
+            more = 1;
+        }
+        ep.promised.set(ep.promised.get() + more);
+        self.promised.set(self.promised.get() + more);
+        ep.grant.set(ep.grant.get() + more as u16);
+        ep.grant.get() > 0
+    }
+
+    fn adjusted(&self, window: u16) -> u16 {
+        let room = self.room();
+        if room >= i64::from(window) {
+            window.saturating_mul(2).min(self.max_window)
+        } else if room < 0 {
+            (window / 2).max(1)
+        } else {
+            window
+        }
+    }
+
+    /// Posts buffers if at least `batch` are missing; answers whether all that should be are.
+    #[inline]
+    pub(crate) fn fill(&self, batch: u32) -> bool {
+        let missing = self.wanted.get().saturating_sub(self.posted.get());
+        if missing < batch || missing == 0 { true } else { self.fill_up(missing) }
+    }
+
+    fn fill_up(&self, mut missing: u32) -> bool {
+        while missing > 0 {
+            let mut slots = [RecvSlot { wr_id: 0, sge: Sge::new(0, 0, 0) }; BATCH];
+            let mut count = 0;
+            while count < BATCH.min(missing as usize) {
+                let Some(element) = self.buffers.get() else { break };
+                slots[count] = self.slot(element);
+                count += 1;
+            }
+            // SAFETY: the buffers are of the pool, and nobody else's until their completion; the pool outlives the queue
+            // (`RcIface`'s order of fields).
+            let posted = unsafe { self.srq.post(&slots[..count]) }.unwrap_or(0);
+            for slot in &slots[posted..count] {
+                self.put(taken_back(slot.wr_id));
+            }
+            self.posted.set(self.posted.get() + posted as u32);
+            missing -= posted as u32;
+            if posted < BATCH && missing > 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn slot(&self, element: NonNull<u8>) -> RecvSlot {
+        // SAFETY: the element is of a pool of registered memory.
+        let key = unsafe { lkey(element) };
+        mark(element, true);
+        let address = element.as_ptr().expose_provenance();
+        let sge = Sge::new((address + self.headroom) as u64, self.seg_size as u32, key);
+        RecvSlot { wr_id: address as u64, sge }
+    }
+
+    /// Collects what is posted, when no queue pair is left that could receive.
+    pub(crate) fn collect(&self) {
+        for &element in &*self.elements.0.borrow() {
+            // SAFETY: the pool's elements live as long as the pool, and their first word is only written by `mark`.
+            let is_posted = unsafe { element.cast::<u64>().read() } != 0;
+            if is_posted {
+                mark(element, false);
+                self.put(element);
+            }
+        }
+        self.posted.set(0);
+    }
+
+    /// Takes an element back.
+    #[inline]
+    pub(crate) fn put(&self, element: NonNull<u8>) {
+        // SAFETY: it came from this pool, and its holder gives it up; no receive is posted on it.
+        unsafe { self.buffers.put(element) };
+    }
+}
+
+/// The element of a receive request that the device has given back.
+#[inline(always)]
+fn taken_back(wr_id: u64) -> NonNull<u8> {
+    let pointer = ptr::with_exposed_provenance_mut(wr_id as usize);
+    // SAFETY: the ids of receive requests are addresses of elements (`RxQueue::slot`), which are not null.
+    let element = unsafe { NonNull::new_unchecked(pointer) };
+    mark(element, false);
+    element
+}
+
+/// Marks an element as posted or not, in its first word, which neither the device nor a handler touches.
+#[inline(always)]
+fn mark(element: NonNull<u8>, is_posted: bool) {
+    // SAFETY: an element begins with an aligned word of its own (`RxQueue::headroom`), and belongs to the caller.
+    unsafe { element.cast::<u64>().write(u64::from(is_posted)) }
+}
+
+/// Every element of the pool, so that those that are still posted can be collected at the end.
+#[derive(Default)]
+pub(crate) struct RxElements(Rc<RefCell<Vec<NonNull<u8>>>>);
+
+impl RxElements {
+    /// What the pool calls for each new element.
+    pub(crate) fn hooks(&self) -> impl ElementHooks + 'static {
+        RxElements(Rc::clone(&self.0))
+    }
+}
+
+impl ElementHooks for RxElements {
+    unsafe fn init(&self, element: NonNull<u8>, _cookie: *mut c_void) {
+        mark(element, false);
+        self.0.borrow_mut().push(element);
+    }
+}
+
+impl RcIface {
+    /// Handles the completion of a receive.
+    #[inline(always)]
+    pub(crate) fn receive(&self, wc: &Wc) {
+        let element = taken_back(wc.wr_id());
+        self.rx.posted.set(self.rx.posted.get().saturating_sub(1));
+        let message = match wc.immediate() {
+            Some(word) if wc.is_ok() => self.account(wc.qp_number(), Immediate(word)),
+            _ => {
+                self.bad_receive(wc);
+                Message::Grant
+            }
+        };
+        let Message::Active(id) = message else {
+            self.rx.put(element);
+            return;
+        };
+        // SAFETY: the data lie in the element behind the headroom.
+        let data = unsafe { element.add(self.rx.headroom) };
+        // SAFETY: the device has written `byte_length` bytes at `data`; the headroom ahead of them is part of the element,
+        // which is nobody else's until it is put back.
+        let disposition = unsafe { self.am.deliver_desc(id, data.as_ptr(), wc.byte_length()) };
+        if disposition == Disposition::Consumed {
+            self.rx.put(element);
+        }
+    }
+
+    /// What a message means for the windows of both sides.
+    #[inline(always)]
+    fn account(&self, qp: u32, immediate: Immediate) -> Message {
+        let eps = self.eps.borrow();
+        // Without an endpoint it came before the endpoint was destroyed, and is delivered all the same.
+        let Some(ep) = eps.find(qp) else { return immediate.message() };
+        if immediate.granted() > 0 {
+            let credits = ep.credits.get();
+            ep.credits.set(credits.saturating_add(immediate.granted()));
+            if !ep.group.is_empty() {
+                self.pending.schedule(&ep.group);
+            }
+        }
+        let message = immediate.message();
+        match message {
+            Message::Active(_) => {
+                if self.rx.taken(ep) && ep.grant.get() == 0 {
+                    self.rx.promise(ep);
+                    self.defer(ep);
+                }
+            }
+            Message::Grant => {}
+            Message::Unknown => {
+                let reason = format!("the peer sent {immediate:?}, which this version does not know");
+                self.fail_later(ep, Error::IO_ERROR, reason);
+            }
+        }
+        message
+    }
+
+    #[cold]
+    fn bad_receive(&self, wc: &Wc) {
+        let eps = self.eps.borrow();
+        let Some(ep) = eps.find(wc.qp_number()) else { return };
+        if wc.is_ok() {
+            self.fail_later(
+                ep,
+                Error::IO_ERROR,
+                "the peer sent a message that is not of rc_verbs".to_owned(),
+            );
+        } else if wc.status() != uct_ib::WcStatus::FLUSHED {
+            let error = Error::from_status(wc.status().status());
+            self.fail_later(ep, error, format!("a receive failed: {}", wc.status()));
+        }
+    }
+
+    /// Tells the peer of what it was promised, if no message has yet; answers false if there is no room to.
+    pub(crate) fn send_grant(&self, ep: &RcEp) -> bool {
+        if ep.failure().is_some() || !ep.is_connected() {
+            return true;
+        }
+        let due = ep.promised.get() <= u32::from(ep.window.get()) / 2;
+        if ep.grant.get() == 0 && due {
+            self.rx.promise(ep);
+        }
+        if ep.grant.get() == 0 {
+            // Nothing to grant now: not due, or no buffers until handlers release some.
+            return !due;
+        }
+        if ep.available.get() <= 0 || self.cq_available.get() == 0 {
+            return false;
+        }
+        let (flags, signaled) = ep.next_flags(false);
+        // Wakes a peer that sleeps until it may send.
+        let flags = flags.and(uct_ib::verbs::SendFlags::SOLICITED);
+        let immediate = Immediate::grant(ep.grant.get());
+        let request = InlineWr::send_immediate(ep.next_id(), &[], immediate.0, flags);
+        if ep.qp.post_inline(request).is_err() {
+            return false;
+        }
+        ep.grant.set(0);
+        ep.posted(signaled);
+        true
+    }
+}

@@ -1,0 +1,257 @@
+//! What an endpoint has under way: work requests in order, and what happens when each ends.
+//!
+//! For: all operations of an endpoint, and progress. Stands on the order of a reliable connection: requests end in the
+//! order in which they were posted, so one completion ends all ahead of it.
+
+use std::ptr::NonNull;
+
+use uct_ib::verbs::{PostError, SendFlags};
+use uct_plugin::{Completion, Error, Result, Unpack, completion};
+
+use crate::ep::RcEp;
+use crate::iface::RcIface;
+
+/// What to do when a work request has ended.
+pub(crate) enum TxOp {
+    /// Put back a buffer of messages.
+    Buffer(NonNull<u8>),
+    /// Put back a small buffer, if any, and complete.
+    Zcopy(Option<NonNull<u8>>, Option<Completion>),
+    /// A read of this many bytes into the caller's memory.
+    Get(usize, Option<Completion>),
+    /// A read into a buffer of messages, to be handed over.
+    GetBcopy(NonNull<u8>, usize, Unpack, Option<Completion>),
+    /// An atomic whose result is in a small buffer.
+    Fetch(NonNull<u8>, NonNull<u64>, Option<Completion>),
+    /// One step of an emulated atomic, whose result is in a small buffer.
+    Step(NonNull<u8>),
+    /// Nothing but the end itself is of interest.
+    Notify(Completion),
+}
+
+/// An operation with the number of its work request.
+pub(crate) struct Outstanding {
+    pub(crate) number: u32,
+    pub(crate) op: TxOp,
+}
+
+/// Taken off `available` while the endpoint may not send at all, so that one comparison finds it.
+pub(crate) const NOT_CONNECTED: i32 = 1 << 28;
+/// The same while a fence waits for emulated atomics.
+pub(crate) const FENCED: i32 = 1 << 20;
+
+impl RcEp {
+    /// Whether a work request may be posted now. Three loads and a comparison each.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.available.get() > 0
+            && self.iface.cq_available.get() > 0
+            && !self.iface.pending.must_wait(&self.group)
+    }
+
+    /// Whether a message may be sent now.
+    #[inline(always)]
+    pub(crate) fn has_room_for_message(&self) -> bool {
+        self.credits.get() > 0 && self.has_room()
+    }
+
+    /// Why nothing can be posted now.
+    #[cold]
+    pub(crate) fn refusal(&self) -> Error {
+        if let Some(error) = self.failure() {
+            return error;
+        }
+        if self.available.get() <= -(NOT_CONNECTED >> 1) {
+            return Error::NOT_CONNECTED;
+        }
+        self.iface.tx_wanted.set(true);
+        if self.iface.cq_available.get() == 0 {
+            self.iface.starve(self);
+        }
+        Error::NO_RESOURCE
+    }
+
+    /// A refusal for want of a buffer.
+    #[cold]
+    pub(crate) fn starved(&self) -> Error {
+        self.iface.tx_wanted.set(true);
+        self.iface.starve(self);
+        Error::NO_RESOURCE
+    }
+
+    /// The flags of the next work request. A completion is asked for where `signaled` wants one, once in so many requests,
+    /// and where room gets scarce, so that there is always one to come when an endpoint waits for room.
+    #[inline(always)]
+    pub(crate) fn next_flags(&self, signaled: bool) -> (SendFlags, bool) {
+        let signaled = signaled
+            || self.unsignaled.get() + 1 >= self.iface.limits.moderation
+            || self.available.get() <= 1
+            || self.iface.cq_available.get() <= self.iface.limits.cq_low;
+        let flags = SendFlags::NONE.with(SendFlags::SIGNALED, signaled);
+        (flags.with(SendFlags::FENCE, self.fence.get()), signaled)
+    }
+
+    /// Accounts for a work request just posted; answers its number.
+    #[inline(always)]
+    pub(crate) fn posted(&self, signaled: bool) -> u32 {
+        let number = self.posted.get().wrapping_add(1);
+        self.posted.set(number);
+        self.available.set(self.available.get() - 1);
+        self.unsignaled.set(if signaled { 0 } else { self.unsignaled.get() + 1 });
+        self.fence.set(false);
+        self.iface.cq_available.set(self.iface.cq_available.get() - 1);
+        number
+    }
+
+    /// The id of the next work request: which endpoint, and which request.
+    #[inline(always)]
+    pub(crate) fn next_id(&self) -> u64 {
+        u64::from(self.index) << 32 | u64::from(self.posted.get().wrapping_add(1))
+    }
+
+    /// Remembers what is to happen when the work request of this number ends.
+    #[inline]
+    pub(crate) fn remember(&self, number: u32, op: TxOp) {
+        self.iface.tx_wanted.set(true);
+        self.outstanding.borrow_mut().push_back(Outstanding { number, op });
+    }
+
+    /// What a refused post means for the caller.
+    #[cold]
+    pub(crate) fn refused(&self, error: PostError) -> Error {
+        if error.is_full() {
+            self.iface.tx_wanted.set(true);
+            self.iface.starve(self);
+            return Error::NO_RESOURCE;
+        }
+        tracing::error!(qp = self.qp.number(), %error, "rc_verbs: a work request was refused");
+        Error::from_errno(error.0)
+    }
+
+    /// Whether everything posted has ended.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.posted.get() == self.ended.get()
+    }
+
+    /// Work requests up to this number have ended, the last of them with `result`, those ahead of it well.
+    #[inline]
+    pub(crate) fn end_up_to(&self, number: u32, result: Result) {
+        let count = number.wrapping_sub(self.ended.get());
+        // A number that is not under way would be the provider's mistake.
+        if count == 0 || count > self.posted.get().wrapping_sub(self.ended.get()) {
+            return;
+        }
+        self.ended.set(number);
+        self.available.set(self.available.get() + count as i32);
+        self.iface.cq_available.set(self.iface.cq_available.get() + count);
+        loop {
+            let mut outstanding = self.outstanding.borrow_mut();
+            match outstanding.front() {
+                Some(first) if (first.number.wrapping_sub(number) as i32) <= 0 => {}
+                _ => break,
+            }
+            let Some(first) = outstanding.pop_front() else { break };
+            drop(outstanding);
+            let own = if first.number == number { result } else { Ok(()) };
+            self.end(first.op, own);
+        }
+        if !self.group.is_empty() {
+            self.iface.pending.schedule(&self.group);
+        }
+    }
+
+    fn end(&self, op: TxOp, result: Result) {
+        let iface = &*self.iface;
+        match op {
+            TxOp::Buffer(buffer) => iface.put_message(buffer),
+            TxOp::Zcopy(header, done) => {
+                if let Some(header) = header {
+                    iface.put_small(header);
+                }
+                completion::complete(done, result);
+            }
+            TxOp::Get(length, done) => {
+                iface.reads_end(length);
+                completion::complete(done, result);
+            }
+            TxOp::GetBcopy(buffer, length, unpack, done) => {
+                iface.reads_end(length);
+                if result.is_ok() {
+                    // SAFETY: the read of `length` bytes into the buffer has ended, and the buffer is this operation's.
+                    unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
+                }
+                iface.put_message(buffer);
+                completion::complete(done, result);
+            }
+            TxOp::Fetch(buffer, target, done) => {
+                if result.is_ok() {
+                    // SAFETY: the atomic's result is in the buffer, which has eight aligned bytes.
+                    let value = unsafe { buffer.cast::<u64>().read() };
+                    // SAFETY: the place is the caller's and valid until the completion, which comes next.
+                    unsafe { target.write_unaligned(value) };
+                }
+                iface.put_small(buffer);
+                completion::complete(done, result);
+            }
+            TxOp::Step(buffer) => {
+                // SAFETY: as for a fetch; after a failure it is whatever was there, and not used.
+                let value = unsafe { buffer.cast::<u64>().read() };
+                iface.put_small(buffer);
+                self.step_ended(result.map(|()| value));
+            }
+            TxOp::Notify(done) => done.complete(result),
+        }
+    }
+
+    /// Gives up on what has not ended, since the queue pair is about to go.
+    pub(crate) fn abandon(&self, error: Error) {
+        loop {
+            let first = self.outstanding.borrow_mut().pop_front();
+            let Some(first) = first else { break };
+            self.end(first.op, Err(error));
+        }
+        self.fail_emulated(error);
+    }
+}
+
+impl RcIface {
+    /// A buffer for a message of up to `seg_size` bytes, all of it initialised.
+    #[inline(always)]
+    pub(crate) fn message(&self) -> Option<NonNull<u8>> {
+        self.messages.get()
+    }
+
+    /// Takes back what [`RcIface::message`] gave.
+    #[inline(always)]
+    pub(crate) fn put_message(&self, buffer: NonNull<u8>) {
+        // SAFETY: it came from this pool; whoever holds it gives it up, with no work request on it any more.
+        unsafe { self.messages.put(buffer) };
+    }
+
+    /// A small buffer, for headers and results of atomics.
+    #[inline(always)]
+    pub(crate) fn small(&self) -> Option<NonNull<u8>> {
+        self.smalls.get()
+    }
+
+    /// Takes back what [`RcIface::small`] gave.
+    #[inline(always)]
+    pub(crate) fn put_small(&self, buffer: NonNull<u8>) {
+        // SAFETY: as for messages.
+        unsafe { self.smalls.put(buffer) };
+    }
+
+    /// Has the endpoint served again when any work request of the interface has ended.
+    pub(crate) fn starve(&self, ep: &RcEp) {
+        if !ep.is_starved.replace(true) {
+            self.starved.borrow_mut().push(ep.index);
+        }
+    }
+
+    /// A read has ended.
+    #[inline]
+    fn reads_end(&self, length: usize) {
+        self.read_bytes.set(self.read_bytes.get() - length as u64);
+    }
+}

@@ -1,0 +1,80 @@
+//! What travels with every message: the 32 bits of immediate data.
+//!
+//! For: sends and receives. The payload itself has no header of the transport.
+//!
+//! | bits | what |
+//! |---|---|
+//! | 0..5 | active message id |
+//! | 5..8 | kind: 0 an active message, 1 nothing but a grant |
+//! | 8..16 | zero |
+//! | 16..32 | messages that the peer may send more |
+
+/// Immediate data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Immediate(pub(crate) u32);
+
+/// What a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Message {
+    /// An active message of this id.
+    Active(u8),
+    /// A grant by itself.
+    Grant,
+    /// Nothing that this version sends.
+    Unknown,
+}
+
+impl Immediate {
+    /// An active message that brings a grant along.
+    #[inline(always)]
+    pub(crate) const fn active(id: u8, grant: u16) -> Self {
+        Self((id as u32 & 31) | (grant as u32) << 16)
+    }
+
+    /// A grant by itself.
+    pub(crate) const fn grant(grant: u16) -> Self {
+        Self(1 << 5 | (grant as u32) << 16)
+    }
+
+    /// What the message is.
+    #[inline(always)]
+    pub(crate) const fn message(self) -> Message {
+        match self.0 & 0xffe0 {
+            0 => Message::Active((self.0 & 31) as u8),
+            0x20 if self.0 & 31 == 0 => Message::Grant,
+            _ => Message::Unknown,
+        }
+    }
+
+    /// How many messages more the receiver may send.
+    #[inline(always)]
+    pub(crate) const fn granted(self) -> u32 {
+        self.0 >> 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_word_is_understood_or_refused(word in any::<u32>()) {
+            let immediate = Immediate(word);
+            match immediate.message() {
+                Message::Active(id) => prop_assert_eq!(Immediate::active(id, (word >> 16) as u16), immediate),
+                Message::Grant => prop_assert_eq!(Immediate::grant((word >> 16) as u16), immediate),
+                Message::Unknown => {}
+            }
+        }
+    }
+
+    #[test]
+    fn id_and_grant_do_not_mix() {
+        let immediate = Immediate::active(31, 65535);
+        assert_eq!((immediate.message(), immediate.granted()), (Message::Active(31), 65535));
+        assert_eq!(Immediate::grant(7).message(), Message::Grant);
+        assert_eq!(Immediate(0x100).message(), Message::Unknown);
+    }
+}
