@@ -1,15 +1,17 @@
 //! Time: a monotonic clock that costs one `rdtsc`, and deadlines.
 //!
 //! For: timers, time-outs and measurements on the data path. Stands on the CPU's time stamp counter, or on
-//! `CLOCK_MONOTONIC` where that counter cannot be trusted. The async context, transports and tools stand on it.
+//! `CLOCK_MONOTONIC` where that counter cannot be trusted. The async context, transports and tools stand on
+//! it.
 //!
 //! # Why the calibration is here
 //!
-//! The counter's frequency is found by comparing it with `CLOCK_MONOTONIC` over [`CALIBRATION_NANOSECONDS`], once per
-//! process, with each end taken from the tightest of several readings: 0.25 ms, exact to about 10 in a million.
-//! `quanta` was measured first: 0.6 ms on a quiet machine, and its loop may run for 200 ms on a noisy one, which a
-//! program that starts in a few milliseconds cannot pay, and a plugin, which has its own copy of every static, would pay again.
-//! A plugin therefore takes the host's [`Calibration`] through [`install`].
+//! The counter's frequency is found by comparing it with `CLOCK_MONOTONIC` over [`CALIBRATION_NANOSECONDS`],
+//! once per process, with each end taken from the tightest of several readings: 0.25 ms, exact to about 10 in
+//! a million. `quanta` was measured first: 0.6 ms on a quiet machine, and its loop may run for 200 ms on a
+//! noisy one, which a program that starts in a few milliseconds cannot pay, and a plugin, which has its own
+//! copy of every static, would pay again. A plugin therefore takes the host's [`Calibration`] through
+//! [`install`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -50,15 +52,17 @@ pub fn calibration() -> &'static Calibration {
     CALIBRATION.get_or_init(Calibration::measure)
 }
 
-/// Takes over the host's calibration instead of measuring. Answers `false`, and changes nothing, if this image has
-/// used its clock already, if the record makes no sense, or if it names a counter that this machine does not have.
+/// Takes over the host's calibration instead of measuring. Answers `false`, and changes nothing, if this
+/// image has used its clock already, if the record makes no sense, or if it names a counter that this machine
+/// does not have.
 pub fn install(calibration: Calibration) -> bool {
     let plausible = calibration.nanoseconds_per_tick != 0 && calibration.ticks_per_nanosecond != 0;
     let readable = calibration.uses_counter == 0 || counter::is_present();
     plausible && readable && CALIBRATION.set(calibration).is_ok()
 }
 
-/// Raw ticks: the cost of one `rdtsc`. Only differences mean anything; convert them with [`ticks_to_nanoseconds`].
+/// Raw ticks: the cost of one `rdtsc`. Only differences mean anything; convert them with
+/// [`ticks_to_nanoseconds`].
 ///
 /// Not ordered against the instructions around it, so a reading may move by some nanoseconds.
 #[inline]
@@ -66,9 +70,11 @@ pub fn ticks() -> u64 {
     calibration().ticks()
 }
 
-/// Nanoseconds since an arbitrary moment of the past; never goes back by more than the counter does between cores.
+/// Nanoseconds since an arbitrary moment of the past; never goes back by more than the counter does between
+/// cores.
 ///
-/// Starts level with `CLOCK_MONOTONIC` and drifts from it by some 10 µs a second: compare it only with itself.
+/// Starts level with `CLOCK_MONOTONIC` and drifts from it by some 10 µs a second: compare it only with
+/// itself.
 #[inline]
 pub fn now() -> u64 {
     let calibration = calibration();
@@ -206,7 +212,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Of several readings the one whose two counter values lie closest, so that an interrupt in one does no harm.
+    /// Of several readings the one whose two counter values lie closest, so that an interrupt in one does no
+    /// harm.
     fn tightest() -> Reading {
         let mut best = Reading { ticks: 0, nanoseconds: 0 };
         let mut best_width = u64::MAX;

@@ -1,7 +1,7 @@
 //! A set of file descriptors to wait on, and the descriptors that wake a waiter: epoll, eventfd, timerfd.
 //!
-//! For: whoever sleeps until something happens. Stands on `rustix`. The async context, worker wake-up and transports
-//! that own sockets stand on it.
+//! For: whoever sleeps until something happens. Stands on `rustix`. The async context, worker wake-up and
+//! transports that own sockets stand on it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -78,8 +78,9 @@ impl EventSet {
             .map_err(|errno| SystemError::new("create an event set", errno))
     }
 
-    /// Adds a descriptor. Whoever closes it removes it first; one that is closed without leaves by itself, if no
-    /// duplicate of it is open. A descriptor that is in the set already is `EEXIST`, a regular file `EPERM`.
+    /// Adds a descriptor. Whoever closes it removes it first; one that is closed without leaves by itself, if
+    /// no duplicate of it is open. A descriptor that is in the set already is `EEXIST`, a regular file
+    /// `EPERM`.
     pub fn add(&self, fd: impl AsFd, events: Events, data: u64) -> Result<(), SystemError> {
         let fd = fd.as_fd();
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(data), to_epoll(events))
@@ -100,8 +101,9 @@ impl EventSet {
         epoll::delete(&self.epoll, fd).map_err(|errno| failure("remove", fd.as_raw_fd(), errno))
     }
 
-    /// Waits until something happens, `timeout` has passed (`None`: for ever), or a signal arrives; then the answer is
-    /// empty. Zero does not wait. Waits are rounded up to whole milliseconds; for less, add a [`TimerFd`].
+    /// Waits until something happens, `timeout` has passed (`None`: for ever), or a signal arrives; then the
+    /// answer is empty. Zero does not wait. Waits are rounded up to whole milliseconds; for less, add a
+    /// [`TimerFd`].
     ///
     /// Allocates nothing. What does not fit into `buffer` is reported by the next call.
     pub fn wait<'buffer, const N: usize>(
@@ -110,7 +112,8 @@ impl EventSet {
         timeout: Option<Duration>,
     ) -> Result<impl ExactSizeIterator<Item = Event> + use<'buffer, N>, SystemError> {
         let timeout = timeout.map(|timeout| rustix::time::Timespec {
-            // A kernel without epoll_pwait2 counts milliseconds in an int: a day is long enough to look again.
+            // A kernel without epoll_pwait2 counts milliseconds in an int: a day is long enough to look
+            // again.
             tv_sec: timeout.as_secs().min(86_400).cast_signed(),
             tv_nsec: timeout.subsec_nanos().into(),
         });
@@ -140,8 +143,8 @@ impl EventSet {
 
     fn control_raw(&self, operation: i32, fd: RawFd, events: Events, data: u64) -> Result<(), Errno> {
         let mut event = libc::epoll_event { events: to_epoll(events).bits(), u64: data };
-        // SAFETY: the call reads one `epoll_event`, which lives on this stack, and answers EBADF for a number that
-        // is no open descriptor; it touches no other memory of ours.
+        // SAFETY: the call reads one `epoll_event`, which lives on this stack, and answers EBADF for a number
+        // that is no open descriptor; it touches no other memory of ours.
         let answer = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) };
         if answer == 0 {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Counters: a fixed set of numbers with names, for one endpoint or one interface.
 //!
-//! For: transports, which count messages, bytes and events, and `uct_info`, which prints them. Stands on nothing. Counting is
-//! one addition to a cell; the counters belong to one thread, as a worker does.
+//! For: transports, which count messages, bytes and events, and `uct_info`, which prints them. Stands on
+//! nothing. Counting is one addition to a cell; the counters belong to one thread, as a worker does.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,8 +26,8 @@ impl<const N: usize> Counters<N> {
         Counters { names, values: [const { Cell::new(0) }; N] }
     }
 
-    /// Adds to one counter. An index past the end is a mistake in the program and panics; with a constant index the check
-    /// vanishes.
+    /// Adds to one counter. An index past the end is a mistake in the program and panics; with a constant
+    /// index the check vanishes.
     #[inline(always)]
     pub fn add(&self, index: usize, amount: u64) {
         let value = &self.values[index];

@@ -1,10 +1,11 @@
 //! The lock that keeps handlers from running, and remembers that some were missed.
 //!
-//! For: the asynchronous context, whose thread never waits for the application: it tries, and if the lock is held it leaves
-//! a note, which the holder finds on its way out. Stands on `sync`; modelled with loom below.
+//! For: the asynchronous context, whose thread never waits for the application: it tries, and if the lock is
+//! held it leaves a note, which the holder finds on its way out. Stands on `sync`; modelled with loom below.
 //!
-//! Lock and note are bits of one atomic, so the holder's release and the thread's note cannot pass each other: either
-//! the note is there when the holder tries to release, or the thread sees that the lock is free and takes it itself.
+//! Lock and note are bits of one atomic, so the holder's release and the thread's note cannot pass each
+//! other: either the note is there when the holder tries to release, or the thread sees that the lock is free
+//! and takes it itself.
 
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, hint, thread};
@@ -26,8 +27,8 @@ pub(super) enum Waiting {
 /// A recursive lock with a note.
 pub(super) struct Block {
     state: AtomicU32,
-    /// The token of the thread that holds the lock, 0 for none. Only that thread writes its own token here, so a thread that
-    /// reads its token holds the lock; relaxed is enough.
+    /// The token of the thread that holds the lock, 0 for none. Only that thread writes its own token here,
+    /// so a thread that reads its token holds the lock; relaxed is enough.
     owner: AtomicUsize,
     /// How often the holder has entered. Touched by the holder only.
     depth: AtomicU32,
@@ -78,10 +79,11 @@ impl Block {
         self.owner.load(Ordering::Relaxed) == thread_token()
     }
 
-    /// Leaves a note that something was put aside. Answers whether the lock was free, and hence whether the caller has
-    /// to enter and leave it, so that the note is found.
+    /// Leaves a note that something was put aside. Answers whether the lock was free, and hence whether the
+    /// caller has to enter and leave it, so that the note is found.
     pub(super) fn note_missed(&self) -> bool {
-        // SYNC: Release pairs with the Acquire in `leave` that takes the note: what was put aside is visible there.
+        // SYNC: Release pairs with the Acquire in `leave` that takes the note: what was put aside is visible
+        // there.
         self.state.fetch_or(MISSED, Ordering::Release) & HELD == 0
     }
 
@@ -108,8 +110,8 @@ impl Block {
             }
             self.depth.store(0, Ordering::Relaxed);
             self.owner.store(0, Ordering::Relaxed);
-            // SYNC: Release pairs with the Acquire in `try_enter` and `wait_and_enter`. It fails if a note or a
-            // waiter has appeared since the load above.
+            // SYNC: Release pairs with the Acquire in `try_enter` and `wait_and_enter`. It fails if a note or
+            // a waiter has appeared since the load above.
             if self.state.compare_exchange(state, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 if state & WAITERS != 0 {
                     self.wake_waiters();
@@ -137,7 +139,8 @@ impl Block {
     fn spin(&self) {
         loop {
             for _ in 0..SPINS {
-                // Looking before trying keeps the cache line shared. A model could read the old value for ever.
+                // Looking before trying keeps the cache line shared. A model could read the old value for
+                // ever.
                 let is_free = cfg!(loom) || self.state.load(Ordering::Relaxed) & HELD == 0;
                 // SYNC: Acquire pairs with the Release in `leave`.
                 if is_free && self.state.fetch_or(HELD, Ordering::Acquire) & HELD == 0 {
@@ -161,7 +164,8 @@ impl Block {
 
     #[cold]
     fn wake_waiters(&self) {
-        // A waiter sets its bit with the mutex held and gives the mutex up by waiting: with the mutex, it is asleep.
+        // A waiter sets its bit with the mutex held and gives the mutex up by waiting: with the mutex, it is
+        // asleep.
         drop(self.parking.lock());
         self.released.notify_all();
     }

@@ -9,7 +9,8 @@ use crate::sys::SystemError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AsyncError {
-    /// The kernel refused: a descriptor that is closed, registered already or cannot be waited for, or too many of them.
+    /// The kernel refused: a descriptor that is closed, registered already or cannot be waited for, or too
+    /// many of them.
     #[error(transparent)]
     System(#[from] SystemError),
     /// The handler has been removed or never was.

@@ -17,7 +17,8 @@ pub struct HandlerId(pub(super) u64);
 /// A handler in C with its argument.
 #[derive(Clone, Copy, Debug)]
 pub struct RawHandler {
-    /// Called with `argument`, the handler's number, and what happened: the bits of [`Events`], or 0 for a timer.
+    /// Called with `argument`, the handler's number, and what happened: the bits of [`Events`], or 0 for a
+    /// timer.
     pub handler: unsafe extern "C" fn(argument: *mut c_void, id: u64, events: u32),
     /// Passed to every call.
     pub argument: *mut c_void,
@@ -41,7 +42,8 @@ pub(super) enum Callback {
 /// A C function that may be called from any thread.
 pub(super) struct RawCallback(RawHandler);
 
-// SAFETY: who registered the pair has promised, in `Callback::raw`, that it may be called from another thread.
+// SAFETY: who registered the pair has promised, in `Callback::raw`, that it may be called from another
+// thread.
 unsafe impl Send for RawCallback {}
 
 /// A handler that panicked, with what it said.
@@ -53,7 +55,8 @@ impl HandlerId {
         self.0
     }
 
-    /// The identifier of that number. One that was never given out is answered with an error where it is used.
+    /// The identifier of that number. One that was never given out is answered with an error where it is
+    /// used.
     pub const fn from_raw(raw: u64) -> HandlerId {
         HandlerId(raw)
     }
@@ -71,7 +74,8 @@ impl Callback {
     }
 
     /// # Safety
-    /// Until the callback is dropped, the function may be called with its argument from any thread, one call at a time.
+    /// Until the callback is dropped, the function may be called with its argument from any thread, one call
+    /// at a time.
     pub(super) unsafe fn raw(handler: RawHandler) -> Callback {
         Callback::Raw(RawCallback(handler))
     }
@@ -86,8 +90,8 @@ impl Callback {
             }
             Callback::Raw(RawCallback(RawHandler { handler, argument })) => {
                 let bits = events.difference(Events::TIMER).bits();
-                // SAFETY: `Callback::raw`'s caller promised that the call is allowed while the callback exists; the
-                // dispatcher, which owns the callback meanwhile, makes one call at a time.
+                // SAFETY: `Callback::raw`'s caller promised that the call is allowed while the callback
+                // exists; the dispatcher, which owns the callback meanwhile, makes one call at a time.
                 unsafe { handler(*argument, id.0, bits) };
                 Ok(())
             }

@@ -1,4 +1,5 @@
-//! The asynchronous context: file descriptors and timers that are served whether or not the application calls progress.
+//! The asynchronous context: file descriptors and timers that are served whether or not the application calls
+//! progress.
 //!
 //! For: accepting connections, retransmission timers, port events. Stands on `event_set`, `clock` and `sync`.
 //! Workers own one and transports register their handlers in it.
@@ -11,25 +12,29 @@
 //! | [`Mode::ThreadMutex`] | the same | sleeps |
 //! | [`Mode::Poll`] | whoever calls [`poll`](AsyncHandle::poll), usually a worker's progress | spins, then yields |
 //!
-//! UCX has a fourth mode, in which a signal interrupts the application and the handler runs on its stack. It is left out:
-//! a handler could then call only what is async-signal-safe, which excludes allocation, locks and logging, hence nearly all
-//! of what handlers do; the signal number, its handler and the timers are process-wide state that belongs to the application
-//! (the project promises to install none); system calls of the application's other libraries would start to answer `EINTR`;
-//! and a panic cannot be caught there. What the mode saves, one thread, `Poll` saves too.
+//! UCX has a fourth mode, in which a signal interrupts the application and the handler runs on its stack. It
+//! is left out: a handler could then call only what is async-signal-safe, which excludes allocation, locks
+//! and logging, hence nearly all of what handlers do; the signal number, its handler and the timers are
+//! process-wide state that belongs to the application (the project promises to install none); system calls of
+//! the application's other libraries would start to answer `EINTR`; and a panic cannot be caught there. What
+//! the mode saves, one thread, `Poll` saves too.
 //!
 //! # Handlers
 //!
-//! Handlers of one context never run at the same time, nor while a thread is between `block` and `unblock`. What happens
-//! meanwhile is remembered once per handler, with all its events, and replayed by the thread whose unblock is the last.
-//! Each handler is replayed at most once per unblock, so that a busy descriptor cannot hold the caller for ever.
+//! Handlers of one context never run at the same time, nor while a thread is between `block` and `unblock`.
+//! What happens meanwhile is remembered once per handler, with all its events, and replayed by the thread
+//! whose unblock is the last. Each handler is replayed at most once per unblock, so that a busy descriptor
+//! cannot hold the caller for ever.
 //!
-//! A handler may add, modify and remove handlers, itself included, and may block and unblock. A closure that panics is
-//! reported and removed; a panic in an `extern "C"` function aborts the process, as the language has it.
+//! A handler may add, modify and remove handlers, itself included, and may block and unblock. A closure that
+//! panics is reported and removed; a panic in an `extern "C"` function aborts the process, as the language
+//! has it.
 //!
 //! # Resolution
 //!
-//! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll` mode:
-//! [`poll::FD_CHECK_INTERVAL`] if `poll` is called steadily; at worst [`poll::MAX_STRIDE`] calls when their rate drops suddenly.
+//! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll`
+//! mode: [`poll::FD_CHECK_INTERVAL`] if `poll` is called steadily; at worst [`poll::MAX_STRIDE`] calls when
+//! their rate drops suddenly.
 
 mod block;
 mod error;
@@ -71,10 +76,12 @@ pub enum Mode {
     Poll,
 }
 
-/// The owner of an asynchronous context. Everything it can do is on [`AsyncHandle`], to which it dereferences.
+/// The owner of an asynchronous context. Everything it can do is on [`AsyncHandle`], to which it
+/// dereferences.
 ///
-/// Dropping it removes all handlers and ends the thread, waiting [`SHUTDOWN_LIMIT`] at most; a handler that has not returned by
-/// then is reported and left to itself. Handles that remain answer [`AsyncError::Closed`].
+/// Dropping it removes all handlers and ends the thread, waiting [`SHUTDOWN_LIMIT`] at most; a handler that
+/// has not returned by then is reported and left to itself. Handles that remain answer
+/// [`AsyncError::Closed`].
 #[derive(Debug)]
 pub struct AsyncContext {
     handle: AsyncHandle,
@@ -124,8 +131,9 @@ impl AsyncHandle {
 
     /// Calls `handler` when one of `events` happens on `fd`, for as long as that state lasts.
     ///
-    /// `events` are [`Events::READ`] and [`Events::WRITE`]; [`Events::ERROR`] is reported in any case, so a handler that
-    /// sees it removes itself or drains the error. The descriptor stays the caller's, who removes the handler before closing it.
+    /// `events` are [`Events::READ`] and [`Events::WRITE`]; [`Events::ERROR`] is reported in any case, so a
+    /// handler that sees it removes itself or drains the error. The descriptor stays the caller's, who
+    /// removes the handler before closing it.
     pub fn add_fd(
         &self,
         fd: impl AsFd,
@@ -137,8 +145,9 @@ impl AsyncHandle {
 
     /// Calls `handler` at the times of `schedule`, with [`Events::TIMER`].
     ///
-    /// A periodic timer that comes late makes up for nothing: periods that have passed are one call. A timer that runs once
-    /// stays registered and idle afterwards, until it is removed or set again by [`modify_timer`](Self::modify_timer).
+    /// A periodic timer that comes late makes up for nothing: periods that have passed are one call. A timer
+    /// that runs once stays registered and idle afterwards, until it is removed or set again by
+    /// [`modify_timer`](Self::modify_timer).
     pub fn add_timer(
         &self,
         schedule: Schedule,
@@ -150,15 +159,16 @@ impl AsyncHandle {
     /// As [`add_fd`](Self::add_fd), with a C function.
     ///
     /// # Safety
-    /// Until the handler has been removed, it may be called with its argument from the context's thread (or from
-    /// `poll` and `unblock`), so the argument must be valid for that. The function must not unwind.
+    /// Until the handler has been removed, it may be called with its argument from the context's thread (or
+    /// from `poll` and `unblock`), so the argument must be valid for that. The function must not unwind.
     pub unsafe fn add_fd_raw(
         &self,
         fd: impl AsRawFd,
         events: Events,
         handler: RawHandler,
     ) -> Result<HandlerId, AsyncError> {
-        // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is called.
+        // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is
+        // called.
         let callback = unsafe { Callback::raw(handler) };
         self.shared.add_fd(fd.as_raw_fd(), events, callback)
     }
@@ -172,13 +182,14 @@ impl AsyncHandle {
         schedule: Schedule,
         handler: RawHandler,
     ) -> Result<HandlerId, AsyncError> {
-        // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is called.
+        // SAFETY: the caller promises what `Callback::raw` asks for, until removal, after which nothing is
+        // called.
         let callback = unsafe { Callback::raw(handler) };
         self.shared.add_timer(schedule, callback)
     }
 
-    /// Changes what a descriptor's handler waits for. Events that are no longer wanted are not delivered any more, even if
-    /// they have happened already. No events at all leaves [`Events::ERROR`].
+    /// Changes what a descriptor's handler waits for. Events that are no longer wanted are not delivered any
+    /// more, even if they have happened already. No events at all leaves [`Events::ERROR`].
     pub fn modify_fd(&self, id: HandlerId, events: Events) -> Result<(), AsyncError> {
         self.shared.modify_fd(id, events)
     }
@@ -188,16 +199,18 @@ impl AsyncHandle {
         self.shared.modify_timer(id, schedule)
     }
 
-    /// Removes a handler. Once this returns, the handler does not run and will not run again, and its closure has been dropped.
+    /// Removes a handler. Once this returns, the handler does not run and will not run again, and its closure
+    /// has been dropped.
     ///
-    /// If another thread is running it at the moment, this waits until it has returned, for as long as it takes: do not hold a
-    /// lock that the handler wants. From inside the handler itself it does not wait, and the closure is dropped when it returns.
+    /// If another thread is running it at the moment, this waits until it has returned, for as long as it
+    /// takes: do not hold a lock that the handler wants. From inside the handler itself it does not wait, and
+    /// the closure is dropped when it returns.
     pub fn remove(&self, id: HandlerId) -> Result<(), AsyncError> {
         self.shared.remove(id)
     }
 
-    /// Keeps handlers from running until the guard is dropped. Recursive. Waits for a handler or a blocked section of
-    /// another thread to end, so handlers and blocked sections have to be short.
+    /// Keeps handlers from running until the guard is dropped. Recursive. Waits for a handler or a blocked
+    /// section of another thread to end, so handlers and blocked sections have to be short.
     #[inline]
     pub fn block(&self) -> BlockGuard<'_> {
         self.block_raw();
@@ -211,8 +224,8 @@ impl AsyncHandle {
         self.shared.block();
     }
 
-    /// Ends one [`block_raw`](Self::block_raw); the last one replays what was missed. On a thread that has not blocked
-    /// it does nothing but log an error.
+    /// Ends one [`block_raw`](Self::block_raw); the last one replays what was missed. On a thread that has
+    /// not blocked it does nothing but log an error.
     #[inline]
     pub fn unblock_raw(&self) {
         self.shared.unblock();
@@ -223,22 +236,25 @@ impl AsyncHandle {
         self.shared.is_blocked_here()
     }
 
-    /// Runs what is due, in [`Mode::Poll`]; answers how many handlers ran. In the thread modes it does nothing.
+    /// Runs what is due, in [`Mode::Poll`]; answers how many handlers ran. In the thread modes it does
+    /// nothing.
     ///
-    /// With nothing registered it is one relaxed load. Otherwise the clock is read every few calls, and the kernel is asked
-    /// at most once per [`poll::FD_CHECK_INTERVAL`]. Inside a blocked section nothing runs; the unblock does it.
+    /// With nothing registered it is one relaxed load. Otherwise the clock is read every few calls, and the
+    /// kernel is asked at most once per [`poll::FD_CHECK_INTERVAL`]. Inside a blocked section nothing runs;
+    /// the unblock does it.
     #[inline]
     pub fn poll(&self) -> usize {
         self.shared.poll()
     }
 
-    /// As [`poll`](Self::poll), but looks at once at everything, which costs a system call if a descriptor is registered.
-    /// For a caller that has just been woken.
+    /// As [`poll`](Self::poll), but looks at once at everything, which costs a system call if a descriptor is
+    /// registered. For a caller that has just been woken.
     pub fn poll_now(&self) -> usize {
         self.shared.poll_now()
     }
 
-    /// When the next timer is due, in [`Mode::Poll`]; [`Deadline::NEVER`] without timers or in the thread modes.
+    /// When the next timer is due, in [`Mode::Poll`]; [`Deadline::NEVER`] without timers or in the thread
+    /// modes.
     pub fn next_deadline(&self) -> Deadline {
         self.shared.next_deadline()
     }
@@ -249,8 +265,8 @@ impl AsyncHandle {
         self.shared.event_fd()
     }
 
-    /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it. Answers `BUSY` if a timer is due
-    /// already; then poll first. In the thread modes it always succeeds.
+    /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it. Answers `BUSY` if a
+    /// timer is due already; then poll first. In the thread modes it always succeeds.
     pub fn arm(&self) -> status::Result {
         self.shared.arm()
     }

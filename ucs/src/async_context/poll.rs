@@ -1,7 +1,8 @@
-//! Serving a context in [`Mode::Poll`](super::Mode::Poll), from inside the application's progress.
+//! Serving a context in [`Mode::Poll`], from inside the application's progress.
 //!
-//! For: workers, which call it with every progress, so it has to cost next to nothing. Stands on `shared`. Reading the
-//! clock (9 ns) is rationed by counting calls, asking the kernel (100 ns) is rationed by the clock.
+//! For: workers, which call it with every progress, so it has to cost next to nothing. Stands on `shared`.
+//! Reading the clock (9 ns) is rationed by counting calls, asking the kernel (100 ns) is rationed by the
+//! clock.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::clock;
 use crate::event_set::{Event, EventBuffer, Events};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How often the kernel is asked for ready descriptors. Their events are at most this old, if `poll` is called steadily.
+/// How often the kernel is asked for ready descriptors. Their events are at most this old, if `poll` is
+/// called steadily.
 pub const FD_CHECK_INTERVAL: Duration = Duration::from_micros(50);
 
 /// The most calls of `poll` between two looks at the clock.
@@ -20,8 +22,8 @@ pub const MAX_STRIDE: u32 = 64;
 
 /// Counts calls so that most of them end at once.
 ///
-/// All of it is advice: when calls from several threads mix up the counts, a look comes a little early or late. So every access
-/// is relaxed.
+/// All of it is advice: when calls from several threads mix up the counts, a look comes a little early or
+/// late. So every access is relaxed.
 pub(super) struct Pace {
     /// Registered handlers; stays 0 in the thread modes.
     registered: AtomicU32,
@@ -74,7 +76,8 @@ impl Pace {
     }
 }
 
-/// A stride after which looks are between an eighth of the interval and half of it apart, approached by halves and doubles.
+/// A stride after which looks are between an eighth of the interval and half of it apart, approached by
+/// halves and doubles.
 fn adapted(stride: u32, elapsed: u64, interval: u64) -> u32 {
     if elapsed > interval / 2 {
         (stride / 2).max(1)

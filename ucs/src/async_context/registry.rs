@@ -120,7 +120,8 @@ impl Registry {
         }
     }
 
-    /// Arms a timer for its schedule from now; an expiry that was not delivered is forgotten. `false` if it is no timer.
+    /// Arms a timer for its schedule from now; an expiry that was not delivered is forgotten. `false` if it
+    /// is no timer.
     pub(super) fn start_timer(&mut self, id: HandlerId, schedule: Schedule) -> bool {
         let Some(Entry { source: Source::Timer(timer), missed, .. }) = self.entries.get_mut(&id) else {
             return false;
@@ -136,7 +137,8 @@ impl Registry {
         true
     }
 
-    /// Arms a periodic timer for its next period after its handler has returned, unless the handler has set it anew.
+    /// Arms a periodic timer for its next period after its handler has returned, unless the handler has set
+    /// it anew.
     pub(super) fn continue_timer(&mut self, id: HandlerId) {
         let Some(Entry { source: Source::Timer(timer), .. }) = self.entries.get_mut(&id) else { return };
         let (None, Schedule::Every(interval)) = (timer.due, timer.schedule) else { return };
@@ -186,8 +188,8 @@ impl Registry {
         None
     }
 
-    /// Takes the callback out in order to run it on the thread of `token`. `None` if the handler has been removed, runs
-    /// already, or does not want any of these events any more.
+    /// Takes the callback out in order to run it on the thread of `token`. `None` if the handler has been
+    /// removed, runs already, or does not want any of these events any more.
     pub(super) fn begin(
         &mut self,
         id: HandlerId,

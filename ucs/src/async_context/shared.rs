@@ -1,7 +1,7 @@
 //! The context itself: registering, running handlers, replaying, closing.
 //!
-//! For: `AsyncHandle`, the context's thread and `poll`. Stands on `block`, `registry` and `event_set`. Nothing outside
-//! of the module uses it.
+//! For: `AsyncHandle`, the context's thread and `poll`. Stands on `block`, `registry` and `event_set`.
+//! Nothing outside of the module uses it.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -174,7 +174,8 @@ impl Shared {
         if registry.is_closed { Err(AsyncError::Closed) } else { Ok(registry) }
     }
 
-    /// Makes the descriptors and, in the thread modes, the thread. The registry is locked, so this happens once.
+    /// Makes the descriptors and, in the thread modes, the thread. The registry is locked, so this happens
+    /// once.
     fn prepare(self: &Arc<Shared>, _locked: &MutexGuard<'_, Registry>) -> Result<&Io, SystemError> {
         if self.io.get().is_none() {
             let io = Io::new()?;
@@ -213,8 +214,8 @@ impl Shared {
         }
     }
 
-    /// In the thread modes a descriptor reports once and is armed again when its handler has returned: otherwise one that
-    /// is ready while the context is blocked would keep the thread spinning.
+    /// In the thread modes a descriptor reports once and is armed again when its handler has returned:
+    /// otherwise one that is ready while the context is blocked would keep the thread spinning.
     fn kernel_events(&self, events: Events) -> Events {
         let wanted = events & (Events::READ | Events::WRITE);
         if self.mode == Mode::Poll { wanted } else { wanted | Events::ONE_SHOT }
@@ -241,7 +242,8 @@ impl Shared {
         self.block.is_entered_here()
     }
 
-    /// Runs a handler now, or puts its events aside if the context is blocked. Answers the number of handlers that ran.
+    /// Runs a handler now, or puts its events aside if the context is blocked. Answers the number of handlers
+    /// that ran.
     pub(super) fn deliver(&self, id: HandlerId, events: Events) -> usize {
         if self.block.try_enter() {
             let ran = self.run(id, events);
@@ -280,7 +282,8 @@ impl Shared {
     /// Runs everything that was put aside; the block is entered.
     fn replay(&self, replayed: &mut Vec<HandlerId>) {
         if self.mode == Mode::Poll {
-            // Descriptors report as long as they are ready and timers stay due, so looking again finds it all.
+            // Descriptors report as long as they are ready and timers stay due, so looking again finds it
+            // all.
             self.run_ready();
             return;
         }
@@ -292,7 +295,8 @@ impl Shared {
         }
     }
 
-    /// Lets handlers that have run be reported again. After the block is left, so that a replay comes to an end.
+    /// Lets handlers that have run be reported again. After the block is left, so that a replay comes to an
+    /// end.
     fn rearm_all(&self, ids: &[HandlerId]) {
         if ids.is_empty() || self.mode == Mode::Poll {
             return;

@@ -535,7 +535,8 @@ fn polling_with_a_distant_timer_rarely_reads_the_clock() {
         let start = Instant::now();
         assert_eq!(poll(100_000), 0);
         let per_call = start.elapsed() / 100_000;
-        // A clock_gettime each would be 25 ns and a system call 100; unoptimised code on a busy machine has its share.
+        // A clock_gettime each would be 25 ns and a system call 100; unoptimised code on a busy machine has
+        // its share.
         assert!(per_call < Duration::from_nanos(2_000), "{per_call:?} a call");
         assert_eq!(context.next_deadline().remaining().as_secs() / 3600, 0);
     });

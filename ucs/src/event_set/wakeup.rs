@@ -1,6 +1,7 @@
 //! Descriptors that become readable on demand: from another thread, or at a moment.
 //!
-//! For: waking a sleeper in an event set. Stands on eventfd and timerfd. The async context and workers stand on it.
+//! For: waking a sleeper in an event set. Stands on eventfd and timerfd. The async context and workers stand
+//! on it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! The plugin's end of the log: sends what this image logs somewhere else.
 //!
-//! For: `uct-plugin`, when it is a library of its own. A transport that is linked into the host shares the host's `tracing` and
-//! needs none of this. Stands on `tracing`'s subscriber interface.
+//! For: `uct-plugin`, when it is a library of its own. A transport that is linked into the host shares the
+//! host's `tracing` and needs none of this. Stands on `tracing`'s subscriber interface.
 //!
-//! An event that nobody wants costs what a disabled event costs in the host: its callsite knows that it is off. For that the level is
-//! copied here, and has to be [refreshed](refresh) when the host's may have changed.
+//! An event that nobody wants costs what a disabled event costs in the host: its callsite knows that it is
+//! off. For that the level is copied here, and has to be [refreshed](refresh) when the host's may have
+//! changed.
 
 use std::fmt::{self, Write};
 use std::sync::OnceLock;
@@ -26,15 +27,15 @@ struct Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// The level in force: the copy of what `max_level` answered last. Relaxed: an event more or less at the moment of a change
-/// is all that depends on it.
+/// The level in force: the copy of what `max_level` answered last. Relaxed: an event more or less at the
+/// moment of a change is all that depends on it.
 static LEVEL: AtomicU32 = AtomicU32::new(0);
 
-/// Sends every event of this image to `send`, up to the level that `max_level` answers (0 none, 1 error to 5 tracing).
+/// Sends every event of this image to `send`, up to the level that `max_level` answers (0 none, 1 error to 5
+/// tracing).
 ///
-/// To be called once, in the image of a plugin. Answers `false` if this image has a subscriber already, or is the host's
-/// own; it is then left alone.
-/// `send` may be called from any thread. Spans are not forwarded.
+/// To be called once, in the image of a plugin. Answers `false` if this image has a subscriber already, or is
+/// the host's own; it is then left alone. `send` may be called from any thread. Spans are not forwarded.
 pub fn install(send: fn(&Record<'_>), max_level: fn() -> u32) -> bool {
     if super::receive::is_claimed() || SINK.set(Sink { send, max_level }).is_err() {
         return false;
@@ -43,8 +44,8 @@ pub fn install(send: fn(&Record<'_>), max_level: fn() -> u32) -> bool {
     tracing::subscriber::set_global_default(Forwarder).is_ok()
 }
 
-/// Takes over the host's present level. Costs one call if it has not changed; to be called on the control path, for
-/// example whenever an interface is opened.
+/// Takes over the host's present level. Costs one call if it has not changed; to be called on the control
+/// path, for example whenever an interface is opened.
 pub fn refresh() {
     let Some(sink) = SINK.get() else { return };
     let level = (sink.max_level)();
@@ -133,7 +134,8 @@ impl Visit for Text {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string fails only if the value's own formatting does; what it wrote until then is kept.
+        // Writing to a string fails only if the value's own formatting does; what it wrote until then is
+        // kept.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),

@@ -1,8 +1,8 @@
 //! One log for the host and its plugins.
 //!
-//! For: events made inside a plugin, which has a copy of `tracing`'s statics of its own, so that the host's subscriber never
-//! sees them. Stands on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses [`receive`]; the record between them is plain
-//! data that the plugin boundary carries in its own form.
+//! For: events made inside a plugin, which has a copy of `tracing`'s statics of its own, so that the host's
+//! subscriber never sees them. Stands on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses
+//! [`receive`]; the record between them is plain data that the plugin boundary carries in its own form.
 
 pub mod forward;
 pub mod receive;
@@ -35,7 +35,8 @@ pub fn level_number(level: Level) -> u32 {
     }
 }
 
-/// The level of a number. A number that is too high, from a newer plugin, is tracing; 0 is an error, so that it is seen.
+/// The level of a number. A number that is too high, from a newer plugin, is tracing; 0 is an error, so that
+/// it is seen.
 pub fn level(number: u32) -> Level {
     match number {
         0 | 1 => Level::ERROR,

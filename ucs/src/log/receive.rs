@@ -1,11 +1,13 @@
 //! The host's end of the log: makes an event of a plugin's record.
 //!
-//! For: `uct-core`. Stands on `tracing`, whose events belong to a static callsite with fixed target, level, file and line. So each
-//! place in a plugin that logs gets a callsite of its own here when its first record arrives: filters by module work
-//! (`uct_tcp=debug`), and a subscriber prints where the event really comes from.
+//! For: `uct-core`. Stands on `tracing`, whose events belong to a static callsite with fixed target, level,
+//! file and line. So each place in a plugin that logs gets a callsite of its own here when its first record
+//! arrives: filters by module work (`uct_tcp=debug`), and a subscriber prints where the event really comes
+//! from.
 //!
-//! Callsites are never freed, as everywhere in `tracing`. Their number is that of the places in the plugins' source; for a plugin that
-//! makes places up, [`MAX_CALLSITES`] is the end, and further records come from one common place.
+//! Callsites are never freed, as everywhere in `tracing`. Their number is that of the places in the plugins'
+//! source; for a plugin that makes places up, [`MAX_CALLSITES`] is the end, and further records come from one
+//! common place.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -44,7 +46,8 @@ pub(super) fn is_claimed() -> bool {
 
 static CLAIMED: AtomicBool = AtomicBool::new(false);
 
-/// Gives a record to the subscriber of this image. Any thread; costs next to nothing if nobody wants its level.
+/// Gives a record to the subscriber of this image. Any thread; costs next to nothing if nobody wants its
+/// level.
 pub fn emit(record: &Record<'_>) {
     if level(record.level) > LevelFilter::current() {
         return;

@@ -1,7 +1,7 @@
 //! Allocating memory in one of several ways, each of which may fail with a reason.
 //!
-//! For: memory domains, which try the methods in the configured order. Stands on the allocator, `mmap` and `madvise`.
-//! Which order is right is the caller's business, as is registering what was allocated.
+//! For: memory domains, which try the methods in the configured order. Stands on the allocator, `mmap` and
+//! `madvise`. Which order is right is the caller's business, as is registering what was allocated.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -54,7 +54,8 @@ impl fmt::Display for Method {
 
 /// Memory that is freed on drop. Zero at first.
 ///
-/// It is handed out as a pointer, because what uses it (devices, peers) does not follow Rust's rules of sharing.
+/// It is handed out as a pointer, because what uses it (devices, peers) does not follow Rust's rules of
+/// sharing.
 #[derive(Debug)]
 pub struct Allocation {
     address: NonNull<u8>,
@@ -112,8 +113,8 @@ impl Drop for Allocation {
 
 /// Allocates at least `length` bytes, above zero, at a multiple of `alignment`, a power of two. Zeroed.
 ///
-/// The two methods with huge pages round up to whole ones, and refuse where that would more than double the length. Huge pages are
-/// taken from the pool now, so that using them cannot fail later.
+/// The two methods with huge pages round up to whole ones, and refuse where that would more than double the
+/// length. Huge pages are taken from the pool now, so that using them cannot fail later.
 pub fn allocate(method: Method, length: usize, alignment: usize) -> Result<Allocation, SystemError> {
     let failure = |errno| {
         SystemError::new(format!("allocate {length} bytes aligned to {alignment} as {method}"), errno)
@@ -213,7 +214,8 @@ impl Mapping {
         Ok(Mapping { address, length })
     }
 
-    /// A mapping of whole pages at a multiple of `alignment`: maps more and gives back what is before and after.
+    /// A mapping of whole pages at a multiple of `alignment`: maps more and gives back what is before and
+    /// after.
     fn aligned(length: usize, alignment: usize) -> Result<Mapping, Errno> {
         if alignment <= pages::page_size() {
             return Mapping::new(length, MapFlags::empty());

@@ -1,10 +1,12 @@
 //! Noticing that the process has forked.
 //!
-//! For: objects that a child must not use, because their sockets, rings and device contexts belong to the parent: each
-//! keeps a [`ForkGuard`] and answers with an error. Stands on `MADV_WIPEONFORK`, or on the process number where the kernel lacks it.
+//! For: objects that a child must not use, because their sockets, rings and device contexts belong to the
+//! parent: each keeps a [`ForkGuard`] and answers with an error. Stands on `MADV_WIPEONFORK`, or on the
+//! process number where the kernel lacks it.
 //!
-//! The mark is a page that the kernel gives to a child as zeroes. Looking at it costs a load, no handler is registered with
-//! anybody, and it works for every way of forking that copies memory. `vfork` and threads share memory and are no forks here.
+//! The mark is a page that the kernel gives to a child as zeroes. Looking at it costs a load, no handler is
+//! registered with anybody, and it works for every way of forking that copies memory. `vfork` and threads
+//! share memory and are no forks here.
 
 use std::sync::OnceLock;
 
@@ -75,7 +77,8 @@ fn map_mark() -> Option<&'static AtomicU64> {
     let (length, protection) = (pages::page_size(), ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE) }.ok()?;
-    // SAFETY: the page is ours and holds nothing yet. If the kernel knows no such advice, the page stays unused.
+    // SAFETY: the page is ours and holds nothing yet. If the kernel knows no such advice, the page stays
+    // unused.
     unsafe { madvise(page, length, Advice::LinuxWipeOnFork) }.ok()?;
     // SAFETY: the page is never unmapped, zeroed, aligned, and accessed through this reference only.
     let mark = unsafe { AtomicU64::from_ptr(page.cast()) };
@@ -116,8 +119,8 @@ mod tests {
 
     /// Runs `check` in a forked child; answers whether it held there.
     fn in_child(check: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child runs `check`, which allocates nothing and takes no lock that another thread may hold, and
-        // ends without running anybody's destructors.
+        // SAFETY: the child runs `check`, which allocates nothing and takes no lock that another thread may
+        // hold, and ends without running anybody's destructors.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "{}", std::io::Error::last_os_error());
         if pid == 0 {

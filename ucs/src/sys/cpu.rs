@@ -1,7 +1,7 @@
 //! Processors: how many, which one this is, and staying on one.
 //!
-//! For: pinning in benchmarks, per-processor decisions, `uct_info`. Stands on the scheduler's calls and /sys. Nothing in
-//! `ucs` depends on it.
+//! For: pinning in benchmarks, per-processor decisions, `uct_info`. Stands on the scheduler's calls and /sys.
+//! Nothing in `ucs` depends on it.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 
 use super::{SystemError, read};
 
-/// Bytes that move between caches as one. 64 on every x86-64; 64-bit ARM servers have 64 or 128 and share by 64 at least.
+/// Bytes that move between caches as one. 64 on every x86-64; 64-bit ARM servers have 64 or 128 and share by
+/// 64 at least.
 pub const CACHE_LINE: usize = 64;
 
 /// Processors that this thread may run on, in ascending order. Numbers above 1023 are not seen.

@@ -9,15 +9,15 @@ use super::read;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Names a machine from boot to shutdown: equal for all processes under one kernel, whatever containers they are in, and
-/// different for two kernels.
+/// Names a machine from boot to shutdown: equal for all processes under one kernel, whatever containers they
+/// are in, and different for two kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HostId(pub [u8; 16]);
 
 /// The identity of this machine. Computed once.
 ///
-/// It is the kernel's boot identifier, 16 random bytes. Where a container hides that, a hash of the host name and the kernel's
-/// version stands in, which is weaker: see [`is_random`](HostId::is_random).
+/// It is the kernel's boot identifier, 16 random bytes. Where a container hides that, a hash of the host name
+/// and the kernel's version stands in, which is weaker: see [`is_random`](HostId::is_random).
 pub fn host_id() -> HostId {
     static ID: OnceLock<HostId> = OnceLock::new();
     *ID.get_or_init(|| boot_id().map_or_else(|| HostId::from_names(&hostname(), &kernel()), HostId))

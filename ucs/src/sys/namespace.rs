@@ -1,6 +1,7 @@
 //! The namespaces a process lives in: what separates containers on one machine.
 //!
-//! For: deciding whether shared memory, descriptors or addresses reach a peer, and saying why not. Stands on /proc.
+//! For: deciding whether shared memory, descriptors or addresses reach a peer, and saying why not. Stands on
+//! /proc.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -24,8 +25,8 @@ pub enum Namespace {
     Uts,
 }
 
-/// The namespaces of one process. Two processes share one exactly if its numbers are equal on the same machine.
-/// 0 stands for one that the kernel does not have or does not show.
+/// The namespaces of one process. Two processes share one exactly if its numbers are equal on the same
+/// machine. 0 stands for one that the kernel does not have or does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Namespaces {
     /// Inode of the pid namespace.
@@ -74,7 +75,8 @@ impl Namespaces {
 
     /// Those of another process. Fails if it is gone, or if the caller may not trace it.
     pub fn of(pid: u32) -> Result<Namespaces, SystemError> {
-        // The kernel shows the directory of a process that it does not let us look into: ask for one link first.
+        // The kernel shows the directory of a process that it does not let us look into: ask for one link
+        // first.
         let answer = std::fs::metadata(format!("/proc/{pid}/ns/net"));
         answer.map_err(|error| SystemError::new(format!("read the namespaces of process {pid}"), error))?;
         Ok(Namespaces::read(&pid.to_string()))

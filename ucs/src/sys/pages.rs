@@ -1,6 +1,7 @@
 //! Page sizes, huge pages, transparent huge pages, and how much memory may be locked.
 //!
-//! For: `memory` and registration in RDMA transports. Stands on /sys/kernel/mm and `getrlimit`. Nothing here changes a setting.
+//! For: `memory` and registration in RDMA transports. Stands on /sys/kernel/mm and `getrlimit`. Nothing here
+//! changes a setting.
 
 use std::path::Path;
 
@@ -77,8 +78,8 @@ pub fn transparent_huge_pages() -> TransparentHugePages {
     }
 }
 
-/// Bytes that the process may lock in memory; `None` is without limit. Registering memory with a device counts, unless
-/// the process has `CAP_IPC_LOCK`.
+/// Bytes that the process may lock in memory; `None` is without limit. Registering memory with a device
+/// counts, unless the process has `CAP_IPC_LOCK`.
 pub fn memlock_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }

@@ -1,7 +1,7 @@
 //! Processes: who this one is, when one started, and noticing its end.
 //!
-//! For: shared-memory transports, which must notice that a peer dies and must not mistake a successor for it. Stands on /proc
-//! and pidfd.
+//! For: shared-memory transports, which must notice that a peer dies and must not mistake a successor for it.
+//! Stands on /proc and pidfd.
 
 use std::os::fd::OwnedFd;
 
@@ -32,8 +32,8 @@ pub fn credentials() -> Credentials {
     }
 }
 
-/// When a process started, in clock ticks (1/100 s) since boot. With the process number it names a process for good, because
-/// a number that is used again has a later start.
+/// When a process started, in clock ticks (1/100 s) since boot. With the process number it names a process
+/// for good, because a number that is used again has a later start.
 pub fn start_time(pid: u32) -> Result<u64, SystemError> {
     let failure = |errno: i32| SystemError::new(format!("read when process {pid} started"), errno);
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))
@@ -71,7 +71,8 @@ pub enum PtraceScope {
     Nobody,
 }
 
-/// The Yama module's setting; [`PtraceScope::SameUser`] where the module is absent. Other checks apply on top.
+/// The Yama module's setting; [`PtraceScope::SameUser`] where the module is absent. Other checks apply on
+/// top.
 pub fn ptrace_scope() -> PtraceScope {
     match read::value("/proc/sys/kernel/yama/ptrace_scope") {
         None | Some(0) => PtraceScope::SameUser,

@@ -1,6 +1,7 @@
 //! Non-blocking TCP sockets: listen, accept, connect.
 //!
-//! For: the tcp transport and the out-of-band exchanges of programs. Stands on `socket2`. Every error names the address.
+//! For: the tcp transport and the out-of-band exchanges of programs. Stands on `socket2`. Every error names
+//! the address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +19,8 @@ pub enum Connect {
     InProgress,
 }
 
-/// A non-blocking socket that listens on `address`; port 0 lets the system choose. With IPv6, IPv4 peers are not accepted on
-/// the same socket. `backlog` is the number of connections that may wait for [`accept`].
+/// A non-blocking socket that listens on `address`; port 0 lets the system choose. With IPv6, IPv4 peers are
+/// not accepted on the same socket. `backlog` is the number of connections that may wait for [`accept`].
 pub fn listen(address: SocketAddr, backlog: i32) -> Result<Socket, SystemError> {
     let failure = |error: io::Error| {
         let error = SystemError::new(format!("listen on {address}"), error);
@@ -43,9 +44,11 @@ pub fn listen(address: SocketAddr, backlog: i32) -> Result<Socket, SystemError> 
     Ok(socket)
 }
 
-/// Takes a waiting connection, non-blocking and closed on `exec`; `None` if none is waiting, or if the one that was has gone.
+/// Takes a waiting connection, non-blocking and closed on `exec`; `None` if none is waiting, or if the one
+/// that was has gone.
 ///
-/// Being out of descriptors or memory is an error (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`) that leaves the connection waiting.
+/// Being out of descriptors or memory is an error (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`) that leaves the
+/// connection waiting.
 pub fn accept(listener: &Socket) -> Result<Option<(Socket, SocketAddr)>, SystemError> {
     let (socket, peer) = match listener.accept_raw() {
         Ok(accepted) => accepted,

@@ -1,4 +1,5 @@
-//! The host's end of the log under a plugin that misbehaves; in a program of its own, because it uses up what all share.
+//! The host's end of the log under a plugin that misbehaves; in a program of its own, because it uses up what
+//! all share.
 
 mod page;
 

@@ -1,7 +1,7 @@
 //! One network device with what the system says of it.
 //!
-//! For: listing resources, prices and reachability. Stands on `net::interfaces` and /sys/class/net. Transports and
-//! `uct_info` stand on it.
+//! For: listing resources, prices and reachability. Stands on `net::interfaces` and /sys/class/net.
+//! Transports and `uct_info` stand on it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,8 @@ pub struct Device {
     pub numa_node: Option<u32>,
     /// The driver's name, of a device that has one in /sys.
     pub driver: Option<String>,
-    /// The device's directory below /sys/devices, of which the PCI address is a part; `None` for a virtual device.
+    /// The device's directory below /sys/devices, of which the PCI address is a part; `None` for a virtual
+    /// device.
     pub pci_path: Option<PathBuf>,
 }
 
@@ -63,7 +64,8 @@ pub struct Address {
     pub scope_id: u32,
 }
 
-/// Every device of this network namespace, ordered by name. Reads some files per device; not for the data path.
+/// Every device of this network namespace, ordered by name. Reads some files per device; not for the data
+/// path.
 pub fn devices() -> Result<Vec<Device>, SystemError> {
     let links = interfaces::links()?;
     Ok(links.into_iter().map(|(name, link)| Device::from_link(name, link)).collect())
@@ -135,7 +137,8 @@ impl Address {
     }
 }
 
-/// Stands in where the kernel does not tell the MTU, because the device has just gone: what every Ethernet carries.
+/// Stands in where the kernel does not tell the MTU, because the device has just gone: what every Ethernet
+/// carries.
 const FALLBACK_MTU: u32 = 1500;
 
 /// What /sys says of a device.

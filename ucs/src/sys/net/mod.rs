@@ -1,15 +1,16 @@
 //! Network devices: which there are, how fast they are, and which one leads to a peer.
 //!
 //! For: the tcp transport, the RDMA transports' choice of address, reachability and the cost model. Stands on
-//! `getifaddrs`, two ioctls, /sys/class/net and a UDP socket that sends nothing.
+//! `getifaddrs`, /sys/class/net, /proc/net and a UDP socket that sends nothing.
 //!
-//! All answers are about the calling thread's network namespace. /sys may show another one (it shows that of whoever
-//! mounted it), so what it says of a device is believed only if index and hardware address agree.
+//! All answers are about the calling thread's network namespace. /sys may show another one (it shows that of
+//! whoever mounted it), so what it says of a device is believed only if index and hardware address agree.
 
 mod device;
 mod interfaces;
 mod route;
 mod speed;
+mod table;
 
 pub use device::{Address, Device, Kind, device, devices};
 pub use route::{Route, route_source, route_source_via};

@@ -1,22 +1,24 @@
 //! The speed of a network device, and where the figure comes from.
 //!
-//! For: the cost model, which must be able to show the origin of each number. Stands on nothing. `net::device`,
-//! transports and `uct_info` stand on it.
+//! For: the cost model, which must be able to show the origin of each number. Stands on nothing.
+//! `net::device`, transports and `uct_info` stand on it.
 
 use std::fmt;
 
 use super::Kind;
 
-/// Loopback, which reports no speed: 64 Gb/s. One stream of 64 KiB writes between two cores moved 4.6 to 12 GB/s on
-/// the machines that were measured; 8 GB/s lies between and is far from every real wire below it. Taking 100 Mb/s for "unknown", as
-/// is done elsewhere, prices the fastest path of all at a thousandth of what it does.
+/// Loopback, which reports no speed: 64 Gb/s. One stream of 64 KiB writes between two cores moved 4.6 to 12
+/// GB/s on the machines that were measured; 8 GB/s lies between and is far from every real wire below it.
+/// Taking 100 Mb/s for "unknown", as is done elsewhere, prices the fastest path of all at a thousandth of
+/// what it does.
 pub const LOOPBACK_MEGABITS: u32 = 64_000;
 
-/// A virtual device that reports no speed: 10 Gb/s, which is what Linux's own veth and tun state for themselves.
+/// A virtual device that reports no speed: 10 Gb/s, which is what Linux's own veth and tun state for
+/// themselves.
 pub const VIRTUAL_MEGABITS: u32 = 10_000;
 
-/// A real or paravirtual device that reports none (virtio without the speed feature, a link that is down): 10 Gb/s, the usual
-/// wire of a server and of a small cloud instance.
+/// A real or paravirtual device that reports none (virtio without the speed feature, a link that is down): 10
+/// Gb/s, the usual wire of a server and of a small cloud instance.
 pub const PHYSICAL_MEGABITS: u32 = 10_000;
 
 /// A wireless device, of which the kernel reports no speed: 300 Mb/s, a common 802.11n rate.
@@ -46,8 +48,8 @@ impl Speed {
         f64::from(self.megabits) * 1e6 / 8.0
     }
 
-    /// What the system reported, if it makes sense; the default of the device's kind otherwise. The kernel says −1 for
-    /// unknown, and the RDMA and virtual drivers also 0 and 2³² − 1.
+    /// What the system reported, if it makes sense; the default of the device's kind otherwise. The kernel
+    /// says −1 for unknown, and the RDMA and virtual drivers also 0 and 2³² − 1.
     pub(super) fn from_report(report: Option<i64>, kind: Kind) -> Speed {
         let reported = report
             .and_then(|speed| u32::try_from(speed).ok())
