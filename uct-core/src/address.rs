@@ -31,6 +31,12 @@ pub struct AddressError {
     problem: String,
 }
 
+impl AddressError {
+    pub(crate) fn new(problem: String) -> AddressError {
+        AddressError { problem }
+    }
+}
+
 impl IfaceAddress {
     /// As bytes; at most 4 + 10 + 2 · 255.
     ///

@@ -46,6 +46,7 @@ mod md;
 mod memory;
 mod reason;
 mod resource;
+pub mod select;
 mod stats;
 mod worker;
 

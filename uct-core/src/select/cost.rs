@@ -1,0 +1,144 @@
+//! The cost model: overhead + latency + size / bandwidth.
+//!
+//! The terms are UCX's (`uct_iface_attr`). What an interface emulates costs the round trips that it takes; a get costs the
+//! way there and back. Each number says where it came from.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::request::Request;
+use crate::attr::{Capabilities, Figure, IfaceAttr, Origin};
+
+/// One term of the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Term {
+    /// The figure itself: seconds, or bytes per second.
+    pub figure: f64,
+    /// Where the figure came from.
+    pub origin: &'static str,
+    /// What it adds to the total, in seconds.
+    pub seconds: f64,
+}
+
+/// The estimated time of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Seconds in all.
+    pub total: f64,
+    /// Processor time.
+    pub overhead: Term,
+    /// From sender to receiver, and back where needed.
+    pub latency: Term,
+    /// Size by bandwidth.
+    pub transfer: Term,
+    /// Times that overhead and latency count: more than 1 for what is emulated, or fetched.
+    pub trips: u32,
+    /// Whether the operation is emulated.
+    pub emulated: bool,
+}
+
+impl Cost {
+    /// Estimates an operation on an interface with one endpoint.
+    pub(super) fn estimate(attr: &IfaceAttr, request: &Request) -> Cost {
+        let emulated = Capabilities::from_bits_retain(attr.emulated).contains(request.operation.capability());
+        let ways = if request.operation.is_get() { 2 } else { 1 };
+        let trips = if emulated { ways.max(2 * attr.emulated_round_trips.max(1)) } else { ways };
+        let latency = Figure { value: attr.latency.value + attr.latency_growth, ..attr.latency };
+        let bandwidth = attr.bandwidth_dedicated.value + attr.bandwidth_shared.value;
+        let source =
+            if attr.bandwidth_shared.value > 0.0 { attr.bandwidth_shared } else { attr.bandwidth_dedicated };
+        let transfer = if bandwidth > 0.0 { request.size as f64 / bandwidth } else { 0.0 };
+        let times = f64::from(trips);
+        let term = |figure: Figure, seconds| Term {
+            figure: figure.value,
+            origin: Origin::of(&figure).name(),
+            seconds,
+        };
+        let overhead = term(attr.overhead, attr.overhead.value * times);
+        let latency = term(latency, latency.value * times);
+        let transfer = term(Figure { value: bandwidth, ..source }, transfer);
+        let total = overhead.seconds + latency.seconds + transfer.seconds;
+        Cost { total, overhead, latency, transfer, trips, emulated }
+    }
+}
+
+/// A time as people read it.
+struct Seconds(f64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            seconds if seconds < 1e-6 => write!(f, "{:.0} ns", seconds * 1e9),
+            seconds if seconds < 1e-3 => write!(f, "{:.2} us", seconds * 1e6),
+            seconds => write!(f, "{:.2} ms", seconds * 1e3),
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cost { overhead, latency, transfer, .. } = self;
+        write!(
+            f,
+            "{} = overhead {} ({}) + latency {} ({}) + transfer {} ({:.0} MB/s, {})",
+            Seconds(self.total),
+            Seconds(overhead.seconds),
+            overhead.origin,
+            Seconds(latency.seconds),
+            latency.origin,
+            Seconds(transfer.seconds),
+            transfer.figure / 1e6,
+            transfer.origin,
+        )?;
+        if self.emulated {
+            write!(f, ", emulated in {} trips", self.trips)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::select::Operation;
+
+    fn attr() -> IfaceAttr {
+        let mut attr = crate::attr::blank_iface();
+        let figure = |value, origin| Figure { value, origin };
+        attr.overhead = figure(50e-9, uct_abi::UCT_ORIGIN_MODEL);
+        attr.latency = figure(600e-9, uct_abi::UCT_ORIGIN_DEVICE);
+        attr.latency_growth = 1e-9;
+        attr.bandwidth_shared = figure(1e9, uct_abi::UCT_ORIGIN_MEASURED);
+        attr
+    }
+
+    #[test]
+    fn the_terms_add_up_and_keep_their_origins() {
+        let cost = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000));
+        assert!((cost.total - (50e-9 + 601e-9 + 1e-6)).abs() < 1e-15);
+        assert_eq!(
+            (cost.overhead.origin, cost.latency.origin, cost.transfer.origin),
+            ("model", "device", "measured")
+        );
+    }
+
+    #[test]
+    fn what_comes_back_and_what_is_emulated_costs_the_trips() {
+        let get = Request::new(Operation::GetBcopy, 0);
+        assert_eq!(Cost::estimate(&attr(), &get).trips, 2);
+        let mut emulating = attr();
+        emulating.emulated = Capabilities::GET_BCOPY.bits() | Capabilities::PUT_SHORT.bits();
+        emulating.emulated_round_trips = 2;
+        assert_eq!(Cost::estimate(&emulating, &get).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::PutShort, 0)).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::AmShort, 0)).trips, 1);
+    }
+
+    #[test]
+    fn an_interface_that_names_no_bandwidth_costs_no_transfer() {
+        let mut attr = attr();
+        attr.bandwidth_shared.value = 0.0;
+        assert_eq!(Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1 << 20)).transfer.seconds, 0.0);
+    }
+}

@@ -1,0 +1,185 @@
+//! Every candidate with its verdict, for people and for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::cost::Cost;
+use super::request::Request;
+use crate::resource::{DeviceKind, Resource};
+
+/// How far a candidate came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Its plugin could not be loaded.
+    Load,
+    /// There is no device for it.
+    Device,
+    /// The configuration excludes it.
+    Config,
+    /// It could not be opened.
+    Open,
+    /// It cannot do what is asked for.
+    Capability,
+    /// It cannot do it in that size.
+    Size,
+    /// The peer is out of its reach.
+    Unreachable,
+    /// The peer would be within its reach, but something stands in the way.
+    Impeded,
+}
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "UPPERCASE", tag = "verdict")]
+pub enum Verdict {
+    /// It is the best.
+    Chosen(Cost),
+    /// It would do.
+    Usable(Cost),
+    /// It would not.
+    Rejected {
+        /// How far it came.
+        stage: Stage,
+        /// What failed.
+        check: String,
+        /// What to do to have it.
+        hint: String,
+    },
+}
+
+/// A transport on a device, or a transport that has none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Candidate {
+    /// The transport, or the plugin that would bring it.
+    pub transport: String,
+    /// The device, where there is one.
+    pub device: Option<String>,
+    /// What the device connects.
+    pub kind: Option<&'static str>,
+    /// The file it came from, or that it is built in.
+    pub origin: Option<String>,
+    /// What became of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    #[serde(skip)]
+    pub(super) device_kind: Option<DeviceKind>,
+}
+
+/// Every candidate for a request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    /// What was asked for.
+    pub request: Request,
+    /// The chosen one first, then the usable ones from cheap to dear, then the others.
+    pub candidates: Vec<Candidate>,
+    /// What fell back to what, and why; `None` if the choice is no fall back.
+    pub fallback: Option<String>,
+}
+
+pub(super) fn rejected(stage: Stage, check: impl Into<String>, hint: &str) -> Verdict {
+    Verdict::Rejected { stage, check: check.into(), hint: hint.to_owned() }
+}
+
+impl Verdict {
+    /// The cost of a candidate that would do.
+    pub fn cost(&self) -> Option<&Cost> {
+        match self {
+            Verdict::Chosen(cost) | Verdict::Usable(cost) => Some(cost),
+            Verdict::Rejected { .. } => None,
+        }
+    }
+}
+
+impl Candidate {
+    pub(super) fn of(resource: &Resource, verdict: Verdict) -> Candidate {
+        Candidate {
+            transport: resource.transport.clone(),
+            device: Some(resource.device.clone()),
+            kind: Some(resource.kind.name()),
+            origin: Some(resource.origin.to_string()),
+            verdict,
+            device_kind: Some(resource.kind),
+        }
+    }
+
+    pub(super) fn named(transport: &str, verdict: Verdict) -> Candidate {
+        let transport = if transport.is_empty() { "(plugin)" } else { transport }.to_owned();
+        Candidate { transport, device: None, kind: None, origin: None, verdict, device_kind: None }
+    }
+
+    /// Its cost, if it would do.
+    pub fn cost(&self) -> Option<&Cost> {
+        self.verdict.cost()
+    }
+
+    /// Transport and device: `tcp/eth0`.
+    pub fn name(&self) -> String {
+        match &self.device {
+            Some(device) => format!("{}/{device}", self.transport),
+            None => self.transport.clone(),
+        }
+    }
+
+    pub(super) fn choose(&mut self) {
+        if let Verdict::Usable(cost) = self.verdict {
+            self.verdict = Verdict::Chosen(cost);
+        }
+    }
+
+    fn rank(&self) -> (u8, f64) {
+        match &self.verdict {
+            Verdict::Chosen(cost) => (0, cost.total),
+            Verdict::Usable(cost) => (1, cost.total),
+            Verdict::Rejected { .. } => (2, 0.0),
+        }
+    }
+}
+
+impl Explanation {
+    /// The chosen candidate.
+    pub fn chosen(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| matches!(candidate.verdict, Verdict::Chosen(_)))
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.candidates.sort_by(|left, right| {
+            left.rank().partial_cmp(&right.rank()).unwrap_or(std::cmp::Ordering::Equal)
+        });
+    }
+
+    /// The reasons of those that were rejected, on one line.
+    pub fn why_none(&self) -> String {
+        if self.candidates.is_empty() {
+            return "no transport is loaded; set UCT_MODULE_DIR to the directory of the plugins".to_owned();
+        }
+        let reasons = self.candidates.iter().filter_map(|candidate| match &candidate.verdict {
+            Verdict::Rejected { check, .. } => Some(format!("{}: {check}", candidate.name())),
+            _ => None,
+        });
+        reasons.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// One line a candidate.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.candidates.iter().map(|candidate| candidate.name().len()).max().unwrap_or(0);
+        for candidate in &self.candidates {
+            let name = candidate.name();
+            match &candidate.verdict {
+                Verdict::Chosen(cost) => writeln!(f, "CHOSEN    {name:width$}  {cost}")?,
+                Verdict::Usable(cost) => writeln!(f, "USABLE    {name:width$}  {cost}")?,
+                Verdict::Rejected { stage, check, hint } => {
+                    writeln!(
+                        f,
+                        "REJECTED  {name:width$}  {}: {check} ({hint})",
+                        format!("{stage:?}").to_lowercase()
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

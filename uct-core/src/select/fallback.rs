@@ -1,0 +1,36 @@
+//! Whether a choice is a fall back: something nearer or faster would have been there, but for an impediment.
+//!
+//! A transport whose device is not in the machine, whose peer is on another machine, or which the user excluded is no
+//! loss. One that refuses to open, or whose peer stands behind an obstacle, is.
+
+use super::explain::{Candidate, Explanation, Stage, Verdict};
+
+/// What fell back to what, and why.
+pub(super) fn warning(explanation: &Explanation) -> Option<String> {
+    let chosen = explanation.chosen()?;
+    let lost: Vec<String> = explanation
+        .candidates
+        .iter()
+        .filter(|candidate| is_nearer_or_other_network(candidate, chosen))
+        .filter_map(|candidate| match &candidate.verdict {
+            Verdict::Rejected { stage: Stage::Open | Stage::Impeded, check, .. } => {
+                Some(format!("{} ({check})", candidate.name()))
+            }
+            _ => None,
+        })
+        .collect();
+    if lost.is_empty() {
+        return None;
+    }
+    Some(format!("fell back to {}, slower than {} would be", chosen.name(), lost.join(", ")))
+}
+
+fn is_nearer_or_other_network(candidate: &Candidate, chosen: &Candidate) -> bool {
+    match (candidate.device_kind, chosen.device_kind) {
+        (Some(candidate_kind), Some(chosen_kind)) => {
+            candidate_kind < chosen_kind
+                || (candidate_kind == chosen_kind && candidate.transport != chosen.transport)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,219 @@
+//! Selection: the interface with the lowest estimated latency among those that are able, permitted and reachable.
+//!
+//! For: applications that leave the choice to the framework, and everybody who asks why. Stands on the context, which
+//! knows what there is, and on open interfaces, which know what they can do and cost.
+//!
+//! There is one code path: [`Selector::explain`] judges every candidate and keeps the reasons; [`Selector::choose`] is the
+//! same, and takes the best.
+
+mod cost;
+mod explain;
+mod fallback;
+mod peer;
+mod request;
+
+use crate::address::IfaceAddress;
+use crate::config::Fallback;
+use crate::context::Context;
+use crate::error::OpenError;
+use crate::iface::{Iface, IfaceOptions};
+use crate::resource::Resource;
+use crate::worker::Worker;
+
+pub use cost::{Cost, Term};
+pub use explain::{Candidate, Explanation, Stage, Verdict};
+pub use peer::{PeerAddresses, PeerIface};
+pub use request::{Operation, Request};
+
+use explain::rejected;
+
+/// All interfaces that a worker may use, open, and what became of the others.
+pub struct Selector {
+    context: Context,
+    ifaces: Vec<Iface>,
+    refused: Vec<(Resource, String)>,
+}
+
+/// The choice.
+#[derive(Debug)]
+pub struct Choice {
+    /// The interface.
+    pub iface: Iface,
+    /// The peer's address for it; `None` if no peer was asked about.
+    pub peer: Option<IfaceAddress>,
+    /// Every candidate, the chosen one among them.
+    pub explanation: Explanation,
+}
+
+/// Why nothing could be chosen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectError {
+    /// No candidate is able, permitted and reachable.
+    #[error("no transport for {}: {}", .0.request, .0.why_none())]
+    NoTransport(Explanation),
+    /// The choice would be a fall back, and the configuration makes that an error.
+    #[error("{warning}; fallback = error forbids it")]
+    Fallback {
+        /// What fell back to what, and why.
+        warning: String,
+        /// Every candidate.
+        explanation: Explanation,
+    },
+}
+
+impl Selector {
+    /// Opens every resource that the configuration permits. One that refuses is no error here but a reason later.
+    pub fn open(worker: &Worker, options: &IfaceOptions) -> Selector {
+        let context = worker.context().clone();
+        let mut ifaces = Vec::new();
+        let mut refused = Vec::new();
+        for resource in context.resources() {
+            match worker.open_resource(resource, options.clone()) {
+                Ok(iface) => ifaces.push(iface),
+                Err(OpenError::Excluded { .. }) => {}
+                Err(error) => refused.push((resource.clone(), error.to_string())),
+            }
+        }
+        Selector { context, ifaces, refused }
+    }
+
+    /// The open interfaces.
+    pub fn ifaces(&self) -> &[Iface] {
+        &self.ifaces
+    }
+
+    /// The addresses of the open interfaces, for a peer's selector.
+    pub fn addresses(&self) -> PeerAddresses {
+        PeerAddresses::of(&self.ifaces)
+    }
+
+    /// Judges every candidate for a request, and for a peer where one is given. Sends nothing.
+    pub fn explain(&self, request: &Request, peer: Option<&PeerAddresses>) -> Explanation {
+        self.judge(request, peer).0
+    }
+
+    /// Takes the best candidate. A fall back to a slower class is logged as one warning, or is an error, as configured.
+    ///
+    /// # Errors
+    /// Nothing can be chosen, or only what the configuration forbids.
+    pub fn choose(&self, request: &Request, peer: Option<&PeerAddresses>) -> Result<Choice, SelectError> {
+        let (explanation, chosen) = self.judge(request, peer);
+        let Some((index, address)) = chosen else { return Err(SelectError::NoTransport(explanation)) };
+        if let Some(warning) = &explanation.fallback {
+            match self.context.core_config().fallback {
+                Fallback::Allow => {}
+                Fallback::Warn => tracing::warn!("{warning}"),
+                Fallback::Error => {
+                    return Err(SelectError::Fallback { warning: warning.clone(), explanation });
+                }
+            }
+        }
+        Ok(Choice { iface: self.ifaces[index].clone(), peer: address, explanation })
+    }
+
+    fn judge(
+        &self,
+        request: &Request,
+        peer: Option<&PeerAddresses>,
+    ) -> (Explanation, Option<(usize, Option<IfaceAddress>)>) {
+        let mut candidates = Vec::new();
+        let mut best: Option<(usize, usize, Option<IfaceAddress>)> = None;
+        for (index, iface) in self.ifaces.iter().enumerate() {
+            let (verdict, address) = self.judge_iface(iface, request, peer);
+            let better = verdict.cost().is_some_and(|cost| {
+                let chosen = best.as_ref().and_then(|(_, at, _)| Candidate::cost(&candidates[*at]));
+                chosen.is_none_or(|chosen: &Cost| {
+                    let priority = |index: usize| self.ifaces[index].attributes().priority;
+                    let best = best.as_ref().map_or(0, |(index, ..)| *index);
+                    cost.total < chosen.total
+                        || (cost.total == chosen.total && priority(index) > priority(best))
+                })
+            });
+            if better {
+                best = Some((index, candidates.len(), address));
+            }
+            candidates.push(Candidate::of(iface.resource(), verdict));
+        }
+        self.add_absent(&mut candidates);
+
+        let chosen = best.map(|(iface, candidate, address)| {
+            candidates[candidate].choose();
+            (iface, address)
+        });
+        let mut explanation = Explanation { request: *request, candidates, fallback: None };
+        explanation.fallback = fallback::warning(&explanation);
+        explanation.sort();
+        (explanation, chosen)
+    }
+
+    fn judge_iface(
+        &self,
+        iface: &Iface,
+        request: &Request,
+        peer: Option<&PeerAddresses>,
+    ) -> (Verdict, Option<IfaceAddress>) {
+        let require = &self.context.core_config().require;
+        let resource = iface.resource();
+        let named = require.contains(&resource.transport)
+            || require.contains(&resource.device)
+            || require.contains(&resource.to_string());
+        if !named {
+            let value =
+                self.context.config().value("", "require").map_or_else(String::new, ToString::to_string);
+            return (
+                rejected(Stage::Config, format!("require = {value}"), "name it there to have it chosen"),
+                None,
+            );
+        }
+        if let Err(verdict) = request.check(iface) {
+            return (verdict, None);
+        }
+        let address = match peer.map(|peer| peer.reach(iface)).transpose() {
+            Ok(address) => address,
+            Err(verdict) => return (verdict, None),
+        };
+        (Verdict::Usable(Cost::estimate(iface.attributes(), request)), address)
+    }
+
+    /// What is not open: excluded, refused, without a device, not loaded.
+    fn add_absent(&self, candidates: &mut Vec<Candidate>) {
+        for (resource, reason) in &self.refused {
+            let hint = "the reason says what the transport lacks; uct_info -d shows its limits";
+            candidates.push(Candidate::of(resource, rejected(Stage::Open, reason.clone(), hint)));
+        }
+        for resource in self.context.resources() {
+            if let Some((key, value)) = self.context.excluded(resource) {
+                let verdict =
+                    rejected(Stage::Config, format!("{key} = {value}"), "change that key to permit it");
+                candidates.push(Candidate::of(resource, verdict));
+            }
+        }
+        for absent in &self.context.discovery().absent {
+            let excluded = absent.refused.operation == Context::EXCLUDED;
+            let (stage, check, hint) = if excluded {
+                (Stage::Config, absent.refused.reason.clone(), "change that key to permit it")
+            } else {
+                (Stage::Device, absent.refused.to_string(), "uct_info -d lists the devices there are")
+            };
+            for transport in &absent.transports {
+                candidates.push(Candidate::named(transport, rejected(stage, check.clone(), hint)));
+            }
+        }
+        for failure in self.context.load_failures() {
+            let hint = "repair or remove the plugin, or exclude it with modules";
+            candidates
+                .push(Candidate::named(&failure.name, rejected(Stage::Load, failure.to_string(), hint)));
+        }
+        for ignored in self.context.ignored_plugins() {
+            // A file beside the built-in plugin of its name is a candidate that is there already.
+            if !self.context.plugins().iter().any(|plugin| plugin.name == ignored.name) {
+                let hint = "change modules to have it loaded";
+                candidates.push(Candidate::named(
+                    &ignored.name,
+                    rejected(Stage::Config, ignored.to_string(), hint),
+                ));
+            }
+        }
+    }
+}

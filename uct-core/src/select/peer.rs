@@ -1,0 +1,164 @@
+//! A peer's addresses: what it sends by whatever means, and what of it can be reached.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | `UCTA` |
+//! | 4 | version, 1 |
+//! | 5..7 | number of interfaces, little-endian |
+//! | each | length of the device's name (1 byte), the name, the interface's address ([`IfaceAddress::pack`]) |
+
+use super::explain::{Stage, Verdict, rejected};
+use crate::address::{AddressError, IfaceAddress};
+use crate::iface::Iface;
+use crate::loader::DEVICE_NAME_LIMIT;
+
+const MAGIC: &[u8; 4] = b"UCTA";
+const VERSION: u8 = 1;
+
+/// One interface of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerIface {
+    /// The device's name at the peer, for people.
+    pub device: String,
+    /// The address.
+    pub address: IfaceAddress,
+}
+
+/// The interfaces that a peer has open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerAddresses {
+    /// One by one.
+    pub ifaces: Vec<PeerIface>,
+}
+
+impl PeerAddresses {
+    /// The addresses of open interfaces; one that cannot tell its address is left out.
+    pub fn of(ifaces: &[Iface]) -> PeerAddresses {
+        let known = ifaces.iter().filter_map(|iface| {
+            let device = iface.resource().device.clone();
+            match iface.address() {
+                Ok(address) => Some(PeerIface { device, address }),
+                Err(error) => {
+                    tracing::warn!("{} has no address: {error}", iface.resource());
+                    None
+                }
+            }
+        });
+        PeerAddresses { ifaces: known.collect() }
+    }
+
+    /// As bytes.
+    ///
+    /// # Errors
+    /// An address that is longer than any transport's.
+    pub fn pack(&self) -> Result<Vec<u8>, AddressError> {
+        let mut packed = MAGIC.to_vec();
+        packed.push(VERSION);
+        packed.extend_from_slice(&(self.ifaces.len() as u16).to_le_bytes());
+        for iface in &self.ifaces {
+            let name = &iface.device.as_bytes()[..iface.device.len().min(DEVICE_NAME_LIMIT)];
+            packed.push(name.len() as u8);
+            packed.extend_from_slice(name);
+            packed.extend_from_slice(&iface.address.pack()?);
+        }
+        Ok(packed)
+    }
+
+    /// Reads untrusted bytes.
+    ///
+    /// # Errors
+    /// Anything that [`PeerAddresses::pack`] does not make.
+    pub fn unpack(bytes: &[u8]) -> Result<PeerAddresses, AddressError> {
+        let problem = |words: &str| AddressError::new(words.to_owned());
+        let rest =
+            bytes.strip_prefix(MAGIC).ok_or_else(|| problem("not a list of addresses: wrong magic"))?;
+        let (&[version, low, high], mut rest) =
+            rest.split_first_chunk::<3>().ok_or_else(|| problem("the list of addresses is cut"))?;
+        if version != VERSION {
+            let words = format!(
+                "a list of addresses of version {version}, expected {VERSION}; the peer runs another release"
+            );
+            return Err(AddressError::new(words));
+        }
+        let mut ifaces = Vec::new();
+        for _ in 0..u16::from_le_bytes([low, high]) {
+            let (&length, after) =
+                rest.split_first().ok_or_else(|| problem("the list of addresses is cut"))?;
+            let length = usize::from(length);
+            if length > DEVICE_NAME_LIMIT || after.len() < length {
+                return Err(problem("a device's name is too long or cut"));
+            }
+            let (name, after) = after.split_at(length);
+            let device =
+                str::from_utf8(name).map_err(|_| problem("a device's name is not UTF-8"))?.to_owned();
+            let (address, after) = IfaceAddress::unpack(after)?;
+            ifaces.push(PeerIface { device, address });
+            rest = after;
+        }
+        if !rest.is_empty() {
+            return Err(problem("bytes are left over behind the addresses"));
+        }
+        Ok(PeerAddresses { ifaces })
+    }
+
+    /// The first of the peer's interfaces that an interface reaches.
+    pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Verdict> {
+        let own = iface.resource();
+        let mut refusals = Vec::new();
+        let mut stage = Stage::Unreachable;
+        for peer in self.ifaces.iter().filter(|peer| peer.address.transport == own.transport) {
+            match iface.is_reachable(&peer.address) {
+                Ok(()) => return Ok(peer.address.clone()),
+                Err(refused) => {
+                    if refused.status != ucs::Error::UNREACHABLE {
+                        stage = Stage::Impeded;
+                    }
+                    refusals.push(format!("{}: {}", peer.device, refused.reason));
+                }
+            }
+        }
+        if refusals.is_empty() {
+            let check = format!("the peer offers no {}", own.transport);
+            let hint = "see the peer's own explanation; both sides need the transport";
+            return Err(rejected(Stage::Unreachable, check, hint));
+        }
+        let hint = "the reason says what separates the two sides";
+        Err(rejected(stage, refusals.join("; "), hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> PeerAddresses {
+        let iface = |device: &str, transport: &str| PeerIface {
+            device: device.to_owned(),
+            address: IfaceAddress { transport: transport.to_owned(), device: vec![1; 6], iface: vec![2; 20] },
+        };
+        PeerAddresses {
+            ifaces: vec![iface("lo", "tcp"), iface("memory", "posix"), iface("mlx5_0:1", "rc_verbs")],
+        }
+    }
+
+    #[test]
+    fn a_list_survives_the_way() {
+        assert_eq!(PeerAddresses::unpack(&peer().pack().unwrap()).unwrap(), peer());
+        assert_eq!(PeerAddresses::unpack(&PeerAddresses::default().pack().unwrap()).unwrap().ifaces, []);
+    }
+
+    #[test]
+    fn cut_and_changed_lists_never_panic_and_cut_ones_are_errors() {
+        let packed = peer().pack().unwrap();
+        for length in 0..packed.len() {
+            assert!(PeerAddresses::unpack(&packed[..length]).is_err());
+        }
+        for index in 0..packed.len() {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut changed = packed.clone();
+                changed[index] = value;
+                let _ = PeerAddresses::unpack(&changed);
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a transport is wanted for.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::explain::{Stage, Verdict, rejected};
+use crate::attr::{Capabilities, IfaceAttr, OpLimits};
+use crate::iface::Iface;
+
+/// The operation that the choice is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Active message, short.
+    #[default]
+    AmShort,
+    /// Active message, buffered copy.
+    AmBcopy,
+    /// Active message, zero copy.
+    AmZcopy,
+    /// Put, short.
+    PutShort,
+    /// Put, buffered copy.
+    PutBcopy,
+    /// Put, zero copy.
+    PutZcopy,
+    /// Get, short.
+    GetShort,
+    /// Get, buffered copy.
+    GetBcopy,
+    /// Get, zero copy.
+    GetZcopy,
+}
+
+/// An operation of some size, and what else the interface has to be able to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Request {
+    /// The operation.
+    pub operation: Operation,
+    /// Bytes of one operation; for [`Operation::AmShort`] without the 8-byte header.
+    pub size: usize,
+    /// Further capabilities.
+    #[serde(serialize_with = "names")]
+    pub capabilities: Capabilities,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Operation; 9] = [
+        Operation::AmShort,
+        Operation::AmBcopy,
+        Operation::AmZcopy,
+        Operation::PutShort,
+        Operation::PutBcopy,
+        Operation::PutZcopy,
+        Operation::GetShort,
+        Operation::GetBcopy,
+        Operation::GetZcopy,
+    ];
+
+    /// As the programs take and print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::AmShort => "am_short",
+            Operation::AmBcopy => "am_bcopy",
+            Operation::AmZcopy => "am_zcopy",
+            Operation::PutShort => "put_short",
+            Operation::PutBcopy => "put_bcopy",
+            Operation::PutZcopy => "put_zcopy",
+            Operation::GetShort => "get_short",
+            Operation::GetBcopy => "get_bcopy",
+            Operation::GetZcopy => "get_zcopy",
+        }
+    }
+
+    /// The capability it needs.
+    pub fn capability(self) -> Capabilities {
+        match self {
+            Operation::AmShort => Capabilities::AM_SHORT,
+            Operation::AmBcopy => Capabilities::AM_BCOPY,
+            Operation::AmZcopy => Capabilities::AM_ZCOPY,
+            Operation::PutShort => Capabilities::PUT_SHORT,
+            Operation::PutBcopy => Capabilities::PUT_BCOPY,
+            Operation::PutZcopy => Capabilities::PUT_ZCOPY,
+            Operation::GetShort => Capabilities::GET_SHORT,
+            Operation::GetBcopy => Capabilities::GET_BCOPY,
+            Operation::GetZcopy => Capabilities::GET_ZCOPY,
+        }
+    }
+
+    /// Whether data come back to who asks.
+    pub fn is_get(self) -> bool {
+        matches!(self, Operation::GetShort | Operation::GetBcopy | Operation::GetZcopy)
+    }
+
+    /// The largest size that an interface takes at once, in bytes.
+    pub fn limit(self, attr: &IfaceAttr) -> usize {
+        match self {
+            Operation::AmShort => attr.am.max_short,
+            Operation::AmBcopy => attr.am.max_bcopy,
+            Operation::AmZcopy => attr.am.max_zcopy,
+            Operation::PutShort => attr.put.max_short,
+            Operation::PutBcopy => attr.put.max_bcopy,
+            Operation::PutZcopy => attr.put.max_zcopy,
+            Operation::GetShort => attr.get.max_short,
+            Operation::GetBcopy => attr.get.max_bcopy,
+            Operation::GetZcopy => attr.get.max_zcopy,
+        }
+    }
+
+    /// The smallest size that an interface takes, in bytes.
+    pub fn minimum(self, attr: &IfaceAttr) -> usize {
+        let limits: &OpLimits = match self {
+            Operation::AmZcopy => &attr.am,
+            Operation::PutZcopy => &attr.put,
+            Operation::GetZcopy => &attr.get,
+            _ => return 0,
+        };
+        limits.min_zcopy
+    }
+}
+
+impl Request {
+    /// A request for an operation of `size` bytes.
+    pub fn new(operation: Operation, size: usize) -> Request {
+        Request { operation, size, capabilities: Capabilities::empty() }
+    }
+
+    /// Whether an interface is able.
+    pub(super) fn check(&self, iface: &Iface) -> Result<(), Verdict> {
+        let wanted = self.capabilities | self.operation.capability();
+        let missing = wanted - iface.capabilities();
+        if !missing.is_empty() {
+            let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+            let check = format!("it has no {}", names.join(", "));
+            return Err(rejected(Stage::Capability, check, "uct_info -d shows what it has"));
+        }
+        let (limit, minimum) =
+            (self.operation.limit(iface.attributes()), self.operation.minimum(iface.attributes()));
+        let name = self.operation.name();
+        if self.size > limit {
+            let check =
+                format!("{} bytes are more than the {limit} that its {name} takes at once", self.size);
+            return Err(rejected(Stage::Size, check, "choose a smaller size, or bcopy or zcopy"));
+        }
+        if self.size < minimum {
+            let check = format!("{} bytes are fewer than the {minimum} that its {name} starts at", self.size);
+            return Err(rejected(Stage::Size, check, "choose a larger size, or bcopy or short"));
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for Operation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Operation, String> {
+        Operation::ALL.into_iter().find(|operation| operation.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Operation::ALL.iter().map(|operation| operation.name()).collect();
+            format!("no operation {text:?}; expected one of {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.operation.name(), self.size)
+    }
+}
+
+impl Serialize for Operation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+fn names<S: Serializer>(capabilities: &Capabilities, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(capabilities.iter_names().map(|(name, _)| name.to_lowercase()))
+}
