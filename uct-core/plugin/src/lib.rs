@@ -19,6 +19,7 @@ pub mod iov;
 pub mod memory;
 pub mod pack;
 pub mod pending;
+pub mod rma;
 pub mod settings;
 mod tables;
 pub mod traits;

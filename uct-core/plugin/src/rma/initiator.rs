@@ -1,0 +1,480 @@
+//! The initiator's side: numbers requests, remembers operations, and ends them as answers come.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use ucs::{Error, Result};
+
+use super::operation::{Destination, Notify, Operation, Waiter};
+use super::wire::{Malformed, Opcode, Request, Response, ResponseKind, fold};
+use crate::attr::AtomicOp;
+use crate::completion::{Completion, Outcome};
+use crate::memory::RemoteKey;
+
+/// What an initiator allows itself, so that the target can queue all answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Operations outstanding at a time, each of which costs some bytes of memory here; at least 1.
+    pub operations: usize,
+    /// Bytes of one answer to a get, at least 1: larger gets become several requests.
+    pub get_segment: usize,
+    /// Bytes of answers to gets outstanding at a time, at least `get_segment`.
+    pub get_bytes: usize,
+}
+
+/// Operations of one connection towards its target. Endpoints that share the connection are told apart by a number of the
+/// transport's, their `owner`.
+#[derive(Debug)]
+pub struct Initiator {
+    limits: Limits,
+    /// The number that the next request gets.
+    next: Cell<u32>,
+    /// Bytes of gets that were requested and have not come.
+    get_bytes: Cell<usize>,
+    entries: RefCell<VecDeque<Entry>>,
+    /// Errors of operations that told nobody, until a flush of the owner takes them.
+    deferred: RefCell<Vec<(u32, Error)>>,
+    /// The last get is not wholly requested.
+    getting: Cell<bool>,
+}
+
+/// One operation, or several that only need to be acknowledged.
+#[derive(Debug)]
+struct Entry {
+    owner: u32,
+    /// Numbers of its first and its last request so far.
+    first: u32,
+    last: u32,
+    error: Option<Error>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Puts and posted atomics of which nobody is told.
+    Quiet,
+    /// An operation whose further pieces are still to come.
+    Pieces,
+    Acknowledged(Notify),
+    Fetch32(std::ptr::NonNull<u32>, Notify),
+    Fetch64(std::ptr::NonNull<u64>, Notify),
+    Get(Box<Get>),
+    /// Ends as soon as it is the first.
+    Flush(Notify),
+    /// Was cancelled; answers are awaited and dropped. A get needs so many more bytes.
+    Cancelled,
+}
+
+#[derive(Debug)]
+struct Get {
+    destination: Destination,
+    notify: Notify,
+    identity: u32,
+    key: u64,
+    address: u64,
+    length: usize,
+    requested: usize,
+    received: usize,
+}
+
+/// Something that has ended and is to be told of, with no borrow held.
+struct Ended(Notify, Result, Option<Destination>);
+
+impl Initiator {
+    /// An initiator with nothing outstanding.
+    pub fn new(limits: Limits) -> Initiator {
+        Initiator {
+            limits,
+            next: Cell::new(1),
+            get_bytes: Cell::new(0),
+            entries: RefCell::default(),
+            deferred: RefCell::default(),
+            getting: Cell::new(false),
+        }
+    }
+
+    /// Whether nothing is outstanding: every operation has been carried out.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.entries.borrow().is_empty()
+    }
+
+    /// Whether another operation may be posted; [`Error::NO_RESOURCE`] until answers have come.
+    #[inline]
+    pub fn admit(&self) -> Result {
+        if self.getting.get() || self.entries.borrow().len() >= self.limits.operations {
+            return Err(Error::NO_RESOURCE);
+        }
+        Ok(())
+    }
+
+    /// The next request: a put, or an atomic with its operands. Checks the access as far as the key tells. The request
+    /// counts once [`Initiator::posted`] was called; until then another one gets the same number.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`] as [`Initiator::admit`]; [`Error::OUT_OF_RANGE`] and [`Error::INVALID_PARAM`] for an access that
+    /// the key does not permit or that is not aligned.
+    #[inline]
+    pub fn request(
+        &self,
+        opcode: Opcode,
+        atomic: AtomicOp,
+        key: &RemoteKey,
+        address: u64,
+        length: usize,
+        operands: [u64; 2],
+    ) -> Result<Request> {
+        use crate::memory::MemoryAccess as Access;
+        self.admit()?;
+        let access = match opcode {
+            Opcode::Put => Access::REMOTE_PUT,
+            Opcode::Get => Access::REMOTE_GET,
+            _ => {
+                crate::memory::atomic::aligned(address, length)?;
+                Access::REMOTE_ATOMIC
+            }
+        };
+        key.check(address, length, access)?;
+        let length = u32::try_from(length).map_err(|_| Error::INVALID_PARAM)?;
+        let identity = fold(key.identity);
+        let sequence = self.next.get();
+        Ok(Request { opcode, atomic, sequence, identity, key: key.key, address, length, operands })
+    }
+
+    /// A put of `length` bytes; see [`Initiator::request`].
+    #[inline]
+    pub fn put(&self, key: &RemoteKey, address: u64, length: usize) -> Result<Request> {
+        self.request(Opcode::Put, AtomicOp::Add, key, address, length, [0; 2])
+    }
+
+    /// Notes that a request was sent, or queued where nothing overtakes it.
+    pub fn posted(&self, owner: u32, request: &Request, operation: Operation) {
+        let sequence = request.sequence;
+        debug_assert_eq!(sequence, self.next.get(), "requests are posted in order");
+        self.next.set(sequence.wrapping_add(1));
+        let mut entries = self.entries.borrow_mut();
+        if let Some(back) = entries.back_mut().filter(|back| back.owner == owner) {
+            match (&back.kind, &operation) {
+                (Kind::Quiet, Operation::Acknowledged(Notify::Nobody)) | (Kind::Pieces, Operation::Piece) => {
+                    back.last = sequence;
+                    return;
+                }
+                (Kind::Pieces, Operation::Acknowledged(_)) => {
+                    let Operation::Acknowledged(notify) = operation else { return };
+                    back.last = sequence;
+                    back.kind = Kind::Acknowledged(notify);
+                    return;
+                }
+                _ => {}
+            }
+        }
+        let kind = match operation {
+            Operation::Acknowledged(Notify::Nobody) => Kind::Quiet,
+            Operation::Acknowledged(notify) => Kind::Acknowledged(notify),
+            Operation::Piece => Kind::Pieces,
+            Operation::Fetch32(result, notify) => Kind::Fetch32(result, notify),
+            Operation::Fetch64(result, notify) => Kind::Fetch64(result, notify),
+        };
+        entries.push_back(Entry { owner, first: sequence, last: sequence, error: None, kind });
+    }
+
+    /// Starts a get; [`Initiator::pump`] asks for the data.
+    ///
+    /// # Errors
+    /// As [`Initiator::request`].
+    pub fn get(
+        &self,
+        owner: u32,
+        destination: Destination,
+        length: usize,
+        key: &RemoteKey,
+        address: u64,
+        notify: Notify,
+    ) -> Result {
+        let request = self.request(Opcode::Get, AtomicOp::Add, key, address, length, [0; 2])?;
+        let get = Get {
+            destination,
+            notify,
+            identity: request.identity,
+            key: key.key,
+            address,
+            length,
+            requested: 0,
+            received: 0,
+        };
+        let first = request.sequence;
+        let kind = Kind::Get(Box::new(get));
+        let last = first.wrapping_sub(1);
+        self.entries.borrow_mut().push_back(Entry { owner, first, last, error: None, kind });
+        self.getting.set(true);
+        Ok(())
+    }
+
+    /// Whether [`Initiator::pump`] would send something.
+    #[inline]
+    pub fn wants_pump(&self) -> bool {
+        self.getting.get() && self.get_bytes.get() < self.limits.get_bytes
+    }
+
+    /// Sends requests for what is still to be got, as far as the limits allow. `send` sends a request, or queues it where
+    /// nothing overtakes it, or answers an error, which ends the pump for now. `send` must not use the initiator.
+    pub fn pump(&self, mut send: impl FnMut(&Request) -> Result) {
+        while self.getting.get() {
+            let mut entries = self.entries.borrow_mut();
+            let Some(entry) = entries.back_mut() else { return };
+            let Kind::Get(get) = &mut entry.kind else { return };
+            let length = (get.length - get.requested).min(self.limits.get_segment);
+            let outstanding = self.get_bytes.get();
+            if outstanding > 0 && outstanding + length > self.limits.get_bytes {
+                return;
+            }
+            let sequence = self.next.get();
+            let request = Request {
+                opcode: Opcode::Get,
+                atomic: AtomicOp::Add,
+                sequence,
+                identity: get.identity,
+                key: get.key,
+                address: get.address.wrapping_add(get.requested as u64),
+                length: length as u32,
+                operands: [0; 2],
+            };
+            if send(&request).is_err() {
+                return;
+            }
+            get.requested += length;
+            entry.last = sequence;
+            self.next.set(sequence.wrapping_add(1));
+            self.get_bytes.set(outstanding + length);
+            self.getting.set(get.requested < get.length);
+        }
+    }
+
+    /// Takes an answer in, and tells whoever waits for the operations that have ended by it. Code of the host's runs inside
+    /// and may post again. Answers how many ended.
+    ///
+    /// # Errors
+    /// Nobody asked for such an answer: the connection is to be closed.
+    pub fn answer(&self, frame: &[u8]) -> Result<u32, Malformed> {
+        let (response, data) = Response::read(frame)?;
+        if (response.sequence.wrapping_sub(self.next.get()).cast_signed()) >= 0 {
+            return Err(Malformed("an answer to a request that was not made"));
+        }
+        let mut count = 0;
+        let mut taken = false;
+        while let Some(Ended(notify, result, destination)) = self.step(&response, data, &mut taken)? {
+            count += 1;
+            if let (Some(Destination::Unpack(unpack, collected)), Ok(())) = (destination, result) {
+                unpack.read(&collected);
+            }
+            notify.tell(result);
+        }
+        Ok(count)
+    }
+
+    /// The next operation that the answer ends.
+    fn step(&self, response: &Response, data: &[u8], taken: &mut bool) -> Result<Option<Ended>, Malformed> {
+        let mut entries = self.entries.borrow_mut();
+        loop {
+            let Some(front) = entries.front_mut() else { return self.left(response, *taken) };
+            if matches!(front.kind, Kind::Flush(_)) {
+                return Ok(entries.pop_front().and_then(|entry| self.end(entry)));
+            }
+            if *taken && !is_over(front, response.sequence) {
+                return Ok(None);
+            }
+            if (response.sequence.wrapping_sub(front.first).cast_signed()) < 0 {
+                // Of an answer that came late nothing is left to do.
+                return self.left(response, *taken);
+            }
+            let is_past = (response.sequence.wrapping_sub(front.last).cast_signed()) > 0;
+            if !is_past && !*taken {
+                self.take(front, response, data)?;
+                *taken = true;
+            }
+            if !is_over(front, response.sequence) {
+                if is_past {
+                    return Err(Malformed("an answer was left out"));
+                }
+                return Ok(None);
+            }
+            if let Some(ended) = entries.pop_front().and_then(|entry| self.end(entry)) {
+                return Ok(Some(ended));
+            }
+        }
+    }
+
+    fn left(&self, response: &Response, taken: bool) -> Result<Option<Ended>, Malformed> {
+        if taken || response.kind == ResponseKind::Acknowledgement {
+            Ok(None)
+        } else {
+            Err(Malformed("an answer to a request that was answered"))
+        }
+    }
+
+    /// Takes in what an answer to one of the entry's requests brings.
+    fn take(&self, entry: &mut Entry, response: &Response, data: &[u8]) -> Result<(), Malformed> {
+        if response.kind == ResponseKind::Error {
+            let error = response.error();
+            entry.error.get_or_insert(error);
+            if let Kind::Get(get) = &mut entry.kind {
+                let length = (get.length - get.received).min(self.limits.get_segment);
+                get.received += length;
+                self.returned(length);
+            }
+            if matches!(entry.kind, Kind::Quiet) {
+                self.defer(entry.owner, error);
+            }
+            return Ok(());
+        }
+        match (&mut entry.kind, response.kind) {
+            (Kind::Get(get), ResponseKind::Data) => {
+                let expected = (get.requested - get.received).min(self.limits.get_segment);
+                if data.len() != expected {
+                    return Err(Malformed("a get brought another number of bytes than it was asked for"));
+                }
+                if entry.error.is_none() {
+                    get.destination.write(get.received, data, get.length);
+                }
+                get.received += expected;
+                self.returned(expected);
+            }
+            (Kind::Fetch32(result, _), ResponseKind::Value) if data.len() == 4 => {
+                let value = u32::from_le_bytes([data[0], data[1], data[2], data[3]]);
+                // SAFETY: the place of the result is valid until the operation has ended (`Endpoint::atomic32_fetch`).
+                unsafe { result.write(value) };
+            }
+            (Kind::Fetch64(result, _), ResponseKind::Value) if data.len() == 8 => {
+                let value = data.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+                // SAFETY: as above.
+                unsafe { result.write(value) };
+            }
+            (Kind::Cancelled, ResponseKind::Data) => self.returned(data.len()),
+            (Kind::Cancelled, _)
+            | (Kind::Quiet | Kind::Pieces | Kind::Acknowledged(_), ResponseKind::Acknowledgement) => {}
+            _ => return Err(Malformed("an answer of another kind than the request")),
+        }
+        Ok(())
+    }
+
+    fn returned(&self, bytes: usize) {
+        self.get_bytes.set(self.get_bytes.get().saturating_sub(bytes));
+    }
+
+    fn defer(&self, owner: u32, error: Error) {
+        let mut deferred = self.deferred.borrow_mut();
+        if !deferred.iter().any(|(other, _)| *other == owner) {
+            deferred.push((owner, error));
+        }
+    }
+
+    fn take_deferred(&self, owner: u32) -> Result {
+        let mut deferred = self.deferred.borrow_mut();
+        match deferred.iter().position(|(other, _)| *other == owner) {
+            Some(index) => Err(deferred.swap_remove(index).1),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&self, entry: Entry) -> Option<Ended> {
+        let result = entry.error.map_or(Ok(()), Err);
+        let ended = match entry.kind {
+            Kind::Quiet | Kind::Pieces | Kind::Cancelled => return None,
+            Kind::Acknowledged(notify) | Kind::Fetch32(_, notify) | Kind::Fetch64(_, notify) => {
+                Ended(notify, result, None)
+            }
+            Kind::Get(get) => Ended(get.notify, result, Some(get.destination)),
+            Kind::Flush(notify) => Ended(notify, self.take_deferred(entry.owner), None),
+        };
+        if let Ended(Notify::Nobody, Err(error), _) = &ended {
+            self.defer(entry.owner, *error);
+        }
+        Some(ended)
+    }
+
+    /// Flushes: done when all that was posted ahead of it has been carried out. Without a completion,
+    /// [`Outcome::InProgress`] means "ask again".
+    ///
+    /// # Errors
+    /// The error of an operation of this owner that told nobody.
+    pub fn flush(&self, owner: u32, completion: Option<Completion>) -> Result<Outcome> {
+        if self.is_idle() {
+            return self.take_deferred(owner).map(|()| Outcome::Done);
+        }
+        if let Some(completion) = completion {
+            let last = self.next.get().wrapping_sub(1);
+            let kind = Kind::Flush(Notify::Completion(completion));
+            self.entries.borrow_mut().push_back(Entry { owner, first: last, last, error: None, kind });
+        }
+        Ok(Outcome::InProgress)
+    }
+
+    /// Ends what is outstanding for an owner with `error`, and writes to none of its memory afterwards. Answers that come
+    /// late are dropped.
+    pub fn cancel(&self, owner: u32, error: Error) {
+        self.cancel_where(|entry| entry.owner == owner, error);
+        // What it did not want to know at the time it does not want to know now.
+        let _ = self.take_deferred(owner);
+    }
+
+    /// Gives up on the get that `waiter` waits for.
+    pub fn abandon(&self, waiter: &Waiter) {
+        let is_waited_for = |entry: &Entry| match &entry.kind {
+            Kind::Get(get) => matches!(&get.notify, Notify::Waiter(other) if other == waiter),
+            _ => false,
+        };
+        self.cancel_where(is_waited_for, Error::CANCELED);
+    }
+
+    fn cancel_where(&self, chosen: impl Fn(&Entry) -> bool, error: Error) {
+        let mut notified = Vec::new();
+        for entry in self.entries.borrow_mut().iter_mut().filter(|entry| chosen(entry)) {
+            match std::mem::replace(&mut entry.kind, Kind::Cancelled) {
+                Kind::Quiet | Kind::Pieces | Kind::Cancelled => {}
+                Kind::Acknowledged(notify)
+                | Kind::Fetch32(_, notify)
+                | Kind::Fetch64(_, notify)
+                | Kind::Flush(notify) => notified.push(notify),
+                Kind::Get(get) => {
+                    if get.requested < get.length {
+                        self.getting.set(false);
+                    }
+                    notified.push(get.notify);
+                }
+            }
+        }
+        // An entry for which no answer is to come ends here.
+        self.entries.borrow_mut().retain(|entry| {
+            !matches!(entry.kind, Kind::Cancelled) || entry.first != entry.last.wrapping_add(1)
+        });
+        for notify in notified {
+            notify.tell(Err(error));
+        }
+    }
+
+    /// The connection has failed: ends everything with `error`.
+    pub fn fail(&self, error: Error) {
+        self.getting.set(false);
+        self.get_bytes.set(0);
+        loop {
+            let Some(entry) = self.entries.borrow_mut().pop_front() else { break };
+            if let Some(Ended(notify, ..)) = self.end(entry) {
+                notify.tell(Err(error));
+            }
+        }
+        self.deferred.borrow_mut().clear();
+    }
+}
+
+/// Whether all answers of an entry have come, once `sequence` was answered.
+fn is_over(entry: &Entry, sequence: u32) -> bool {
+    let reached = (sequence.wrapping_sub(entry.last).cast_signed()) >= 0;
+    match &entry.kind {
+        Kind::Get(get) => {
+            let is_requested = entry.last != entry.first.wrapping_sub(1) && get.requested == get.length;
+            reached && is_requested && get.received == get.length
+        }
+        Kind::Pieces => false,
+        _ => reached,
+    }
+}

@@ -1,0 +1,146 @@
+//! What an initiator remembers of an operation until it has ended.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use ucs::Result;
+
+use crate::completion::Completion;
+use crate::iov::Iov;
+use crate::pack::Unpack;
+
+/// Who is told that an operation has ended.
+#[derive(Debug)]
+pub enum Notify {
+    /// Nobody: an error is kept for the next flush.
+    Nobody,
+    /// The host's completion.
+    Completion(Completion),
+    /// Code of the transport's that waits.
+    Waiter(Waiter),
+}
+
+/// Shows how an operation has ended, to code of the transport's that waits for it. Clones show the same.
+#[derive(Clone, Debug, Default)]
+pub struct Waiter(Rc<Cell<Option<Result>>>);
+
+impl Waiter {
+    /// How the operation has ended; `None` while it goes on.
+    pub fn result(&self) -> Option<Result> {
+        self.0.get()
+    }
+}
+
+impl PartialEq for Waiter {
+    fn eq(&self, other: &Waiter) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl From<Option<Completion>> for Notify {
+    fn from(completion: Option<Completion>) -> Notify {
+        completion.map_or(Notify::Nobody, Notify::Completion)
+    }
+}
+
+impl Notify {
+    /// Tells; the host's code may run inside.
+    pub(super) fn tell(self, result: Result) {
+        match self {
+            Notify::Nobody => {}
+            Notify::Completion(completion) => completion.complete(result),
+            Notify::Waiter(waiter) => waiter.0.set(Some(result)),
+        }
+    }
+}
+
+/// An operation that was posted, as the answer is to be treated.
+#[derive(Debug)]
+pub enum Operation {
+    /// A put or a posted atomic: an acknowledgement ends it.
+    Acknowledged(Notify),
+    /// A piece of an operation whose last piece is still to be posted: an error in it is that of the last one.
+    Piece,
+    /// An atomic on 4 bytes whose former value goes to this place.
+    Fetch32(NonNull<u32>, Notify),
+    /// The same on 8 bytes.
+    Fetch64(NonNull<u64>, Notify),
+}
+
+/// Where a get goes.
+pub enum Destination {
+    /// To blocks of memory, in order.
+    Memory(Box<[(NonNull<u8>, usize)]>),
+    /// To one block of memory.
+    Block(NonNull<u8>, usize),
+    /// To the application's unpack callback, in one piece.
+    Unpack(Unpack, Vec<u8>),
+}
+
+impl Destination {
+    /// The memory of a vector.
+    ///
+    /// # Safety
+    /// The memory stays valid and writable until the get has ended or was cancelled.
+    pub unsafe fn of_iov(iov: Iov<'_>) -> Destination {
+        let mut blocks = iov.blocks().filter_map(|(block, length)| Some((NonNull::new(block)?, length)));
+        match (blocks.next(), blocks.next()) {
+            (None, _) => Destination::Block(NonNull::dangling(), 0),
+            (Some((block, length)), None) => Destination::Block(block, length),
+            (Some(first), Some(second)) => {
+                Destination::Memory([first, second].into_iter().chain(blocks).collect())
+            }
+        }
+    }
+
+    /// The application's callback.
+    pub fn unpack(unpack: Unpack) -> Destination {
+        Destination::Unpack(unpack, Vec::new())
+    }
+
+    /// Writes `data`, which stand `offset` bytes from the start of a get of `total` bytes. Answers whether that was all
+    /// there is room for.
+    pub(super) fn write(&mut self, offset: usize, data: &[u8], total: usize) {
+        match self {
+            Destination::Block(block, length) => scatter(&[(*block, *length)], offset, data),
+            Destination::Memory(blocks) => scatter(blocks, offset, data),
+            Destination::Unpack(_, collected) => {
+                if collected.is_empty() {
+                    collected.reserve_exact(total);
+                }
+                debug_assert_eq!(collected.len(), offset, "pieces come in order");
+                collected.extend_from_slice(data);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Destination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Destination::Memory(_) | Destination::Block(..) => "Memory",
+            Destination::Unpack(..) => "Unpack",
+        })
+    }
+}
+
+/// Writes `data` to the blocks, behind the first `skip` bytes of them, as far as there is room.
+fn scatter(blocks: &[(NonNull<u8>, usize)], mut skip: usize, mut data: &[u8]) {
+    for &(block, length) in blocks {
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let part = data.len().min(length - skip);
+        // SAFETY: `skip` is below the length of the block, which is valid until the get has ended (`of_iov`).
+        let place = unsafe { block.add(skip) };
+        // SAFETY: the block holds `part` bytes from there, and `data` are the transport's own.
+        unsafe { place.as_ptr().copy_from_nonoverlapping(data.as_ptr(), part) };
+        data = &data[part..];
+        skip = 0;
+        if data.is_empty() {
+            break;
+        }
+    }
+}
