@@ -12,6 +12,8 @@ mod fallback;
 mod peer;
 mod request;
 
+use ucs::config::nearest;
+
 use crate::address::IfaceAddress;
 use crate::config::Fallback;
 use crate::context::Context;
@@ -76,6 +78,35 @@ impl Selector {
             }
         }
         Selector { context, ifaces, refused }
+    }
+
+    /// Chooses among interfaces that are open already.
+    pub fn of(worker: &Worker, ifaces: Vec<Iface>) -> Selector {
+        Selector { context: worker.context().clone(), ifaces, refused: Vec::new() }
+    }
+
+    /// Keeps only the interfaces on one device.
+    ///
+    /// # Errors
+    /// There is none of that name; the error names those there are.
+    pub fn on_device(mut self, device: &str) -> Result<Selector, OpenError> {
+        let mut known: Vec<String> = self.context.resources().iter().map(|it| it.device.clone()).collect();
+        known.sort_unstable();
+        known.dedup();
+        if !known.iter().any(|name| name == device) {
+            let nearest = nearest(device, known.iter().map(String::as_str)).map(str::to_owned);
+            let transport = "any".to_owned();
+            return Err(OpenError::NoSuchDevice {
+                transport,
+                given: device.to_owned(),
+                known,
+                nearest,
+                because: None,
+            });
+        }
+        self.ifaces.retain(|iface| iface.resource().device == device);
+        self.refused.retain(|(resource, _)| resource.device == device);
+        Ok(self)
     }
 
     /// The open interfaces.

@@ -1,0 +1,135 @@
+//! The command line: UCX's flags, and a few more.
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, ValueEnum};
+use uct_core::select::Operation;
+
+use crate::Failure;
+
+/// Sends a string from a client to a server over the transport that is named, or over the best that both have.
+///
+/// Without -n it is the server and waits for one client; with -n HOST it is the client.
+#[derive(Debug, Parser)]
+#[command(name = "uct_hello_world", version, disable_help_flag = true)]
+pub(crate) struct Options {
+    /// Send with am_short: header and payload are copied inline (default).
+    #[arg(short = 'i', group = "flavour")]
+    short: bool,
+    /// Send with am_bcopy: the program packs into the transport's buffer.
+    #[arg(short = 'b', group = "flavour")]
+    bcopy: bool,
+    /// Send with am_zcopy: the transport sends registered memory in place.
+    #[arg(short = 'z', group = "flavour")]
+    zcopy: bool,
+    /// Device to use, e.g. mlx5_0:1, eth0, memory.
+    #[arg(short = 'd', value_name = "DEVICE")]
+    pub dev_name: Option<String>,
+    /// Transport to use, e.g. rc_verbs, tcp, posix, self.
+    #[arg(short = 't', value_name = "TRANSPORT")]
+    pub tl_name: Option<String>,
+    /// Host name or address of the server; makes this the client.
+    #[arg(short = 'n', value_name = "HOST")]
+    pub server_name: Option<String>,
+    /// Port of the server for exchanging addresses.
+    #[arg(short = 'p', value_name = "PORT", default_value_t = 13337)]
+    pub server_port: u16,
+    /// Exchange addresses over IPv6.
+    #[arg(short = '6')]
+    pub ipv6: bool,
+    /// Length of the string, in bytes.
+    #[arg(short = 's', value_name = "SIZE", default_value_t = 16)]
+    pub size: usize,
+    /// Kind of memory that the string is sent from.
+    #[arg(short = 'm', value_name = "MEMORY", value_enum, default_value_t = MemoryType::Host)]
+    pub memory: MemoryType,
+    /// Print what became of every transport.
+    #[arg(long)]
+    pub explain: bool,
+    /// Configuration file, in place of the one that is searched for.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Give up after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    pub timeout: f64,
+    /// Print help.
+    #[arg(short = 'h', long = "help", action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// Write the manual page into a directory.
+    #[arg(long, value_name = "DIR", hide = true)]
+    generate_man: Option<PathBuf>,
+    /// Write shell completions into a directory.
+    #[arg(long, value_name = "DIR", hide = true)]
+    generate_completions: Option<PathBuf>,
+}
+
+/// Kinds of memory; only the host's is supported, by any transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MemoryType {
+    /// Host memory.
+    Host,
+    /// CUDA device memory.
+    Cuda,
+    /// CUDA managed memory.
+    CudaManaged,
+    /// ROCm device memory.
+    Rocm,
+}
+
+/// How the string is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    Short,
+    Bcopy,
+    Zcopy,
+}
+
+impl Flavour {
+    pub(crate) const ALL: [Flavour; 3] = [Flavour::Short, Flavour::Bcopy, Flavour::Zcopy];
+
+    pub(crate) fn operation(self) -> Operation {
+        match self {
+            Flavour::Short => Operation::AmShort,
+            Flavour::Bcopy => Operation::AmBcopy,
+            Flavour::Zcopy => Operation::AmZcopy,
+        }
+    }
+}
+
+impl Options {
+    /// How to send.
+    pub(crate) fn flavour(&self) -> Flavour {
+        match (self.bcopy, self.zcopy) {
+            (true, _) => Flavour::Bcopy,
+            (_, true) => Flavour::Zcopy,
+            _ => Flavour::Short,
+        }
+    }
+
+    /// What the parser cannot check.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.memory != MemoryType::Host {
+            let kind = format!("{:?}", self.memory).to_lowercase();
+            return Err(format!("-m {kind}: memory of that kind is not supported; only -m host is").into());
+        }
+        if !(self.timeout > 0.0 && self.timeout <= 86_400.0) {
+            return Err(
+                format!("--timeout {}: expected seconds, above 0 and up to 86400", self.timeout).into()
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes manual page and completions, if asked to.
+    pub(crate) fn generate(&self) -> Option<Result<(), Failure>> {
+        let mut command = Options::command();
+        if let Some(dir) = &self.generate_man {
+            return Some(clap_mangen::generate_to(command, dir).map_err(Failure::from));
+        }
+        let dir = self.generate_completions.as_ref()?;
+        let generated = clap_complete::Shell::value_variants().iter().try_for_each(|shell| {
+            clap_complete::generate_to(*shell, &mut command, "uct_hello_world", dir).map(drop)
+        });
+        Some(generated.map_err(Failure::from))
+    }
+}
