@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use ucs::datastruct::slot_map::{MAX_OBJECTS, RESERVE, SlotId, SlotMap};
+use ucs::datastruct::slot_map::{self, RESERVE, SlotId, SlotMap};
 
 #[test]
 fn an_id_finds_its_object_until_it_is_removed() {
@@ -60,9 +60,12 @@ fn an_id_does_not_come_back_before_a_million_removals() {
     let old = map.insert(()).unwrap();
     map.remove(old);
     let limit = if cfg!(miri) { 1000 } else { 4095 * RESERVE };
-    for count in 1..limit {
+    // Beyond the limit the generations begin anew; two ids of one place in a row differ all the same.
+    let mut last_of_place = vec![None; RESERVE + 1];
+    for count in 1..limit + 3 * RESERVE {
         let id = map.insert(()).unwrap();
-        assert_ne!(id, old, "after {count} removals");
+        assert!(id != old || count >= limit, "after {count} removals");
+        assert_ne!(last_of_place[(id.get() & 0xf_ffff) as usize].replace(id), Some(id));
         map.remove(id);
     }
     assert!(map.is_empty());
@@ -72,13 +75,13 @@ fn an_id_does_not_come_back_before_a_million_removals() {
 #[cfg(not(miri))]
 fn a_full_map_gives_the_object_back() {
     let mut map = SlotMap::new();
-    let ids: Vec<_> = (0..MAX_OBJECTS).map(|number| map.insert(number).unwrap()).collect();
+    let ids: Vec<_> = (0..slot_map::MAX_OBJECTS).map(|number| map.insert(number).unwrap()).collect();
     assert_eq!(map.insert(7), Err(7));
     assert_eq!(map.insert_with(|_| panic!("nothing is made for a full map")), None);
     assert_eq!(map.remove(ids[5]), Some(5));
     let id = map.insert(8).unwrap();
     assert_eq!((map.get(ids[5]), map.get(id)), (None, Some(&8)));
-    assert_eq!(map.drain().count(), MAX_OBJECTS);
+    assert_eq!(map.drain().count(), slot_map::MAX_OBJECTS);
     assert!(map.is_empty());
 }
 

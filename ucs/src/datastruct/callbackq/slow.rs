@@ -202,3 +202,39 @@ impl CallbackQ {
         self.shared.attention.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn one(_: *mut c_void) -> u32 {
+        1
+    }
+
+    #[test]
+    fn a_queue_pays_attention_no_longer_than_it_must() {
+        let queue = CallbackQ::new();
+        let asks = || queue.shared.attention.load(Ordering::Relaxed);
+        // SAFETY: the callback does not look at its argument.
+        let add = || unsafe { queue.add(one, ptr::null_mut()) };
+        let mut ids: Vec<_> = (0..FAST_SLOTS).map(|_| add()).collect();
+        assert!(!asks());
+        ids.push(add());
+        assert!(asks());
+        queue.dispatch();
+        assert!(asks(), "something is in the spill");
+        for id in ids {
+            assert!(queue.remove(id).is_some());
+            assert!(asks());
+            queue.dispatch();
+        }
+        assert!(!asks());
+        queue.add_oneshot(0, || 1);
+        assert!(asks());
+        queue.dispatch();
+        assert!(!asks());
+        assert!(queue.handle().add_oneshot(0, || 1).is_ok() && asks());
+        queue.dispatch();
+        assert!(!asks());
+    }
+}

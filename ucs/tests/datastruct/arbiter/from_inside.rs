@@ -28,6 +28,23 @@ fn a_removed_element_can_be_queued_again_at_once() {
 }
 
 #[test]
+fn an_element_that_its_callback_queued_elsewhere_stays_there_whatever_the_answer() {
+    watched(|| {
+        for answer in [ArbiterResult::NextGroup, ArbiterResult::Deschedule, ArbiterResult::Stop] {
+            let world = World::new(2);
+            let element = world.push(0, 7);
+            world.schedule(0);
+            world.dispatch(1, |_, _| {
+                push(world.group(1), element);
+                answer
+            });
+            assert!(world.group_ref(0).is_empty() && !world.group_ref(0).is_scheduled());
+            assert_eq!(world.contents(1), [7], "{answer:?}");
+        }
+    });
+}
+
+#[test]
 fn a_callback_may_free_its_element() {
     watched(|| {
         let world = World::new(1);
