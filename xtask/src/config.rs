@@ -1,7 +1,7 @@
 //! `cargo xtask config`: config/uct.toml, written from the one schema in code.
 //! Stands on uct_info, which knows the schema; `check` compares the committed file.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::header::{compare, write};
 use crate::process::{command, output};
 use crate::workspace::Workspace;
@@ -25,6 +25,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
         info.env_remove(name);
     }
     let wanted = output(info.arg("--config-template"), Duration::from_secs(30))?;
+    if wanted.trim().is_empty() {
+        return Err(Failure::new("`uct_info --config-template` printed nothing"));
+    }
     let path = workspace.root().join("config/uct.toml");
     if options.check { compare(&path, &wanted, "cargo xtask config") } else { write(&path, &wanted) }
 }

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const LISTEN_LIMIT: Duration = Duration::from_secs(20);
 /// How long both may take in all.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long a server may go on after its client has failed.
+const AFTERMATH: Duration = Duration::from_secs(3);
 /// The size of the string where `-s` does not say, its terminating zero included.
 const DEFAULT_SIZE: usize = 16;
 
@@ -37,13 +39,13 @@ pub fn run(options: &Options) -> Outcome {
     let port = free_port(address)?;
     let deadline = Instant::now() + LIMIT;
     let mut server = Side::start("server", program, &options.arguments, &["-p", &port.to_string()])?;
-    server.wait_for_listening(port)?;
+    if !server.listens(port)? {
+        server.finish(deadline)?;
+        return Err(Failure::new("the server ended before it listened"));
+    }
     let arguments = ["-n", address, "-p", &port.to_string()];
     let client = Side::start("client", program, &options.arguments, &arguments)?;
-    // Both are waited for, so that both outputs are complete.
-    let client = client.finish(deadline);
-    let server = server.finish(deadline)?;
-    client?;
+    let server = both(client, server, deadline)?;
 
     let expected = test_string(size(&options.arguments)?);
     let received = received(&server).ok_or_else(|| Failure::new("the server printed no received string"))?;
@@ -52,6 +54,16 @@ pub fn run(options: &Options) -> Outcome {
     }
     eprintln!("hello: the server received what the client sent ({} bytes)", size(&options.arguments)?);
     Ok(())
+}
+
+/// Waits for both, so that both outputs are complete, and answers with the server's. A server whose client has
+/// failed gets no more than a moment.
+fn both(client: Side, server: Side, deadline: Instant) -> Outcome<Vec<String>> {
+    let Err(client) = client.finish(deadline) else { return server.finish(deadline) };
+    match server.finish(deadline.min(Instant::now() + AFTERMATH)) {
+        Ok(_) => Err(client),
+        Err(server) => Err(Failure::with_status(format!("{client}; {server}"), client.status())),
+    }
 }
 
 /// The program, and the plugin of a transport that is asked for by name and not linked statically.
@@ -113,15 +125,15 @@ impl Side {
     }
 
     /// Waits until the port is listened on, without connecting to it: a server would take that for its client.
-    fn wait_for_listening(&mut self, port: u16) -> Outcome {
+    /// `false` if it ended instead.
+    fn listens(&mut self, port: u16) -> Outcome<bool> {
         let deadline = Instant::now() + LISTEN_LIMIT;
         while !is_listening(port) && Instant::now() < deadline {
             if wait_until(&mut self.child, Instant::now() + Duration::from_millis(20))?.is_some() {
-                // The client's attempt would only add noise to the server's own words.
-                return Err(Failure::new("the server ended before it listened"));
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Its output, if it ended well and in time. It is killed if not.
@@ -137,13 +149,7 @@ impl Side {
             Some(status) => {
                 Err(Failure::new(format!("the {} failed: {status}; what it printed is above", self.name)))
             }
-            None => {
-                let seconds = LIMIT.as_secs();
-                Err(Failure::with_status(
-                    format!("the {} was killed: not done after {seconds} s", self.name),
-                    124,
-                ))
-            }
+            None => Err(Failure::with_status(format!("the {} did not end and was killed", self.name), 124)),
         }
     }
 }

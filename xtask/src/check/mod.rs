@@ -6,7 +6,7 @@ mod files;
 mod licences;
 
 use crate::failure::Outcome;
-use crate::process::{cargo, run as run_command};
+use crate::process::{cargo, output, run as run_command};
 use crate::steps::Steps;
 use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{config, header};
@@ -32,6 +32,11 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
 /// The steps that `check` and `test` share.
 pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
     steps.run("format", || cargo_step(workspace, &["fmt", "--all", "--check"]));
+    steps.run("lock file", || {
+        let mut metadata = cargo();
+        metadata.args(["metadata", "--locked", "--format-version", "1"]).current_dir(workspace.root());
+        output(&mut metadata, BUILD_LIMIT).map(drop)
+    });
     steps.run("files", || files::check(workspace));
     steps.run("dependency direction", || dependencies::check(workspace));
     steps.run("licences", || licences::check(workspace));
