@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use ucs::datastruct::slot_map::{self, RESERVE, SlotId, SlotMap};
+use ucs::datastruct::slot_map::{RESERVE, SlotId, SlotMap};
 
 #[test]
 fn an_id_finds_its_object_until_it_is_removed() {
@@ -74,14 +74,15 @@ fn an_id_does_not_come_back_before_a_million_removals() {
 #[test]
 #[cfg(not(miri))]
 fn a_full_map_gives_the_object_back() {
+    use ucs::datastruct::slot_map::MAX_OBJECTS;
     let mut map = SlotMap::new();
-    let ids: Vec<_> = (0..slot_map::MAX_OBJECTS).map(|number| map.insert(number).unwrap()).collect();
+    let ids: Vec<_> = (0..MAX_OBJECTS).map(|number| map.insert(number).unwrap()).collect();
     assert_eq!(map.insert(7), Err(7));
     assert_eq!(map.insert_with(|_| panic!("nothing is made for a full map")), None);
     assert_eq!(map.remove(ids[5]), Some(5));
     let id = map.insert(8).unwrap();
     assert_eq!((map.get(ids[5]), map.get(id)), (None, Some(&8)));
-    assert_eq!(map.drain().count(), slot_map::MAX_OBJECTS);
+    assert_eq!(map.drain().count(), MAX_OBJECTS);
     assert!(map.is_empty());
 }
 
