@@ -296,14 +296,16 @@ mod tests {
 
     #[test]
     fn the_clock_agrees_with_the_system_within_one_in_a_thousand() {
-        let (ticks_before, now_before, system) = (ticks(), now(), Instant::now());
-        std::thread::sleep(Duration::from_millis(50));
-        let elapsed = system.elapsed().as_nanos() as f64;
-        for measured in [ticks_to_nanoseconds(ticks() - ticks_before), now() - now_before] {
-            let ratio = measured as f64 / elapsed;
-            // The readings are not simultaneous: 1 ms of 50 is the room for being descheduled between them.
-            assert!((0.999..1.02).contains(&ratio), "{measured} ns against {elapsed} ns");
-        }
+        // The readings are not simultaneous, so a try in which the thread was interrupted between them proves
+        // nothing.
+        let agrees = || {
+            let (ticks_before, now_before, system) = (ticks(), now(), Instant::now());
+            std::thread::sleep(Duration::from_millis(20));
+            let elapsed = system.elapsed().as_nanos() as f64;
+            let measured = [ticks_to_nanoseconds(ticks() - ticks_before), now() - now_before];
+            measured.into_iter().all(|measured| (0.999..1.001).contains(&(measured as f64 / elapsed)))
+        };
+        assert!((0..20).any(|_| agrees()));
     }
 
     #[test]

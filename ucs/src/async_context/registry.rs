@@ -175,6 +175,12 @@ impl Registry {
         }
     }
 
+    /// Handlers that have been put aside.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn missed_count(&self) -> usize {
+        self.missed.len()
+    }
+
     /// Takes what was put aside first. A handler that has been removed or set anew since has nothing left.
     pub(super) fn pop_missed(&mut self) -> Option<(HandlerId, Events)> {
         while let Some(id) = self.missed.pop_front() {

@@ -54,6 +54,14 @@ fn settle(context: &AsyncHandle) {
     }
 }
 
+/// Waits until `count` handlers have been missed by the blocked context, or, in poll mode, would have been.
+fn until_missed(context: &AsyncHandle, count: usize) {
+    settle(context);
+    if context.mode() != Mode::Poll {
+        until(context, || context.shared.registry().missed_count() == count);
+    }
+}
+
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicUsize>);
 
@@ -134,8 +142,8 @@ fn a_hang_up_is_reported_unasked() {
             })
             .unwrap();
         drop(near);
-        until(&context, || *seen.lock().unwrap() == Events::ERROR);
-        assert_eq!(context.handler_count(), 0);
+        until(&context, || context.handler_count() == 0);
+        assert_eq!(*seen.lock().unwrap(), Events::ERROR);
     });
 }
 
@@ -154,7 +162,7 @@ fn a_timer_runs_once_or_again_and_again() {
             .unwrap();
         let every = Schedule::Every(Duration::from_millis(3));
         context.add_timer(every, move |_, _| count_often.increment()).unwrap();
-        until(&context, || often.value() == 5);
+        until(&context, || often.value() >= 5);
         // The clock's calibration may differ from the system's by some millionths.
         assert!(start.elapsed() >= Duration::from_micros(14_900), "{:?}", start.elapsed());
         assert_eq!(once.value(), 1);
@@ -188,7 +196,7 @@ fn what_happens_while_blocked_runs_at_the_last_unblock_and_once() {
         context.add_timer(SOON, move |_, _| count.increment()).unwrap();
         let inner = context.block();
         event.signal();
-        settle(&context);
+        until_missed(&context, 2);
         assert_eq!((events.value(), timers.value()), (0, 0), "ran while blocked in {mode:?}");
         drop(inner);
         assert_eq!((events.value(), timers.value()), (0, 0), "ran while still blocked in {mode:?}");
@@ -211,7 +219,7 @@ fn what_was_missed_and_then_removed_or_set_anew_does_not_run() {
         let removed = context.add_timer(SOON, move |_, _| removed.increment()).unwrap();
         let delayed = context.add_timer(SOON, move |_, _| delayed.increment()).unwrap();
         event.signal();
-        settle(&context);
+        until_missed(&context, 3);
         context.remove(fd).unwrap();
         context.remove(removed).unwrap();
         context.modify_timer(delayed, Schedule::Once(Duration::from_millis(40))).unwrap();
@@ -226,10 +234,18 @@ fn a_descriptor_that_stays_ready_does_not_hold_the_one_who_unblocks() {
     in_modes(&MODES, |mode| {
         let (context, event, counter) = (AsyncContext::new(mode), event(), Counter::default());
         let count = counter.clone();
-        context.add_fd(&*event, Events::READ, move |_, _| count.increment()).unwrap();
+        let here = std::thread::current().id();
+        context
+            .add_fd(&*event, Events::READ, move |_, _| {
+                // The context's own thread goes on afterwards, as it should.
+                if std::thread::current().id() == here {
+                    count.increment();
+                }
+            })
+            .unwrap();
         let guard = context.block();
         event.signal();
-        settle(&context);
+        until_missed(&context, 1);
         drop(guard);
         assert_eq!(counter.value(), 1, "{mode:?}");
     });
