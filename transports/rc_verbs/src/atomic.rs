@@ -11,7 +11,7 @@ use uct_plugin::{AtomicOp, Completion, Error, MemoryAccess, Outcome, Result, com
 
 use crate::ep::RcEp;
 use crate::md::Rkey;
-use crate::tx::{FENCED, TxOp};
+use crate::tx::TxOp;
 
 /// What an emulated atomic makes of the former value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +114,7 @@ impl RcEp {
         let request = SendWr::fetch_add(self.next_id(), &piece, address, key, value, flags);
         // SAFETY: the sink lives as long as the interface, and is only ever written by the device.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        self.posted(signaled);
+        self.last_read.set(self.posted(signaled));
         Ok(())
     }
 
@@ -164,6 +164,7 @@ impl RcEp {
         match unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
             Ok(()) => {
                 let number = self.posted(signaled);
+                self.last_read.set(number);
                 self.remember(number, TxOp::Fetch(buffer, result, completion));
                 Ok(Outcome::InProgress)
             }
@@ -295,11 +296,7 @@ impl RcEp {
                 None => {}
             }
         }
-        // The last has ended: a fence that waited is through.
-        if self.is_gated.replace(false) {
-            self.available.set(self.available.get() + FENCED);
-            self.iface.pending.schedule(&self.group);
-        }
+        self.lift_fence();
     }
 
     /// The flush at the front becomes that of the queue pair; answers whether there was room.
@@ -319,9 +316,8 @@ impl RcEp {
     }
 
     fn post_step(&self, (address, key, operands): (u64, u32, (u64, u64))) -> bool {
-        // The emulated atomic was accepted: neither pending requests nor a fence hold it up.
-        let room = self.available.get() + if self.is_gated.get() { FENCED } else { 0 };
-        if room <= 0 || self.iface.cq_available.get() == 0 {
+        // The emulated atomic was accepted already.
+        if !self.has_own_room() {
             return false;
         }
         let Some(buffer) = self.iface.small() else { return false };

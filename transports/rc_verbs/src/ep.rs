@@ -43,10 +43,10 @@ pub(crate) struct RcEp {
     pub(crate) grant: Cell<u16>,
     /// How many messages the peer may have under way.
     pub(crate) window: Cell<u16>,
-    /// The next work request waits for reads and atomics ahead of it.
-    pub(crate) fence: Cell<bool>,
-    /// A fence waits for emulated atomics.
-    pub(crate) is_gated: Cell<bool>,
+    /// Number of the last work request that was a read or an atomic.
+    pub(crate) last_read: Cell<u32>,
+    /// A fence waits for reads and atomics.
+    pub(crate) is_fenced: Cell<bool>,
     /// It is in the interface's list of those that want anything that all share.
     pub(crate) is_starved: Cell<bool>,
     /// It is in the interface's list of those with something to do.
@@ -77,8 +77,8 @@ impl RcEp {
             promised: Cell::new(u32::from(window)),
             grant: Cell::new(0),
             window: Cell::new(window),
-            fence: Cell::new(false),
-            is_gated: Cell::new(false),
+            last_read: Cell::new(0),
+            is_fenced: Cell::new(false),
             is_starved: Cell::new(false),
             is_deferred: Cell::new(false),
             is_destroyed: Cell::new(false),

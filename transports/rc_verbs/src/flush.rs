@@ -14,7 +14,7 @@ use crate::tx::{FENCED, TxOp};
 impl RcEp {
     /// Posts a write of no bytes that asks for a completion; answers whether there was room.
     pub(crate) fn post_nothing(&self) -> bool {
-        if self.available.get() <= 0 || self.iface.cq_available.get() == 0 {
+        if !self.has_own_room() {
             return false;
         }
         let (flags, signaled) = self.next_flags(true);
@@ -95,14 +95,32 @@ impl RcEp {
         self.notify(completion)
     }
 
-    /// What comes after waits for what is ahead. Writes and messages are in order by themselves; reads and atomics need
-    /// the device's fence, emulated atomics are waited for.
+    /// What comes after waits for what is ahead. Writes and messages are in order by themselves; reads and atomics are
+    /// waited for here. (The device's own fence would do, but software RoCE hangs on it when a packet is sent again.)
     pub(crate) fn fence_here(&self) {
-        if !self.is_quiet() {
-            self.fence.set(true);
-        }
-        if !self.emulated.borrow().is_empty() && !self.is_gated.replace(true) {
+        if self.has_reads_under_way() && !self.is_fenced.replace(true) {
             self.available.set(self.available.get() - FENCED);
+            self.announce_reads();
+        }
+    }
+
+    fn has_reads_under_way(&self) -> bool {
+        (self.last_read.get().wrapping_sub(self.ended.get()) as i32) > 0 || !self.emulated.borrow().is_empty()
+    }
+
+    /// Sees to it that the end of the last read or atomic is announced.
+    pub(crate) fn announce_reads(&self) {
+        if self.unsignaled.get() > 0 && !self.post_nothing() {
+            self.iface.defer(self);
+        }
+    }
+
+    /// Lets the endpoint send again if what a fence waits for has ended.
+    pub(crate) fn lift_fence(&self) {
+        if self.is_fenced.get() && !self.has_reads_under_way() {
+            self.is_fenced.set(false);
+            self.available.set(self.available.get() + FENCED);
+            self.iface.pending.schedule(&self.group);
         }
     }
 

@@ -319,6 +319,22 @@ impl Iface for RcIface {
         self.flush_all(flags, completion)
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let eps = self.living();
+        let sum = |what: fn(&RcEp) -> u64| eps.iter().map(|ep| what(ep)).sum::<u64>();
+        vec![
+            ("endpoints", eps.len() as u64),
+            ("tx_under_way", sum(|ep| u64::from(ep.posted.get().wrapping_sub(ep.ended.get())))),
+            ("tx_unsignaled", sum(|ep| u64::from(ep.unsignaled.get()))),
+            ("tx_credits", sum(|ep| u64::from(ep.credits.get()))),
+            ("tx_cq_available", u64::from(self.cq_available.get())),
+            ("emulated_atomics", sum(|ep| ep.emulated.borrow().len() as u64)),
+            ("rx_posted", u64::from(self.rx.posted.get())),
+            ("rx_promised", sum(|ep| u64::from(ep.promised.get()))),
+            ("read_bytes", self.read_bytes.get()),
+        ]
+    }
+
     fn fence(&self) -> Result {
         for ep in self.living() {
             ep.fence_here();

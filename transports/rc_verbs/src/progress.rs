@@ -167,6 +167,9 @@ impl RcIface {
             if !ep.emulated.borrow().is_empty() && !ep.has_step_under_way() {
                 ep.step();
             }
+            if ep.is_fenced.get() {
+                ep.announce_reads();
+            }
             if !self.send_grant(ep) {
                 self.defer(ep);
             }

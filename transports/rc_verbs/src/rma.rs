@@ -235,6 +235,8 @@ impl RcEp {
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
         self.iface.read_bytes.set(self.iface.read_bytes.get() + length as u64);
-        Ok(self.posted(signaled))
+        let number = self.posted(signaled);
+        self.last_read.set(number);
+        Ok(number)
     }
 }

@@ -343,7 +343,7 @@ impl RcIface {
             // Nothing to grant now: not due, or no buffers until handlers release some.
             return !due;
         }
-        if ep.available.get() <= 0 || self.cq_available.get() == 0 {
+        if !ep.has_own_room() {
             return false;
         }
         let (flags, signaled) = ep.next_flags(false);

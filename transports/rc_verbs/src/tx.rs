@@ -37,7 +37,7 @@ pub(crate) struct Outstanding {
 
 /// Taken off `available` while the endpoint may not send at all, so that one comparison finds it.
 pub(crate) const NOT_CONNECTED: i32 = 1 << 28;
-/// The same while a fence waits for emulated atomics.
+/// The same while a fence waits for reads and atomics.
 pub(crate) const FENCED: i32 = 1 << 20;
 
 impl RcEp {
@@ -53,6 +53,12 @@ impl RcEp {
     #[inline(always)]
     pub(crate) fn has_room_for_message(&self) -> bool {
         self.credits.get() > 0 && self.has_room()
+    }
+
+    /// Whether a work request of the endpoint's own may be posted, which neither pending requests nor a fence hold up.
+    pub(crate) fn has_own_room(&self) -> bool {
+        let fenced = if self.is_fenced.get() { FENCED } else { 0 };
+        self.available.get() + fenced > 0 && self.iface.cq_available.get() > 0
     }
 
     /// Why nothing can be posted now.
@@ -87,8 +93,7 @@ impl RcEp {
             || self.unsignaled.get() + 1 >= self.iface.limits.moderation
             || self.available.get() <= 1
             || self.iface.cq_available.get() <= self.iface.limits.cq_low;
-        let flags = SendFlags::NONE.with(SendFlags::SIGNALED, signaled);
-        (flags.with(SendFlags::FENCE, self.fence.get()), signaled)
+        (SendFlags::NONE.with(SendFlags::SIGNALED, signaled), signaled)
     }
 
     /// Accounts for a work request just posted; answers its number.
@@ -98,7 +103,6 @@ impl RcEp {
         self.posted.set(number);
         self.available.set(self.available.get() - 1);
         self.unsignaled.set(if signaled { 0 } else { self.unsignaled.get() + 1 });
-        self.fence.set(false);
         self.iface.cq_available.set(self.iface.cq_available.get() - 1);
         number
     }
@@ -155,6 +159,9 @@ impl RcEp {
             drop(outstanding);
             let own = if first.number == number { result } else { Ok(()) };
             self.end(first.op, own);
+        }
+        if self.is_fenced.get() {
+            self.lift_fence();
         }
         if !self.group.is_empty() {
             self.iface.pending.schedule(&self.group);
