@@ -60,20 +60,25 @@ impl Workspace {
         &self.metadata
     }
 
-    /// The packages that people run: those with a program, except this one.
+    /// The packages that people run: those in examples/ and tools/ that make a program.
     pub fn program_packages(&self) -> impl Iterator<Item = &Package> {
-        self.members().filter(|package| {
-            package.name.as_str() != "xtask"
-                && package.targets.iter().any(|target| target.kind.contains(&TargetKind::Bin))
-        })
+        self.members_making(&["examples", "tools"], TargetKind::Bin)
     }
 
     /// The packages that make a transport plugin: those in transports/, not what tests make for themselves.
     pub fn plugin_packages(&self) -> impl Iterator<Item = &Package> {
-        let transports = self.metadata.workspace_root.join("transports");
+        self.members_making(&["transports"], TargetKind::CDyLib)
+    }
+
+    fn members_making<'a>(
+        &'a self,
+        directories: &'a [&str],
+        kind: TargetKind,
+    ) -> impl Iterator<Item = &'a Package> {
         self.members().filter(move |package| {
-            package.manifest_path.starts_with(&transports)
-                && package.targets.iter().any(|target| target.kind.contains(&TargetKind::CDyLib))
+            let root = &self.metadata.workspace_root;
+            directories.iter().any(|directory| package.manifest_path.starts_with(root.join(directory)))
+                && package.targets.iter().any(|target| target.kind.contains(&kind))
         })
     }
 

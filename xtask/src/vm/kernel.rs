@@ -3,6 +3,7 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{command, output, run};
+use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,11 +34,17 @@ pub struct Module {
 
 /// Fetches the kernel into `directory` unless it is there.
 pub fn fetch(directory: &Path) -> Outcome<Kernel> {
+    fs::create_dir_all(directory).context(|| format!("cannot make {}", directory.display()))?;
+    // Held until the end of the function: another one that starts meanwhile waits, and finds it done.
+    let lock = directory.join("lock");
+    let lock = fs::File::create(&lock).context(|| format!("cannot write {}", lock.display()))?;
+    flock(&lock, FlockOperation::LockExclusive)
+        .context(|| "cannot lock the directory of the kernel".to_owned())?;
+
     let ready = directory.join("version");
     if let Ok(version) = fs::read_to_string(&ready) {
         return Ok(Kernel { image: directory.join("vmlinux"), root: directory.join("kernel"), version });
     }
-    fs::create_dir_all(directory).context(|| format!("cannot make {}", directory.display()))?;
     let package = package_name()?;
     let version = package.trim_start_matches("linux-image-").to_owned();
     let root = directory.join("kernel");
