@@ -127,10 +127,13 @@ impl Completion {
 
     /// Accounts for how the operation was started: if it goes on, what it uses is held until it has ended.
     #[inline(always)]
-    pub(crate) fn started(&self, status: i32, held: impl IntoIterator<Item = Held>) -> Result<Posted> {
+    pub(crate) fn started<I>(&self, status: i32, held: impl FnOnce() -> I) -> Result<Posted>
+    where
+        I: IntoIterator<Item = Held>,
+    {
         if status == uct_abi::UCT_INPROGRESS {
             if self.outstanding() > 0 {
-                self.hold(held);
+                self.hold(held());
             }
             return Ok(Posted::InProgress);
         }

@@ -64,8 +64,11 @@ counters! {
 
 /// One running count.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Counter {
     operations: Cell<u64>,
+    /// Keeps the compiler from adding to both at once in a vector register, which takes six instructions for two.
+    gap: u64,
     bytes: Cell<u64>,
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use ucs::Error;
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::Region;
+use uct_plugin::memory::{Region, copy};
 use uct_plugin::{Completion, Endpoint, Flush, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use crate::iface::SelfIface;
@@ -15,6 +15,9 @@ use crate::iface::SelfIface;
 pub(crate) struct SelfEp {
     pub(crate) iface: Rc<SelfIface>,
 }
+
+/// Bytes of a short message's header.
+const HEADER: usize = size_of::<u64>();
 
 /// Done at once, so the completion is not taken.
 #[inline(always)]
@@ -28,20 +31,16 @@ impl Endpoint for SelfEp {
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        const HEADER: usize = size_of::<u64>();
-        if payload.len() > self.iface.seg_size - HEADER {
-            return Err(Error::INVALID_PARAM);
+        self.iface.check_short(payload.len())?;
+        // A few words into the buffer that is at hand: what most messages are. All else is out of the way.
+        if (HEADER..=2 * HEADER).contains(&payload.len())
+            && let Some(buffer) = self.iface.spare()
+        {
+            // SAFETY: the buffer holds `seg_size` bytes, so header and payload.
+            unsafe { self.send_short(id, header, payload, buffer) };
+            return Ok(());
         }
-        let buffer = self.iface.buffer()?;
-        // SAFETY: the buffer holds `seg_size` bytes, so the header.
-        unsafe { buffer.cast::<u64>().write_unaligned(header) };
-        // SAFETY: as above.
-        let body = unsafe { buffer.add(HEADER) };
-        // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
-        unsafe { body.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
-        // SAFETY: header and payload were just written.
-        unsafe { self.iface.deliver(id, buffer, HEADER + payload.len()) };
-        Ok(())
+        self.am_short_any(id, header, payload)
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -50,6 +49,7 @@ impl Endpoint for SelfEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
+        self.iface.signal_if_armed();
         let buffer = self.iface.buffer()?;
         // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
         let length = unsafe { pack.write(buffer.as_ptr()) };
@@ -73,8 +73,9 @@ impl Endpoint for SelfEp {
     #[inline(always)]
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Arc<Region>) -> Result {
         let target = rkey.check(remote_address, data.len(), MemoryAccess::REMOTE_PUT)?;
-        // SAFETY: the region is registered, so writable for the length that was checked; it may overlap the data.
-        unsafe { target.as_ptr().copy_from(data.as_ptr(), data.len()) };
+        // SAFETY: the region is registered, so writable for the length that was checked; the data are borrowed, so they
+        // are no part of memory that peers may write to.
+        unsafe { copy(data.as_ptr(), target.as_ptr(), data.len()) };
         Ok(())
     }
 
@@ -114,8 +115,9 @@ impl Endpoint for SelfEp {
     #[inline(always)]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Arc<Region>) -> Result {
         let source = rkey.check(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?;
-        // SAFETY: the region is registered, so readable for the length that was checked; it may overlap the buffer.
-        unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), buffer.len()) };
+        // SAFETY: the region is registered, so readable for the length that was checked; the buffer is borrowed, so it
+        // is no part of memory that peers may write to.
+        unsafe { copy(source.as_ptr(), buffer.as_mut_ptr(), buffer.len()) };
         Ok(())
     }
 
@@ -181,11 +183,34 @@ impl Endpoint for SelfEp {
 }
 
 impl SelfEp {
+    #[inline(never)]
+    fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        let buffer = self.iface.buffer()?;
+        // SAFETY: the length was checked, so header and payload fit.
+        unsafe { self.send_short(id, header, payload, buffer) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// `buffer` came from the interface and holds header and payload.
+    #[inline(always)]
+    unsafe fn send_short(&self, id: u8, header: u64, payload: &[u8], buffer: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe { buffer.cast::<u64>().write_unaligned(header) };
+        // SAFETY: as above.
+        let body = unsafe { buffer.add(HEADER) };
+        // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
+        unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
+        // SAFETY: header and payload were just written.
+        unsafe { self.iface.deliver(id, buffer, HEADER + payload.len()) };
+    }
+
     fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
         let total = iov.total().saturating_add(header.len());
         if total > self.iface.seg_size {
             return Err(Error::INVALID_PARAM);
         }
+        self.iface.signal_if_armed();
         let buffer = self.iface.buffer()?;
         // SAFETY: the buffer holds `seg_size` bytes, and a pool's buffer is no part of the header.
         unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };

@@ -29,10 +29,14 @@ pub(crate) struct SelfIface {
     pub(crate) seg_size: usize,
     am: AmHandlers,
     buffers: Mpool,
+    /// The buffer that was used last: at hand without a look at the pool.
+    spare: Cell<Option<NonNull<u8>>>,
     headroom: usize,
     number: u64,
     event: EventFd,
     armed: Cell<bool>,
+    /// Largest payload of a short message; 0 while armed, so that one comparison serves both.
+    max_short: Cell<usize>,
 }
 
 const MAX_IOV: usize = 16;
@@ -63,18 +67,42 @@ impl Transport for SelfTransport {
             seg_size,
             am: params.am,
             buffers,
+            spare: Cell::new(None),
             headroom: params.rx_headroom,
             number: addr::next_iface(),
             event,
             armed: Cell::new(false),
+            max_short: Cell::new(seg_size - size_of::<u64>()),
         }))
     }
 }
 
 impl SelfIface {
-    /// A buffer for a message of up to `seg_size` bytes; all of it is initialised.
+    /// Whether a short message with a payload of `length` bytes is within the limit; wakes the sleeper of an armed
+    /// interface on the way.
     #[inline(always)]
+    pub(crate) fn check_short(&self, length: usize) -> Result {
+        if length > self.max_short.get() { self.check_short_armed(length) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_short_armed(&self, length: usize) -> Result {
+        self.signal_if_armed();
+        if length > self.max_short.get() { Err(Error::INVALID_PARAM) } else { Ok(()) }
+    }
+
+    /// The buffer that was used last, if it is free.
+    #[inline(always)]
+    pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
+        self.spare.take()
+    }
+
+    /// A buffer for a message of up to `seg_size` bytes; all of it is initialised.
+    #[inline]
     pub(crate) fn buffer(&self) -> Result<NonNull<u8>> {
+        if let Some(spare) = self.spare() {
+            return Ok(spare);
+        }
         let element = self.buffers.get().ok_or(Error::NO_RESOURCE)?;
         // SAFETY: an element holds the headroom ahead of the message.
         Ok(unsafe { element.add(self.headroom) })
@@ -86,9 +114,6 @@ impl SelfIface {
     /// `buffer` came from [`SelfIface::buffer`] and holds `length` bytes of message; it is not used afterwards.
     #[inline(always)]
     pub(crate) unsafe fn deliver(&self, id: u8, buffer: NonNull<u8>, length: usize) {
-        if self.armed.get() {
-            self.signal();
-        }
         // SAFETY: the caller's promise; the headroom lies ahead in the same element.
         if unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) } == Disposition::Consumed {
             // SAFETY: the buffer is nobody else's, since it was not kept.
@@ -100,16 +125,37 @@ impl SelfIface {
     /// `buffer` came from [`SelfIface::buffer`] and is not used afterwards.
     #[inline(always)]
     pub(crate) unsafe fn recycle(&self, buffer: NonNull<u8>) {
+        if let Some(other) = self.spare.replace(Some(buffer)) {
+            // SAFETY: the spare buffer is nobody's.
+            unsafe { self.put(other) };
+        }
+    }
+
+    /// # Safety
+    /// As [`SelfIface::recycle`].
+    #[cold]
+    unsafe fn put(&self, buffer: NonNull<u8>) {
         // SAFETY: undoes the addition of `buffer`.
         let element = unsafe { buffer.sub(self.headroom) };
         // SAFETY: the element came from this pool and is put back once, by the caller's promise.
         unsafe { self.buffers.put(element) };
     }
 
-    #[cold]
-    fn signal(&self) {
-        self.armed.set(false);
-        self.event.signal();
+    /// Wakes the sleeper of an armed interface.
+    pub(crate) fn signal_if_armed(&self) {
+        if self.armed.replace(false) {
+            self.max_short.set(self.seg_size - size_of::<u64>());
+            self.event.signal();
+        }
+    }
+}
+
+impl Drop for SelfIface {
+    fn drop(&mut self) {
+        if let Some(spare) = self.spare.take() {
+            // SAFETY: the spare buffer is nobody's.
+            unsafe { self.put(spare) };
+        }
     }
 }
 
@@ -209,6 +255,7 @@ impl Iface for SelfIface {
             return Err(Error::BUSY);
         }
         self.armed.set(true);
+        self.max_short.set(0);
         Ok(())
     }
 

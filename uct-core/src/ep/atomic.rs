@@ -50,7 +50,7 @@ macro_rules! atomics {
                 // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
                 // completion, which lives until it is called.
                 let status = unsafe { slot(ep.raw, op as u32, value, place, remote_address, rkey, begun) };
-                let held = [Held::Key(key.clone())];
+                let held = || [Held::Key(key.clone())];
                 ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
             }
 
@@ -78,7 +78,7 @@ macro_rules! atomics {
                 let begun = completion.begin();
                 // SAFETY: as for the other fetching atomics.
                 let status = unsafe { slot(ep.raw, compare, swap, place, remote_address, rkey, begun) };
-                let held = [Held::Key(key.clone())];
+                let held = || [Held::Key(key.clone())];
                 ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
             }
         }

@@ -16,14 +16,17 @@ use crate::worker::WorkerInner;
 impl EpInner {
     /// Accounts for an operation that may go on.
     #[inline(always)]
-    pub(super) fn posted(
+    pub(super) fn posted<I>(
         &self,
         status: i32,
         completion: &Completion,
         counter: &Counter,
         bytes: usize,
-        held: impl IntoIterator<Item = Held>,
-    ) -> Result<Posted> {
+        held: impl FnOnce() -> I,
+    ) -> Result<Posted>
+    where
+        I: IntoIterator<Item = Held>,
+    {
         let posted = completion.started(status, held);
         match posted {
             Ok(_) => counter.add(bytes),
@@ -88,7 +91,7 @@ impl Ep {
             // SAFETY: the endpoint is alive; the vector is valid for the call, and memory and key until the
             // completion, which `started` holds them for.
             let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
-            let held = held(memory).chain([Held::Key(key.clone())]);
+            let held = || held(memory).chain([Held::Key(key.clone())]);
             ep.posted(status, completion, &ep.counters.put, bytes, held)
         })
     }
@@ -135,7 +138,8 @@ impl Ep {
         let status = unsafe {
             slot(ep.raw, Unpacking::<F>::read, unpacking.cast(), length, remote_address, key.raw(), begun)
         };
-        let held = [Held::Unpack(Box::new(Owned(unpacking))), Held::Key(key.clone())];
+        let owned = Owned(unpacking);
+        let held = || [Held::Unpack(Box::new(owned)), Held::Key(key.clone())];
         ep.posted(status, completion, &ep.counters.get, length, held)
     }
 
@@ -158,7 +162,7 @@ impl Ep {
             let begun = completion.begin();
             // SAFETY: as in `put_zcopy`.
             let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
-            let held = held(memory).chain([Held::Key(key.clone())]);
+            let held = || held(memory).chain([Held::Key(key.clone())]);
             ep.posted(status, completion, &ep.counters.get, bytes, held)
         })
     }

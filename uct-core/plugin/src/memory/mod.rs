@@ -6,11 +6,12 @@
 
 mod allocate;
 pub mod atomic;
+mod copy;
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::atomic::{AtomicU32, Ordering as Memory};
 use std::sync::{Arc, RwLock};
 
 use ucs::Error;
@@ -19,6 +20,7 @@ use uct_abi::{UCT_MD_ACCESS_REMOTE_ATOMIC, UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCE
 use crate::failure::Failure;
 
 pub use allocate::{Allocation, ZeroedChunks};
+pub use copy::copy;
 
 bitflags::bitflags! {
     /// What a peer may do with registered memory.
@@ -55,11 +57,14 @@ struct Slots {
 #[derive(Debug)]
 pub struct Region {
     base: u64,
-    length: u64,
-    access: MemoryAccess,
+    end: u64,
+    /// What peers may do, and [`ALIVE`]; nothing once the region is removed.
+    access: AtomicU32,
     key: u64,
-    alive: AtomicBool,
 }
+
+/// Set in [`Region::access`] while the region is registered.
+const ALIVE: u32 = 1 << 31;
 
 /// An unpacked key: what a peer may reach and how the peer's table calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,24 +84,26 @@ impl Region {
     /// Checks that `length` bytes at `address` may be accessed so.
     #[inline(always)]
     pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<NonNull<u8>, Error> {
-        let offset = address.wrapping_sub(self.base);
-        let fits = offset <= self.length && length as u64 <= self.length - offset;
+        let end = address.wrapping_add(length as u64);
         // SYNC: pairs with the store in `Regions::remove`; a region that is removed meanwhile is the owner's race.
-        if fits && self.access.contains(access) && self.alive.load(Memory::Acquire) {
-            NonNull::new(address as *mut u8).ok_or(Error::INVALID_PARAM)
+        let granted = self.access.load(Memory::Acquire) & access.bits() == access.bits();
+        if address >= self.base && end <= self.end && address <= end && granted {
+            // SAFETY: the region began at an address that is not null, and this one is not below.
+            Ok(unsafe { NonNull::new_unchecked(address as *mut u8) })
         } else {
             Err(self.refusal(address, length))
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn refusal(&self, address: u64, length: usize) -> Error {
-        let offset = address.wrapping_sub(self.base);
-        if self.alive.load(Memory::Acquire) && (offset > self.length || length as u64 > self.length - offset)
-        {
-            Error::OUT_OF_RANGE
-        } else {
+        let fits =
+            address >= self.base && address.checked_add(length as u64).is_some_and(|end| end <= self.end);
+        if fits || self.access.load(Memory::Acquire) & ALIVE == 0 {
             Error::INVALID_PARAM
+        } else {
+            Error::OUT_OF_RANGE
         }
     }
 
@@ -141,7 +148,8 @@ impl Regions {
         };
         let slot = &mut slots.regions[index as usize];
         let key = u64::from(slot.0) << 32 | u64::from(index);
-        let region = Arc::new(Region { base, length, access, key, alive: AtomicBool::new(true) });
+        let region =
+            Arc::new(Region { base, end: base + length, access: AtomicU32::new(access.bits() | ALIVE), key });
         slot.1 = Some(Arc::clone(&region));
         Ok(region)
     }
@@ -149,7 +157,7 @@ impl Regions {
     /// Removes a region; its key is never valid again.
     pub fn remove(&self, region: &Region) {
         // SYNC: pairs with the load in `Region::check`.
-        region.alive.store(false, Memory::Release);
+        region.access.store(0, Memory::Release);
         let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let index = region.key as u32;
         let slot = &mut slots.regions[index as usize];
@@ -198,11 +206,12 @@ impl Regions {
     pub fn pack(&self, region: &Region, buffer: &mut [u8]) -> Result<(), Error> {
         let buffer: &mut [u8; PACKED_KEY] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
         buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        buffer[4..8].copy_from_slice(&region.access.bits().to_le_bytes());
+        let access = region.access.load(Memory::Acquire) & !ALIVE;
+        buffer[4..8].copy_from_slice(&access.to_le_bytes());
         buffer[8..16].copy_from_slice(&self.identity.to_le_bytes());
         buffer[16..24].copy_from_slice(&region.key.to_le_bytes());
         buffer[24..32].copy_from_slice(&region.base.to_le_bytes());
-        buffer[32..40].copy_from_slice(&region.length.to_le_bytes());
+        buffer[32..40].copy_from_slice(&(region.end - region.base).to_le_bytes());
         Ok(())
     }
 }
@@ -293,7 +302,7 @@ mod tests {
         let second = region(&regions, &mut memory);
         assert_ne!(first.key(), second.key());
         assert_eq!(regions.check(first.key(), base, 1, MemoryAccess::empty()), Err(Error::INVALID_PARAM));
-        assert_eq!(first.check(base, 1, MemoryAccess::empty()), Err(Error::INVALID_PARAM));
+        assert_eq!(first.check(base, 1, MemoryAccess::REMOTE_GET), Err(Error::INVALID_PARAM));
         assert!(regions.check(second.key(), base, 1, MemoryAccess::empty()).is_ok());
         assert_eq!(regions.len(), 1);
     }

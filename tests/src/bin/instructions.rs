@@ -1,0 +1,221 @@
+//! Runs a named operation N times, for callgrind: `cargo xtask instructions` counts what happens inside [`measured`].
+//!
+//! Both ends of a transport are in this process, one worker each, so that a count is the same on every run. What is not
+//! to be counted (the other end's share, or setting up) happens outside of `measured`.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use uct_core::{
+    Access, AmId, AtomicOp, Completion, Context, Ep, Error, Iface, IfaceOptions, Memory, MemoryKind,
+    RemoteKey, SendFlags, Worker,
+};
+
+const ID: AmId = AmId::new(1).unwrap();
+/// Operations in one call of `measured`.
+const BATCH: u64 = 16;
+
+/// What callgrind collects. It has to be found by its name, and entered once a batch.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn measured(batch: &mut Batch<'_>) {
+    (batch.run)();
+}
+
+/// The operations of one batch.
+struct Batch<'a> {
+    run: &'a mut dyn FnMut(),
+}
+
+fn count(run: &mut dyn FnMut()) {
+    measured(black_box(&mut Batch { run }));
+}
+
+/// Both ends of a connection.
+struct Pair {
+    sender: Worker,
+    receiver: Worker,
+    ep: Ep,
+    _ifaces: [Iface; 2],
+    received: Rc<Cell<u64>>,
+    memory: Memory,
+    key: RemoteKey,
+}
+
+const OPERATIONS: &[(&str, fn(&Pair, u64))] = &[
+    ("am_short", am_short),
+    ("am_bcopy", am_bcopy),
+    ("put_short", put_short),
+    ("atomic64_fetch", atomic64_fetch),
+    ("progress_idle", progress_idle),
+    ("progress_message", progress_message),
+    ("progress_burst", progress_burst),
+];
+
+/// Transports, with a device, and the operations that are watched on them.
+const WATCHED: &[(&str, &str, &[&str])] = &[
+    ("self", "memory", &["am_short", "am_bcopy", "put_short", "atomic64_fetch"]),
+    ("tcp", "lo", &["am_short", "progress_message"]),
+    (
+        "posix",
+        "memory",
+        &["am_short", "am_bcopy", "put_short", "atomic64_fetch", "progress_idle", "progress_burst"],
+    ),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let names = WATCHED
+        .iter()
+        .flat_map(|(transport, _, names)| names.iter().map(move |name| format!("{transport}.{name}")));
+    match arguments.as_slice() {
+        [list] if list == "--list" => {
+            names.for_each(|name| println!("{name}"));
+            ExitCode::SUCCESS
+        }
+        [name, count] => match run(name, count) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("instructions: {name}: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        _ => {
+            eprintln!("usage: instructions --list | TRANSPORT.OPERATION COUNT");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(name: &str, count: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let (transport, operation) = name.split_once('.').ok_or("expected TRANSPORT.OPERATION")?;
+    let (_, device, _) = WATCHED.iter().find(|watched| watched.0 == transport).ok_or("no such transport")?;
+    let (_, run) = OPERATIONS.iter().find(|known| known.0 == operation).ok_or("no such operation")?;
+    let pair = Pair::new(transport, device)?;
+    // The first operations find cold pools and unfinished connections.
+    run(&pair, BATCH);
+    for _ in 0..count.parse::<u64>()? / BATCH {
+        run(&pair, BATCH);
+    }
+    Ok(())
+}
+
+impl Pair {
+    fn new(transport: &str, device: &str) -> Result<Pair, Box<dyn std::error::Error>> {
+        let context = Context::builder().sources(Default::default()).build()?;
+        let resource = context.find(transport, device)?;
+        let open = |worker: &Worker| worker.open_resource(&resource, IfaceOptions::default());
+        let (sender, receiver) = (Worker::new(&context)?, Worker::new(&context)?);
+        let own = open(&sender)?;
+        // `self` reaches its own interface only.
+        let other = if transport == "self" { own.clone() } else { open(&receiver)? };
+        let received = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&received);
+        other.set_am_handler(ID, move |message| {
+            black_box(message.len());
+            seen.set(seen.get() + 1);
+        });
+        let memory = other.memory_domain().allocate(4096, Access::ALL, MemoryKind::Host)?;
+        let key = own.memory_domain().unpack(&memory.packed_key()?)?;
+        let ep = own.connect(&other.address()?)?;
+        let pair = Pair { sender, receiver, ep, _ifaces: [own, other], received, memory, key };
+        while pair.ep.am_short(ID, 0, &[]) == Err(Error::NO_RESOURCE) {
+            pair.sender.progress();
+            pair.receiver.progress();
+        }
+        pair.drain(1);
+        Ok(pair)
+    }
+
+    /// Has the receiver take what was sent, outside of what is counted.
+    fn drain(&self, total: u64) {
+        while self.received.get() < total {
+            self.receiver.progress();
+            self.sender.progress();
+        }
+    }
+}
+
+fn am_short(pair: &Pair, batch: u64) {
+    let total = pair.received.get() + batch;
+    let payload: &[u8] = black_box(&[1; 8]);
+    count(&mut || {
+        for _ in 0..batch {
+            pair.ep.am_short(ID, 7, payload).expect("a batch fits");
+        }
+    });
+    pair.drain(total);
+}
+
+fn am_bcopy(pair: &Pair, batch: u64) {
+    let total = pair.received.get() + batch;
+    let payload = black_box(&[1; 8]);
+    count(&mut || {
+        for _ in 0..batch {
+            let pack = |buffer: &mut [u8]| {
+                buffer[..8].copy_from_slice(payload);
+                8
+            };
+            pair.ep.am_bcopy(ID, SendFlags::empty(), pack).expect("a batch fits");
+        }
+    });
+    pair.drain(total);
+}
+
+fn put_short(pair: &Pair, batch: u64) {
+    let address = pair.memory.address();
+    let data: &[u8] = black_box(&[1; 8]);
+    count(&mut || {
+        for _ in 0..batch {
+            pair.ep.put_short(data, address, &pair.key).expect("the key is right");
+        }
+    });
+}
+
+fn atomic64_fetch(pair: &Pair, batch: u64) {
+    let address = pair.memory.address();
+    let completion = Completion::new(&pair.sender);
+    count(&mut || {
+        for _ in 0..batch {
+            let posted = pair.ep.atomic64_fetch(AtomicOp::Add, 1, address, &pair.key, &completion);
+            posted.expect("the key is right");
+        }
+    });
+}
+
+fn progress_idle(pair: &Pair, batch: u64) {
+    count(&mut || {
+        for _ in 0..batch {
+            black_box(pair.receiver.progress());
+        }
+    });
+}
+
+/// One message for each call of progress.
+fn progress_message(pair: &Pair, batch: u64) {
+    for _ in 0..batch {
+        let total = pair.received.get() + 1;
+        pair.ep.am_short(ID, 7, &[1; 8]).expect("one message fits");
+        // On a socket the message has to have arrived.
+        std::thread::yield_now();
+        count(&mut || {
+            black_box(pair.receiver.progress());
+        });
+        pair.drain(total);
+    }
+}
+
+/// A burst of messages, taken by as many calls of progress as it needs.
+fn progress_burst(pair: &Pair, batch: u64) {
+    let total = pair.received.get() + batch;
+    for _ in 0..batch {
+        pair.ep.am_short(ID, 7, &[1; 8]).expect("a batch fits");
+    }
+    count(&mut || {
+        while pair.received.get() < total {
+            black_box(pair.receiver.progress());
+        }
+    });
+}

@@ -1,0 +1,66 @@
+//! Copies that are mostly a few bytes long.
+
+/// Copies `length` bytes. Up to 16 bytes go inline, since a call of the C library's costs more than they do.
+///
+/// # Safety
+/// `source` is readable and `target` writable for `length` bytes, and the two do not overlap.
+#[inline(always)]
+pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
+    if length > 16 {
+        // SAFETY: the caller's promise.
+        unsafe { target.copy_from_nonoverlapping(source, length) };
+    } else if length >= 8 {
+        // SAFETY: the first and the last 8 bytes are within the length.
+        unsafe { copy_ends::<u64>(source, target, length) };
+    } else if length >= 4 {
+        // SAFETY: the first and the last 4 bytes are within the length.
+        unsafe { copy_ends::<u32>(source, target, length) };
+    } else {
+        for index in 0..length {
+            // SAFETY: below the length.
+            let from = unsafe { source.add(index) };
+            // SAFETY: below the length.
+            let to = unsafe { target.add(index) };
+            // SAFETY: the caller's promise.
+            unsafe { to.write(*from) };
+        }
+    }
+}
+
+/// Copies the first and the last `T` of `length` bytes, which cover all of them if they are at most two.
+///
+/// # Safety
+/// As [`copy`], and `length` is at least the size of `T`.
+#[inline(always)]
+unsafe fn copy_ends<T: Copy>(source: *const u8, target: *mut u8, length: usize) {
+    let last = length - size_of::<T>();
+    // SAFETY: within the length.
+    let source_end = unsafe { source.add(last) };
+    // SAFETY: within the length.
+    let target_end = unsafe { target.add(last) };
+    // SAFETY: readable by the caller's promise.
+    let head = unsafe { source.cast::<T>().read_unaligned() };
+    // SAFETY: as above.
+    let tail = unsafe { source_end.cast::<T>().read_unaligned() };
+    // SAFETY: writable by the caller's promise.
+    unsafe { target.cast::<T>().write_unaligned(head) };
+    // SAFETY: as above.
+    unsafe { target_end.cast::<T>().write_unaligned(tail) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_copied_and_no_byte_more() {
+        let source: Vec<u8> = (1..=64).collect();
+        for length in 0..=64 {
+            let mut target = [0; 80];
+            // SAFETY: both have 64 bytes and are separate.
+            unsafe { copy(source.as_ptr(), target.as_mut_ptr(), length) };
+            assert_eq!(target[..length], source[..length]);
+            assert!(target[length..].iter().all(|&byte| byte == 0));
+        }
+    }
+}
