@@ -68,6 +68,10 @@ pub struct Options {
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub profile: String,
 
+    /// Build this package (repeatable), in place of all programs and plugins
+    #[arg(long = "package", short, value_name = "NAME", conflicts_with = "no_programs")]
+    pub packages: Vec<String>,
+
     /// Build nothing: only the verbs tools of this machine are in the guest
     #[arg(long)]
     pub no_programs: bool,
@@ -93,6 +97,7 @@ impl Options {
             files: Vec::new(),
             environment: Vec::new(),
             profile: "release".to_owned(),
+            packages: Vec::new(),
             no_programs: false,
             verbose: false,
             command: vec![script],
@@ -104,7 +109,11 @@ impl Options {
 pub fn run(options: &Options) -> Outcome<u8> {
     install()?;
     let workspace = Workspace::load()?;
-    let built = if options.no_programs { Built::default() } else { build(&workspace, &options.profile)? };
+    let built = match options.packages.as_slice() {
+        _ if options.no_programs => Built::default(),
+        [] => build(&workspace, &options.profile)?,
+        packages => build_packages(&workspace, &options.profile, packages.iter().map(String::as_str))?,
+    };
     run_with(&workspace, &built, options)
 }
 
@@ -140,11 +149,17 @@ pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outc
 
 /// Builds the programs and plugins that are in the guest.
 pub fn build(workspace: &Workspace, profile: &str) -> Outcome<Built> {
-    let mut arguments = vec!["build", "--profile", profile];
     let packages = workspace.program_packages().chain(workspace.plugin_packages());
-    for package in packages {
-        arguments.extend(["--package", package.name.as_str()]);
-    }
+    build_packages(workspace, profile, packages.map(|package| package.name.as_str()))
+}
+
+fn build_packages<'a>(
+    workspace: &Workspace,
+    profile: &str,
+    packages: impl Iterator<Item = &'a str>,
+) -> Outcome<Built> {
+    let mut arguments = vec!["build", "--profile", profile];
+    packages.for_each(|package| arguments.extend(["--package", package]));
     workspace.build(&arguments)
 }
 
