@@ -1,5 +1,29 @@
-//! The `ud_verbs` transport.
+//! The `ud_verbs` transport: reliable messages over the datagrams of InfiniBand and RoCE, one queue pair for all peers.
+//!
+//! For: many peers at little memory each. Stands on `uct-plugin` and `uct-ib`; [`protocol`] is the reliability, without any
+//! I/O. Put, get and atomics are carried out by the target's processor.
 
+mod addr;
+mod config;
+mod core;
+mod ep;
+mod iface;
+mod md;
+mod packet;
+mod path;
+mod pool;
+mod progress;
 pub mod protocol;
+mod queue;
+mod rma;
+mod shared;
+mod timer;
 
 pub use protocol::fuzz_packets;
+
+uct_plugin::export_plugin! {
+    name: "ud_verbs",
+    entry: uct_plugin_ud_verbs,
+    config: [config::UdConfig],
+    components: [md::UdComponent => [iface::UdTransport]],
+}

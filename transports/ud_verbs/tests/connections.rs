@@ -378,6 +378,25 @@ fn a_refused_access_fails_both_sides_with_the_reason_even_if_the_word_is_lost() 
 }
 
 #[test]
+fn a_message_that_acknowledges_what_was_never_sent_is_thrown_away() {
+    let mut network = quiet(3);
+    let user = network.connect(0, 1, 10);
+    network.pass(20 * MILLISECOND);
+    let mut is_first = true;
+    network.filter = Some(Box::new(move |from, _, bytes| {
+        if from == 0 && std::mem::take(&mut is_first) {
+            bytes[12] ^= 0x80;
+        }
+        true
+    }));
+    network.at_mut(user).to_send = 11;
+    network.pass(MILLISECOND);
+    assert_eq!(network.delivered(user, 1), 10);
+    assert_eq!(network.nodes[1].table.counters().discarded, 1);
+    assert!(network.run(SECOND, |network| network.at(user).acknowledged == 11));
+}
+
+#[test]
 fn a_thousand_idle_connections_cost_nothing_to_wait_for() {
     let mut network =
         Network::new(2, 3, Faults::default(), Settings { keepalive: None, ..Settings::default() });

@@ -128,7 +128,10 @@ fn garbage_between_the_datagrams_does_no_harm() {
 fn a_quiet_network_needs_no_retransmission_and_few_acknowledgements() {
     let mut network = Network::new(2, 1, Faults::default(), Settings::default());
     let user = network.connect(0, 1, 10_000);
+    let begin = network.now;
     assert!(network.run(10 * SECOND, |network| network.is_flushed()));
+    // A round trip is 40 µs and the window grows to 256: 40 windows, and the growth.
+    assert!(network.now.since(begin) < 5 * MILLISECOND, "{} ns", network.now.since(begin));
     assert_eq!(network.nodes[0].table.counters().resent, 0);
     assert_eq!(network.delivered(user, 1), 10_000);
     let acknowledgements = network.nodes[1].table.counters().acknowledgements;

@@ -143,6 +143,13 @@ impl<T: Handles> Table<T> {
         self.fail(now, id, failure);
     }
 
+    /// Fails every connection, because nothing can be sent or received any more.
+    pub fn break_all(&mut self, now: Time) {
+        for id in self.ids().collect::<Vec<_>>() {
+            self.fail(now, id, Failure::Broken);
+        }
+    }
+
     /// Cuts every connection off. The interface sends what [`Table::poll_transmit`] then gives, and is gone.
     pub fn shutdown(&mut self, now: Time) {
         for id in self.ids().collect::<Vec<_>>() {

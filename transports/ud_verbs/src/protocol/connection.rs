@@ -47,6 +47,9 @@ pub enum Failure {
     /// The peer asked for memory that it may not access.
     #[error("the peer asked for memory that it may not access; it was refused, and the connection cut off")]
     AccessForbidden,
+    /// This side cannot send or receive any more.
+    #[error("the queue pair or the device of this interface has failed")]
+    Broken,
     /// One side did not understand the other.
     #[error("a message that makes no sense was received; the connection was cut off")]
     Malformed,

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use super::connection::{Connection, ConnectionId, Failure, Handles, Pairing, Phase};
 use super::control::Invitation;
 use super::header::{HEADER_SIZE, Key, flag};
+use super::psn::Psn;
 use super::receiver::Receiver;
 use super::settings::{SettingError, Settings};
 use super::time::{Time, nanos};
@@ -145,6 +146,12 @@ impl<T: Handles> Table<T> {
         self.events.pop_front()
     }
 
+    /// Whether [`Table::poll_event`] has something.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The header of the next message to a peer, or `None` if it cannot be sent: the window is full, or the
     /// connection is not (any more) connected, which [`Table::phase`] tells. `flags` is 0 or
     /// [`flag::WAKE`](super::header::flag::WAKE), `kind` below [`kind::MESSAGE_END`](super::header::kind::MESSAGE_END).
@@ -204,6 +211,17 @@ impl<T: Handles> Table<T> {
         let connection = &self.connections[id.index()];
         let goodbye = u32::from(connection.finish_sent);
         connection.sender.outstanding().saturating_sub(goodbye)
+    }
+
+    /// The place of the next message among all that are sent on the connection: what was sent so far is acknowledged
+    /// when [`Table::has_reached`] says so of it.
+    pub fn mark(&self, id: ConnectionId) -> Psn {
+        self.connections[id.index()].sender.next()
+    }
+
+    /// Whether the peer has acknowledged all messages ahead of a place that [`Table::mark`] told.
+    pub fn has_reached(&self, id: ConnectionId, mark: Psn) -> bool {
+        !self.connections[id.index()].sender.unacknowledged().is_before(mark)
     }
 
     /// A message that the peer has acknowledged, oldest first. To be asked after every [`Table::receive`] and

@@ -409,6 +409,18 @@ impl Initiator {
         Ok(Outcome::InProgress)
     }
 
+    /// Where a flush that begins now ends, for a transport that has more to wait for: see [`Initiator::flushed`].
+    pub fn mark(&self) -> u32 {
+        self.next.get().wrapping_sub(1)
+    }
+
+    /// Whether all that was posted up to a mark has been carried out, and how it went for this owner.
+    pub fn flushed(&self, owner: u32, mark: u32) -> Option<Result> {
+        let entries = self.entries.borrow();
+        let is_open = entries.front().is_some_and(|entry| (mark.wrapping_sub(entry.first).cast_signed()) >= 0);
+        (!is_open).then(|| self.take_deferred(owner))
+    }
+
     /// Ends what is outstanding for an owner with `error`, and writes to none of its memory afterwards. Answers that come
     /// late are dropped.
     pub fn cancel(&self, owner: u32, error: Error) {

@@ -1,0 +1,179 @@
+//! The addresses of `ud_verbs`. The device address is `uct_ib`'s.
+//!
+//! Interface address, 16 bytes, little-endian:
+//!
+//! | offset | width | what |
+//! |---|---|---|
+//! | 0 | 2 | `u`, `d` |
+//! | 2 | 1 | version |
+//! | 3 | 1 | zero |
+//! | 4 | 4 | number of the queue pair, 24 bits |
+//! | 8 | 8 | identity of the interface |
+//!
+//! Endpoint address, 20 bytes: the first 8 as above but for `u`, `e`; then 12 bytes of
+//! [`Invitation`](crate::protocol::Invitation).
+//!
+//! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
+
+use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress};
+use uct_plugin::{Error, Failure};
+
+use crate::protocol::Invitation;
+
+/// Bytes of an interface address.
+pub(crate) const IFACE_LENGTH: usize = 16;
+/// Bytes of an endpoint address.
+pub(crate) const EP_LENGTH: usize = 8 + Invitation::SIZE;
+/// Bytes of the address in a connection request.
+pub(crate) const REQUEST_LENGTH: usize = DEVICE_ADDRESS_LENGTH + 4;
+
+const VERSION: u8 = 1;
+
+/// The address of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct IfaceAddress {
+    pub(crate) qp: u32,
+    pub(crate) identity: u64,
+}
+
+/// The address of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EpAddress {
+    pub(crate) qp: u32,
+    pub(crate) invitation: Invitation,
+}
+
+impl IfaceAddress {
+    /// The bytes for peers.
+    pub(crate) fn pack(self) -> [u8; IFACE_LENGTH] {
+        let mut bytes = [0; IFACE_LENGTH];
+        bytes[..4].copy_from_slice(&[b'u', b'd', VERSION, 0]);
+        bytes[4..8].copy_from_slice(&self.qp.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.identity.to_le_bytes());
+        bytes
+    }
+
+    /// Reads bytes that came from anywhere; the refusal is the reason in words.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<IfaceAddress, String> {
+        let qp = head(bytes, *b"ud", IFACE_LENGTH, "interface")?;
+        let identity = bytes[8..].try_into().map_or(0, u64::from_le_bytes);
+        Ok(IfaceAddress { qp, identity })
+    }
+}
+
+impl EpAddress {
+    /// The bytes for the peer.
+    pub(crate) fn pack(self) -> [u8; EP_LENGTH] {
+        let mut bytes = [0; EP_LENGTH];
+        bytes[..4].copy_from_slice(&[b'u', b'e', VERSION, 0]);
+        bytes[4..8].copy_from_slice(&self.qp.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.invitation.to_bytes());
+        bytes
+    }
+
+    /// Reads bytes that came from anywhere.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<EpAddress, Failure> {
+        let refuse = |reason: String| Failure::new(Error::INVALID_ADDR, reason);
+        let qp = head(bytes, *b"ue", EP_LENGTH, "endpoint").map_err(refuse)?;
+        let invitation = Invitation::from_bytes(&bytes[8..])
+            .ok_or_else(|| refuse("a damaged endpoint address: its window is not 1 to 256".to_owned()))?;
+        Ok(EpAddress { qp, invitation })
+    }
+}
+
+/// The address that connection requests of an interface carry.
+pub(crate) fn pack_request(device: &DeviceAddress, qp: u32) -> [u8; REQUEST_LENGTH] {
+    let mut bytes = [0; REQUEST_LENGTH];
+    bytes[..DEVICE_ADDRESS_LENGTH].copy_from_slice(&device.pack());
+    bytes[DEVICE_ADDRESS_LENGTH..].copy_from_slice(&qp.to_le_bytes());
+    bytes
+}
+
+/// Reads the address of a connection request, which came from anywhere.
+pub(crate) fn parse_request(bytes: &[u8]) -> Option<(DeviceAddress, u32)> {
+    let bytes: &[u8; REQUEST_LENGTH] = bytes.try_into().ok()?;
+    let (device, qp) = bytes.split_at(DEVICE_ADDRESS_LENGTH);
+    let qp = u32::from_le_bytes(qp.try_into().ok()?);
+    is_queue_pair(qp).then_some((DeviceAddress::parse(device).ok()?, qp))
+}
+
+/// Checks what both kinds of address begin with; answers the number of the queue pair.
+fn head(bytes: &[u8], kind: [u8; 2], length: usize, what: &str) -> Result<u32, String> {
+    if bytes.len() != length {
+        return Err(format!("an {what} address of {} bytes, ud_verbs has {length}", bytes.len()));
+    }
+    if bytes[..2] != kind {
+        return Err(format!("{length} bytes that are no {what} address of ud_verbs"));
+    }
+    if bytes[2] != VERSION {
+        let version = bytes[2];
+        return Err(format!(
+            "an {what} address of version {version}, this side knows version {VERSION}: use the same release on both \
+             sides"
+        ));
+    }
+    let qp = bytes[4..8].try_into().map_or(0, u32::from_le_bytes);
+    if bytes[3] != 0 || !is_queue_pair(qp) {
+        return Err(format!("a damaged {what} address: a queue pair's number has 24 bits and is not 0"));
+    }
+    Ok(qp)
+}
+
+fn is_queue_pair(number: u32) -> bool {
+    number != 0 && number >> 24 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn endpoint() -> EpAddress {
+        let invitation =
+            Invitation::from_bytes(&[1, 2, 3, 4, 5, 6, 64, 0, 9, 9, 9, 9]).expect("an invitation");
+        EpAddress { qp: 0x12_3456, invitation }
+    }
+
+    #[test]
+    fn what_is_packed_is_read_back() {
+        let iface = IfaceAddress { qp: 17, identity: 0x0123_4567_89ab_cdef };
+        assert_eq!(IfaceAddress::parse(&iface.pack()), Ok(iface));
+        assert_eq!(EpAddress::parse(&endpoint().pack()), Ok(endpoint()));
+    }
+
+    #[test]
+    fn addresses_of_others_are_refused_with_a_reason() {
+        let mut bytes = IfaceAddress { qp: 17, identity: 1 }.pack();
+        assert!(IfaceAddress::parse(&bytes[..15]).unwrap_err().contains("15 bytes"));
+        bytes[2] = 9;
+        assert!(IfaceAddress::parse(&bytes).unwrap_err().contains("version 9"));
+        bytes[0] = b'x';
+        assert!(IfaceAddress::parse(&bytes).unwrap_err().contains("no interface address"));
+        let mut bytes = endpoint().pack();
+        bytes[7] = 1;
+        assert!(EpAddress::parse(&bytes).unwrap_err().reason.contains("24 bits"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = parse_request(&bytes);
+            if let Ok(address) = IfaceAddress::parse(&bytes) {
+                prop_assert_eq!(address.pack().to_vec(), bytes.clone());
+            }
+            if let Ok(address) = EpAddress::parse(&bytes) {
+                prop_assert_eq!(address.pack().to_vec(), bytes);
+            }
+        }
+
+        #[test]
+        fn any_damage_to_a_request_is_read_without_a_panic(place in 0..REQUEST_LENGTH, value in any::<u8>()) {
+            let mut bytes = [0u8; REQUEST_LENGTH];
+            bytes[..3].copy_from_slice(&[1, 3, 5]);
+            bytes[8] = 0xfd;
+            bytes[24] = 7;
+            bytes[place] = value;
+            let _ = parse_request(&bytes);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The configuration of `ud_verbs`.
+
+use ucs::units::{Count, Ternary, Time};
+use uct_ib::PortPreferences;
+use uct_plugin::{Error, Failure};
+
+use crate::protocol::Settings;
+
+ucs::config_struct! {
+    /// Datagrams over InfiniBand or RoCE, by libibverbs, with a reliability of its own: one queue pair for all peers.
+    pub struct UdConfig in "ud_verbs" {
+        /// Datagrams that may be handed to the device and not yet sent.
+        pub tx_queue_len: u32 = "256" in 16..=32768,
+        /// One work request in this many asks for a completion, where nothing else needs one.
+        pub tx_moderation: u32 = "64" in 1..=32768,
+        /// Most datagrams that are kept until peers acknowledge them, over all endpoints.
+        pub tx_max_bufs: Count = "inf",
+        /// Bytes that are carried inside the work request. The device may allow less.
+        pub max_inline: u32 = "256" in 0..=1024,
+        /// Most pieces of memory in one zero-copy operation. The device may allow less.
+        pub max_iov: u32 = "7" in 1..=7,
+        /// Receive buffers posted for all endpoints together.
+        pub rx_queue_len: u32 = "2048" in 32..=65536,
+        /// Most receive buffers in all, posted and kept by handlers.
+        pub rx_max_bufs: Count = "inf",
+        /// Most datagrams that may be outstanding to a peer.
+        pub max_window: u32 = "256" in 1..=256,
+        /// Datagrams that may be outstanding to a new peer; grows with success.
+        pub initial_window: u32 = "32" in 1..=256,
+        /// Datagrams that may be outstanding whatever is lost.
+        pub min_window: u32 = "4" in 1..=256,
+        /// Time to the first retransmission while the round trip is not known.
+        pub resend_initial: Time = "10ms",
+        /// Shortest time to a retransmission.
+        pub resend_min: Time = "4ms",
+        /// Longest time between retransmissions, each of which doubles it.
+        pub resend_max: Time = "1s",
+        /// How long an acknowledgement waits for a message that can carry it.
+        pub ack_delay: Time = "1ms",
+        /// Messages after which an acknowledgement does not wait.
+        pub ack_every: u32 = "32" in 1..=256,
+        /// Silence of a peer that should answer, after which it counts as dead.
+        pub timeout: Time = "30s",
+        /// Silence of an idle peer after which it is asked whether it lives; 0 never asks.
+        pub keepalive_interval: Time = "20s",
+        /// How often the timers are looked at while something is under way.
+        pub timer_tick: Time = "1ms",
+        /// How long closing waits for what is still under way.
+        pub linger: Time = "2s",
+        /// Most puts, gets and atomics that one endpoint may have outstanding.
+        pub max_rma: u32 = "64" in 1..=256,
+        /// Most connections of an interface, those that peers make included.
+        pub max_connections: u32 = "65536" in 1..=1_048_576,
+        /// Index into the table of GIDs; auto chooses RoCE v2 with an address of the network device.
+        pub gid_index: Count = "auto",
+        /// Largest datagram, in bytes: 256, 512, 1024, 2048 or 4096; auto takes what the port has. Peers need the same.
+        pub path_mtu: Count = "auto",
+        /// Index into the table of partition keys.
+        pub pkey_index: u16 = "0",
+        /// Service level.
+        pub service_level: u8 = "0" in 0..=15,
+        /// Traffic class of global routes.
+        pub traffic_class: u8 = "0",
+        /// Hops before a packet is dropped.
+        pub hop_limit: u8 = "64" in 1..=255,
+        /// Use global routes inside an InfiniBand subnet, too.
+        pub is_global: bool = "no",
+        /// Make it safe to fork while memory is registered.
+        pub fork_init: Ternary = "try",
+    }
+}
+
+impl UdConfig {
+    /// What the port's address needs of it.
+    pub(crate) fn port_preferences(&self) -> PortPreferences {
+        PortPreferences {
+            gid_index: given(self.gid_index),
+            path_mtu: given(self.path_mtu),
+            pkey_index: self.pkey_index,
+            service_level: self.service_level,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            is_global: self.is_global,
+        }
+    }
+
+    /// What the protocol needs of it. `seed` comes from the system's entropy.
+    pub(crate) fn protocol(&self, seed: u64) -> Result<Settings, Failure> {
+        let keepalive = self.keepalive_interval.to_duration();
+        let settings = Settings {
+            window_initial: self.initial_window.max(self.min_window).min(self.max_window),
+            window_min: self.min_window.min(self.max_window),
+            window_max: self.max_window,
+            timeout_initial: self.resend_initial.to_duration(),
+            timeout_min: self.resend_min.to_duration(),
+            timeout_max: self.resend_max.to_duration(),
+            ack_delay: self.ack_delay.to_duration(),
+            ack_every: self.ack_every,
+            give_up: self.timeout.to_duration(),
+            keepalive: (!keepalive.is_zero()).then_some(keepalive),
+            close_timeout: self.linger.to_duration(),
+            connections_max: self.max_connections,
+            held_max: self.rx_queue_len / 2,
+            seed,
+            ..Settings::default()
+        };
+        settings.checked().map_err(|error| {
+            let reason = format!("the configuration of ud_verbs does not fit together: {error}");
+            Failure::new(Error::INVALID_PARAM, reason)
+        })
+    }
+}
+
+/// The number of a count, unless it is left to the transport.
+fn given(count: Count) -> Option<u32> {
+    (!count.is_auto()).then(|| limit(count))
+}
+
+/// A count as a limit.
+pub(crate) fn limit(count: Count) -> u32 {
+    u32::try_from(count.number()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ucs::config::Defaults;
+
+    fn defaults() -> UdConfig {
+        UdConfig::from_settings(&Defaults).expect("the defaults are in their ranges")
+    }
+
+    #[test]
+    fn the_defaults_make_settings_of_the_protocol() {
+        let settings = defaults().protocol(7).expect("the defaults fit together");
+        assert_eq!((settings.window_max, settings.seed), (256, 7));
+        assert_eq!(settings.keepalive, Some(std::time::Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn a_small_window_takes_the_others_along_and_no_keepalive_is_zero() {
+        let config = UdConfig { max_window: 2, keepalive_interval: Time::from_seconds(0.0), ..defaults() };
+        let settings = config.protocol(0).expect("fits together");
+        assert_eq!((settings.window_min, settings.window_initial), (2, 2));
+        assert_eq!(settings.keepalive, None);
+    }
+
+    #[test]
+    fn times_that_contradict_each_other_are_refused_by_name() {
+        let config = UdConfig { timeout: Time::from_seconds(0.001), ..defaults() };
+        let failure = config.protocol(0).expect_err("shorter than the first retransmission");
+        assert!(failure.reason.contains("give_up"), "{}", failure.reason);
+    }
+}

@@ -1,0 +1,494 @@
+//! The state of an interface that its timers work on as well: connections, queues, buffers.
+//!
+//! For: the interface and its endpoints (through `Shared`) and the asynchronous context. Stands on `protocol`, `queue`,
+//! `pool` and `path`. Nothing here calls the application.
+
+use std::collections::VecDeque;
+
+use uct_ib::PortAddress;
+use uct_ib::verbs::WcBuffer;
+use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
+
+use crate::addr::pack_request;
+use crate::config::{UdConfig, limit};
+use crate::md::{UdMd, failure};
+use crate::packet::Packet;
+use crate::path::{Path, Paths};
+use crate::pool::{Arrival, PacketPool, ReceivePool};
+use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Table, Time, header::flag};
+use crate::queue::Queue;
+
+/// What the protocol keeps of ours.
+pub(crate) struct UdHandles;
+
+impl Handles for UdHandles {
+    type Send = Packet;
+    type Receive = Arrival;
+    type Path = Path;
+}
+
+/// The state of an interface.
+pub(crate) struct Core {
+    // First, so that the device is done before memory and address handles go.
+    pub(crate) queue: Queue,
+    pub(crate) table: Table<UdHandles>,
+    packets: PacketPool,
+    receives: ReceivePool,
+    pub(crate) paths: Paths,
+    pub(crate) now: Time,
+    /// Datagrams that were taken from the device and not yet looked at.
+    pub(crate) arrivals: VecDeque<Arrival>,
+    /// Packets that the protocol is done with, but not the device.
+    retiring: VecDeque<Packet>,
+    /// Receive buffers that the device has.
+    posted: u32,
+    /// Ticks since the application last called progress.
+    pub(crate) idle_ticks: u32,
+    /// The timer that runs while something is under way.
+    pub(crate) timer: Option<AsyncId>,
+    /// Ticks in a row for which the timer was not needed.
+    pub(crate) quiet_ticks: u32,
+    pub(crate) worker: Worker,
+    /// When the events of the device were last due to be looked at, and whether they are.
+    looked_at_device: Time,
+    pub(crate) must_look_at_device: bool,
+    /// Datagrams too short to be one.
+    pub(crate) malformed: u64,
+}
+
+// SAFETY: raw pointers in here (pools, packets, arrivals) are to memory that the core owns; one thread at a time works on
+// it (`Shared`). Completions are only carried, and completed by the worker's thread.
+unsafe impl Send for Core {}
+
+/// What [`Core::collect`] found.
+pub(crate) enum Collected {
+    /// A completion to be called.
+    Completion(Completion, Result),
+    /// The peer has acknowledged messages, whose completions are seen to.
+    News,
+    /// Nothing.
+    Nothing,
+}
+
+/// Nanoseconds between two looks at the events of the device.
+const LOOK_EVERY: u64 = 400_000_000;
+
+/// Receive buffers that go to the device at a time.
+const BATCH: u32 = 16;
+
+impl Core {
+    /// Makes queues, buffers and an empty table.
+    pub(crate) fn new(
+        md: &UdMd,
+        config: &UdConfig,
+        port: PortAddress,
+        worker: Worker,
+        headroom: usize,
+    ) -> Result<Core, Failure> {
+        let queue = Queue::new(md, config, &port).map_err(|error| failure(&error))?;
+        let mtu = port.mtu.bytes() as usize;
+        let depth = queue.receive_depth();
+        let most = limit(config.rx_max_bufs).max(depth);
+        let packets = PacketPool::new(&md.pd, mtu, limit(config.tx_max_bufs).max(64))?;
+        let receives = ReceivePool::new(&md.pd, mtu, headroom, depth, most)?;
+        let settings = config.protocol(seed())?;
+        let address = pack_request(&port.device_address(), queue.number());
+        let table = Table::new(settings, &address)
+            .map_err(|error| Failure::new(Error::INVALID_PARAM, error.to_string()))?;
+        let mut core = Core {
+            queue,
+            table,
+            packets,
+            receives,
+            paths: Paths::new(&md.pd, port, config.port_preferences()),
+            now: Time::default(),
+            arrivals: VecDeque::new(),
+            retiring: VecDeque::new(),
+            posted: 0,
+            idle_ticks: 0,
+            timer: None,
+            quiet_ticks: 0,
+            worker,
+            looked_at_device: Time::default(),
+            must_look_at_device: false,
+            malformed: 0,
+        };
+        core.look_at_clock();
+        core.fill(1);
+        if core.posted == 0 {
+            return Err(Failure::new(Error::NO_MEMORY, "the device took no receive buffer"));
+        }
+        Ok(core)
+    }
+
+    /// Reads the clock.
+    #[inline]
+    pub(crate) fn look_at_clock(&mut self) {
+        self.now = Time::from_nanos(ucs::clock::now());
+    }
+
+    /// A buffer for a message on a connection that may be sent now.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`] if not now, or why never.
+    #[inline(always)]
+    pub(crate) fn packet(&mut self, id: ConnectionId) -> Result<Packet> {
+        if !self.table.may_send(id) {
+            return Err(self.refusal(id));
+        }
+        if !self.queue.has_room() {
+            self.queue.reap();
+            if !self.queue.has_room() {
+                return Err(Error::NO_RESOURCE);
+            }
+        }
+        self.packets.take().ok_or(Error::NO_RESOURCE)
+    }
+
+    /// Why nothing can be sent on a connection now.
+    #[cold]
+    pub(crate) fn refusal(&self, id: ConnectionId) -> Error {
+        match self.table.phase(id) {
+            Phase::Unconnected => Error::NOT_CONNECTED,
+            Phase::Connecting | Phase::Connected => Error::NO_RESOURCE,
+            Phase::Failed(failure) => crate::ep::status(failure),
+            Phase::Finished | Phase::Aborted => Error::CANCELED,
+        }
+    }
+
+    /// Whether a refusal was for want of something that all connections share.
+    pub(crate) fn is_starved(&self, id: ConnectionId) -> bool {
+        self.table.may_send(id)
+    }
+
+    /// Sends a message; the packet goes back to the pool if it cannot be sent.
+    ///
+    /// # Errors
+    /// As [`Core::packet`].
+    #[inline(always)]
+    pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, mut packet: Packet) -> Result {
+        let flags = if packet.wakes() { flag::WAKE } else { 0 };
+        let (Some(header), Some(path)) = (self.table.header(id, kind, flags), self.table.path(id)) else {
+            self.unsend(packet);
+            return Err(self.refusal(id));
+        };
+        packet.set_header(&header);
+        if let Err(error) = self.queue.post(&mut packet, path, false) {
+            self.unsend(packet);
+            return Err(error);
+        }
+        if self.table.outstanding(id) == 0 {
+            self.look_at_clock();
+        }
+        self.table.sent(self.now, id, kind, flags, packet);
+        Ok(())
+    }
+
+    /// Puts back a packet that was not sent; its completion is dropped.
+    pub(crate) fn unsend(&mut self, mut packet: Packet) {
+        drop(packet.take_completion());
+        self.packets.put(packet);
+    }
+
+    /// Fetches what the peer has acknowledged, up to the first packet with a completion.
+    #[inline]
+    pub(crate) fn collect(&mut self, id: ConnectionId) -> Collected {
+        let mut collected = Collected::Nothing;
+        while let Some(packet) = self.table.pop_acknowledged(id) {
+            collected = Collected::News;
+            if let Some(completion) = self.retire(packet, Ok(())) {
+                return Collected::Completion(completion, Ok(()));
+            }
+        }
+        collected
+    }
+
+    /// Takes back a packet that the protocol is done with, now or when the device is; answers whom to tell now.
+    #[inline(always)]
+    pub(crate) fn retire(&mut self, mut packet: Packet, outcome: Result) -> Option<Completion> {
+        if packet.may_be_read() || outcome.is_err() {
+            if !self.queue.has_ended(packet.last_post()) {
+                self.queue.reap();
+            }
+            if !self.queue.has_ended(packet.last_post()) {
+                packet.set_outcome(outcome);
+                self.retiring.push_back(packet);
+                return None;
+            }
+        }
+        let completion = packet.take_completion();
+        self.packets.put(packet);
+        completion
+    }
+
+    /// Whether packets wait for the device.
+    pub(crate) fn is_retiring(&self) -> bool {
+        !self.retiring.is_empty()
+    }
+
+    /// A packet's completion, of those that waited for the device; `None` if there is none now.
+    pub(crate) fn retired(&mut self) -> Option<(Completion, Result)> {
+        for _ in 0..self.retiring.len() {
+            let mut packet = self.retiring.pop_front()?;
+            if !self.queue.has_ended(packet.last_post()) {
+                self.retiring.push_back(packet);
+                continue;
+            }
+            let completion = packet.take_completion();
+            let outcome = packet.outcome();
+            self.packets.put(packet);
+            if let Some(completion) = completion {
+                return Some((completion, outcome));
+            }
+        }
+        None
+    }
+
+    /// Takes datagrams from the device; answers whether the caller has anything to look at.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self) -> bool {
+        self.idle_ticks = 0;
+        self.poll_device();
+        !self.arrivals.is_empty() || self.wants_attention()
+    }
+
+    /// Whether there is something to do that no datagram told of.
+    #[inline(always)]
+    pub(crate) fn wants_attention(&self) -> bool {
+        self.table.has_events()
+            || self.table.has_output()
+            || self.queue.wants_reaping()
+            || !self.retiring.is_empty()
+            || self.queue.broken.is_some()
+            || self.must_look_at_device
+    }
+
+    #[inline(always)]
+    pub(crate) fn poll_device(&mut self) {
+        let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
+        let completions = self.queue.poll(&mut buffer);
+        if completions.is_empty() {
+            return;
+        }
+        self.posted -= completions.len() as u32;
+        let mut failed = None;
+        for wc in completions {
+            let length = if wc.is_ok() { wc.byte_length() } else { 0 };
+            // SAFETY: the queue pair has only slots of this pool, and the completion ends this one.
+            let Some(arrival) = (unsafe { self.receives.arrived(wc.wr_id(), length) }) else { continue };
+            if wc.is_ok() {
+                self.arrivals.push_back(arrival);
+            } else {
+                failed = Some(wc.status());
+                self.receives.put(arrival);
+            }
+        }
+        if let Some(status) = failed {
+            self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
+        }
+        self.look_at_clock();
+    }
+
+    /// Takes a receive buffer back.
+    #[inline(always)]
+    pub(crate) fn recycle(&mut self, arrival: Arrival) {
+        self.receives.put(arrival);
+    }
+
+    /// Takes back a message that a handler kept.
+    ///
+    /// # Safety
+    /// As [`ReceivePool::kept`].
+    pub(crate) unsafe fn release(&mut self, message: *mut u8) {
+        // SAFETY: the caller's promise.
+        if let Some(arrival) = unsafe { self.receives.kept(message) } {
+            self.receives.put(arrival);
+        }
+    }
+
+    /// Gives the device receive buffers, if at least `least` are missing.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, least: u32) {
+        if self.queue.receive_depth() - self.posted >= least {
+            self.fill_now();
+        }
+    }
+
+    fn fill_now(&mut self) {
+        while self.posted < self.queue.receive_depth() && self.queue.broken.is_none() {
+            let room = (self.queue.receive_depth() - self.posted).min(BATCH) as usize;
+            let mut slots = [const { None }; BATCH as usize];
+            let mut count = 0;
+            while let (true, Some(slot)) = (count < room, self.receives.take()) {
+                slots[count] = Some(slot);
+                count += 1;
+            }
+            let Some(first) = slots[0] else { return };
+            let mut posts = [first; BATCH as usize];
+            for (post, slot) in posts.iter_mut().zip(slots.iter().flatten()) {
+                *post = *slot;
+            }
+            // SAFETY: the buffers are out of the pool until their completions come (`poll_device`) or the queue pair is
+            // stopped, and nobody else has them.
+            let taken = unsafe { self.queue.post_receives(&posts[..count]) };
+            self.posted += taken as u32;
+            for slot in &posts[taken..count] {
+                // SAFETY: just taken, and refused by the device.
+                unsafe { self.receives.put_slot(*slot) };
+            }
+            if taken < count || count < room {
+                return;
+            }
+        }
+    }
+
+    /// Sends what the protocol has to say, while there is room.
+    #[inline(always)]
+    pub(crate) fn transmit(&mut self) {
+        if self.table.has_output() {
+            self.transmit_now();
+        }
+    }
+
+    fn transmit_now(&mut self) {
+        loop {
+            if !self.queue.has_room() {
+                self.queue.reap();
+                if !self.queue.has_room() {
+                    return;
+                }
+            }
+            let Some(transmit) = self.table.poll_transmit(self.now) else { return };
+            // What cannot be sent is as good as lost, and sent again.
+            match transmit.body {
+                Body::Control(bytes) if bytes.len() <= self.queue.max_inline() => {
+                    let _ = self.queue.post_copied(bytes, transmit.path);
+                }
+                Body::Control(bytes) => {
+                    let Some(mut packet) = self.packets.take() else { return };
+                    packet.begin(bytes.len() - HEADER_SIZE, false);
+                    // SAFETY: a control packet is shorter than the smallest MTU, and the buffer is a pool's.
+                    unsafe { packet.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    let posted = self.queue.post(&mut packet, transmit.path, true);
+                    match posted {
+                        Ok(()) => self.retiring.push_back(packet),
+                        Err(_) => self.packets.put(packet),
+                    }
+                }
+                Body::Message(header, packet) => {
+                    packet.set_header(&header);
+                    packet.set_resent();
+                    let _ = self.queue.post(packet, transmit.path, true);
+                }
+            }
+        }
+    }
+
+    /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
+    pub(crate) fn tick(&mut self) {
+        self.look_at_clock();
+        self.idle_ticks = self.idle_ticks.saturating_add(1);
+        if self.now.since(self.looked_at_device) > LOOK_EVERY {
+            self.looked_at_device = self.now;
+            self.must_look_at_device = true;
+        }
+        if self.idle_ticks > 2 {
+            self.listen();
+        }
+        self.table.handle_timeout(self.now);
+        self.transmit();
+    }
+
+    /// Looks at what peers send while the application does not: their acknowledgements count, and they learn that this
+    /// side lives; their messages wait.
+    pub(crate) fn listen(&mut self) {
+        let looked_at = self.arrivals.len();
+        self.poll_device();
+        // What finds no room is thrown away as if it were lost: it is sent again.
+        let room = self.queue.receive_depth() as usize / 2;
+        for arrival in self.arrivals.split_off(looked_at) {
+            match Header::read(arrival.datagram()) {
+                Some(header) if header.is_sequenced() => {
+                    self.table.receive_later(self.now, header);
+                    if self.arrivals.len() < room {
+                        self.arrivals.push_back(arrival);
+                    } else {
+                        self.receives.put(arrival);
+                    }
+                }
+                Some(_) => {
+                    self.take_control(&arrival);
+                    self.receives.put(arrival);
+                }
+                None => {
+                    self.malformed += 1;
+                    self.receives.put(arrival);
+                }
+            }
+        }
+        self.fill(BATCH);
+    }
+
+    /// Takes a control packet in; answers the connection that may have news.
+    pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
+        let Core { table, paths, now, .. } = self;
+        table.receive_control(*now, arrival.datagram(), |address| paths.to_request(address))
+    }
+
+    /// Whether a message to be delivered, or news, waits for the application's progress.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.arrivals.is_empty() || self.table.has_events()
+    }
+
+    /// Ends all traffic, and takes every buffer back; waits for the device no longer than `limit` ns.
+    pub(crate) fn stop(&mut self, limit: u64) {
+        self.look_at_clock();
+        let end = self.now.plus(limit);
+        self.queue.stop();
+        while (self.posted > 0 || self.queue.is_sending()) && self.now < end {
+            self.queue.reap();
+            self.poll_device();
+            while let Some(arrival) = self.arrivals.pop_front() {
+                self.receives.put(arrival);
+            }
+            self.look_at_clock();
+        }
+        self.queue.all_ended();
+        if self.posted > 0 {
+            tracing::warn!(buffers = self.posted, "the device has not given all receive buffers back");
+        }
+    }
+
+    /// Tells peers and takes the last buffers back when the interface closes; answers completions still to be called.
+    pub(crate) fn abandon(&mut self, id: ConnectionId) -> Option<(Completion, Result)> {
+        while let Some(packet) = self.table.pop_acknowledged(id) {
+            if let Some(completion) = self.retire(packet, Ok(())) {
+                return Some((completion, Ok(())));
+            }
+        }
+        while let Some(arrival) = self.table.pop_undelivered(id) {
+            self.receives.put(arrival);
+        }
+        let error = match self.table.phase(id) {
+            Phase::Failed(failure) => crate::ep::status(failure),
+            _ => Error::CANCELED,
+        };
+        while let Some(packet) = self.table.pop_abandoned(id) {
+            if let Some(completion) = self.retire(packet, Err(error)) {
+                return Some((completion, Err(error)));
+            }
+        }
+        None
+    }
+
+    /// Whether nothing that was accepted for sending on connections without an endpoint is unacknowledged.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.table.ids().all(|id| self.table.outstanding(id) == 0)
+    }
+}
+
+/// A number that the system chose.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

@@ -1,0 +1,559 @@
+//! An endpoint: messages to a peer, its pending requests, and what waits for its acknowledgements.
+//!
+//! For: the host. Stands on a connection of the interface's core. Put, get and atomics are in `rma`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use uct_ib::DeviceAddress;
+use uct_ib::verbs::Sge;
+use uct_plugin::abi::UctPendingReq;
+use uct_plugin::memory::RemoteKey;
+use uct_plugin::rma::{Initiator, Opcode, Operation};
+use uct_plugin::traits::EpUser;
+use uct_plugin::{
+    AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, Outcome, Pack, PendingGroup, Result, Unpack,
+};
+
+use crate::addr::{EP_LENGTH, EpAddress};
+use crate::iface::UdIface;
+use crate::md::Memh;
+use crate::packet::Packet;
+use crate::protocol::{self, ConnectionId, Phase, Psn};
+use crate::rma;
+
+/// An endpoint of `ud_verbs`.
+pub(crate) struct UdEp {
+    pub(crate) iface: Rc<UdIface>,
+    pub(crate) connection: ConnectionId,
+    pub(crate) pending: PendingGroup,
+    pub(crate) user: EpUser,
+    /// Puts, gets and atomics whose answers are awaited.
+    pub(crate) initiator: Initiator,
+    waits: RefCell<VecDeque<Wait>>,
+    checks: RefCell<Vec<Completion>>,
+    /// The place up to which an acknowledgement was asked for.
+    asked: Cell<Option<Psn>>,
+}
+
+/// Where a flush that began at some time ends: messages ahead of a place, and operations up to a number.
+pub(crate) type Mark = (Psn, u32);
+
+/// A flush.
+struct Wait {
+    mark: Mark,
+    completion: Completion,
+}
+
+/// The status of a failure.
+pub(crate) fn status(failure: protocol::Failure) -> Error {
+    match failure {
+        protocol::Failure::Silent => Error::ENDPOINT_TIMEOUT,
+        protocol::Failure::Reset => Error::CONNECTION_RESET,
+        protocol::Failure::OtherVersion(..) | protocol::Failure::AccessRefused => Error::REJECTED,
+        protocol::Failure::AccessForbidden | protocol::Failure::Malformed | protocol::Failure::Broken => {
+            Error::IO_ERROR
+        }
+    }
+}
+
+impl UdEp {
+    pub(crate) fn new(iface: &Rc<UdIface>, connection: ConnectionId, user: EpUser) -> UdEp {
+        UdEp {
+            iface: Rc::clone(iface),
+            connection,
+            pending: PendingGroup::default(),
+            user,
+            initiator: rma::initiator(iface.limits.message, iface.limits.operations),
+            waits: RefCell::default(),
+            checks: RefCell::default(),
+            asked: Cell::new(None),
+        }
+    }
+
+    /// Lets `fill` write a message into a buffer, and sends it; `fill` calls nobody.
+    #[inline(always)]
+    pub(crate) fn send(&self, kind: u8, fill: impl FnOnce(&mut Packet) -> Result) -> Result {
+        let iface = &*self.iface;
+        if iface.pending.must_wait(&self.pending) {
+            return Err(self.queued());
+        }
+        let guard = iface.enter();
+        let sent = guard.with(|core| {
+            let mut packet = core.packet(self.connection)?;
+            match fill(&mut packet) {
+                Ok(()) => core.send(self.connection, kind, packet),
+                Err(error) => {
+                    core.unsend(packet);
+                    Err(error)
+                }
+            }
+        });
+        match sent {
+            Ok(()) => {
+                iface.sent(&guard);
+                Ok(())
+            }
+            Err(error) => Err(self.not_sent(error)),
+        }
+    }
+
+    /// As [`UdEp::send`] where the application writes the message behind `ahead` bytes, which `head` then fills, knowing
+    /// the length.
+    #[inline(always)]
+    pub(crate) fn send_packed(
+        &self,
+        kind: u8,
+        ahead: usize,
+        pack: Pack,
+        wakes: bool,
+        head: impl FnOnce(&mut [u8], usize) -> Result,
+    ) -> Result<usize> {
+        let iface = &*self.iface;
+        if iface.pending.must_wait(&self.pending) {
+            return Err(self.queued());
+        }
+        let guard = iface.enter();
+        let mut packet = match guard.with(|core| core.packet(self.connection)) {
+            Ok(packet) => packet,
+            Err(error) => return Err(self.not_sent(error)),
+        };
+        // SAFETY: behind the head, the buffer has room for what the attributes promise as `max_bcopy`, initialised.
+        let length = unsafe { pack.write(packet.message().wrapping_add(ahead)) };
+        // SAFETY: the buffer holds an MTU, which no head of a message exceeds, initialised, and is nobody else's.
+        let place = unsafe { std::slice::from_raw_parts_mut(packet.message(), ahead) };
+        if let Err(error) = head(place, length) {
+            guard.with(|core| core.unsend(packet));
+            return Err(error);
+        }
+        packet.begin(ahead + length, wakes);
+        match guard.with(|core| core.send(self.connection, kind, packet)) {
+            Ok(()) => {
+                iface.sent(&guard);
+                Ok(length)
+            }
+            Err(error) => Err(self.not_sent(error)),
+        }
+    }
+
+    /// Whether a message may be sent now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn may_send(&self) -> Result {
+        if self.iface.pending.must_wait(&self.pending) {
+            return Err(self.queued());
+        }
+        let guard = self.iface.enter();
+        let packet = guard.with(|core| core.packet(self.connection).map(|packet| core.unsend(packet)));
+        drop(guard);
+        packet.map_err(|error| self.not_sent(error))
+    }
+
+    /// Sends the application's memory from where it is, behind `ahead`; answers whether it was copied after all.
+    pub(crate) fn send_in_place(
+        &self,
+        kind: u8,
+        ahead: &[u8],
+        iov: Iov<'_>,
+        wakes: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let total = iov.total();
+        if ahead.len().saturating_add(total) > self.iface.limits.message {
+            return Err(Error::INVALID_PARAM);
+        }
+        let pieces = self.iface.limits.pieces;
+        let must_copy =
+            iov.blocks().count() > pieces || iov.entries().iter().any(|entry| entry.memh.is_null());
+        let mut outcome = Outcome::InProgress;
+        self.send(kind, |packet| {
+            // SAFETY: the buffer holds a message of the length just checked, and is no part of its head.
+            unsafe { packet.message().copy_from_nonoverlapping(ahead.as_ptr(), ahead.len()) };
+            packet.begin(ahead.len(), wakes);
+            if must_copy || total == 0 {
+                // SAFETY: as above, for the application's memory.
+                unsafe { iov.gather(packet.message().wrapping_add(ahead.len())) };
+                packet.begin(ahead.len() + total, wakes);
+                outcome = Outcome::Done;
+                return Ok(());
+            }
+            for entry in iov.entries() {
+                // SAFETY: it is not null, so a registration of this domain that lives until the operation has ended.
+                let memh = unsafe { &*entry.memh.cast::<Memh>() };
+                for place in 0..entry.count as usize {
+                    let offset = place.wrapping_mul(entry.stride) as u64;
+                    let address = (entry.buffer as u64).wrapping_add(offset);
+                    if entry.length > 0 {
+                        let lkey = memh.lkey(address, entry.length)?;
+                        packet.add_piece(Sge::new(address, entry.length as u32, lkey))?;
+                    }
+                }
+            }
+            packet.set_completion(completion);
+            Ok(())
+        })?;
+        Ok(outcome)
+    }
+
+    #[cold]
+    fn queued(&self) -> Error {
+        Error::NO_RESOURCE
+    }
+
+    /// Notes why nothing was sent, so that pending requests are served when it may.
+    #[cold]
+    fn not_sent(&self, error: Error) -> Error {
+        let starved =
+            error == Error::NO_RESOURCE && self.iface.enter().with(|core| core.is_starved(self.connection));
+        if starved {
+            self.iface.starved.set(true);
+        }
+        error
+    }
+
+    /// Whether everything that was sent has taken effect, and been answered.
+    fn is_flushed(&self) -> bool {
+        self.initiator.is_idle()
+            && self
+                .iface
+                .enter()
+                .with(|core| core.table.outstanding(self.connection) == 0 && !core.is_retiring())
+    }
+
+    /// Where a flush that begins now ends.
+    pub(crate) fn mark(&self) -> Mark {
+        (self.iface.enter().with(|core| core.table.mark(self.connection)), self.initiator.mark())
+    }
+
+    /// How such a flush has ended; `None` while it goes on.
+    pub(crate) fn reached(&self, (place, number): Mark) -> Option<Result> {
+        let is_sent = self
+            .iface
+            .enter()
+            .with(|core| core.table.has_reached(self.connection, place) && !core.is_retiring());
+        if is_sent { self.initiator.flushed(rma::OWNER, number) } else { None }
+    }
+
+    /// Whether the connection is over.
+    pub(crate) fn is_over(&self) -> bool {
+        let phase = self.iface.enter().with(|core| core.table.phase(self.connection));
+        matches!(phase, Phase::Finished | Phase::Failed(_) | Phase::Aborted)
+    }
+
+    /// Asks the peer for an acknowledgement of all that was sent, once.
+    fn ask(&self) {
+        let guard = self.iface.enter();
+        let mark = guard.with(|core| core.table.mark(self.connection));
+        if self.asked.replace(Some(mark)) != Some(mark) {
+            guard.with(|core| {
+                core.table.request_ack(self.connection);
+                core.transmit();
+            });
+        }
+    }
+
+    /// The peer has acknowledged something, or was heard of.
+    pub(crate) fn on_news(&self) {
+        self.pump();
+        self.iface.pending.schedule(&self.pending);
+        if !self.waits.borrow().is_empty() || !self.checks.borrow().is_empty() {
+            self.serve_waits();
+        }
+    }
+
+    #[cold]
+    fn serve_waits(&self) {
+        loop {
+            let front = self.waits.borrow().front().map(|wait| wait.mark);
+            let Some(result) = front.and_then(|mark| self.reached(mark)) else { break };
+            let Some(wait) = self.waits.borrow_mut().pop_front() else { break };
+            wait.completion.complete(result);
+        }
+        let is_alive = self.iface.enter().with(|core| {
+            core.table.phase(self.connection) == Phase::Connected && !core.table.is_probing(self.connection)
+        });
+        if is_alive {
+            let checks = std::mem::take(&mut *self.checks.borrow_mut());
+            checks.into_iter().for_each(|check| check.complete(Ok(())));
+        }
+    }
+
+    /// Ends everything that waits with an error.
+    pub(crate) fn cancel(&self, error: Error) {
+        self.initiator.fail(error);
+        let waits = std::mem::take(&mut *self.waits.borrow_mut());
+        waits.into_iter().for_each(|wait| wait.completion.complete(Err(error)));
+        let checks = std::mem::take(&mut *self.checks.borrow_mut());
+        checks.into_iter().for_each(|check| check.complete(Err(error)));
+    }
+
+    /// Gives up on everything that is outstanding. The endpoint is good for destruction only.
+    fn abort(&self) {
+        let guard = self.iface.enter();
+        guard.with(|core| {
+            core.look_at_clock();
+            core.table.abort(core.now, self.connection);
+            core.transmit();
+        });
+        self.iface.drain(&guard, self.connection);
+        self.cancel(Error::CANCELED);
+    }
+}
+
+impl Endpoint for UdEp {
+    type Iface = UdIface;
+    const ADDRESS_LENGTH: usize = EP_LENGTH;
+
+    #[inline(always)]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        const HEADER: usize = size_of::<u64>();
+        if payload.len() > self.iface.limits.message - HEADER {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.send(id, |packet| {
+            let message = packet.message();
+            // SAFETY: the buffer holds an MTU, so the header.
+            unsafe { message.cast::<u64>().write_unaligned(header) };
+            // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
+            unsafe { message.wrapping_add(HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+            packet.begin(HEADER + payload.len(), false);
+            Ok(())
+        })
+    }
+
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        let total = iov.total();
+        if total > self.iface.limits.message {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.send(id, |packet| {
+            // SAFETY: the buffer holds a message of the length just checked, and is no part of the vector.
+            unsafe { iov.gather(packet.message()) };
+            packet.begin(total, false);
+            Ok(())
+        })
+    }
+
+    #[inline(always)]
+    fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
+        self.send_packed(id, 0, pack, signaled, |_, _| Ok(()))
+    }
+
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        signaled: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.send_in_place(id, header, iov, signaled, completion)
+    }
+
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.put_copied(data, remote_address, rkey)
+    }
+
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
+        self.put_packed(pack, remote_address, rkey)
+    }
+
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.put_gathered(iov, remote_address, rkey, completion)
+    }
+
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.get_unpacked(unpack, length, remote_address, rkey, completion)
+    }
+
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.get_scattered(iov, remote_address, rkey, completion)
+    }
+
+    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.post(Opcode::Post32, op, value.into(), remote_address, rkey)
+    }
+
+    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.post(Opcode::Post64, op, value, remote_address, rkey)
+    }
+
+    fn atomic32_fetch(
+        &self,
+        op: AtomicOp,
+        value: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.fetch32(op, value, result, remote_address, rkey, completion)
+    }
+
+    fn atomic64_fetch(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.fetch64(op, value, result, remote_address, rkey, completion)
+    }
+
+    fn atomic32_cswap(
+        &self,
+        compare: u32,
+        swap: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch32(result, completion.into());
+        let operands = [compare.into(), swap.into()];
+        self.atomic(Opcode::Cswap32, AtomicOp::Add, operands, remote_address, rkey, operation)
+    }
+
+    fn atomic64_cswap(
+        &self,
+        compare: u64,
+        swap: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch64(result, completion.into());
+        self.atomic(Opcode::Cswap64, AtomicOp::Add, [compare, swap], remote_address, rkey, operation)
+    }
+
+    unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
+        if self.initiator.admit().is_ok() {
+            match self.may_send() {
+                Ok(()) => return Err(Error::BUSY),
+                Err(Error::NO_RESOURCE) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // SAFETY: the caller's promise; the group is part of this endpoint, which its interface keeps until the host,
+        // which purges first, destroys it.
+        unsafe { self.iface.pending.add(&self.pending, request) };
+        Ok(())
+    }
+
+    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
+        self.iface.pending.purge(&self.pending, purge);
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        if flags.cancel {
+            self.abort();
+            return Ok(Outcome::Done);
+        }
+        if self.iface.pending.must_wait(&self.pending) {
+            return Err(Error::NO_RESOURCE);
+        }
+        let phase = self.iface.enter().with(|core| core.table.phase(self.connection));
+        if let Phase::Failed(failure) = phase {
+            return Err(status(failure));
+        }
+        if self.is_flushed() {
+            return self.initiator.flush(rma::OWNER, None);
+        }
+        if let Some(completion) = completion {
+            self.waits.borrow_mut().push_back(Wait { mark: self.mark(), completion });
+        }
+        self.ask();
+        Ok(Outcome::InProgress)
+    }
+
+    fn fence(&self) -> Result {
+        // The peer carries everything out in the order of sending.
+        Ok(())
+    }
+
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        let guard = self.iface.enter();
+        match guard.with(|core| core.table.phase(self.connection)) {
+            Phase::Failed(failure) => return Err(status(failure)),
+            Phase::Unconnected => return Err(Error::NOT_CONNECTED),
+            Phase::Finished | Phase::Aborted => return Err(Error::CANCELED),
+            Phase::Connecting | Phase::Connected => {}
+        }
+        guard.with(|core| {
+            core.look_at_clock();
+            core.table.probe(core.now, self.connection);
+            core.transmit();
+        });
+        self.iface.sent(&guard);
+        match completion {
+            Some(completion) => {
+                self.checks.borrow_mut().push(completion);
+                Ok(Outcome::InProgress)
+            }
+            None => Ok(Outcome::Done),
+        }
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        let address = self.iface.enter().with(|core| EpAddress {
+            qp: core.queue.number(),
+            invitation: core.table.invitation(self.connection),
+        });
+        buffer.copy_from_slice(&address.pack());
+        Ok(())
+    }
+
+    fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
+        let device = DeviceAddress::parse(device_address)
+            .map_err(|error| Failure::new(Error::INVALID_ADDR, error.to_string()))?;
+        let peer = EpAddress::parse(ep_address)?;
+        let guard = self.iface.enter();
+        let connected = guard.with(|core| {
+            let path = core.paths.to(&device, peer.qp)?;
+            core.look_at_clock();
+            core.table.connect_to(core.now, self.connection, peer.invitation, path).map_err(|_| {
+                Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already, or was created to be")
+            })
+        });
+        connected?;
+        self.iface.sent(&guard);
+        Ok(())
+    }
+
+    fn destroy(self: Rc<Self>) {
+        let guard = self.iface.enter();
+        guard.with(|core| {
+            core.look_at_clock();
+            core.table.close(core.now, self.connection);
+            core.transmit();
+        });
+        self.iface.forget(self.connection);
+        self.cancel(Error::CANCELED);
+        self.iface.sent(&guard);
+    }
+}

@@ -1,0 +1,386 @@
+//! An interface: one queue pair for all peers of a port.
+//!
+//! For: the host. Stands on `core` for everything that timers work on, and on `progress` for what happens in it.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, EventListener, PortAddress, device};
+use uct_plugin::abi::*;
+use uct_plugin::traits::ErrorHandler;
+use uct_plugin::{
+    AmHandlers, AsyncId, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
+    IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport, Worker, attr,
+};
+
+use crate::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress};
+use crate::config::UdConfig;
+use crate::core::Core;
+use crate::ep::{Mark, UdEp};
+use crate::md::{UdMd, failure};
+use crate::protocol::{ConnectError, ConnectionId, HEADER_SIZE};
+use crate::rma::{GET_HEADER, PUT_HEADER, Targets};
+use crate::shared::{Guard, Shared};
+use crate::timer;
+
+/// The transport `ud_verbs`.
+pub(crate) struct UdTransport;
+
+/// What the interface promises.
+pub(crate) struct Limits {
+    /// Bytes of a message.
+    pub(crate) message: usize,
+    /// Pieces of the application's memory in a message.
+    pub(crate) pieces: usize,
+    /// Puts, gets and atomics of an endpoint that may be outstanding.
+    pub(crate) operations: usize,
+}
+
+/// An interface of `ud_verbs`.
+pub(crate) struct UdIface {
+    pub(crate) shared: Arc<Shared<Core>>,
+    pub(crate) limits: Limits,
+    pub(crate) pending: PendingQueue,
+    pub(crate) am: AmHandlers,
+    pub(crate) errors: ErrorHandler,
+    pub(crate) md: Arc<UdMd>,
+    pub(crate) targets: Targets,
+    /// By the index of the connection.
+    eps: RefCell<Vec<Option<Rc<UdEp>>>>,
+    pub(crate) waits: RefCell<Vec<Wait>>,
+    /// A send found no room that all endpoints share.
+    pub(crate) starved: Cell<bool>,
+    pub(crate) events: EventListener,
+    pub(crate) worker: Worker,
+    pub(crate) tick: Duration,
+    /// The timer that always runs, slowly.
+    slow_timer: Cell<Option<AsyncId>>,
+    identity: u64,
+    qp: u32,
+    latency: f64,
+    bandwidth: f64,
+    max_connections: u32,
+    linger: Duration,
+}
+
+/// A flush of the interface: where each endpoint was when it began.
+pub(crate) struct Wait {
+    pub(crate) open: Vec<(Rc<UdEp>, Mark)>,
+    pub(crate) completion: Completion,
+}
+
+/// Most entries of a vector that is copied.
+const MAX_IOV: usize = 16;
+/// Seconds of processor time for a message, beyond the verbs' own.
+const OVERHEAD: f64 = 105e-9;
+/// What the protocol adds to the latency of the link.
+const LATENCY: f64 = 30e-9;
+
+impl Transport for UdTransport {
+    const NAME: &'static str = "ud_verbs";
+    type Md = UdMd;
+    type Iface = UdIface;
+
+    fn devices(md: &UdMd, settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
+        let config = UdConfig::from_settings(settings)?;
+        let context = &md.device.context;
+        let mut devices = Vec::new();
+        let mut refusal = None;
+        for number in 1..=md.device.ports() {
+            match PortAddress::new(context, number, config.port_preferences()) {
+                Ok(_) => devices.push(Device {
+                    name: format!("{}:{number}", context.device_name()),
+                    kind: DeviceKind::Network,
+                    numa_node: md.device.numa_node(),
+                }),
+                Err(error) => refusal = Some(failure(&error)),
+            }
+        }
+        match refusal {
+            Some(refusal) if devices.is_empty() => Err(refusal),
+            _ => Ok(devices),
+        }
+    }
+
+    fn open(md: &Arc<UdMd>, params: IfaceParams<'_>) -> Result<Rc<UdIface>, Failure> {
+        let config = UdConfig::from_settings(&params.settings)?;
+        let (_, number) = device::parse_device_name(params.device)
+            .map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
+        let port = PortAddress::new(&md.device.context, number, config.port_preferences())
+            .map_err(|error| failure(&error))?;
+        let events = md.device.events.listen().map_err(|error| {
+            Failure::new(Error::IO_ERROR, format!("cannot listen to the events of the device: {error}"))
+        })?;
+        let (latency, bandwidth) = (port.port.latency(), port.port.bandwidth());
+        let message = port.mtu.bytes() as usize - HEADER_SIZE;
+        let core = Core::new(md, &config, port, params.worker, params.rx_headroom)?;
+        let (identity, qp, pieces) = (core.table.identity(), core.queue.number(), core.queue.max_pieces());
+        let iface = Rc::new(UdIface {
+            shared: Arc::new(Shared::new(core)),
+            limits: Limits { message, pieces, operations: config.max_rma as usize },
+            pending: PendingQueue::default(),
+            am: params.am,
+            errors: params.errors,
+            md: Arc::clone(md),
+            targets: Targets::default(),
+            eps: RefCell::default(),
+            waits: RefCell::default(),
+            starved: Cell::new(false),
+            events,
+            worker: params.worker,
+            tick: config.timer_tick.to_duration().max(Duration::from_micros(100)),
+            slow_timer: Cell::new(None),
+            identity,
+            qp,
+            latency,
+            bandwidth,
+            max_connections: config.max_connections,
+            linger: config.linger.to_duration(),
+        });
+        let timer = timer::start(&iface, timer::SLOW)
+            .map_err(|error| Failure::new(error, "the timer of the interface could not be started"))?;
+        iface.slow_timer.set(Some(timer));
+        Ok(iface)
+    }
+}
+
+impl UdIface {
+    /// Takes hold of the state that timers work on as well.
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> Guard<'_, Core> {
+        // SAFETY: the interface is not `Send`: all calls to it, and to its endpoints, come from its worker's thread.
+        unsafe { self.shared.enter() }
+    }
+
+    /// The endpoint on a connection, if there is one.
+    #[inline]
+    pub(crate) fn ep(&self, id: ConnectionId) -> Option<Rc<UdEp>> {
+        self.eps.borrow().get(id.index())?.clone()
+    }
+
+    /// Every endpoint.
+    pub(crate) fn all_eps(&self) -> Vec<Rc<UdEp>> {
+        self.eps.borrow().iter().flatten().cloned().collect()
+    }
+
+    /// Forgets a destroyed endpoint.
+    pub(crate) fn forget(&self, id: ConnectionId) {
+        let ep = self.eps.borrow_mut().get_mut(id.index()).and_then(Option::take);
+        drop(ep);
+    }
+
+    /// To be called after everything that may have set a deadline.
+    #[inline(always)]
+    pub(crate) fn sent(&self, guard: &Guard<'_, Core>) {
+        if guard.with(|core| core.timer.is_none()) {
+            timer::keep_ticking(self, guard);
+        }
+    }
+}
+
+impl Iface for UdIface {
+    type Md = UdMd;
+    type Ep = UdEp;
+
+    fn attributes(&self) -> IfaceAttr {
+        let message = self.limits.message;
+        let put = UctOpLimits {
+            max_short: message - PUT_HEADER,
+            max_bcopy: message - PUT_HEADER,
+            max_zcopy: message - PUT_HEADER,
+            max_iov: MAX_IOV,
+            ..attr::blank().put
+        };
+        let get = UctOpLimits {
+            max_bcopy: message - GET_HEADER,
+            max_zcopy: message - GET_HEADER,
+            max_iov: MAX_IOV,
+            ..attr::blank().get
+        };
+        let atomics = UctAtomicOps {
+            post: attr::ALL_POST,
+            fetch: attr::ALL_FETCH,
+            post_emulated: attr::ALL_POST,
+            fetch_emulated: attr::ALL_FETCH,
+        };
+        let emulated = UCT_CAP_PUT_SHORT
+            | UCT_CAP_PUT_BCOPY
+            | UCT_CAP_PUT_ZCOPY
+            | UCT_CAP_GET_BCOPY
+            | UCT_CAP_GET_ZCOPY
+            | UCT_CAP_ATOMIC_CPU;
+        IfaceAttr {
+            capabilities: emulated
+                | UCT_CAP_AM_SHORT
+                | UCT_CAP_AM_BCOPY
+                | UCT_CAP_AM_ZCOPY
+                | UCT_CAP_PENDING
+                | UCT_CAP_ERRHANDLE_SHORT_BUF
+                | UCT_CAP_ERRHANDLE_ZCOPY_BUF
+                | UCT_CAP_ERRHANDLE_REMOTE_MEM
+                | UCT_CAP_ERRHANDLE_PEER_FAILURE
+                | UCT_CAP_EP_CHECK
+                | UCT_CAP_EP_KEEPALIVE
+                | UCT_CAP_CONNECT_TO_IFACE
+                | UCT_CAP_CONNECT_TO_EP
+                | UCT_CAP_CB_SYNC
+                | UCT_CAP_INTER_NODE,
+            emulated,
+            events: UCT_EVENT_SEND_COMP | UCT_EVENT_RECV | UCT_EVENT_RECV_SIG,
+            am: UctOpLimits {
+                max_short: message - size_of::<u64>(),
+                max_bcopy: message,
+                max_zcopy: message,
+                max_iov: self.limits.pieces,
+                max_hdr: message.min(256),
+                ..attr::blank().am
+            },
+            put,
+            get,
+            atomic32: atomics,
+            atomic64: atomics,
+            device_addr_len: DEVICE_ADDRESS_LENGTH,
+            iface_addr_len: IFACE_LENGTH,
+            ep_addr_len: EP_LENGTH,
+            overhead: attr::model(OVERHEAD),
+            latency: attr::model(self.latency + LATENCY),
+            bandwidth_shared: attr::model(self.bandwidth),
+            max_num_eps: self.max_connections.into(),
+            ..attr::blank()
+        }
+    }
+
+    fn device_address(&self, buffer: &mut [u8]) -> Result {
+        buffer.copy_from_slice(&self.enter().with(|core| core.paths.port.device_address().pack()));
+        Ok(())
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        buffer.copy_from_slice(&IfaceAddress { qp: self.qp, identity: self.identity }.pack());
+        Ok(())
+    }
+
+    fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String> {
+        let device = DeviceAddress::parse(peer.device).map_err(|error| error.to_string())?;
+        IfaceAddress::parse(peer.iface)?;
+        self.enter().with(|core| {
+            if scope == Scope::Device && core.paths.port.device_address().gid != device.gid {
+                return Err("the peer is on another port".to_owned());
+            }
+            core.paths.check(&device)
+        })
+    }
+
+    fn progress(&self) -> u32 {
+        self.progress_all()
+    }
+
+    fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<UdEp>, Failure> {
+        let guard = self.enter();
+        let made = guard.with(|core| {
+            core.look_at_clock();
+            let now = core.now;
+            let full = |error: ConnectError<Failure>| match error {
+                ConnectError::Full(_) => Failure::new(Error::EXCEEDS_LIMIT, error.to_string()),
+                ConnectError::Path(failure) => failure,
+            };
+            let Some(peer) = params.peer else {
+                return core
+                    .table
+                    .create(now)
+                    .map_err(|error| Failure::new(Error::EXCEEDS_LIMIT, error.to_string()));
+            };
+            let invalid = |reason: String| Failure::new(Error::INVALID_ADDR, reason);
+            let device = DeviceAddress::parse(peer.device).map_err(|error| invalid(error.to_string()))?;
+            let address = IfaceAddress::parse(peer.iface).map_err(invalid)?;
+            let Core { table, paths, .. } = core;
+            table.connect(now, address.identity, || paths.to(&device, address.qp)).map_err(full)
+        });
+        let id = made?;
+        let ep = Rc::new(UdEp::new(self, id, params.user));
+        let mut eps = self.eps.borrow_mut();
+        if eps.len() <= id.index() {
+            eps.resize(id.index() + 1, None);
+        }
+        eps[id.index()] = Some(Rc::clone(&ep));
+        drop(eps);
+        guard.with(Core::transmit);
+        self.sent(&guard);
+        Ok(ep)
+    }
+
+    fn close(&self) {
+        self.finish(self.linger);
+        if let Some(timer) = self.slow_timer.take() {
+            self.worker.async_remove(timer);
+        }
+        let timer = self.enter().with(|core| core.timer.take());
+        if let Some(timer) = timer {
+            self.worker.async_remove(timer);
+        }
+    }
+
+    unsafe fn release(&self, data: *mut u8) {
+        // SAFETY: the host releases what a handler kept, once (`Iface::release`).
+        self.enter().with(|core| unsafe { core.release(data) });
+    }
+
+    fn event_fd(&self) -> Result<RawFd> {
+        Ok(self.enter().with(|core| core.queue.channel.fd().as_raw_fd()))
+    }
+
+    fn arm(&self, events: u32) -> Result {
+        let guard = self.enter();
+        guard.with(|core| {
+            core.queue.channel.drain();
+            core.transmit();
+            if core.has_news() || core.wants_attention() {
+                return Err(Error::BUSY);
+            }
+            core.queue.arm(events & (UCT_EVENT_RECV | UCT_EVENT_SEND_COMP) == 0)?;
+            // What came before arming is not announced.
+            core.poll_device();
+            if core.has_news() { Err(Error::BUSY) } else { Ok(()) }
+        })
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        use uct_plugin::Endpoint;
+        let mut open = Vec::new();
+        for ep in self.all_eps() {
+            if ep.flush(flags, None)? == Outcome::InProgress {
+                let mark = ep.mark();
+                open.push((ep, mark));
+            }
+        }
+        if open.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        if let Some(completion) = completion {
+            self.waits.borrow_mut().push(Wait { open, completion });
+        }
+        Ok(Outcome::InProgress)
+    }
+
+    fn fence(&self) -> Result {
+        Ok(())
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let (counters, malformed, connections) =
+            self.enter().with(|core| (core.table.counters(), core.malformed, core.table.len() as u64));
+        vec![
+            ("connections", connections),
+            ("resent", counters.resent),
+            ("timeouts", counters.timeouts),
+            ("acknowledgements", counters.acknowledgements),
+            ("duplicates", counters.duplicates),
+            ("reordered", counters.reordered),
+            ("discarded", counters.discarded + malformed),
+            ("failures", counters.failures),
+        ]
+    }
+}

@@ -1,0 +1,171 @@
+//! The memory domain of a device: registration for zero copy, and keys that the target checks by itself.
+//!
+//! For: zero copy, and put, get and atomics, which are carried out by the target's processor. Stands on `uct_ib::verbs`
+//! for the device's registration and on `uct_plugin::memory` for the keys.
+
+use std::cmp::Ordering;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ucs::units::Ternary;
+use uct_ib::verbs::{self, Access, Mr, MrBuffer, Pd};
+use uct_ib::{IbDevice, IbError, device, fork};
+use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_MEMH, UCT_MD_NEED_RKEY, UCT_MD_REG};
+use uct_plugin::memory::{PACKED_KEY, Region, Regions, RemoteKey};
+use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
+
+use crate::config::UdConfig;
+
+/// The component `ud_verbs`.
+pub(crate) struct UdComponent;
+
+/// The memory domain of a device.
+pub(crate) struct UdMd {
+    pub(crate) device: IbDevice,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) regions: Regions,
+}
+
+/// A registration.
+pub(crate) struct Memh {
+    region: Arc<Region>,
+    memory: Memory,
+}
+
+enum Memory {
+    Given(Mr),
+    Allocated(MrBuffer),
+}
+
+/// The failure of the boundary for one of the verbs.
+pub(crate) fn failure(error: &IbError) -> Failure {
+    Failure::new(Error::from_status(error.status()), error.to_string())
+}
+
+impl Component for UdComponent {
+    const NAME: &'static str = "ud_verbs";
+    type Md = UdMd;
+
+    fn memory_domains(_settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
+        let table = verbs::load().map_err(|error| failure(&error))?;
+        let devices = device::devices(table).map_err(|error| failure(&error))?;
+        Ok(devices.iter().map(|device| device.name()).collect())
+    }
+
+    fn open(name: &str, settings: &Settings<'_>) -> Result<UdMd, Failure> {
+        let config = UdConfig::from_settings(settings)?;
+        let table = verbs::load().map_err(|error| failure(&error))?;
+        prepare_fork(table, config.fork_init)?;
+        let device = device::open(table, name).map_err(|error| failure(&error))?;
+        let pd = Pd::new(&device.context).map_err(|error| failure(&error))?;
+        Ok(UdMd { device, pd, regions: Regions::default() })
+    }
+}
+
+fn prepare_fork(table: &verbs::VerbsTable, wanted: Ternary) -> Result<(), Failure> {
+    if wanted == Ternary::No {
+        return Ok(());
+    }
+    match fork::enable(table) {
+        fork::ForkSupport::Failed(errno) if wanted == Ternary::Yes => Err(Failure::new(
+            Error::UNSUPPORTED,
+            format!(
+                "forking cannot be made safe ({}): call before anything is registered, or set fork_init to no",
+                std::io::Error::from_raw_os_error(errno)
+            ),
+        )),
+        support => {
+            tracing::debug!(?support, "fork support");
+            Ok(())
+        }
+    }
+}
+
+impl UdMd {
+    fn adopt(
+        &self,
+        base: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+        memory: Memory,
+    ) -> Result<Memh, Failure> {
+        Ok(Memh { region: self.regions.insert(base, length, access)?, memory })
+    }
+}
+
+impl Md for UdMd {
+    type Memh = Memh;
+    type Rkey = RemoteKey;
+
+    fn attributes(&self) -> MdAttr {
+        MdAttr {
+            flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_MEMH | UCT_MD_NEED_RKEY,
+            rkey_packed_size: PACKED_KEY,
+            max_reg: self.device.context.attr().max_mr_size,
+            max_alloc: self.device.context.attr().max_mr_size,
+            // A system call and the pinning of pages.
+            reg_cost: 16e-6,
+            reg_growth: 60e-12,
+            ..attr::blank_md()
+        }
+    }
+
+    fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
+        if length == 0 {
+            return Err(Failure::new(Error::INVALID_PARAM, "no bytes to register: the length is 0"));
+        }
+        if (address.as_ptr() as u64).checked_add(length as u64).is_none() {
+            return Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!("{length} bytes at {address:p} wrap around the end of the address space"),
+            ));
+        }
+        // The device only reads the memory: peers reach it through the processor.
+        // SAFETY: the host keeps the memory valid until `deregister` (`Md::register`).
+        let mr = unsafe { Mr::register(&self.pd, address.as_ptr(), length, Access::LOCAL_READ) };
+        self.adopt(address, length, access, Memory::Given(mr.map_err(|error| failure(&error))?))
+    }
+
+    fn deregister(&self, memh: Memh) -> Result {
+        self.regions.remove(&memh.region);
+        Ok(())
+    }
+
+    fn allocate(&self, length: usize, access: MemoryAccess) -> Result<(NonNull<u8>, usize, Memh), Failure> {
+        let buffer = MrBuffer::new(&self.pd, length, Access::LOCAL_READ).map_err(|error| failure(&error))?;
+        let address = NonNull::new(buffer.as_ptr()).ok_or(Error::NO_MEMORY)?;
+        let length = buffer.length();
+        Ok((address, length, self.adopt(address, length, access, Memory::Allocated(buffer))?))
+    }
+
+    fn free(&self, memh: Memh) -> Result {
+        self.deregister(memh)
+    }
+
+    fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {
+        self.regions.pack(&memh.region, buffer)
+    }
+
+    fn unpack(&self, buffer: &[u8]) -> Result<RemoteKey, Failure> {
+        RemoteKey::unpack(buffer)
+    }
+
+    fn compare(&self, left: &RemoteKey, right: &RemoteKey) -> Result<Ordering> {
+        Ok(left.compare(right))
+    }
+}
+
+impl Memh {
+    /// The local key for these bytes.
+    ///
+    /// # Errors
+    /// They are not all registered.
+    #[inline]
+    pub(crate) fn lkey(&self, address: u64, length: usize) -> Result<u32> {
+        self.region.check(address, length, MemoryAccess::empty())?;
+        Ok(match &self.memory {
+            Memory::Given(mr) => mr.lkey(),
+            Memory::Allocated(buffer) => buffer.mr().lkey(),
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! A datagram that may have to be sent again: a registered buffer with what is known of it ahead.
+//!
+//! For: `core`, and the protocol, which keeps it until the peer has acknowledged it. Stands on `pool`.
+//!
+//! | element | what |
+//! |---|---|
+//! | 0 | [`Head`] |
+//! | [`DATA`] | header of the protocol (16), then the message: up to the MTU in all |
+
+use std::ptr::NonNull;
+
+use uct_ib::verbs::{InlineData, Sge};
+use uct_plugin::{Completion, Error, Result};
+
+use crate::protocol::HEADER_SIZE;
+
+/// Most pieces of the application's memory in one datagram.
+pub(crate) const MAX_PIECES: usize = 7;
+
+/// Where the datagram begins in an element. A multiple of a cache line.
+pub(crate) const DATA: usize = 192;
+
+const _: () = assert!(size_of::<Head>() <= DATA);
+
+/// What precedes a datagram.
+pub(crate) struct Head {
+    /// Written once, when the element is made.
+    lkey: u32,
+    /// Bytes of the datagram that lie in the buffer, header included.
+    length: u32,
+    /// Number of the last work request that reads it.
+    last_post: u32,
+    pieces: u8,
+    /// The work request is solicited.
+    wakes: bool,
+    /// More than one work request has read it.
+    is_resent: bool,
+    /// How it ended, once that is known and only the work request is awaited.
+    outcome: Result,
+    completion: Option<Completion>,
+    /// The application's memory, sent behind the buffer. Place 0 is for the buffer itself.
+    list: [Sge; 1 + MAX_PIECES],
+}
+
+/// A datagram's buffer, owned. It goes back to its pool by [`Packet::into_raw`]; dropping it leaks it.
+#[must_use = "a packet that is not put back is lost to its pool"]
+pub(crate) struct Packet(NonNull<Head>);
+
+impl Packet {
+    /// Prepares a new element.
+    ///
+    /// # Safety
+    /// `element` points to at least [`DATA`] bytes, aligned to 8, that are nobody else's.
+    pub(crate) unsafe fn prepare(element: NonNull<u8>, lkey: u32) {
+        let none = Sge::new(0, 0, 0);
+        let head = Head {
+            lkey,
+            length: 0,
+            last_post: 0,
+            pieces: 0,
+            wakes: false,
+            is_resent: false,
+            outcome: Ok(()),
+            completion: None,
+            list: [none; 1 + MAX_PIECES],
+        };
+        // SAFETY: the caller's promise.
+        unsafe { element.cast::<Head>().write(head) };
+    }
+
+    /// Takes an element over.
+    ///
+    /// # Safety
+    /// `element` went through [`Packet::prepare`], is followed by the buffer that `lkey` is for, and is nobody else's.
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(element: NonNull<u8>) -> Packet {
+        Packet(element.cast())
+    }
+
+    /// The element, for its pool.
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> NonNull<u8> {
+        self.0.cast()
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: the element is prepared and owned (`from_raw`).
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline(always)]
+    fn head_mut(&mut self) -> &mut Head {
+        // SAFETY: as above.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// The first byte of the datagram.
+    #[inline(always)]
+    pub(crate) fn data(&self) -> *mut u8 {
+        // SAFETY: the element goes on beyond `DATA` (`from_raw`).
+        unsafe { self.0.cast::<u8>().add(DATA) }.as_ptr()
+    }
+
+    /// The first byte of the message, behind the protocol's header.
+    #[inline(always)]
+    pub(crate) fn message(&self) -> *mut u8 {
+        self.data().wrapping_add(HEADER_SIZE)
+    }
+
+    /// Says what the datagram consists of: `length` bytes of message in the buffer, and nothing else yet.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, length: usize, wakes: bool) {
+        let head = self.head_mut();
+        head.length = (HEADER_SIZE + length) as u32;
+        head.pieces = 0;
+        head.wakes = wakes;
+        head.is_resent = false;
+    }
+
+    /// Adds a piece of the application's memory behind.
+    ///
+    /// # Errors
+    /// [`Error::INVALID_PARAM`] if there are [`MAX_PIECES`].
+    pub(crate) fn add_piece(&mut self, piece: Sge) -> Result {
+        let head = self.head_mut();
+        let place = 1 + usize::from(head.pieces);
+        *head.list.get_mut(place).ok_or(Error::INVALID_PARAM)? = piece;
+        head.pieces += 1;
+        Ok(())
+    }
+
+    /// What is to be told when it has ended.
+    pub(crate) fn set_completion(&mut self, completion: Option<Completion>) {
+        self.head_mut().completion = completion;
+    }
+
+    /// Writes the protocol's header.
+    #[inline(always)]
+    pub(crate) fn set_header(&mut self, header: &[u8; HEADER_SIZE]) {
+        // SAFETY: the buffer holds at least a header, and is owned. A device that still reads the former copy sees
+        // either header of each aligned word: both name the same message.
+        unsafe { self.data().cast::<[u8; HEADER_SIZE]>().write(*header) };
+    }
+
+    /// Bytes in the buffer, header included.
+    #[inline(always)]
+    pub(crate) fn length(&self) -> usize {
+        self.head().length as usize
+    }
+
+    /// Whether the receiver is to be woken.
+    #[inline(always)]
+    pub(crate) fn wakes(&self) -> bool {
+        self.head().wakes
+    }
+
+    /// Whether memory of the application's is part of it.
+    #[inline(always)]
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.head().pieces != 0
+    }
+
+    /// All of it, to be copied by the device's library.
+    #[inline(always)]
+    pub(crate) fn inline(&self) -> InlineData<'_> {
+        // SAFETY: `length` bytes were written, and are not written while the reference lives.
+        InlineData::new(unsafe { std::slice::from_raw_parts(self.data(), self.length()) })
+    }
+
+    /// The pieces of memory, to be read by the device.
+    pub(crate) fn list(&mut self) -> &[Sge] {
+        let address = self.data() as u64;
+        let head = self.head_mut();
+        head.list[0] = Sge::new(address, head.length, head.lkey);
+        &head.list[..1 + usize::from(head.pieces)]
+    }
+
+    /// Remembers the work request that reads it.
+    #[inline(always)]
+    pub(crate) fn posted(&mut self, number: u32) {
+        self.head_mut().last_post = number;
+    }
+
+    /// Number of the last work request that reads it.
+    #[inline(always)]
+    pub(crate) fn last_post(&self) -> u32 {
+        self.head().last_post
+    }
+
+    /// It is about to be sent again.
+    pub(crate) fn set_resent(&mut self) {
+        self.head_mut().is_resent = true;
+    }
+
+    /// Whether an acknowledgement leaves it open that the device still reads it: a second copy may be under way, and
+    /// the application's memory is not given back on a peer's word alone.
+    #[inline(always)]
+    pub(crate) fn may_be_read(&self) -> bool {
+        let head = self.head();
+        head.is_resent || head.pieces != 0
+    }
+
+    /// Remembers how it ended, while the work request goes on.
+    pub(crate) fn set_outcome(&mut self, outcome: Result) {
+        self.head_mut().outcome = outcome;
+    }
+
+    /// How it ended.
+    pub(crate) fn outcome(&self) -> Result {
+        self.head().outcome
+    }
+
+    /// Whom to tell.
+    #[inline(always)]
+    pub(crate) fn take_completion(&mut self) -> Option<Completion> {
+        self.head_mut().completion.take()
+    }
+}

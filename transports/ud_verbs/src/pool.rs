@@ -1,0 +1,261 @@
+//! Pools of registered memory: datagrams to be sent, and receive buffers.
+//!
+//! For: `core`. Stands on `ucs::datastruct::mpool`, whose chunks are registered as they are allocated.
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ucs::datastruct::mpool::{ChunkAllocator, ChunkMemory, ElementHooks, Mpool, MpoolParams};
+use uct_ib::IbError;
+use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge};
+use uct_plugin::{Error, Failure};
+
+use crate::md::failure;
+use crate::packet::{DATA, Packet};
+use crate::protocol::HEADER_SIZE;
+
+/// What the device writes ahead of a datagram: a routing header, or nothing, in this many bytes.
+pub(crate) const ROUTING: usize = 40;
+
+/// Bytes of a receive buffer ahead of everything: its local key.
+const KEY: usize = 8;
+
+/// Datagrams to be sent.
+pub(crate) struct PacketPool {
+    pool: Mpool,
+}
+
+/// Receive buffers.
+///
+/// | element | what |
+/// |---|---|
+/// | 0 | local key |
+/// | `routing` | 40 bytes of routing header |
+/// | `routing` + 40 | header of the protocol (16) |
+/// | `routing` + 56 | the message, on a cache line; the headroom ends here |
+pub(crate) struct ReceivePool {
+    pool: Mpool,
+    routing: usize,
+    mtu: usize,
+}
+
+/// A received datagram, in its buffer, owned. It goes back to its pool or to the device; dropping it leaks it.
+#[must_use = "a buffer that is not put back is lost to its pool"]
+pub(crate) struct Arrival {
+    element: NonNull<u8>,
+    /// Bytes behind the routing header.
+    length: u32,
+    routing: u32,
+}
+
+impl PacketPool {
+    /// Buffers for datagrams of `mtu` bytes, at most `most`.
+    pub(crate) fn new(pd: &Arc<Pd>, mtu: usize, most: u32) -> Result<PacketPool, Failure> {
+        let params = MpoolParams {
+            elems_per_chunk: 64.min(most),
+            max_elems: most,
+            grow_factor: 2.0,
+            ..MpoolParams::new("ud_verbs send", DATA + mtu)
+        };
+        let pool = registered(pd, params, PacketHooks, 1)?;
+        Ok(PacketPool { pool })
+    }
+
+    /// A buffer, if there is one.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<Packet> {
+        // SAFETY: the hooks have prepared every element, and it is the caller's now.
+        self.pool.get().map(|element| unsafe { Packet::from_raw(element) })
+    }
+
+    /// Takes a buffer back.
+    #[inline(always)]
+    pub(crate) fn put(&self, packet: Packet) {
+        // SAFETY: an interface has one pool of packets, and a packet is put back by value.
+        unsafe { self.pool.put(packet.into_raw()) };
+    }
+}
+
+impl ReceivePool {
+    /// Buffers for datagrams of `mtu` bytes with `headroom` bytes of the keeper's ahead of the message, at most `most`.
+    pub(crate) fn new(
+        pd: &Arc<Pd>,
+        mtu: usize,
+        headroom: usize,
+        first: u32,
+        most: u32,
+    ) -> Result<Self, Failure> {
+        let ahead = headroom.max(ROUTING + HEADER_SIZE).next_multiple_of(8) + KEY;
+        let routing = ahead - ROUTING - HEADER_SIZE;
+        let size = routing + ROUTING + mtu;
+        let params = MpoolParams {
+            align_offset: ahead,
+            elems_per_chunk: first.min(most),
+            max_elems: most,
+            ..MpoolParams::new("ud_verbs receive", size)
+        };
+        let pool = registered(pd, params, ReceiveHooks, first.min(most))?;
+        Ok(ReceivePool { pool, routing, mtu })
+    }
+
+    /// A buffer to be posted, if there is one.
+    pub(crate) fn take(&self) -> Option<RecvSlot> {
+        let element = self.pool.get()?;
+        // SAFETY: the hooks wrote the key there.
+        let lkey = unsafe { element.cast::<u32>().read() };
+        let address = element.as_ptr() as u64;
+        let sge = Sge::new(address + self.routing as u64, (ROUTING + self.mtu) as u32, lkey);
+        Some(RecvSlot { wr_id: address, sge })
+    }
+
+    /// What a completion brought: `length` bytes, those of the routing header included.
+    ///
+    /// # Safety
+    /// `wr_id` is that of a slot that [`ReceivePool::take`] gave and whose work request has ended, once.
+    #[inline(always)]
+    pub(crate) unsafe fn arrived(&self, wr_id: u64, length: usize) -> Option<Arrival> {
+        let element = NonNull::new(wr_id as *mut u8)?;
+        let length = length.clamp(ROUTING, ROUTING + self.mtu) - ROUTING;
+        Some(Arrival { element, length: length as u32, routing: self.routing as u32 })
+    }
+
+    /// Takes a buffer back.
+    #[inline(always)]
+    pub(crate) fn put(&self, arrival: Arrival) {
+        // SAFETY: an interface has one pool of receive buffers, and an arrival is put back by value.
+        unsafe { self.pool.put(arrival.element) };
+    }
+
+    /// Takes back a buffer that was not posted.
+    ///
+    /// # Safety
+    /// The slot came from [`ReceivePool::take`], and is not used any more.
+    pub(crate) unsafe fn put_slot(&self, slot: RecvSlot) {
+        if let Some(element) = NonNull::new(slot.wr_id as *mut u8) {
+            // SAFETY: the caller's promise.
+            unsafe { self.pool.put(element) };
+        }
+    }
+
+    /// The arrival whose message was delivered at `message`.
+    ///
+    /// # Safety
+    /// `message` is [`Arrival::message`] of an arrival of this pool that was forgotten for the keeper of the message, once.
+    pub(crate) unsafe fn kept(&self, message: *mut u8) -> Option<Arrival> {
+        let element = NonNull::new(message.wrapping_sub(self.routing + ROUTING + HEADER_SIZE))?;
+        Some(Arrival { element, length: 0, routing: self.routing as u32 })
+    }
+}
+
+impl Arrival {
+    /// The datagram, header of the protocol and all.
+    #[inline(always)]
+    pub(crate) fn datagram(&self) -> &[u8] {
+        let start = self.element.as_ptr().wrapping_add(self.routing as usize + ROUTING);
+        // SAFETY: the buffer goes on for the MTU from there, which `length` was held to (`arrived`); it is zeroed when
+        // it is made, so initialised, and the device has ended writing to it.
+        unsafe { std::slice::from_raw_parts(start, self.length as usize) }
+    }
+
+    /// The first byte of the message, behind the protocol's header.
+    #[inline(always)]
+    pub(crate) fn message(&self) -> *mut u8 {
+        self.element.as_ptr().wrapping_add(self.routing as usize + ROUTING + HEADER_SIZE)
+    }
+
+    /// Bytes of the message; 0 for what is too short to have one.
+    #[inline(always)]
+    pub(crate) fn message_length(&self) -> usize {
+        (self.length as usize).saturating_sub(HEADER_SIZE)
+    }
+
+    /// The message.
+    pub(crate) fn body(&self) -> &[u8] {
+        self.datagram().get(HEADER_SIZE..).unwrap_or(&[])
+    }
+}
+
+/// Makes a pool, and allocates its first elements, so that a failure has its reason.
+fn registered(
+    pd: &Arc<Pd>,
+    params: MpoolParams,
+    hooks: impl ElementHooks + 'static,
+    first: u32,
+) -> Result<Mpool, Failure> {
+    let refusal = Rc::new(RefCell::new(None));
+    let chunks = Chunks { pd: Arc::clone(pd), refusal: Rc::clone(&refusal) };
+    let made = Mpool::new(params, chunks, hooks);
+    let reserved = made.and_then(|pool| pool.reserve(first).map(|()| pool));
+    reserved.map_err(|error| match refusal.borrow_mut().take() {
+        Some(reason) => failure(&reason),
+        None => Failure::new(Error::from(error.clone()), error.to_string()),
+    })
+}
+
+/// Registered, zeroed memory. The cookie is the [`MrBuffer`].
+struct Chunks {
+    pd: Arc<Pd>,
+    /// Why the last chunk could not be had.
+    refusal: Rc<RefCell<Option<IbError>>>,
+}
+
+// SAFETY: an `MrBuffer` owns its memory, and the device touches it only for work requests that the interface posts over
+// elements that are out.
+unsafe impl ChunkAllocator for Chunks {
+    fn alloc(&self, min_len: usize) -> ucs::Result<ChunkMemory> {
+        match MrBuffer::new(&self.pd, min_len, Access::LOCAL_WRITE) {
+            Ok(buffer) => {
+                let buffer = Box::new(buffer);
+                let ptr = NonNull::new(buffer.as_ptr()).ok_or(ucs::Error::NO_MEMORY)?;
+                let len = buffer.length();
+                Ok(ChunkMemory { ptr, len, cookie: Box::into_raw(buffer).cast() })
+            }
+            Err(error) => {
+                let status = error.status();
+                *self.refusal.borrow_mut() = Some(error);
+                Err(ucs::Error::from_status(status))
+            }
+        }
+    }
+
+    unsafe fn free(&self, chunk: ChunkMemory) {
+        // SAFETY: `alloc` made the box, and the pool frees a chunk once.
+        drop(unsafe { Box::from_raw(chunk.cookie.cast::<MrBuffer>()) });
+    }
+}
+
+/// The local key of a chunk.
+///
+/// # Safety
+/// `cookie` is that of a chunk of [`Chunks`] that lives.
+unsafe fn lkey(cookie: *mut c_void) -> u32 {
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { &*cookie.cast::<MrBuffer>() };
+    buffer.mr().lkey()
+}
+
+struct PacketHooks;
+
+impl ElementHooks for PacketHooks {
+    unsafe fn init(&self, element: NonNull<u8>, cookie: *mut c_void) {
+        // SAFETY: the pool passes the cookie of the chunk that the element is in.
+        let lkey = unsafe { lkey(cookie) };
+        // SAFETY: the pool's elements hold `DATA` bytes and more, on a cache line.
+        unsafe { Packet::prepare(element, lkey) };
+    }
+}
+
+struct ReceiveHooks;
+
+impl ElementHooks for ReceiveHooks {
+    unsafe fn init(&self, element: NonNull<u8>, cookie: *mut c_void) {
+        // SAFETY: the pool passes the cookie of the chunk that the element is in.
+        let lkey = unsafe { lkey(cookie) };
+        // SAFETY: the element begins with the key's place, at a multiple of 8, since what is aligned lies a multiple of
+        // 8 behind it.
+        unsafe { element.cast::<u32>().write(lkey) };
+    }
+}

@@ -1,0 +1,320 @@
+//! What happens in an interface: arrivals, acknowledgements, failures, waiting requests.
+//!
+//! For: the interface. Stands on `core`. The application is called from here only, with the core's state whole and nobody
+//! looking at it, so that it may call anything.
+
+use std::time::Duration;
+
+use uct_ib::verbs::AsyncEvent;
+use uct_plugin::{Blocked, Disposition};
+
+use crate::core::{Collected, Core};
+use crate::ep::status;
+use crate::iface::UdIface;
+use crate::pool::Arrival;
+use crate::protocol::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
+use crate::shared::Guard;
+
+/// Active message ids end here.
+const AM_IDS: u8 = 32;
+
+impl UdIface {
+    /// Moves everything on; answers how many events it handled.
+    #[inline(always)]
+    pub(crate) fn progress_all(&self) -> u32 {
+        let guard = self.enter();
+        let is_due = self.shared.take_due();
+        if !guard.with(Core::poll) && self.pending.is_idle() && !is_due && !self.targets.is_owing() {
+            return 0;
+        }
+        self.work(&guard, is_due)
+    }
+
+    #[inline(never)]
+    fn work(&self, guard: &Guard<'_, Core>, is_due: bool) -> u32 {
+        let mut count = 0;
+        while let Some(arrival) = guard.with(|core| core.arrivals.pop_front()) {
+            count += self.take(guard, arrival);
+        }
+        if is_due {
+            guard.with(Core::tick_in_progress);
+        }
+        if guard.with(|core| core.wants_attention()) || self.starved.get() {
+            count += self.settle(guard);
+        }
+        if !self.waits.borrow().is_empty() {
+            self.serve_waits();
+        }
+        if self.targets.is_owing() {
+            self.answer(guard);
+        }
+        count += self.pending.dispatch(Blocked::Endpoint);
+        guard.with(|core| {
+            core.fill(16);
+            core.transmit();
+        });
+        self.sent(guard);
+        count
+    }
+
+    /// Takes one datagram in.
+    #[inline(always)]
+    fn take(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
+        let Some(header) = Header::read(arrival.datagram()) else {
+            guard.with(|core| {
+                core.malformed += 1;
+                core.recycle(arrival);
+            });
+            return 0;
+        };
+        if !header.is_sequenced() {
+            return self.take_control(guard, arrival);
+        }
+        match guard.with(|core| core.table.receive(core.now, header, arrival)) {
+            Received::Deliver(id, arrival) => {
+                self.collect(guard, id);
+                self.deliver(guard, id, header.kind(), arrival);
+                1 + self.deliver_ready(guard, id)
+            }
+            Received::Held(id) => {
+                self.collect(guard, id);
+                0
+            }
+            Received::Discard(id, arrival, reason) => {
+                guard.with(|core| core.recycle(arrival));
+                let Some(id) = id else { return 0 };
+                self.collect(guard, id);
+                if reason == Discard::Consumed { self.deliver_ready(guard, id) } else { 0 }
+            }
+        }
+    }
+
+    #[cold]
+    fn take_control(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
+        let heard_of = guard.with(|core| {
+            let heard_of = core.take_control(&arrival);
+            core.recycle(arrival);
+            heard_of
+        });
+        let Some(id) = heard_of else { return 0 };
+        if !self.collect(guard, id)
+            && let Some(ep) = self.ep(id)
+        {
+            ep.on_news();
+        }
+        1
+    }
+
+    /// Completes what the peer has acknowledged; answers whether there was anything.
+    #[inline(always)]
+    fn collect(&self, guard: &Guard<'_, Core>, id: ConnectionId) -> bool {
+        let mut is_news = false;
+        loop {
+            match guard.with(|core| core.collect(id)) {
+                Collected::Completion(completion, result) => completion.complete(result),
+                Collected::News => {}
+                Collected::Nothing => break,
+            }
+            is_news = true;
+        }
+        if is_news && let Some(ep) = self.ep(id) {
+            ep.on_news();
+        }
+        is_news
+    }
+
+    /// Hands a message over.
+    #[inline(always)]
+    fn deliver(&self, guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, arrival: Arrival) {
+        if kind >= AM_IDS {
+            self.serve(guard, id, kind, arrival.body());
+            guard.with(|core| core.recycle(arrival));
+            return;
+        }
+        let (message, length) = (arrival.message(), arrival.message_length());
+        // SAFETY: the message lies in a buffer that is nobody else's, behind the headroom that the pool provides for; it
+        // is not touched before it comes back, here or by `release`.
+        match unsafe { self.am.deliver_desc(kind, message, length) } {
+            Disposition::Consumed => guard.with(|core| core.recycle(arrival)),
+            // `release` brings it back.
+            Disposition::Kept => drop(arrival),
+        }
+    }
+
+    /// Hands over what waited for a message just delivered.
+    #[inline(always)]
+    fn deliver_ready(&self, guard: &Guard<'_, Core>, id: ConnectionId) -> u32 {
+        let mut count = 0;
+        while let Some(ready) = guard.with(|core| core.table.pop_ready(id)) {
+            match ready {
+                Ready::Deliver(arrival) => {
+                    let kind = Header::read(arrival.datagram()).map_or(u8::MAX, Header::kind);
+                    self.deliver(guard, id, kind, arrival);
+                    count += 1;
+                }
+                Ready::Free(arrival) => guard.with(|core| core.recycle(arrival)),
+            }
+        }
+        count
+    }
+
+    /// Sees to what no datagram told of: packets that the device is done with, events of the protocol, a broken queue.
+    #[cold]
+    fn settle(&self, guard: &Guard<'_, Core>) -> u32 {
+        let mut count = 0;
+        guard.with(|core| core.queue.reap());
+        if guard.with(|core| std::mem::take(&mut core.must_look_at_device)) {
+            self.look_at_device(guard);
+        }
+        while let Some((completion, result)) = guard.with(Core::retired) {
+            completion.complete(result);
+            count += 1;
+        }
+        if let Some(reason) = guard.with(|core| core.queue.broken.clone()) {
+            let is_first = guard.with(|core| {
+                let before = core.table.counters().failures;
+                core.table.break_all(core.now);
+                core.table.counters().failures != before
+            });
+            if is_first {
+                tracing::error!("ud_verbs can neither send nor receive any more: {reason}");
+            }
+        }
+        while let Some(event) = guard.with(|core| core.table.poll_event()) {
+            count += 1;
+            match event {
+                Event::Connected(id) => {
+                    if let Some(ep) = self.ep(id) {
+                        ep.on_news();
+                    }
+                }
+                Event::Failed(id, failure) => self.fail(guard, id, failure),
+                Event::Over(id) => self.end(guard, id),
+            }
+        }
+        if self.starved.get() && guard.with(|core| core.queue.has_room()) {
+            self.starved.set(false);
+            for ep in self.all_eps() {
+                self.pending.schedule(&ep.pending);
+            }
+        }
+        count
+    }
+
+    /// Ends what is outstanding on a connection that is over.
+    pub(crate) fn drain(&self, guard: &Guard<'_, Core>, id: ConnectionId) {
+        while let Some((completion, result)) = guard.with(|core| core.abandon(id)) {
+            completion.complete(result);
+        }
+    }
+
+    /// An endpoint has failed: everything on it ends with the error, and the application is told.
+    fn fail(&self, guard: &Guard<'_, Core>, id: ConnectionId, failure: Failure) {
+        let error = status(failure);
+        self.drain(guard, id);
+        let Some(ep) = self.ep(id) else { return };
+        ep.cancel(error);
+        // Requests that wait are served once more, and meet the error.
+        self.pending.schedule(&ep.pending);
+        self.errors.report(ep.user, error, &failure.to_string());
+    }
+
+    /// A connection without an endpoint is over.
+    fn end(&self, guard: &Guard<'_, Core>, id: ConnectionId) {
+        self.drain(guard, id);
+        // The way to the peer stays with the others (`Paths`).
+        let _ = guard.with(|core| core.table.remove(id));
+        self.targets.forget(id);
+    }
+
+    /// Completes flushes of the interface.
+    #[cold]
+    fn serve_waits(&self) {
+        let mut waits = std::mem::take(&mut *self.waits.borrow_mut());
+        let mut done = Vec::new();
+        let mut index = 0;
+        while index < waits.len() {
+            waits[index].open.retain(|(ep, mark)| {
+                let is_gone = self.ep(ep.connection).is_none_or(|now| !std::rc::Rc::ptr_eq(&now, ep));
+                !is_gone && !ep.is_over() && ep.reached(*mark).is_none()
+            });
+            if waits[index].open.is_empty() {
+                done.push(waits.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+        self.waits.borrow_mut().append(&mut waits);
+        done.into_iter().for_each(|wait| wait.completion.complete(Ok(())));
+    }
+
+    /// Looks what the device has to say of itself.
+    #[cold]
+    pub(crate) fn look_at_device(&self, guard: &Guard<'_, Core>) {
+        while let Some(event) = self.events.next() {
+            match event {
+                AsyncEvent::DeviceFatal | AsyncEvent::CqError => guard.with(|core| {
+                    core.queue.broken.get_or_insert_with(|| format!("the device reports {event:?}"));
+                }),
+                AsyncEvent::QpFatal(qp) => guard.with(|core| {
+                    if qp == core.queue.number() {
+                        core.queue.broken.get_or_insert_with(|| {
+                            "the device reports a fatal error of the queue pair".into()
+                        });
+                    }
+                }),
+                AsyncEvent::PortActive(port) | AsyncEvent::AddressChange(port) => guard.with(|core| {
+                    core.paths.refresh(&self.md.device.context, port);
+                }),
+                other => tracing::debug!(?other, "an event of the device"),
+            }
+        }
+    }
+
+    /// Closes: what was accepted is delivered if that is possible within `limit`, peers are told, buffers come back.
+    pub(crate) fn finish(&self, limit: Duration) {
+        let guard = self.enter();
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let end = guard.with(|core| {
+            core.look_at_clock();
+            core.now.plus(limit)
+        });
+        // The application hears of nothing any more: what arrives now only counts as an acknowledgement.
+        while guard.with(|core| {
+            core.look_at_clock();
+            core.listen();
+            core.table.handle_timeout(core.now);
+            core.transmit();
+            !core.is_drained() && core.now < end && core.queue.broken.is_none()
+        }) {
+            self.collect_all(&guard);
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        guard.with(|core| {
+            core.table.shutdown(core.now);
+            core.transmit();
+        });
+        self.collect_all(&guard);
+        // Resets leave before the queue pair stops.
+        let patience = limit.min(100_000_000);
+        let end = guard.with(|core| core.now.plus(patience));
+        while guard.with(|core| {
+            core.queue.reap();
+            core.look_at_clock();
+            core.queue.is_sending() && core.now < end
+        }) {}
+        guard.with(|core| core.stop(1_000_000_000));
+        while let Some((completion, result)) = guard.with(Core::retired) {
+            completion.complete(result);
+        }
+    }
+
+    /// Fetches what is acknowledged or over on every connection.
+    fn collect_all(&self, guard: &Guard<'_, Core>) {
+        for id in guard.with(|core| core.table.ids().collect::<Vec<_>>()) {
+            while let Some((completion, result)) = guard.with(|core| core.abandon(id)) {
+                completion.complete(result);
+            }
+        }
+    }
+}

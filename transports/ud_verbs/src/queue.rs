@@ -1,0 +1,282 @@
+//! The queue pair of an interface, and the accounting of what is posted to it.
+//!
+//! For: `core`. Stands on `uct_ib::verbs`. Work requests of the send queue end in the order in which they were posted, so
+//! a completion speaks for all ahead of it; one in so many asks for one.
+
+use std::sync::Arc;
+
+use uct_ib::verbs::{
+    CompChannel, Cq, InlineData, InlineWr, PostError, Qp, QpCaps, QpConfig, QpKind, QpState, RecvSlot,
+    SendFlags, SendWr, Wc, WcBuffer,
+};
+use uct_ib::{IbError, PortAddress, WcStatus};
+use uct_plugin::{Error, Result};
+
+use crate::config::UdConfig;
+use crate::md::UdMd;
+use crate::packet::{MAX_PIECES, Packet};
+use crate::path::Path;
+
+/// The key that guards the queue pair against datagrams of other protocols. The highest bit, which needs privileges, is
+/// not set.
+const QKEY: u32 = 0x1d_c0_d5_17;
+
+/// The queue pair with its completion queues.
+pub(crate) struct Queue {
+    qp: Qp,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    pub(crate) channel: Arc<CompChannel>,
+    /// Numbers of the last work request posted and of the last one known to have ended.
+    posted: u32,
+    ended: u32,
+    /// Work requests since the last that asks for a completion.
+    unsignaled: u32,
+    depth: u32,
+    moderation: u32,
+    max_inline: usize,
+    /// Send errors in a row; the queue was resumed after each.
+    errors: u32,
+    /// Why nothing goes any more.
+    pub(crate) broken: Option<String>,
+}
+
+/// Send errors in a row after which the queue pair counts as broken.
+const ERRORS: u32 = 100;
+
+impl Queue {
+    /// Makes the queues and the queue pair, ready to send and receive.
+    pub(crate) fn new(md: &UdMd, config: &UdConfig, port: &PortAddress) -> Result<Queue, IbError> {
+        let context = &md.device.context;
+        let channel = CompChannel::new(context)?;
+        let limits = context.attr();
+        let most = u32::try_from(limits.max_qp_wr).unwrap_or(u32::MAX);
+        let entries = u32::try_from(limits.max_cqe).unwrap_or(u32::MAX);
+        let sends = config.tx_queue_len.min(most).min(entries);
+        let receives = config.rx_queue_len.min(most).min(entries);
+        let pieces = u32::try_from(limits.max_sge).unwrap_or(1).max(1);
+        let send_cq = Cq::new(context, sends, None, 0)?;
+        let recv_cq = Cq::new(context, receives, Some(&channel), 0)?;
+        let caps = QpCaps {
+            max_send_wr: sends,
+            max_recv_wr: receives,
+            max_send_sge: (config.max_iov + 1).min(pieces).min(1 + MAX_PIECES as u32),
+            max_recv_sge: 1,
+            max_inline: config.max_inline,
+        };
+        let setup = QpConfig { kind: QpKind::Ud, send_cq: &send_cq, recv_cq: &recv_cq, srq: None, caps };
+        let qp = Qp::new_with_inline_up_to(&md.pd, &setup)?;
+        qp.start_ud(port.port.number, port.pkey_index(), QKEY)?;
+        let max_inline = qp.caps().max_inline.min(config.max_inline) as usize;
+        Ok(Queue {
+            qp,
+            send_cq,
+            recv_cq,
+            channel,
+            posted: 0,
+            ended: 0,
+            unsignaled: 0,
+            depth: sends,
+            moderation: config.tx_moderation.min(sends / 2).max(1),
+            max_inline,
+            errors: 0,
+            broken: None,
+        })
+    }
+
+    /// Number of the queue pair.
+    pub(crate) fn number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    /// Most pieces of the application's memory in a work request.
+    pub(crate) fn max_pieces(&self) -> usize {
+        (self.qp.caps().max_send_sge as usize).saturating_sub(1).min(MAX_PIECES)
+    }
+
+    /// Receive buffers that the queue pair holds.
+    pub(crate) fn receive_depth(&self) -> u32 {
+        self.qp.caps().max_recv_wr.min(self.recv_cq.capacity())
+    }
+
+    /// Bytes that are copied into a work request.
+    #[inline(always)]
+    pub(crate) fn max_inline(&self) -> usize {
+        self.max_inline
+    }
+
+    /// Whether a work request may be posted.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.under_way() < self.depth
+    }
+
+    #[inline(always)]
+    fn under_way(&self) -> u32 {
+        self.posted.wrapping_sub(self.ended)
+    }
+
+    /// Whether so much is under way that it is time to look what has ended.
+    #[inline(always)]
+    pub(crate) fn wants_reaping(&self) -> bool {
+        self.under_way() > self.depth / 2
+    }
+
+    /// Whether the work request of this number has ended.
+    pub(crate) fn has_ended(&self, number: u32) -> bool {
+        self.ended.wrapping_sub(number) as i32 >= 0
+    }
+
+    /// Posts a packet: copied if it is small, else read by the device, which `Packet::last_post` then names.
+    #[inline]
+    pub(crate) fn post(&mut self, packet: &mut Packet, path: &Path, must_tell: bool) -> Result {
+        let flags = self.flags(must_tell || packet.has_pieces()).with(SendFlags::SOLICITED, packet.wakes());
+        let number = self.posted.wrapping_add(1);
+        packet.posted(number);
+        let posted = if packet.length() <= self.max_inline && !packet.has_pieces() {
+            let pieces = [packet.inline()];
+            self.qp.post_inline(InlineWr::send(number.into(), &pieces, flags).to(&path.ah, path.qp, QKEY))
+        } else {
+            let request = SendWr::send(number.into(), packet.list(), flags).to(&path.ah, path.qp, QKEY);
+            // SAFETY: a packet goes back to its pool only when the work request that it names has ended, or when the
+            // peer has acknowledged its only copy (`Core::retire`); the same holds for the application's memory in it,
+            // which its completion gives back. Address handles live as long as the queue pair (`Paths`).
+            unsafe { self.qp.post_send(request) }
+        };
+        self.account(posted, flags)
+    }
+
+    /// Posts bytes that are copied; no more than [`Queue::max_inline`].
+    pub(crate) fn post_copied(&mut self, bytes: &[u8], path: &Path) -> Result {
+        let flags = self.flags(false);
+        let pieces = [InlineData::new(bytes)];
+        let number = self.posted.wrapping_add(1);
+        let posted =
+            self.qp.post_inline(InlineWr::send(number.into(), &pieces, flags).to(&path.ah, path.qp, QKEY));
+        self.account(posted, flags)
+    }
+
+    #[inline(always)]
+    fn flags(&self, must_tell: bool) -> SendFlags {
+        SendFlags::NONE.with(SendFlags::SIGNALED, must_tell || self.unsignaled + 1 >= self.moderation)
+    }
+
+    #[inline(always)]
+    fn account(&mut self, posted: Result<(), PostError>, flags: SendFlags) -> Result {
+        match posted {
+            Ok(()) => {
+                self.posted = self.posted.wrapping_add(1);
+                let is_signaled = flags.with(SendFlags::SIGNALED, true) == flags;
+                self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
+                Ok(())
+            }
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, error: PostError) -> Error {
+        if error.is_full() {
+            return Error::NO_RESOURCE;
+        }
+        self.broken
+            .get_or_insert_with(|| format!("the send queue of queue pair {:#x}: {error}", self.qp.number()));
+        Error::IO_ERROR
+    }
+
+    /// Looks what has ended. Resumes a queue pair that stopped at a failed request: what was lost is sent again.
+    pub(crate) fn reap(&mut self) {
+        let mut buffer = WcBuffer::<16>::new();
+        loop {
+            let completions = match self.send_cq.poll(&mut buffer) {
+                Ok(completions) => completions,
+                Err(code) => {
+                    self.broken.get_or_insert_with(|| format!("the send completion queue answers {code}"));
+                    return;
+                }
+            };
+            let mut failed = None;
+            for wc in completions {
+                // The lower half of the id is the number.
+                let number = wc.wr_id() as u32;
+                if !self.has_ended(number) {
+                    self.ended = number;
+                }
+                if !wc.is_ok() && wc.status() != WcStatus::FLUSHED {
+                    failed = Some(wc.status());
+                }
+                self.errors = if wc.is_ok() { 0 } else { self.errors };
+            }
+            let is_last = completions.len() < 16;
+            if let Some(status) = failed {
+                self.resume(status);
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    #[cold]
+    fn resume(&mut self, status: WcStatus) {
+        self.errors += 1;
+        tracing::debug!(qp = self.qp.number(), %status, "a datagram could not be sent");
+        let state = self.qp.state();
+        if matches!(state, Ok(QpState::SendError)) && self.errors < ERRORS && self.qp.resume_ud().is_ok() {
+            // What was posted behind the failed request is gone with it.
+            self.ended = self.posted;
+            return;
+        }
+        if !matches!(state, Ok(QpState::ReadyToSend)) || self.errors >= ERRORS {
+            self.broken.get_or_insert_with(|| format!("queue pair {:#x} failed: {status}", self.qp.number()));
+        }
+    }
+
+    /// Takes up to 16 ended receives.
+    #[inline(always)]
+    pub(crate) fn poll<'a>(&mut self, buffer: &'a mut WcBuffer<16>) -> &'a [Wc] {
+        match self.recv_cq.poll(buffer) {
+            Ok(completions) => completions,
+            Err(code) => {
+                self.broken.get_or_insert_with(|| format!("the receive completion queue answers {code}"));
+                &[]
+            }
+        }
+    }
+
+    /// Posts receive buffers; answers how many were taken.
+    ///
+    /// # Safety
+    /// As [`Qp::post_recv`].
+    pub(crate) unsafe fn post_receives(&mut self, slots: &[RecvSlot]) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.qp.post_recv(slots) }.unwrap_or(0)
+    }
+
+    /// Asks for an announcement of the next datagram, or of the next that was sent to wake.
+    pub(crate) fn arm(&self, solicited_only: bool) -> Result {
+        self.recv_cq.request_notify(solicited_only).map_err(|_| Error::IO_ERROR)
+    }
+
+    /// Takes the queue pair out of service: everything posted ends.
+    pub(crate) fn stop(&mut self) {
+        if let Err(error) = self.qp.fail() {
+            tracing::debug!(%error, "the queue pair could not be stopped");
+        }
+    }
+
+    /// After [`Queue::stop`], when it is sure that the device reads nothing any more.
+    pub(crate) fn all_ended(&mut self) {
+        self.ended = self.posted;
+    }
+
+    /// Whether anything posted for sending has not ended.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.unsignaled_end() != self.ended
+    }
+
+    /// The last work request that will tell of its end.
+    fn unsignaled_end(&self) -> u32 {
+        self.posted.wrapping_sub(self.unsignaled)
+    }
+}

@@ -1,0 +1,383 @@
+//! Put, get and atomics as messages: the way of requests and answers through the interface.
+//!
+//! For: endpoints (initiator) and progress (target). Stands on `uct_plugin::rma`, which numbers, checks and carries out, and on
+//! the reliability of messages. A request that is malformed cuts the connection off; one that is refused is answered.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use uct_plugin::memory::RemoteKey;
+use uct_plugin::rma::{
+    Answer, Destination, Initiator, Limits, MAX_REQUEST, Malformed, Notify, Opcode, Operation,
+    REQUEST_HEADER, RESPONSE_HEADER, Request, Target,
+};
+use uct_plugin::{AtomicOp, Completion, Error, Iov, Outcome, Pack, Result, Unpack};
+
+use crate::core::Core;
+use crate::ep::UdEp;
+use crate::iface::UdIface;
+use crate::protocol::{ConnectionId, Reason};
+use crate::shared::Guard;
+
+/// Message kinds, above the ids of active messages.
+pub(crate) const REQUEST: u8 = 32;
+/// The kind of an answer.
+pub(crate) const ANSWER: u8 = 33;
+
+/// Bytes of a put beyond its data.
+pub(crate) const PUT_HEADER: usize = REQUEST_HEADER;
+/// Bytes of a get's answer beyond the data.
+pub(crate) const GET_HEADER: usize = RESPONSE_HEADER;
+
+/// A connection has one endpoint on this side.
+pub(crate) const OWNER: u32 = 0;
+
+/// Answers that may wait on one connection: more than an honest initiator ever has outstanding.
+const WAITING: usize = 4096;
+
+/// Answers' worth of gets that may be outstanding.
+const GET_SEGMENTS: usize = 16;
+
+/// An initiator for messages of `message` bytes and so many operations.
+pub(crate) fn initiator(message: usize, operations: usize) -> Initiator {
+    let get_segment = message - GET_HEADER;
+    Initiator::new(Limits { operations, get_segment, get_bytes: GET_SEGMENTS * get_segment })
+}
+
+/// The target's side of the connections of an interface.
+#[derive(Default)]
+pub(crate) struct Targets {
+    /// By the index of the connection; made by the first request.
+    served: RefCell<Vec<Option<Rc<Served>>>>,
+    /// Connections that have been owed answers since the last look.
+    owing: RefCell<Vec<ConnectionId>>,
+}
+
+#[derive(Default)]
+struct Served {
+    target: Target,
+    waiting: RefCell<VecDeque<Vec<u8>>>,
+    is_owing: Cell<bool>,
+}
+
+impl UdEp {
+    /// Sends a request with `data` behind, and notes how to take the answer.
+    fn request(&self, request: &Request, data: &[u8], operation: Operation) -> Result {
+        self.send(REQUEST, |packet| {
+            let mut head = [0; MAX_REQUEST];
+            let length = request.write(&mut head);
+            // SAFETY: the buffer holds an MTU, which no head of a request exceeds, and is no part of it.
+            unsafe { packet.message().copy_from_nonoverlapping(head.as_ptr(), length) };
+            // SAFETY: head and data fit into a message, as the caller has checked, and the buffer is no part of them.
+            unsafe {
+                packet.message().wrapping_add(length).copy_from_nonoverlapping(data.as_ptr(), data.len())
+            };
+            packet.begin(length + data.len(), false);
+            Ok(())
+        })?;
+        self.initiator.posted(OWNER, request, operation);
+        Ok(())
+    }
+
+    pub(crate) fn put_copied(&self, data: &[u8], address: u64, rkey: &RemoteKey) -> Result {
+        if data.len() > self.iface.limits.message - PUT_HEADER {
+            return Err(Error::INVALID_PARAM);
+        }
+        let request = self.initiator.put(rkey, address, data.len())?;
+        self.request(&request, data, Operation::Acknowledged(Notify::Nobody))
+    }
+
+    pub(crate) fn put_packed(&self, pack: Pack, address: u64, rkey: &RemoteKey) -> Result<usize> {
+        self.initiator.admit()?;
+        let mut made = None;
+        let length = self.send_packed(REQUEST, PUT_HEADER, pack, false, |head, length| {
+            let request = self.initiator.put(rkey, address, length)?;
+            request.write(head);
+            made = Some(request);
+            Ok(())
+        })?;
+        if let Some(request) = made {
+            self.initiator.posted(OWNER, &request, Operation::Acknowledged(Notify::Nobody));
+        }
+        Ok(length)
+    }
+
+    pub(crate) fn put_gathered(
+        &self,
+        iov: Iov<'_>,
+        address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let total = iov.total();
+        if total > self.iface.limits.message - PUT_HEADER {
+            return Err(Error::INVALID_PARAM);
+        }
+        let request = self.initiator.put(rkey, address, total)?;
+        // The target answers when the device may still be reading for a second copy: a copy of ours is simpler than to
+        // wait for both, and at most an MTU.
+        self.send(REQUEST, |packet| {
+            let mut head = [0; MAX_REQUEST];
+            let length = request.write(&mut head);
+            // SAFETY: head and vector fit into a message, as was just checked, and the buffer is no part of either.
+            unsafe { packet.message().copy_from_nonoverlapping(head.as_ptr(), length) };
+            // SAFETY: as above.
+            unsafe { iov.gather(packet.message().wrapping_add(length)) };
+            packet.begin(length + total, false);
+            Ok(())
+        })?;
+        self.initiator.posted(OWNER, &request, Operation::Acknowledged(completion.into()));
+        Ok(Outcome::InProgress)
+    }
+
+    pub(crate) fn get_unpacked(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.get(Destination::unpack(unpack), length, address, rkey, completion)
+    }
+
+    pub(crate) fn get_scattered(
+        &self,
+        iov: Iov<'_>,
+        address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        // SAFETY: the host keeps the memory of a get valid until it has ended, and it ends when the endpoint does.
+        let destination = unsafe { Destination::of_iov(iov) };
+        self.get(destination, iov.total(), address, rkey, completion)
+    }
+
+    fn get(
+        &self,
+        destination: Destination,
+        length: usize,
+        address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if length > self.iface.limits.message - GET_HEADER {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.may_send()?;
+        self.initiator.get(OWNER, destination, length, rkey, address, completion.into())?;
+        self.pump();
+        Ok(Outcome::InProgress)
+    }
+
+    /// Asks for what is still to be got, as far as there is room.
+    pub(crate) fn pump(&self) {
+        if !self.initiator.wants_pump() {
+            return;
+        }
+        let guard = self.iface.enter();
+        self.initiator.pump(|request| {
+            let mut head = [0; MAX_REQUEST];
+            let length = request.write(&mut head);
+            send_bytes(&guard, self.connection, REQUEST, &head[..length])
+        });
+        self.iface.sent(&guard);
+    }
+
+    pub(crate) fn atomic(
+        &self,
+        opcode: Opcode,
+        op: AtomicOp,
+        operands: [u64; 2],
+        address: u64,
+        rkey: &RemoteKey,
+        operation: Operation,
+    ) -> Result<Outcome> {
+        let request = self.initiator.request(opcode, op, rkey, address, opcode.atomic_bytes(), operands)?;
+        self.request(&request, &[], operation)?;
+        Ok(Outcome::InProgress)
+    }
+
+    pub(crate) fn post(
+        &self,
+        opcode: Opcode,
+        op: AtomicOp,
+        value: u64,
+        address: u64,
+        rkey: &RemoteKey,
+    ) -> Result {
+        let operation = Operation::Acknowledged(Notify::Nobody);
+        self.atomic(opcode, op, [value, 0], address, rkey, operation).map(|_| ())
+    }
+
+    pub(crate) fn fetch32(
+        &self,
+        op: AtomicOp,
+        value: u32,
+        result: NonNull<u32>,
+        address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch32(result, completion.into());
+        self.atomic(Opcode::Fetch32, op, [value.into(), 0], address, rkey, operation)
+    }
+
+    pub(crate) fn fetch64(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: NonNull<u64>,
+        address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch64(result, completion.into());
+        self.atomic(Opcode::Fetch64, op, [value, 0], address, rkey, operation)
+    }
+}
+
+impl UdIface {
+    /// Carries out what a peer asks for, or takes its answer. The bytes are untrusted.
+    pub(crate) fn serve(&self, guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, body: &[u8]) {
+        let served = match kind {
+            REQUEST => self.serve_request(guard, id, body),
+            ANSWER => self.take_answer(id, body),
+            _ => Err(Malformed("a message of an unknown kind")),
+        };
+        if let Err(reason) = served {
+            tracing::debug!(connection = id.index(), kind, %reason, "a peer sent what makes no sense");
+            guard.with(|core| core.table.refuse(core.now, id, Reason::MALFORMED));
+        }
+    }
+
+    fn serve_request(&self, guard: &Guard<'_, Core>, id: ConnectionId, body: &[u8]) -> Result<(), Malformed> {
+        let served = self.targets.of(id);
+        let (request, _) = Request::read(body)?;
+        if request.opcode == Opcode::Get && request.length as usize > self.limits.message - GET_HEADER {
+            return Err(Malformed("a get asks for more than a message holds"));
+        }
+        let answer = served.target.serve(&self.md.regions, body)?;
+        if !served.is_owing.replace(true) {
+            self.targets.owing.borrow_mut().push(id);
+        }
+        let Some(answer) = answer else { return Ok(()) };
+        let mut waiting = served.waiting.borrow_mut();
+        if waiting.is_empty() && send_answer(guard, id, &answer).is_ok() {
+            return Ok(());
+        }
+        if waiting.len() >= WAITING {
+            return Err(Malformed("more requests than answers can be sent"));
+        }
+        waiting.push_back(frame(&answer));
+        Ok(())
+    }
+
+    fn take_answer(&self, id: ConnectionId, body: &[u8]) -> Result<(), Malformed> {
+        // Without an endpoint nobody awaits it any more.
+        let Some(ep) = self.ep(id) else { return Ok(()) };
+        ep.initiator.answer(body)?;
+        ep.on_news();
+        Ok(())
+    }
+
+    /// Sends what peers are owed: answers that found no room, and acknowledgements of what was carried out.
+    pub(crate) fn answer(&self, guard: &Guard<'_, Core>) {
+        let owing = std::mem::take(&mut *self.targets.owing.borrow_mut());
+        for id in owing {
+            let served = self.targets.of(id);
+            if answer_waiting(guard, id, &served) {
+                served.is_owing.set(false);
+            } else {
+                self.targets.owing.borrow_mut().push(id);
+            }
+        }
+    }
+}
+
+/// Sends what waits on a connection; answers whether that was all, or in vain.
+fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) -> bool {
+    let must_wait = |error: Error| error == Error::NO_RESOURCE || error == Error::NOT_CONNECTED;
+    let mut waiting = served.waiting.borrow_mut();
+    while let Some(bytes) = waiting.front() {
+        match send_bytes(guard, id, ANSWER, bytes) {
+            Err(error) if must_wait(error) => return false,
+            _ => waiting.pop_front(),
+        };
+    }
+    if !served.target.has_unacknowledged() {
+        return true;
+    }
+    // An acknowledgement is taken from the target when it is sure to be sent.
+    match guard.with(|core| core.packet(id).map(|packet| core.unsend(packet))) {
+        Err(error) if must_wait(error) => return false,
+        Err(_) => return true,
+        Ok(()) => {}
+    }
+    if let Some(frame) = served.target.acknowledge()
+        && send_bytes(guard, id, ANSWER, &frame).is_err()
+    {
+        waiting.push_back(frame.to_vec());
+        return false;
+    }
+    true
+}
+
+impl Targets {
+    fn of(&self, id: ConnectionId) -> Rc<Served> {
+        let mut served = self.served.borrow_mut();
+        if served.len() <= id.index() {
+            served.resize(id.index() + 1, None);
+        }
+        Rc::clone(served[id.index()].get_or_insert_default())
+    }
+
+    /// Forgets a connection that is over.
+    pub(crate) fn forget(&self, id: ConnectionId) {
+        if let Some(served) = self.served.borrow_mut().get_mut(id.index()) {
+            *served = None;
+        }
+    }
+
+    /// Whether anything is owed.
+    #[inline(always)]
+    pub(crate) fn is_owing(&self) -> bool {
+        !self.owing.borrow().is_empty()
+    }
+}
+
+fn frame(answer: &Answer) -> Vec<u8> {
+    let mut bytes = vec![0; answer.frame_bytes()];
+    bytes[..RESPONSE_HEADER].copy_from_slice(&answer.header);
+    let (data, length) = answer.data();
+    // SAFETY: the data are readable for their length until something else is served, and the bytes are new.
+    unsafe { bytes[RESPONSE_HEADER..].as_mut_ptr().copy_from_nonoverlapping(data, length) };
+    bytes
+}
+
+fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer) -> Result {
+    guard.with(|core| {
+        let mut packet = core.packet(id)?;
+        let message = packet.message();
+        // SAFETY: the buffer holds an MTU, so the header.
+        unsafe { message.copy_from_nonoverlapping(answer.header.as_ptr(), RESPONSE_HEADER) };
+        let (data, length) = answer.data();
+        // SAFETY: the data fit behind the header (`serve_request`) and are readable until something else is served.
+        unsafe { message.wrapping_add(RESPONSE_HEADER).copy_from_nonoverlapping(data, length) };
+        packet.begin(RESPONSE_HEADER + length, false);
+        core.send(id, ANSWER, packet)
+    })
+}
+
+/// Sends a message of bytes that fit, whether or not requests of the application's wait.
+fn send_bytes(guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, bytes: &[u8]) -> Result {
+    guard.with(|core| {
+        let mut packet = core.packet(id)?;
+        // SAFETY: the bytes fit into a message, as their maker sees to, and the buffer is no part of them.
+        unsafe { packet.message().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        packet.begin(bytes.len(), false);
+        core.send(id, kind, packet)
+    })
+}
