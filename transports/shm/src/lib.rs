@@ -4,4 +4,28 @@
 //! interfaces, remote memory is mapped where it can be, copied by the kernel where that is permitted, and otherwise
 //! reached through the ring.
 
-pub mod ring;
+mod addr;
+mod channel;
+mod cma;
+mod config;
+mod ep;
+mod far;
+mod handshake;
+mod iface;
+mod md;
+mod progress;
+mod remote;
+mod ring;
+mod segment;
+mod wire;
+
+uct_plugin::export_plugin! {
+    name: "shm",
+    entry: uct_plugin_shm,
+    config: [config::ShmConfig, config::PosixConfig, config::SysvConfig, config::CmaConfig],
+    components: [
+        md::ShmComponent<md::Posix> => [iface::ShmTransport<md::Posix>],
+        md::ShmComponent<md::Sysv> => [iface::ShmTransport<md::Sysv>],
+        md::ShmComponent<md::Cma> => [iface::ShmTransport<md::Cma>],
+    ],
+}

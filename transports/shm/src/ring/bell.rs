@@ -102,7 +102,7 @@ impl MappedBell {
     ///
     /// `base` is aligned to 64 and [`BELL_BYTES`] bytes from it are readable and writable while the bell lives.
     pub unsafe fn new(base: NonNull<u8>) -> MappedBell {
-        debug_assert!(base.as_ptr() as usize % 64 == 0);
+        debug_assert!((base.as_ptr() as usize).is_multiple_of(64));
         MappedBell { base }
     }
 

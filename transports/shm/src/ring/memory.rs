@@ -59,7 +59,7 @@ impl MappedRing {
     /// ring lives. In this process at most one sender and one receiver use them. Other processes may write to them at
     /// any time: nothing is read from them that is not checked or copied first, except message payload.
     pub unsafe fn new(base: NonNull<u8>, layout: Layout) -> MappedRing {
-        debug_assert!(base.as_ptr() as usize % 4096 == 0);
+        debug_assert!((base.as_ptr() as usize).is_multiple_of(4096));
         MappedRing { base, layout }
     }
 

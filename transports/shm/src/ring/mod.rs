@@ -37,11 +37,15 @@ mod tests;
 #[cfg(all(test, loom))]
 mod watched;
 
-pub use barrier::{heavy_barrier_available, register_heavy_barrier};
-pub use bell::{BELL_BYTES, Bell, BellMemory, MappedBell};
-pub use control::{Control, INLINE_BYTES, Place};
+pub use barrier::register_heavy_barrier;
+#[cfg(all(test, loom))]
+use bell::BellMemory;
+pub use bell::{BELL_BYTES, Bell, MappedBell};
+pub use control::{INLINE_BYTES, Place};
 pub use copy::copy_small;
-pub use layout::{Geometry, Layout, LayoutError, Pool};
+#[cfg(all(test, not(loom)))]
+use layout::LayoutError;
+pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{BODY_WORDS, Delivery, Message, Receiver, settle};
 pub use sender::{Block, Refused, Sender, Sent};

@@ -4,8 +4,9 @@
 //! short message is copied out of its slot, the place of a long one is checked against what the sender may use.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 
-use ucs::sync::atomic::Ordering;
+use ucs::sync::atomic::{AtomicU64, Ordering};
 
 use super::barrier;
 use super::control::{Control, Credit, INLINE_BYTES, Place};
@@ -152,6 +153,19 @@ impl<M: RingMemory> Receiver<M> {
         self.memory.block(place, index, access)
     }
 
+    /// The word that the next message changes, and its low half when it has: for looking without a call.
+    pub fn watch(&self) -> (NonNull<AtomicU64>, u32) {
+        let head = self.head.get();
+        (NonNull::from(self.memory.control(head & self.mask)), head.wrapping_add(1))
+    }
+
+    /// Whether so many blocks of a pool are held that the sender may soon be out of them.
+    pub fn is_short_of(&self, place: Place) -> bool {
+        let geometry = self.memory.layout().geometry();
+        let count = if place == Place::Bulk { geometry.bulk.count } else { geometry.small.count };
+        self.held(place) > count / 2
+    }
+
     /// Number of blocks of a pool that were received and not yet released.
     pub fn held(&self, place: Place) -> u32 {
         let pool = if place == Place::Bulk { &self.bulk } else { &self.small };
@@ -213,11 +227,6 @@ impl<M: RingMemory> Receiver<M> {
     pub fn start_at(&self, sequence: u32) {
         self.head.set(sequence);
         self.granted.set(sequence);
-    }
-
-    /// The memory.
-    pub fn memory(&self) -> &M {
-        &self.memory
     }
 }
 

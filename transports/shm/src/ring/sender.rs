@@ -109,11 +109,6 @@ impl<M: RingMemory> Sender<M> {
         self.memory.credit().store(Credit::new(0, Credit::COLD | Credit::FENCE).0, Ordering::Relaxed);
     }
 
-    /// Number of messages sent so far, modulo 2^32.
-    pub fn sent(&self) -> u32 {
-        self.tail.get()
-    }
-
     /// Whether a slot is free. May look at the receiver's word.
     #[inline(always)]
     pub fn has_room(&self) -> Result<bool, Corrupt> {
@@ -226,11 +221,6 @@ impl<M: RingMemory> Sender<M> {
         self.fenced.set(credit.wants_fence());
         self.seen.set(if credit.is_cold() || credit.wants_fence() { NEVER } else { credit.0 });
         Ok(credit)
-    }
-
-    /// Whether the receiver has taken everything, by what it has published of it.
-    pub fn is_drained(&self) -> Result<bool, Corrupt> {
-        Ok(self.refresh()?.head() == self.tail.get())
     }
 
     /// Begins at another sequence number, as if that many messages had passed.

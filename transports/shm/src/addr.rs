@@ -1,0 +1,225 @@
+//! Addresses: where an interface is to be found, and whether it can be from here.
+//!
+//! For: interfaces and endpoints. Stands on `ucs::sys`. The device address says where the process lives, the interface
+//! address names the socket and carries the number that a peer must show. Fields are in the machine's byte order, since
+//! nobody else can use them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ucs::sys::host::host_id;
+use ucs::sys::namespace::Namespaces;
+use ucs::sys::process::credentials;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::md::Kind;
+
+const MAGIC: u16 = 0x5348;
+const VERSION: u8 = 1;
+
+/// Where a process lives: 64 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct DeviceAddress {
+    /// 0: [`MAGIC`].
+    magic: u16,
+    /// 2: [`VERSION`].
+    version: u8,
+    /// 3: which transport, as [`Kind`].
+    kind: u8,
+    /// 4: effective user, in the process's user namespace.
+    uid: u32,
+    /// 8: the machine and its boot.
+    host: [u8; 16],
+    /// 24: inode of the network namespace.
+    net: u64,
+    /// 32: inode of the ipc namespace.
+    ipc: u64,
+    /// 40: inode of the pid namespace.
+    pid: u64,
+    /// 48: device of the directory with the socket; 0 without one.
+    directory_device: u64,
+    /// 56: inode of that directory.
+    directory_inode: u64,
+}
+
+/// Which interface: 24 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct IfaceAddress {
+    /// 0: number of the interface, random; the name of its socket.
+    pub(crate) id: u64,
+    /// 8: what a peer must show, random.
+    pub(crate) key: u64,
+    /// 16: bytes that stay free ahead of large messages.
+    pub(crate) headroom: u32,
+    /// 20: 0.
+    pub(crate) reserved: u32,
+}
+
+/// Bytes of a device address.
+pub(crate) const DEVICE_LENGTH: usize = size_of::<DeviceAddress>();
+/// Bytes of an interface address.
+pub(crate) const IFACE_LENGTH: usize = size_of::<IfaceAddress>();
+/// Bytes of an endpoint address: an interface address, and a number that names the endpoint for people.
+pub(crate) const EP_LENGTH: usize = IFACE_LENGTH + 8;
+
+/// How to reach a peer's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// By its abstract name.
+    Abstract,
+    /// By its name in the directory.
+    Directory,
+}
+
+/// The directory for sockets: what the configuration says, or /dev/shm if that is `auto` and it is writable.
+pub(crate) fn directory(configured: &str) -> Option<PathBuf> {
+    match configured {
+        "" => None,
+        "auto" => {
+            let path = Path::new("/dev/shm");
+            let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+            writable.then(|| path.to_owned())
+        }
+        path => Some(PathBuf::from(path)),
+    }
+}
+
+impl DeviceAddress {
+    /// That of this process.
+    pub(crate) fn own(kind: Kind, directory: Option<&Path>) -> DeviceAddress {
+        let namespaces = Namespaces::own();
+        let place = directory.and_then(|directory| std::fs::metadata(directory).ok());
+        DeviceAddress {
+            magic: MAGIC,
+            version: VERSION,
+            kind: kind as u8,
+            uid: credentials().effective_uid,
+            host: host_id().0,
+            net: namespaces.net,
+            ipc: namespaces.ipc,
+            pid: namespaces.pid,
+            directory_device: place.as_ref().map_or(0, MetadataExt::dev),
+            directory_inode: place.as_ref().map_or(0, MetadataExt::ino),
+        }
+    }
+
+    /// Reads the bytes of a peer's address, which are untrusted; the refusal says what is wrong.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<DeviceAddress, String> {
+        let address = DeviceAddress::read_from_bytes(bytes).map_err(|_| {
+            format!("a device address of {} bytes, where shared memory has {DEVICE_LENGTH}", bytes.len())
+        })?;
+        if address.magic != MAGIC {
+            return Err("no device address of a shared memory transport".to_owned());
+        }
+        if address.version != VERSION {
+            return Err(format!("the peer speaks version {}, this side version {VERSION}", address.version));
+        }
+        Ok(address)
+    }
+
+    /// How `self` reaches `peer`; the refusal says what is missing.
+    pub(crate) fn route_to(&self, peer: &DeviceAddress) -> Result<Route, String> {
+        if peer.kind != self.kind {
+            return Err("the address is of another shared memory transport".to_owned());
+        }
+        if peer.host != self.host {
+            return Err("the peer runs on another machine, or under another kernel".to_owned());
+        }
+        if self.kind == Kind::Sysv as u8 && !same(self.ipc, peer.ipc) {
+            return Err(format!(
+                "System V segments need a common ipc namespace; this process is in ipc:[{}], the peer in ipc:[{}] (posix \
+                 needs none)",
+                self.ipc, peer.ipc
+            ));
+        }
+        if self.kind == Kind::Cma as u8 && !same(self.pid, peer.pid) {
+            return Err(format!(
+                "copies between processes need a common pid namespace; this process is in pid:[{}], the peer in \
+                 pid:[{}]",
+                self.pid, peer.pid
+            ));
+        }
+        if same(self.net, peer.net) {
+            return Ok(Route::Abstract);
+        }
+        if same(self.directory_inode, peer.directory_inode) && self.directory_device == peer.directory_device
+        {
+            return Ok(Route::Directory);
+        }
+        let has = |address: &DeviceAddress| if address.directory_inode == 0 { "no" } else { "another" };
+        Err(format!(
+            "there is no common place for a socket: this process is in net:[{}], the peer in net:[{}]; and the peer has \
+             {} directory, this process {}; share one between both and name it in UCT_SHM_DIR",
+            self.net,
+            peer.net,
+            has(peer),
+            if self.directory_inode == 0 { "none" } else { "its own" },
+        ))
+    }
+}
+
+impl IfaceAddress {
+    /// Reads the bytes of a peer's address, which are untrusted.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<IfaceAddress, String> {
+        let address = IfaceAddress::read_from_bytes(bytes).map_err(|_| {
+            format!("an interface address of {} bytes, where shared memory has {IFACE_LENGTH}", bytes.len())
+        })?;
+        if address.reserved != 0 || address.id == 0 {
+            return Err("no interface address of a shared memory transport".to_owned());
+        }
+        if address.headroom as usize > crate::iface::MAX_HEADROOM {
+            return Err(format!("the peer wants {} bytes ahead of each message", address.headroom));
+        }
+        Ok(address)
+    }
+}
+
+/// Whether two inodes are one; 0 is one that is not known.
+fn same(left: u64, right: u64) -> bool {
+    left != 0 && left == right
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn own(kind: Kind) -> DeviceAddress {
+        DeviceAddress::own(kind, Some(Path::new("/")))
+    }
+
+    #[test]
+    fn an_address_survives_its_bytes_and_others_do_not() {
+        let address = own(Kind::Posix);
+        assert_eq!(DeviceAddress::parse(address.as_bytes()), Ok(address));
+        assert!(DeviceAddress::parse(&address.as_bytes()[1..]).unwrap_err().contains("63 bytes"));
+        assert!(DeviceAddress::parse(&[0; DEVICE_LENGTH]).unwrap_err().contains("no device address"));
+        let next = DeviceAddress { version: 2, ..address };
+        assert!(DeviceAddress::parse(next.as_bytes()).unwrap_err().contains("version 2"));
+        assert!(IfaceAddress::parse(&[0; IFACE_LENGTH]).is_err());
+        assert!(IfaceAddress::parse(&[0xff; IFACE_LENGTH]).is_err());
+        let iface = IfaceAddress { id: 1, key: 2, headroom: 64, reserved: 0 };
+        assert_eq!(IfaceAddress::parse(iface.as_bytes()), Ok(iface));
+    }
+
+    #[test]
+    fn each_missing_namespace_is_named() {
+        let posix = own(Kind::Posix);
+        assert_eq!(posix.route_to(&posix), Ok(Route::Abstract));
+        let other_net = DeviceAddress { net: 7, ..posix };
+        assert_eq!(posix.route_to(&other_net), Ok(Route::Directory));
+        let nothing = DeviceAddress { net: 7, directory_inode: 8, ..posix };
+        let reason = posix.route_to(&nothing).unwrap_err();
+        assert!(reason.contains("net:[7]") && reason.contains("UCT_SHM_DIR"), "{reason}");
+        let other_ipc = DeviceAddress { ipc: 7, ..posix };
+        assert_eq!(posix.route_to(&other_ipc), Ok(Route::Abstract), "posix needs no ipc namespace");
+        let sysv = own(Kind::Sysv);
+        assert!(sysv.route_to(&DeviceAddress { ipc: 7, ..sysv }).unwrap_err().contains("ipc:[7]"));
+        let cma = own(Kind::Cma);
+        assert!(cma.route_to(&DeviceAddress { pid: 7, ..cma }).unwrap_err().contains("pid:[7]"));
+        assert!(posix.route_to(&sysv).unwrap_err().contains("another shared memory transport"));
+        assert!(posix.route_to(&DeviceAddress { host: [1; 16], ..posix }).unwrap_err().contains("machine"));
+        assert!(posix.route_to(&DeviceAddress { pid: 7, ..posix }).is_ok(), "posix needs no pid namespace");
+    }
+}

@@ -1,0 +1,505 @@
+//! A channel: two rings and a socket between two interfaces.
+//!
+//! For: interfaces and endpoints; all endpoints from one interface to another share the channel. Stands on rings, segments
+//! and remote memory. Who connects makes the rings and may send at once; who accepts finds what was sent. The socket
+//! carries descriptors, wakes a sleeper, and ends when the peer does.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use rustix::fs::SealFlags;
+use rustix::io::Errno;
+use ucs::sys::SystemError;
+use uct_plugin::{Error, Failure};
+
+use crate::addr::IfaceAddress;
+use crate::cma::{self, Process};
+use crate::ep::ShmEp;
+use crate::progress::flag;
+use crate::remote::{Emulation, PeerView, TABLE_BYTES};
+use crate::ring::{
+    BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, Place, Receiver,
+    Refused, RingMemory, Sender, Sent, register_heavy_barrier,
+};
+use crate::segment::socket::{self, Credentials, Received};
+use crate::segment::{Mapping, Segment, Source, accept};
+use crate::wire::{self, Control, Side, Welcome};
+
+/// What an operation lacked; it can be tried again when that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// A slot of the ring.
+    Slot,
+    /// A block of a pool.
+    Block(Place),
+    /// An answer to one of many outstanding operations.
+    Window,
+    /// The answer to a short get.
+    Answer,
+    /// The operations ahead of a fence.
+    Fence,
+    /// The peer's side of the connection.
+    Welcome,
+    /// The segment of a remote key.
+    Segment(u64),
+    /// The ring is broken; its endpoints are about to be told.
+    Whole,
+}
+
+/// Why a channel is of no use any more.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) error: Error,
+    pub(crate) reason: String,
+}
+
+/// The peer, once it has told about itself.
+pub(crate) struct Peer {
+    pub(crate) side: Side,
+    pub(crate) table: Arc<Mapping>,
+    bell: Bell<MappedBell>,
+    /// What the bell lies in.
+    _bell_memory: Mapping,
+}
+
+/// What is known of the segment of a remote key.
+enum Asked {
+    /// The peer was asked.
+    Waiting,
+    /// It has answered: nothing to share, or the segment as long as a key uses it.
+    Answered(Option<std::sync::Weak<Mapping>>, Option<Arc<Mapping>>),
+}
+
+/// See the module.
+pub(crate) struct Channel {
+    pub(crate) sender: Sender<MappedRing>,
+    pub(crate) receiver: Receiver<MappedRing>,
+    /// Number in the interface; what the peer rings the bell for.
+    pub(crate) number: u32,
+    /// The peer's interface.
+    pub(crate) peer_iface: u64,
+    /// What proves that it is that one.
+    pub(crate) peer_key: u64,
+    /// When something was last received, in turns of the interface.
+    pub(crate) turn: Cell<u32>,
+    pub(crate) is_hot: Cell<bool>,
+    pub(crate) emulation: Emulation,
+    pub(crate) eps: RefCell<Vec<Weak<ShmEp>>>,
+    socket: OwnedFd,
+    credentials: Credentials,
+    peer: OnceCell<Peer>,
+    cma: OnceCell<Result<Process, String>>,
+    broken: OnceCell<Broken>,
+    /// The peer's end of the socket is closed; what is in the ring is still to be received.
+    pub(crate) is_closed: Cell<bool>,
+    segments: RefCell<HashMap<u64, Asked>>,
+    /// The interface's flags, where the channel asks to be looked at.
+    flags: Rc<Cell<u8>>,
+    /// What the rings lie in. Dropped last.
+    _memory: Mapping,
+}
+
+/// The shapes of both rings, and where they lie in their segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rings {
+    forward: Layout,
+    backward: Layout,
+}
+
+impl Rings {
+    /// From geometries that may be a peer's.
+    pub(crate) fn new(forward: Geometry, backward: Geometry) -> Result<Rings, String> {
+        let layout = |geometry| Layout::new(geometry).map_err(|error| format!("a ring of {error}"));
+        Ok(Rings { forward: layout(forward)?, backward: layout(backward)? })
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.forward.size() + self.backward.size()
+    }
+
+    /// The two sides of the rings in `memory`: for who connects, the forward ring is the one to send on.
+    fn sides(&self, memory: &Mapping, connects: bool) -> (Sender<MappedRing>, Receiver<MappedRing>) {
+        debug_assert!(memory.length() >= self.size());
+        let base = memory.base();
+        // SAFETY: the mapping holds both rings.
+        let second = unsafe { base.add(self.forward.size()) };
+        let (send, receive) = if connects {
+            ((base, self.forward), (second, self.backward))
+        } else {
+            ((second, self.backward), (base, self.forward))
+        };
+        // SAFETY: page-aligned, inside the mapping, which the channel keeps; one sender in this process.
+        let sender = Sender::new(unsafe { MappedRing::new(send.0, send.1) });
+        // SAFETY: as above; one receiver.
+        let receiver = Receiver::new(unsafe { MappedRing::new(receive.0, receive.1) });
+        (sender, receiver)
+    }
+}
+
+/// Makes a bell: a page that all peers of an interface map.
+pub(crate) fn new_bell() -> Result<(Bell<MappedBell>, Segment), SystemError> {
+    let segment = Segment::memfd(BELL_BYTES, false, SealFlags::empty())?;
+    // SAFETY: the mapping has the size, and the interface keeps it beside the bell.
+    let bell = Bell::new(unsafe { MappedBell::new(segment.mapping.base()) });
+    Ok((bell, segment))
+}
+
+impl Peer {
+    /// Takes bell and table, whose descriptors came along.
+    pub(crate) fn new(side: Side, fds: &[OwnedFd]) -> Result<Peer, String> {
+        let [bell, table, ..] = fds else {
+            return Err(format!("{} descriptors came along, where a bell and a table are needed", fds.len()));
+        };
+        let bell_memory = accept(bell.as_fd(), BELL_BYTES, true, false).map_err(|error| error.to_string())?;
+        let table = accept(table.as_fd(), TABLE_BYTES, false, false).map_err(|error| error.to_string())?;
+        // SAFETY: the mapping has the size and is kept beside the bell.
+        let bell = Bell::new(unsafe { MappedBell::new(bell_memory.base()) });
+        Ok(Peer { side, table: Arc::new(table), bell, _bell_memory: bell_memory })
+    }
+}
+
+impl Channel {
+    /// The side that connects, over fresh rings. The peer is not known yet.
+    pub(crate) fn connecting(
+        number: u32,
+        to: &IfaceAddress,
+        socket: OwnedFd,
+        rings: &Rings,
+        memory: Mapping,
+        flags: Rc<Cell<u8>>,
+    ) -> Result<Channel, Failure> {
+        let (sender, receiver) = rings.sides(&memory, true);
+        sender.prepare();
+        // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
+        receiver.go_cold();
+        Channel::new(number, (to.id, to.key), socket, (sender, receiver), memory, flags)
+    }
+
+    /// The side that accepts.
+    pub(crate) fn accepted(
+        number: u32,
+        socket: OwnedFd,
+        rings: &Rings,
+        memory: Mapping,
+        peer: Peer,
+        flags: Rc<Cell<u8>>,
+    ) -> Result<Channel, Failure> {
+        let sides = rings.sides(&memory, false);
+        let channel = Channel::new(number, (peer.side.iface, peer.side.key), socket, sides, memory, flags)?;
+        channel.take_peer(peer);
+        Ok(channel)
+    }
+
+    fn new(
+        number: u32,
+        (peer_iface, peer_key): (u64, u64),
+        socket: OwnedFd,
+        (sender, receiver): (Sender<MappedRing>, Receiver<MappedRing>),
+        memory: Mapping,
+        flags: Rc<Cell<u8>>,
+    ) -> Result<Channel, Failure> {
+        let credentials = socket::peer_credentials(socket.as_fd())
+            .map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
+        let emulation = Emulation::new(sender.memory().layout().bulk_capacity());
+        Ok(Channel {
+            sender,
+            receiver,
+            number,
+            peer_iface,
+            peer_key,
+            turn: Cell::new(0),
+            is_hot: Cell::new(false),
+            emulation,
+            eps: RefCell::default(),
+            socket,
+            credentials,
+            peer: OnceCell::new(),
+            cma: OnceCell::new(),
+            broken: OnceCell::new(),
+            is_closed: Cell::new(false),
+            segments: RefCell::default(),
+            flags,
+            _memory: memory,
+        })
+    }
+
+    /// Takes the answer of who was connected to. The refusal says what is wrong with it.
+    pub(crate) fn take_welcome(&self, body: &[u8], fds: &[OwnedFd]) -> Result<(), String> {
+        let welcome: Welcome = wire::body(body)?;
+        if self.peer().is_some() || (welcome.from.iface, welcome.from.key) != (self.peer_iface, self.peer_key)
+        {
+            return Err("a welcome that was not asked for".to_owned());
+        }
+        self.take_peer(Peer::new(welcome.from, fds)?);
+        // What was sent meanwhile may have found the ring cold.
+        self.attend();
+        Ok(())
+    }
+
+    fn take_peer(&self, peer: Peer) {
+        self.receiver.set_fence(!(register_heavy_barrier() && peer.side.heavy_barrier == 1));
+        let _ = self.peer.set(peer);
+    }
+
+    /// The peer, once known.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.peer.get()
+    }
+
+    /// The peer's table, once known.
+    pub(crate) fn view(&self) -> Option<PeerView<'_>> {
+        self.peer().map(|peer| PeerView { identity: peer.side.table, table: &peer.table })
+    }
+
+    /// The socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Why the channel is of no use any more.
+    pub(crate) fn broken(&self) -> Option<&Broken> {
+        self.broken.get()
+    }
+
+    /// Notes why it is of no use any more. The first reason stays.
+    pub(crate) fn set_broken(&self, error: Error, reason: String) {
+        if self.broken.set(Broken { error, reason }).is_ok() {
+            self.raise();
+        }
+    }
+
+    /// Sends `length` bytes that `fill` writes, wherever they fit.
+    pub(crate) fn send(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result<(), Lack> {
+        if length <= INLINE_BYTES {
+            return self.settle(self.sender.send_inline(tag, length, fill));
+        }
+        let block = self.reserve(length)?;
+        self.sender.fill_block(&block, fill);
+        self.settle(self.sender.send_block(tag, block, length))
+    }
+
+    /// Reserves a block for `length` bytes, at most a bulk block's.
+    pub(crate) fn reserve(&self, length: usize) -> Result<Block, Lack> {
+        if !self.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
+            return Err(Lack::Slot);
+        }
+        let small = length <= self.sender.memory().layout().small_capacity();
+        let place = if small { Place::Small } else { Place::Bulk };
+        self.sender.reserve(place).ok_or(Lack::Block(place))
+    }
+
+    /// Does what is left to do after a send.
+    #[inline(always)]
+    pub(crate) fn settle(&self, sent: Result<Sent, Refused>) -> Result<(), Lack> {
+        match sent {
+            Ok(Sent::Quiet) => Ok(()),
+            Ok(Sent::Attend) => {
+                self.attend();
+                Ok(())
+            }
+            Err(refused) => Err(self.refused(refused)),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, refused: Refused) -> Lack {
+        match refused {
+            Refused::Full => Lack::Slot,
+            Refused::Corrupt(corrupt) => self.corrupt(&corrupt),
+        }
+    }
+
+    /// Notes that the peer scribbles. Its endpoints are told from progress, which looks into all rings in turn.
+    pub(crate) fn corrupt(&self, corrupt: &dyn std::fmt::Display) -> Lack {
+        self.set_broken(Error::IO_ERROR, format!("the peer has corrupted the ring: {corrupt}"));
+        Lack::Whole
+    }
+
+    /// The receiver's word has changed: rings its bell if it asks for that.
+    #[cold]
+    #[inline(never)]
+    fn attend(&self) {
+        match self.sender.attend() {
+            Ok(false) => (),
+            Ok(true) => self.ring(),
+            Err(corrupt) => {
+                self.corrupt(&corrupt);
+            }
+        }
+    }
+
+    fn ring(&self) {
+        self.look_for_welcome();
+        // Without a peer nobody has accepted yet; who does looks into the ring.
+        let Some(peer) = self.peer() else { return };
+        if peer.bell.ring(peer.side.bell_number) {
+            // A socket that is full has woken the peer already.
+            let _ = socket::send(self.socket(), &wire::control(Control::Wake, &[]), &[]);
+        }
+    }
+
+    /// Takes the peer's first message if it is there.
+    pub(crate) fn look_for_welcome(&self) {
+        if self.peer().is_none() && self.broken().is_none() {
+            self.receive_control(false);
+        }
+    }
+
+    /// Takes one message from the socket; answers whether there was one. `trusted` is whether segments may be files.
+    pub(crate) fn receive_control(&self, trusted: bool) -> bool {
+        let mut buffer = [0; wire::MAX_CONTROL];
+        let (length, fds) = match socket::receive(self.socket(), &mut buffer) {
+            Received::Nothing => return false,
+            Received::Closed => {
+                self.is_closed.set(true);
+                self.raise();
+                return false;
+            }
+            Received::Message(length, fds) => (length, fds),
+        };
+        let taken = wire::parse_control(&buffer[..length]).and_then(|(kind, body)| match kind {
+            Control::Welcome => self.take_welcome(body, &fds),
+            Control::Refusal => {
+                let words = String::from_utf8_lossy(body);
+                self.set_broken(Error::REJECTED, format!("the peer refuses the connection: {words}"));
+                Ok(())
+            }
+            Control::Wake => Ok(()),
+            Control::SegmentRequest => {
+                wire::body::<wire::SegmentRequest>(body).map(|request| self.give_segment(request.key))
+            }
+            Control::SegmentReply => {
+                wire::body(body).and_then(|reply| self.take_segment(&reply, &fds, trusted))
+            }
+            Control::Hello => Err("a second hello".to_owned()),
+        });
+        if let Err(reason) = taken {
+            self.set_broken(Error::IO_ERROR, format!("the peer breaks the protocol: {reason}"));
+        }
+        true
+    }
+
+    /// Asks the interface to look at the channel.
+    pub(crate) fn raise(&self) {
+        self.flags.set(self.flags.get() | flag::ALARM);
+    }
+
+    /// Whether what an operation lacked is there now.
+    pub(crate) fn has(&self, lack: Lack) -> bool {
+        match lack {
+            Lack::Slot => self.sender.has_room().unwrap_or(true),
+            Lack::Block(place) => self.sender.has_block(place),
+            Lack::Window => self.emulation.has_room(),
+            Lack::Answer => self.emulation.has_answer(),
+            Lack::Fence => self.emulation.is_idle(),
+            Lack::Welcome => self.peer().is_some(),
+            Lack::Segment(key) => !matches!(self.segments.borrow().get(&key), Some(Asked::Waiting)),
+            Lack::Whole => true,
+        }
+    }
+
+    /// The way to the peer's memory through the kernel, if it lets us. Tried once.
+    pub(crate) fn cma(&self) -> Option<Process> {
+        let peer = self.peer()?;
+        let probe = || {
+            let result = cma::probe(self.credentials.pid, peer.side.beacon, peer.side.table);
+            if let Err(reason) = &result {
+                tracing::debug!(
+                    pid = self.credentials.pid,
+                    "zero copy to the peer is not possible, copying through the ring: {reason}"
+                );
+            }
+            result
+        };
+        self.cma.get_or_init(probe).as_ref().ok().copied()
+    }
+
+    /// Rules out the way through the kernel.
+    pub(crate) fn forbid_cma(&self) {
+        let _ = self.cma.set(Err("it is switched off (UCT_SHM_CMA)".to_owned()));
+    }
+
+    /// The segment of a remote key, asking the peer for it if need be. `Ok(None)`: there is none to be had.
+    pub(crate) fn segment(&self, key: u64) -> Result<Option<Arc<Mapping>>, Lack> {
+        let mut segments = self.segments.borrow_mut();
+        match segments.get_mut(&key) {
+            Some(Asked::Waiting) => return Err(Lack::Segment(key)),
+            Some(Asked::Answered(None, _)) => return Ok(None),
+            Some(Asked::Answered(Some(known), fresh)) => {
+                if let Some(segment) = fresh.take().or_else(|| known.upgrade()) {
+                    return Ok(Some(segment));
+                }
+            }
+            None => (),
+        }
+        let request = wire::SegmentRequest { key };
+        let message = wire::control(Control::SegmentRequest, zerocopy::IntoBytes::as_bytes(&request));
+        match socket::send(self.socket(), &message, &[]) {
+            Ok(()) => {
+                segments.insert(key, Asked::Waiting);
+                Err(Lack::Segment(key))
+            }
+            Err(Errno::AGAIN) => Err(Lack::Segment(key)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Takes the answer to a request for a segment. The refusal means that the peer breaks the protocol.
+    pub(crate) fn take_segment(
+        &self,
+        reply: &wire::SegmentReply,
+        fds: &[OwnedFd],
+        trusted: bool,
+    ) -> Result<(), String> {
+        let mut segments = self.segments.borrow_mut();
+        let Some(asked @ Asked::Waiting) = segments.get_mut(&reply.key) else {
+            return Err("a segment that was not asked for".to_owned());
+        };
+        *asked = match (fds, usize::try_from(reply.length)) {
+            ([fd, ..], Ok(length)) if length > 0 => {
+                let segment = accept(fd.as_fd(), length, true, trusted).map_err(|error| error.to_string())?;
+                let segment = Arc::new(segment);
+                Asked::Answered(Some(Arc::downgrade(&segment)), Some(segment))
+            }
+            _ => Asked::Answered(None, None),
+        };
+        Ok(())
+    }
+
+    /// Hands the segment of a registration to the peer.
+    pub(crate) fn give_segment(&self, key: u64) {
+        let segment = crate::remote::registry().ok().and_then(|registry| registry.segment_of(key));
+        let (length, fd) = match segment.as_deref() {
+            Some(Segment { mapping, source: Source::File(fd) }) => {
+                (mapping.length() as u64, Some(fd.as_fd()))
+            }
+            _ => (0, None),
+        };
+        let reply = wire::SegmentReply { key, length };
+        let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
+        if let Err(errno) = socket::send(self.socket(), &message, fd.as_slice()) {
+            tracing::debug!("a segment could not be handed to the peer: {errno}");
+        }
+    }
+
+    /// Whether the peer's end of the socket is closed, without taking anything from it.
+    pub(crate) fn looks_closed(&self) -> bool {
+        self.is_closed.get() || socket::is_closed(self.socket())
+    }
+
+    /// The peer, for people.
+    pub(crate) fn describe(&self) -> String {
+        match self.credentials.pid {
+            0 => format!("the peer (a process of user {} in another pid namespace)", self.credentials.uid),
+            pid => format!("the peer (process {pid} of user {})", self.credentials.uid),
+        }
+    }
+
+    /// The endpoints that are alive.
+    pub(crate) fn endpoints(&self) -> Vec<Rc<ShmEp>> {
+        self.eps.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+}

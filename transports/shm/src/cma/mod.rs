@@ -1,0 +1,219 @@
+//! Copies between the memories of two processes, made by the kernel: process_vm_readv and process_vm_writev.
+//!
+//! For: put and get to memory that was not allocated for sharing. Stands on `libc`. Whether the kernel permits it depends
+//! on users, namespaces, security modules and filters, so a probe tries: it reads a number at an address that the peer
+//! has told, which also shows that the process number means that peer and no other.
+
+use std::io;
+
+use ucs::sys::process::{PtraceScope, ptrace_scope};
+use uct_plugin::{Error, Iov};
+
+/// What the kernel takes in one call (UIO_MAXIOV).
+const MAX_VECTOR: usize = 1024;
+
+/// What a probe looks for: a number that only this process has, at an address that it tells.
+#[derive(Debug)]
+pub struct Beacon(Box<u64>);
+
+/// A process whose memory may be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process(libc::pid_t);
+
+impl Beacon {
+    /// A beacon that shows `number`.
+    pub fn new(number: u64) -> Beacon {
+        Beacon(Box::new(number))
+    }
+
+    /// Where it stands.
+    pub fn address(&self) -> u64 {
+        &raw const *self.0 as u64
+    }
+}
+
+/// Tries to read `expected` at `address` of process `pid`; the refusal says why it cannot be.
+pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
+    let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
+        return Err("the peer is in a pid namespace that is not visible from here; run both in one, or the other in a \
+                    child of this one's"
+            .to_owned());
+    };
+    let mut found = 0u64;
+    let local = libc::iovec { iov_base: (&raw mut found).cast(), iov_len: 8 };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: 8 };
+    // SAFETY: the kernel writes at most 8 bytes to `found`; the remote address is checked by it.
+    let copied = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    if copied == 8 && found == expected {
+        return Ok(Process(pid));
+    }
+    if copied >= 0 {
+        return Err(format!("process {pid} is not the peer that it was said to be"));
+    }
+    let error = io::Error::last_os_error();
+    Err(match error.raw_os_error() {
+        Some(libc::EPERM) if ptrace_scope() != PtraceScope::SameUser => format!(
+            "the Yama module forbids to read process {pid} (kernel.yama.ptrace_scope is {:?}); set UCT_CMA_PTRACER=y \
+             in the peer, or the sysctl to 0",
+            ptrace_scope()
+        ),
+        Some(libc::EPERM) => format!(
+            "reading process {pid} is forbidden: it runs as another user or in another user namespace, or a seccomp \
+             filter forbids process_vm_readv; CAP_SYS_PTRACE in the peer's user namespace would help"
+        ),
+        Some(libc::ENOSYS) => "the kernel has no process_vm_readv, or a seccomp filter hides it".to_owned(),
+        _ => format!("cannot read process {pid}: {error}"),
+    })
+}
+
+/// Permits any process of this user to reach this one's memory where Yama asks for that.
+pub fn permit_any_tracer() {
+    // SAFETY: PR_SET_PTRACER takes a number. An error means that there is no Yama, so nothing to permit.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the peer.
+    Put,
+    /// From the peer.
+    Get,
+}
+
+impl Process {
+    /// Copies all bytes of `iov` to or from `remote_address` on. The kernel does it in one go; a fault in the middle leaves
+    /// what was copied.
+    ///
+    /// # Safety
+    ///
+    /// The memory of `iov` is readable, for a get also writable.
+    pub unsafe fn copy(self, direction: Direction, iov: Iov<'_>, remote_address: u64) -> Result<(), Error> {
+        let mut offset = 0u64;
+        let mut vector = Vec::with_capacity(iov.entries().len());
+        for (block, length) in iov.blocks() {
+            vector.push(libc::iovec { iov_base: block.cast(), iov_len: length });
+            if vector.len() == MAX_VECTOR {
+                // SAFETY: the caller vouches for the blocks.
+                offset +=
+                    unsafe { self.transfer(direction, &mut vector, remote_address.wrapping_add(offset))? };
+                vector.clear();
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.transfer(direction, &mut vector, remote_address.wrapping_add(offset))? };
+        Ok(())
+    }
+
+    /// As [`copy`](Process::copy), for one block.
+    ///
+    /// # Safety
+    ///
+    /// `block` is readable, for a get also writable, for `length` bytes.
+    pub unsafe fn copy_block(
+        self,
+        direction: Direction,
+        block: *mut u8,
+        length: usize,
+        remote_address: u64,
+    ) -> Result<(), Error> {
+        let mut vector = [libc::iovec { iov_base: block.cast(), iov_len: length }];
+        // SAFETY: the caller's promise.
+        unsafe { self.transfer(direction, &mut vector, remote_address)? };
+        Ok(())
+    }
+
+    /// Moves a whole vector; answers its length.
+    ///
+    /// # Safety
+    ///
+    /// As [`copy`](Process::copy).
+    unsafe fn transfer(
+        self,
+        direction: Direction,
+        vector: &mut [libc::iovec],
+        remote_address: u64,
+    ) -> Result<u64, Error> {
+        let total: usize = vector.iter().map(|block| block.iov_len).sum();
+        let mut done = 0;
+        let mut vector = vector;
+        while done < total {
+            let remote = libc::iovec {
+                iov_base: remote_address.wrapping_add(done as u64) as *mut libc::c_void,
+                iov_len: total - done,
+            };
+            let call = match direction {
+                Direction::Put => libc::process_vm_writev,
+                Direction::Get => libc::process_vm_readv,
+            };
+            // SAFETY: the vector holds valid blocks by the caller's promise; the kernel checks the remote side.
+            let moved =
+                unsafe { call(self.0, vector.as_ptr(), vector.len() as u64, &raw const remote, 1, 0) };
+            let Ok(moved) = usize::try_from(moved) else {
+                return Err(match io::Error::last_os_error().raw_os_error() {
+                    Some(libc::ESRCH) => Error::CONNECTION_RESET,
+                    Some(libc::EFAULT) => Error::INVALID_PARAM,
+                    _ => Error::IO_ERROR,
+                });
+            };
+            if moved == 0 {
+                return Err(Error::IO_ERROR);
+            }
+            done += moved;
+            vector = advance(vector, moved);
+        }
+        Ok(total as u64)
+    }
+}
+
+/// Drops the first `count` bytes of a vector.
+fn advance(mut vector: &mut [libc::iovec], mut count: usize) -> &mut [libc::iovec] {
+    while let [first, ..] = vector {
+        if count < first.iov_len {
+            first.iov_base = first.iov_base.cast::<u8>().wrapping_add(count).cast();
+            first.iov_len -= count;
+            break;
+        }
+        count -= first.iov_len;
+        vector = &mut vector[1..];
+    }
+    vector
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_of_oneself_succeeds_and_one_of_a_stranger_says_why() {
+        let own = std::process::id();
+        let beacon = Beacon::new(0x1234_5678_9abc_def0);
+        let process = match probe(own, beacon.address(), 0x1234_5678_9abc_def0) {
+            Ok(process) => process,
+            Err(reason) => panic!("{reason}"),
+        };
+        let error = probe(own, beacon.address(), 1).unwrap_err();
+        assert!(error.contains("not the peer"), "{error}");
+        assert!(probe(0, beacon.address(), 1).unwrap_err().contains("pid namespace"));
+        assert!(probe(i32::MAX as u32, beacon.address(), 1).unwrap_err().contains("No such process"));
+        let mut source = *b"from here";
+        let mut target = [0u8; 9];
+        // SAFETY: `source` has 9 bytes.
+        let put =
+            unsafe { process.copy_block(Direction::Put, source.as_mut_ptr(), 9, target.as_mut_ptr() as u64) };
+        assert_eq!((put, &target), (Ok(()), b"from here"));
+        // SAFETY: `source` has 9 writable bytes.
+        let get = unsafe { process.copy_block(Direction::Get, source.as_mut_ptr(), 9, 8) };
+        assert_eq!(get, Err(Error::INVALID_PARAM), "nothing is mapped at 8");
+    }
+
+    #[test]
+    fn a_vector_goes_on_where_it_stopped() {
+        let block =
+            |base: usize, length| libc::iovec { iov_base: base as *mut libc::c_void, iov_len: length };
+        let mut vector = [block(100, 10), block(200, 5), block(300, 7)];
+        let rest = advance(&mut vector, 12);
+        assert_eq!((rest.len(), rest[0].iov_base as usize, rest[0].iov_len), (2, 202, 3));
+        assert_eq!(advance(&mut vector[2..], 7).len(), 0);
+    }
+}

@@ -1,0 +1,597 @@
+//! The endpoint: messages into a ring; put, get and atomics on remote memory by the shortest way there is.
+//!
+//! For: the host. Stands on channels and remote keys. What goes through the ring because memory is out of reach lies in
+//! `far`.
+
+use std::cell::{Cell, OnceCell};
+use std::ptr::NonNull;
+use std::rc::{Rc, Weak};
+
+use uct_plugin::abi::UctPendingReq;
+use uct_plugin::memory::atomic;
+use uct_plugin::pending::PendingGroup;
+use uct_plugin::traits::EpUser;
+use uct_plugin::{
+    AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, MemoryAccess, Outcome, Pack, PeerAddress,
+    Result, Unpack,
+};
+use zerocopy::IntoBytes;
+
+use crate::addr;
+use crate::channel::{Broken, Channel, Lack};
+use crate::iface::ShmIface;
+use crate::progress::flag;
+use crate::remote::{Reach, Rkey};
+use crate::ring::{INLINE_BYTES, copy_small};
+
+/// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
+const SMALL_COPY: usize = 512;
+
+/// Why an operation takes the careful way in.
+mod gate {
+    /// The endpoint has failed.
+    pub(super) const FAILED: u8 = 1;
+    /// A fence waits for operations ahead of it.
+    pub(super) const FENCED: u8 = 2;
+    /// Requests are pending.
+    pub(super) const PENDING: u8 = 4;
+    /// It has no channel yet.
+    pub(super) const UNCONNECTED: u8 = 8;
+}
+
+/// An endpoint.
+pub(crate) struct ShmEp {
+    gate: Cell<u8>,
+    /// What the last operation lacked.
+    lack: Cell<Option<Lack>>,
+    pub(crate) channel: OnceCell<Rc<Channel>>,
+    pub(crate) iface: Rc<ShmIface>,
+    pub(crate) group: PendingGroup,
+    failure: Cell<Option<Error>>,
+    user: EpUser,
+    /// Tells its operations from those of others on the channel.
+    pub(crate) number: u32,
+    is_destroyed: Cell<bool>,
+    me: Weak<ShmEp>,
+}
+
+impl ShmEp {
+    /// An endpoint without a channel.
+    pub(crate) fn new(iface: &Rc<ShmIface>, user: EpUser) -> Rc<ShmEp> {
+        let number = iface.next_ep.get();
+        iface.next_ep.set(number.wrapping_add(1));
+        Rc::new_cyclic(|me| ShmEp {
+            gate: Cell::new(gate::UNCONNECTED),
+            lack: Cell::new(None),
+            channel: OnceCell::new(),
+            iface: Rc::clone(iface),
+            group: PendingGroup::default(),
+            failure: Cell::new(None),
+            user,
+            number,
+            is_destroyed: Cell::new(false),
+            me: Weak::clone(me),
+        })
+    }
+
+    /// Gives it its channel.
+    pub(crate) fn attach(&self, channel: &Rc<Channel>) {
+        if self.channel.set(Rc::clone(channel)).is_ok() {
+            self.open_gate(gate::UNCONNECTED);
+            let mut eps = channel.eps.borrow_mut();
+            if eps.len() == eps.capacity() {
+                eps.retain(|ep| ep.strong_count() > 0);
+            }
+            eps.push(Weak::clone(&self.me));
+        }
+    }
+
+    /// From now on every operation answers `error`.
+    pub(crate) fn set_failed(&self, error: Error) {
+        self.failure.set(Some(error));
+        self.shut_gate(gate::FAILED);
+    }
+
+    /// Tells the host.
+    pub(crate) fn report(&self, broken: &Broken) {
+        if !self.is_destroyed.get() {
+            self.iface.errors.report(self.user, broken.error, &broken.reason);
+        }
+    }
+
+    /// Keeps operations back until those ahead are done.
+    pub(crate) fn set_fence(&self) {
+        if self.channel.get().is_some_and(|channel| !channel.emulation.is_idle()) {
+            self.shut_gate(gate::FENCED);
+        }
+    }
+
+    fn shut_gate(&self, why: u8) {
+        self.gate.set(self.gate.get() | why);
+    }
+
+    fn open_gate(&self, why: u8) {
+        self.gate.set(self.gate.get() & !why);
+    }
+
+    /// The channel, if an operation may go ahead.
+    #[inline(always)]
+    fn enter(&self) -> Result<&Channel> {
+        if self.gate.get() != 0 {
+            self.enter_carefully()?;
+        }
+        self.channel.get().map(|channel| &**channel).ok_or(Error::NOT_CONNECTED)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_carefully(&self) -> Result {
+        let why = self.gate.get();
+        if why & gate::FAILED != 0 {
+            return Err(self.failure.get().unwrap_or(Error::IO_ERROR));
+        }
+        if why & gate::UNCONNECTED != 0 {
+            return Err(Error::NOT_CONNECTED);
+        }
+        if why & gate::PENDING != 0 {
+            if self.group.is_empty() {
+                self.open_gate(gate::PENDING);
+            } else if self.iface.pending.must_wait(&self.group) {
+                return Err(Error::NO_RESOURCE);
+            }
+        }
+        if why & gate::FENCED != 0 {
+            if self.channel.get().is_some_and(|channel| !channel.emulation.is_idle()) {
+                return Err(self.lacking(Lack::Fence));
+            }
+            self.open_gate(gate::FENCED);
+        }
+        Ok(())
+    }
+
+    /// Notes what is missing, for `pending_add`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn lacking(&self, lack: Lack) -> Error {
+        self.lack.set(Some(lack));
+        if matches!(lack, Lack::Welcome | Lack::Segment(_)) {
+            self.iface.hurry();
+        }
+        match (lack, self.channel.get().and_then(|channel| channel.broken())) {
+            (Lack::Whole, Some(broken)) => broken.error,
+            _ => Error::NO_RESOURCE,
+        }
+    }
+
+    /// Sends `length` bytes, at most a bulk segment's, that `fill` writes.
+    #[inline(always)]
+    fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result {
+        self.enter()?.send(id, length, fill).map_err(|lack| self.lacking(lack))
+    }
+
+    #[inline(never)]
+    fn am_short_in_block(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        let length = size_of::<u64>() + payload.len();
+        if length > self.iface.limits.short {
+            return Err(Error::INVALID_PARAM);
+        }
+        // SAFETY: `send` gives room for `length` bytes.
+        self.send(id, length, |target| unsafe { write_short(target, header, payload) })
+    }
+}
+
+/// Writes header and payload one behind the other.
+///
+/// # Safety
+///
+/// `target` is writable for both, aligned to 8, and no part of the payload.
+#[inline(always)]
+unsafe fn write_short(target: *mut u8, header: u64, payload: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe { target.cast::<u64>().write(header) };
+    // SAFETY: as above.
+    let target = unsafe { target.add(size_of::<u64>()) };
+    // SAFETY: as above.
+    unsafe { copy_small(payload.as_ptr(), target, payload.len()) };
+}
+
+/// Done at once, so the completion is not taken.
+#[inline(always)]
+fn done(completion: Option<Completion>) -> Result<Outcome> {
+    let _ = completion;
+    Ok(Outcome::Done)
+}
+
+impl Endpoint for ShmEp {
+    type Iface = ShmIface;
+    const ADDRESS_LENGTH: usize = addr::EP_LENGTH;
+
+    #[inline(always)]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        let length = size_of::<u64>() + payload.len();
+        if length > INLINE_BYTES {
+            return self.am_short_in_block(id, header, payload);
+        }
+        let channel = self.enter()?;
+        // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
+        let sent =
+            channel.sender.send_inline(id, length, |body| unsafe { write_short(body, header, payload) });
+        channel.settle(sent).map_err(|lack| self.lacking(lack))
+    }
+
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        let length = iov.total();
+        if length > self.iface.limits.short {
+            return Err(Error::INVALID_PARAM);
+        }
+        // SAFETY: `send` gives room for all of it.
+        self.send(id, length, |target| unsafe {
+            iov.gather(target);
+        })
+    }
+
+    fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
+        let channel = self.enter()?;
+        let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
+        // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
+        let (data, length) = channel.sender.fill_block(&block, |data| (data, unsafe { pack.write(data) }));
+        let sent = if length > SMALL_COPY {
+            channel.settle(channel.sender.send_block(id, block, length))
+        } else {
+            // SAFETY: `length` bytes were packed, and there is room for as many.
+            let copied = channel.send(id, length, |target| unsafe { copy_small(data, target, length) });
+            channel.sender.cancel(block);
+            copied
+        };
+        sent.map(|()| length).map_err(|lack| self.lacking(lack))
+    }
+
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        _signaled: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let length = iov.total().saturating_add(header.len());
+        if length > self.iface.limits.bulk {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.send(id, length, |target| {
+            // SAFETY: `send` gives room for header and vector.
+            unsafe { copy_small(header.as_ptr(), target, header.len()) };
+            // SAFETY: as above.
+            let target = unsafe { target.add(header.len()) };
+            // SAFETY: as above.
+            unsafe { iov.gather(target) };
+        })?;
+        done(completion)
+    }
+
+    #[inline(always)]
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
+        let channel = self.enter()?;
+        match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
+            // SAFETY: the region is mapped, live, and checked; a process may put to where it puts from.
+            Reach::Direct(target) => unsafe { put_direct(data, target) },
+            Reach::Remote => return self.far_put_short(channel, data, remote_address, rkey),
+        }
+        Ok(())
+    }
+
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
+        let channel = self.enter()?;
+        let most = self.iface.limits.bulk;
+        // With room for anything that may be packed, it is packed where it belongs.
+        if let Ok(Reach::Direct(target)) = rkey.reach(remote_address, most, MemoryAccess::REMOTE_PUT) {
+            // SAFETY: the region is mapped, live, and has room for the largest message.
+            return Ok(unsafe { pack.write(target.as_ptr()) });
+        }
+        // A region that cannot be accessed at all must not cost the caller its packed data.
+        rkey.reach(remote_address, 0, MemoryAccess::REMOTE_PUT)?;
+        self.prepare_far(channel, rkey)?;
+        self.iface.with_scratch(|scratch| {
+            // SAFETY: the buffer has the size of the largest message.
+            let length = unsafe { pack.write(scratch.as_mut_ptr()) };
+            self.put_short(&scratch[..length], remote_address, rkey)?;
+            Ok(length)
+        })
+    }
+
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let channel = self.enter()?;
+        let Reach::Direct(target) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_PUT)? else {
+            return self.far_put_zcopy(channel, iov, remote_address, rkey, completion);
+        };
+        let mut offset = 0;
+        for (block, length) in iov.blocks() {
+            // SAFETY: `offset` stays within the total that was checked.
+            let part = unsafe { target.add(offset) };
+            // SAFETY: both are valid for `length` bytes; they may overlap within one process.
+            unsafe { part.as_ptr().copy_from(block, length) };
+            offset += length;
+        }
+        done(completion)
+    }
+
+    #[inline(always)]
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
+        let channel = self.enter()?;
+        match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
+            // SAFETY: the region is mapped, live, and checked.
+            Reach::Direct(source) => unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), buffer.len()) },
+            Reach::Remote => return self.far_get_short(channel, buffer, remote_address, rkey),
+        }
+        Ok(())
+    }
+
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let channel = self.enter()?;
+        if length > self.iface.limits.bulk {
+            return Err(Error::INVALID_PARAM);
+        }
+        let Reach::Direct(source) = rkey.reach(remote_address, length, MemoryAccess::REMOTE_GET)? else {
+            return self.far_get_bcopy(channel, unpack, length, remote_address, rkey, completion);
+        };
+        // SAFETY: the region is mapped, live, and checked. Its owner may write to it; who gets has agreed on that.
+        unpack.read(unsafe { std::slice::from_raw_parts(source.as_ptr(), length) });
+        done(completion)
+    }
+
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let channel = self.enter()?;
+        let Reach::Direct(source) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_GET)? else {
+            return self.far_get_zcopy(channel, iov, remote_address, rkey, completion);
+        };
+        let mut offset = 0;
+        for (block, length) in iov.blocks() {
+            // SAFETY: `offset` stays within the total that was checked.
+            let part = unsafe { source.add(offset) };
+            // SAFETY: both are valid for `length` bytes; they may overlap within one process.
+            unsafe { block.copy_from(part.as_ptr(), length) };
+            offset += length;
+        }
+        done(completion)
+    }
+
+    #[inline(always)]
+    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &Rkey) -> Result {
+        let channel = self.enter()?;
+        match reach_cell(rkey, remote_address, size_of::<u32>())? {
+            // SAFETY: the cell is mapped, live, checked and aligned.
+            Reach::Direct(cell) => drop(unsafe { atomic::fetch32(cell, op, value) }),
+            Reach::Remote => return self.far_post32(channel, op, value, remote_address, rkey),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
+        let channel = self.enter()?;
+        match reach_cell(rkey, remote_address, size_of::<u64>())? {
+            // SAFETY: the cell is mapped, live, checked and aligned.
+            Reach::Direct(cell) => drop(unsafe { atomic::fetch64(cell, op, value) }),
+            Reach::Remote => return self.far_post64(channel, op, value, remote_address, rkey),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn atomic32_fetch(
+        &self,
+        op: AtomicOp,
+        value: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let channel = self.enter()?;
+        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u32>())? else {
+            return self.far_fetch32(channel, op, value, result, remote_address, rkey, completion);
+        };
+        // SAFETY: the cell is mapped, live, checked and aligned.
+        let former = unsafe { atomic::fetch32(cell, op, value) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        done(completion)
+    }
+
+    #[inline(always)]
+    fn atomic64_fetch(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let channel = self.enter()?;
+        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u64>())? else {
+            return self.far_fetch64(channel, op, value, result, remote_address, rkey, completion);
+        };
+        // SAFETY: the cell is mapped, live, checked and aligned.
+        let former = unsafe { atomic::fetch64(cell, op, value) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        done(completion)
+    }
+
+    fn atomic32_cswap(
+        &self,
+        compare: u32,
+        swap: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let channel = self.enter()?;
+        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u32>())? else {
+            return self.far_cswap32(channel, compare, swap, result, remote_address, rkey, completion);
+        };
+        // SAFETY: the cell is mapped, live, checked and aligned.
+        let former = unsafe { atomic::cswap32(cell, compare, swap) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        done(completion)
+    }
+
+    fn atomic64_cswap(
+        &self,
+        compare: u64,
+        swap: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let channel = self.enter()?;
+        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u64>())? else {
+            return self.far_cswap64(channel, compare, swap, result, remote_address, rkey, completion);
+        };
+        // SAFETY: the cell is mapped, live, checked and aligned.
+        let former = unsafe { atomic::cswap64(cell, compare, swap) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        done(completion)
+    }
+
+    unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
+        if let Some(error) = self.failure.get() {
+            return Err(error);
+        }
+        let channel = self.channel.get().ok_or(Error::NOT_CONNECTED)?;
+        let lack = self.lack.get().unwrap_or(Lack::Slot);
+        if self.group.is_empty() && channel.has(lack) {
+            return Err(Error::BUSY);
+        }
+        if self.group.is_empty() {
+            self.iface.waiting.borrow_mut().push(Weak::clone(&self.me));
+        }
+        // SAFETY: the caller's promise; the group is part of an endpoint that stays where it is.
+        unsafe { self.iface.pending.add(&self.group, request) };
+        self.shut_gate(gate::PENDING);
+        self.iface.flags.set(self.iface.flags.get() | flag::PENDING);
+        Ok(())
+    }
+
+    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
+        self.iface.pending.purge(&self.group, purge);
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        if flags.cancel {
+            if let Some(channel) = self.channel.get() {
+                channel.emulation.cancel(self.number, Error::CANCELED);
+            }
+            self.failure.set(self.failure.get().or(Some(Error::CANCELED)));
+            self.shut_gate(gate::FAILED);
+            return done(completion);
+        }
+        let channel = match self.enter() {
+            Err(Error::NOT_CONNECTED) => return done(completion),
+            channel => channel?,
+        };
+        // What went by a direct way is done; only the ring has operations outstanding.
+        let flushed = channel.emulation.flush(self.number, completion);
+        if flushed == Err(Error::NO_RESOURCE) {
+            self.lacking(Lack::Window);
+        }
+        flushed
+    }
+
+    fn fence(&self) -> Result {
+        self.set_fence();
+        Ok(())
+    }
+
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        let channel = match self.enter() {
+            // Behind pending requests it is as alive as the channel.
+            Err(Error::NO_RESOURCE) => self.channel.get().ok_or(Error::NOT_CONNECTED)?,
+            channel => channel?,
+        };
+        if channel.looks_closed() {
+            channel.is_closed.set(true);
+            channel.raise();
+            return Err(Error::CONNECTION_RESET);
+        }
+        done(completion)
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        let (iface, number) =
+            buffer.split_at_mut_checked(addr::IFACE_LENGTH).ok_or(Error::BUFFER_TOO_SMALL)?;
+        self.iface.party.address.write_to(iface).map_err(|_| Error::BUFFER_TOO_SMALL)?;
+        u64::from(self.number).write_to(number).map_err(|_| Error::BUFFER_TOO_SMALL)
+    }
+
+    fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
+        if ep_address.len() != addr::EP_LENGTH {
+            return Err(Failure::new(
+                Error::INVALID_ADDR,
+                format!(
+                    "an endpoint address of {} bytes, where shared memory has {}",
+                    ep_address.len(),
+                    addr::EP_LENGTH
+                ),
+            ));
+        }
+        if self.channel.get().is_some() {
+            return Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected"));
+        }
+        let peer = PeerAddress { device: device_address, iface: &ep_address[..addr::IFACE_LENGTH] };
+        self.attach(&self.iface.channel_to(peer)?);
+        Ok(())
+    }
+
+    fn destroy(self: Rc<Self>) {
+        self.is_destroyed.set(true);
+        if let Some(channel) = self.channel.get() {
+            channel.emulation.cancel(self.number, Error::CANCELED);
+            channel.eps.borrow_mut().retain(|ep| !Weak::ptr_eq(ep, &self.me));
+        }
+    }
+}
+
+/// The way to the cell of an atomic, checked and aligned.
+#[inline(always)]
+fn reach_cell(rkey: &Rkey, address: u64, size: usize) -> Result<Reach> {
+    atomic::aligned(address, size)?;
+    rkey.reach(address, size, MemoryAccess::REMOTE_ATOMIC)
+}
+
+/// # Safety
+/// `target` is writable for the length of the data.
+#[inline(always)]
+unsafe fn put_direct(data: &[u8], target: NonNull<u8>) {
+    if data.len() == 8 {
+        // SAFETY: eight bytes on both sides; one word, so that who polls for it sees all or nothing where it is aligned.
+        unsafe { target.cast::<u64>().write_unaligned(data.as_ptr().cast::<u64>().read_unaligned()) };
+    } else {
+        // SAFETY: the caller's promise; the two may overlap within one process.
+        unsafe { target.as_ptr().copy_from(data.as_ptr(), data.len()) };
+    }
+}

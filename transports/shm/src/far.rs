@@ -1,0 +1,349 @@
+//! Operations on memory that is not mapped here: bound late, copied by the kernel, or carried out by the peer.
+//!
+//! For: endpoints. Stands on channels, cma and the emulation. Each call first looks for a better way, so that the first
+//! operation of a key may answer `NO_RESOURCE` while its segment is on the way, and later ones are direct.
+
+use std::ptr::NonNull;
+
+use uct_plugin::rma::{Destination, Notify, Opcode, Operation, Request};
+use uct_plugin::{AtomicOp, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
+
+use crate::channel::{Channel, Lack};
+use crate::cma::{Direction, Process};
+use crate::ep::ShmEp;
+use crate::remote::{Reach, Rkey};
+
+/// How to go on.
+enum Way {
+    /// The key is bound now: do it directly.
+    Direct,
+    /// The kernel copies.
+    Kernel(Process),
+    /// The peer does it.
+    Ring,
+}
+
+impl ShmEp {
+    /// Finds the best way to the memory of a key.
+    fn way(&self, channel: &Channel, rkey: &Rkey) -> Result<Way> {
+        channel.look_for_welcome();
+        let Some(peer) = channel.view() else { return Err(self.lacking(Lack::Welcome)) };
+        if !rkey.is_live(&peer) {
+            return Err(Error::INVALID_PARAM);
+        }
+        if rkey.has_segment() {
+            let segment = match rkey.attach() {
+                Some(segment) => Some(segment),
+                None => channel.segment(rkey.remote.key).map_err(|lack| self.lacking(lack))?,
+            };
+            if let Some(segment) = segment {
+                rkey.bind(&peer, segment)?;
+                return Ok(Way::Direct);
+            }
+        }
+        Ok(channel.cma().map_or(Way::Ring, Way::Kernel))
+    }
+
+    /// Makes sure that an operation on the key can go ahead, so that data are not packed in vain.
+    pub(crate) fn prepare_far(&self, channel: &Channel, rkey: &Rkey) -> Result {
+        if matches!(rkey.reach(rkey.remote.base, 0, MemoryAccess::empty())?, Reach::Direct(_)) {
+            return Ok(());
+        }
+        match self.way(channel, rkey)? {
+            Way::Direct | Way::Kernel(_) => Ok(()),
+            Way::Ring => {
+                if !channel.emulation.has_room() {
+                    return Err(self.lacking(Lack::Window));
+                }
+                channel
+                    .reserve(self.iface.limits.bulk)
+                    .map(|block| channel.sender.cancel(block))
+                    .map_err(|lack| self.lacking(lack))
+            }
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn far_put_short(&self, channel: &Channel, data: &[u8], address: u64, rkey: &Rkey) -> Result {
+        match self.way(channel, rkey)? {
+            Way::Direct => self.put_short(data, address, rkey),
+            // SAFETY: the kernel only reads from the data.
+            Way::Kernel(process) => unsafe {
+                process.copy_block(Direction::Put, data.as_ptr().cast_mut(), data.len(), address)
+            },
+            Way::Ring => {
+                if data.len() > channel.emulation.segment() {
+                    return Err(Error::INVALID_PARAM);
+                }
+                let request = self
+                    .numbered(channel, channel.emulation.initiator.put(&rkey.remote, address, data.len()))?;
+                let fill = |target: *mut u8| {
+                    // SAFETY: `post` gives room for the data.
+                    unsafe { target.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+                };
+                let operation = Operation::Acknowledged(Notify::Nobody);
+                channel
+                    .emulation
+                    .post(channel, self.number, &request, operation, data.len(), fill)
+                    .map_err(|lack| self.lacking(lack))
+            }
+        }
+    }
+
+    pub(crate) fn far_put_zcopy(
+        &self,
+        channel: &Channel,
+        iov: Iov<'_>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        match self.way(channel, rkey)? {
+            Way::Direct => self.put_zcopy(iov, address, rkey, completion),
+            Way::Kernel(process) => {
+                // SAFETY: the vector's memory is readable.
+                unsafe { process.copy(Direction::Put, iov, address)? };
+                Ok(Outcome::Done)
+            }
+            Way::Ring => {
+                if !channel.emulation.has_room() {
+                    return Err(self.lacking(Lack::Window));
+                }
+                channel.emulation.put_large(
+                    channel,
+                    self.number,
+                    iov,
+                    (&rkey.remote, address),
+                    completion.into(),
+                );
+                Ok(Outcome::InProgress)
+            }
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn far_get_short(
+        &self,
+        channel: &Channel,
+        buffer: &mut [u8],
+        address: u64,
+        rkey: &Rkey,
+    ) -> Result {
+        match self.way(channel, rkey)? {
+            Way::Direct => self.get_short(buffer, address, rkey),
+            // SAFETY: the buffer is writable.
+            Way::Kernel(process) => unsafe {
+                process.copy_block(Direction::Get, buffer.as_mut_ptr(), buffer.len(), address)
+            },
+            Way::Ring => {
+                if buffer.len() > channel.emulation.segment() {
+                    return Err(Error::INVALID_PARAM);
+                }
+                let what = (&rkey.remote, address);
+                match channel.emulation.get_ahead(channel, self.number, what, buffer) {
+                    Ok(result) => result,
+                    Err(lack) => Err(self.lacking(lack)),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn far_get_bcopy(
+        &self,
+        channel: &Channel,
+        unpack: Unpack,
+        length: usize,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        match self.way(channel, rkey)? {
+            Way::Direct => self.get_bcopy(unpack, length, address, rkey, completion),
+            Way::Kernel(process) => {
+                self.iface.with_scratch(|scratch| {
+                    let data = &mut scratch[..length];
+                    // SAFETY: the buffer is writable.
+                    unsafe { process.copy_block(Direction::Get, data.as_mut_ptr(), length, address)? };
+                    unpack.read(data);
+                    Ok(Outcome::Done)
+                })
+            }
+            Way::Ring => {
+                self.get_by_ring(channel, Destination::unpack(unpack), length, (rkey, address), completion)
+            }
+        }
+    }
+
+    pub(crate) fn far_get_zcopy(
+        &self,
+        channel: &Channel,
+        iov: Iov<'_>,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        match self.way(channel, rkey)? {
+            Way::Direct => self.get_zcopy(iov, address, rkey, completion),
+            Way::Kernel(process) => {
+                // SAFETY: the vector's memory is writable, as that of a get is.
+                unsafe { process.copy(Direction::Get, iov, address)? };
+                Ok(Outcome::Done)
+            }
+            Way::Ring => {
+                // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
+                let destination = unsafe { Destination::of_iov(iov) };
+                self.get_by_ring(channel, destination, iov.total(), (rkey, address), completion)
+            }
+        }
+    }
+
+    fn get_by_ring(
+        &self,
+        channel: &Channel,
+        destination: Destination,
+        length: usize,
+        (rkey, address): (&Rkey, u64),
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if !channel.emulation.has_room() {
+            return Err(self.lacking(Lack::Window));
+        }
+        let what = (&rkey.remote, address);
+        channel.emulation.get(channel, self.number, destination, length, what, completion.into())?;
+        Ok(Outcome::InProgress)
+    }
+
+    /// A request that the engine has numbered; it lacks room if it was not.
+    fn numbered(&self, channel: &Channel, request: Result<Request>) -> Result<Request> {
+        if !channel.emulation.has_room() {
+            return Err(self.lacking(Lack::Window));
+        }
+        request
+    }
+
+    /// An atomic that the peer carries out: memory of another process that is not mapped takes none from here.
+    #[allow(clippy::too_many_arguments, reason = "the figures of one request")]
+    fn atomic_by_ring(
+        &self,
+        channel: &Channel,
+        opcode: Opcode,
+        op: AtomicOp,
+        operands: [u64; 2],
+        address: u64,
+        rkey: &Rkey,
+        operation: Operation,
+    ) -> Result<Outcome> {
+        let is_posted = matches!(operation, Operation::Acknowledged(_));
+        let length = opcode.atomic_bytes();
+        let initiator = &channel.emulation.initiator;
+        let request = initiator.request(opcode, op, &rkey.remote, address, length, operands);
+        let request = self.numbered(channel, request)?;
+        channel
+            .emulation
+            .post(channel, self.number, &request, operation, 0, |_| ())
+            .map_err(|lack| self.lacking(lack))?;
+        Ok(if is_posted { Outcome::Done } else { Outcome::InProgress })
+    }
+
+    /// Whether an atomic can be done directly after all.
+    fn atomic_is_direct(&self, channel: &Channel, rkey: &Rkey) -> Result<bool> {
+        Ok(matches!(self.way(channel, rkey)?, Way::Direct))
+    }
+}
+
+macro_rules! far_atomics {
+    ($value:ty, $far_post:ident, $far_fetch:ident, $far_cswap:ident, $post:ident, $fetch:ident, $cswap:ident,
+     $Post:ident, $Fetch:ident, $Cswap:ident) => {
+        impl ShmEp {
+            #[inline(never)]
+            pub(crate) fn $far_post(
+                &self,
+                channel: &Channel,
+                op: AtomicOp,
+                value: $value,
+                address: u64,
+                rkey: &Rkey,
+            ) -> Result {
+                if self.atomic_is_direct(channel, rkey)? {
+                    return self.$post(op, value, address, rkey);
+                }
+                let operation = Operation::Acknowledged(Notify::Nobody);
+                let operands = [value.into(), 0];
+                self.atomic_by_ring(channel, Opcode::$Post, op, operands, address, rkey, operation).map(drop)
+            }
+
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments, reason = "the figures of one operation")]
+            pub(crate) fn $far_fetch(
+                &self,
+                channel: &Channel,
+                op: AtomicOp,
+                value: $value,
+                result: NonNull<$value>,
+                address: u64,
+                rkey: &Rkey,
+                completion: Option<Completion>,
+            ) -> Result<Outcome> {
+                if self.atomic_is_direct(channel, rkey)? {
+                    return self.$fetch(op, value, result, address, rkey, completion);
+                }
+                let operation = Operation::$Fetch(result, completion.into());
+                let operands = [value.into(), 0];
+                self.atomic_by_ring(channel, Opcode::$Fetch, op, operands, address, rkey, operation)
+            }
+
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments, reason = "the figures of one operation")]
+            pub(crate) fn $far_cswap(
+                &self,
+                channel: &Channel,
+                compare: $value,
+                swap: $value,
+                result: NonNull<$value>,
+                address: u64,
+                rkey: &Rkey,
+                completion: Option<Completion>,
+            ) -> Result<Outcome> {
+                if self.atomic_is_direct(channel, rkey)? {
+                    return self.$cswap(compare, swap, result, address, rkey, completion);
+                }
+                let operation = Operation::$Fetch(result, completion.into());
+                let operands = [compare.into(), swap.into()];
+                self.atomic_by_ring(
+                    channel,
+                    Opcode::$Cswap,
+                    AtomicOp::Add,
+                    operands,
+                    address,
+                    rkey,
+                    operation,
+                )
+            }
+        }
+    };
+}
+
+far_atomics!(
+    u32,
+    far_post32,
+    far_fetch32,
+    far_cswap32,
+    atomic32_post,
+    atomic32_fetch,
+    atomic32_cswap,
+    Post32,
+    Fetch32,
+    Cswap32
+);
+far_atomics!(
+    u64,
+    far_post64,
+    far_fetch64,
+    far_cswap64,
+    atomic64_post,
+    atomic64_fetch,
+    atomic64_cswap,
+    Post64,
+    Fetch64,
+    Cswap64
+);

@@ -1,0 +1,587 @@
+//! The interface: a bell that its peers ring, a socket on which they connect, and channels to them.
+//!
+//! For: the host, and endpoints. Stands on channels; progress lies in a file of its own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use slab::Slab;
+use ucs::datastruct::mpool::{Mpool, MpoolParams};
+use ucs::event_set::{EventSet, Events};
+use ucs::sync::atomic::AtomicU64;
+use ucs::sys::SystemError;
+use ucs::units::Ternary;
+use uct_plugin::abi::*;
+use uct_plugin::memory::ZeroedChunks;
+use uct_plugin::pending::PendingQueue;
+use uct_plugin::traits::ErrorHandler;
+use uct_plugin::{
+    AmHandlers, Completion, Device, DeviceKind, Error, Failure, Flush, Iface, IfaceAttr, IfaceParams,
+    Outcome, PeerAddress, Result, Scope, Settings, Transport, attr,
+};
+use zerocopy::IntoBytes;
+
+use crate::addr::{self, DeviceAddress, IfaceAddress, Route};
+use crate::channel::{Channel, Peer, Rings, new_bell};
+use crate::cma;
+use crate::config::{CmaConfig, ShmConfig};
+use crate::ep::ShmEp;
+use crate::handshake::{Greeting, Party};
+use crate::md::{Flavor, Kind, ShmMd};
+use crate::progress::flag;
+use crate::ring::{BODY_WORDS, Bell, Geometry, MappedBell, Place, Pool, register_heavy_barrier};
+use crate::segment::Mapping;
+use crate::segment::socket::Listener;
+use crate::wire::Hello;
+
+/// A transport: `posix`, `sysv` or `cma`.
+pub(crate) struct ShmTransport<F>(PhantomData<F>);
+
+/// Most bytes that a receiver may want ahead of each message.
+pub(crate) const MAX_HEADROOM: usize = 1 << 16;
+/// Tells the listener from channels, which are known by their numbers.
+pub(crate) const LISTENER: u64 = u64::MAX;
+/// Tells a connection without a hello, whose number is added.
+pub(crate) const GREETING: u64 = 1 << 63;
+/// Channels with a bit of their own in the bell.
+pub(crate) const BELL_RINGS: usize = Bell::<MappedBell>::RINGS as usize;
+/// Connections that may be without a hello at a time.
+const MAX_GREETINGS: usize = 64;
+const MAX_IOV: usize = 16;
+/// Never written: what progress watches while there is nothing to watch.
+static NOTHING: ucs::sync::fixed::AtomicU64 = ucs::sync::fixed::AtomicU64::new(0);
+
+/// An interface.
+pub(crate) struct ShmIface {
+    /// The word that the next message changes, and its low half then.
+    pub(crate) watch: Cell<NonNull<AtomicU64>>,
+    pub(crate) watch_next: Cell<u32>,
+    pub(crate) countdown: Cell<u32>,
+    pub(crate) bell: Bell<MappedBell>,
+    /// [`flag`]s; channels raise one too.
+    pub(crate) flags: Rc<Cell<u8>>,
+    pub(crate) is_working: Cell<bool>,
+    pub(crate) max_poll: u32,
+    pub(crate) poll_interval: u32,
+    pub(crate) am: AmHandlers,
+    /// Where the next short message is copied to, with the headroom ahead.
+    pub(crate) inline_place: Cell<NonNull<u8>>,
+    pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
+    pub(crate) turn: Cell<u32>,
+    pub(crate) swept: Cell<usize>,
+    pub(crate) pending: PendingQueue,
+    /// Endpoints with pending requests.
+    pub(crate) waiting: RefCell<Vec<Weak<ShmEp>>>,
+    pub(crate) flushes: RefCell<Vec<Completion>>,
+    pub(crate) channels: RefCell<Slab<Rc<Channel>>>,
+    by_peer: RefCell<HashMap<u64, Rc<Channel>>>,
+    pub(crate) greetings: RefCell<Slab<OwnedFd>>,
+    pub(crate) events: EventSet,
+    pub(crate) party: Party,
+    pub(crate) headroom: usize,
+    pub(crate) rx_copy: bool,
+    pub(crate) limits: Limits,
+    pub(crate) errors: ErrorHandler,
+    pub(crate) next_ep: Cell<u32>,
+    inline_pool: Mpool,
+    /// Large messages that handlers keep, by the address that they were given.
+    kept: RefCell<HashMap<usize, Kept>>,
+    scratch: Cell<Option<Box<[u8]>>>,
+    listener: Listener,
+    device: DeviceAddress,
+    directory: Option<PathBuf>,
+    config: ShmConfig,
+}
+
+/// Sizes of messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Header and payload of a short message.
+    pub(crate) short: usize,
+    /// Any other message.
+    pub(crate) bulk: usize,
+}
+
+/// What a handler keeps.
+pub(crate) enum Kept {
+    /// A block of a ring.
+    Block(Rc<Channel>, Place, u32),
+    /// A copy.
+    Heap {
+        /// Held until it is released.
+        _copy: Vec<u8>,
+    },
+}
+
+impl<F: Flavor> Transport for ShmTransport<F> {
+    const NAME: &'static str = F::KIND.name();
+    type Md = ShmMd;
+    type Iface = ShmIface;
+
+    fn devices(_md: &ShmMd, settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
+        if F::KIND == Kind::Cma {
+            let beacon = cma::Beacon::new(1);
+            cma::probe(std::process::id(), beacon.address(), 1)
+                .map_err(|reason| Failure::new(Error::UNSUPPORTED, reason))?;
+            if ShmConfig::from_settings(settings)?.cma == Ternary::No {
+                return Err(Failure::new(Error::UNSUPPORTED, "it is switched off (UCT_SHM_CMA=n)"));
+            }
+        }
+        Ok(vec![Device { name: "memory".to_owned(), kind: DeviceKind::SharedMemory, numa_node: None }])
+    }
+
+    fn open(md: &Arc<ShmMd>, params: IfaceParams<'_>) -> Result<Rc<ShmIface>, Failure> {
+        ShmIface::open(md, &params).map(Rc::new)
+    }
+}
+
+impl ShmIface {
+    fn open(md: &ShmMd, params: &IfaceParams<'_>) -> Result<ShmIface, Failure> {
+        crate::remote::registry()?;
+        let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
+        let config = ShmConfig::from_settings(&params.settings)?;
+        if params.rx_headroom > MAX_HEADROOM {
+            return Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!("rx_headroom is {}, at most {MAX_HEADROOM} bytes are possible", params.rx_headroom),
+            ));
+        }
+        if !register_heavy_barrier() {
+            tracing::debug!("the kernel has no membarrier: each message costs a full barrier");
+        }
+        if CmaConfig::from_settings(&params.settings)?.ptracer {
+            cma::permit_any_tracer();
+        }
+        let headroom = params.rx_headroom;
+        let pool = MpoolParams {
+            align_offset: headroom,
+            ..MpoolParams::new("shm message", headroom + 8 * BODY_WORDS)
+        };
+        let inline_pool = Mpool::new(pool, ZeroedChunks, ())
+            .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
+        let inline_place = inline_element(&inline_pool, headroom)?;
+        let (bell, bell_segment) = new_bell().map_err(system)?;
+        let directory = addr::directory(&config.dir);
+        let id = RandomState::new().hash_one(std::process::id()) | 1;
+        let key = RandomState::new().hash_one(id);
+        let listener = Listener::new(id, directory.as_deref()).map_err(system)?;
+        let events = EventSet::new().map_err(system)?;
+        for socket in listener.sockets() {
+            events.add(socket, Events::READ, LISTENER).map_err(system)?;
+        }
+        let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, reserved: 0 };
+        let (small, bulk) = (config.small_seg_size.bytes() as usize, config.seg_size.bytes() as usize);
+        Ok(ShmIface {
+            watch: Cell::new(nothing()),
+            watch_next: Cell::new(1),
+            countdown: Cell::new(config.poll_interval),
+            bell,
+            flags: Rc::default(),
+            is_working: Cell::new(false),
+            max_poll: config.fifo_max_poll,
+            poll_interval: config.poll_interval,
+            am: params.am,
+            inline_place: Cell::new(inline_place),
+            hot: RefCell::default(),
+            turn: Cell::new(0),
+            swept: Cell::new(0),
+            pending: PendingQueue::default(),
+            waiting: RefCell::default(),
+            flushes: RefCell::default(),
+            channels: RefCell::default(),
+            by_peer: RefCell::default(),
+            greetings: RefCell::default(),
+            events,
+            device: DeviceAddress::own(md.kind, directory.as_deref()),
+            party: Party {
+                kind: md.kind,
+                address,
+                origin: md.origin.clone(),
+                peers: config.peers,
+                bell: bell_segment,
+            },
+            headroom,
+            rx_copy: config.rx_copy,
+            limits: Limits { short: small.next_multiple_of(64), bulk: bulk.next_multiple_of(64) },
+            errors: params.errors,
+            next_ep: Cell::new(0),
+            inline_pool,
+            kept: RefCell::default(),
+            scratch: Cell::new(None),
+            listener,
+            directory,
+            config,
+        })
+    }
+
+    /// The shape of a ring whose receiver wants `headroom` bytes ahead of messages.
+    fn shape(&self, headroom: u32) -> Geometry {
+        let pool = |count, size: usize| Pool { count, stride: size as u32 + headroom };
+        Geometry {
+            slots: self.config.fifo_size.next_power_of_two(),
+            small: pool(self.config.small_seg_count, self.limits.short),
+            bulk: pool(self.config.seg_count, self.limits.bulk),
+            headroom,
+        }
+    }
+
+    /// Where a peer is, from its address.
+    fn route(&self, peer: PeerAddress<'_>) -> Result<(IfaceAddress, Route), String> {
+        let device = DeviceAddress::parse(peer.device)?;
+        let iface = IfaceAddress::parse(peer.iface)?;
+        Ok((iface, self.device.route_to(&device)?))
+    }
+
+    /// The channel to a peer: the one that there is, or a new one.
+    pub(crate) fn channel_to(&self, peer: PeerAddress<'_>) -> Result<Rc<Channel>, Failure> {
+        crate::remote::registry()?;
+        let (to, route) = self.route(peer).map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
+        let known = self.by_peer.borrow().get(&to.id).cloned();
+        if let Some(channel) = known.filter(|channel| channel.broken().is_none() && !channel.is_closed.get())
+        {
+            if channel.peer_key == to.key {
+                return Ok(channel);
+            }
+            return Err(Failure::new(
+                Error::UNREACHABLE,
+                "the address has another key than the peer that is connected",
+            ));
+        }
+        let number = self.channels.borrow().vacant_key();
+        let (socket, rings, memory) =
+            self.party.connect(number as u32, &to, route, self.directory.as_deref(), |headroom| {
+                self.shape(headroom)
+            })?;
+        let flags = Rc::clone(&self.flags);
+        let channel = Rc::new(Channel::connecting(number as u32, &to, socket, &rings, memory, flags)?);
+        self.add(&channel)?;
+        self.by_peer.borrow_mut().insert(to.id, Rc::clone(&channel));
+        Ok(channel)
+    }
+
+    fn add(&self, channel: &Rc<Channel>) -> Result<(), Failure> {
+        if self.config.cma == Ternary::No {
+            channel.forbid_cma();
+        }
+        self.events
+            .add(channel.socket(), Events::READ, u64::from(channel.number))
+            .map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
+        let number = self.channels.borrow_mut().insert(Rc::clone(channel));
+        debug_assert_eq!(number, channel.number as usize);
+        Ok(())
+    }
+
+    /// Takes incoming connections.
+    pub(crate) fn accept_peers(&self) -> u32 {
+        let mut count = 0;
+        while let Some(socket) = self.listener.accept() {
+            count += 1;
+            match self.party.greet(std::os::fd::AsFd::as_fd(&socket)) {
+                Greeting::Peer(hello, fds, rings, memory) => self.meet(socket, &hello, &fds, &rings, memory),
+                Greeting::Over => (),
+                Greeting::Waiting => {
+                    let mut greetings = self.greetings.borrow_mut();
+                    if greetings.len() >= MAX_GREETINGS
+                        && let Some((oldest, _)) = greetings.iter().next()
+                    {
+                        let _ = self.events.remove(&greetings.remove(oldest));
+                    }
+                    let token = GREETING | greetings.vacant_key() as u64;
+                    if self.events.add(&socket, Events::READ, token).is_ok() {
+                        greetings.insert(socket);
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Meets a peer that has said hello.
+    pub(crate) fn meet(
+        &self,
+        socket: OwnedFd,
+        hello: &Hello,
+        fds: &[OwnedFd],
+        rings: &Rings,
+        memory: Mapping,
+    ) {
+        let number = self.channels.borrow().vacant_key();
+        let met = Peer::new(hello.from, fds)
+            .map_err(|reason| Failure::new(Error::REJECTED, reason))
+            .and_then(|peer| {
+                self.party.welcome(std::os::fd::AsFd::as_fd(&socket), number as u32)?;
+                let flags = Rc::clone(&self.flags);
+                let channel = Rc::new(Channel::accepted(number as u32, socket, rings, memory, peer, flags)?);
+                self.add(&channel)?;
+                Ok(channel)
+            });
+        match met {
+            Ok(channel) => {
+                if hello.from.iface != self.party.address.id {
+                    self.by_peer.borrow_mut().entry(hello.from.iface).or_insert_with(|| Rc::clone(&channel));
+                }
+                self.heat(&channel);
+            }
+            Err(failure) => tracing::debug!("a peer cannot be met: {failure}"),
+        }
+    }
+
+    /// Parts from a channel that is broken, and tells its endpoints.
+    pub(crate) fn bury(&self, channel: &Rc<Channel>) {
+        let Some(broken) = channel.broken() else { return };
+        self.hot.borrow_mut().retain(|other| !Rc::ptr_eq(other, channel));
+        self.watch_nothing();
+        channel.is_hot.set(false);
+        let mut by_peer = self.by_peer.borrow_mut();
+        if by_peer.get(&channel.peer_iface).is_some_and(|known| Rc::ptr_eq(known, channel)) {
+            by_peer.remove(&channel.peer_iface);
+        }
+        drop(by_peer);
+        self.channels.borrow_mut().try_remove(channel.number as usize);
+        // It may be out of the set already.
+        let _ = self.events.remove(channel.socket());
+        let endpoints = channel.endpoints();
+        for ep in &endpoints {
+            ep.set_failed(broken.error);
+        }
+        channel.emulation.fail(broken.error);
+        for ep in endpoints {
+            ep.report(broken);
+        }
+    }
+
+    /// Makes progress look at the sockets at its next call.
+    pub(crate) fn hurry(&self) {
+        self.countdown.set(1);
+    }
+
+    /// Takes another element for short messages: the handler keeps the one there was.
+    #[cold]
+    pub(crate) fn renew_inline_place(&self) {
+        match inline_element(&self.inline_pool, self.headroom) {
+            Ok(place) => self.inline_place.set(place),
+            // There is no receiving without a place to receive to.
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+
+    /// Remembers what a handler keeps.
+    pub(crate) fn keep(&self, data: *mut u8, kept: Kept) {
+        self.kept.borrow_mut().insert(data as usize, kept);
+    }
+
+    /// Watches nothing in particular.
+    pub(crate) fn watch_nothing(&self) {
+        self.watch.set(nothing());
+        self.watch_next.set(1);
+    }
+
+    /// Whether nothing is outstanding or pending.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.waiting.borrow().is_empty()
+            && self.channels.borrow().iter().all(|(_, channel)| channel.emulation.is_idle())
+    }
+
+    /// Runs `body` with a buffer of the largest message's size.
+    pub(crate) fn with_scratch<R>(&self, body: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut scratch = self.scratch.take().unwrap_or_else(|| vec![0; self.limits.bulk].into_boxed_slice());
+        let result = body(&mut scratch);
+        self.scratch.set(Some(scratch));
+        result
+    }
+}
+
+fn nothing() -> NonNull<AtomicU64> {
+    // With loom the types differ in what they are made of; nothing of this file runs there.
+    NonNull::from(&NOTHING).cast()
+}
+
+fn inline_element(pool: &Mpool, headroom: usize) -> Result<NonNull<u8>, Failure> {
+    let element =
+        pool.get().ok_or_else(|| Failure::new(Error::NO_MEMORY, "no memory for received messages"))?;
+    // SAFETY: an element holds the headroom ahead of the message.
+    Ok(unsafe { element.add(headroom) })
+}
+
+impl Iface for ShmIface {
+    type Md = ShmMd;
+    type Ep = ShmEp;
+
+    fn attributes(&self) -> IfaceAttr {
+        let (small, bulk) = (self.limits.short, self.limits.bulk);
+        let remote = crate::remote::largest_piece(bulk);
+        let rma = UctOpLimits {
+            max_short: remote,
+            max_bcopy: remote,
+            max_zcopy: usize::MAX >> 1,
+            opt_zcopy_align: 64,
+            align_mtu: 64,
+            max_iov: MAX_IOV,
+            ..attr::blank().put
+        };
+        let atomics = UctAtomicOps { post: attr::ALL_POST, fetch: attr::ALL_FETCH, ..attr::blank().atomic32 };
+        // UCX's figures for its transports of the same names.
+        let (overhead, bandwidth) = match self.party.kind {
+            Kind::Cma => (2e-6, 11145e6),
+            _ => (10e-9, 15360e6),
+        };
+        IfaceAttr {
+            capabilities: UCT_CAP_AM_SHORT
+                | UCT_CAP_AM_BCOPY
+                | UCT_CAP_AM_ZCOPY
+                | UCT_CAP_PENDING
+                | UCT_CAP_PUT_SHORT
+                | UCT_CAP_PUT_BCOPY
+                | UCT_CAP_PUT_ZCOPY
+                | UCT_CAP_GET_SHORT
+                | UCT_CAP_GET_BCOPY
+                | UCT_CAP_GET_ZCOPY
+                | UCT_CAP_ATOMIC_CPU
+                | UCT_CAP_ERRHANDLE_SHORT_BUF
+                | UCT_CAP_ERRHANDLE_BCOPY_BUF
+                | UCT_CAP_ERRHANDLE_ZCOPY_BUF
+                | UCT_CAP_ERRHANDLE_REMOTE_MEM
+                | UCT_CAP_ERRHANDLE_PEER_FAILURE
+                | UCT_CAP_EP_CHECK
+                | UCT_CAP_EP_KEEPALIVE
+                | UCT_CAP_CONNECT_TO_IFACE
+                | UCT_CAP_CONNECT_TO_EP
+                | UCT_CAP_CB_SYNC,
+            events: UCT_EVENT_SEND_COMP | UCT_EVENT_RECV | UCT_EVENT_RECV_SIG,
+            am: UctOpLimits {
+                max_short: small - size_of::<u64>(),
+                max_bcopy: bulk,
+                max_zcopy: bulk,
+                max_iov: MAX_IOV,
+                max_hdr: 256,
+                ..attr::blank().am
+            },
+            put: rma,
+            get: rma,
+            atomic32: atomics,
+            atomic64: atomics,
+            device_addr_len: addr::DEVICE_LENGTH,
+            iface_addr_len: addr::IFACE_LENGTH,
+            ep_addr_len: addr::EP_LENGTH,
+            overhead: attr::model(overhead),
+            latency: attr::model(80e-9),
+            bandwidth_dedicated: attr::model(bandwidth),
+            ..attr::blank()
+        }
+    }
+
+    fn device_address(&self, buffer: &mut [u8]) -> Result {
+        self.device.write_to(buffer).map_err(|_| Error::BUFFER_TOO_SMALL)
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        self.party.address.write_to(buffer).map_err(|_| Error::BUFFER_TOO_SMALL)
+    }
+
+    fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
+        self.route(peer).map(drop)
+    }
+
+    #[inline(always)]
+    fn progress(&self) -> u32 {
+        self.advance()
+    }
+
+    fn create_ep(self: &Rc<Self>, params: uct_plugin::EpParams<'_>) -> Result<Rc<ShmEp>, Failure> {
+        let ep = ShmEp::new(self, params.user);
+        if let Some(peer) = params.peer {
+            ep.attach(&self.channel_to(peer)?);
+        }
+        Ok(ep)
+    }
+
+    fn close(&self) {
+        self.hot.borrow_mut().clear();
+        self.watch_nothing();
+        self.by_peer.borrow_mut().clear();
+        for (_, channel) in &*self.channels.borrow() {
+            channel.emulation.fail(Error::CANCELED);
+        }
+        self.channels.borrow_mut().clear();
+        self.greetings.borrow_mut().clear();
+        // SAFETY: the place came from the pool and is nobody's.
+        unsafe { self.release_inline(self.inline_place.get()) };
+    }
+
+    unsafe fn release(&self, data: *mut u8) {
+        // The borrow ends ahead of what follows, which may drop a channel.
+        let kept = if self.kept.borrow().is_empty() {
+            None
+        } else {
+            self.kept.borrow_mut().remove(&(data as usize))
+        };
+        match kept {
+            Some(Kept::Block(channel, place, index)) => channel.receiver.release(place, index),
+            Some(Kept::Heap { .. }) => (),
+            None => {
+                if let Some(place) = NonNull::new(data) {
+                    // SAFETY: what is not in the table was delivered from the pool; the host releases it once.
+                    unsafe { self.release_inline(place) };
+                }
+            }
+        }
+    }
+
+    fn event_fd(&self) -> Result<RawFd> {
+        Ok(self.events_fd())
+    }
+
+    fn arm(&self, events: u32) -> Result {
+        if events & UCT_EVENT_SEND_COMP != 0 && !self.waiting.borrow().is_empty() {
+            // Room in a ring makes no noise.
+            return Err(Error::BUSY);
+        }
+        if self.is_working.get() || self.look_at_sockets() > 0 || !self.fall_asleep() {
+            return Err(Error::BUSY);
+        }
+        Ok(())
+    }
+
+    fn flush(&self, _flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        if self.is_flushed() {
+            return Ok(Outcome::Done);
+        }
+        if let Some(completion) = completion {
+            self.flushes.borrow_mut().push(completion);
+            self.flags.set(self.flags.get() | flag::FLUSH);
+        }
+        Ok(Outcome::InProgress)
+    }
+
+    fn fence(&self) -> Result {
+        for (_, channel) in &*self.channels.borrow() {
+            for ep in channel.endpoints() {
+                ep.set_fence();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ShmIface {
+    fn events_fd(&self) -> RawFd {
+        use std::os::fd::AsFd;
+        self.events.as_fd().as_raw_fd()
+    }
+
+    /// # Safety
+    /// `place` came from [`inline_element`] and is not used afterwards.
+    unsafe fn release_inline(&self, place: NonNull<u8>) {
+        // SAFETY: undoes the addition of `inline_element`.
+        let element = unsafe { place.sub(self.headroom) };
+        // SAFETY: the element came from this pool, and is put back once by the caller's promise.
+        unsafe { self.inline_pool.put(element) };
+    }
+}

@@ -1,0 +1,189 @@
+//! Components and memory domains: one of each for `posix`, `sysv` and `cma`, which differ in where segments come from.
+//!
+//! For: the host. Stands on the registry, segments and remote keys.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ucs::units::Ternary;
+use uct_plugin::abi::{
+    UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ADVISE, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG,
+    UCT_MD_RKEY_PTR,
+};
+use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
+
+use crate::config::{Peers, PosixConfig, Segments, ShmConfig, SysvConfig};
+use crate::remote::{self, Memh, PACKED_LENGTH, Rkey, registry};
+use crate::segment::{Origin, Segment};
+
+/// Which of the transports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// memfd or files.
+    Posix = 1,
+    /// System V.
+    Sysv = 2,
+    /// Copies by the kernel; its rings and segments are those of posix.
+    Cma = 3,
+}
+
+/// A type for each [`Kind`], for the traits of the plugin.
+pub(crate) trait Flavor: 'static {
+    const KIND: Kind;
+}
+
+/// `posix`.
+pub(crate) struct Posix;
+/// `sysv`.
+pub(crate) struct Sysv;
+/// `cma`.
+pub(crate) struct Cma;
+
+impl Flavor for Posix {
+    const KIND: Kind = Kind::Posix;
+}
+impl Flavor for Sysv {
+    const KIND: Kind = Kind::Sysv;
+}
+impl Flavor for Cma {
+    const KIND: Kind = Kind::Cma;
+}
+
+impl Kind {
+    /// Name of component, memory domain and transport.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::Posix => "posix",
+            Kind::Sysv => "sysv",
+            Kind::Cma => "cma",
+        }
+    }
+
+    /// Where its segments come from.
+    pub(crate) fn origin(self, settings: &Settings<'_>) -> Result<Origin, Failure> {
+        let posix = PosixConfig::from_settings(settings)?;
+        Ok(match self {
+            Kind::Sysv => Origin::Sysv { public: ShmConfig::from_settings(settings)?.peers == Peers::Any },
+            _ if posix.segments == Segments::Dir => Origin::Directory(posix.dir),
+            _ => Origin::Memfd,
+        })
+    }
+}
+
+/// A component.
+pub(crate) struct ShmComponent<F>(PhantomData<F>);
+
+/// A memory domain.
+#[derive(Debug)]
+pub(crate) struct ShmMd {
+    pub(crate) kind: Kind,
+    pub(crate) origin: Origin,
+    huge: Ternary,
+}
+
+impl<F: Flavor> Component for ShmComponent<F> {
+    const NAME: &'static str = F::KIND.name();
+    type Md = ShmMd;
+
+    fn memory_domains(_settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
+        Ok(vec![F::KIND.name().to_owned()])
+    }
+
+    fn open(_name: &str, settings: &Settings<'_>) -> Result<ShmMd, Failure> {
+        registry()?;
+        let huge = match F::KIND {
+            Kind::Sysv => SysvConfig::from_settings(settings)?.hugetlb_mode,
+            _ => PosixConfig::from_settings(settings)?.hugetlb_mode,
+        };
+        Ok(ShmMd { kind: F::KIND, origin: F::KIND.origin(settings)?, huge })
+    }
+}
+
+impl ShmMd {
+    /// A segment for `length` bytes, on huge pages if configured and possible.
+    fn segment(&self, length: usize) -> Result<Segment, Failure> {
+        let failure = |error: ucs::sys::SystemError| Failure::new(Error::NO_MEMORY, error.to_string());
+        match self.huge {
+            Ternary::Yes => return Segment::new(&self.origin, length, true).map_err(failure),
+            Ternary::Try | Ternary::Auto => {
+                if let Ok(segment) = Segment::new(&self.origin, length, true) {
+                    return Ok(segment);
+                }
+            }
+            Ternary::No => (),
+        }
+        Segment::new(&self.origin, length, false).map_err(failure)
+    }
+}
+
+impl Md for ShmMd {
+    type Memh = Memh;
+    type Rkey = Rkey;
+
+    fn attributes(&self) -> MdAttr {
+        MdAttr {
+            flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_RKEY | UCT_MD_ADVISE | UCT_MD_RKEY_PTR,
+            rkey_packed_size: PACKED_LENGTH,
+            max_reg: u64::MAX,
+            max_alloc: 1 << 47,
+            ..attr::blank_md()
+        }
+    }
+
+    fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
+        registry()?.insert(address, length, access, None)
+    }
+
+    fn deregister(&self, memh: Memh) -> Result {
+        registry().map_err(|failure| failure.status)?.remove(&memh);
+        Ok(())
+    }
+
+    fn allocate(&self, length: usize, access: MemoryAccess) -> Result<(NonNull<u8>, usize, Memh), Failure> {
+        let pages = length.max(1).checked_next_multiple_of(ucs::sys::pages::page_size());
+        let Some(pages) = pages.filter(|pages| *pages <= 1 << 47) else {
+            return Err(Failure::new(Error::NO_MEMORY, format!("{length} bytes are more than there can be")));
+        };
+        let segment = Arc::new(self.segment(pages)?);
+        let (base, length) = (segment.mapping.base(), segment.mapping.length());
+        Ok((base, length, registry()?.insert(base, length, access, Some(segment))?))
+    }
+
+    fn free(&self, memh: Memh) -> Result {
+        self.deregister(memh)
+    }
+
+    fn advise(&self, memh: &Memh, address: NonNull<u8>, length: usize, advice: u32) -> Result {
+        memh.region.check(address.as_ptr() as u64, length, MemoryAccess::empty())?;
+        let advice = match advice {
+            UCT_ADVICE_NORMAL => rustix::mm::Advice::Normal,
+            UCT_ADVICE_WILLNEED => rustix::mm::Advice::WillNeed,
+            _ => return Err(Error::UNSUPPORTED),
+        };
+        let page = ucs::sys::pages::page_size();
+        let start = address.as_ptr() as usize;
+        let first = start - start % page;
+        // SAFETY: NORMAL and WILLNEED change nothing but when pages are read in.
+        unsafe { rustix::mm::madvise(first as *mut _, start + length - first, advice) }
+            .map_err(|errno| Error::from_errno(errno.raw_os_error()))
+    }
+
+    fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {
+        remote::pack(self.kind, memh, buffer)
+    }
+
+    fn unpack(&self, buffer: &[u8]) -> Result<Rkey, Failure> {
+        Rkey::unpack(self.kind, buffer)
+    }
+
+    fn rkey_ptr(&self, rkey: &Rkey, remote_address: u64) -> Result<NonNull<u8>> {
+        rkey.pointer(remote_address)
+    }
+
+    fn compare(&self, left: &Rkey, right: &Rkey) -> Result<Ordering> {
+        Ok(left.compare(right))
+    }
+}

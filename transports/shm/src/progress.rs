@@ -1,0 +1,421 @@
+//! Progress: looks where something may have come, and does what is to be done.
+//!
+//! For: the host's worker. Stands on the interface. A look at nothing costs a handful of instructions, whatever the number
+//! of peers: one slot (that of the ring from which something came last), the bell, and a byte of flags. Sockets are
+//! looked at once in `poll_interval` calls.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ucs::event_set::EventBuffer;
+use ucs::sync::atomic::{AtomicU64, Ordering};
+use uct_plugin::pending::Blocked;
+use uct_plugin::{Disposition, Error};
+
+use crate::channel::Channel;
+use crate::handshake::Greeting;
+use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
+use crate::ring::{Delivery, Message, Place, settle};
+
+/// Why progress has more to do than to look at one slot.
+pub(crate) mod flag {
+    /// A channel asks to be looked at.
+    pub(crate) const ALARM: u8 = 1;
+    /// Several rings are polled.
+    pub(crate) const HOT: u8 = 2;
+    /// Requests are pending.
+    pub(crate) const PENDING: u8 = 4;
+    /// Somebody waits for a flush of the interface.
+    pub(crate) const FLUSH: u8 = 8;
+}
+
+/// Turns without a message after which a ring is not polled any more.
+const PATIENCE: u32 = 2;
+/// Quiet rings that are looked into at each turn, in case that a bell was not heard.
+const SWEEP: usize = 4;
+/// Message ids of the application; higher tags are the transport's.
+const AM_IDS: u8 = 32;
+
+impl ShmIface {
+    /// One call of progress.
+    #[inline(always)]
+    pub(crate) fn advance(&self) -> u32 {
+        // SAFETY: `watch` points into the rings of a hot channel, or to a word that is never freed (`rewatch`).
+        let word: &AtomicU64 = unsafe { self.watch.get().as_ref() };
+        // SYNC: only a hint; the receiver reads the word again with Acquire.
+        let is_news = word.load(Ordering::Relaxed) as u32 == self.watch_next.get();
+        if is_news || self.bell.has_rung() || self.flags.get() != 0 {
+            return self.work();
+        }
+        let left = self.countdown.get() - 1;
+        self.countdown.set(left);
+        if left == 0 { self.look_around() } else { 0 }
+    }
+
+    /// There is, or may be, something to do.
+    #[inline(never)]
+    fn work(&self) -> u32 {
+        if self.is_working.replace(true) {
+            // A handler has called progress.
+            return 0;
+        }
+        if self.bell.has_rung() {
+            self.answer_bell();
+        }
+        let mut events = self.poll_hot();
+        let flags = self.flags.get();
+        if flags & !flag::HOT != 0 {
+            events += self.attend(flags);
+        }
+        let left = self.countdown.get() - 1;
+        self.countdown.set(left);
+        if left == 0 {
+            events += self.turn();
+        }
+        self.rewatch();
+        self.is_working.set(false);
+        events
+    }
+
+    /// What is to be done once in a while.
+    #[cold]
+    #[inline(never)]
+    fn look_around(&self) -> u32 {
+        if self.is_working.replace(true) {
+            return 0;
+        }
+        let events = self.turn();
+        self.rewatch();
+        self.is_working.set(false);
+        events
+    }
+
+    /// Polls the rings that have had messages lately.
+    #[inline(always)]
+    fn poll_hot(&self) -> u32 {
+        let mut events = 0;
+        let mut index = 0;
+        loop {
+            // Handlers run in between, so no borrow is held.
+            let Some(channel) = self.hot.borrow().get(index).cloned() else { return events };
+            if channel.receiver.has_message() {
+                events += self.drain(&channel, self.max_poll);
+            }
+            index += 1;
+        }
+    }
+
+    /// Receives up to `limit` messages of one peer.
+    fn drain(&self, channel: &Rc<Channel>, limit: u32) -> u32 {
+        let mut count = 0;
+        while count < limit {
+            let place = self.inline_place.get();
+            // SAFETY: the place has room for a slot, is aligned to 8, and is the interface's until it is delivered.
+            let body = unsafe { place.cast().as_mut() };
+            let message = match channel.receiver.next(body) {
+                Ok(None) => break,
+                Ok(Some(message)) => message,
+                Err(corrupt) => {
+                    channel.corrupt(&corrupt);
+                    break;
+                }
+            };
+            count += 1;
+            match message {
+                Message { tag, data: Delivery::Inline { length } } if tag < AM_IDS => {
+                    // SAFETY: `length` bytes were copied there; the headroom lies ahead in the same element.
+                    if unsafe { self.am.deliver_desc(tag, place.as_ptr(), length) } == Disposition::Kept {
+                        self.renew_inline_place();
+                    }
+                }
+                Message { tag, data } => self.receive_large(channel, tag, data),
+            }
+        }
+        if count > 0 {
+            channel.turn.set(self.turn.get());
+            if channel.receiver.is_cold() {
+                channel.receiver.go_warm();
+            }
+        }
+        count
+    }
+
+    /// Receives a message in a block, or one of the transport's own.
+    #[inline(never)]
+    fn receive_large(&self, channel: &Rc<Channel>, tag: u8, data: Delivery) {
+        match data {
+            Delivery::Inline { length } => {
+                // SAFETY: `length` bytes were copied there.
+                let frame =
+                    unsafe { std::slice::from_raw_parts(self.inline_place.get().as_ptr(), length) }.to_vec();
+                self.receive_frame(channel, tag, &frame);
+            }
+            Delivery::Block { place, index, length } if tag < AM_IDS => {
+                self.deliver_block(channel, tag, place, index, length);
+            }
+            Delivery::Block { place, index, length } => {
+                // SAFETY: the block is held and has `length` bytes. The copy is private.
+                let copy = |data: *mut u8| unsafe { std::slice::from_raw_parts(data, length) }.to_vec();
+                let frame = channel.receiver.block(place, index, copy);
+                channel.receiver.release(place, index);
+                self.receive_frame(channel, tag, &frame);
+            }
+        }
+    }
+
+    fn receive_frame(&self, channel: &Rc<Channel>, tag: u8, frame: &[u8]) {
+        let known = matches!(tag, crate::wire::tag::REQUEST | crate::wire::tag::ANSWER);
+        let result =
+            if known { channel.emulation.receive(channel, tag, frame) } else { Err(format!("tag {tag}")) };
+        if let Err(reason) = result {
+            channel.corrupt(&reason);
+        }
+    }
+
+    /// Hands a block to the handler, in place unless the sender would run out of blocks or the user wants a copy.
+    fn deliver_block(&self, channel: &Rc<Channel>, id: u8, place: Place, index: u32, length: usize) {
+        if self.rx_copy || channel.receiver.is_short_of(place) {
+            let mut copy = vec![0u8; self.headroom + length];
+            channel.receiver.block(place, index, |data| {
+                // SAFETY: the block is held and has `length` bytes; the copy has room for them behind the headroom.
+                unsafe { std::ptr::copy_nonoverlapping(data, copy[self.headroom..].as_mut_ptr(), length) };
+            });
+            channel.receiver.release(place, index);
+            let data = copy[self.headroom..].as_mut_ptr();
+            // SAFETY: the copy is private, with the headroom ahead.
+            if unsafe { self.am.deliver_desc(id, data, length) } == Disposition::Kept {
+                self.keep(data, Kept::Heap { _copy: copy });
+            }
+            return;
+        }
+        let data = channel.receiver.block(place, index, |data| data);
+        // SAFETY: the block is held, `length` was checked against it, and the ring's headroom is that of the interface.
+        if unsafe { self.am.deliver_desc(id, data, length) } == Disposition::Kept {
+            self.keep(data, Kept::Block(Rc::clone(channel), place, index));
+        } else {
+            channel.receiver.release(place, index);
+        }
+    }
+
+    /// Polls the rings whose bell was rung.
+    fn answer_bell(&self) {
+        let mut rung = Vec::new();
+        self.bell.take(|number| rung.push(number));
+        for number in rung {
+            let channels = self.channels.borrow();
+            // Beyond the bell's bits, several channels share one.
+            let mut index = number as usize;
+            while index < channels.capacity() {
+                if let Some(channel) = channels.get(index) {
+                    self.heat(channel);
+                }
+                index += crate::iface::BELL_RINGS;
+            }
+        }
+    }
+
+    /// Polls a ring from now on.
+    pub(crate) fn heat(&self, channel: &Rc<Channel>) {
+        channel.turn.set(self.turn.get());
+        if channel.receiver.is_cold() {
+            channel.receiver.go_warm();
+        }
+        if !channel.is_hot.replace(true) {
+            self.hot.borrow_mut().push(Rc::clone(channel));
+        }
+    }
+
+    /// Points the quick look at the ring from which something came last.
+    fn rewatch(&self) {
+        let hot = self.hot.borrow();
+        let favourite = hot.first();
+        let flags = self.flags.get() & !flag::HOT;
+        self.flags.set(if hot.len() > 1 { flags | flag::HOT } else { flags });
+        match favourite {
+            Some(channel) => {
+                let (word, next) = channel.receiver.watch();
+                self.watch.set(word);
+                self.watch_next.set(next);
+            }
+            None => self.watch_nothing(),
+        }
+    }
+
+    /// Does what flags ask for.
+    #[inline(never)]
+    fn attend(&self, flags: u8) -> u32 {
+        let mut events = 0;
+        if flags & flag::ALARM != 0 {
+            self.flags.set(self.flags.get() & !flag::ALARM);
+            events += self.look_at_channels();
+        }
+        if flags & flag::PENDING != 0 {
+            self.waiting.borrow_mut().retain(|ep| {
+                let ep = ep.upgrade().filter(|ep| !ep.group.is_empty());
+                ep.is_some_and(|ep| {
+                    self.pending.schedule(&ep.group);
+                    true
+                })
+            });
+            events += self.pending.dispatch(Blocked::Endpoint);
+            if self.waiting.borrow().is_empty() {
+                self.flags.set(self.flags.get() & !flag::PENDING);
+            }
+        }
+        if flags & flag::FLUSH != 0 && self.is_flushed() {
+            self.flags.set(self.flags.get() & !flag::FLUSH);
+            for completion in self.flushes.take() {
+                completion.complete(Ok(()));
+            }
+        }
+        events
+    }
+
+    /// Goes on with operations that wait for room, and buries channels that are broken.
+    fn look_at_channels(&self) -> u32 {
+        let channels: Vec<Rc<Channel>> =
+            self.channels.borrow().iter().map(|(_, channel)| Rc::clone(channel)).collect();
+        let mut events = 0;
+        for channel in channels {
+            if channel.emulation.has_work() {
+                channel.emulation.resume(&channel);
+            }
+            if channel.is_closed.get() && channel.broken().is_none() {
+                events += self.drain_closed(&channel);
+            }
+            if channel.broken().is_some() {
+                self.bury(&channel);
+                events += 1;
+            }
+        }
+        events
+    }
+
+    /// Receives what a peer has sent before it closed or died.
+    fn drain_closed(&self, channel: &Rc<Channel>) -> u32 {
+        let events = self.drain(channel, self.max_poll);
+        if events == 0 {
+            let who = channel.describe();
+            channel.set_broken(Error::CONNECTION_RESET, format!("{who} has closed its interface or died"));
+        } else {
+            channel.raise();
+        }
+        events
+    }
+
+    /// Once in a while: sockets, rings that have gone quiet, rings that are thought to be quiet.
+    fn turn(&self) -> u32 {
+        self.countdown.set(self.poll_interval);
+        self.turn.set(self.turn.get().wrapping_add(1));
+        self.cool();
+        self.sweep();
+        self.look_at_sockets()
+    }
+
+    /// Stops polling rings that have been quiet, except the one that was active last.
+    ///
+    /// In two steps: a ring is marked cold at one turn and left alone at a later one, so that a message that was being sent
+    /// meanwhile is seen, without a barrier on either side.
+    fn cool(&self) {
+        let turn = self.turn.get();
+        let mut hot = self.hot.borrow_mut();
+        if hot.len() < 2 {
+            return;
+        }
+        let age = |channel: &Rc<Channel>| turn.wrapping_sub(channel.turn.get());
+        let Some(latest) = hot.iter().min_by_key(|channel| age(channel)).map(Rc::clone) else { return };
+        hot.retain(|channel| {
+            let age = age(channel);
+            if Rc::ptr_eq(channel, &latest) || age < PATIENCE || channel.receiver.has_message() {
+                return true;
+            }
+            if !channel.receiver.is_cold() {
+                channel.receiver.go_cold();
+                return true;
+            }
+            if age < PATIENCE + 1 {
+                return true;
+            }
+            channel.is_hot.set(false);
+            false
+        });
+    }
+
+    /// Looks into a few rings that are not polled: another peer may have wiped out a bit in the bell.
+    fn sweep(&self) {
+        let channels = self.channels.borrow();
+        if channels.len() == self.hot.borrow().len() {
+            return;
+        }
+        for _ in 0..SWEEP {
+            let next = self.swept.get() + 1;
+            self.swept.set(if next >= channels.capacity() { 0 } else { next });
+            if let Some(channel) = channels.get(self.swept.get())
+                && !channel.is_hot.get()
+                && channel.receiver.has_message()
+            {
+                self.heat(channel);
+            }
+        }
+    }
+
+    /// Accepts connections and takes messages from sockets; answers how many mattered.
+    pub(crate) fn look_at_sockets(&self) -> u32 {
+        let mut buffer = EventBuffer::<16>::new();
+        let Ok(events) = self.events.wait(&mut buffer, Some(Duration::ZERO)) else { return 0 };
+        let mut count = 0;
+        let tokens: Vec<u64> = events.map(|event| event.data).collect();
+        for token in tokens {
+            count += match token {
+                LISTENER => self.accept_peers(),
+                token if token & GREETING != 0 => self.greet((token & !GREETING) as usize),
+                token => self.read_socket(token as usize),
+            };
+        }
+        count
+    }
+
+    fn read_socket(&self, number: usize) -> u32 {
+        let Some(channel) = self.channels.borrow().get(number).cloned() else { return 0 };
+        let knew = channel.peer().is_some();
+        while channel.receive_control(self.party.trusts_files()) {}
+        if channel.is_closed.get() {
+            // Not to be told again and again until the channel is buried.
+            let _ = self.events.remove(channel.socket());
+        }
+        // A wake-up alone is no event: what it was about is in a ring.
+        u32::from(channel.is_closed.get() || channel.broken().is_some() || knew != channel.peer().is_some())
+    }
+
+    /// A connection that has not said hello: looks whether it does.
+    fn greet(&self, number: usize) -> u32 {
+        let greeting = match self.greetings.borrow().get(number) {
+            Some(socket) => self.party.greet(std::os::fd::AsFd::as_fd(socket)),
+            None => return 0,
+        };
+        if matches!(greeting, Greeting::Waiting) {
+            return 0;
+        }
+        let socket = self.greetings.borrow_mut().remove(number);
+        let _ = self.events.remove(&socket);
+        if let Greeting::Peer(hello, fds, rings, memory) = greeting {
+            self.meet(socket, &hello, &fds, &rings, memory);
+        }
+        1
+    }
+
+    /// Marks all rings cold, arms the bell and looks once more; answers whether it is safe to sleep.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        for channel in self.hot.borrow().iter() {
+            channel.receiver.go_cold();
+        }
+        self.bell.arm();
+        settle();
+        let news = self.hot.borrow().iter().any(|channel| channel.receiver.has_message());
+        if news || self.bell.has_rung() || self.flags.get() & flag::ALARM != 0 {
+            self.bell.disarm();
+            return false;
+        }
+        true
+    }
+}

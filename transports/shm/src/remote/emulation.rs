@@ -1,0 +1,377 @@
+//! Put, get and atomics that the peer carries out, through the ring.
+//!
+//! For: channels, when remote memory can neither be mapped nor copied by the kernel. Stands on the plugin's engine for
+//! that, which knows the protocol; here is how its frames travel. They are copied out of the ring before they are read.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use uct_plugin::rma::{
+    Destination, Initiator, Limits, MAX_REQUEST, Notify, Operation, RESPONSE_HEADER, Request, Target, Waiter,
+};
+use uct_plugin::{Completion, Error, Iov, Outcome, Result};
+
+use super::registry::registry;
+use crate::channel::{Channel, Lack};
+use crate::wire::tag;
+
+/// How long the bytes of a short get wait for the caller to ask again. It polls, so this is long.
+const AHEAD_LIFE: Duration = Duration::from_millis(20);
+/// Bytes ahead of the data of a put or an answer, at most.
+pub(super) const HEAD: usize = if MAX_REQUEST > RESPONSE_HEADER { MAX_REQUEST } else { RESPONSE_HEADER };
+/// Operations outstanding at a time.
+const OPERATIONS: usize = 64;
+
+/// Both sides of the operations over one channel.
+pub(crate) struct Emulation {
+    pub(crate) initiator: Initiator,
+    target: Target,
+    /// Most bytes behind a header.
+    segment: usize,
+    /// Answers for which there was no room; bounded by what the peer may ask for at a time.
+    answers: RefCell<VecDeque<Vec<u8>>>,
+    /// A put that goes in pieces; one at a time.
+    put: RefCell<Option<LargePut>>,
+    ahead: RefCell<Option<Ahead>>,
+    has_work: Cell<bool>,
+}
+
+/// A zero-copy put that is not wholly sent.
+struct LargePut {
+    owner: u32,
+    key: uct_plugin::memory::RemoteKey,
+    remote_address: u64,
+    blocks: VecDeque<(*mut u8, usize)>,
+    left: usize,
+    notify: Notify,
+}
+
+/// A short get that has been asked for.
+struct Ahead {
+    key: u64,
+    address: u64,
+    buffer: Box<[u8]>,
+    waiter: Waiter,
+    since: Instant,
+}
+
+impl Emulation {
+    /// For a channel whose largest message holds `capacity` bytes.
+    pub(crate) fn new(capacity: usize) -> Emulation {
+        let segment = capacity - HEAD;
+        let limits = Limits { operations: OPERATIONS, get_segment: segment, get_bytes: 4 * segment };
+        Emulation {
+            initiator: Initiator::new(limits),
+            target: Target::default(),
+            segment,
+            answers: RefCell::default(),
+            put: RefCell::default(),
+            ahead: RefCell::default(),
+            has_work: Cell::new(false),
+        }
+    }
+
+    /// Largest put or get in one message, in bytes.
+    pub(crate) fn segment(&self) -> usize {
+        self.segment
+    }
+
+    /// Whether everything was carried out.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.initiator.is_idle() && self.put.borrow().is_none()
+    }
+
+    /// Whether another operation may be started.
+    pub(crate) fn has_room(&self) -> bool {
+        self.initiator.admit().is_ok() && self.put.borrow().is_none()
+    }
+
+    /// Whether [`resume`](Emulation::resume) may have something to do.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_work.get()
+    }
+
+    /// Sends a request with `length` bytes that `fill` writes behind it.
+    pub(crate) fn post(
+        &self,
+        channel: &Channel,
+        owner: u32,
+        request: &Request,
+        operation: Operation,
+        length: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<(), Lack> {
+        send_request(channel, request, length, fill)?;
+        self.initiator.posted(owner, request, operation);
+        Ok(())
+    }
+
+    /// Starts a get into `destination`.
+    pub(crate) fn get(
+        &self,
+        channel: &Channel,
+        owner: u32,
+        destination: Destination,
+        length: usize,
+        (key, address): (&uct_plugin::memory::RemoteKey, u64),
+        notify: Notify,
+    ) -> Result {
+        self.initiator.get(owner, destination, length, key, address, notify)?;
+        self.resume(channel);
+        Ok(())
+    }
+
+    /// Starts a put of any length.
+    pub(crate) fn put_large(
+        &self,
+        channel: &Channel,
+        owner: u32,
+        iov: Iov<'_>,
+        (key, remote_address): (&uct_plugin::memory::RemoteKey, u64),
+        notify: Notify,
+    ) {
+        let blocks = iov.blocks().collect();
+        let put = LargePut { owner, key: *key, remote_address, blocks, left: iov.total(), notify };
+        *self.put.borrow_mut() = Some(put);
+        self.resume(channel);
+    }
+
+    /// Reads `buffer.len()` bytes: asks for them, and has them when the caller asks again.
+    pub(crate) fn get_ahead(
+        &self,
+        channel: &Channel,
+        owner: u32,
+        (key, address): (&uct_plugin::memory::RemoteKey, u64),
+        buffer: &mut [u8],
+    ) -> Result<Result<()>, Lack> {
+        let asked = self.ahead.borrow_mut().take();
+        if let Some(asked) = asked {
+            let same = (asked.key, asked.address, asked.buffer.len()) == (key.key, address, buffer.len());
+            match asked.waiter.result() {
+                None if same => {
+                    *self.ahead.borrow_mut() = Some(asked);
+                    return Err(Lack::Answer);
+                }
+                // Nobody asks for it any more.
+                None => self.initiator.abandon(&asked.waiter),
+                Some(result) if same && asked.since.elapsed() < AHEAD_LIFE => {
+                    return Ok(result.map(|()| buffer.copy_from_slice(&asked.buffer)));
+                }
+                Some(_) => (),
+            }
+        }
+        if !self.has_room() {
+            return Err(Lack::Window);
+        }
+        let mut own = vec![0; buffer.len()].into_boxed_slice();
+        let place = NonNull::new(own.as_mut_ptr()).expect("a box is not null");
+        let waiter = Waiter::default();
+        let destination = Destination::Block(place, own.len());
+        let notify = Notify::Waiter(waiter.clone());
+        if let Err(error) = self.get(channel, owner, destination, buffer.len(), (key, address), notify) {
+            return Ok(Err(error));
+        }
+        let asked = Ahead { key: key.key, address, buffer: own, waiter, since: Instant::now() };
+        *self.ahead.borrow_mut() = Some(asked);
+        Err(Lack::Answer)
+    }
+
+    /// Whether a short get that was asked for has been answered.
+    pub(crate) fn has_answer(&self) -> bool {
+        self.ahead.borrow().as_ref().is_none_or(|ahead| ahead.waiter.result().is_some())
+    }
+
+    /// Takes a message of the engine, a private copy. The refusal means that the peer breaks the protocol.
+    pub(crate) fn receive(&self, channel: &Channel, kind: u8, frame: &[u8]) -> Result<(), String> {
+        if kind == tag::ANSWER {
+            self.initiator.answer(frame).map_err(|malformed| malformed.to_string())?;
+            self.resume(channel);
+            return Ok(());
+        }
+        let registry = registry().map_err(|failure| failure.reason)?;
+        let served =
+            self.target.serve(registry.regions(), frame).map_err(|malformed| malformed.to_string())?;
+        let Some(answer) = served else {
+            // Acknowledged in one go, when the burst is over.
+            self.has_work.set(true);
+            channel.raise();
+            return Ok(());
+        };
+        let (data, length) = answer.data();
+        if length > self.segment {
+            return Err(format!("a get of {length} bytes, where {} fit", self.segment));
+        }
+        let fill = |target: *mut u8| {
+            // SAFETY: there is room for header and data.
+            unsafe { target.copy_from_nonoverlapping(answer.header.as_ptr(), RESPONSE_HEADER) };
+            // SAFETY: as above.
+            let target = unsafe { target.add(RESPONSE_HEADER) };
+            // SAFETY: the data are the answer's, or registered memory that was checked; not the ring's.
+            unsafe { target.copy_from_nonoverlapping(data, length) };
+        };
+        let mut queue = self.answers.borrow_mut();
+        if queue.is_empty() && channel.send(tag::ANSWER, answer.frame_bytes(), fill).is_ok() {
+            return Ok(());
+        }
+        if queue.len() >= 2 * OPERATIONS {
+            return Err(format!("more than {} operations at a time", 2 * OPERATIONS));
+        }
+        let mut bytes = vec![0; answer.frame_bytes()];
+        fill(bytes.as_mut_ptr());
+        queue.push_back(bytes);
+        self.has_work.set(true);
+        channel.raise();
+        Ok(())
+    }
+
+    /// Goes on with all that waits for room in the ring.
+    pub(crate) fn resume(&self, channel: &Channel) {
+        self.resume_answers(channel);
+        self.resume_put(channel);
+        if self.initiator.wants_pump() {
+            self.initiator
+                .pump(|request| send_request(channel, request, 0, |_| ()).map_err(|_| Error::NO_RESOURCE));
+        }
+        let work = !self.answers.borrow().is_empty()
+            || self.target.has_unacknowledged()
+            || self.put.borrow().is_some()
+            || self.initiator.wants_pump();
+        self.has_work.set(work);
+        if work {
+            channel.raise();
+        }
+    }
+
+    fn resume_answers(&self, channel: &Channel) {
+        let mut queue = self.answers.borrow_mut();
+        while let Some(bytes) = queue.front() {
+            let fill = |target: *mut u8| {
+                // SAFETY: there is room for all bytes.
+                unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            };
+            if channel.send(tag::ANSWER, bytes.len(), fill).is_err() {
+                return;
+            }
+            queue.pop_front();
+        }
+        if self.target.has_unacknowledged()
+            && channel.sender.has_room() == Ok(true)
+            && let Some(header) = self.target.acknowledge()
+        {
+            // SAFETY: there is room for the header.
+            let fill =
+                |target: *mut u8| unsafe { target.copy_from_nonoverlapping(header.as_ptr(), header.len()) };
+            if channel.send(tag::ANSWER, header.len(), fill).is_err() {
+                queue.push_back(header.to_vec());
+            }
+        }
+    }
+
+    fn resume_put(&self, channel: &Channel) {
+        let mut slot = self.put.borrow_mut();
+        while let Some(put) = &mut *slot {
+            let length = put.left.min(self.segment);
+            let Ok(request) = self.initiator.put(&put.key, put.remote_address, length) else { return };
+            let sent = send_request(channel, &request, length, |target| {
+                // SAFETY: there is room for `length` bytes, and the blocks hold as many: they are valid until the
+                // completion.
+                unsafe { take(&mut put.blocks, target, length) };
+            });
+            if sent.is_err() {
+                return;
+            }
+            put.left -= length;
+            put.remote_address += length as u64;
+            if put.left > 0 {
+                self.initiator.posted(put.owner, &request, Operation::Piece);
+                continue;
+            }
+            let owner = put.owner;
+            if let Some(put) = slot.take() {
+                self.initiator.posted(owner, &request, Operation::Acknowledged(put.notify));
+            }
+        }
+    }
+
+    /// Flushes what an endpoint has started.
+    ///
+    /// # Errors
+    /// As the engine's flush. [`Error::NO_RESOURCE`] while a put is not wholly sent.
+    pub(crate) fn flush(&self, owner: u32, completion: Option<Completion>) -> Result<Outcome> {
+        if self.put.borrow().is_some() {
+            // The engine does not know of it yet, and would flush ahead of it.
+            return Err(Error::NO_RESOURCE);
+        }
+        self.initiator.flush(owner, completion)
+    }
+
+    /// Ends what an endpoint has outstanding.
+    pub(crate) fn cancel(&self, owner: u32, error: Error) {
+        self.initiator.cancel(owner, error);
+        let mut slot = self.put.borrow_mut();
+        if slot.as_ref().is_some_and(|put| put.owner == owner) {
+            let put = slot.take();
+            drop(slot);
+            put.into_iter().for_each(|put| tell(put.notify, error));
+        }
+    }
+
+    /// The channel is broken: ends everything.
+    pub(crate) fn fail(&self, error: Error) {
+        self.initiator.fail(error);
+        let put = self.put.borrow_mut().take();
+        put.into_iter().for_each(|put| tell(put.notify, error));
+        *self.ahead.borrow_mut() = None;
+        self.answers.borrow_mut().clear();
+        self.has_work.set(false);
+    }
+}
+
+fn tell(notify: Notify, error: Error) {
+    if let Notify::Completion(completion) = notify {
+        completion.complete(Err(error));
+    }
+}
+
+/// Sends a request and `length` bytes behind it.
+fn send_request(
+    channel: &Channel,
+    request: &Request,
+    length: usize,
+    fill: impl FnOnce(*mut u8),
+) -> Result<(), Lack> {
+    let mut head = [0; MAX_REQUEST];
+    let head_length = request.write(&mut head);
+    channel.send(tag::REQUEST, head_length + length, |target| {
+        // SAFETY: `send` gives room for head and data.
+        unsafe { target.copy_from_nonoverlapping(head.as_ptr(), head_length) };
+        // SAFETY: as above.
+        fill(unsafe { target.add(head_length) });
+    })
+}
+
+/// Copies the first `length` bytes of the blocks out, and drops them.
+///
+/// # Safety
+///
+/// The blocks hold `length` readable bytes, `target` as many writable ones elsewhere.
+unsafe fn take(blocks: &mut VecDeque<(*mut u8, usize)>, mut target: *mut u8, mut length: usize) {
+    while length > 0 {
+        let Some((block, room)) = blocks.front_mut() else { return };
+        let part = length.min(*room);
+        // SAFETY: both hold `part` bytes by the caller's promise.
+        unsafe { target.copy_from_nonoverlapping(*block, part) };
+        // SAFETY: at most one past the block's end.
+        *block = unsafe { block.add(part) };
+        // SAFETY: as above.
+        target = unsafe { target.add(part) };
+        *room -= part;
+        length -= part;
+        if *room == 0 {
+            blocks.pop_front();
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Remote keys: what a peer packs, and how far it lets us reach.
+//!
+//! For: memory domains (pack, unpack, rkey_ptr) and endpoints (every operation on remote memory). Stands on the registry and
+//! on segments. A key is bound to memory as early as possible: in this process at once; in one whose descriptors the
+//! system shows (same user, same pid namespace), or whose System V segments it does, at unpack; else when an endpoint to
+//! that process is used for the first time.
+
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use ucs::sync::fixed::{AtomicU64, Ordering};
+use ucs::sys::namespace::Namespaces;
+use uct_plugin::memory::{PACKED_KEY, RemoteKey};
+use uct_plugin::{Error, Failure, MemoryAccess, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::registry::{Memh, TABLE_BYTES, live_value, live_word, registry};
+use crate::md::Kind;
+use crate::segment::{Mapping, Source, accept, attach_sysv};
+
+/// How to find the memory of a key, as it travels behind the key itself: 48 bytes in the machine's byte order.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+struct Place {
+    /// Which transport, as [`Kind`].
+    kind: u32,
+    /// Process number, in `namespace`.
+    pid: u32,
+    /// The segment: descriptor or System V number; -1 without one.
+    segment: i32,
+    /// The table's descriptor.
+    table: i32,
+    segment_length: u64,
+    /// Where in the segment the region starts.
+    segment_offset: u64,
+    segment_inode: u64,
+    table_inode: u64,
+    /// Inode of the pid namespace, or, for System V, of the ipc namespace.
+    namespace: u64,
+}
+
+/// Bytes of a packed key.
+pub(crate) const PACKED_LENGTH: usize = PACKED_KEY + size_of::<Place>();
+
+/// Writes the key of a registration.
+pub(crate) fn pack(kind: Kind, memh: &Memh, buffer: &mut [u8]) -> Result {
+    let buffer: &mut [u8; PACKED_LENGTH] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
+    let registry = registry().map_err(|failure| failure.status)?;
+    let namespaces = Namespaces::own();
+    let locate = |source: &Source| match source {
+        Source::File(fd) => (fd.as_raw_fd(), rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino)),
+        Source::Sysv(id) => (*id, 0),
+    };
+    let (table, table_inode) = locate(&registry.table().source);
+    let (segment, segment_inode) =
+        memh.segment.as_ref().map_or((-1, 0), |(segment, _)| locate(&segment.source));
+    let place = Place {
+        kind: kind as u32,
+        pid: std::process::id(),
+        segment,
+        table,
+        segment_length: memh.segment.as_ref().map_or(0, |(segment, _)| segment.mapping.length() as u64),
+        segment_offset: memh.segment.as_ref().map_or(0, |(_, offset)| *offset),
+        segment_inode,
+        table_inode,
+        namespace: if kind == Kind::Sysv { namespaces.ipc } else { namespaces.pid },
+    };
+    registry.regions().pack(&memh.region, &mut buffer[..PACKED_KEY])?;
+    buffer[PACKED_KEY..].copy_from_slice(place.as_bytes());
+    Ok(())
+}
+
+/// An unpacked key.
+#[derive(Debug)]
+pub(crate) struct Rkey {
+    pub(crate) remote: RemoteKey,
+    direct: OnceLock<Direct>,
+    kind: Kind,
+    place: Place,
+    /// The segment without the table, for `rkey_ptr`.
+    segment: OnceLock<Arc<Mapping>>,
+}
+
+/// A key whose memory is mapped here.
+#[derive(Debug)]
+struct Direct {
+    /// Local address minus remote address.
+    shift: u64,
+    /// Holds `value` while the registration lives.
+    live: NonNull<AtomicU64>,
+    value: u64,
+    /// What the memory and `live` lie in; `None` for this process's own.
+    _held: Option<(Arc<Mapping>, Arc<Mapping>)>,
+}
+
+// SAFETY: `live` points into a mapping that is held beside it, or into the registry, which is there for ever.
+unsafe impl Send for Direct {}
+// SAFETY: as for `Send`; the word is an atomic.
+unsafe impl Sync for Direct {}
+
+/// What an endpoint knows of the process at its other end.
+pub(crate) struct PeerView<'a> {
+    /// Number of its table.
+    pub(crate) identity: u64,
+    /// Its table.
+    pub(crate) table: &'a Arc<Mapping>,
+}
+
+/// How the memory of a key is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Here.
+    Direct(NonNull<u8>),
+    /// Through an endpoint.
+    Remote,
+}
+
+impl Rkey {
+    /// Takes a key from its bytes, which are untrusted.
+    pub(crate) fn unpack(kind: Kind, buffer: &[u8]) -> Result<Rkey, Failure> {
+        let wrong = |what: String| {
+            let expected =
+                format!("expected the {PACKED_LENGTH} bytes that a key of {} packs to", kind.name());
+            Err(Failure::new(Error::INVALID_PARAM, format!("{what}; {expected}")))
+        };
+        let Some((remote, place)) = buffer.split_at_checked(PACKED_KEY) else {
+            return wrong(format!("a remote key of {} bytes", buffer.len()));
+        };
+        let Ok(place) = Place::read_from_bytes(place) else {
+            return wrong(format!("a remote key of {} bytes", buffer.len()));
+        };
+        let remote = RemoteKey::unpack(remote)?;
+        if place.kind != kind as u32 {
+            return wrong("a remote key of another shared memory transport".to_owned());
+        }
+        let end = place.segment_offset.checked_add(remote.length);
+        if place.segment >= 0 && end.is_none_or(|end| end > place.segment_length) {
+            return wrong("a remote key that contradicts itself".to_owned());
+        }
+        let rkey = Rkey { remote, direct: OnceLock::new(), kind, place, segment: OnceLock::new() };
+        rkey.bind_early()?;
+        Ok(rkey)
+    }
+
+    /// Checks an access of `length` bytes at `address` and finds the way to them.
+    #[inline(always)]
+    pub(crate) fn reach(&self, address: u64, length: usize, access: MemoryAccess) -> Result<Reach> {
+        self.remote.check(address, length, access)?;
+        let Some(direct) = self.direct.get() else { return Ok(Reach::Remote) };
+        // SAFETY: the word lies in what is held beside it.
+        let live = unsafe { direct.live.as_ref() };
+        // SYNC: pairs with the Release in `Registry::insert` and `Registry::remove`, of whichever process.
+        if live.load(Ordering::Acquire) != direct.value {
+            return Err(Error::INVALID_PARAM);
+        }
+        let local = NonNull::new(address.wrapping_add(direct.shift) as *mut u8);
+        local.map(Reach::Direct).ok_or(Error::INVALID_PARAM)
+    }
+
+    /// Whether there is a segment to map.
+    pub(crate) fn has_segment(&self) -> bool {
+        self.place.segment >= 0
+    }
+
+    /// Whether the registration lives, by the table of its process.
+    pub(crate) fn is_live(&self, peer: &PeerView<'_>) -> bool {
+        // SYNC: as in `reach`.
+        peer.identity == self.remote.identity
+            && live_word(peer.table, self.remote.key).load(Ordering::Acquire) == live_value(self.remote.key)
+    }
+
+    /// The local address of remote memory that is mapped.
+    pub(crate) fn pointer(&self, address: u64) -> Result<NonNull<u8>> {
+        self.remote.check(address, 0, MemoryAccess::empty())?;
+        if let Some(direct) = self.direct.get() {
+            return NonNull::new(address.wrapping_add(direct.shift) as *mut u8).ok_or(Error::INVALID_PARAM);
+        }
+        let segment = self.segment.get().ok_or(Error::UNSUPPORTED)?;
+        let offset = self.place.segment_offset + (address - self.remote.base);
+        // SAFETY: `unpack` has checked that the region lies in the segment, and `check` that the address does in the region.
+        Ok(unsafe { segment.base().add(offset as usize) })
+    }
+
+    /// Binds the key to its segment.
+    pub(crate) fn bind(&self, peer: &PeerView<'_>, segment: Arc<Mapping>) -> Result {
+        if peer.identity != self.remote.identity || (segment.length() as u64) < self.place.segment_length {
+            return Err(Error::INVALID_PARAM);
+        }
+        let base = segment.base().as_ptr() as u64 + self.place.segment_offset;
+        let _ = self.direct.set(Direct {
+            shift: base.wrapping_sub(self.remote.base),
+            live: NonNull::from(live_word(peer.table, self.remote.key)),
+            value: live_value(self.remote.key),
+            _held: Some((segment, Arc::clone(peer.table))),
+        });
+        Ok(())
+    }
+
+    /// The segment, if it was attached, or can be without asking anybody.
+    pub(crate) fn attach(&self) -> Option<Arc<Mapping>> {
+        if let Some(segment) = self.segment.get() {
+            return Some(Arc::clone(segment));
+        }
+        if !self.has_segment() {
+            return None;
+        }
+        let length = usize::try_from(self.place.segment_length).ok()?;
+        let segment = match self.kind {
+            Kind::Sysv if Namespaces::own().ipc == self.place.namespace => {
+                Arc::new(attach_sysv(self.place.segment, length).ok()?)
+            }
+            Kind::Sysv => return None,
+            _ => self.open_in_proc(self.place.segment, self.place.segment_inode, length, true)?,
+        };
+        Some(Arc::clone(self.segment.get_or_init(|| segment)))
+    }
+
+    /// Binds the key without the peer's help where that is possible.
+    fn bind_early(&self) -> Result<(), Failure> {
+        let gone = || Failure::new(Error::INVALID_PARAM, "the memory of this key is no longer registered");
+        let registry = registry()?;
+        if self.remote.identity == registry.identity() {
+            let live = live_word(&registry.table().mapping, self.remote.key);
+            let value = live_value(self.remote.key);
+            let region = registry.regions().find(self.remote.key).map_err(|_| gone())?;
+            region.check(self.remote.base, self.remote.length as usize, MemoryAccess::empty()).map_err(
+                |error| Failure::new(error, "the key reaches beyond the memory that is registered"),
+            )?;
+            let _ = self.direct.set(Direct { shift: 0, live: NonNull::from(live), value, _held: None });
+            return Ok(());
+        }
+        let Some(segment) = self.attach() else { return Ok(()) };
+        let table = self.open_in_proc(self.place.table, self.place.table_inode, TABLE_BYTES, false);
+        let Some(table) = table else { return Ok(()) };
+        let peer = PeerView { identity: self.remote.identity, table: &table };
+        if !self.is_live(&peer) {
+            return Err(gone());
+        }
+        self.bind(&peer, segment).map_err(Failure::from)
+    }
+
+    /// Opens a descriptor of the peer through /proc, if it is there and is the file that the key means.
+    fn open_in_proc(&self, fd: i32, inode: u64, length: usize, writable: bool) -> Option<Arc<Mapping>> {
+        // For System V the namespace in the key is the ipc one; a wrong process has another inode there.
+        let visible = self.kind == Kind::Sysv || Namespaces::own().pid == self.place.namespace;
+        if !visible || fd < 0 {
+            return None;
+        }
+        let path = format!("/proc/{}/fd/{fd}", self.place.pid);
+        // Looked at first: opening another program's pipe or device could have effects.
+        if std::fs::metadata(&path).ok()?.ino() != inode {
+            return None;
+        }
+        let file = OpenOptions::new().read(true).write(writable).open(path).ok()?;
+        if file.metadata().ok()?.ino() != inode {
+            return None;
+        }
+        accept(file.as_fd(), length, writable, false).ok().map(Arc::new)
+    }
+
+    /// An order without a meaning, for tables of keys.
+    pub(crate) fn compare(&self, other: &Rkey) -> std::cmp::Ordering {
+        self.remote.cmp(&other.remote)
+    }
+}

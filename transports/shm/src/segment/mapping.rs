@@ -1,0 +1,77 @@
+//! A mapping that ends with its owner.
+//!
+//! For: everything that lies in shared memory. Stands on mmap and shmat.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags};
+use ucs::sys::SystemError;
+
+/// Mapped memory. Unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+    origin: Origin,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    File,
+    Sysv,
+}
+
+// SAFETY: the mapping is plain memory; it says only where. What may be done with it is its users' to know.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `length` bytes of a file, for reading and, if `writable`, for writing.
+    pub fn file(fd: BorrowedFd<'_>, length: usize, writable: bool) -> Result<Mapping, SystemError> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0) }
+            .map_err(|errno| SystemError::new(format!("map {length} bytes of shared memory"), errno))?;
+        Ok(Mapping { base: non_null(base.cast()), length, origin: Origin::File })
+    }
+
+    /// Attaches a System V segment of at least `length` bytes.
+    pub fn sysv(id: i32, length: usize) -> Result<Mapping, SystemError> {
+        // SAFETY: as above: the kernel chooses the address.
+        let base = unsafe { libc::shmat(id, ptr::null(), 0) };
+        if base as isize == -1 {
+            return Err(SystemError::last(format!("attach System V segment {id}")));
+        }
+        Ok(Mapping { base: non_null(base.cast()), length, origin: Origin::Sysv })
+    }
+
+    /// First byte; aligned to a page.
+    #[inline(always)]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length in bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
+/// The kernel never maps at 0 on its own.
+fn non_null(base: *mut u8) -> NonNull<u8> {
+    NonNull::new(base).expect("the kernel maps at addresses above 0")
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let base = self.base.as_ptr().cast();
+        match self.origin {
+            // SAFETY: mapped by `file` with this length; whoever had pointers into it kept the mapping.
+            Origin::File => drop(unsafe { rustix::mm::munmap(base, self.length) }),
+            // SAFETY: attached by `sysv`; as above.
+            Origin::Sysv => drop(unsafe { libc::shmdt(base) }),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The unix sockets over which peers meet: whole messages, with descriptors.
+//!
+//! For: channels. Stands on `rustix`. A listener has an abstract name, which is found in its network namespace, and, where
+//! there is a directory for it, a name there, which is found by whoever shares that directory. Everything is
+//! non-blocking and closed on `exec`.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, recvmsg, sendmsg, socket_with,
+};
+use ucs::sys::SystemError;
+
+/// Most descriptors in one message.
+pub const MAX_FDS: usize = 4;
+const BACKLOG: i32 = 4096;
+
+/// A pair of sockets (one of them may be missing) on which peers connect.
+#[derive(Debug)]
+pub struct Listener {
+    abstract_socket: OwnedFd,
+    in_directory: Option<(OwnedFd, PathBuf)>,
+}
+
+/// The name of a listener in the abstract namespace and, with `.sock` added, in a directory.
+pub fn name(id: u64) -> String {
+    format!("uct-shm-{id:016x}")
+}
+
+fn path_in(directory: &Path, id: u64) -> PathBuf {
+    directory.join(name(id) + ".sock")
+}
+
+fn abstract_address(id: u64) -> Result<SocketAddrUnix, SystemError> {
+    SocketAddrUnix::new_abstract_name(name(id).as_bytes())
+        .map_err(|errno| SystemError::new("name a socket", errno))
+}
+
+fn new_socket() -> Result<OwnedFd, SystemError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|errno| SystemError::new("make a unix socket", errno))
+}
+
+fn bound(address: &SocketAddrUnix, what: &str) -> Result<OwnedFd, SystemError> {
+    let socket = new_socket()?;
+    bind(&socket, address).map_err(|errno| SystemError::new(format!("bind a socket to {what}"), errno))?;
+    listen(&socket, BACKLOG).map_err(|errno| SystemError::new(format!("listen on {what}"), errno))?;
+    Ok(socket)
+}
+
+impl Listener {
+    /// Listens under the name of `id`. Names in `directory` that dead processes have left are removed.
+    pub fn new(id: u64, directory: Option<&Path>) -> Result<Listener, SystemError> {
+        let abstract_socket = bound(&abstract_address(id)?, "an abstract name")?;
+        let in_directory = directory
+            .map(|directory| {
+                remove_stale(directory);
+                let path = path_in(directory, id);
+                let what = path.display().to_string();
+                let address = SocketAddrUnix::new(path.as_path()).map_err(|errno| {
+                    SystemError::new(format!("use {what} as the name of a socket"), errno)
+                })?;
+                bound(&address, &what).map(|socket| (socket, path)).map_err(|error| {
+                    error.advise("set UCT_SHM_DIR to a directory that you may write to, or to nothing")
+                })
+            })
+            .transpose()?;
+        Ok(Listener { abstract_socket, in_directory })
+    }
+
+    /// The sockets, for waiting on them.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let directory = self.in_directory.as_ref().map(|(socket, _)| socket.as_fd());
+        [Some(self.abstract_socket.as_fd()), directory].into_iter().flatten()
+    }
+
+    /// Takes one connection, if there is one.
+    pub fn accept(&self) -> Option<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        self.sockets().find_map(|socket| accept_with(socket, flags).ok())
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some((_, path)) = &self.in_directory {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes names of sockets on which nobody listens any more.
+fn remove_stale(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !(name.starts_with("uct-shm-") && name.ends_with(".sock")) {
+            continue;
+        }
+        let Ok(address) = SocketAddrUnix::new(entry.path()) else { continue };
+        let Ok(socket) = new_socket() else { return };
+        if connect(&socket, &address) == Err(Errno::CONNREFUSED) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Connects to the listener of `id` by its abstract name.
+pub fn connect_abstract(id: u64) -> Result<OwnedFd, SystemError> {
+    connected(&abstract_address(id)?, "its socket in this network namespace")
+}
+
+/// Connects to the listener of `id` by its name in a directory.
+pub fn connect_in(directory: &Path, id: u64) -> Result<OwnedFd, SystemError> {
+    let path = path_in(directory, id);
+    let what = path.display().to_string();
+    let address = SocketAddrUnix::new(path.as_path())
+        .map_err(|errno| SystemError::new(format!("use {what} as the name of a socket"), errno))?;
+    connected(&address, &what)
+}
+
+fn connected(address: &SocketAddrUnix, what: &str) -> Result<OwnedFd, SystemError> {
+    let socket = new_socket()?;
+    connect(&socket, address)
+        .map_err(|errno| SystemError::new(format!("connect to the peer at {what}"), errno))?;
+    Ok(socket)
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credentials {
+    /// The process number in our pid namespace; 0 where the peer is not in it.
+    pub pid: u32,
+    /// The effective user in our user namespace.
+    pub uid: u32,
+}
+
+/// Who made the other end of a connection, by what the kernel says.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, SystemError> {
+    // rustix answers a pid that cannot be 0, which it is for a peer in a pid namespace that we do not see.
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    use std::os::fd::AsRawFd;
+    // SAFETY: the option fills a structure of this type, whose size is passed along.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    if answer != 0 {
+        return Err(SystemError::last("ask who the peer is"));
+    }
+    Ok(Credentials { pid: u32::try_from(credentials.pid).unwrap_or(0), uid: credentials.uid })
+}
+
+/// Sends one message with descriptors. `WouldBlock`, as the errno `EAGAIN`, if the peer does not read.
+pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOBIG);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::io::retry_on_intr(|| sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, flags))?;
+    Ok(())
+}
+
+/// What [`receive`] has found.
+#[derive(Debug)]
+pub enum Received {
+    /// Nothing for now.
+    Nothing,
+    /// The peer has closed, or is dead.
+    Closed,
+    /// A message of this length, with its descriptors. A message that did not fit has length 0.
+    Message(usize, Vec<OwnedFd>),
+}
+
+/// Takes one message.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let result =
+        rustix::io::retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags));
+    let received = match result {
+        Ok(received) => received,
+        Err(Errno::AGAIN) => return Received::Nothing,
+        Err(_) => return Received::Closed,
+    };
+    let fds: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received.bytes == 0 && fds.is_empty() {
+        return Received::Closed;
+    }
+    let whole = !received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    Received::Message(if whole { received.bytes } else { 0 }, fds)
+}
+
+/// Whether the connection has an error or an end that was not read yet; nothing is taken from it.
+pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    let mut byte = [0; 1];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    match rustix::net::recv(socket, &mut byte, flags) {
+        Ok((_, length)) => length == 0,
+        Err(errno) => errno != Errno::AGAIN && errno != Errno::INTR,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = attempt() {
+                return value;
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "nothing happened");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_connection_by_either_name_carries_messages_and_descriptors() {
+        let directory = tempfile::tempdir().unwrap();
+        let id = u64::from(std::process::id()) << 8 | 1;
+        let listener = Listener::new(id, Some(directory.path())).unwrap();
+        for client in [connect_abstract(id).unwrap(), connect_in(directory.path(), id).unwrap()] {
+            let (readable, _writable) = rustix::pipe::pipe().unwrap();
+            send(client.as_fd(), b"hello", &[readable.as_fd()]).unwrap();
+            let server = wait_for(|| listener.accept());
+            let mut buffer = [0; 16];
+            let Received::Message(5, fds) = receive(server.as_fd(), &mut buffer) else {
+                panic!("no message")
+            };
+            assert_eq!((&buffer[..5], fds.len()), (&b"hello"[..], 1));
+            assert!(matches!(receive(server.as_fd(), &mut buffer), Received::Nothing));
+            let who = peer_credentials(server.as_fd()).unwrap();
+            assert_eq!(who.pid, std::process::id());
+            assert!(!is_closed(server.as_fd()));
+            drop(client);
+            assert!(is_closed(server.as_fd()));
+            assert!(matches!(receive(server.as_fd(), &mut buffer), Received::Closed));
+        }
+        drop(listener);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the socket stayed behind");
+    }
+
+    #[test]
+    fn what_was_sent_ahead_of_a_close_still_arrives() {
+        let id = u64::from(std::process::id()) << 8 | 2;
+        let listener = Listener::new(id, None).unwrap();
+        let client = connect_abstract(id).unwrap();
+        send(client.as_fd(), b"last words", &[]).unwrap();
+        drop(client);
+        let server = wait_for(|| listener.accept());
+        assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Message(10, _)));
+        assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Closed));
+    }
+
+    #[test]
+    fn a_message_that_does_not_fit_is_not_taken_for_a_shorter_one() {
+        let id = u64::from(std::process::id()) << 8 | 3;
+        let listener = Listener::new(id, None).unwrap();
+        let client = connect_abstract(id).unwrap();
+        send(client.as_fd(), &[1; 64], &[]).unwrap();
+        let server = wait_for(|| listener.accept());
+        assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Message(0, _)));
+    }
+
+    #[test]
+    fn a_name_that_a_dead_process_left_is_removed_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = u64::from(std::process::id()) << 8;
+        let dead = Listener::new(base | 4, Some(directory.path())).unwrap();
+        // As SIGKILL leaves it: the socket closed, its name there.
+        let path = path_in(directory.path(), base | 4);
+        let kept = directory.path().join("kept");
+        std::fs::hard_link(&path, &kept).unwrap();
+        drop(dead);
+        std::fs::rename(&kept, &path).unwrap();
+        let _live = Listener::new(base | 5, Some(directory.path())).unwrap();
+        let _next = Listener::new(base | 6, Some(directory.path())).unwrap();
+        assert!(!path.exists(), "the dead one's name is still there");
+        assert!(path_in(directory.path(), base | 5).exists());
+    }
+
+    #[test]
+    fn nobody_at_the_address_is_an_error_in_words() {
+        let error = connect_abstract(1).unwrap_err();
+        assert!(error.to_string().contains("network namespace"), "{error}");
+        let error = connect_in(Path::new("/no/such/place"), 1).unwrap_err();
+        assert!(error.to_string().contains("/no/such/place/uct-shm-"), "{error}");
+    }
+}
