@@ -27,6 +27,12 @@ use crate::ring::{INLINE_BYTES, copy_small};
 /// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
 const SMALL_COPY: usize = 512;
 
+/// Most entries of a vector.
+pub(crate) const MAX_IOV: usize = 64;
+
+/// Largest header of a zero-copy message.
+pub(crate) const MAX_HEADER: usize = 256;
+
 /// Why an operation takes the careful way in.
 mod gate {
     /// The endpoint has failed.
@@ -220,7 +226,7 @@ impl Endpoint for ShmEp {
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
-        let length = iov.total();
+        let length = checked_total(iov)?;
         if length > self.iface.limits.short {
             return Err(Error::INVALID_PARAM);
         }
@@ -254,8 +260,8 @@ impl Endpoint for ShmEp {
         _signaled: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let length = iov.total().saturating_add(header.len());
-        if length > self.iface.limits.bulk {
+        let length = checked_total(iov)?.saturating_add(header.len());
+        if length > self.iface.limits.bulk || header.len() > MAX_HEADER {
             return Err(Error::INVALID_PARAM);
         }
         self.send(id, length, |target| {
@@ -307,7 +313,9 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        let Reach::Direct(target) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_PUT)? else {
+        let Reach::Direct(target) =
+            rkey.reach(remote_address, checked_total(iov)?, MemoryAccess::REMOTE_PUT)?
+        else {
             return self.far_put_zcopy(channel, iov, remote_address, rkey, completion);
         };
         let mut offset = 0;
@@ -360,7 +368,9 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        let Reach::Direct(source) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_GET)? else {
+        let Reach::Direct(source) =
+            rkey.reach(remote_address, checked_total(iov)?, MemoryAccess::REMOTE_GET)?
+        else {
             return self.far_get_zcopy(channel, iov, remote_address, rkey, completion);
         };
         let mut offset = 0;
@@ -574,6 +584,12 @@ impl Endpoint for ShmEp {
             channel.eps.borrow_mut().retain(|ep| !Weak::ptr_eq(ep, &self.me));
         }
     }
+}
+
+/// Bytes of a vector that has no more entries than it may have.
+#[inline]
+fn checked_total(iov: Iov<'_>) -> Result<usize> {
+    if iov.entries().len() > MAX_IOV { Err(Error::INVALID_PARAM) } else { Ok(iov.total()) }
 }
 
 /// The way to the cell of an atomic, checked and aligned.

@@ -32,7 +32,7 @@ use crate::addr::{self, DeviceAddress, IfaceAddress, Route};
 use crate::channel::{Channel, Peer, Rings, new_bell};
 use crate::cma;
 use crate::config::{CmaConfig, ShmConfig};
-use crate::ep::ShmEp;
+use crate::ep::{MAX_HEADER, MAX_IOV, ShmEp};
 use crate::handshake::{Greeting, Party};
 use crate::md::{Flavor, Kind, ShmMd};
 use crate::progress::flag;
@@ -54,7 +54,6 @@ pub(crate) const GREETING: u64 = 1 << 63;
 pub(crate) const BELL_RINGS: usize = Bell::<MappedBell>::RINGS as usize;
 /// Connections that may be without a hello at a time.
 const MAX_GREETINGS: usize = 64;
-const MAX_IOV: usize = 16;
 /// Never written: what progress watches while there is nothing to watch.
 static NOTHING: ucs::sync::fixed::AtomicU64 = ucs::sync::fixed::AtomicU64::new(0);
 
@@ -460,7 +459,7 @@ impl Iface for ShmIface {
                 max_bcopy: bulk,
                 max_zcopy: bulk,
                 max_iov: MAX_IOV,
-                max_hdr: 256,
+                max_hdr: MAX_HEADER,
                 ..attr::blank().am
             },
             put: rma,

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_sizes_on_the_wire_stay() {
-        assert_eq!(size_of::<Hello>(), 120);
+        assert_eq!(size_of::<Hello>(), 104);
         assert_eq!(size_of::<Welcome>(), 40);
     }
 }
