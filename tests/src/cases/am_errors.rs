@@ -1,0 +1,136 @@
+//! What is wrong about an active message is an error at the sender, or one line at the receiver, and harms nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use uct_core::{AmId, Capabilities, Error, SendFlags};
+
+use super::case;
+use crate::case::{Case, Needs};
+use crate::message::HEADER;
+use crate::pair::{Inbox, Pair};
+use crate::random::{check_bytes, pattern};
+use crate::setup::Setup;
+
+const ID: AmId = AmId::new(9).unwrap();
+
+/// After an error, the next message still arrives, and only that.
+fn still_works(pair: &Pair, inbox: &Inbox) {
+    pair.settle();
+    assert!(inbox.is_empty(), "something of what was refused arrived");
+    if pair.sender.iface.capabilities().contains(Capabilities::AM_SHORT) {
+        pair.retry("a send", || pair.to.am_short(ID, 17, b"x")).expect("a send");
+    } else {
+        let pack = |buffer: &mut [u8]| {
+            buffer[..9].copy_from_slice(b"\x11\0\0\0\0\0\0\0x");
+            9
+        };
+        pair.retry("a send", || pair.to.am_bcopy(ID, SendFlags::empty(), pack)).expect("a send");
+    }
+    pair.until("the message after", || !inbox.is_empty());
+    assert_eq!(inbox.take().expect("it is there")[HEADER..], *b"x");
+}
+
+fn short_too_long(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let most = pair.sender.attributes().am.max_short;
+    if most >= 1 << 30 {
+        setup.skip("am_short has no limit");
+    }
+    for beyond in [1, 2, 7, 1000] {
+        let payload = vec![3; most + beyond];
+        let answer = pair.retry("a send", || pair.to.am_short(ID, 1, &payload));
+        assert_eq!(answer, Err(Error::INVALID_PARAM), "{beyond} bytes beyond max_short");
+        let parts: [&[u8]; 2] = [&[0; HEADER], &payload];
+        let answer = pair.retry("a send", || pair.to.am_short_iov(ID, &parts));
+        assert_eq!(answer, Err(Error::INVALID_PARAM), "{beyond} bytes beyond max_short, gathered");
+    }
+    still_works(&pair, &inbox);
+}
+
+fn bcopy_too_long(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let received = std::rc::Rc::new(std::cell::Cell::new(0));
+    let seen = std::rc::Rc::clone(&received);
+    pair.receiver.iface.set_am_handler(ID, move |message| seen.set(seen.get() + message.len()));
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _ = pair.retry("a send", || pair.to.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len() + 1));
+    }));
+    assert!(caught.is_err(), "a pack closure answered more than there is room for, and nobody minded");
+    pair.settle();
+    assert_eq!(received.get(), 0, "bytes of a message that was not packed arrived");
+}
+
+fn pack_panics(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _ = pair.retry("a send", || {
+            pair.to.am_bcopy(ID, SendFlags::empty(), |_| -> usize { panic!("no bytes today") })
+        });
+    }));
+    let panic = caught.expect_err("the panic of a pack closure is resumed");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"no bytes today"));
+    pair.until("the empty message in its place", || !inbox.is_empty());
+    assert_eq!(inbox.take(), Some(Vec::new()));
+    still_works(&pair, &inbox);
+}
+
+fn nobody_handles_it(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let nobodys = AmId::new(10).unwrap();
+    let bytes = pattern(setup.seed, 40);
+    let completion = pair.sender.completion();
+    let flavour = crate::message::Flavour::of(&pair.sender)[0];
+    let send = |id| {
+        pair.retry("a send", || flavour.send(&pair.sender, &pair.to, id, &bytes, &completion))
+            .expect("a send");
+    };
+    send(nobodys);
+    send(ID);
+    pair.until("the message behind it", || !inbox.is_empty());
+    check_bytes("the message behind it", &inbox.take().expect("it is there"), &bytes);
+    assert!(
+        crate::log::take().iter().any(|line| line.text.contains("without a handler")),
+        "no word about it"
+    );
+    // One line, and no more.
+}
+
+fn handler_is_replaced(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let first = pair.receiver.inbox(ID);
+    let flavour = crate::message::Flavour::of(&pair.sender)[0];
+    let completion = pair.sender.completion();
+    let bytes = pattern(setup.seed, 32);
+    let send = || {
+        pair.retry("a send", || flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion))
+            .expect("a send");
+    };
+    send();
+    pair.until("the first message", || first.len() == 1);
+    let second = pair.receiver.inbox(ID);
+    send();
+    pair.until("the second message", || second.len() == 1);
+    assert_eq!(first.len(), 1, "the handler so far was called");
+}
+
+const ANY: Needs =
+    Needs::any(Capabilities::AM_SHORT.union(Capabilities::AM_BCOPY).union(Capabilities::AM_ZCOPY));
+
+pub(super) const CASES: &[Case] = &[
+    case(
+        "am_short beyond max_short is refused and nothing arrives",
+        Needs::all(Capabilities::AM_SHORT),
+        short_too_long,
+    ),
+    case("am_bcopy never sends more than max_bcopy", Needs::all(Capabilities::AM_BCOPY), bcopy_too_long),
+    case(
+        "a panic of a pack closure is resumed at the sender",
+        Needs::all(Capabilities::AM_BCOPY),
+        pack_panics,
+    ),
+    case("a message without a handler is dropped with one warning", ANY, nobody_handles_it),
+    case("a new handler takes the place of the one so far", ANY, handler_is_replaced),
+];

@@ -1,0 +1,40 @@
+//! The cases, by what they are about. Each file ends in the list of its own.
+//!
+//! For: the runner. Stands on `pair`, `message` and `remote`. A case names no transport: what it cannot use, it finds in
+//! the attributes.
+
+mod am_errors;
+mod am_handlers;
+mod am_sizes;
+mod am_zcopy;
+mod capabilities;
+mod kept;
+
+use crate::case::{Case, Needs};
+use crate::setup::Setup;
+
+/// All of them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
+    [capabilities::CASES, am_sizes::CASES, am_zcopy::CASES, am_errors::CASES, am_handlers::CASES, kept::CASES]
+        .into_iter()
+        .flatten()
+}
+
+/// A case in one process that logs nothing.
+const fn case(name: &'static str, needs: Needs, run: fn(&Setup)) -> Case {
+    Case { name, needs, logs: Some(0), run, peer: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_two_cases_have_one_name_and_each_is_a_sentence() {
+        let mut seen = HashSet::new();
+        for case in super::all() {
+            assert!(seen.insert(case.name), "{} is there twice", case.name);
+            assert!(case.name.split(' ').count() >= 4, "{} is no sentence", case.name);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What a run of the suite is asked to do.
+//!
+//! For: the runner. Stands on the environment: every variable begins with `UCT_TEST_`, which the configuration of the
+//! framework leaves alone.
+
+use std::env;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::random::Random;
+use uct_core::units::NameList;
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Transports to run (`UCT_TEST_TRANSPORTS`); others are not even listed.
+    pub transports: NameList,
+    /// Network devices to run on (`UCT_TEST_DEVICES`); the loopback ones unless set.
+    pub devices: NameList,
+    /// Transports whose absence is a failure (`UCT_TEST_REQUIRE`). `shm` means `posix` and `sysv`.
+    pub require: Vec<String>,
+    /// Directories with plugins, ahead of those of `UCT_MODULE_DIR` or, if that is not set, of the test's own.
+    pub module_dirs: Vec<PathBuf>,
+    /// Order of the cases, and their random choices (`UCT_TEST_SEED`).
+    pub seed: u64,
+    /// How long a soak takes (`UCT_TEST_SOAK_SECONDS`).
+    pub soak: Duration,
+    /// Longest time for one case; afterwards it hangs.
+    pub case_limit: Duration,
+    /// Whether transports that are linked statically are tested, too.
+    pub built_in: bool,
+}
+
+impl Config {
+    /// What the environment asks for.
+    ///
+    /// # Errors
+    /// A variable and what was expected of it.
+    pub fn from_environment() -> Result<Config, String> {
+        let soak = number("UCT_TEST_SOAK_SECONDS")?.unwrap_or(5);
+        Ok(Config {
+            transports: names("UCT_TEST_TRANSPORTS", "all")?,
+            devices: names("UCT_TEST_DEVICES", "lo")?,
+            require: words("UCT_TEST_REQUIRE"),
+            module_dirs: Vec::new(),
+            seed: number("UCT_TEST_SEED")?.unwrap_or_else(Random::fresh_seed),
+            soak: Duration::from_secs(soak),
+            case_limit: Duration::from_secs(120 + soak),
+            built_in: true,
+        })
+    }
+}
+
+fn words(variable: &str) -> Vec<String> {
+    let value = env::var(variable).unwrap_or_default();
+    value.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+fn names(variable: &str, default: &str) -> Result<NameList, String> {
+    let value = env::var(variable).ok().filter(|value| !value.is_empty());
+    let value = value.as_deref().unwrap_or(default);
+    value.parse().map_err(|error| format!("{variable}={value}: {error}; expected names, as tcp,self"))
+}
+
+fn number(variable: &str) -> Result<Option<u64>, String> {
+    let Ok(value) = env::var(variable) else { return Ok(None) };
+    let parsed = match value.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => value.parse().ok(),
+    };
+    parsed.map(Some).ok_or_else(|| format!("{variable}={value}: expected a number, such as 17 or 0x11"))
+}

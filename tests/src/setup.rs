@@ -1,0 +1,105 @@
+//! What a case is given: the transport to test, and means to open it.
+//!
+//! For: the cases. Stands on `target`. Nothing is shared between cases: each has a context of its own.
+
+use std::cell::{Cell, RefCell};
+use std::panic::panic_any;
+use std::time::Duration;
+
+use uct_core::{Context, IfaceOptions, Resource, Worker};
+
+use crate::case::Case;
+use crate::config::Config;
+use crate::pair::Side;
+use crate::random::Random;
+use crate::target::{Target, keys};
+
+/// The transport to test.
+pub struct Setup {
+    /// Which it is.
+    pub target: Target,
+    /// The seed of the case; it is printed with a failure.
+    pub seed: u64,
+    pub(crate) config: Config,
+    pub(crate) case: &'static Case,
+    context: RefCell<Context>,
+    settings: RefCell<Vec<(String, String)>>,
+    opened: Cell<bool>,
+}
+
+/// A case found out that it does not concern the transport: why.
+pub(crate) struct Skipped(pub(crate) String);
+
+impl Setup {
+    pub(crate) fn new(target: Target, case: &'static Case, config: Config) -> Setup {
+        let context = Target::context(target.linkage, &config, &[])
+            .unwrap_or_else(|error| panic!("no context: {error}"));
+        let name =
+            case.name.bytes().fold(config.seed, |seed, byte| Random::new(seed ^ u64::from(byte)).next());
+        Setup {
+            target,
+            seed: name,
+            config,
+            case,
+            context: RefCell::new(context),
+            settings: RefCell::default(),
+            opened: Cell::new(false),
+        }
+    }
+
+    /// Random numbers of the case.
+    pub fn random(&self) -> Random {
+        Random::new(self.seed)
+    }
+
+    /// How long a soak takes.
+    pub fn soak(&self) -> Duration {
+        self.config.soak
+    }
+
+    /// Leaves the case, which does not concern the transport.
+    pub fn skip(&self, reason: impl Into<String>) -> ! {
+        panic_any(Skipped(reason.into()))
+    }
+
+    /// Sets a key of the transport, such as `max_kept`, if it has one of that name; answers whether it has. Ahead of
+    /// opening anything.
+    pub fn configure(&self, key: &str, value: &str) -> bool {
+        assert!(!self.opened.get(), "a case configures ahead of opening");
+        let full = keys(&self.context(), &self.resource(), key);
+        if full.is_empty() {
+            return false;
+        }
+        self.settings.borrow_mut().extend(full.into_iter().map(|key| (key, value.to_owned())));
+        let context = Target::context(self.target.linkage, &self.config, &self.settings.borrow());
+        self.context.replace(context.unwrap_or_else(|error| panic!("{key} = {value}: {error}")));
+        true
+    }
+
+    /// The context.
+    pub fn context(&self) -> Context {
+        self.context.borrow().clone()
+    }
+
+    /// The resource.
+    pub fn resource(&self) -> Resource {
+        let context = self.context();
+        self.target.resource(&context).unwrap_or_else(|| panic!("{} is no longer there", self.target))
+    }
+
+    /// Opens it on a new worker.
+    pub fn open(&self, options: IfaceOptions) -> Side {
+        let context = self.context();
+        let worker = Worker::new(&context).unwrap_or_else(|error| panic!("no worker: {error}"));
+        self.open_on(&worker, options)
+    }
+
+    /// Opens it on a worker.
+    pub fn open_on(&self, worker: &Worker, options: IfaceOptions) -> Side {
+        self.opened.set(true);
+        let iface = worker
+            .open_resource(&self.resource(), options)
+            .unwrap_or_else(|error| panic!("no interface: {error}"));
+        Side { worker: worker.clone(), iface }
+    }
+}
