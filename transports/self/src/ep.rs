@@ -9,7 +9,7 @@ use uct_plugin::abi::UctPendingReq;
 use uct_plugin::memory::{Region, copy};
 use uct_plugin::{Completion, Endpoint, Flush, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
-use crate::iface::SelfIface;
+use crate::iface::{MAX_IOV, SelfIface};
 
 /// An endpoint of `self`.
 pub(crate) struct SelfEp {
@@ -31,12 +31,11 @@ impl Endpoint for SelfEp {
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        self.iface.check_short(payload.len())?;
         // A few words into the buffer that is at hand: what most messages are. All else is out of the way.
-        if (HEADER..=2 * HEADER).contains(&payload.len())
-            && let Some(buffer) = self.iface.spare()
-        {
-            // SAFETY: the buffer holds `seg_size` bytes, so header and payload.
+        let is_small =
+            (HEADER..=2 * HEADER).contains(&payload.len()) && payload.len() <= self.iface.max_short();
+        if is_small && let Some(buffer) = self.iface.spare() {
+            // SAFETY: the length is within the limit, so the buffer holds header and payload.
             unsafe { self.send_short(id, header, payload, buffer) };
             return Ok(());
         }
@@ -100,6 +99,9 @@ impl Endpoint for SelfEp {
         rkey: &Arc<Region>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
+        if iov.entries().len() > MAX_IOV {
+            return Err(Error::INVALID_PARAM);
+        }
         let target = rkey.check(remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?;
         let mut offset = 0;
         for (block, length) in iov.blocks() {
@@ -150,6 +152,9 @@ impl Endpoint for SelfEp {
         rkey: &Arc<Region>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
+        if iov.entries().len() > MAX_IOV {
+            return Err(Error::INVALID_PARAM);
+        }
         let source = rkey.check(remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
         let mut offset = 0;
         for (block, length) in iov.blocks() {
@@ -185,8 +190,12 @@ impl Endpoint for SelfEp {
 impl SelfEp {
     #[inline(never)]
     fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        self.iface.signal_if_armed();
+        if payload.len() > self.iface.max_short() {
+            return Err(Error::INVALID_PARAM);
+        }
         let buffer = self.iface.buffer()?;
-        // SAFETY: the length was checked, so header and payload fit.
+        // SAFETY: the length is within the limit, so the buffer holds header and payload.
         unsafe { self.send_short(id, header, payload, buffer) };
         Ok(())
     }
@@ -207,7 +216,8 @@ impl SelfEp {
 
     fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
         let total = iov.total().saturating_add(header.len());
-        if total > self.iface.seg_size {
+        let fits = total <= self.iface.seg_size && header.len() <= self.iface.max_hdr();
+        if !fits || iov.entries().len() > MAX_IOV {
             return Err(Error::INVALID_PARAM);
         }
         self.iface.signal_if_armed();

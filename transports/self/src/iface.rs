@@ -35,11 +35,11 @@ pub(crate) struct SelfIface {
     number: u64,
     event: EventFd,
     armed: Cell<bool>,
-    /// Largest payload of a short message; 0 while armed, so that one comparison serves both.
     max_short: Cell<usize>,
 }
 
-const MAX_IOV: usize = 16;
+/// Most entries of a vector.
+pub(crate) const MAX_IOV: usize = 16;
 
 impl Transport for SelfTransport {
     const NAME: &'static str = "self";
@@ -78,17 +78,10 @@ impl Transport for SelfTransport {
 }
 
 impl SelfIface {
-    /// Whether a short message with a payload of `length` bytes is within the limit; wakes the sleeper of an armed
-    /// interface on the way.
+    /// Largest payload of a short message; 0 while the interface is armed, so that nothing goes by unnoticed.
     #[inline(always)]
-    pub(crate) fn check_short(&self, length: usize) -> Result {
-        if length > self.max_short.get() { self.check_short_armed(length) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn check_short_armed(&self, length: usize) -> Result {
-        self.signal_if_armed();
-        if length > self.max_short.get() { Err(Error::INVALID_PARAM) } else { Ok(()) }
+    pub(crate) fn max_short(&self) -> usize {
+        self.max_short.get()
     }
 
     /// The buffer that was used last, if it is free.
@@ -98,11 +91,14 @@ impl SelfIface {
     }
 
     /// A buffer for a message of up to `seg_size` bytes; all of it is initialised.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn buffer(&self) -> Result<NonNull<u8>> {
-        if let Some(spare) = self.spare() {
-            return Ok(spare);
-        }
+        self.spare().map_or_else(|| self.pooled(), Ok)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pooled(&self) -> Result<NonNull<u8>> {
         let element = self.buffers.get().ok_or(Error::NO_RESOURCE)?;
         // SAFETY: an element holds the headroom ahead of the message.
         Ok(unsafe { element.add(self.headroom) })
@@ -134,6 +130,7 @@ impl SelfIface {
     /// # Safety
     /// As [`SelfIface::recycle`].
     #[cold]
+    #[inline(never)]
     unsafe fn put(&self, buffer: NonNull<u8>) {
         // SAFETY: undoes the addition of `buffer`.
         let element = unsafe { buffer.sub(self.headroom) };
@@ -141,12 +138,25 @@ impl SelfIface {
         unsafe { self.buffers.put(element) };
     }
 
+    /// Bytes of the largest header of a zero-copy message.
+    pub(crate) fn max_hdr(&self) -> usize {
+        self.seg_size.min(256)
+    }
+
     /// Wakes the sleeper of an armed interface.
+    #[inline(always)]
     pub(crate) fn signal_if_armed(&self) {
-        if self.armed.replace(false) {
-            self.max_short.set(self.seg_size - size_of::<u64>());
-            self.event.signal();
+        if self.armed.get() {
+            self.signal();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn signal(&self) {
+        self.armed.set(false);
+        self.max_short.set(self.seg_size - size_of::<u64>());
+        self.event.signal();
     }
 }
 
@@ -197,7 +207,7 @@ impl Iface for SelfIface {
                 max_bcopy: self.seg_size,
                 max_zcopy: self.seg_size,
                 max_iov: MAX_IOV,
-                max_hdr: self.seg_size.min(256),
+                max_hdr: self.max_hdr(),
                 ..attr::blank().am
             },
             put: rma,

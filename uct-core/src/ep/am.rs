@@ -140,7 +140,7 @@ impl Ep {
     {
         let ep = &*self.inner;
         let slot = slot!(ep.am_bcopy);
-        Packing::run(pack, ep.iface.attributes().am.max_bcopy, |packing| {
+        Packing::run(pack, ep.max_bcopy.am, |packing| {
             // SAFETY: the endpoint is alive, and callback and argument belong together.
             let answer = unsafe { slot(ep.raw, id.get(), Packing::<F>::write, packing, flags.bits()) };
             ep.counted_length(answer, &ep.counters.am_bcopy)

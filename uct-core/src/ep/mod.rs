@@ -70,8 +70,15 @@ pub(crate) struct EpInner {
     ops: &'static UctEpOps,
     raw: *mut UctEp,
     iface: Rc<IfaceInner>,
+    /// The interface's limits of buffered copies, at hand.
+    max_bcopy: MaxBcopy,
     counters: EpCounters,
     mark: Rc<EpMark>,
+}
+
+struct MaxBcopy {
+    am: usize,
+    put: usize,
 }
 
 impl EpInner {
@@ -96,7 +103,10 @@ impl EpInner {
         let status = unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) };
         reason.check(status, "create an endpoint", || iface.resource().to_string())?;
         let counters = EpCounters::default();
-        Ok(Ep { inner: Rc::new(EpInner { ops: iface.ep_ops, raw, iface: Rc::clone(iface), counters, mark }) })
+        let (ops, iface) = (iface.ep_ops, Rc::clone(iface));
+        let max_bcopy =
+            MaxBcopy { am: iface.attributes().am.max_bcopy, put: iface.attributes().put.max_bcopy };
+        Ok(Ep { inner: Rc::new(EpInner { ops, raw, iface, max_bcopy, counters, mark }) })
     }
 }
 
