@@ -21,8 +21,10 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
             let from = unsafe { source.add(index) };
             // SAFETY: below the length.
             let to = unsafe { target.add(index) };
-            // SAFETY: the caller's promise.
-            unsafe { to.write(*from) };
+            // SAFETY: readable by the caller's promise.
+            let byte = unsafe { from.read() };
+            // SAFETY: writable by the caller's promise.
+            unsafe { to.write(byte) };
         }
     }
 }
