@@ -72,6 +72,23 @@ bitflags! {
         /// Something was received that its sender marked as signalled.
         const RECV_SIG = UCT_EVENT_RECV_SIG;
     }
+
+    /// What a memory domain can do.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct MdFlags: u64 {
+        /// Memory can be registered.
+        const REG = UCT_MD_REG;
+        /// Memory can be allocated.
+        const ALLOC = UCT_MD_ALLOC;
+        /// Zero copy needs a registration of the local memory.
+        const NEED_MEMH = UCT_MD_NEED_MEMH;
+        /// Remote access needs a remote key.
+        const NEED_RKEY = UCT_MD_NEED_RKEY;
+        /// [`crate::Memory::advise`] works.
+        const ADVISE = UCT_MD_ADVISE;
+        /// [`crate::RemoteKey::local_ptr`] works for memory that the domain allocated.
+        const RKEY_PTR = UCT_MD_RKEY_PTR;
+    }
 }
 
 /// Atomic operations. Compare-and-swap has calls of its own.

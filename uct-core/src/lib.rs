@@ -52,7 +52,7 @@ mod worker;
 
 pub use address::{AddressError, IfaceAddress};
 pub use am::{AmId, AmMessage, KeptMessage};
-pub use attr::{AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, OpLimits, Origin};
+pub use attr::{AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, MdFlags, OpLimits, Origin};
 pub use completion::{Completion, Posted};
 pub use config::{CoreConfig, Fallback};
 pub use context::{Absent, Context, ContextBuilder, Discovery};
@@ -63,5 +63,8 @@ pub use md::MemoryDomain;
 pub use memory::{Access, Memory, MemoryKind, MemorySlice, RemoteKey};
 pub use resource::{DeviceKind, Resource};
 pub use stats::{Count, Counters};
-pub use ucs::{Error, Result, Status, config as configuration, units};
+pub use ucs::{Error, Result, Status, clock, config as configuration, sys as system, units};
 pub use worker::{Worker, WorkerHandle};
+
+/// Major and minor version of the plugin boundary. A plugin of another major version is refused.
+pub const ABI_VERSION: (u32, u32) = (uct_abi::UCT_ABI_MAJOR, uct_abi::UCT_ABI_MINOR);

@@ -80,7 +80,8 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
             }
             (&["ucs", "uct-abi"], "it may use ucs, uct-abi and, as features, uct-self, uct-tcp and uct-shm")
         }
-        "examples" | "tools" => (&["uct-core"], "a program uses uct-core alone"),
+        "examples" => (&["uct-core"], "a program uses uct-core alone"),
+        "tools" => (&["uct-core", "uct-tools-common"], "a tool uses uct-core and what tools share alone"),
         "tests" => (&["uct-core", "uct-plugin", "uct-abi", "ucs"], "transports are found at run time"),
         "xtask" => (&[], "it must build when nothing else does"),
         _ => return Some("there is no rule for this directory in xtask/src/check/dependencies.rs"),

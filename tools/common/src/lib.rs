@@ -1,0 +1,106 @@
+//! What the tools' command lines have in common: where the configuration comes from, the log, manual pages, failures.
+//!
+//! For: `uct_info` and `uct_perftest`. Stands on `uct-core` and clap.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, ValueEnum};
+use tracing_subscriber::EnvFilter;
+use uct_core::{Context, ContextBuilder};
+
+/// Whatever ends a program early, as the line that it prints.
+pub type Failure = Box<dyn std::error::Error>;
+
+/// Options of every tool.
+#[derive(Args, Clone, Debug)]
+pub struct CommonOptions {
+    /// Configuration file, in place of the one that is searched for.
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    pub config: Option<PathBuf>,
+    /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrules file and environment.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Configuration")]
+    pub overrides: Vec<(String, String)>,
+    /// Write the manual page into a directory.
+    #[arg(long, value_name = "DIR", hide = true)]
+    generate_man: Option<PathBuf>,
+    /// Write shell completions into a directory.
+    #[arg(long, value_name = "DIR", hide = true)]
+    generate_completions: Option<PathBuf>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE, e.g. tls=^tcp; uct_info -c lists the keys".to_owned()),
+    }
+}
+
+impl CommonOptions {
+    /// A context's builder with what the command line says of the configuration.
+    pub fn builder(&self) -> ContextBuilder {
+        let builder = self.config.iter().fold(Context::builder(), |builder, file| builder.config_file(file));
+        let set = |builder: ContextBuilder, (key, value): &(String, String)| builder.set(key, value);
+        self.overrides.iter().fold(builder, set)
+    }
+
+    /// Writes manual page or completions of a program, if asked to.
+    pub fn generate<Program: CommandFactory>(&self) -> Option<Result<(), Failure>> {
+        let mut command = Program::command();
+        if let Some(dir) = &self.generate_man {
+            return Some(clap_mangen::generate_to(command, dir).map_err(Failure::from));
+        }
+        let dir = self.generate_completions.as_ref()?;
+        let name = command.get_name().to_owned();
+        let generated = clap_complete::Shell::value_variants()
+            .iter()
+            .try_for_each(|shell| clap_complete::generate_to(*shell, &mut command, &name, dir).map(drop));
+        Some(generated.map_err(Failure::from))
+    }
+}
+
+/// Has the framework's messages printed to standard error: those of `UCT_LOG_LEVEL`, which is also a filter such as
+/// `warn,uct_tcp=debug`.
+///
+/// # Errors
+/// The variable is no filter.
+pub fn init_log() -> Result<(), Failure> {
+    // The filter is configuration itself, but reading that may already be worth a message.
+    let filter = std::env::var("UCT_LOG_LEVEL").unwrap_or_else(|_| "warn".to_owned());
+    let filter = EnvFilter::try_new(&filter).map_err(|error| {
+        format!("UCT_LOG_LEVEL = {filter}: {error}; expected error, warn, info, debug or trace")
+    })?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    Ok(())
+}
+
+/// The exit code of a program; a failure is printed first.
+pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads the output has seen enough: `uct_info -d | head`.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Prints to standard output as it is. Unlike `print!` it does not panic when nobody reads.
+///
+/// # Errors
+/// Those of writing.
+pub fn output(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
