@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 
 use crate::addr;
 use crate::channel::{Broken, Channel, Lack};
-use crate::iface::ShmIface;
+use crate::iface::{ShmIface, count};
 use crate::progress::flag;
 use crate::remote::{Reach, Rkey};
 use crate::ring::{INLINE_BYTES, copy_small};
@@ -160,6 +160,7 @@ impl ShmEp {
     #[inline(never)]
     pub(crate) fn lacking(&self, lack: Lack) -> Error {
         self.lack.set(Some(lack));
+        count(&self.iface.counts.no_resource);
         if matches!(lack, Lack::Welcome | Lack::Segment(_)) {
             self.iface.hurry();
         }
@@ -277,6 +278,9 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
+        if data.len() > self.iface.limits.remote {
+            return Err(Error::INVALID_PARAM);
+        }
         let channel = self.enter()?;
         match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
             // SAFETY: the region is mapped, live, and checked; a process may put to where it puts from.
@@ -331,6 +335,9 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
+        if buffer.len() > self.iface.limits.remote {
+            return Err(Error::INVALID_PARAM);
+        }
         let channel = self.enter()?;
         match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
             // SAFETY: the region is mapped, live, and checked.
@@ -349,7 +356,7 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        if length > self.iface.limits.bulk {
+        if length > self.iface.limits.remote {
             return Err(Error::INVALID_PARAM);
         }
         let Reach::Direct(source) = rkey.reach(remote_address, length, MemoryAccess::REMOTE_GET)? else {

@@ -11,6 +11,7 @@ use uct_plugin::{AtomicOp, Completion, Endpoint, Error, Iov, MemoryAccess, Outco
 use crate::channel::{Channel, Lack};
 use crate::cma::{Direction, Process};
 use crate::ep::ShmEp;
+use crate::iface::count;
 use crate::remote::{Reach, Rkey};
 
 /// How to go on.
@@ -38,10 +39,20 @@ impl ShmEp {
             };
             if let Some(segment) = segment {
                 rkey.bind(&peer, segment)?;
+                count(&self.iface.counts.bound);
                 return Ok(Way::Direct);
             }
         }
-        Ok(channel.cma().map_or(Way::Ring, Way::Kernel))
+        Ok(match channel.cma() {
+            Some(process) => {
+                count(&self.iface.counts.by_kernel);
+                Way::Kernel(process)
+            }
+            None => {
+                count(&self.iface.counts.by_peer);
+                Way::Ring
+            }
+        })
     }
 
     /// Makes sure that an operation on the key can go ahead, so that data are not packed in vain.
@@ -72,9 +83,6 @@ impl ShmEp {
                 process.copy_block(Direction::Put, data.as_ptr().cast_mut(), data.len(), address)
             },
             Way::Ring => {
-                if data.len() > channel.emulation.segment() {
-                    return Err(Error::INVALID_PARAM);
-                }
                 let request = self
                     .numbered(channel, channel.emulation.initiator.put(&rkey.remote, address, data.len()))?;
                 let fill = |target: *mut u8| {
@@ -136,9 +144,6 @@ impl ShmEp {
                 process.copy_block(Direction::Get, buffer.as_mut_ptr(), buffer.len(), address)
             },
             Way::Ring => {
-                if buffer.len() > channel.emulation.segment() {
-                    return Err(Error::INVALID_PARAM);
-                }
                 let what = (&rkey.remote, address);
                 match channel.emulation.get_ahead(channel, self.number, what, buffer) {
                     Ok(result) => result,

@@ -17,7 +17,7 @@ use ucs::datastruct::mpool::{Mpool, MpoolParams};
 use ucs::event_set::{EventSet, Events};
 use ucs::sync::atomic::AtomicU64;
 use ucs::sys::SystemError;
-use ucs::units::Ternary;
+use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
 use uct_plugin::memory::ZeroedChunks;
 use uct_plugin::pending::PendingQueue;
@@ -87,6 +87,7 @@ pub(crate) struct ShmIface {
     pub(crate) headroom: usize,
     pub(crate) rx_copy: bool,
     pub(crate) limits: Limits,
+    pub(crate) counts: Counts,
     pub(crate) errors: ErrorHandler,
     pub(crate) next_ep: Cell<u32>,
     inline_pool: Mpool,
@@ -106,6 +107,28 @@ pub(crate) struct Limits {
     pub(crate) short: usize,
     /// Any other message.
     pub(crate) bulk: usize,
+    /// Short and buffered operations on remote memory.
+    pub(crate) remote: usize,
+}
+
+/// What has happened, for people.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Operations on remote memory that the kernel has carried out.
+    pub(crate) by_kernel: Cell<u64>,
+    /// Those that the peer has.
+    pub(crate) by_peer: Cell<u64>,
+    /// Keys that were bound to a segment late.
+    pub(crate) bound: Cell<u64>,
+    /// Operations that lacked room, or an answer.
+    pub(crate) no_resource: Cell<u64>,
+    /// Times that this interface went to sleep.
+    pub(crate) slept: Cell<u64>,
+}
+
+/// Counts one up.
+pub(crate) fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
 }
 
 /// What a handler keeps.
@@ -176,7 +199,8 @@ impl ShmIface {
             events.add(socket, Events::READ, LISTENER).map_err(system)?;
         }
         let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, reserved: 0 };
-        let (small, bulk) = (config.small_seg_size.bytes() as usize, config.seg_size.bytes() as usize);
+        let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
+        let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
         Ok(ShmIface {
             watch: Cell::new(nothing()),
             watch_next: Cell::new(1),
@@ -208,7 +232,8 @@ impl ShmIface {
             },
             headroom,
             rx_copy: config.rx_copy,
-            limits: Limits { short: small.next_multiple_of(64), bulk: bulk.next_multiple_of(64) },
+            limits: Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) },
+            counts: Counts::default(),
             errors: params.errors,
             next_ep: Cell::new(0),
             inline_pool,
@@ -414,8 +439,7 @@ impl Iface for ShmIface {
     type Ep = ShmEp;
 
     fn attributes(&self) -> IfaceAttr {
-        let (small, bulk) = (self.limits.short, self.limits.bulk);
-        let remote = crate::remote::largest_piece(bulk);
+        let Limits { short: small, bulk, remote } = self.limits;
         let rma = UctOpLimits {
             max_short: remote,
             max_bcopy: remote,
@@ -545,6 +569,7 @@ impl Iface for ShmIface {
         if self.is_working.get() || self.look_at_sockets() > 0 || !self.fall_asleep() {
             return Err(Error::BUSY);
         }
+        count(&self.counts.slept);
         Ok(())
     }
 
@@ -557,6 +582,19 @@ impl Iface for ShmIface {
             self.flags.set(self.flags.get() | flag::FLUSH);
         }
         Ok(Outcome::InProgress)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counts { by_kernel, by_peer, bound, no_resource, slept } = &self.counts;
+        vec![
+            ("rma_by_kernel", by_kernel.get()),
+            ("rma_by_peer", by_peer.get()),
+            ("keys_bound_late", bound.get()),
+            ("no_resource", no_resource.get()),
+            ("slept", slept.get()),
+            ("peers", self.channels.borrow().len() as u64),
+            ("rings_polled", self.hot.borrow().len() as u64),
+        ]
     }
 
     fn fence(&self) -> Result {

@@ -73,11 +73,6 @@ impl Emulation {
         }
     }
 
-    /// Largest put or get in one message, in bytes.
-    pub(crate) fn segment(&self) -> usize {
-        self.segment
-    }
-
     /// Whether everything was carried out.
     pub(crate) fn is_idle(&self) -> bool {
         self.initiator.is_idle() && self.put.borrow().is_none()
