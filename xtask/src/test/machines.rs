@@ -3,6 +3,7 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::steps::Steps;
+use crate::test::CONFORMANCE;
 use crate::vm;
 use crate::workspace::{Built, Workspace};
 use serde::Deserialize;
@@ -55,7 +56,7 @@ fn prepare(workspace: &Workspace) -> Outcome<(Vec<Row>, Built, Vec<String>)> {
     let rows = parse(&text)?;
     vm::install()?;
     let programs = vm::build(workspace, "dev")?;
-    let tests = workspace.build(&["test", "--no-run", "--package", "uct-conformance"])?;
+    let tests = workspace.build(&["test", "--no-run", "--package", CONFORMANCE])?;
     let files = tests.programs.iter().filter(|path| path.components().any(|part| part.as_os_str() == "deps"));
     let files = files.map(|path| format!("{}:{GUEST_TESTS}/{}", path.display(), test_name(path))).collect();
     Ok((rows, programs, files))

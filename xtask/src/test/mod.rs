@@ -14,6 +14,8 @@ use crate::{check, hello, instructions, vm};
 use clap::Args;
 use std::time::Duration;
 
+/// The suite that every transport is put through.
+pub const CONFORMANCE: &str = "uct-conformance";
 const TEST_LIMIT: Duration = Duration::from_secs(600);
 
 const PACKAGES: &[Package] = &[
@@ -52,21 +54,12 @@ pub fn run(options: &Options) -> Outcome {
         let mut build = cargo();
         run_command(build.args(["build", "--workspace"]).current_dir(workspace.root()), BUILD_LIMIT)
     });
-    steps.run("tests", || tests(&workspace, &["--workspace"], &[("UCT_TEST_REQUIRE", &require)]));
+    steps.run("tests", || tests(&workspace));
     steps.run("documentation's examples", || {
         let mut test = cargo();
         run_command(test.args(["test", "--workspace", "--doc"]).current_dir(workspace.root()), TEST_LIMIT)
     });
-    steps.run("conformance of plugins", || {
-        // The tests step ran the same suite on the transports that are linked statically.
-        let plugins = workspace.target().join("debug").to_string_lossy().into_owned();
-        let environment = [
-            ("UCT_TEST_REQUIRE", require.as_str()),
-            ("UCT_MODULE_DIR", &plugins),
-            ("UCT_REPLACE_BUILTIN", "all"),
-        ];
-        tests(&workspace, &["--package", "uct-conformance"], &environment)
-    });
+    steps.run("conformance", || conformance(&workspace, &require));
     models::run(&workspace, &mut steps);
     steps.run("hello", || hello::run(&hello::Options::default()));
     steps.run_or_skip("instruction ceilings", || instructions::run_as_step(&workspace));
@@ -87,8 +80,8 @@ fn install(options: &Options) -> Outcome {
     apt::require(&[PACKAGES, instructions::PACKAGES, machine].concat())
 }
 
-/// Runs tests: by cargo-nextest where it is installed, since it gives each test a watchdog from outside.
-fn tests(workspace: &Workspace, packages: &[&str], environment: &[(&str, &str)]) -> Outcome {
+/// Runs the tests by cargo-nextest where it is installed, since it gives each a watchdog from outside.
+fn tests(workspace: &Workspace) -> Outcome {
     let nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|output| output.status.success());
     let mut test = cargo();
     if nextest {
@@ -96,7 +89,16 @@ fn tests(workspace: &Workspace, packages: &[&str], environment: &[(&str, &str)])
     } else {
         test.args(["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
     }
-    test.args(packages).envs(environment.iter().copied()).current_dir(workspace.root());
+    test.args(["--workspace", "--exclude", CONFORMANCE]).current_dir(workspace.root());
+    run_command(&mut test, TEST_LIMIT)
+}
+
+/// Runs the suite on every transport, linked statically and as a plugin. It has its own runner, which gives each case
+/// a watchdog and lists what it skipped and why.
+fn conformance(workspace: &Workspace, require: &str) -> Outcome {
+    let mut test = cargo();
+    test.args(["test", "--package", CONFORMANCE]).current_dir(workspace.root());
+    test.env("UCT_TEST_REQUIRE", require).env("UCT_MODULE_DIR", workspace.target().join("debug"));
     run_command(&mut test, TEST_LIMIT)
 }
 
