@@ -1,1 +1,25 @@
-//! The `tcp` transport.
+//! The `tcp` transport: one socket per pair of interfaces, over which all of their endpoints send.
+//!
+//! For: processes on machines that share a network, and on one machine. Stands on `uct-plugin` and on non-blocking sockets.
+//! `docs/tcp.md` says what it supports, `wire` what crosses a socket.
+
+mod addr;
+mod config;
+mod connection;
+mod device;
+mod ep;
+mod iface;
+mod listen;
+mod md;
+mod progress;
+mod wire;
+
+pub use addr::fuzz_address;
+pub use wire::fuzz_hello;
+
+uct_plugin::export_plugin! {
+    name: "tcp",
+    entry: uct_plugin_tcp,
+    config: [config::TcpConfig],
+    components: [md::TcpComponent => [iface::TcpTransport]],
+}

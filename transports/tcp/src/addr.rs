@@ -1,0 +1,232 @@
+//! The addresses of `tcp`. Numbers are little-endian but for ports and IP addresses, which are as in a packet.
+//!
+//! Device address, 28 bytes: where the device is.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..2 | `td` |
+//! | 2 | version of the address |
+//! | 3 | 1 for the loopback device, else 0 |
+//! | 4..20 | identity of the machine, from boot to boot |
+//! | 20..28 | network namespace |
+//!
+//! Interface address, 52 bytes: where it listens. An endpoint address, 60 bytes, is that and the endpoint's number.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..2 | `ti` |
+//! | 2 | version of the address |
+//! | 3 | number of sockets, 1 or 2 |
+//! | 4..12 | random id of the interface |
+//! | 12..32 | first socket: family 4 or 6, 0, port (2), IP address (16; IPv4 in the first 4) |
+//! | 32..52 | second socket, or zeros |
+//! | 52..60 | number of the endpoint |
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Bytes of a device address.
+pub(crate) const DEVICE: usize = 28;
+/// Bytes of an interface address.
+pub(crate) const IFACE: usize = 52;
+/// Bytes of an endpoint address.
+pub(crate) const EP: usize = 60;
+
+const VERSION: u8 = 1;
+const SOCKET: usize = 20;
+
+/// Where a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceAddress {
+    pub(crate) is_loopback: bool,
+    pub(crate) host: [u8; 16],
+    pub(crate) namespace: u64,
+}
+
+/// Where an interface listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IfaceAddress {
+    pub(crate) id: u64,
+    /// One or two.
+    pub(crate) sockets: Vec<SocketAddr>,
+}
+
+impl DeviceAddress {
+    pub(crate) fn write(&self, buffer: &mut [u8]) {
+        buffer[0..2].copy_from_slice(b"td");
+        buffer[2] = VERSION;
+        buffer[3] = u8::from(self.is_loopback);
+        buffer[4..20].copy_from_slice(&self.host);
+        buffer[20..28].copy_from_slice(&self.namespace.to_le_bytes());
+    }
+
+    /// Reads untrusted bytes; the refusal is the reason in words.
+    pub(crate) fn read(bytes: &[u8]) -> Result<DeviceAddress, String> {
+        let Ok(bytes) = <&[u8; DEVICE]>::try_from(bytes) else {
+            return Err(format!("not a device address of tcp: {} bytes, expected {DEVICE}", bytes.len()));
+        };
+        check_start(bytes, *b"td", "device")?;
+        if bytes[3] > 1 {
+            return Err("not a device address of tcp: unknown flags".to_owned());
+        }
+        let mut host = [0; 16];
+        host.copy_from_slice(&bytes[4..20]);
+        Ok(DeviceAddress { is_loopback: bytes[3] == 1, host, namespace: word(bytes, 20) })
+    }
+}
+
+impl IfaceAddress {
+    pub(crate) fn write(&self, buffer: &mut [u8]) {
+        buffer[0..2].copy_from_slice(b"ti");
+        buffer[2] = VERSION;
+        buffer[3] = self.sockets.len() as u8;
+        buffer[4..12].copy_from_slice(&self.id.to_le_bytes());
+        buffer[12..52].fill(0);
+        for (place, socket) in buffer[12..52].chunks_exact_mut(SOCKET).zip(&self.sockets) {
+            place[2..4].copy_from_slice(&socket.port().to_be_bytes());
+            match socket.ip() {
+                IpAddr::V4(address) => {
+                    place[0] = 4;
+                    place[4..8].copy_from_slice(&address.octets());
+                }
+                IpAddr::V6(address) => {
+                    place[0] = 6;
+                    place[4..20].copy_from_slice(&address.octets());
+                }
+            }
+        }
+    }
+
+    /// Reads untrusted bytes; the refusal is the reason in words.
+    pub(crate) fn read(bytes: &[u8]) -> Result<IfaceAddress, String> {
+        let Ok(bytes) = <&[u8; IFACE]>::try_from(bytes) else {
+            return Err(format!("not an interface address of tcp: {} bytes, expected {IFACE}", bytes.len()));
+        };
+        check_start(bytes, *b"ti", "interface")?;
+        let count = usize::from(bytes[3]);
+        if !(1..=2).contains(&count) {
+            return Err(format!("not an interface address of tcp: {count} sockets, expected 1 or 2"));
+        }
+        let sockets = bytes[12..12 + count * SOCKET].chunks_exact(SOCKET).map(read_socket);
+        let sockets: Vec<SocketAddr> = sockets.collect::<Result<_, _>>()?;
+        if bytes[12 + count * SOCKET..].iter().any(|&byte| byte != 0) {
+            return Err("not an interface address of tcp: bytes behind the last socket".to_owned());
+        }
+        Ok(IfaceAddress { id: word(bytes, 4), sockets })
+    }
+
+    /// Reads an endpoint address.
+    pub(crate) fn read_ep(bytes: &[u8]) -> Result<(IfaceAddress, u64), String> {
+        let Ok(bytes) = <&[u8; EP]>::try_from(bytes) else {
+            return Err(format!("not an endpoint address of tcp: {} bytes, expected {EP}", bytes.len()));
+        };
+        Ok((IfaceAddress::read(&bytes[..IFACE])?, word(bytes, IFACE)))
+    }
+}
+
+fn read_socket(bytes: &[u8]) -> Result<SocketAddr, String> {
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let ip: IpAddr = match bytes[0] {
+        4 if bytes[8..].iter().all(|&byte| byte == 0) => {
+            Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]).into()
+        }
+        6 => {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&bytes[4..20]);
+            Ipv6Addr::from(octets).into()
+        }
+        family => return Err(format!("not an address of tcp: address family {family}, expected 4 or 6")),
+    };
+    if port == 0 || ip.is_unspecified() || ip.is_multicast() {
+        return Err(format!("not an address of tcp: nobody can listen on {}", SocketAddr::new(ip, port)));
+    }
+    Ok(SocketAddr::new(ip, port))
+}
+
+fn check_start(bytes: &[u8], kind: [u8; 2], name: &str) -> Result<(), String> {
+    if bytes[..2] != kind {
+        return Err(format!("not a {name} address of tcp"));
+    }
+    if bytes[2] != VERSION {
+        return Err(format!(
+            "the peer's {name} address has version {}, this side reads version {VERSION}",
+            bytes[2]
+        ));
+    }
+    Ok(())
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Entry for fuzzing: reads arbitrary bytes as each kind of address.
+pub fn fuzz_address(bytes: &[u8]) {
+    if let Ok(address) = DeviceAddress::read(bytes) {
+        let mut again = [0; DEVICE];
+        address.write(&mut again);
+        assert_eq!(again, bytes, "what is read is what was written");
+    }
+    if let Ok(address) = IfaceAddress::read(bytes) {
+        let mut again = [0; IFACE];
+        address.write(&mut again);
+        assert_eq!(IfaceAddress::read(&again), Ok(address));
+    }
+    let _ = IfaceAddress::read_ep(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn iface() -> [u8; IFACE] {
+        let sockets = vec!["10.1.2.3:4567".parse().unwrap(), "[fd00::1]:89".parse().unwrap()];
+        let mut bytes = [0xAA; IFACE];
+        IfaceAddress { id: 0x1122_3344_5566_7788, sockets }.write(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn addresses_survive_the_wire() {
+        let address = IfaceAddress::read(&iface()).unwrap();
+        assert_eq!(address.id, 0x1122_3344_5566_7788);
+        assert_eq!(address.sockets[0], "10.1.2.3:4567".parse().unwrap());
+        assert_eq!(address.sockets[1], "[fd00::1]:89".parse().unwrap());
+        let device = DeviceAddress { is_loopback: true, host: [7; 16], namespace: 99 };
+        let mut bytes = [0; DEVICE];
+        device.write(&mut bytes);
+        assert_eq!(DeviceAddress::read(&bytes), Ok(device));
+    }
+
+    #[test]
+    fn every_refusal_says_what_is_wrong() {
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = iface();
+            bytes[at] = byte;
+            IfaceAddress::read(&bytes).unwrap_err()
+        };
+        assert!(IfaceAddress::read(&[0; 3]).unwrap_err().contains("3 bytes, expected 52"));
+        assert!(
+            changed(0, b'x').contains("not a interface") || changed(0, b'x').contains("interface address")
+        );
+        assert!(changed(2, 9).contains("version 9"));
+        assert!(changed(3, 3).contains("3 sockets"));
+        assert!(changed(12, 5).contains("family 5"));
+        assert!(changed(3, 1).contains("behind the last socket"));
+        assert!(IfaceAddress::read_ep(&iface()).unwrap_err().contains("expected 60"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..70)) {
+            fuzz_address(&bytes);
+        }
+
+        #[test]
+        fn mutated_addresses_never_panic(at in 0..IFACE, byte in any::<u8>()) {
+            let mut bytes = iface();
+            bytes[at] = byte;
+            fuzz_address(&bytes);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The configuration of `tcp`. Names are UCX's where a key has the same meaning there.
+
+use ucs::units::{Bandwidth, MemSize, Range, Time};
+
+ucs::config_struct! {
+    /// TCP sockets.
+    pub struct TcpConfig in "tcp" {
+        /// Largest message of a buffered copy, and of a short one with its header.
+        pub tx_seg_size: MemSize = "8k" in 64..=1_048_576,
+        /// Size of a receive buffer, rounded up to a power of two. What one receive brings is delivered from it in place.
+        pub rx_seg_size: MemSize = "256k" in 16_384..=16_777_216,
+        /// Bytes that are collected before they are sent, where several messages share a system call; at least tx_seg_size.
+        pub tx_buf_size: MemSize = "64k" in 4096..=16_777_216,
+        /// Bytes that wait for a socket's room, or for a connection to stand, before a sender is told to wait too.
+        pub tx_queue_size: MemSize = "256k" in 4096..=1_073_741_824,
+        /// Largest message that is sent or received, zero copy. A peer that may send larger ones is refused.
+        pub max_message: MemSize = "64m" in 65_536..=2_147_483_648,
+        /// Most entries of a vector.
+        pub max_iov: u32 = "16" in 1..=64,
+        /// Zero-copy messages up to this size are copied, so that they share system calls and end at once.
+        pub sendv_thresh: MemSize = "2k",
+        /// Among several interfaces of equal cost take the one of the default route.
+        pub prefer_default: bool = "y",
+        /// Offer put, carried out by the peer's progress.
+        pub put_enable: bool = "y",
+        /// Do not wait for the connection when an endpoint is created. Otherwise a peer that does not listen is an error of
+        /// the creation.
+        pub conn_nb: bool = "y",
+        /// Most ready sockets served in one progress.
+        pub max_poll: u32 = "16" in 1..=128,
+        /// How often to try again to connect.
+        pub max_conn_retries: u32 = "5" in 0..=1000,
+        /// How long a connection may take to stand, retries included.
+        pub connect_timeout: Time = "10s",
+        /// How long an accepted connection may take to introduce itself.
+        pub hello_timeout: Time = "5s",
+        /// Most accepted connections that have not introduced themselves; the oldest makes room for a new one.
+        pub max_half_open: u32 = "128" in 1..=65_536,
+        /// How long a connection that is done with waits for its peer to close it too, and an interface for its data to leave.
+        pub linger_timeout: Time = "1s",
+        /// How long a read of remote memory that blocks (get_short) may take.
+        pub get_timeout: Time = "30s",
+        /// Send small messages at once instead of waiting for more.
+        pub nodelay: bool = "y",
+        /// Size of the socket's send buffer; auto leaves it to the system.
+        pub sndbuf: MemSize = "auto",
+        /// Size of the socket's receive buffer; auto leaves it to the system.
+        pub rcvbuf: MemSize = "auto",
+        /// Most connection requests (SYN) that the system sends before it gives up; 0 leaves it to the system.
+        pub syn_cnt: u8 = "0" in 0..=127,
+        /// Ports to listen on, the first that is free; 0 lets the system choose.
+        pub port_range: Range = "0-0",
+        /// Address families, the preferred first.
+        pub af_prio: Vec<String> = "inet,inet6",
+        /// How long nothing may come from a peer before it is asked whether it lives. `inf` never asks.
+        pub keepalive_interval: Time = "10s",
+        /// How long a peer may leave that unanswered, its program not making progress, before it counts as dead.
+        pub keepalive_timeout: Time = "5m",
+        /// How long a connection is idle before the system asks the peer's system whether it lives; `inf` never.
+        pub keepidle: Time = "10s",
+        /// How often the system asks.
+        pub keepintvl: Time = "2s",
+        /// How many questions of the system may go unanswered before the connection is closed.
+        pub keepcnt: u32 = "3" in 1..=127,
+        /// How long sent data may stay unacknowledged by the peer's system before the connection is closed; `inf` leaves it
+        /// to the system.
+        pub user_timeout: Time = "30s",
+        /// Bandwidth for the cost model, in place of what the device reports or its kind has by default.
+        pub bandwidth: Bandwidth = "auto",
+        /// Latency for the cost model, in place of the model's; 0 leaves that.
+        pub latency: Time = "0us",
+    }
+}

@@ -1,0 +1,310 @@
+//! Buffers: receive buffers from which messages are delivered in place and may be kept, and plain ones for sending.
+//!
+//! A receive buffer is aligned to the size of the pool's buffers, so that the buffer of a kept message is found from its
+//! address alone. It lives until nobody refers to it: the connection or the interface that receives into it, each handler that
+//! runs on a message in it, each message that was kept.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+
+use ucs::{Error, Result};
+
+/// Bytes of a buffer's head, ahead of its data.
+const HEAD: usize = 64;
+/// Buffers that a pool keeps for the next use.
+const SPARE: usize = 8;
+/// Largest buffer of a single message that is kept for the next one.
+const LARGEST_SPARE: usize = 8 << 20;
+
+#[repr(C, align(64))]
+struct Head {
+    references: Cell<u32>,
+    /// Bytes of the whole buffer.
+    size: usize,
+    /// Where the next receive may begin.
+    fill: Cell<usize>,
+    /// End of the last message that was kept or is being handled: nobody else may write below it.
+    kept_end: Cell<usize>,
+}
+
+const _: () = assert!(size_of::<Head>() == HEAD);
+
+/// A receive buffer. Whoever holds a reference gives it back with [`RxPool::release`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RxBuffer(NonNull<Head>);
+
+/// The receive buffers of an interface.
+pub(crate) struct RxPool {
+    /// Size and alignment of a buffer, a power of two.
+    size: usize,
+    /// Where data begin: behind the head and the headroom of the first message.
+    start: usize,
+    free: RefCell<Vec<RxBuffer>>,
+    /// For the next message that is too large for a buffer of the pool.
+    large: Cell<Option<RxBuffer>>,
+}
+
+impl RxBuffer {
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: whoever has a buffer holds a reference, and the head lives as long.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Bytes of the whole buffer; offsets are below.
+    #[inline(always)]
+    pub(crate) fn size(&self) -> usize {
+        self.head().size
+    }
+
+    /// The byte at an offset, which is at most the size.
+    #[inline(always)]
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.size());
+        // SAFETY: the offset is within the allocation or one past its end.
+        unsafe { self.0.as_ptr().cast::<u8>().add(offset) }
+    }
+
+    /// Where the next receive may begin.
+    #[inline(always)]
+    pub(crate) fn fill(&self) -> usize {
+        self.head().fill.get()
+    }
+
+    pub(crate) fn set_fill(&self, offset: usize) {
+        self.head().fill.set(offset);
+    }
+
+    /// Below this offset nobody may write.
+    pub(crate) fn kept_end(&self) -> usize {
+        self.head().kept_end.get()
+    }
+
+    pub(crate) fn set_kept_end(&self, offset: usize) {
+        self.head().kept_end.set(offset);
+    }
+
+    /// Another reference.
+    #[inline(always)]
+    pub(crate) fn retain(&self) {
+        let references = &self.head().references;
+        references.set(references.get() + 1);
+    }
+
+    /// Whether the caller holds the only reference.
+    #[inline(always)]
+    pub(crate) fn is_sole(&self) -> bool {
+        self.head().references.get() == 1
+    }
+}
+
+impl RxPool {
+    /// A pool of buffers of `size` bytes, a power of two, whose first message has `headroom` writable bytes ahead.
+    pub(crate) fn new(size: usize, headroom: usize) -> RxPool {
+        debug_assert!(size.is_power_of_two() && size > HEAD + headroom);
+        RxPool { size, start: HEAD + headroom, free: RefCell::default(), large: Cell::new(None) }
+    }
+
+    /// Where data begin in a buffer.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Bytes of data that fit into a buffer of the pool.
+    pub(crate) fn capacity(&self) -> usize {
+        self.size - self.start
+    }
+
+    /// An empty buffer with one reference.
+    pub(crate) fn get(&self) -> Result<RxBuffer> {
+        let buffer = match self.free.borrow_mut().pop() {
+            Some(buffer) => buffer,
+            None => self.allocate(self.size)?,
+        };
+        self.reset(buffer);
+        buffer.head().references.set(1);
+        Ok(buffer)
+    }
+
+    /// An empty buffer with one reference and room for `length` bytes of data, more than a buffer of the pool has.
+    pub(crate) fn get_large(&self, length: usize) -> Result<RxBuffer> {
+        let size = self.start + length;
+        let buffer = match self.large.take() {
+            Some(buffer) if buffer.size() >= size => buffer,
+            other => {
+                if let Some(small) = other {
+                    self.free_memory(small);
+                }
+                self.allocate(size)?
+            }
+        };
+        self.reset(buffer);
+        buffer.head().references.set(1);
+        Ok(buffer)
+    }
+
+    /// Forgets what a buffer that nobody else refers to contains.
+    #[inline(always)]
+    pub(crate) fn reset(&self, buffer: RxBuffer) {
+        buffer.head().fill.set(self.start);
+        buffer.head().kept_end.set(HEAD);
+    }
+
+    /// Gives a reference back.
+    #[inline(always)]
+    pub(crate) fn release(&self, buffer: RxBuffer) {
+        let references = &buffer.head().references;
+        references.set(references.get() - 1);
+        if references.get() == 0 {
+            self.recycle(buffer);
+        }
+    }
+
+    /// Gives the reference of a kept message back.
+    ///
+    /// # Safety
+    /// `data` was delivered from a buffer of this pool, kept, and is not used any more.
+    pub(crate) unsafe fn release_kept(&self, data: *mut u8) {
+        let head = data.map_addr(|address| address & !(self.size - 1)).cast::<Head>();
+        if let Some(head) = NonNull::new(head) {
+            // Data begin in the first `size` bytes of every buffer, which is aligned to that.
+            self.release(RxBuffer(head));
+        }
+    }
+
+    #[cold]
+    fn recycle(&self, buffer: RxBuffer) {
+        if buffer.size() == self.size {
+            let mut free = self.free.borrow_mut();
+            if free.len() < SPARE {
+                free.push(buffer);
+                return;
+            }
+        } else if buffer.size() <= LARGEST_SPARE {
+            let Some(other) = self.large.replace(Some(buffer)) else { return };
+            self.free_memory(other);
+            return;
+        }
+        self.free_memory(buffer);
+    }
+
+    fn layout(&self, size: usize) -> Result<Layout> {
+        Layout::from_size_align(size, self.size).map_err(|_| Error::NO_MEMORY)
+    }
+
+    fn allocate(&self, size: usize) -> Result<RxBuffer> {
+        let layout = self.layout(size)?;
+        // SAFETY: the size is not zero.
+        let head = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::NO_MEMORY)?.cast::<Head>();
+        let first =
+            Head { references: Cell::new(1), size, fill: Cell::new(self.start), kept_end: Cell::new(HEAD) };
+        // SAFETY: the memory holds a head, and is aligned to more than it needs.
+        unsafe { head.write(first) };
+        Ok(RxBuffer(head))
+    }
+
+    fn free_memory(&self, buffer: RxBuffer) {
+        if let Ok(layout) = self.layout(buffer.size()) {
+            // SAFETY: `allocate` made it with this layout, and nobody refers to it any more.
+            unsafe { dealloc(buffer.0.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+impl Drop for RxPool {
+    fn drop(&mut self) {
+        for buffer in self.free.take().into_iter().chain(self.large.take()) {
+            self.free_memory(buffer);
+        }
+    }
+}
+
+/// A send buffer: initialised bytes that are reached by raw pointers, since a message is written into it while it waits.
+pub(crate) struct TxBuffer {
+    base: NonNull<u8>,
+    size: usize,
+}
+
+impl TxBuffer {
+    /// A buffer with these bytes.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> TxBuffer {
+        let bytes = Box::leak(bytes.into_boxed_slice());
+        TxBuffer { size: bytes.len(), base: NonNull::from(bytes).cast() }
+    }
+
+    /// Its first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Bytes in it.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for TxBuffer {
+    fn drop(&mut self) {
+        let bytes = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.size);
+        // SAFETY: `from_bytes` leaked a box of this size.
+        drop(unsafe { Box::from_raw(bytes) });
+    }
+}
+
+/// The send buffers of an interface: all of one size, used again while they are warm.
+pub(crate) struct TxPool {
+    size: usize,
+    free: RefCell<Vec<TxBuffer>>,
+}
+
+impl TxPool {
+    /// A pool of buffers of `size` bytes.
+    pub(crate) fn new(size: usize) -> TxPool {
+        TxPool { size, free: RefCell::default() }
+    }
+
+    /// A buffer; its bytes are anything.
+    pub(crate) fn get(&self) -> TxBuffer {
+        self.free.borrow_mut().pop().unwrap_or_else(|| TxBuffer::from_bytes(vec![0; self.size]))
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn put(&self, buffer: TxBuffer) {
+        let mut free = self.free.borrow_mut();
+        if buffer.size() == self.size && free.len() < SPARE {
+            free.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_message_finds_its_buffer_and_lets_it_live() {
+        let pool = RxPool::new(65_536, 32);
+        let buffer = pool.get().unwrap();
+        buffer.retain();
+        let data = buffer.at(pool.start() + 5000);
+        pool.release(buffer);
+        assert!(buffer.is_sole());
+        // SAFETY: the message was delivered from the buffer above, and its reference is given back once.
+        unsafe { pool.release_kept(data) };
+        assert!(pool.get().unwrap() == buffer, "the buffer is used again");
+        pool.release(buffer);
+    }
+
+    #[test]
+    fn a_large_buffer_is_found_from_its_first_byte_and_used_again() {
+        let pool = RxPool::new(65_536, 0);
+        let large = pool.get_large(1 << 20).unwrap();
+        // SAFETY: as above.
+        unsafe { pool.release_kept(large.at(pool.start())) };
+        let again = pool.get_large(300_000).unwrap();
+        assert!(again == large);
+        pool.release(again);
+    }
+}

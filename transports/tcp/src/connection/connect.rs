@@ -1,0 +1,298 @@
+//! Connecting: a socket, a hello each way, and what to do when that does not work.
+//!
+//! When both sides connect at once, the connection that the interface with the smaller id makes stands; the other side gives
+//! its own up, or is refused and waits.
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use ucs::Error;
+use ucs::clock::Deadline;
+use ucs::event_set::Events;
+
+use super::{Conn, State, Use, socket};
+use crate::iface::TcpIface;
+use crate::wire::{self, HELLO, Hello, HelloKind, Refusal};
+
+/// Wait ahead of the first further attempt; each one doubles it.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// Longest wait between attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
+/// How long to wait for the peer's own connection before trying again.
+const PEERS_TURN: Duration = Duration::from_millis(200);
+
+/// A connection on its way.
+pub(crate) struct Connecting {
+    address: SocketAddr,
+    source: Option<SocketAddr>,
+    phase: Phase,
+    retries: u32,
+    deadline: Deadline,
+    hello: [u8; HELLO],
+    have: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No attempt is under way until the moment comes.
+    Waiting(Deadline),
+    /// The system connects.
+    Socket,
+    /// The hello was sent, the answer is awaited.
+    Answer,
+}
+
+impl Connecting {
+    /// The address to connect to.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Conn {
+    /// Begins to connect.
+    pub(crate) fn connect(
+        self: &Rc<Self>,
+        iface: &TcpIface,
+        address: SocketAddr,
+        source: Option<SocketAddr>,
+    ) {
+        let deadline = Deadline::after(iface.config().connect_timeout.to_duration());
+        *self.connecting.borrow_mut() = Some(Box::new(Connecting {
+            address,
+            source,
+            phase: Phase::Waiting(Deadline::at_ticks(0)),
+            retries: 0,
+            deadline,
+            hello: [0; HELLO],
+            have: 0,
+        }));
+        iface.want_tick(deadline);
+        self.attempt(iface);
+    }
+
+    /// Whether an attempt of its own is under way.
+    pub(crate) fn is_attempting(&self) -> bool {
+        let connecting = self.connecting.borrow();
+        connecting.as_ref().is_some_and(|connecting| !matches!(connecting.phase, Phase::Waiting(_)))
+    }
+
+    /// Whether this side connects.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.connecting.borrow().is_some()
+    }
+
+    /// Whether the system has not connected yet.
+    pub(crate) fn awaits_system(&self) -> bool {
+        let connecting = self.connecting.borrow();
+        connecting.as_ref().is_some_and(|connecting| connecting.phase != Phase::Answer)
+    }
+
+    /// The peer's number of the connection; lower ones are older.
+    pub(crate) fn peer_incarnation(&self) -> u64 {
+        self.peer_incarnation.get()
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        if let Some(connecting) = self.connecting.borrow_mut().as_mut() {
+            connecting.phase = phase;
+            connecting.have = 0;
+        }
+    }
+
+    fn attempt(self: &Rc<Self>, iface: &TcpIface) {
+        let Some((address, source)) =
+            self.connecting.borrow().as_ref().map(|connecting| (connecting.address, connecting.source))
+        else {
+            return;
+        };
+        let made = socket::connect(address, source, iface.config()).and_then(|socket| {
+            iface.add_connecting(self, &socket)?;
+            Ok(socket)
+        });
+        match made {
+            Ok(socket) => {
+                *self.socket.borrow_mut() = Some(socket);
+                self.set_phase(Phase::Socket);
+            }
+            Err(error) => self.attempt_failed(iface, &error),
+        }
+    }
+
+    fn attempt_failed(self: &Rc<Self>, iface: &TcpIface, error: &std::io::Error) {
+        self.close_socket(iface);
+        let most = iface.config().max_conn_retries;
+        let pause = {
+            let mut connecting = self.connecting.borrow_mut();
+            let Some(connecting) = connecting.as_mut() else { return };
+            connecting.retries += 1;
+            if connecting.retries > most {
+                None
+            } else {
+                let pause = FIRST_PAUSE.saturating_mul(1 << (connecting.retries - 1).min(6));
+                Some(pause.min(LONGEST_PAUSE))
+            }
+        };
+        match pause {
+            Some(pause) => self.pause(iface, pause),
+            None => {
+                let status = error.raw_os_error().map_or(Error::UNREACHABLE, Error::from_errno);
+                let reason = format!("cannot connect, tried {} times: {error}", most + 1);
+                iface.fail_later(self, status, reason);
+            }
+        }
+    }
+
+    fn pause(&self, iface: &TcpIface, pause: Duration) {
+        let until = Deadline::after(pause);
+        self.set_phase(Phase::Waiting(until));
+        iface.want_tick(until);
+    }
+
+    /// Something happened on the socket of a connection on its way.
+    pub(crate) fn on_connecting(self: &Rc<Self>, iface: &TcpIface, events: Events) {
+        let phase = self.connecting.borrow().as_ref().map(|connecting| connecting.phase);
+        match phase {
+            Some(Phase::Socket) if events.intersects(Events::WRITE | Events::ERROR) => {
+                let outcome = match self.socket.borrow().as_ref().map(|socket| socket.take_error()) {
+                    Some(Ok(None)) => Ok(()),
+                    Some(Ok(Some(error)) | Err(error)) => Err(error),
+                    None => return,
+                };
+                match outcome.and_then(|()| self.introduce(iface)) {
+                    Ok(()) => {
+                        self.set_phase(Phase::Answer);
+                        iface.watch(self, Events::READ);
+                    }
+                    Err(error) => self.attempt_failed(iface, &error),
+                }
+            }
+            Some(Phase::Answer) => self.on_answer(iface),
+            _ => {}
+        }
+    }
+
+    fn introduce(&self, iface: &TcpIface) -> std::io::Result<()> {
+        let socket = self.socket.borrow();
+        let Some(socket) = socket.as_ref() else { return Ok(()) };
+        let hello = self.hello(iface, HelloKind::Hello);
+        let sent = send(socket, &hello.write(), SendFlags::NOSIGNAL)?;
+        self.note_use_told();
+        // The buffer of a new socket has room for a hello.
+        if sent == HELLO { Ok(()) } else { Err(std::io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// What this side says of itself.
+    pub(crate) fn hello(&self, iface: &TcpIface, kind: HelloKind) -> Hello {
+        Hello {
+            receiver: self.peer,
+            incarnation: self.incarnation,
+            in_use: self.own_use.get() == Use::Using,
+            ..iface.hello(kind)
+        }
+    }
+
+    fn on_answer(self: &Rc<Self>, iface: &TcpIface) {
+        let answer = {
+            let socket = self.socket.borrow();
+            let mut connecting = self.connecting.borrow_mut();
+            let (Some(socket), Some(connecting)) = (socket.as_ref(), connecting.as_mut()) else { return };
+            let have = connecting.have;
+            match recv(socket, &mut connecting.hello[have..], RecvFlags::empty()) {
+                Ok((received, _)) if received > 0 => {
+                    connecting.have += received;
+                    let hello = &connecting.hello;
+                    match wire::check_start(&hello[..connecting.have]) {
+                        Ok(()) if connecting.have < HELLO => return,
+                        Ok(()) => Ok(Hello::read(hello)),
+                        Err(bad) => Ok(Err(bad)),
+                    }
+                }
+                Ok(_) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(errno) => Err(errno.into()),
+            }
+        };
+        match answer {
+            Err(error) => self.attempt_failed(iface, &error),
+            Ok(Err(bad)) => self.fail(iface, Error::UNREACHABLE, &bad.to_string()),
+            Ok(Ok(hello)) => self.on_hello(iface, &hello),
+        }
+    }
+
+    fn on_hello(self: &Rc<Self>, iface: &TcpIface, hello: &Hello) {
+        match (hello.kind, hello.refusal) {
+            (HelloKind::Accept, _) if hello.sender == self.peer => {
+                if hello.max_message > iface.max_message() as u64 {
+                    let reason = format!(
+                        "the peer may send messages of {} bytes, this side takes {}: set max_message to the same",
+                        hello.max_message,
+                        iface.max_message()
+                    );
+                    return self.fail(iface, Error::UNREACHABLE, &reason);
+                }
+                self.fd.set(self.socket.borrow().as_ref().map_or(-1, AsRawFd::as_raw_fd));
+                self.establish(iface, hello, None);
+            }
+            (HelloKind::Refuse, Some(Refusal::Duplicate)) => {
+                self.close_socket(iface);
+                self.pause(iface, PEERS_TURN);
+            }
+            (HelloKind::Refuse, refusal) => {
+                let reason = match refusal {
+                    Some(Refusal::Version) => {
+                        "the peer speaks another version of the wire: use the same release"
+                    }
+                    Some(Refusal::WrongIface) => {
+                        "another interface listens at this address now: the peer's has gone, ask for its address again"
+                    }
+                    Some(Refusal::MessageSize) => {
+                        "the peer takes smaller messages than this side may send: set max_message to the same"
+                    }
+                    _ => "the peer refused the connection",
+                };
+                self.fail(iface, Error::REJECTED, reason);
+            }
+            _ => self.fail(iface, Error::UNREACHABLE, "the peer's answer makes no sense"),
+        }
+    }
+
+    /// Looks after a connection on its way when a timer was due; answers when to look again.
+    pub(super) fn tick_connecting(self: &Rc<Self>, iface: &TcpIface, now: u64) -> Deadline {
+        let Some((phase, deadline, retries)) = self
+            .connecting
+            .borrow()
+            .as_ref()
+            .map(|connecting| (connecting.phase, connecting.deadline, connecting.retries))
+        else {
+            return Deadline::NEVER;
+        };
+        if deadline.expired_at(now) {
+            let missing = match phase {
+                Phase::Answer => "the peer's program has not answered",
+                _ => "the peer's system has not answered",
+            };
+            let reason = format!("{missing} within the time limit (connect_timeout), {retries} retries");
+            self.fail(iface, Error::ENDPOINT_TIMEOUT, &reason);
+            return Deadline::NEVER;
+        }
+        match phase {
+            Phase::Waiting(until) if until.expired_at(now) => {
+                self.attempt(iface);
+                deadline
+            }
+            Phase::Waiting(until) => until.min(deadline),
+            _ => deadline,
+        }
+    }
+
+    /// Whether the peer's attempt takes the place of this side's.
+    pub(crate) fn gives_way(&self, own: u64) -> bool {
+        debug_assert!(self.state.get() == State::Connecting);
+        own > self.peer || !self.is_attempting()
+    }
+}

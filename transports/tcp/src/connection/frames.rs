@@ -1,0 +1,164 @@
+//! Frames that are no active messages: remote memory access, signs of life, and who uses the connection.
+
+use std::rc::Rc;
+use std::slice;
+
+use ucs::{Error, Result};
+use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request, Target};
+
+use super::receive::Rest;
+use super::{Conn, State};
+use crate::iface::TcpIface;
+use crate::wire::{FRAME_HEADER, control, frame_header};
+
+/// Puts from this size on are received straight into the registered memory.
+const DIRECT_PUT: usize = 16 << 10;
+
+impl Conn {
+    /// Handles a whole frame; the refusal says what is wrong with it, and ends the connection.
+    pub(super) fn on_frame(
+        self: &Rc<Self>,
+        iface: &TcpIface,
+        kind: u8,
+        payload: &[u8],
+    ) -> Result<(), &'static str> {
+        match kind {
+            control::REQUEST => {
+                if self.is_flooded(iface) {
+                    return Err("the peer asked for more than it may at a time");
+                }
+                match self.target.serve(iface.regions(), payload) {
+                    Ok(answer) => self.answer(iface, answer),
+                    Err(malformed) => return Err(malformed.0),
+                }
+            }
+            control::RESPONSE => {
+                self.initiator.answer(payload).map_err(|malformed| malformed.0)?;
+                self.on_answered(iface);
+            }
+            control::PING | control::PONG | control::USE | control::UNUSE if !payload.is_empty() => {
+                return Err("a frame that has no payload came with one");
+            }
+            control::PING => self.owe(iface, &frame_header(control::PONG, 0).to_ne_bytes(), &[]),
+            control::PONG => self.probing.set(false),
+            control::USE => self.on_use(),
+            control::UNUSE => self.on_unuse(iface),
+            _ => return Err("a frame of an unknown kind"),
+        }
+        Ok(())
+    }
+
+    fn answer(&self, iface: &TcpIface, answer: Option<Answer>) {
+        let Some(answer) = answer else { return };
+        let (data, length) = answer.data();
+        let mut head = [0; FRAME_HEADER + RESPONSE_HEADER];
+        head[..FRAME_HEADER]
+            .copy_from_slice(&frame_header(control::RESPONSE, RESPONSE_HEADER + length).to_ne_bytes());
+        head[FRAME_HEADER..].copy_from_slice(&answer.header);
+        // SAFETY: the data of an answer are readable until something else is served (`Answer::data`).
+        self.owe(iface, &head, unsafe { slice::from_raw_parts(data, length) });
+    }
+
+    /// Whether requests were carried out of which the peer does not know.
+    #[inline(always)]
+    pub(super) fn target_owes(&self) -> bool {
+        self.target.has_unacknowledged()
+    }
+
+    pub(super) fn acknowledge(&self, iface: &TcpIface) {
+        if let Some(header) = self.target.acknowledge() {
+            let frame = frame_header(control::RESPONSE, RESPONSE_HEADER).to_ne_bytes();
+            self.owe(iface, &frame, &header);
+        }
+    }
+
+    /// A put that has begun to arrive and is large; the refusal says what is wrong.
+    pub(super) fn begin_put(
+        &self,
+        iface: &TcpIface,
+        kind: u8,
+        length: usize,
+        payload: &[u8],
+    ) -> Result<Option<Rest>, &'static str> {
+        let is_large = length >= REQUEST_HEADER + DIRECT_PUT;
+        if kind != control::REQUEST || !is_large || payload.len() < REQUEST_HEADER {
+            return Ok(None);
+        }
+        let (request, data) = Request::read(payload).map_err(|malformed| malformed.0)?;
+        if request.opcode != Opcode::Put || request.length as usize != length - REQUEST_HEADER {
+            return Err("a put has another length than it says");
+        }
+        let done = data.len();
+        Ok(Some(match iface.admit_put(&request) {
+            Ok(address) => {
+                // SAFETY: the memory is registered for puts and checked for all of the length.
+                unsafe { address.as_ptr().copy_from_nonoverlapping(data.as_ptr(), done) };
+                Rest::Put { request, done }
+            }
+            Err(error) => Rest::Refused { request, error, done },
+        }))
+    }
+
+    pub(super) fn end_put(&self, iface: &TcpIface, request: &Request, result: Result) {
+        self.answer(iface, self.target.put_done(request, result));
+    }
+
+    /// Sends what is still to be asked for of a large get.
+    pub(crate) fn pump(&self, iface: &TcpIface) {
+        self.initiator.pump(|request| {
+            if let Some(error) = self.error() {
+                return Err(error);
+            }
+            let mut frame = [0; FRAME_HEADER + REQUEST_HEADER];
+            let bytes = request.write(&mut frame[FRAME_HEADER..]);
+            frame[..FRAME_HEADER].copy_from_slice(&frame_header(control::REQUEST, bytes).to_ne_bytes());
+            self.owe(iface, &frame[..FRAME_HEADER + bytes], &[]);
+            Ok(())
+        });
+    }
+
+    /// Answers have come: there may be room for more operations.
+    fn on_answered(self: &Rc<Self>, iface: &TcpIface) {
+        if self.initiator.wants_pump() {
+            self.pump(iface);
+        }
+        if self.starved.get() {
+            self.schedule(iface);
+        }
+        if iface.has_flushes() {
+            iface.note_busy();
+        }
+        if self.is_retiring() {
+            self.mark_dirty(iface);
+        }
+    }
+
+    /// Asks for a sign of life.
+    pub(crate) fn probe(&self, iface: &TcpIface) {
+        if self.state.get() == State::Established && !self.probing.replace(true) {
+            self.owe(iface, &frame_header(control::PING, 0).to_ne_bytes(), &[]);
+        }
+    }
+
+    pub(super) fn tell(&self, iface: &TcpIface, kind: u8) {
+        self.owe(iface, &frame_header(kind, 0).to_ne_bytes(), &[]);
+    }
+}
+
+impl TcpIface {
+    /// Checks a put whose data are on the way.
+    pub(crate) fn admit_put(&self, request: &Request) -> Result<std::ptr::NonNull<u8>, Error> {
+        Target::admit_put(self.regions(), request)
+    }
+
+    /// Whether a frame may be so long; the refusal is the reason.
+    pub(crate) fn check_length(&self, kind: u8, length: usize) -> Result<(), &'static str> {
+        let limit = match kind {
+            control::REQUEST => self.max_message() + REQUEST_HEADER,
+            control::RESPONSE => super::GET_SEGMENT + RESPONSE_HEADER,
+            _ if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS => self.max_message(),
+            _ => 0,
+        };
+        if length > limit { Err("a frame is longer than the peers agreed on") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,315 @@
+//! The life of a connection: it stands, endpoints come and go, the peer falls silent, it ends.
+//!
+//! A side that has lost its last endpoint lets its data leave, says so (`UNUSE`) and sends no more. A side that has been told
+//! so, and has no endpoints of its own, closes. So a message that was accepted arrives, and an idle pair keeps no socket.
+
+use std::rc::{Rc, Weak};
+
+use socket2::Socket;
+use ucs::Error;
+use ucs::clock::Deadline;
+use uct_plugin::completion::complete;
+use uct_plugin::{Completion, Outcome, Result};
+
+use super::{Conn, State, Use};
+use crate::ep::TcpEp;
+use crate::iface::TcpIface;
+use crate::wire::{Hello, control};
+
+impl Conn {
+    /// The connection stands: what waited is sent.
+    pub(crate) fn establish(self: &Rc<Self>, iface: &TcpIface, hello: &Hello, socket: Option<Socket>) {
+        if let Some(socket) = socket {
+            self.close_socket(iface);
+            if iface.add_socket(self, &socket).is_err() {
+                return self.fail(iface, Error::NO_MEMORY, "the system cannot watch another socket");
+            }
+            self.adopt(socket);
+        }
+        *self.connecting.borrow_mut() = None;
+        self.state.set(State::Established);
+        self.features.set(hello.features);
+        self.peer_incarnation.set(hello.incarnation);
+        if hello.in_use && self.peer_use.get() == Use::Never {
+            self.peer_use.set(Use::Using);
+        }
+        self.heard.set(true);
+        self.ready.set(!self.has_queued());
+        self.tell_use(iface);
+        self.mark_dirty(iface);
+        iface.want_tick(iface.keepalive_tick());
+        tracing::debug!(peer = format_args!("{:016x}", self.peer), "a connection stands");
+    }
+
+    /// Whether endpoints of this side may use it.
+    pub(crate) fn is_open_to_endpoints(&self) -> bool {
+        self.error().is_none() && self.own_use.get() != Use::Over
+    }
+
+    /// Whether this side has endpoints on it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.eps.borrow().is_empty()
+    }
+
+    /// An endpoint uses it from now on.
+    pub(crate) fn attach(&self, iface: &TcpIface, ep: Weak<TcpEp>) {
+        self.eps.borrow_mut().push(ep);
+        self.own_use.set(Use::Using);
+        if self.state.get() == State::Established {
+            self.tell_use(iface);
+        }
+    }
+
+    fn tell_use(&self, iface: &TcpIface) {
+        if self.own_use.get() == Use::Using && !self.use_told.replace(true) {
+            self.tell(iface, control::USE);
+        }
+    }
+
+    /// The peer knows from the hello that this side uses it.
+    pub(super) fn note_use_told(&self) {
+        self.use_told.set(self.own_use.get() == Use::Using);
+    }
+
+    /// The peer knows from the answer to its hello that this side uses it.
+    pub(crate) fn note_welcomed(&self) {
+        self.note_use_told();
+    }
+
+    /// An endpoint does not use it any more.
+    pub(crate) fn detach(&self, iface: &TcpIface, ep: &TcpEp) {
+        self.eps.borrow_mut().retain(|other| !std::ptr::eq(other.as_ptr(), ep));
+        if self.is_retiring() && !matches!(self.state.get(), State::Closed(_)) {
+            self.mark_dirty(iface);
+        }
+    }
+
+    /// Whether all endpoints of this side have gone, and the peer was not told yet.
+    pub(super) fn is_retiring(&self) -> bool {
+        self.own_use.get() == Use::Using && self.eps.borrow().is_empty()
+    }
+
+    /// Says good-bye once everything has left.
+    pub(crate) fn retire(self: &Rc<Self>, iface: &TcpIface) {
+        if !self.is_retiring() || self.has_queued() || !self.initiator.is_idle() {
+            return;
+        }
+        match self.state.get() {
+            State::Closed(_) => {}
+            State::Connecting => self.fail(iface, Error::CANCELED, "nobody needs it any more"),
+            State::Established => {
+                self.own_use.set(Use::Over);
+                iface.forget_current(self);
+                self.tell(iface, control::UNUSE);
+                if self.peer_use.get() == Use::Over {
+                    self.fail(iface, Error::CANCELED, "nobody needs it any more");
+                } else if self.peer_use.get() == Use::Never {
+                    self.linger.set(Deadline::after(iface.config().linger_timeout.to_duration()));
+                    iface.want_tick(self.linger.get());
+                }
+            }
+        }
+    }
+
+    /// Whether closing the interface has to wait for it.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        match self.state.get() {
+            State::Closed(_) => false,
+            _ => self.has_queued() || !self.initiator.is_idle(),
+        }
+    }
+
+    pub(super) fn on_use(&self) {
+        if self.peer_use.get() == Use::Never {
+            self.peer_use.set(Use::Using);
+        }
+        self.linger.set(Deadline::NEVER);
+    }
+
+    pub(super) fn on_unuse(self: &Rc<Self>, iface: &TcpIface) {
+        self.peer_use.set(Use::Over);
+        if self.own_use.get() != Use::Using {
+            self.fail(iface, Error::CANCELED, "nobody needs it any more");
+        }
+    }
+
+    pub(super) fn on_eof(self: &Rc<Self>, iface: &TcpIface) {
+        self.fail(iface, Error::CONNECTION_RESET, "the peer closed the connection");
+    }
+
+    /// A send has failed, and what had arrived was delivered: the endpoints are told.
+    pub(crate) fn on_broken(self: &Rc<Self>, iface: &TcpIface) {
+        while self.state.get() == State::Established && self.receive(iface).any {}
+        if let Some(error) = self.broken.get() {
+            self.fail(iface, error, "the connection was lost while sending");
+        }
+    }
+
+    /// The connection is over: outstanding operations end with the error, and each endpoint is told. From progress only.
+    pub(crate) fn fail(self: &Rc<Self>, iface: &TcpIface, error: Error, reason: &str) {
+        if matches!(self.state.get(), State::Closed(_)) {
+            return;
+        }
+        let this = Rc::clone(self);
+        let peer = this.describe_peer();
+        tracing::debug!(peer, %error, "a connection ends: {reason}");
+        let mut ended = Vec::new();
+        this.drop_queue(&mut ended);
+        this.unblock(iface);
+        this.state.set(State::Closed(error));
+        this.close_socket(iface);
+        iface.forget(&this);
+        this.drop_received(iface);
+        *this.connecting.borrow_mut() = None;
+        ended.extend(this.flushes.take().into_iter().map(|(_, completion)| completion));
+        for completion in ended {
+            completion.complete(Err(error));
+        }
+        this.initiator.fail(error);
+        let words = format!("{reason} ({peer})");
+        loop {
+            let Some(ep) = this.eps.borrow_mut().pop() else { break };
+            if let Some(ep) = ep.upgrade() {
+                ep.report(error, &words);
+            }
+        }
+        iface.note_failure(words);
+        if iface.has_flushes() {
+            iface.note_busy();
+        }
+    }
+
+    fn describe_peer(&self) -> String {
+        let socket = self.socket.borrow();
+        let address = socket.as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket());
+        match address.or_else(|| self.connecting.borrow().as_ref().map(|connecting| connecting.address())) {
+            Some(address) => format!("peer {address}"),
+            None => format!("peer {:016x}", self.peer),
+        }
+    }
+
+    pub(super) fn close_socket(&self, iface: &TcpIface) {
+        self.fd.set(-1);
+        if let Some(socket) = self.socket.take() {
+            iface.remove_socket(&socket);
+            // What is left in the system's buffer goes its way.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Looks after the connection when a timer was due; answers when to look again.
+    pub(crate) fn tick(self: &Rc<Self>, iface: &TcpIface, now: u64, is_keepalive: bool) -> Deadline {
+        match self.state.get() {
+            State::Closed(_) => return Deadline::NEVER,
+            State::Connecting => return self.tick_connecting(iface, now),
+            State::Established => {}
+        }
+        if self.linger.get().expired_at(now) {
+            self.fail(iface, Error::CANCELED, "the peer did not close it in time");
+            return Deadline::NEVER;
+        }
+        if is_keepalive && (self.is_in_use() || !self.initiator.is_idle()) {
+            if self.heard.replace(false) {
+                self.silent.set(0);
+            } else {
+                self.silent.set(self.silent.get() + 1);
+                if self.silent.get() > iface.most_silent_ticks() {
+                    let reason = "the peer has not answered within the time limit (keepalive_timeout)";
+                    self.fail(iface, Error::ENDPOINT_TIMEOUT, reason);
+                    return Deadline::NEVER;
+                }
+                self.probe(iface);
+            }
+        }
+        self.linger.get()
+    }
+
+    /// Serves the queued requests of its endpoints.
+    pub(crate) fn schedule(&self, iface: &TcpIface) {
+        let mut starved = false;
+        for ep in self.eps.borrow().iter().filter_map(Weak::upgrade) {
+            iface.pending().schedule(ep.group());
+            starved |= !ep.group().is_empty();
+        }
+        self.starved.set(starved);
+        if starved {
+            iface.note_busy();
+        }
+    }
+
+    /// Flushes for an owner: done when all it sent has left, and all it asked for was carried out.
+    pub(crate) fn flush_for(
+        &self,
+        iface: &TcpIface,
+        owner: u32,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if let Some(error) = self.error() {
+            return Err(error);
+        }
+        if self.has_queued() && !self.blocked.get() {
+            self.flush(iface);
+        }
+        if !self.has_queued() {
+            return self.initiator.flush(owner, completion);
+        }
+        if let Some(completion) = completion {
+            self.flushes.borrow_mut().push((owner, completion));
+        }
+        Ok(Outcome::InProgress)
+    }
+
+    /// Everything has left: flushes go on with what is to be carried out.
+    pub(crate) fn go_on_flushing(&self) {
+        if self.flushes.borrow().is_empty() || self.has_queued() {
+            return;
+        }
+        for (owner, completion) in self.flushes.take() {
+            if self.initiator.is_idle() {
+                let result = self.initiator.flush(owner, None).map(drop);
+                completion.complete(result);
+            } else {
+                // It is not idle, so the completion is taken.
+                let _ = self.initiator.flush(owner, Some(completion));
+            }
+        }
+    }
+
+    /// Gives up on what an owner has outstanding.
+    pub(crate) fn cancel(&self, owner: u32) {
+        let mut ended = Vec::new();
+        self.detach_vectors(owner, &mut ended);
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.flushes.take().into_iter().partition(|(other, _)| *other == owner);
+        *self.flushes.borrow_mut() = others;
+        ended.extend(own.into_iter().map(|(_, completion)| completion));
+        for completion in ended {
+            complete(Some(completion), Err(Error::CANCELED));
+        }
+        self.initiator.cancel(owner, Error::CANCELED);
+    }
+
+    /// The same for all of its endpoints.
+    pub(crate) fn cancel_all(&self) {
+        let eps: Vec<_> = self.eps.borrow().iter().filter_map(Weak::upgrade).collect();
+        for ep in eps {
+            self.cancel(ep.owner());
+        }
+    }
+
+    /// Reads what has come and drops it, so that closing the socket does not make the system drop what it still has to send.
+    pub(crate) fn discard_received(&self, iface: &TcpIface) {
+        if self.state.get() != State::Established {
+            return;
+        }
+        // SAFETY: the scratch memory is initialised and nobody else's while this runs.
+        let scratch = unsafe { std::slice::from_raw_parts_mut(iface.scratch(), iface.scratch_size()) };
+        // Bounded: a peer that sends for ever is cut off.
+        for _ in 0..1024 {
+            match rustix::net::recv(self.fd(), &mut *scratch, rustix::net::RecvFlags::empty()) {
+                Ok((received, _)) if received > 0 => {}
+                _ => break,
+            }
+        }
+    }
+}

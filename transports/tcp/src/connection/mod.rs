@@ -1,0 +1,234 @@
+//! A connection: one socket between two interfaces, which all endpoints between them share.
+//!
+//! For: endpoints and the interface's progress. Stands on a non-blocking socket. `connect` and `life` bring it up and down,
+//! `send` and `receive` move frames, `frames` treats those that are no active messages.
+
+pub(crate) mod buffer;
+mod connect;
+mod frames;
+mod life;
+mod queue;
+mod receive;
+mod send;
+pub(crate) mod socket;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
+use std::rc::Weak;
+
+use socket2::Socket;
+use ucs::Error;
+use ucs::clock::Deadline;
+use ucs::datastruct::slot_map::SlotId;
+use uct_plugin::Completion;
+use uct_plugin::rma::{Initiator, Limits, Target};
+
+use crate::ep::TcpEp;
+use buffer::RxBuffer;
+use connect::Connecting;
+use queue::Queue;
+use receive::Rest;
+
+/// Bytes of one answer to a get.
+pub(crate) const GET_SEGMENT: usize = 64 << 10;
+/// Bytes of answers to gets that a connection may have outstanding.
+const GET_BYTES: usize = 1 << 20;
+/// Operations on remote memory that a connection may have outstanding; consecutive ones without a completion count once.
+const OPERATIONS: usize = 4096;
+/// Bytes that a peer may make this side queue in all, far above what its limits let it ask for.
+const ANSWER_BYTES: usize = 8 << 20;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// On its way.
+    Connecting,
+    /// Messages pass.
+    Established,
+    /// Over; every operation answers the error.
+    Closed(Error),
+}
+
+/// Whether one side has endpoints on the connection. It goes forward only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Use {
+    /// It never had.
+    Never,
+    /// It has.
+    Using,
+    /// It had, and will have none any more.
+    Over,
+}
+
+/// A connection. It belongs to the interface, which hands itself to every call.
+pub(crate) struct Conn {
+    // What a send touches.
+    fd: Cell<RawFd>,
+    /// The connection stands and nothing is queued: a message may go straight to the socket.
+    ready: Cell<bool>,
+    /// The progress during which something was last sent: more messages wait for each other until the next.
+    sent_epoch: Cell<u32>,
+    /// Where the next message is appended, and how many bytes fit there.
+    tail: Cell<*mut u8>,
+    tail_left: Cell<usize>,
+    queue: RefCell<Queue>,
+    /// The application packs a message into a buffer of this connection.
+    packing: Cell<bool>,
+    /// The socket has no room; the event set tells when it has.
+    blocked: Cell<bool>,
+    /// It is in the interface's list of connections to be flushed.
+    dirty: Cell<bool>,
+    /// A send has failed: what has arrived is still delivered, then the connection fails.
+    broken: Cell<Option<Error>>,
+
+    // What a receive touches.
+    rx: Cell<Option<RxBuffer>>,
+    rx_start: Cell<usize>,
+    rx_end: Cell<usize>,
+    /// Calls of `parse` that are running, one inside the other.
+    parsing: Cell<u32>,
+    /// A large frame whose rest is received straight to where it belongs.
+    rest: RefCell<Rest>,
+    has_rest: Cell<bool>,
+    /// Something has arrived since the last look.
+    heard: Cell<bool>,
+
+    // Operations on remote memory.
+    pub(crate) initiator: Initiator,
+    target: Target,
+    /// Flushes that wait until what was queued ahead of them has left.
+    flushes: RefCell<Vec<(u32, Completion)>>,
+    /// Some endpoint has queued requests.
+    pub(crate) starved: Cell<bool>,
+
+    // Its life.
+    id: SlotId,
+    state: Cell<State>,
+    socket: RefCell<Option<Socket>>,
+    /// The peer's interface.
+    pub(crate) peer: u64,
+    /// Number of the connection at this side and at the peer's: later ones have higher numbers.
+    incarnation: u64,
+    peer_incarnation: Cell<u64>,
+    features: Cell<u64>,
+    connecting: RefCell<Option<Box<Connecting>>>,
+    eps: RefCell<Vec<Weak<TcpEp>>>,
+    own_use: Cell<Use>,
+    peer_use: Cell<Use>,
+    /// The peer was told that this side uses the connection.
+    use_told: Cell<bool>,
+    /// When a connection that is done with is closed without its peer's help.
+    linger: Cell<Deadline>,
+    /// Looks at the peer that it left unanswered.
+    silent: Cell<u32>,
+    probing: Cell<bool>,
+}
+
+impl Conn {
+    pub(crate) fn new(id: SlotId, peer: u64, incarnation: u64) -> Conn {
+        Conn {
+            fd: Cell::new(-1),
+            ready: Cell::new(false),
+            sent_epoch: Cell::new(0),
+            tail: Cell::new(ptr::null_mut()),
+            tail_left: Cell::new(0),
+            queue: RefCell::default(),
+            packing: Cell::new(false),
+            blocked: Cell::new(false),
+            dirty: Cell::new(false),
+            broken: Cell::new(None),
+            rx: Cell::new(None),
+            rx_start: Cell::new(0),
+            rx_end: Cell::new(0),
+            parsing: Cell::new(0),
+            rest: RefCell::new(Rest::None),
+            has_rest: Cell::new(false),
+            heard: Cell::new(false),
+            initiator: Initiator::new(Limits {
+                operations: OPERATIONS,
+                get_segment: GET_SEGMENT,
+                get_bytes: GET_BYTES,
+            }),
+            target: Target::default(),
+            flushes: RefCell::default(),
+            starved: Cell::new(false),
+            id,
+            state: Cell::new(State::Connecting),
+            socket: RefCell::default(),
+            peer,
+            incarnation,
+            peer_incarnation: Cell::new(0),
+            features: Cell::new(0),
+            connecting: RefCell::default(),
+            eps: RefCell::default(),
+            own_use: Cell::new(Use::Never),
+            peer_use: Cell::new(Use::Never),
+            use_told: Cell::new(false),
+            linger: Cell::new(Deadline::NEVER),
+            silent: Cell::new(0),
+            probing: Cell::new(false),
+        }
+    }
+
+    /// Its number in the interface.
+    pub(crate) fn id(&self) -> SlotId {
+        self.id
+    }
+
+    /// How far it is.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    /// The error that every operation answers.
+    #[inline]
+    pub(crate) fn error(&self) -> Option<Error> {
+        match self.state.get() {
+            State::Closed(error) => Some(error),
+            _ => self.broken.get(),
+        }
+    }
+
+    /// Whether something waits to be sent.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
+    /// Whether the peer's interface serves put, get and atomics; only meaningful once the connection stands.
+    pub(crate) fn has_feature(&self, feature: u64) -> bool {
+        self.features.get() & feature == feature
+    }
+
+    /// The socket; only while the connection stands.
+    #[inline(always)]
+    fn fd(&self) -> BorrowedFd<'_> {
+        debug_assert!(self.fd.get() >= 0);
+        // SAFETY: `adopt` set the number with the socket, and `close_socket` takes both back; callers hold no borrow beyond a
+        // system call.
+        unsafe { BorrowedFd::borrow_raw(self.fd.get()) }
+    }
+
+    /// Runs `body` with the socket, if there is one.
+    pub(crate) fn with_socket(&self, body: impl FnOnce(&Socket)) {
+        if let Some(socket) = self.socket.borrow().as_ref() {
+            body(socket);
+        }
+    }
+
+    fn adopt(&self, socket: Socket) {
+        self.fd.set(socket.as_raw_fd());
+        *self.socket.borrow_mut() = Some(socket);
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn")
+            .field("peer", &format_args!("{:016x}", self.peer))
+            .field("state", &self.state.get())
+            .finish_non_exhaustive()
+    }
+}

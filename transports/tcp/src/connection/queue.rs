@@ -1,0 +1,211 @@
+//! What a connection still has to send: buffers of copied bytes, and memory of zero-copy operations, in order.
+//!
+//! The last buffer is appended to through two cells of the connection, so that a small message costs a copy and no more.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::slice;
+
+use uct_plugin::{Completion, Iov};
+
+use super::buffer::{TxBuffer, TxPool};
+
+/// Pieces of one system call.
+pub(super) const PIECES: usize = 34;
+
+/// Bytes that wait to be sent.
+#[derive(Default)]
+pub(super) struct Queue {
+    segments: VecDeque<Segment>,
+    /// Bytes of zero-copy operations in it. Those in buffers are counted by their ends.
+    vectors: usize,
+}
+
+enum Segment {
+    Copied { buffer: TxBuffer, start: usize, end: usize },
+    Vector(Vector),
+}
+
+/// The memory of a zero-copy operation.
+struct Vector {
+    blocks: Vec<(*const u8, usize)>,
+    /// Blocks that are sent, and bytes of the next one.
+    done: usize,
+    offset: usize,
+    /// Bytes left.
+    left: usize,
+    owner: u32,
+    completion: Option<Completion>,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        let copied = self.segments.iter().map(|segment| match segment {
+            Segment::Copied { start, end, .. } => end - start,
+            Segment::Vector(_) => 0,
+        });
+        copied.sum::<usize>() + self.vectors
+    }
+
+    /// Puts an empty buffer at the end; answers its first byte and its size.
+    pub(super) fn push_buffer(&mut self, buffer: TxBuffer) -> (*mut u8, usize) {
+        let place = (buffer.base(), buffer.size());
+        self.segments.push_back(Segment::Copied { buffer, start: 0, end: 0 });
+        place
+    }
+
+    /// Notes how far the last buffer was written: `left` bytes of it are free.
+    pub(super) fn set_tail(&mut self, left: usize) {
+        if let Some(Segment::Copied { buffer, end, .. }) = self.segments.back_mut() {
+            *end = buffer.size() - left;
+        }
+    }
+
+    /// Queues the memory of a vector behind its first `skip` bytes.
+    pub(super) fn push_vector(
+        &mut self,
+        iov: Iov<'_>,
+        mut skip: usize,
+        owner: u32,
+        completion: Option<Completion>,
+    ) {
+        let mut blocks = Vec::new();
+        let mut left = 0;
+        for (block, length) in iov.blocks() {
+            if skip >= length {
+                skip -= length;
+                continue;
+            }
+            blocks.push((block.wrapping_add(skip).cast_const(), length - skip));
+            left += length - skip;
+            skip = 0;
+        }
+        self.vectors += left;
+        let vector = Vector { blocks, done: 0, offset: 0, left, owner, completion };
+        self.segments.push_back(Segment::Vector(vector));
+    }
+
+    /// The next bytes to send, in at most [`PIECES`] pieces.
+    pub(super) fn pieces<'a>(&'a self, pieces: &mut [IoSlice<'a>; PIECES]) -> usize {
+        let mut count = 0;
+        let mut add = |data: &'a [u8]| {
+            if count < PIECES && !data.is_empty() {
+                pieces[count] = IoSlice::new(data);
+                count += 1;
+            }
+            count < PIECES
+        };
+        for segment in &self.segments {
+            match segment {
+                Segment::Copied { buffer, start, end } => {
+                    let data = buffer.base().wrapping_add(*start);
+                    // SAFETY: `start..end` was written and lies within the buffer; what is appended lies behind.
+                    if !add(unsafe { slice::from_raw_parts(data, end - start) }) {
+                        break;
+                    }
+                }
+                Segment::Vector(vector) => {
+                    let blocks = vector.blocks[vector.done..].iter().enumerate();
+                    for (index, &(block, length)) in blocks {
+                        let skip = if index == 0 { vector.offset } else { 0 };
+                        // SAFETY: the host keeps the memory of an operation valid until it has ended, and the operation
+                        // has not, since its vector is queued.
+                        if !add(unsafe { slice::from_raw_parts(block.wrapping_add(skip), length - skip) }) {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Takes `sent` bytes off the front; hands over the completion of every zero-copy operation that has ended.
+    pub(super) fn advance(&mut self, mut sent: usize, pool: &TxPool, ended: &mut impl Extend<Completion>) {
+        loop {
+            match self.segments.front_mut() {
+                None => return,
+                Some(Segment::Copied { start, end, .. }) => {
+                    let part = sent.min(*end - *start);
+                    *start += part;
+                    sent -= part;
+                    if start < end {
+                        return;
+                    }
+                    if let Some(Segment::Copied { buffer, .. }) = self.segments.pop_front() {
+                        pool.put(buffer);
+                    }
+                }
+                Some(Segment::Vector(vector)) => {
+                    let part = sent.min(vector.left);
+                    self.vectors -= part;
+                    sent -= part;
+                    vector.skip(part);
+                    if vector.left > 0 {
+                        return;
+                    }
+                    if let Some(Segment::Vector(vector)) = self.segments.pop_front() {
+                        ended.extend(vector.completion);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies what is left of an owner's zero-copy operations, so that their memory is free; hands over their completions.
+    pub(super) fn detach(&mut self, owner: u32, ended: &mut impl Extend<Completion>) {
+        for segment in &mut self.segments {
+            if let Segment::Vector(vector) = segment
+                && vector.owner == owner
+            {
+                self.vectors -= vector.left;
+                let buffer = TxBuffer::from_bytes(vector.rest());
+                ended.extend(vector.completion.take());
+                let end = buffer.size();
+                *segment = Segment::Copied { buffer, start: 0, end };
+            }
+        }
+    }
+
+    /// Drops everything; hands over the completions.
+    pub(super) fn clear(&mut self, ended: &mut impl Extend<Completion>) {
+        for segment in self.segments.drain(..) {
+            if let Segment::Vector(vector) = segment {
+                ended.extend(vector.completion);
+            }
+        }
+        self.vectors = 0;
+    }
+}
+
+impl Vector {
+    fn skip(&mut self, mut bytes: usize) {
+        self.left -= bytes;
+        while bytes > 0 {
+            let rest = self.blocks[self.done].1 - self.offset;
+            if bytes < rest {
+                self.offset += bytes;
+                return;
+            }
+            bytes -= rest;
+            self.done += 1;
+            self.offset = 0;
+        }
+    }
+
+    fn rest(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.left);
+        for (index, &(block, length)) in self.blocks[self.done..].iter().enumerate() {
+            let skip = if index == 0 { self.offset } else { 0 };
+            // SAFETY: as in `pieces`.
+            bytes
+                .extend_from_slice(unsafe { slice::from_raw_parts(block.wrapping_add(skip), length - skip) });
+        }
+        bytes
+    }
+}

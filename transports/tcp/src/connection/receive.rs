@@ -1,0 +1,394 @@
+//! Receiving: one system call brings many frames, and active messages are delivered from where they arrived.
+//!
+//! Handlers may call progress again, which goes on with the frames behind. So what is left to be read lies in the connection
+//! before a handler runs, and a buffer lives as long as somebody handles a message in it.
+
+use std::rc::Rc;
+use std::slice;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use ucs::Error;
+use uct_plugin::Disposition;
+use uct_plugin::rma::Request;
+
+use super::buffer::RxBuffer;
+use super::{Conn, State};
+use crate::iface::TcpIface;
+use crate::wire::{FRAME_HEADER, parse_frame};
+
+/// A large frame that was begun.
+pub(super) enum Rest {
+    None,
+    /// The payload of a frame goes to a buffer of its own.
+    Message {
+        buffer: RxBuffer,
+        kind: u8,
+        have: usize,
+        length: usize,
+    },
+    /// The data of a put go to the registered memory.
+    Put {
+        request: Request,
+        done: usize,
+    },
+    /// The data of a refused put go nowhere.
+    Refused {
+        request: Request,
+        error: Error,
+        done: usize,
+    },
+}
+
+/// What a look at the socket brought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// Messages and other frames that were handled.
+    pub(crate) count: u32,
+    /// Whether anything arrived.
+    pub(crate) any: bool,
+}
+
+const NOTHING: Received = Received { count: 0, any: false };
+
+impl Conn {
+    /// Receives once and handles what has come whole.
+    #[inline]
+    pub(crate) fn receive(self: &Rc<Self>, iface: &TcpIface) -> Received {
+        if self.state.get() != State::Established {
+            return NOTHING;
+        }
+        if self.parsing.get() > 0 {
+            // From inside a handler: first what has arrived already.
+            let count = self.parse(iface);
+            if count > 0 {
+                return Received { count, any: true };
+            }
+        }
+        if self.has_rest.get() {
+            return self.receive_rest(iface);
+        }
+        let held = self.rx.get();
+        let (buffer, end) = match held {
+            Some(buffer) => (buffer, self.rx_end.get()),
+            None => match iface.take_rx() {
+                Ok(buffer) => (buffer, buffer.fill()),
+                Err(error) => return self.starve(iface, error),
+            },
+        };
+        // SAFETY: the bytes behind `end` are initialised, and nobody else's: messages that were kept lie below.
+        let room = unsafe { slice::from_raw_parts_mut(buffer.at(end), buffer.size() - end) };
+        match recv(self.fd(), room, RecvFlags::empty()) {
+            Ok((received, _)) if received > 0 => {
+                if held.is_none() {
+                    self.rx.set(Some(buffer));
+                    self.rx_start.set(end);
+                }
+                self.rx_end.set(end + received);
+                self.heard.set(true);
+                let count = self.parse(iface);
+                Received { count, any: true }
+            }
+            answer => {
+                if held.is_none() {
+                    iface.give_rx(buffer);
+                }
+                self.ended(iface, answer.map(|_| ()))
+            }
+        }
+    }
+
+    /// Nothing came: not yet, or never again.
+    #[inline]
+    fn ended(self: &Rc<Self>, iface: &TcpIface, answer: Result<(), Errno>) -> Received {
+        match answer {
+            Err(Errno::AGAIN | Errno::INTR) => NOTHING,
+            Ok(()) => {
+                self.on_eof(iface);
+                Received { count: 1, any: true }
+            }
+            Err(errno) => {
+                let error = Error::from_errno(errno.raw_os_error());
+                let reason = std::io::Error::from(errno);
+                self.fail(iface, error, &format!("the connection was lost: {reason}"));
+                Received { count: 1, any: true }
+            }
+        }
+    }
+
+    #[cold]
+    fn starve(self: &Rc<Self>, iface: &TcpIface, error: Error) -> Received {
+        self.fail(iface, error, "there is no memory for a receive buffer");
+        NOTHING
+    }
+
+    /// Handles the frames that have come whole; answers how many.
+    pub(super) fn parse(self: &Rc<Self>, iface: &TcpIface) -> u32 {
+        self.parsing.set(self.parsing.get() + 1);
+        let mut count = 0;
+        while let Some(buffer) = self.rx.get() {
+            let start = self.rx_start.get();
+            let have = self.rx_end.get() - start;
+            if have < FRAME_HEADER {
+                break;
+            }
+            // SAFETY: eight bytes have arrived at `start`.
+            let header = unsafe { buffer.at(start).cast::<u64>().read_unaligned() };
+            let (kind, length) = parse_frame(header);
+            let payload = start + FRAME_HEADER;
+            if have - FRAME_HEADER < length {
+                if !self.begin_large(iface, buffer, kind, length, have - FRAME_HEADER) {
+                    break;
+                }
+                continue;
+            }
+            self.rx_start.set(payload + length);
+            if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
+                self.deliver(iface, buffer, kind, payload, length);
+            } else {
+                buffer.retain();
+                // SAFETY: so many bytes have arrived, and the buffer is held meanwhile.
+                let bytes = unsafe { slice::from_raw_parts(buffer.at(payload), length) };
+                let result = self.on_frame(iface, kind, bytes);
+                iface.rx_pool().release(buffer);
+                if let Err(reason) = result {
+                    self.fail(iface, Error::IO_ERROR, reason);
+                }
+            }
+            count += 1;
+        }
+        self.parsing.set(self.parsing.get() - 1);
+        self.settle(iface);
+        count
+    }
+
+    /// Hands a message to the application.
+    #[inline(always)]
+    fn deliver(&self, iface: &TcpIface, buffer: RxBuffer, id: u8, payload: usize, length: usize) {
+        buffer.retain();
+        if iface.headroom() > 0 {
+            return self.deliver_behind_headroom(iface, buffer, id, payload, length);
+        }
+        // SAFETY: the message has arrived, and the buffer lives until it is released. Without headroom a keeper writes nowhere.
+        if unsafe { iface.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
+            iface.rx_pool().release(buffer);
+        } else if buffer.kept_end() < payload + length {
+            buffer.set_kept_end(payload + length);
+        }
+    }
+
+    /// The same where a keeper may write ahead of the message: over frames that were handled, never over kept ones.
+    #[inline(never)]
+    fn deliver_behind_headroom(
+        &self,
+        iface: &TcpIface,
+        buffer: RxBuffer,
+        id: u8,
+        payload: usize,
+        length: usize,
+    ) {
+        let before = buffer.kept_end();
+        if payload - before < iface.headroom() {
+            // SAFETY: so many bytes have arrived, and the buffer is held meanwhile.
+            let message = unsafe { slice::from_raw_parts(buffer.at(payload), length) };
+            iface.deliver_copy(id, message);
+            iface.rx_pool().release(buffer);
+            return;
+        }
+        let end = payload + length;
+        buffer.set_kept_end(end);
+        // SAFETY: the message has arrived, the buffer lives until it is released, and the headroom ahead is nobody else's.
+        if unsafe { iface.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
+            if buffer.kept_end() == end {
+                buffer.set_kept_end(before);
+            }
+            iface.rx_pool().release(buffer);
+        }
+    }
+
+    /// Puts the buffer away if all of it was handled, else makes sure that the frame begun fits; tells the peer what was
+    /// carried out.
+    #[inline]
+    fn settle(self: &Rc<Self>, iface: &TcpIface) {
+        if self.target_owes() {
+            self.acknowledge(iface);
+        }
+        let Some(buffer) = self.rx.get() else { return };
+        let (start, end) = (self.rx_start.get(), self.rx_end.get());
+        if start == end {
+            self.rx.set(None);
+            buffer.set_fill(end);
+            iface.give_rx(buffer);
+        } else {
+            self.make_whole(iface, buffer, start, end);
+        }
+    }
+
+    /// Sees to it that the frame begun at `start` fits where it is.
+    fn make_whole(self: &Rc<Self>, iface: &TcpIface, buffer: RxBuffer, start: usize, end: usize) {
+        let have = end - start;
+        let needed = if have < FRAME_HEADER {
+            FRAME_HEADER
+        } else {
+            // SAFETY: eight bytes have arrived at `start`.
+            let header = unsafe { buffer.at(start).cast::<u64>().read_unaligned() };
+            FRAME_HEADER + parse_frame(header).1.min(iface.rx_pool().capacity() - FRAME_HEADER)
+        };
+        if start + needed <= buffer.size() && end < buffer.size() {
+            return;
+        }
+        let other = match iface.rx_pool().get() {
+            Ok(other) => other,
+            Err(error) => {
+                self.starve(iface, error);
+                return;
+            }
+        };
+        let place = other.fill();
+        // SAFETY: a frame begun is shorter than a buffer of the pool, and the buffers are two.
+        unsafe { other.at(place).copy_from_nonoverlapping(buffer.at(start), have) };
+        iface.rx_pool().release(buffer);
+        self.rx.set(Some(other));
+        self.rx_start.set(place);
+        self.rx_end.set(place + have);
+    }
+
+    /// Has the rest of a large frame received straight to where it belongs. False: more has to come first.
+    fn begin_large(
+        self: &Rc<Self>,
+        iface: &TcpIface,
+        buffer: RxBuffer,
+        kind: u8,
+        length: usize,
+        have: usize,
+    ) -> bool {
+        if let Err(reason) = iface.check_length(kind, length) {
+            self.fail(iface, Error::IO_ERROR, reason);
+            return true;
+        }
+        let payload = self.rx_start.get() + FRAME_HEADER;
+        // SAFETY: so many bytes have arrived.
+        let bytes = unsafe { slice::from_raw_parts(buffer.at(payload), have) };
+        match self.begin_put(iface, kind, length, bytes) {
+            Ok(Some(rest)) => {
+                *self.rest.borrow_mut() = rest;
+            }
+            Ok(None) if FRAME_HEADER + length <= iface.rx_pool().capacity() => return false,
+            Ok(None) => {
+                let large = match iface.rx_pool().get_large(length) {
+                    Ok(large) => large,
+                    Err(error) => {
+                        self.starve(iface, error);
+                        return true;
+                    }
+                };
+                let place = large.fill();
+                // SAFETY: the large buffer holds the whole payload, and is another one.
+                unsafe { large.at(place).copy_from_nonoverlapping(bytes.as_ptr(), have) };
+                *self.rest.borrow_mut() = Rest::Message { buffer: large, kind, have, length };
+            }
+            Err(reason) => {
+                self.fail(iface, Error::IO_ERROR, reason);
+                return true;
+            }
+        }
+        self.has_rest.set(true);
+        self.rx_start.set(self.rx_end.get());
+        true
+    }
+
+    /// Goes on with a large frame.
+    #[inline(never)]
+    fn receive_rest(self: &Rc<Self>, iface: &TcpIface) -> Received {
+        let answer = self.receive_more(iface);
+        match answer {
+            Ok(true) => {}
+            Ok(false) => {
+                self.heard.set(true);
+                return Received { count: 0, any: true };
+            }
+            Err(answer) => return self.ended(iface, answer),
+        }
+        self.heard.set(true);
+        self.has_rest.set(false);
+        let rest = std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None);
+        match rest {
+            Rest::None => {}
+            Rest::Message { buffer, kind, length, .. } => {
+                let place = buffer.fill();
+                if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
+                    self.deliver(iface, buffer, kind, place, length);
+                } else {
+                    // SAFETY: the payload has arrived whole, and the buffer is held meanwhile.
+                    let bytes = unsafe { slice::from_raw_parts(buffer.at(place), length) };
+                    if let Err(reason) = self.on_frame(iface, kind, bytes) {
+                        self.fail(iface, Error::IO_ERROR, reason);
+                    }
+                }
+                iface.rx_pool().release(buffer);
+            }
+            Rest::Put { request, .. } => self.end_put(iface, &request, Ok(())),
+            Rest::Refused { request, error, .. } => self.end_put(iface, &request, Err(error)),
+        }
+        self.settle(iface);
+        Received { count: 1, any: true }
+    }
+
+    /// Receives once into where the rest of the frame belongs; answers whether it is whole.
+    fn receive_more(&self, iface: &TcpIface) -> Result<bool, Result<(), Errno>> {
+        let mut rest = self.rest.borrow_mut();
+        if let Rest::Put { request, done } = &*rest
+            && let Err(error) = iface.admit_put(request)
+        {
+            // The owner has deregistered the memory meanwhile.
+            *rest = Rest::Refused { request: *request, error, done: *done };
+        }
+        let (received, whole) = match &mut *rest {
+            Rest::None => return Ok(true),
+            Rest::Message { buffer, have, length, .. } => {
+                let place = buffer.at(buffer.fill() + *have);
+                let received = self.receive_at(place, *length - *have)?;
+                *have += received;
+                (received, have == length)
+            }
+            Rest::Put { request, done } => {
+                let length = request.length as usize;
+                // The address was checked for the whole length just now.
+                let place = (request.address as *mut u8).wrapping_add(*done);
+                let received = self.receive_at(place, length - *done)?;
+                *done += received;
+                (received, *done == length)
+            }
+            Rest::Refused { request, done, .. } => {
+                let length = request.length as usize;
+                let received =
+                    self.receive_at(iface.scratch(), (length - *done).min(iface.scratch_size()))?;
+                *done += received;
+                (received, *done == length)
+            }
+        };
+        if received == 0 { Err(Ok(())) } else { Ok(whole) }
+    }
+
+    fn receive_at(&self, place: *mut u8, length: usize) -> Result<usize, Result<(), Errno>> {
+        // SAFETY: the place is writable for the length: a buffer of the interface's, or registered memory that was checked. The
+        // kernel writes it; no reference to it is made, since it may be the application's.
+        let received = unsafe { libc::recv(self.fd.get(), place.cast(), length, 0) };
+        usize::try_from(received).map_err(|_| {
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            Err(Errno::from_raw_os_error(errno))
+        })
+    }
+
+    /// Lets go of everything that was begun.
+    pub(super) fn drop_received(&self, iface: &TcpIface) {
+        if let Some(buffer) = self.rx.take() {
+            buffer.set_fill(buffer.size());
+            iface.give_rx(buffer);
+        }
+        self.has_rest.set(false);
+        if let Rest::Message { buffer, .. } = std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None) {
+            iface.rx_pool().release(buffer);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Sending: the first message of a quiet connection leaves at once, the ones behind it share a system call.
+
+use std::io::IoSlice;
+use std::ptr;
+use std::rc::Rc;
+use std::slice;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use ucs::event_set::Events;
+use ucs::{Error, Result};
+use uct_plugin::{Completion, Iov, Outcome};
+
+use super::queue::PIECES;
+use super::{ANSWER_BYTES, Conn, State};
+use crate::iface::TcpIface;
+
+/// A place for a frame of the promised length.
+pub(crate) struct Place {
+    /// Where the frame goes.
+    pub(crate) start: *mut u8,
+    /// Whether it goes straight to the socket.
+    direct: bool,
+}
+
+impl Conn {
+    /// A place for a frame of up to `bytes`, which are no more than a short or bcopy message with its headers has.
+    #[inline(always)]
+    pub(crate) fn place(&self, iface: &TcpIface, bytes: usize) -> Result<Place> {
+        if self.ready.get() && self.sent_epoch.get() != iface.epoch() {
+            return Ok(Place { start: iface.scratch(), direct: true });
+        }
+        if self.tail_left.get() < bytes {
+            self.make_room(iface, bytes)?;
+        }
+        Ok(Place { start: self.tail.get(), direct: false })
+    }
+
+    /// Sends the frame of `bytes` that was written to a place.
+    #[inline(always)]
+    pub(crate) fn submit(&self, iface: &TcpIface, place: Place, bytes: usize) -> Result {
+        if place.direct {
+            return self.send_now(iface, place.start, bytes);
+        }
+        self.tail.set(place.start.wrapping_add(bytes));
+        self.tail_left.set(self.tail_left.get() - bytes);
+        Ok(())
+    }
+
+    /// Keeps sends and flushes away from the place that the application packs into, while it does.
+    #[inline(always)]
+    pub(crate) fn while_packing<T>(&self, pack: impl FnOnce() -> T) -> T {
+        let (ready, left) = (self.ready.replace(false), self.tail_left.replace(0));
+        self.packing.set(true);
+        let answer = pack();
+        self.packing.set(false);
+        self.ready.set(ready);
+        self.tail_left.set(left);
+        answer
+    }
+
+    #[inline(always)]
+    fn send_now(&self, iface: &TcpIface, start: *const u8, bytes: usize) -> Result {
+        // SAFETY: the caller wrote so many bytes to the interface's own memory.
+        let frame = unsafe { slice::from_raw_parts(start, bytes) };
+        match send(self.fd(), frame, SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == bytes => {
+                self.sent_epoch.set(iface.epoch());
+                Ok(())
+            }
+            answer => self.send_rest(iface, frame, answer),
+        }
+    }
+
+    /// Queues what the socket did not take.
+    #[cold]
+    #[inline(never)]
+    fn send_rest(&self, iface: &TcpIface, frame: &[u8], answer: rustix::io::Result<usize>) -> Result {
+        let sent = self.count(iface, answer)?;
+        self.append(iface, &frame[sent..]);
+        self.block(iface);
+        Ok(())
+    }
+
+    /// Bytes that the socket took; an error is that of the connection from now on.
+    fn count(&self, iface: &TcpIface, answer: rustix::io::Result<usize>) -> Result<usize> {
+        match answer {
+            Ok(sent) => Ok(sent),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
+            Err(errno) => {
+                let error = Error::from_errno(errno.raw_os_error());
+                self.break_off(iface, error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes that sending has failed; progress delivers what has arrived, and tells the endpoints.
+    fn break_off(&self, iface: &TcpIface, error: Error) {
+        if self.broken.get().is_none() {
+            self.broken.set(Some(error));
+            self.ready.set(false);
+            self.tail_left.set(0);
+            iface.note_broken(self.id);
+        }
+    }
+
+    /// Makes room for `bytes` at the tail.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, iface: &TcpIface, bytes: usize) -> Result {
+        if let Some(error) = self.error() {
+            return Err(error);
+        }
+        if self.packing.get() {
+            return Err(Error::NO_RESOURCE);
+        }
+        if self.state.get() == State::Established && !self.blocked.get() && self.has_queued() {
+            self.flush(iface);
+            if let Some(error) = self.error() {
+                return Err(error);
+            }
+        }
+        if self.queued_bytes() + bytes > iface.queue_limit() {
+            return Err(Error::NO_RESOURCE);
+        }
+        self.new_tail(iface);
+        Ok(())
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.sync_tail();
+        self.queue.borrow().bytes()
+    }
+
+    fn new_tail(&self, iface: &TcpIface) {
+        self.sync_tail();
+        let (start, size) = self.queue.borrow_mut().push_buffer(iface.tx_buffer());
+        self.tail.set(start);
+        self.tail_left.set(size);
+        self.ready.set(false);
+        self.mark_dirty(iface);
+    }
+
+    fn sync_tail(&self) {
+        if !self.tail.get().is_null() {
+            self.queue.borrow_mut().set_tail(self.tail_left.get());
+        }
+    }
+
+    fn drop_tail(&self) {
+        self.tail.set(ptr::null_mut());
+        self.tail_left.set(0);
+    }
+
+    /// Has progress flush the connection.
+    pub(super) fn mark_dirty(&self, iface: &TcpIface) {
+        if !self.dirty.replace(true) {
+            iface.note_dirty(self.id);
+        }
+    }
+
+    /// Forgets that progress was asked to flush it.
+    pub(crate) fn take_dirty(&self) {
+        self.dirty.set(false);
+    }
+
+    /// Queues bytes behind everything else, whatever the limit: what a peer is owed, and rests of frames.
+    pub(super) fn append(&self, iface: &TcpIface, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.tail_left.get() == 0 {
+                self.new_tail(iface);
+            }
+            let part = bytes.len().min(self.tail_left.get());
+            // SAFETY: the tail has `tail_left` bytes of a buffer that nobody else writes to.
+            unsafe { self.tail.get().copy_from_nonoverlapping(bytes.as_ptr(), part) };
+            self.tail.set(self.tail.get().wrapping_add(part));
+            self.tail_left.set(self.tail_left.get() - part);
+            bytes = &bytes[part..];
+        }
+    }
+
+    /// Sends a frame that the peer is owed, made of up to two parts.
+    pub(super) fn owe(&self, iface: &TcpIface, head: &[u8], data: &[u8]) {
+        if self.error().is_some() {
+            return;
+        }
+        let bytes = head.len() + data.len();
+        if bytes <= iface.scratch_size()
+            && let Ok(place) = self.place(iface, bytes)
+        {
+            // SAFETY: the place has room for both, and is no part of either.
+            unsafe { place.start.copy_from_nonoverlapping(head.as_ptr(), head.len()) };
+            let behind = place.start.wrapping_add(head.len());
+            // SAFETY: as above.
+            unsafe { behind.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+            // A failure is noted, and told by progress.
+            let _ = self.submit(iface, place, bytes);
+            return;
+        }
+        if !self.has_queued() && self.state.get() == State::Established && !self.packing.get() {
+            let pieces = [IoSlice::new(head), IoSlice::new(data)];
+            let answer =
+                sendmsg(self.fd(), &pieces, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
+            let Ok(sent) = self.count(iface, answer) else { return };
+            if sent == bytes {
+                return;
+            }
+            self.append(iface, head.get(sent..).unwrap_or(&[]));
+            self.append(iface, &data[sent.saturating_sub(head.len())..]);
+            self.block(iface);
+            return;
+        }
+        self.append(iface, head);
+        self.append(iface, data);
+    }
+
+    /// Whether the peer made this side queue more than its limits let it ask for.
+    pub(super) fn is_flooded(&self, iface: &TcpIface) -> bool {
+        self.blocked.get() && self.queued_bytes() > ANSWER_BYTES + iface.queue_limit()
+    }
+
+    /// Sends `head`, copied, and the memory of the vector, in place.
+    pub(crate) fn send_vector(
+        &self,
+        iface: &TcpIface,
+        head: &[u8],
+        iov: Iov<'_>,
+        owner: u32,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if let Some(error) = self.error() {
+            return Err(error);
+        }
+        if self.state.get() != State::Established || self.packing.get() {
+            return Err(Error::NO_RESOURCE);
+        }
+        if self.has_queued() {
+            if !self.blocked.get() {
+                self.flush(iface);
+            }
+            if let Some(error) = self.error() {
+                return Err(error);
+            }
+            if self.has_queued() && self.queued_bytes() >= iface.queue_limit() {
+                return Err(Error::NO_RESOURCE);
+            }
+        }
+        let total = head.len() + iov.total();
+        let mut sent = 0;
+        if !self.has_queued() {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let mut count = 1;
+            pieces[0] = IoSlice::new(head);
+            for (block, length) in iov.blocks().take(PIECES - 1) {
+                // SAFETY: the host keeps the memory of an operation valid until it has ended.
+                pieces[count] = IoSlice::new(unsafe { slice::from_raw_parts(block, length) });
+                count += 1;
+            }
+            let mut control = SendAncillaryBuffer::default();
+            let answer = sendmsg(self.fd(), &pieces[..count], &mut control, SendFlags::NOSIGNAL);
+            sent = self.count(iface, answer)?;
+            if sent == total {
+                self.sent_epoch.set(iface.epoch());
+                return Ok(Outcome::Done);
+            }
+        }
+        self.append(iface, head.get(sent..).unwrap_or(&[]));
+        self.sync_tail();
+        self.drop_tail();
+        let skip = sent.saturating_sub(head.len());
+        self.queue.borrow_mut().push_vector(iov, skip, owner, completion);
+        self.ready.set(false);
+        self.mark_dirty(iface);
+        Ok(Outcome::InProgress)
+    }
+
+    /// Sends what is queued, as far as the socket takes it. Completions are told by progress.
+    pub(crate) fn flush(&self, iface: &TcpIface) {
+        if self.packing.get() || self.broken.get().is_some() || self.state.get() != State::Established {
+            return;
+        }
+        self.sync_tail();
+        loop {
+            let answer = {
+                let queue = self.queue.borrow();
+                let mut pieces = [IoSlice::new(&[]); PIECES];
+                match queue.pieces(&mut pieces) {
+                    0 => break,
+                    1 => send(self.fd(), &pieces[0], SendFlags::NOSIGNAL),
+                    count => {
+                        let mut control = SendAncillaryBuffer::default();
+                        sendmsg(self.fd(), &pieces[..count], &mut control, SendFlags::NOSIGNAL)
+                    }
+                }
+            };
+            let Ok(sent) = self.count(iface, answer) else { return };
+            if sent == 0 {
+                self.block(iface);
+                return;
+            }
+            iface.sent(|pool, ended| self.queue.borrow_mut().advance(sent, pool, ended));
+            if self.queue.borrow().is_empty() {
+                break;
+            }
+        }
+        iface.sent(|pool, ended| self.queue.borrow_mut().advance(0, pool, ended));
+        self.drop_tail();
+        self.sent_epoch.set(iface.epoch());
+        self.unblock(iface);
+        self.ready.set(true);
+    }
+
+    /// The same, unless the socket is known to have no room.
+    pub(crate) fn flush_unless_blocked(&self, iface: &TcpIface) {
+        if !self.blocked.get() && self.has_queued() {
+            self.flush(iface);
+        }
+    }
+
+    /// Whether the socket has no room.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.get()
+    }
+
+    /// Has the event set tell when the socket has room.
+    fn block(&self, iface: &TcpIface) {
+        if !self.blocked.replace(true) {
+            iface.count_blocked(1);
+            iface.watch(self, Events::READ | Events::WRITE);
+        }
+    }
+
+    pub(super) fn unblock(&self, iface: &TcpIface) {
+        if self.blocked.replace(false) {
+            iface.count_blocked(-1);
+            iface.watch(self, Events::READ);
+        }
+    }
+
+    /// The socket has room again.
+    pub(crate) fn on_writable(self: &Rc<Self>, iface: &TcpIface) {
+        if self.blocked.get() {
+            self.flush(iface);
+            self.mark_dirty(iface);
+        }
+    }
+
+    /// Ends the zero-copy operations of an owner without waiting for the socket.
+    pub(super) fn detach_vectors(&self, owner: u32, ended: &mut Vec<Completion>) {
+        self.queue.borrow_mut().detach(owner, ended);
+    }
+
+    /// Drops what is queued; hands over the completions.
+    pub(super) fn drop_queue(&self, ended: &mut Vec<Completion>) {
+        self.ready.set(false);
+        self.drop_tail();
+        self.queue.borrow_mut().clear(ended);
+    }
+}

@@ -1,0 +1,376 @@
+//! Endpoints: what an application calls. Each checks, puts a frame together where it is sent from, and hands it over.
+
+mod rma;
+
+use std::cell::{Cell, OnceCell};
+use std::ptr::NonNull;
+use std::rc::{Rc, Weak};
+
+use ucs::Error;
+use uct_plugin::abi::UctPendingReq;
+use uct_plugin::traits::EpUser;
+use uct_plugin::{
+    AtomicOp, Completion, Endpoint, EpParams, Failure, Flush, Iov, Outcome, Pack, PendingGroup, Result,
+    Unpack,
+};
+
+use uct_plugin::memory::RemoteKey;
+use uct_plugin::rma::Opcode;
+
+use crate::addr::{self, DeviceAddress, IfaceAddress};
+use crate::connection::{Conn, State};
+use crate::iface::TcpIface;
+use crate::wire::{FRAME_HEADER, frame_header};
+
+/// Largest header of a zero-copy message.
+pub(crate) const MAX_HEADER: usize = 256;
+
+/// An endpoint of `tcp`.
+pub(crate) struct TcpEp {
+    iface: Rc<TcpIface>,
+    conn: OnceCell<Rc<Conn>>,
+    group: PendingGroup,
+    user: EpUser,
+    this: Weak<TcpEp>,
+    owner: u32,
+    reported: Cell<bool>,
+}
+
+impl TcpEp {
+    pub(crate) fn create(iface: &Rc<TcpIface>, params: EpParams<'_>) -> Result<Rc<TcpEp>, Failure> {
+        let conn = match params.peer {
+            None => None,
+            Some(peer) => {
+                let invalid = |reason| Failure::new(Error::INVALID_ADDR, reason);
+                let device = DeviceAddress::read(peer.device).map_err(invalid)?;
+                let address = IfaceAddress::read(peer.iface).map_err(invalid)?;
+                Some(iface.conn_to(&device, &address)?)
+            }
+        };
+        let ep = Rc::new_cyclic(|this| TcpEp {
+            iface: Rc::clone(iface),
+            conn: OnceCell::new(),
+            group: PendingGroup::default(),
+            user: params.user,
+            this: Weak::clone(this),
+            owner: iface.next_owner(),
+            reported: Cell::new(false),
+        });
+        if let Some(conn) = conn {
+            ep.bind(conn);
+        }
+        Ok(ep)
+    }
+
+    fn bind(&self, conn: Rc<Conn>) {
+        conn.attach(&self.iface, Weak::clone(&self.this));
+        // Only an endpoint without a connection gets one.
+        let _ = self.conn.set(conn);
+    }
+
+    /// Its queued requests.
+    pub(crate) fn group(&self) -> &PendingGroup {
+        &self.group
+    }
+
+    /// Its number among those of the interface.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Tells the application that it has failed, once.
+    pub(crate) fn report(&self, error: Error, reason: &str) {
+        if !self.reported.replace(true) {
+            self.iface.errors().report(self.user, error, reason);
+        }
+    }
+
+    fn connection(&self) -> Result<&Rc<Conn>> {
+        self.conn.get().ok_or(Error::NOT_CONNECTED)
+    }
+
+    /// The connection, if a send does not overtake what is queued.
+    #[inline(always)]
+    fn sendable(&self) -> Result<&Conn> {
+        let Some(conn) = self.conn.get() else { return Err(Error::NOT_CONNECTED) };
+        if self.iface.pending().must_wait(&self.group) {
+            return Err(conn.error().unwrap_or(Error::NO_RESOURCE));
+        }
+        Ok(conn)
+    }
+}
+
+impl Endpoint for TcpEp {
+    type Iface = TcpIface;
+    const ADDRESS_LENGTH: usize = addr::EP;
+
+    #[inline(always)]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        const HEADS: usize = FRAME_HEADER + size_of::<u64>();
+        let iface = &*self.iface;
+        if payload.len() > iface.seg_size - size_of::<u64>() {
+            return Err(Error::INVALID_PARAM);
+        }
+        let conn = self.sendable()?;
+        let bytes = HEADS + payload.len();
+        let place = conn.place(iface, bytes)?;
+        let start = place.start;
+        let frame = frame_header(id, size_of::<u64>() + payload.len());
+        // SAFETY: the place has room for the frame.
+        unsafe { start.cast::<u64>().write_unaligned(frame) };
+        // SAFETY: as above.
+        unsafe { start.wrapping_add(FRAME_HEADER).cast::<u64>().write_unaligned(header) };
+        let body = start.wrapping_add(HEADS);
+        // SAFETY: as above, and the place is no part of the payload.
+        unsafe { body.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+        conn.submit(iface, place, bytes)
+    }
+
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        if iov.total() > self.iface.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.gather(id, &[], iov)
+    }
+
+    #[inline(always)]
+    fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
+        let iface = &*self.iface;
+        let conn = self.sendable()?;
+        let place = conn.place(iface, FRAME_HEADER + iface.seg_size)?;
+        let start = place.start;
+        // SAFETY: the place has room for `seg_size` bytes behind the frame's header, which is the `max_bcopy`.
+        let length = conn.while_packing(|| unsafe { pack.write(start.wrapping_add(FRAME_HEADER)) });
+        debug_assert!(length <= iface.seg_size, "no more than max_bcopy is packed");
+        // SAFETY: the place has room for the header.
+        unsafe { start.cast::<u64>().write_unaligned(frame_header(id, length)) };
+        conn.submit(iface, place, FRAME_HEADER + length)?;
+        Ok(length)
+    }
+
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        _signaled: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let iface = &*self.iface;
+        let length = header.len().saturating_add(iov.total());
+        if header.len() > MAX_HEADER || length > iface.max_message() || iov.entries().len() > iface.max_iov {
+            return Err(Error::INVALID_PARAM);
+        }
+        if length <= iface.sendv_thresh {
+            return self.gather(id, header, iov).map(|()| Outcome::Done);
+        }
+        let conn = self.sendable()?;
+        let mut head = [0; FRAME_HEADER + MAX_HEADER];
+        head[..FRAME_HEADER].copy_from_slice(&frame_header(id, length).to_ne_bytes());
+        head[FRAME_HEADER..FRAME_HEADER + header.len()].copy_from_slice(header);
+        conn.send_vector(iface, &head[..FRAME_HEADER + header.len()], iov, self.owner, completion)
+    }
+
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.put_copied(data, remote_address, rkey)
+    }
+
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
+        self.put_packed(pack, remote_address, rkey)
+    }
+
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.put_vector(iov, remote_address, rkey, completion)
+    }
+
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.get_blocking(buffer, remote_address, rkey)
+    }
+
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.get_unpacked(unpack, length, remote_address, rkey, completion)
+    }
+
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.get_vector(iov, remote_address, rkey, completion)
+    }
+
+    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.post(Opcode::Post32, op, value.into(), remote_address, rkey)
+    }
+
+    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.post(Opcode::Post64, op, value, remote_address, rkey)
+    }
+
+    fn atomic32_fetch(
+        &self,
+        op: AtomicOp,
+        value: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.fetch32(Opcode::Fetch32, op, [value.into(), 0], result, remote_address, rkey, completion)
+    }
+
+    fn atomic64_fetch(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.fetch64(Opcode::Fetch64, op, [value, 0], result, remote_address, rkey, completion)
+    }
+
+    fn atomic32_cswap(
+        &self,
+        compare: u32,
+        swap: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operands = [compare.into(), swap.into()];
+        self.fetch32(Opcode::Cswap32, AtomicOp::Add, operands, result, remote_address, rkey, completion)
+    }
+
+    fn atomic64_cswap(
+        &self,
+        compare: u64,
+        swap: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operands = [compare, swap];
+        self.fetch64(Opcode::Cswap64, AtomicOp::Add, operands, result, remote_address, rkey, completion)
+    }
+
+    unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
+        let conn = self.connection()?;
+        if let Some(error) = conn.error() {
+            return Err(error);
+        }
+        let has_room =
+            conn.state() == State::Established && !conn.is_blocked() && conn.initiator.admit().is_ok();
+        if has_room && self.group.is_empty() {
+            return Err(Error::BUSY);
+        }
+        conn.starved.set(true);
+        // SAFETY: the caller's promise; the group is a part of this endpoint, which its requests are purged ahead of.
+        unsafe { self.iface.pending().add(&self.group, request) };
+        self.iface.note_busy();
+        Ok(())
+    }
+
+    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
+        self.iface.pending().purge(&self.group, purge);
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        let Some(conn) = self.conn.get() else { return Ok(Outcome::Done) };
+        if flags.cancel {
+            conn.cancel(self.owner);
+            return Ok(Outcome::Done);
+        }
+        if !self.group.is_empty() {
+            return Err(conn.error().unwrap_or(Error::NO_RESOURCE));
+        }
+        conn.flush_for(&self.iface, self.owner, completion)
+    }
+
+    fn fence(&self) -> Result {
+        // A connection delivers in order, and a target carries out in order.
+        Ok(())
+    }
+
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        let conn = self.connection()?;
+        if let Some(error) = conn.error() {
+            return Err(error);
+        }
+        conn.probe(&self.iface);
+        let _ = completion;
+        Ok(Outcome::Done)
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        self.iface.own_address().write(&mut buffer[..addr::IFACE]);
+        buffer[addr::IFACE..].copy_from_slice(&u64::from(self.owner).to_le_bytes());
+        Ok(())
+    }
+
+    fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
+        let invalid = |reason| Failure::new(Error::INVALID_ADDR, reason);
+        let device = DeviceAddress::read(device_address).map_err(invalid)?;
+        let (address, _) = IfaceAddress::read_ep(ep_address).map_err(invalid)?;
+        match self.conn.get() {
+            None => {
+                self.bind(self.iface.conn_to(&device, &address)?);
+                Ok(())
+            }
+            Some(conn) if conn.peer == address.id => Ok(()),
+            Some(_) => Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected to another peer")),
+        }
+    }
+
+    fn destroy(self: Rc<Self>) {
+        self.reported.set(true);
+        if let Some(conn) = self.conn.get() {
+            conn.detach(&self.iface, &self);
+        }
+    }
+}
+
+impl TcpEp {
+    /// Sends header and vector, copied; together they are no larger than a segment.
+    fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
+        let length = header.len() + iov.total();
+        let conn = self.sendable()?;
+        let place = conn.place(&self.iface, FRAME_HEADER + length)?;
+        // SAFETY: the place has room for the frame.
+        unsafe { place.start.cast::<u64>().write_unaligned(frame_header(id, length)) };
+        let body = place.start.wrapping_add(FRAME_HEADER);
+        // SAFETY: as above, and the place is no part of the header.
+        unsafe { body.copy_from_nonoverlapping(header.as_ptr(), header.len()) };
+        // SAFETY: as above.
+        unsafe { iov.gather(body.wrapping_add(header.len())) };
+        conn.submit(&self.iface, place, FRAME_HEADER + length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_no_larger_than_ucxs() {
+        assert!(size_of::<TcpEp>() <= 144, "{} bytes", size_of::<TcpEp>());
+    }
+}

@@ -1,0 +1,246 @@
+//! Put, get and atomics of an endpoint: requests that the peer's progress carries out (`uct_plugin::rma`).
+
+use std::ptr::NonNull;
+use std::slice;
+
+use ucs::Error;
+use uct_plugin::memory::RemoteKey;
+use uct_plugin::rma::{Destination, MAX_REQUEST, Notify, Opcode, Operation, REQUEST_HEADER, Request, Waiter};
+use uct_plugin::{AtomicOp, Completion, Iov, Outcome, Pack, Result, Unpack};
+
+use super::TcpEp;
+use crate::connection::{Conn, State};
+use crate::wire::{FEATURE_RMA, FRAME_HEADER, control, frame_header};
+
+/// Bytes ahead of the data of a put.
+const HEADS: usize = FRAME_HEADER + REQUEST_HEADER;
+
+impl TcpEp {
+    /// The connection, if the peer serves remote memory access and no operation overtakes another.
+    fn capable(&self) -> Result<&Conn> {
+        let conn = self.sendable()?;
+        if conn.state() == State::Established && !conn.has_feature(FEATURE_RMA) {
+            return Err(Error::UNSUPPORTED);
+        }
+        Ok(conn)
+    }
+
+    fn check_put(&self) -> Result {
+        if self.iface.config().put_enable { Ok(()) } else { Err(Error::UNSUPPORTED) }
+    }
+
+    pub(super) fn put_copied(&self, data: &[u8], address: u64, key: &RemoteKey) -> Result {
+        self.check_put()?;
+        if data.len() > self.iface.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let request = self.capable()?.initiator.put(key, address, data.len())?;
+        // SAFETY: the place that is handed over has room for the data, and is no part of them.
+        self.send_put(&request, Notify::Nobody, |place| unsafe {
+            place.copy_from_nonoverlapping(data.as_ptr(), data.len());
+        })
+    }
+
+    /// Sends a put whose data `write` writes.
+    fn send_put(&self, request: &Request, notify: Notify, write: impl FnOnce(*mut u8)) -> Result {
+        let conn = self.capable()?;
+        let length = request.length as usize;
+        let place = conn.place(&self.iface, HEADS + length)?;
+        write(place.start.wrapping_add(HEADS));
+        write_heads(place.start, request, length);
+        conn.submit(&self.iface, place, HEADS + length)?;
+        conn.initiator.posted(self.owner, request, Operation::Acknowledged(notify));
+        Ok(())
+    }
+
+    pub(super) fn put_packed(&self, pack: Pack, address: u64, key: &RemoteKey) -> Result<usize> {
+        self.check_put()?;
+        let conn = self.capable()?;
+        conn.initiator.admit()?;
+        let place = conn.place(&self.iface, HEADS + self.iface.seg_size)?;
+        let body = place.start.wrapping_add(HEADS);
+        // SAFETY: the place has room for `seg_size` bytes behind the heads, which is the `max_bcopy`.
+        let length = conn.while_packing(|| unsafe { pack.write(body) });
+        // The length is known only now; a put that the key does not permit is left where it is, unsent.
+        let request = conn.initiator.put(key, address, length)?;
+        write_heads(place.start, &request, length);
+        conn.submit(&self.iface, place, HEADS + length)?;
+        conn.initiator.posted(self.owner, &request, Operation::Acknowledged(Notify::Nobody));
+        Ok(length)
+    }
+
+    pub(super) fn put_vector(
+        &self,
+        iov: Iov<'_>,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.check_put()?;
+        let length = iov.total();
+        if length > self.iface.max_message() || iov.entries().len() > self.iface.max_iov {
+            return Err(Error::INVALID_PARAM);
+        }
+        let conn = self.capable()?;
+        let request = conn.initiator.put(key, address, length)?;
+        if length <= self.iface.sendv_thresh {
+            self.send_put(&request, completion.into(), |place| {
+                // SAFETY: the place has room for the vector, and is no part of it.
+                unsafe { iov.gather(place) };
+            })?;
+        } else {
+            let mut head = [0; HEADS];
+            write_heads(head.as_mut_ptr(), &request, length);
+            conn.send_vector(&self.iface, &head, iov, self.owner, None)?;
+            conn.initiator.posted(self.owner, &request, Operation::Acknowledged(completion.into()));
+        }
+        Ok(Outcome::InProgress)
+    }
+
+    /// Reads and waits: progress runs inside, so handlers and completions may run too.
+    pub(super) fn get_blocking(&self, buffer: &mut [u8], address: u64, key: &RemoteKey) -> Result {
+        if buffer.len() > self.iface.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.capable()?;
+        let conn = self.connection()?.clone();
+        let waiter = Waiter::default();
+        let start = NonNull::from(&mut *buffer).cast();
+        let destination = Destination::Block(start, buffer.len());
+        self.start_get(&conn, destination, buffer.len(), address, key, Notify::Waiter(waiter.clone()))?;
+        let limit = self.iface.config().get_timeout.to_duration();
+        let outcome = self.iface.wait_for(limit, || waiter.result().is_some());
+        match waiter.result() {
+            Some(result) => result,
+            None => {
+                conn.initiator.abandon(&waiter);
+                outcome
+            }
+        }
+    }
+
+    pub(super) fn get_unpacked(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if length > self.iface.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let conn = self.capable()?;
+        self.start_get(conn, Destination::unpack(unpack), length, address, key, completion.into())?;
+        Ok(Outcome::InProgress)
+    }
+
+    pub(super) fn get_vector(
+        &self,
+        iov: Iov<'_>,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let length = iov.total();
+        if length > self.iface.max_message() || iov.entries().len() > self.iface.max_iov {
+            return Err(Error::INVALID_PARAM);
+        }
+        let conn = self.capable()?;
+        // SAFETY: the host keeps the memory of an operation valid and writable until it has ended.
+        let destination = unsafe { Destination::of_iov(iov) };
+        self.start_get(conn, destination, length, address, key, completion.into())?;
+        Ok(Outcome::InProgress)
+    }
+
+    fn start_get(
+        &self,
+        conn: &Conn,
+        destination: Destination,
+        length: usize,
+        address: u64,
+        key: &RemoteKey,
+        notify: Notify,
+    ) -> Result {
+        if let Some(error) = conn.error() {
+            return Err(error);
+        }
+        conn.initiator.get(self.owner, destination, length, key, address, notify)?;
+        conn.pump(&self.iface);
+        Ok(())
+    }
+
+    pub(super) fn post(
+        &self,
+        opcode: Opcode,
+        atomic: AtomicOp,
+        value: u64,
+        address: u64,
+        key: &RemoteKey,
+    ) -> Result {
+        if atomic == AtomicOp::Swap {
+            return Err(Error::UNSUPPORTED);
+        }
+        self.atomic(opcode, atomic, [value, 0], address, key, Operation::Acknowledged(Notify::Nobody))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an atomic has as many")]
+    pub(super) fn fetch32(
+        &self,
+        opcode: Opcode,
+        atomic: AtomicOp,
+        operands: [u64; 2],
+        result: NonNull<u32>,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch32(result, completion.into());
+        self.atomic(opcode, atomic, operands, address, key, operation).map(|()| Outcome::InProgress)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an atomic has as many")]
+    pub(super) fn fetch64(
+        &self,
+        opcode: Opcode,
+        atomic: AtomicOp,
+        operands: [u64; 2],
+        result: NonNull<u64>,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch64(result, completion.into());
+        self.atomic(opcode, atomic, operands, address, key, operation).map(|()| Outcome::InProgress)
+    }
+
+    fn atomic(
+        &self,
+        opcode: Opcode,
+        atomic: AtomicOp,
+        operands: [u64; 2],
+        address: u64,
+        key: &RemoteKey,
+        operation: Operation,
+    ) -> Result {
+        let conn = self.capable()?;
+        let bytes = opcode.atomic_bytes();
+        let request = conn.initiator.request(opcode, atomic, key, address, bytes, operands)?;
+        let place = conn.place(&self.iface, FRAME_HEADER + MAX_REQUEST)?;
+        let length = write_heads(place.start, &request, 0);
+        conn.submit(&self.iface, place, length)?;
+        conn.initiator.posted(self.owner, &request, operation);
+        Ok(())
+    }
+}
+
+/// Writes the heads of a request ahead of `data` bytes; answers how many the heads are.
+fn write_heads(start: *mut u8, request: &Request, data: usize) -> usize {
+    let bytes = request.frame_bytes();
+    let frame = frame_header(control::REQUEST, bytes + data);
+    // SAFETY: every caller's place has room for the heads.
+    unsafe { start.cast::<u64>().write_unaligned(frame) };
+    // SAFETY: as above; the memory is initialised and the caller's alone.
+    request.write(unsafe { slice::from_raw_parts_mut(start.wrapping_add(FRAME_HEADER), bytes) });
+    FRAME_HEADER + bytes
+}

@@ -1,0 +1,267 @@
+//! Listening: connections of peers are accepted, introduce themselves, and are taken or refused. Everybody may connect and
+//! send anything, so who has not introduced itself has little room and little time here.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::Socket;
+use ucs::Error;
+use ucs::clock::Deadline;
+use ucs::event_set::Events;
+use ucs::sys::socket;
+use uct_plugin::Failure;
+
+use crate::addr::IfaceAddress;
+use crate::config::TcpConfig;
+use crate::connection::socket::{set_buffers, set_up};
+use crate::connection::{Conn, State};
+use crate::device::{self, Family};
+use crate::iface::TcpIface;
+use crate::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
+
+/// Connections taken in one progress.
+const ACCEPTS: usize = 32;
+/// Connections that may wait for it in the system.
+const BACKLOG: i32 = 1024;
+/// Marks the number of a half-open connection in the event set.
+pub(crate) const HALF_OPEN: u64 = 1 << 40;
+
+/// A connection that has not introduced itself.
+struct HalfOpen {
+    socket: Socket,
+    address: SocketAddr,
+    hello: [u8; HELLO],
+    have: usize,
+    deadline: Deadline,
+}
+
+/// Those of an interface, the oldest first.
+#[derive(Default)]
+pub(crate) struct HalfOpenList {
+    list: BTreeMap<u64, HalfOpen>,
+    next: u64,
+}
+
+/// Listens on the device's addresses; answers the sockets and where they are.
+pub(crate) fn listen(
+    device: &ucs::sys::net::Device,
+    families: &[Family],
+    config: &TcpConfig,
+    id: u64,
+) -> Result<(Vec<Socket>, IfaceAddress), Failure> {
+    let mut listeners = Vec::new();
+    let mut sockets = Vec::new();
+    let mut refused = None;
+    for own in device::addresses(device, families) {
+        match listen_on(&own, config) {
+            Ok((listener, address)) => {
+                listeners.push(listener);
+                sockets.push(address);
+            }
+            Err(failure) => refused = Some(failure),
+        }
+    }
+    match refused {
+        Some(failure) if listeners.is_empty() => Err(failure),
+        _ => Ok((listeners, IfaceAddress { id, sockets })),
+    }
+}
+
+fn listen_on(own: &ucs::sys::net::Address, config: &TcpConfig) -> Result<(Socket, SocketAddr), Failure> {
+    let range = config.port_range;
+    let mut refusal = None;
+    for port in range.first()..=range.last() {
+        let Ok(port) = u16::try_from(port) else {
+            return Err(Failure::new(
+                Error::INVALID_PARAM,
+                format!("port_range: there is no port {port}, the largest is 65535"),
+            ));
+        };
+        match socket::listen(device::socket_address(own, port), BACKLOG) {
+            Ok(listener) => {
+                set_buffers(&listener, config).map_err(|error| Failure::system("set up a socket", &error))?;
+                let address = socket::local_address(&listener)
+                    .map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
+                return Ok((listener, address));
+            }
+            Err(error) => refusal = Some(error),
+        }
+    }
+    Err(match refusal {
+        Some(error) if range.first() == range.last() => Failure::new(Error::from(&error), error.to_string()),
+        Some(error) => Failure::new(
+            Error::from(&error),
+            format!("no port of port_range {}-{} is free: {error}", range.first(), range.last()),
+        ),
+        None => Failure::new(Error::INVALID_PARAM, "port_range is empty"),
+    })
+}
+
+impl HalfOpenList {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+}
+
+impl TcpIface {
+    /// Takes waiting connections.
+    pub(crate) fn accept(&self, listener: usize) -> u32 {
+        let mut count = 0;
+        for _ in 0..ACCEPTS {
+            match socket::accept(&self.listeners()[listener]) {
+                Ok(Some((socket, address))) => {
+                    count += 1;
+                    self.take_in(socket, address);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    // Out of descriptors, most likely: whoever has not introduced himself makes room.
+                    self.count_dropped();
+                    if !self.drop_oldest() {
+                        tracing::warn!("{error}");
+                    }
+                    break;
+                }
+            }
+        }
+        count
+    }
+
+    fn take_in(&self, socket: Socket, address: SocketAddr) {
+        if self.half_open().borrow().len() >= self.config().max_half_open as usize {
+            self.count_dropped();
+            self.drop_oldest();
+        }
+        let deadline = Deadline::after(self.config().hello_timeout.to_duration());
+        let token = {
+            let mut half_open = self.half_open().borrow_mut();
+            half_open.next += 1;
+            HALF_OPEN | half_open.next
+        };
+        if set_up(&socket, self.config()).is_err() || self.events().add(&socket, Events::READ, token).is_err()
+        {
+            return;
+        }
+        let fresh = HalfOpen { socket, address, hello: [0; HELLO], have: 0, deadline };
+        self.half_open().borrow_mut().list.insert(token, fresh);
+        self.want_tick(deadline);
+        self.on_half_open(token);
+    }
+
+    fn drop_oldest(&self) -> bool {
+        self.half_open().borrow_mut().list.pop_first().is_some()
+    }
+
+    /// Drops those that took too long; answers when the next one is due.
+    pub(crate) fn tick_half_open(&self, now: u64) -> Deadline {
+        let mut half_open = self.half_open().borrow_mut();
+        let before = half_open.list.len();
+        half_open.list.retain(|_, one| !one.deadline.expired_at(now));
+        for _ in half_open.list.len()..before {
+            self.count_dropped();
+        }
+        half_open.list.values().map(|one| one.deadline).min().unwrap_or(Deadline::NEVER)
+    }
+
+    /// Something has come from a connection that has not introduced itself.
+    pub(crate) fn on_half_open(&self, token: u64) {
+        let verdict = {
+            let mut half_open = self.half_open().borrow_mut();
+            let Some(one) = half_open.list.get_mut(&token) else { return };
+            match recv(&one.socket, &mut one.hello[one.have..], RecvFlags::empty()) {
+                Ok((received, _)) if received > 0 => {
+                    one.have += received;
+                    match wire::check_start(&one.hello[..one.have]) {
+                        Ok(()) if one.have < HELLO => return,
+                        Ok(()) => Some(Hello::read(&one.hello)),
+                        Err(bad) => Some(Err(bad)),
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                _ => None,
+            }
+        };
+        let Some(one) = self.half_open().borrow_mut().list.remove(&token) else { return };
+        let _ = self.events().remove(&one.socket);
+        match verdict {
+            None => self.count_dropped(),
+            Some(Ok(hello)) if hello.kind == HelloKind::Hello => self.admit(one, &hello),
+            Some(Ok(_)) => self.count_dropped(),
+            Some(Err(bad)) => {
+                self.count_dropped();
+                if matches!(bad, BadHello::Version(_)) {
+                    tracing::warn!(peer = %one.address, "a connection was refused: {bad}");
+                    self.refuse(&one.socket, 0, Refusal::Version);
+                }
+            }
+        }
+    }
+
+    fn refuse(&self, socket: &Socket, receiver: u64, refusal: Refusal) {
+        let hello = Hello { receiver, refusal: Some(refusal), ..self.hello(HelloKind::Refuse) };
+        // A peer that is gone does not need the answer.
+        let _ = send(socket, &hello.write(), SendFlags::NOSIGNAL);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Takes a connection that has introduced itself, or refuses it.
+    fn admit(&self, one: HalfOpen, hello: &Hello) {
+        let HalfOpen { socket, address, .. } = one;
+        let refuse = |refusal| self.refuse(&socket, hello.sender, refusal);
+        if hello.receiver != self.id() {
+            tracing::debug!(peer = %address, "a connection was refused: it is meant for another interface");
+            return refuse(Refusal::WrongIface);
+        }
+        if hello.max_message > self.max_message() as u64 {
+            tracing::warn!(
+                peer = %address,
+                "a connection was refused: the peer may send messages of {} bytes, this side takes {}; set max_message \
+                 to the same",
+                hello.max_message,
+                self.max_message()
+            );
+            return refuse(Refusal::MessageSize);
+        }
+        let is_own = hello.sender == self.id();
+        let current = if is_own { None } else { self.current(hello.sender) };
+        let conn = match current {
+            Some(conn) if conn.state() == State::Connecting => {
+                if !conn.gives_way(self.id()) {
+                    return refuse(Refusal::Duplicate);
+                }
+                conn
+            }
+            Some(conn) if hello.incarnation <= conn.peer_incarnation() => return,
+            _ => match self.new_conn(hello.sender) {
+                Ok(conn) => {
+                    if !is_own {
+                        self.set_current(&conn);
+                    }
+                    conn
+                }
+                Err(_) => return,
+            },
+        };
+        self.welcome(&conn, socket, hello);
+    }
+
+    fn welcome(&self, conn: &Rc<Conn>, socket: Socket, hello: &Hello) {
+        let answer = conn.hello(self, HelloKind::Accept).write();
+        match send(&socket, &answer, SendFlags::NOSIGNAL) {
+            Ok(HELLO) => {
+                conn.note_welcomed();
+                conn.establish(self, hello, Some(socket));
+            }
+            // The peer has gone meanwhile. A connection of this side's own goes on.
+            _ => {
+                if conn.state() == State::Connecting && !conn.is_connecting() {
+                    conn.fail(self, Error::CONNECTION_RESET, "the peer went as it was welcomed");
+                }
+            }
+        }
+    }
+}

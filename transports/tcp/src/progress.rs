@@ -1,0 +1,223 @@
+//! Progress: what was collected is sent, what has come is delivered, what is due is done.
+//!
+//! The connection that had something last is asked directly, since a peer that answers at once is worth a system call of
+//! its own; the event set is asked in between, and whenever several connections are busy. So a round trip costs one send and
+//! one receive, and a thousand idle connections cost nothing.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ucs::Error;
+use ucs::clock::{self, Deadline};
+use ucs::datastruct::slot_map::SlotId;
+use ucs::event_set::{Event, EventBuffer, Events};
+use uct_plugin::Blocked;
+
+use crate::connection::{Conn, State};
+use crate::iface::TcpIface;
+use crate::listen::HALF_OPEN;
+
+/// Numbers of the interface's own descriptors in the event set; connections have higher ones.
+pub(crate) const LISTENERS: u64 = 1;
+pub(crate) const TIMER: u64 = 8;
+/// Empty looks at a connection after which it is left to the event set.
+const COLD: u32 = 4096;
+/// Looks at the only connection, between looks at the event set.
+const SPIN_ALONE: u32 = 16;
+/// The same with other connections around, which wait meanwhile.
+const SPIN_AMONG: u32 = 4;
+/// Events of one system call.
+const EVENTS: usize = 16;
+
+impl TcpIface {
+    /// One round; answers how many events were handled.
+    #[inline]
+    pub(crate) fn advance(&self) -> u32 {
+        self.next_epoch();
+        let mut count = 0;
+        if self.is_busy() {
+            count += self.housekeep();
+        }
+        count += self.poll();
+        if self.is_busy() {
+            count += self.housekeep();
+        }
+        count
+    }
+
+    #[inline]
+    fn poll(&self) -> u32 {
+        let Some(conn) = self.hot() else { return self.poll_events() };
+        let received = conn.receive(self);
+        let spin = if self.has_one_connection() { SPIN_ALONE } else { SPIN_AMONG };
+        let turn = self.next_turn();
+        if received.any {
+            self.set_misses(0);
+        } else {
+            let misses = self.misses() + 1;
+            self.set_misses(misses);
+            if misses >= COLD {
+                self.set_hot(None);
+            }
+        }
+        if turn.is_multiple_of(spin) || self.is_blocked() {
+            received.count + self.poll_events()
+        } else {
+            received.count
+        }
+    }
+
+    /// Asks the event set and serves what is ready.
+    #[inline(never)]
+    fn poll_events(&self) -> u32 {
+        let mut left = self.config().max_poll as usize;
+        let mut count = 0;
+        loop {
+            let mut buffer = EventBuffer::<EVENTS>::new();
+            let Ok(events) = self.events().wait(&mut buffer, Some(Duration::ZERO)) else { return count };
+            let ready = events.len();
+            for event in events {
+                count += self.on_event(event);
+            }
+            left = left.saturating_sub(ready);
+            if ready < EVENTS || left == 0 {
+                return count;
+            }
+        }
+    }
+
+    fn on_event(&self, event: Event) -> u32 {
+        match event.data {
+            TIMER => {
+                self.tick();
+                0
+            }
+            listener if listener < TIMER => self.accept((listener - LISTENERS) as usize),
+            token if token & HALF_OPEN != 0 => {
+                self.on_half_open(token);
+                1
+            }
+            token => match u32::try_from(token).ok().and_then(SlotId::new).and_then(|id| self.conn(id)) {
+                Some(conn) => self.on_conn(&conn, event.events),
+                None => 0,
+            },
+        }
+    }
+
+    fn on_conn(&self, conn: &Rc<Conn>, events: Events) -> u32 {
+        if conn.state() == State::Connecting {
+            conn.on_connecting(self, events);
+            return 1;
+        }
+        if events.contains(Events::WRITE) {
+            conn.on_writable(self);
+        }
+        let received = conn.receive(self);
+        if received.any && conn.state() == State::Established {
+            self.set_hot(Some(conn));
+            self.set_misses(0);
+        }
+        received.count
+    }
+
+    /// Everything but receiving: sends what was collected, tells what has ended, serves who waits.
+    #[inline(never)]
+    pub(crate) fn housekeep(&self) -> u32 {
+        self.clear_busy();
+        let mut count = 0;
+        while let Some(id) = self.next_dirty() {
+            let Some(conn) = self.conn(id) else { continue };
+            conn.take_dirty();
+            conn.flush_unless_blocked(self);
+            conn.go_on_flushing();
+            if conn.starved.get() && !conn.is_blocked() {
+                conn.schedule(self);
+            }
+            conn.retire(self);
+        }
+        while let Some(completion) = self.next_ended() {
+            count += 1;
+            completion.complete(Ok(()));
+        }
+        while let Some(id) = self.next_broken() {
+            if let Some(conn) = self.conn(id) {
+                conn.on_broken(self);
+            }
+        }
+        while let Some((conn, error, reason)) = self.next_failing() {
+            conn.fail(self, error, &reason);
+        }
+        count += self.serve_pending();
+        self.end_flushes();
+        count
+    }
+
+    fn serve_pending(&self) -> u32 {
+        // A handler that waits inside progress serves nobody else: the queue is being served already.
+        if self.is_serving() {
+            return 0;
+        }
+        self.set_serving(true);
+        let served = self.pending().dispatch(Blocked::Endpoint);
+        self.set_serving(false);
+        if !self.pending().is_idle() {
+            self.note_busy();
+        }
+        served
+    }
+
+    /// A moment has come that something waited for.
+    fn tick(&self) {
+        self.drain_timer();
+        let now = clock::ticks();
+        let is_keepalive = self.next_look().expired_at(now);
+        let mut next = self.tick_half_open(now);
+        let conns: Vec<Rc<Conn>> = self.all_conns();
+        for conn in conns {
+            next = next.min(conn.tick(self, now, is_keepalive));
+        }
+        if is_keepalive {
+            self.schedule_look();
+        }
+        if self.has_connections() {
+            next = next.min(self.next_look());
+        }
+        self.want_tick(next);
+    }
+
+    /// Lets everything leave that was accepted, until the deadline.
+    pub(crate) fn drain(&self) {
+        let deadline = Deadline::after(self.config().linger_timeout.to_duration());
+        loop {
+            self.next_epoch();
+            self.housekeep();
+            let unfinished = self.all_conns().iter().any(|conn| conn.has_unfinished());
+            if !unfinished || deadline.expired() {
+                return;
+            }
+            if self.poll_events() == 0 {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    /// Runs progress from inside an operation that blocks, until it has ended.
+    pub(crate) fn wait_for(&self, limit: Duration, done: impl Fn() -> bool) -> Result<(), Error> {
+        let deadline = Deadline::after(limit);
+        let mut idle = 0_u32;
+        while !done() {
+            if self.advance() > 0 {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle.is_multiple_of(64) {
+                if deadline.expired() {
+                    return Err(Error::TIMED_OUT);
+                }
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
