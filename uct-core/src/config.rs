@@ -1,6 +1,7 @@
 //! The configuration of the core, and the way of a plugin's values across the boundary.
 
 use ucs::config::{Config, Section};
+use ucs::memory::allocate::Method;
 use ucs::units::NameList;
 use uct_abi::{UctConfig, UctConfigValue, UctStr};
 
@@ -51,11 +52,34 @@ ucs::config_struct! {
         pub require: NameList = "all",
         /// What a fall back to a slower class of transport is: an error, one warning, or nothing.
         pub fallback: Fallback = "warn",
+        /// How memory is allocated, the first that works: md (the transport itself), thp (transparent huge pages), heap,
+        /// mmap, huge (the system's pool of huge pages).
+        pub alloc_prio: Vec<String> = "md,thp,heap,mmap,huge",
         /// Most verbose messages that the programs print: error, warn, info, debug, trace, or a filter such as
         /// `uct_tcp=debug`.
         pub log_level: String = "warn",
         /// How the asynchronous context of a worker runs its handlers.
         pub async_mode: AsyncMode = "poll",
+    }
+}
+
+/// One way to allocate memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AllocMethod {
+    /// The memory domain itself.
+    Md,
+    /// The host, and then the memory is registered.
+    Host(Method),
+}
+
+impl CoreConfig {
+    /// The methods of `alloc_prio`; the name that is none.
+    pub(crate) fn alloc_methods(&self) -> Result<Vec<AllocMethod>, String> {
+        let method = |name: &String| match name.as_str() {
+            "md" => Ok(AllocMethod::Md),
+            name => Method::from_name(name).map(AllocMethod::Host).ok_or_else(|| name.to_owned()),
+        };
+        self.alloc_prio.iter().map(method).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use ucs::config::{Config, Schema, Sources, UnknownSections, Warning, nearest};
 use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
 
-use crate::config::{CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
+use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
 use crate::error::{ContextError, OpenError, Refused};
 use crate::loader::text as loader_text;
 use crate::loader::{Component, Ignored, LoadFailure, Loaded, LoaderSettings, Plugin};
@@ -29,6 +29,7 @@ pub struct Context {
 pub(crate) struct ContextInner {
     pub(crate) config: Config,
     pub(crate) core: CoreConfig,
+    alloc_methods: Vec<AllocMethod>,
     schema: Schema,
     config_file: Option<PathBuf>,
     warnings: Vec<Warning>,
@@ -129,6 +130,12 @@ impl ContextBuilder {
             tracing::warn!("{warning}");
         }
         let core = CoreConfig::from_settings(&loaded.config)?;
+        let alloc_methods = core.alloc_methods().map_err(|entry| ContextError::Entry {
+            key: "alloc_prio",
+            value: loaded.config.value("", "alloc_prio").map_or_else(String::new, ToString::to_string),
+            entry,
+            expected: "md, thp, heap, mmap or huge",
+        })?;
 
         let components = plugins
             .iter()
@@ -139,6 +146,7 @@ impl ContextBuilder {
             inner: Arc::new(ContextInner {
                 config: loaded.config,
                 core,
+                alloc_methods,
                 schema,
                 config_file: loaded.file,
                 warnings: loaded.warnings,
@@ -316,7 +324,8 @@ impl Context {
             unsafe { md_open(text(name), values, &raw mut raw, reason.as_mut()) }
         });
         reason.check(status, "open the memory domain", || format!("{}/{name}", component.name))?;
-        let inner = Arc::new(MdInner::new(component.md_ops, raw, format!("{}/{name}", component.name)));
+        let (full_name, methods) = (format!("{}/{name}", component.name), self.inner.alloc_methods.clone());
+        let inner = Arc::new(MdInner::new(component.md_ops, raw, full_name, methods));
         domains.insert(key, Arc::downgrade(&inner));
         Ok(MemoryDomain { inner })
     }

@@ -12,6 +12,18 @@ pub enum ContextError {
     /// A file, a variable or the program set something that is not accepted.
     #[error("{0}")]
     Config(#[from] ConfigError),
+    /// A list has an entry that means nothing.
+    #[error("{key} = {value}: {entry:?} is not known; expected {expected}")]
+    Entry {
+        /// The key.
+        key: &'static str,
+        /// Its value and where that came from.
+        value: String,
+        /// The entry.
+        entry: String,
+        /// What is known.
+        expected: &'static str,
+    },
     /// A plugin's keys clash with another's.
     #[error("configuration keys of a plugin clash: {0}")]
     Schema(#[from] ucs::config::SchemaError),

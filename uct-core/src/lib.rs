@@ -52,7 +52,9 @@ mod worker;
 
 pub use address::{AddressError, IfaceAddress};
 pub use am::{AmId, AmMessage, KeptMessage};
-pub use attr::{AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, MdFlags, OpLimits, Origin};
+pub use attr::{
+    AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, MdFlags, OpLimits, Origin,
+};
 pub use completion::{Completion, Posted};
 pub use config::{CoreConfig, Fallback};
 pub use context::{Absent, Context, ContextBuilder, Discovery};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use uct_abi::{UctMd, UctMdOps};
 
 use crate::attr::{MdAttr, blank_md};
+use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::memory::{Access, Memory, MemoryKind, RemoteKey};
 use crate::reason::Reason;
@@ -20,6 +21,7 @@ pub(crate) struct MdInner {
     pub(crate) ops: &'static UctMdOps,
     raw: *mut UctMd,
     name: String,
+    pub(crate) alloc_methods: Vec<AllocMethod>,
 }
 
 // SAFETY: any thread may call the slots of a memory domain (`UctMdOps`).
@@ -28,8 +30,13 @@ unsafe impl Send for MdInner {}
 unsafe impl Sync for MdInner {}
 
 impl MdInner {
-    pub(crate) fn new(ops: &'static UctMdOps, raw: *mut UctMd, name: String) -> MdInner {
-        MdInner { ops, raw, name }
+    pub(crate) fn new(
+        ops: &'static UctMdOps,
+        raw: *mut UctMd,
+        name: String,
+        alloc_methods: Vec<AllocMethod>,
+    ) -> MdInner {
+        MdInner { ops, raw, name, alloc_methods }
     }
 
     pub(crate) fn raw(&self) -> *mut UctMd {
@@ -64,11 +71,11 @@ impl MemoryDomain {
         &self.inner.name
     }
 
-    /// Allocates at least `length` zeroed bytes and registers them. The memory is freed when the last [`Memory`],
-    /// slice or outstanding operation that refers to it is gone.
+    /// Allocates at least `length` zeroed bytes and registers them, by the first method of the key `alloc_prio` that
+    /// works. The memory is freed when the last [`Memory`], slice or outstanding operation that refers to it is gone.
     ///
     /// # Errors
-    /// The domain's refusal; a kind other than the host's.
+    /// What each method answered; a kind other than the host's.
     pub fn allocate(&self, length: usize, access: Access, kind: MemoryKind) -> Result<Memory, Refused> {
         self.only_host(kind, "allocate memory")?;
         Memory::allocate(self, length, access)

@@ -10,15 +10,20 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use bitflags::bitflags;
+use ucs::memory::allocate::{Allocation, Method, allocate};
+use ucs::sys::pages::page_size;
 use ucs::{Error, Result, Status};
 use uct_abi::{
     UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ACCESS_ALL, UCT_MD_ACCESS_REMOTE_ATOMIC,
     UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UctIov, UctMemh, UctRkey,
 };
 
+use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::md::MemoryDomain;
+
 use crate::reason::Reason;
+pub use ucs::memory::MemoryKind;
 
 bitflags! {
     /// What peers may do with registered memory.
@@ -33,24 +38,6 @@ bitflags! {
         /// Everything.
         const ALL = UCT_MD_ACCESS_ALL;
     }
-}
-
-/// Kinds of memory; the numbers are UCX's. Only the host's is supported, all others are refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[repr(u32)]
-pub enum MemoryKind {
-    /// The host's.
-    #[default]
-    Host = 0,
-    /// CUDA device memory.
-    Cuda = 1,
-    /// CUDA managed memory.
-    CudaManaged = 2,
-    /// ROCm device memory.
-    Rocm = 3,
-    /// ROCm managed memory.
-    RocmManaged = 4,
 }
 
 /// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
@@ -71,6 +58,8 @@ struct MemoryInner {
 enum Ownership {
     /// The domain allocated it.
     Domain,
+    /// The host allocated it; freed after it was deregistered.
+    Host(#[allow(dead_code, reason = "only ever dropped")] Allocation),
     /// A vector that was handed over, taken apart: capacity.
     Vector { capacity: usize },
     /// The caller's.
@@ -79,6 +68,52 @@ enum Ownership {
 
 impl Memory {
     pub(crate) fn allocate(md: &MemoryDomain, length: usize, access: Access) -> Result<Memory, Refused> {
+        let mut refused = Refused {
+            operation: "allocate memory",
+            subject: md.name().to_owned(),
+            status: Error::NO_MEMORY,
+            reason: "alloc_prio names no method".to_owned(),
+        };
+        let mut reasons = Vec::new();
+        for method in &md.inner.alloc_methods {
+            let allocated = match method {
+                AllocMethod::Md => Memory::allocate_by_md(md, length, access),
+                AllocMethod::Host(method) => Memory::allocate_by_host(md, *method, length, access),
+            };
+            match allocated {
+                Ok(memory) => return Ok(memory),
+                Err(error) => {
+                    refused.status = error.status;
+                    reasons.push(error.reason);
+                }
+            }
+        }
+        if !reasons.is_empty() {
+            refused.reason = reasons.join("; ");
+        }
+        Err(refused)
+    }
+
+    fn allocate_by_host(
+        md: &MemoryDomain,
+        method: Method,
+        length: usize,
+        access: Access,
+    ) -> Result<Memory, Refused> {
+        let allocation = allocate(method, length.max(1), page_size()).map_err(|error| Refused {
+            operation: "allocate memory",
+            subject: md.name().to_owned(),
+            status: Error::from(&error),
+            reason: error.to_string(),
+        })?;
+        let address = NonNull::new(allocation.as_ptr()).unwrap_or(NonNull::dangling());
+        let usable = allocation.len();
+        // SAFETY: the allocation is moved into the memory below, which ends the registration ahead of freeing it.
+        let memh = unsafe { Memory::registered(md, address, usable, access) }?;
+        Ok(Memory::of(md, memh, address, usable, Ownership::Host(allocation)))
+    }
+
+    fn allocate_by_md(md: &MemoryDomain, length: usize, access: Access) -> Result<Memory, Refused> {
         let mut usable = length;
         let mut address = ptr::null_mut();
         let mut memh = ptr::null_mut();
@@ -332,7 +367,7 @@ impl MemoryInner {
         let ops = self.md.inner.ops;
         let slot = match self.ownership {
             Ownership::Domain => ops.mem_free,
-            Ownership::Vector { .. } | Ownership::Caller => ops.mem_dereg,
+            Ownership::Host(_) | Ownership::Vector { .. } | Ownership::Caller => ops.mem_dereg,
         };
         let end = slot.expect("the loader fills every slot");
         // SAFETY: nothing refers to the memory any more, since whatever does holds it alive.

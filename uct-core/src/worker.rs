@@ -13,11 +13,12 @@ use ucs::async_context::{AsyncContext, Mode};
 use ucs::clock::Deadline;
 use ucs::datastruct::callbackq::{CallbackId, CallbackQ, CallbackQHandle, OneshotKey};
 use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
+use ucs::memory::fork::ForkGuard;
 use ucs::{Error, Result};
 
 use crate::config::AsyncMode;
 use crate::context::Context;
-use crate::error::OpenError;
+use crate::error::{OpenError, Refused};
 use crate::iface::{Iface, IfaceInner, IfaceOptions};
 use crate::resource::Resource;
 
@@ -45,6 +46,8 @@ pub(crate) struct WorkerInner {
     async_watched: Cell<bool>,
     ifaces: RefCell<Vec<std::rc::Weak<IfaceInner>>>,
     pub(crate) context: Context,
+    fork: ForkGuard,
+    fork_reported: Cell<bool>,
 }
 
 /// Something to be closed.
@@ -86,6 +89,8 @@ impl Worker {
                 async_watched: Cell::new(false),
                 ifaces: RefCell::default(),
                 context: context.clone(),
+                fork: ForkGuard::new(),
+                fork_reported: Cell::new(false),
             }),
         })
     }
@@ -98,11 +103,17 @@ impl Worker {
     /// Moves everything on: receives, completions, pending requests, what other threads submitted. Never blocks.
     /// Answers how many events were handled; 0 means that nothing was going on.
     ///
+    /// In a forked child it does nothing and says so once: the worker is the parent's.
+    ///
     /// Handlers and completions run inside this call. They may call anything, progress included. A panic of theirs is
     /// carried around the transport and resumed here.
     #[inline]
     pub fn progress(&self) -> u32 {
         let worker = &*self.inner;
+        if worker.fork.check().is_err() {
+            worker.report_fork();
+            return 0;
+        }
         let mut count = worker.queue.dispatch();
         count = count.wrapping_add(worker.async_context.poll() as u32);
         if worker.unsettled.get() {
@@ -149,6 +160,7 @@ impl Worker {
         if let Some((key, value)) = self.inner.context.excluded(resource) {
             return Err(OpenError::Excluded { resource: resource.to_string(), key, value });
         }
+        self.inner.check_fork("open an interface", || resource.to_string())?;
         let iface = Iface::open(self, resource, options)?;
         self.watch(&iface)?;
         Ok(iface)
@@ -224,6 +236,29 @@ impl Worker {
 }
 
 impl WorkerInner {
+    /// Refuses what a child asks of its parent's worker: its connections, queues and registrations are the parent's.
+    pub(crate) fn check_fork(
+        &self,
+        operation: &'static str,
+        subject: impl FnOnce() -> String,
+    ) -> Result<(), Refused> {
+        self.fork.check().map_err(|forked| Refused {
+            operation,
+            subject: subject(),
+            status: Error::from(forked),
+            reason: forked.to_string(),
+        })
+    }
+
+    #[cold]
+    fn report_fork(&self) {
+        if !self.fork_reported.replace(true) {
+            tracing::error!(
+                "a worker does nothing in a forked child: it belongs to the parent; make a new one"
+            );
+        }
+    }
+
     /// Registers the progress of an interface.
     ///
     /// # Safety

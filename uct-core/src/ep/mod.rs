@@ -87,6 +87,7 @@ impl EpInner {
         peer: Option<&IfaceAddress>,
         on_failure: Option<OnFailure>,
     ) -> Result<Ep, Refused> {
+        iface.worker.check_fork("create an endpoint", || iface.resource().to_string())?;
         let mark = EpMark::new(iface, on_failure);
         let params = UctEpParams {
             size: size_of::<UctEpParams>(),
