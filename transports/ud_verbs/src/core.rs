@@ -319,9 +319,12 @@ impl Core {
             let room = (self.queue.receive_depth() - self.posted).min(BATCH) as usize;
             let mut slots = [const { None }; BATCH as usize];
             let mut count = 0;
-            while let (true, Some(slot)) = (count < room, self.receives.take()) {
-                slots[count] = Some(slot);
-                count += 1;
+            for slot in &mut slots[..room] {
+                *slot = self.receives.take();
+                count += usize::from(slot.is_some());
+                if slot.is_none() {
+                    break;
+                }
             }
             let Some(first) = slots[0] else { return };
             let mut posts = [first; BATCH as usize];

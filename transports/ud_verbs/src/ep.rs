@@ -350,6 +350,9 @@ impl Endpoint for UdEp {
         signaled: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
+        if header.len() > self.iface.limits.header || iov.entries().len() > self.iface.limits.pieces {
+            return Err(Error::INVALID_PARAM);
+        }
         self.send_in_place(id, header, iov, signaled, completion)
     }
 

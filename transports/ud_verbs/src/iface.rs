@@ -22,7 +22,7 @@ use crate::core::Core;
 use crate::ep::{Mark, UdEp};
 use crate::md::{UdMd, failure};
 use crate::protocol::{ConnectError, ConnectionId, HEADER_SIZE};
-use crate::rma::{GET_HEADER, PUT_HEADER, Targets};
+use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
 use crate::shared::{Guard, Shared};
 use crate::timer;
 
@@ -33,6 +33,8 @@ pub(crate) struct UdTransport;
 pub(crate) struct Limits {
     /// Bytes of a message.
     pub(crate) message: usize,
+    /// Bytes of the header of a zero-copy message.
+    pub(crate) header: usize,
     /// Pieces of the application's memory in a message.
     pub(crate) pieces: usize,
     /// Puts, gets and atomics of an endpoint that may be outstanding.
@@ -72,8 +74,6 @@ pub(crate) struct Wait {
     pub(crate) completion: Completion,
 }
 
-/// Most entries of a vector that is copied.
-const MAX_IOV: usize = 16;
 /// Seconds of processor time for a message, beyond the verbs' own.
 const OVERHEAD: f64 = 105e-9;
 /// What the protocol adds to the latency of the link.
@@ -120,7 +120,7 @@ impl Transport for UdTransport {
         let (identity, qp, pieces) = (core.table.identity(), core.queue.number(), core.queue.max_pieces());
         let iface = Rc::new(UdIface {
             shared: Arc::new(Shared::new(core)),
-            limits: Limits { message, pieces, operations: config.max_rma as usize },
+            limits: Limits { message, header: message.min(256), pieces, operations: config.max_rma as usize },
             pending: PendingQueue::default(),
             am: params.am,
             errors: params.errors,
@@ -235,7 +235,7 @@ impl Iface for UdIface {
                 max_bcopy: message,
                 max_zcopy: message,
                 max_iov: self.limits.pieces,
-                max_hdr: message.min(256),
+                max_hdr: self.limits.header,
                 ..attr::blank().am
             },
             put,

@@ -33,6 +33,8 @@ pub(crate) struct Memh {
 }
 
 enum Memory {
+    /// No bytes: the device knows of none.
+    Empty,
     Given(Mr),
     Allocated(MrBuffer),
 }
@@ -111,14 +113,14 @@ impl Md for UdMd {
     }
 
     fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
-        if length == 0 {
-            return Err(Failure::new(Error::INVALID_PARAM, "no bytes to register: the length is 0"));
-        }
         if (address.as_ptr() as u64).checked_add(length as u64).is_none() {
             return Err(Failure::new(
                 Error::INVALID_PARAM,
                 format!("{length} bytes at {address:p} wrap around the end of the address space"),
             ));
+        }
+        if length == 0 {
+            return self.adopt(address, length, access, Memory::Empty);
         }
         // The device only reads the memory: peers reach it through the processor.
         // SAFETY: the host keeps the memory valid until `deregister` (`Md::register`).
@@ -164,6 +166,7 @@ impl Memh {
     pub(crate) fn lkey(&self, address: u64, length: usize) -> Result<u32> {
         self.region.check(address, length, MemoryAccess::empty())?;
         Ok(match &self.memory {
+            Memory::Empty => 0,
             Memory::Given(mr) => mr.lkey(),
             Memory::Allocated(buffer) => buffer.mr().lkey(),
         })

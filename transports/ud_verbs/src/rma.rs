@@ -31,6 +31,9 @@ pub(crate) const PUT_HEADER: usize = REQUEST_HEADER;
 /// Bytes of a get's answer beyond the data.
 pub(crate) const GET_HEADER: usize = RESPONSE_HEADER;
 
+/// Most entries of the vector of a put or get.
+pub(crate) const MAX_IOV: usize = 16;
+
 /// A connection has one endpoint on this side.
 pub(crate) const OWNER: u32 = 0;
 
@@ -112,7 +115,7 @@ impl UdEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let total = iov.total();
-        if total > self.iface.limits.message - PUT_HEADER {
+        if total > self.iface.limits.message - PUT_HEADER || iov.entries().len() > MAX_IOV {
             return Err(Error::INVALID_PARAM);
         }
         let request = self.initiator.put(rkey, address, total)?;
@@ -150,6 +153,9 @@ impl UdEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
+        if iov.entries().len() > MAX_IOV {
+            return Err(Error::INVALID_PARAM);
+        }
         // SAFETY: the host keeps the memory of a get valid until it has ended, and it ends when the endpoint does.
         let destination = unsafe { Destination::of_iov(iov) };
         self.get(destination, iov.total(), address, rkey, completion)
