@@ -24,6 +24,7 @@
 //! | `UCT_TEST_LOG` | print what is logged, up to this level: `debug` |
 //! | `UCT_MODULE_DIR` | where plugins are; beside the test program unless set |
 
+pub mod access;
 mod case;
 mod cases;
 mod config;

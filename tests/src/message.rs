@@ -7,7 +7,7 @@ use uct_core::{AmId, Capabilities, Completion, Ep, IfaceAttr, Posted, Result, Se
 use crate::pair::Side;
 
 /// Largest message that a case sends, where the limit of the transport is above it.
-pub const LARGEST: usize = 16 << 20;
+pub const LARGEST: usize = (4 << 20) + 3;
 
 /// Bytes of the header of a short message.
 pub const HEADER: usize = size_of::<u64>();

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tracing::level_filters::LevelFilter;
@@ -19,6 +20,9 @@ use crate::setup::{Setup, Skipped};
 use crate::target::{self, Found, Linkage, Target};
 use crate::watchdog::Watchdog;
 use crate::{cases, log};
+
+/// How many of the cases that took longest are named.
+const SLOWEST: usize = 5;
 
 /// Runs the suite as the environment and the command line ask; the exit code of the program.
 pub fn run(config: Result<Config, String>) -> ExitCode {
@@ -50,11 +54,11 @@ fn run_all(config: Config) -> ExitCode {
         }
     };
     let missed = log::take();
-    let skipped = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::new(Mutex::new(Notes::default()));
     let mut trials = Vec::new();
     for (target, able) in &found.targets {
         for case in cases::all() {
-            trials.push(trial(case, target, able, &config, &skipped));
+            trials.push(trial(case, target, able, &config, &notes));
         }
     }
     trials.extend(config.require.iter().map(|name| required(name, &found)));
@@ -65,15 +69,25 @@ fn run_all(config: Config) -> ExitCode {
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        report(&found, &skipped.lock().unwrap_or_else(PoisonError::into_inner), &missed);
+        report(&found, &mut notes.lock().unwrap_or_else(PoisonError::into_inner), &missed);
     }
     conclusion.exit_code()
 }
 
-/// What did not run, and why. The counts above stay the last line that cargo reads.
-fn report(found: &Found, skipped: &[(String, String)], missed: &[log::Line]) {
+/// What is told once all cases ran.
+#[derive(Default)]
+struct Notes {
+    /// Names of cases that did not run, and why.
+    skipped: Vec<(String, String)>,
+    /// How long each took.
+    times: Vec<(Duration, String)>,
+}
+
+/// What did not run, and why, and what took longest.
+fn report(found: &Found, notes: &mut Notes, missed: &[log::Line]) {
+    let Notes { skipped, times } = notes;
     let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (name, reason) in skipped {
+    for (name, reason) in &*skipped {
         match by_reason.iter_mut().find(|(other, _)| other == reason) {
             Some((_, names)) => names.push(name),
             None => by_reason.push((reason, vec![name])),
@@ -94,6 +108,10 @@ fn report(found: &Found, skipped: &[(String, String)], missed: &[log::Line]) {
     }
     for line in missed {
         println!("logged while looking: {line}");
+    }
+    times.sort_by(|left, right| right.cmp(left));
+    for (time, name) in times.iter().take(SLOWEST) {
+        println!("slow: {:.2} s {name}", time.as_secs_f64());
     }
 }
 
@@ -124,21 +142,23 @@ fn trial(
     target: &Target,
     able: &Able,
     config: &Config,
-    skipped: &Arc<Mutex<Vec<(String, String)>>>,
+    notes: &Arc<Mutex<Notes>>,
 ) -> Trial {
     let name = format!("{target}::{}", case.name);
     let missing = case.needs.missing(able);
-    let (target, config, skipped, own_name) =
-        (target.clone(), config.clone(), Arc::clone(skipped), name.clone());
+    let (target, config, notes, own_name) = (target.clone(), config.clone(), Arc::clone(notes), name.clone());
     Trial::ignorable_test(name, move || {
+        let start = Instant::now();
         let outcome = match missing {
             Some(reason) => Ok(Some(reason)),
             None => run_case(case, target, config),
         };
+        let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.times.push((start.elapsed(), own_name.clone()));
         match outcome {
             Ok(None) => Ok(Completion::Completed),
             Ok(Some(reason)) => {
-                skipped.lock().unwrap_or_else(PoisonError::into_inner).push((own_name, reason.clone()));
+                notes.skipped.push((own_name, reason.clone()));
                 Ok(Completion::ignored_with(reason))
             }
             Err(problem) => Err(Failed::from(problem)),

@@ -7,17 +7,32 @@ mod am_errors;
 mod am_handlers;
 mod am_sizes;
 mod am_zcopy;
+mod atomics;
 mod capabilities;
 mod kept;
+mod memory;
+mod rma;
+mod rma_errors;
 
 use crate::case::{Case, Needs};
 use crate::setup::Setup;
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
-    [capabilities::CASES, am_sizes::CASES, am_zcopy::CASES, am_errors::CASES, am_handlers::CASES, kept::CASES]
-        .into_iter()
-        .flatten()
+    [
+        am_errors::CASES,
+        am_handlers::CASES,
+        am_sizes::CASES,
+        am_zcopy::CASES,
+        atomics::CASES,
+        capabilities::CASES,
+        kept::CASES,
+        memory::CASES,
+        rma::CASES,
+        rma_errors::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A case in one process that logs nothing.

@@ -1,0 +1,217 @@
+//! Memory domains: registering, allocating, keys, advice, and all that is refused.
+
+use std::cmp::Ordering;
+use std::ptr::NonNull;
+
+use uct_core::{Access, Error, Memory, MemoryKind, RemoteKey};
+
+use super::case;
+use crate::case::{Case, Needs};
+use crate::pair::{Pair, Side};
+use crate::random::{check_bytes, pattern};
+use crate::setup::Setup;
+
+/// Whether the domain registers memory at all.
+fn registers(setup: &Setup, side: &Side) {
+    if let Err(refused) = side.iface.memory_domain().register(vec![0; 8], Access::ALL) {
+        assert_eq!(refused.status, Error::UNSUPPORTED, "{refused}");
+        setup.skip("its memory domain registers nothing");
+    }
+}
+
+fn given_back(setup: &Setup) {
+    let side = setup.open(Default::default());
+    registers(setup, &side);
+    for size in [1, 2, 4095, 4096, 4097, 1 << 20] {
+        let bytes = pattern(setup.seed, size);
+        let memory = side.memory(bytes.clone());
+        assert_eq!((memory.len(), memory.is_shared()), (size, false));
+        check_bytes("registered memory", &memory.to_vec(), &bytes);
+        let slice = memory.slice(..1);
+        let memory = memory.into_bytes().expect_err("a slice holds it");
+        drop(slice);
+        let clone = memory.clone();
+        let memory = memory.into_bytes().expect_err("a clone holds it");
+        drop(clone);
+        check_bytes("memory that was given back", &memory.into_bytes().expect("nobody holds it"), &bytes);
+    }
+}
+
+fn allocated(setup: &Setup) {
+    let side = setup.open(Default::default());
+    let domain = side.iface.memory_domain();
+    if let Err(refused) = domain.allocate(1, Access::ALL, MemoryKind::Host) {
+        assert_eq!(refused.status, Error::UNSUPPORTED, "{refused}");
+        setup.skip("its memory domain allocates nothing");
+    }
+    let mut all = Vec::new();
+    for size in [1, 4095, 4096, 4097, 1 << 20, 5 << 20] {
+        let memory = side.allocate(size);
+        assert!(memory.len() >= size);
+        assert!(memory.to_vec().iter().all(|&byte| byte == 0), "allocated memory is not zeroed");
+        memory.write(0, &pattern(size as u64, size));
+        assert!(memory.clone().into_bytes().is_err(), "allocated memory is no vector's");
+        all.push((size, memory));
+    }
+    for (size, memory) in &all {
+        check_bytes("allocated memory", &memory.to_vec()[..*size], &pattern(*size as u64, *size));
+    }
+    let refused = domain.allocate(1 << 60, Access::ALL, MemoryKind::Host).expect_err("an exabyte");
+    assert!(!refused.to_string().is_empty() && refused.reason.len() > 5, "no reason: {refused:?}");
+    let refused = domain.allocate(usize::MAX, Access::ALL, MemoryKind::Host).expect_err("all there is");
+    assert!(refused.reason.len() > 5, "no reason: {refused:?}");
+}
+
+fn other_kinds(setup: &Setup) {
+    let side = setup.open(Default::default());
+    let domain = side.iface.memory_domain();
+    for kind in [MemoryKind::Cuda, MemoryKind::CudaManaged, MemoryKind::Rocm, MemoryKind::RocmManaged] {
+        let refused = domain.allocate(64, Access::ALL, kind).expect_err("memory of another kind");
+        assert_eq!(refused.status, Error::UNSUPPORTED);
+        assert!(refused.reason.contains("only host memory"), "{refused}");
+    }
+}
+
+fn bad_arguments(setup: &Setup) {
+    let side = setup.open(Default::default());
+    registers(setup, &side);
+    let domain = side.iface.memory_domain();
+    let byte = Box::new(0_u8);
+    let start = NonNull::from(&*byte);
+    for length in [usize::MAX, usize::MAX - 4096, isize::MAX as usize] {
+        // SAFETY: a registration accesses nothing by itself, and no operation is given this memory; that the transport
+        // refuses is what is tested.
+        let answer = unsafe { domain.register_raw(start, length, Access::ALL, MemoryKind::Host) };
+        if let Err(refused) = answer {
+            assert!(refused.reason.len() > 5, "no reason: {refused:?}");
+        } else {
+            assert!(
+                length <= isize::MAX as usize,
+                "{length} bytes around the end of the address space are taken"
+            );
+        }
+    }
+    // Nothing at all: taken or refused, but without harm.
+    drop(domain.register(Vec::new(), Access::ALL));
+}
+
+fn keys(setup: &Setup) {
+    let pair = Pair::new(setup);
+    registers(setup, &pair.receiver);
+    let memories: Vec<Memory> = (0..3).map(|seed| pair.receiver.memory(pattern(seed, 100))).collect();
+    if memories[0].packed_key() == Err(Error::UNSUPPORTED) {
+        setup.skip("its memory domain has no keys");
+    }
+    let keys: Vec<RemoteKey> = memories.iter().map(|memory| pair.sender.key_to(memory)).collect();
+    for (left_index, left) in keys.iter().enumerate() {
+        for (right_index, right) in keys.iter().enumerate() {
+            let Ok(order) = left.compare(right) else {
+                assert_eq!(left.compare(right), Err(Error::UNSUPPORTED));
+                continue;
+            };
+            assert_eq!(order == Ordering::Equal, left_index == right_index);
+            assert_eq!(right.compare(left), Ok(order.reverse()));
+        }
+    }
+    let again = pair.sender.key_to(&memories[0]);
+    assert!(matches!(again.compare(&keys[0]), Ok(Ordering::Equal) | Err(Error::UNSUPPORTED)));
+}
+
+fn aliases(setup: &Setup) {
+    let pair = Pair::new(setup);
+    registers(setup, &pair.receiver);
+    let bytes = pattern(setup.seed, 200);
+    // Some reach only memory that the domain allocated.
+    let memory = match pair.receiver.iface.memory_domain().allocate(200, Access::ALL, MemoryKind::Host) {
+        Ok(memory) => memory,
+        Err(_) => pair.receiver.memory(vec![0; 200]),
+    };
+    memory.write(0, &bytes);
+    if memory.packed_key().is_err() {
+        setup.skip("its memory domain has no keys");
+    }
+    let key = pair.sender.key_to(&memory);
+    let local = match key.local_ptr(memory.address() + 50) {
+        Ok(local) => local,
+        Err(error) => {
+            assert_eq!(error, Error::UNSUPPORTED);
+            setup.skip("remote memory is not directly reachable");
+        }
+    };
+    // SAFETY: the key promises memory of 150 bytes from there on, while `memory` and `key` live.
+    assert_eq!(unsafe { local.as_ptr().read() }, bytes[50]);
+    // SAFETY: as above.
+    unsafe { local.as_ptr().write(!bytes[50]) };
+    assert_eq!(memory.to_vec()[50], !bytes[50], "the alias is a copy");
+    let outside = memory.address() + memory.len() as u64 + 1;
+    assert!(key.local_ptr(outside).is_err(), "an address outside is reachable");
+    assert!(key.local_ptr(memory.address() - 1).is_err(), "an address outside is reachable");
+}
+
+fn advice(setup: &Setup) {
+    let side = setup.open(Default::default());
+    registers(setup, &side);
+    let memory = side.memory(pattern(setup.seed, 20_000));
+    for (offset, length) in [(0, 20_000), (0, 0), (5000, 100), (19_999, 1)] {
+        for will_need in [true, false] {
+            let answer = memory.advise(offset, length, will_need);
+            assert!(matches!(answer, Ok(()) | Err(Error::UNSUPPORTED)), "{offset} + {length}: {answer:?}");
+        }
+    }
+    for (offset, length) in [(0, 20_001), (20_000, 1), (usize::MAX, 2), (1, usize::MAX)] {
+        assert_eq!(memory.advise(offset, length, true), Err(Error::OUT_OF_RANGE), "{offset} + {length}");
+    }
+    check_bytes("memory after advice", &memory.to_vec(), &pattern(setup.seed, 20_000));
+}
+
+fn many(setup: &Setup) {
+    let side = setup.open(Default::default());
+    registers(setup, &side);
+    let mut random = setup.random();
+    let mut live: Vec<(u64, Memory)> = Vec::new();
+    for seed in 0..1500 {
+        if live.len() > 200 || (!live.is_empty() && random.below(3) == 0) {
+            let (seed, memory) = live.swap_remove(random.below(live.len()));
+            let bytes = memory.into_bytes().expect("nobody holds it");
+            check_bytes("memory", &bytes, &pattern(seed, bytes.len()));
+        } else {
+            live.push((seed, side.memory(pattern(seed, 1 + random.below(5000)))));
+        }
+    }
+}
+
+fn twice(setup: &Setup) {
+    let pair = Pair::new(setup);
+    registers(setup, &pair.receiver);
+    let whole = pair.receiver.memory(pattern(setup.seed, 4096));
+    let Some(way) = crate::access::Way::of(&pair.sender).into_iter().next() else {
+        setup.skip("it has neither put nor get");
+    };
+    let start = NonNull::new(whole.as_ptr()).expect("memory");
+    let domain = pair.receiver.iface.memory_domain();
+    // SAFETY: `whole` owns the bytes, outlives the second registration, and hands out no references.
+    let second =
+        unsafe { domain.register_raw(start, 4096, Access::ALL, MemoryKind::Host) }.expect("a registration");
+    let (first_key, second_key) = (pair.sender.key_to(&whole), pair.sender.key_to(&second));
+    let (least, most) = way.limits(pair.sender.attributes());
+    let data = vec![1; least.max(16).min(most)];
+    let access = |key: &RemoteKey| {
+        crate::access::perform(way, &pair.sender, &pair.to, &data, whole.address(), key, || pair.progress())
+    };
+    access(&first_key).expect("the first registration");
+    access(&second_key).expect("the second registration");
+    drop(second);
+    access(&first_key).expect("the first registration outlives the second");
+}
+
+pub(super) const CASES: &[Case] = &[
+    case("registered memory is given back once nobody holds it", Needs::NOTHING, given_back),
+    case("allocated memory is zeroed and as long as asked for", Needs::NOTHING, allocated),
+    case("memory of another kind than the host's is refused", Needs::NOTHING, other_kinds),
+    case("registering nonsense is refused with a reason", Needs::NOTHING, bad_arguments),
+    case("keys compare equal exactly where they are of one region", Needs::NOTHING, keys),
+    case("a local pointer to remote memory aliases it", Needs::NOTHING, aliases),
+    case("advice is taken inside of the memory and refused outside", Needs::NOTHING, advice),
+    case("many registrations come and go in any order", Needs::NOTHING, many),
+    case("memory registered twice is reachable until the last one ends", Needs::NOTHING, twice),
+];
