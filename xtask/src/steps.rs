@@ -101,7 +101,13 @@ impl Steps {
 
 /// A reason as the table has room for it; all of it was shown when the step ended.
 fn first_lines(reason: &str) -> String {
-    reason.lines().take(3).collect::<Vec<_>>().join("\n")
+    const LINES: usize = 3;
+    const WIDTH: usize = 100;
+    let shorten = |line: &str| match line.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    };
+    reason.lines().take(LINES).map(shorten).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -133,6 +139,12 @@ mod tests {
         steps.run("clippy", || Ok(()));
         assert_eq!(steps.summary(false).0.lines().last(), Some("1 passed, 0 failed, 0 skipped"));
         assert!(Steps::only(&["nothing".to_owned()]).finish().is_err());
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_at_a_character() {
+        assert_eq!(first_lines("a\nb\nc\nd"), "a\nb\nc");
+        assert_eq!(first_lines(&"é".repeat(200)), format!("{}…", "é".repeat(100)));
     }
 
     #[test]
