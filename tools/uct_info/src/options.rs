@@ -1,0 +1,133 @@
+//! The command line: UCX's flags, and a few more.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Parser};
+use uct_core::select::{Operation, PeerAddresses, Request};
+use uct_tools_common::{CommonOptions, Failure};
+
+/// Shows what the framework found on this machine, how it is configured, and what it would choose and why.
+///
+/// Several sections may be asked for at once. With --json the output is one object with a key for each of them.
+#[derive(Debug, Parser)]
+#[command(name = "uct_info", version, arg_required_else_help = true)]
+#[command(group = ArgGroup::new("section").multiple(true).required(true).args([
+    "build", "devices", "matrix", "values", "docs", "facts", "explain", "address", "config_template",
+    "generate_man", "generate_completions",
+]))]
+pub(crate) struct Options {
+    /// Version, plugin boundary, plugins in use and those that failed, and the machine.
+    #[arg(short = 'v', help_heading = "Sections")]
+    pub build: bool,
+    /// Devices and transports with their capabilities and costs.
+    #[arg(short = 'd', help_heading = "Sections")]
+    pub devices: bool,
+    /// With or without -d: which transport has which operation, NATIVE or EMULATED.
+    #[arg(long, help_heading = "Sections")]
+    pub matrix: bool,
+    /// Values of the configuration, each with its origin.
+    #[arg(short = 'c', help_heading = "Sections")]
+    pub values: bool,
+    /// As -c, with what each key is for and what it accepts.
+    #[arg(short = 'f', help_heading = "Sections")]
+    pub docs: bool,
+    /// System facts: processors, memory, namespaces, network devices.
+    #[arg(short = 's', help_heading = "Sections")]
+    pub facts: bool,
+    /// What would be chosen for an operation, with the reasons for every candidate.
+    #[arg(long, help_heading = "Sections")]
+    pub explain: bool,
+    /// The addresses of a process as --peer-address takes them. They lead nowhere once this program has ended, but
+    /// tell another process what it could reach.
+    #[arg(long, help_heading = "Sections")]
+    pub address: bool,
+    /// The commented configuration file with every key and its default.
+    #[arg(long, help_heading = "Sections", conflicts_with = "json")]
+    pub config_template: bool,
+
+    /// Only this transport, in -d and --matrix.
+    #[arg(short = 't', value_name = "TRANSPORT")]
+    pub transport: Option<String>,
+    /// Operation to explain: am_short, put_zcopy, …
+    #[arg(long, value_name = "OPERATION", default_value = "am_short", requires = "explain")]
+    op: Operation,
+    /// Bytes of the operation to explain; with a unit if liked: 64k.
+    #[arg(long, value_name = "BYTES", default_value = "8", value_parser = bytes, requires = "explain")]
+    size: usize,
+    /// Addresses of a peer that has to be within reach: what its --address printed, or @FILE with that.
+    #[arg(long, value_name = "HEX|@FILE", requires = "explain")]
+    peer_address: Option<String>,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub common: CommonOptions,
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let size: uct_core::units::MemSize = text.parse().map_err(|error| format!("{error}"))?;
+    if size.is_inf() || size.is_auto() {
+        return Err("expected a number of bytes, e.g. 8 or 64k".to_owned());
+    }
+    Ok(size.to_usize())
+}
+
+impl Options {
+    /// What is to be explained.
+    pub(crate) fn request(&self) -> Request {
+        Request::new(self.op, self.size)
+    }
+
+    /// The peer's addresses, if given.
+    pub(crate) fn peer(&self) -> Result<Option<PeerAddresses>, Failure> {
+        let Some(given) = &self.peer_address else { return Ok(None) };
+        let (text, place) = match given.strip_prefix('@') {
+            Some(path) => {
+                let path = PathBuf::from(path);
+                let place = format!("--peer-address: {}", path.display());
+                (std::fs::read_to_string(&path).map_err(|error| format!("{place}: {error}"))?, place)
+            }
+            None => (given.clone(), "--peer-address".to_owned()),
+        };
+        let bytes = decode_hex(text.trim()).map_err(|problem| format!("{place}: {problem}"))?;
+        let peer = PeerAddresses::unpack(&bytes).map_err(|error| format!("{place}: {error}"))?;
+        Ok(Some(peer))
+    }
+}
+
+fn decode_hex(text: &str) -> Result<Vec<u8>, String> {
+    let expected = "expected the hexadecimal digits that uct_info --address prints at the peer";
+    if let Some(wrong) = text.chars().find(|c| !c.is_ascii_hexdigit()) {
+        return Err(format!("{wrong:?} is no hexadecimal digit; {expected}"));
+    }
+    if text.is_empty() || !text.len().is_multiple_of(2) {
+        return Err(format!("{} digits are no whole bytes; {expected}", text.len()));
+    }
+    let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
+    Ok(text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect())
+}
+
+/// Bytes as [`Options::peer`] reads them.
+pub(crate) fn encode_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn hexadecimal_survives_the_way_and_nothing_else_is_taken() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(decode_hex(&encode_hex(&bytes)).unwrap(), bytes);
+        for wrong in ["", "0", "0g", "éé", "0x00"] {
+            assert!(decode_hex(wrong).is_err(), "{wrong}");
+        }
+    }
+}
