@@ -68,14 +68,14 @@ fn both(client: Side, server: Side, deadline: Instant) -> Outcome<Vec<String>> {
 
 /// The program, and the plugin of a transport that is asked for by name and not linked statically.
 fn build_arguments<'a>(workspace: &'a Workspace, arguments: &[String]) -> Vec<&'a str> {
-    let mut build = vec!["build", "--release", "--package", "uct-examples"];
+    let mut build = vec!["build", "--release", "--package", "uct-examples", "--bin", "uct_hello_world"];
     let wanted = value_of(arguments, "-t");
     let library = |name: &str| format!("uct_{name}");
     let plugin = workspace.plugin_packages().find(|package| {
         wanted.is_some_and(|name| package.targets.iter().any(|target| target.name == library(name)))
     });
     if let Some(package) = plugin {
-        build.extend(["--package", package.name.as_str()]);
+        build.extend(["--package", package.name.as_str(), "--lib"]);
     }
     build
 }
