@@ -290,6 +290,11 @@ impl WorkerInner {
 
     /// Runs `closing` now, or as soon as no transport is on the stack.
     pub(crate) fn close(&self, closing: Closing) {
+        if self.fork.check().is_err() {
+            // Closing would close the parent's connections under it.
+            std::mem::forget(closing);
+            return;
+        }
         if self.depth.get() == 0 {
             closing();
         } else {
