@@ -120,7 +120,8 @@ impl RcEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let limits = &self.iface.limits;
-        if header.len() > MAX_HEADER || iov.total().saturating_add(header.len()) > limits.seg_size {
+        let total = iov.total().saturating_add(header.len());
+        if header.len() > MAX_HEADER || total > limits.seg_size || iov.entries().len() >= limits.max_pieces {
             return Err(Error::INVALID_PARAM);
         }
         if !self.has_room_for_message() {
@@ -128,7 +129,10 @@ impl RcEp {
         }
         let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
         let first = usize::from(!header.is_empty());
-        let count = first + self.pieces(iov, &mut pieces[first..limits.max_pieces])?;
+        let Some(count) = self.pieces(iov, &mut pieces[first..limits.max_pieces])? else {
+            return self.send_gathered(id, header, iov, solicited);
+        };
+        let count = first + count;
         let copy = if header.is_empty() {
             None
         } else {
@@ -150,6 +154,32 @@ impl RcEp {
                 if let Some(copy) = copy {
                     self.iface.put_small(copy);
                 }
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies a vector of more blocks than a work request takes. There is room.
+    #[cold]
+    fn send_gathered(&self, id: u8, header: &[u8], iov: Iov<'_>, solicited: bool) -> Result<Outcome> {
+        let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
+        // SAFETY: header and vector fit into the buffer together, which is this call's and no part of either.
+        unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
+        // SAFETY: as above.
+        let body = unsafe { buffer.add(header.len()) };
+        // SAFETY: as above.
+        let length = header.len() + unsafe { iov.gather(body.as_ptr()) };
+        // SAFETY: the buffer is of a pool of registered memory.
+        let key = unsafe { lkey(buffer) };
+        let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
+        // SAFETY: the buffer is put back when the work request has ended.
+        match unsafe { self.send_pieces(id, &piece, solicited, false) } {
+            Ok(number) => {
+                self.remember(number, TxOp::Buffer(buffer));
+                Ok(Outcome::Done)
+            }
+            Err(error) => {
+                self.iface.put_message(buffer);
                 Err(error)
             }
         }

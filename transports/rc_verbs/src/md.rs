@@ -35,6 +35,8 @@ pub(crate) struct Memh {
 }
 
 enum Memory {
+    /// No bytes: there is nothing to register.
+    Nothing,
     Given(Mr),
     Allocated(MrBuffer),
 }
@@ -139,10 +141,10 @@ impl Md for RcMd {
     }
 
     fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
-        if length == 0 {
-            return Err(Failure::new(Error::INVALID_PARAM, "no bytes to register: the length is 0"));
-        }
         let base = address.as_ptr() as u64;
+        if length == 0 {
+            return Ok(Memh { base, length: 0, access, memory: Memory::Nothing });
+        }
         if base.checked_add(length as u64).is_none() {
             return Err(Failure::new(
                 Error::INVALID_PARAM,
@@ -189,7 +191,7 @@ impl Md for RcMd {
     fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {
         let buffer: &mut [u8; PACKED_KEY] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
         buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        buffer[4..8].copy_from_slice(&memh.mr().rkey().to_le_bytes());
+        buffer[4..8].copy_from_slice(&memh.mr().map_or(0, Mr::rkey).to_le_bytes());
         buffer[8..16].copy_from_slice(&memh.base.to_le_bytes());
         buffer[16..24].copy_from_slice(&memh.length.to_le_bytes());
         buffer[24..28].copy_from_slice(&memh.access.bits().to_le_bytes());
@@ -210,10 +212,11 @@ const fn writing() -> MemoryAccess {
 }
 
 impl Memh {
-    fn mr(&self) -> &Mr {
+    fn mr(&self) -> Option<&Mr> {
         match &self.memory {
-            Memory::Given(mr) => mr,
-            Memory::Allocated(buffer) => buffer.mr(),
+            Memory::Nothing => None,
+            Memory::Given(mr) => Some(mr),
+            Memory::Allocated(buffer) => Some(buffer.mr()),
         }
     }
 
@@ -221,7 +224,8 @@ impl Memh {
     #[inline]
     pub(crate) fn lkey(&self, address: u64, length: usize) -> Option<u32> {
         let offset = address.wrapping_sub(self.base);
-        (offset <= self.length && length as u64 <= self.length - offset).then(|| self.mr().lkey())
+        let fits = offset <= self.length && length as u64 <= self.length - offset;
+        if fits { self.mr().map(Mr::lkey) } else { None }
     }
 }
 

@@ -11,31 +11,18 @@ use crate::md::{Memh, Rkey};
 use crate::tx::TxOp;
 
 impl RcEp {
-    /// The vector as pieces with their keys; answers how many. Memory that is not registered, or too many blocks, are
-    /// [`Error::INVALID_PARAM`].
+    /// The vector as pieces with their keys; answers how many, or `None` if there are more than fit. Memory that is not
+    /// registered is [`Error::INVALID_PARAM`].
     #[inline]
-    pub(crate) fn pieces(&self, iov: Iov<'_>, pieces: &mut [Sge]) -> Result<usize> {
+    pub(crate) fn pieces(&self, iov: Iov<'_>, pieces: &mut [Sge]) -> Result<Option<usize>> {
         let mut count = 0;
-        for entry in iov.entries() {
-            let blocks = if entry.length == 0 { 0 } else { entry.count as usize };
-            if blocks == 0 {
-                continue;
-            }
-            // SAFETY: registrations of this memory domain are boxes of this type, live until the operation has ended; null
-            // is refused.
-            let Some(memh) = (unsafe { entry.memh.cast::<Memh>().as_ref() }) else {
-                return Err(Error::INVALID_PARAM);
-            };
-            for block in 0..blocks {
-                let address =
-                    (entry.buffer as u64).wrapping_add((block as u64).wrapping_mul(entry.stride as u64));
-                let key = memh.lkey(address, entry.length).ok_or(Error::INVALID_PARAM)?;
-                let length = u32::try_from(entry.length).map_err(|_| Error::INVALID_PARAM)?;
-                *pieces.get_mut(count).ok_or(Error::INVALID_PARAM)? = Sge::new(address, length, key);
-                count += 1;
-            }
+        for piece in pieces_of(iov) {
+            let piece = piece?;
+            let Some(place) = pieces.get_mut(count) else { return Ok(None) };
+            *place = piece;
+            count += 1;
         }
-        Ok(count)
+        Ok(Some(count))
     }
 
     /// Posts a write whose data are copied into the work request. There is room.
@@ -112,11 +99,8 @@ impl RcEp {
         // SAFETY: the buffer is of a pool of registered memory.
         let local = unsafe { lkey(buffer) };
         let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
-        let (flags, signaled) = self.next_flags(false);
-        let request = SendWr::rdma_write(self.next_id(), &pieces, address, key, flags);
         // SAFETY: the buffer is put back when the work request has ended.
-        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        Ok(Some(self.posted(signaled)))
+        unsafe { self.post_write(&pieces, address, key, false) }.map(Some)
     }
 
     #[inline]
@@ -138,13 +122,10 @@ impl RcEp {
         if total == 0 {
             return Ok(Outcome::Done);
         }
-        let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
-        let count = self.pieces(iov, &mut pieces[..self.iface.limits.max_pieces])?;
-        let (flags, signaled) = self.next_flags(true);
-        let request = SendWr::rdma_write(self.next_id(), &pieces[..count], address, key, flags);
-        // SAFETY: the host keeps the vector's memory until the completion.
-        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        let number = self.posted(signaled);
+        let number = self.post_vector(iov, address, |pieces, address, signaled| {
+            // SAFETY: the host keeps the vector's memory until the completion.
+            unsafe { self.post_write(pieces, address, key, signaled) }
+        })?;
         self.remember(number, TxOp::Zcopy(None, completion));
         Ok(Outcome::InProgress)
     }
@@ -183,8 +164,9 @@ impl RcEp {
         let local = unsafe { lkey(buffer) };
         let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
         // SAFETY: the buffer is this operation's until the work request has ended.
-        match unsafe { self.post_read(&pieces, length, address, key) } {
+        match unsafe { self.post_read(&pieces, address, key, true) } {
             Ok(number) => {
+                self.reading(length);
                 self.remember(number, TxOp::GetBcopy(buffer, length, unpack, completion));
                 Ok(Outcome::InProgress)
             }
@@ -217,26 +199,117 @@ impl RcEp {
         if !self.may_read(total) {
             return Err(self.starved());
         }
-        let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
-        let count = self.pieces(iov, &mut pieces[..self.iface.limits.max_pieces])?;
-        // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
-        let number = unsafe { self.post_read(&pieces[..count], total, address, key) }?;
+        let number = self.post_vector(iov, address, |pieces, address, signaled| {
+            // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
+            unsafe { self.post_read(pieces, address, key, signaled) }
+        })?;
+        self.reading(total);
         self.remember(number, TxOp::Get(total, completion));
         Ok(Outcome::InProgress)
     }
 
-    /// Posts a read, with a completion of its own. There is room.
+    /// Posts a vector, as several work requests if it has more blocks than one takes; answers the number of the last,
+    /// which asks for a completion. There is room for one.
+    fn post_vector(
+        &self,
+        iov: Iov<'_>,
+        address: u64,
+        post: impl Fn(&[Sge], u64, bool) -> Result<u32>,
+    ) -> Result<u32> {
+        let most = self.iface.limits.max_pieces;
+        if iov.entries().len() > most {
+            return Err(Error::INVALID_PARAM);
+        }
+        let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
+        match self.pieces(iov, &mut pieces[..most])? {
+            Some(count) => post(&pieces[..count], address, true),
+            None => self.post_in_parts(iov, address, post),
+        }
+    }
+
+    #[cold]
+    fn post_in_parts(
+        &self,
+        iov: Iov<'_>,
+        mut address: u64,
+        post: impl Fn(&[Sge], u64, bool) -> Result<u32>,
+    ) -> Result<u32> {
+        let most = self.iface.limits.max_pieces;
+        // All of it is looked at ahead of the first post, so that a refusal leaves nothing half done.
+        let pieces = pieces_of(iov).collect::<Result<Vec<Sge>>>()?;
+        let parts = pieces.len().div_ceil(most);
+        if parts > self.iface.limits.tx_queue_len as usize {
+            return Err(Error::INVALID_PARAM);
+        }
+        let room = self.available.get().min(self.iface.cq_available.get() as i32);
+        if (room as usize) < parts {
+            return Err(self.starved());
+        }
+        let mut last = 0;
+        for (index, part) in pieces.chunks(most).enumerate() {
+            let is_last = index + 1 == parts;
+            match post(part, address, is_last) {
+                Ok(number) => last = number,
+                Err(error) if index == 0 => return Err(error),
+                Err(error) => {
+                    // What was posted cannot be taken back.
+                    self.iface.fail_later(
+                        self,
+                        error,
+                        "the device took a part of an operation only".to_owned(),
+                    );
+                    return Ok(last);
+                }
+            }
+            address += part.iter().map(|piece| u64::from(piece.length())).sum::<u64>();
+        }
+        Ok(last)
+    }
+
+    /// Posts a read. There is room.
     ///
     /// # Safety
     /// The memory of the pieces stays valid, and untouched, until the work request has ended.
-    unsafe fn post_read(&self, pieces: &[Sge], length: usize, address: u64, key: u32) -> Result<u32> {
-        let (flags, signaled) = self.next_flags(true);
+    unsafe fn post_read(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
+        let (flags, signaled) = self.next_flags(signaled);
         let request = SendWr::rdma_read(self.next_id(), pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        self.iface.read_bytes.set(self.iface.read_bytes.get() + length as u64);
         let number = self.posted(signaled);
         self.last_read.set(number);
         Ok(number)
     }
+
+    /// Posts a write. There is room.
+    ///
+    /// # Safety
+    /// The memory of the pieces stays valid until the work request has ended.
+    unsafe fn post_write(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
+        let (flags, signaled) = self.next_flags(signaled);
+        let request = SendWr::rdma_write(self.next_id(), pieces, address, key, flags);
+        // SAFETY: the caller's promise.
+        unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
+        Ok(self.posted(signaled))
+    }
+
+    /// Accounts for a read just posted.
+    fn reading(&self, length: usize) {
+        self.iface.read_bytes.set(self.iface.read_bytes.get() + length as u64);
+    }
+}
+
+/// The blocks of a vector with their keys.
+fn pieces_of(iov: Iov<'_>) -> impl Iterator<Item = Result<Sge>> + '_ {
+    iov.entries().iter().flat_map(|entry| {
+        let count = if entry.length == 0 { 0 } else { u64::from(entry.count) };
+        // SAFETY: registrations of this memory domain are boxes of this type, live until the operation has ended; null is
+        // refused.
+        let memh = unsafe { entry.memh.cast::<Memh>().as_ref() };
+        (0..count).map(move |block| {
+            let address = (entry.buffer as u64).wrapping_add(block.wrapping_mul(entry.stride as u64));
+            let key = memh.and_then(|memh| memh.lkey(address, entry.length)).ok_or(Error::INVALID_PARAM)?;
+            let length = u32::try_from(entry.length).map_err(|_| Error::INVALID_PARAM)?;
+            Ok(Sge::new(address, length, key))
+        })
+    })
 }

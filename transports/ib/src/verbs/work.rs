@@ -66,6 +66,12 @@ impl Sge {
     pub const fn new(address: u64, length: u32, lkey: u32) -> Self {
         Self(ibv_sge { addr: address, length, lkey })
     }
+
+    /// Bytes.
+    #[inline]
+    pub const fn length(&self) -> u32 {
+        self.0.length
+    }
 }
 
 /// A piece of plain memory that is copied while a request is posted.
