@@ -20,7 +20,7 @@ use uct_plugin::rma::Opcode;
 use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::connection::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{FRAME_HEADER, frame_header};
+use crate::wire::{FRAME_HEADER, PADDING, frame_header, pad};
 
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;
@@ -113,7 +113,7 @@ impl Endpoint for TcpEp {
         }
         let conn = self.sendable()?;
         let bytes = HEADS + payload.len();
-        let place = conn.place(iface, bytes)?;
+        let place = conn.place(iface, bytes + PADDING)?;
         let start = place.start;
         let frame = frame_header(id, size_of::<u64>() + payload.len());
         // SAFETY: the place has room for the frame.
@@ -123,6 +123,8 @@ impl Endpoint for TcpEp {
         let body = start.wrapping_add(HEADS);
         // SAFETY: as above, and the place is no part of the payload.
         unsafe { body.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+        // SAFETY: as above.
+        let bytes = unsafe { pad(start, bytes) };
         conn.submit(iface, place, bytes)
     }
 
@@ -137,14 +139,16 @@ impl Endpoint for TcpEp {
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
         let iface = &*self.iface;
         let conn = self.sendable()?;
-        let place = conn.place(iface, FRAME_HEADER + iface.seg_size)?;
+        let place = conn.place(iface, FRAME_HEADER + iface.seg_size + PADDING)?;
         let start = place.start;
         // SAFETY: the place has room for `seg_size` bytes behind the frame's header, which is the `max_bcopy`.
         let length = conn.while_packing(|| unsafe { pack.write(start.wrapping_add(FRAME_HEADER)) });
         debug_assert!(length <= iface.seg_size, "no more than max_bcopy is packed");
         // SAFETY: the place has room for the header.
         unsafe { start.cast::<u64>().write_unaligned(frame_header(id, length)) };
-        conn.submit(iface, place, FRAME_HEADER + length)?;
+        // SAFETY: as above.
+        let bytes = unsafe { pad(start, FRAME_HEADER + length) };
+        conn.submit(iface, place, bytes)?;
         Ok(length)
     }
 
@@ -353,7 +357,7 @@ impl TcpEp {
     fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
         let length = header.len() + iov.total();
         let conn = self.sendable()?;
-        let place = conn.place(&self.iface, FRAME_HEADER + length)?;
+        let place = conn.place(&self.iface, FRAME_HEADER + length + PADDING)?;
         // SAFETY: the place has room for the frame.
         unsafe { place.start.cast::<u64>().write_unaligned(frame_header(id, length)) };
         let body = place.start.wrapping_add(FRAME_HEADER);
@@ -361,7 +365,9 @@ impl TcpEp {
         unsafe { body.copy_from_nonoverlapping(header.as_ptr(), header.len()) };
         // SAFETY: as above.
         unsafe { iov.gather(body.wrapping_add(header.len())) };
-        conn.submit(&self.iface, place, FRAME_HEADER + length)
+        // SAFETY: as above.
+        let bytes = unsafe { pad(place.start, FRAME_HEADER + length) };
+        conn.submit(&self.iface, place, bytes)
     }
 }
 

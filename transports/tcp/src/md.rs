@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG};
 use uct_plugin::memory::{Allocation, PACKED_KEY, Region, Regions, RemoteKey};
@@ -15,6 +15,27 @@ pub(crate) struct TcpComponent;
 #[derive(Default)]
 pub(crate) struct TcpMd {
     pub(crate) regions: Regions,
+}
+
+/// The memory domains of this process that have interfaces.
+static OWN: Mutex<Vec<(u64, Weak<TcpMd>)>> = Mutex::new(Vec::new());
+
+impl TcpMd {
+    /// Makes the domain known to [`TcpMd::of_identity`].
+    pub(crate) fn make_known(self: &Arc<Self>) {
+        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        own.retain(|(_, md)| md.strong_count() > 0);
+        let identity = self.regions.identity();
+        if !own.iter().any(|(other, _)| *other == identity) {
+            own.push((identity, Arc::downgrade(self)));
+        }
+    }
+
+    /// The domain of this process that a key belongs to.
+    pub(crate) fn of_identity(identity: u64) -> Option<Arc<TcpMd>> {
+        let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        own.iter().find(|(other, _)| *other == identity)?.1.upgrade()
+    }
 }
 
 /// A registration, with the memory if it was allocated.

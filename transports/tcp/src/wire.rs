@@ -16,7 +16,8 @@
 //! | 52..56 | 1 if the sender has endpoints on the connection |
 //! | 56..64 | check sum of the bytes ahead (FNV-1a) |
 //!
-//! A frame is eight bytes of header and its payload:
+//! A frame is eight bytes of header, its payload, and zeros up to a multiple of eight bytes, so that every payload is aligned to
+//! eight bytes where it arrives:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -32,6 +33,9 @@ pub(crate) const VERSION: u16 = 1;
 pub(crate) const HELLO: usize = 64;
 /// Bytes of a frame's header.
 pub(crate) const FRAME_HEADER: usize = 8;
+
+/// Bytes that a frame's place needs behind it, for the zeros.
+pub(crate) const PADDING: usize = 8;
 
 /// Feature: put, get and atomics are served.
 pub(crate) const FEATURE_RMA: u64 = 1 << 0;
@@ -183,6 +187,23 @@ pub(crate) const fn frame_header(kind: u8, length: usize) -> u64 {
 pub(crate) const fn parse_frame(header: u64) -> (u8, usize) {
     let header = u64::from_le(header);
     (header as u8, (header >> 32) as usize)
+}
+
+/// Bytes of a payload or frame with the zeros behind it.
+#[inline(always)]
+pub(crate) const fn padded(bytes: usize) -> usize {
+    (bytes + 7) & !7
+}
+
+/// Writes zeros behind a frame of `bytes`; answers how long it is with them. At most [`PADDING`] bytes are written.
+///
+/// # Safety
+/// `start` is writable for `bytes + PADDING` bytes.
+#[inline(always)]
+pub(crate) unsafe fn pad(start: *mut u8, bytes: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { start.wrapping_add(bytes).cast::<u64>().write_unaligned(0) };
+    padded(bytes)
 }
 
 fn check_sum(bytes: &[u8]) -> u64 {

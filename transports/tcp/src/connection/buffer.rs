@@ -10,6 +10,8 @@ use std::ptr::NonNull;
 
 use ucs::{Error, Result};
 
+use crate::wire::padded;
+
 /// Bytes of a buffer's head, ahead of its data.
 const HEAD: usize = 64;
 /// Buffers that a pool keeps for the next use.
@@ -103,7 +105,7 @@ impl RxPool {
     /// A pool of buffers of `size` bytes, a power of two, whose first message has `headroom` writable bytes ahead.
     pub(crate) fn new(size: usize, headroom: usize) -> RxPool {
         debug_assert!(size.is_power_of_two() && size > HEAD + headroom);
-        RxPool { size, start: HEAD + headroom, free: RefCell::default(), large: Cell::new(None) }
+        RxPool { size, start: padded(HEAD + headroom), free: RefCell::default(), large: Cell::new(None) }
     }
 
     /// Where data begin in a buffer.

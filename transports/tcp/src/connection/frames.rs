@@ -84,15 +84,18 @@ impl Conn {
         if kind != control::REQUEST || !is_large || payload.len() < REQUEST_HEADER {
             return Ok(None);
         }
-        let (request, data) = Request::read(payload).map_err(|malformed| malformed.0)?;
+        // The zeros behind the data may have come already.
+        let (request, _) = Request::read(payload).map_err(|malformed| malformed.0)?;
         if request.opcode != Opcode::Put || request.length as usize != length - REQUEST_HEADER {
             return Err("a put has another length than it says");
         }
+        let data = &payload[REQUEST_HEADER..];
         let done = data.len();
         Ok(Some(match iface.admit_put(&request) {
             Ok(address) => {
+                let part = done.min(request.length as usize);
                 // SAFETY: the memory is registered for puts and checked for all of the length.
-                unsafe { address.as_ptr().copy_from_nonoverlapping(data.as_ptr(), done) };
+                unsafe { address.as_ptr().copy_from_nonoverlapping(data.as_ptr(), part) };
                 Rest::Put { request, done }
             }
             Err(error) => Rest::Refused { request, error, done },

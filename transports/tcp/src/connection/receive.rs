@@ -15,7 +15,7 @@ use uct_plugin::rma::Request;
 use super::buffer::RxBuffer;
 use super::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{FRAME_HEADER, parse_frame};
+use crate::wire::{FRAME_HEADER, padded, parse_frame};
 
 /// A large frame that was begun.
 pub(super) enum Rest {
@@ -136,13 +136,13 @@ impl Conn {
             let header = unsafe { buffer.at(start).cast::<u64>().read_unaligned() };
             let (kind, length) = parse_frame(header);
             let payload = start + FRAME_HEADER;
-            if have - FRAME_HEADER < length {
+            if have - FRAME_HEADER < padded(length) {
                 if !self.begin_large(iface, buffer, kind, length, have - FRAME_HEADER) {
                     break;
                 }
                 continue;
             }
-            self.rx_start.set(payload + length);
+            self.rx_start.set(payload + padded(length));
             if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
                 self.deliver(iface, buffer, kind, payload, length);
             } else {
@@ -232,7 +232,7 @@ impl Conn {
         } else {
             // SAFETY: eight bytes have arrived at `start`.
             let header = unsafe { buffer.at(start).cast::<u64>().read_unaligned() };
-            FRAME_HEADER + parse_frame(header).1.min(iface.rx_pool().capacity() - FRAME_HEADER)
+            FRAME_HEADER + padded(parse_frame(header).1).min(iface.rx_pool().capacity() - FRAME_HEADER)
         };
         if start + needed <= buffer.size() && end < buffer.size() {
             return;
@@ -273,9 +273,9 @@ impl Conn {
             Ok(Some(rest)) => {
                 *self.rest.borrow_mut() = rest;
             }
-            Ok(None) if FRAME_HEADER + length <= iface.rx_pool().capacity() => return false,
+            Ok(None) if FRAME_HEADER + padded(length) <= iface.rx_pool().capacity() => return false,
             Ok(None) => {
-                let large = match iface.rx_pool().get_large(length) {
+                let large = match iface.rx_pool().get_large(padded(length)) {
                     Ok(large) => large,
                     Err(error) => {
                         self.starve(iface, error);
@@ -347,20 +347,23 @@ impl Conn {
             Rest::None => return Ok(true),
             Rest::Message { buffer, have, length, .. } => {
                 let place = buffer.at(buffer.fill() + *have);
-                let received = self.receive_at(place, *length - *have)?;
+                let received = self.receive_at(place, padded(*length) - *have)?;
                 *have += received;
-                (received, have == length)
+                (received, *have == padded(*length))
             }
             Rest::Put { request, done } => {
                 let length = request.length as usize;
-                // The address was checked for the whole length just now.
-                let place = (request.address as *mut u8).wrapping_add(*done);
-                let received = self.receive_at(place, length - *done)?;
+                let received = if *done < length {
+                    // The address was checked for the whole length just now.
+                    self.receive_at((request.address as *mut u8).wrapping_add(*done), length - *done)?
+                } else {
+                    self.receive_at(iface.scratch(), padded(length) - *done)?
+                };
                 *done += received;
-                (received, *done == length)
+                (received, *done == padded(length))
             }
             Rest::Refused { request, done, .. } => {
-                let length = request.length as usize;
+                let length = padded(request.length as usize);
                 let received =
                     self.receive_at(iface.scratch(), (length - *done).min(iface.scratch_size()))?;
                 *done += received;

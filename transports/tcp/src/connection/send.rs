@@ -14,6 +14,10 @@ use uct_plugin::{Completion, Iov, Outcome};
 use super::queue::PIECES;
 use super::{ANSWER_BYTES, Conn, State};
 use crate::iface::TcpIface;
+use crate::wire::{PADDING, pad, padded};
+
+/// What stands behind a frame.
+const ZEROS: [u8; PADDING] = [0; PADDING];
 
 /// A place for a frame of the promised length.
 pub(crate) struct Place {
@@ -186,33 +190,43 @@ impl Conn {
             return;
         }
         let bytes = head.len() + data.len();
-        if bytes <= iface.scratch_size()
-            && let Ok(place) = self.place(iface, bytes)
+        if bytes + PADDING <= iface.scratch_size()
+            && let Ok(place) = self.place(iface, bytes + PADDING)
         {
             // SAFETY: the place has room for both, and is no part of either.
             unsafe { place.start.copy_from_nonoverlapping(head.as_ptr(), head.len()) };
             let behind = place.start.wrapping_add(head.len());
             // SAFETY: as above.
             unsafe { behind.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+            // SAFETY: as above.
+            let bytes = unsafe { pad(place.start, bytes) };
             // A failure is noted, and told by progress.
             let _ = self.submit(iface, place, bytes);
             return;
         }
+        let zeros = &ZEROS[..padded(bytes) - bytes];
         if !self.has_queued() && self.state.get() == State::Established && !self.packing.get() {
-            let pieces = [IoSlice::new(head), IoSlice::new(data)];
+            let pieces = [IoSlice::new(head), IoSlice::new(data), IoSlice::new(zeros)];
             let answer =
                 sendmsg(self.fd(), &pieces, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
             let Ok(sent) = self.count(iface, answer) else { return };
-            if sent == bytes {
+            if sent == padded(bytes) {
                 return;
             }
-            self.append(iface, head.get(sent..).unwrap_or(&[]));
-            self.append(iface, &data[sent.saturating_sub(head.len())..]);
+            self.append_rest(iface, &[head, data, zeros], sent);
             self.block(iface);
             return;
         }
-        self.append(iface, head);
-        self.append(iface, data);
+        self.append_rest(iface, &[head, data, zeros], 0);
+    }
+
+    /// Queues parts of a frame behind the first `sent` bytes of them.
+    fn append_rest(&self, iface: &TcpIface, parts: &[&[u8]], mut sent: usize) {
+        for part in parts {
+            let skip = sent.min(part.len());
+            sent -= skip;
+            self.append(iface, &part[skip..]);
+        }
     }
 
     /// Whether the peer made this side queue more than its limits let it ask for.
@@ -247,21 +261,28 @@ impl Conn {
             }
         }
         let total = head.len() + iov.total();
+        let zeros = &ZEROS[..padded(total) - total];
         let mut sent = 0;
         if !self.has_queued() {
             let mut pieces = [IoSlice::new(&[]); PIECES];
-            let mut count = 1;
             pieces[0] = IoSlice::new(head);
-            for (block, length) in iov.blocks().take(PIECES - 1) {
+            let mut count = 1;
+            let mut blocks = iov.blocks();
+            for (block, length) in blocks.by_ref().take(PIECES - 2) {
                 // SAFETY: the host keeps the memory of an operation valid until it has ended.
                 pieces[count] = IoSlice::new(unsafe { slice::from_raw_parts(block, length) });
+                count += 1;
+            }
+            if blocks.next().is_none() {
+                pieces[count] = IoSlice::new(zeros);
                 count += 1;
             }
             let mut control = SendAncillaryBuffer::default();
             let answer = sendmsg(self.fd(), &pieces[..count], &mut control, SendFlags::NOSIGNAL);
             sent = self.count(iface, answer)?;
-            if sent == total {
+            if sent >= total {
                 self.sent_epoch.set(iface.epoch());
+                self.append(iface, &zeros[sent - total..]);
                 return Ok(Outcome::Done);
             }
         }
@@ -270,6 +291,7 @@ impl Conn {
         self.drop_tail();
         let skip = sent.saturating_sub(head.len());
         self.queue.borrow_mut().push_vector(iov, skip, owner, completion);
+        self.append(iface, zeros);
         self.ready.set(false);
         self.mark_dirty(iface);
         Ok(Outcome::InProgress)

@@ -6,11 +6,12 @@ use std::slice;
 use ucs::Error;
 use uct_plugin::memory::RemoteKey;
 use uct_plugin::rma::{Destination, MAX_REQUEST, Notify, Opcode, Operation, REQUEST_HEADER, Request, Waiter};
-use uct_plugin::{AtomicOp, Completion, Iov, Outcome, Pack, Result, Unpack};
+use uct_plugin::{AtomicOp, Completion, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use super::TcpEp;
 use crate::connection::{Conn, State};
-use crate::wire::{FEATURE_RMA, FRAME_HEADER, control, frame_header};
+use crate::md::TcpMd;
+use crate::wire::{FEATURE_RMA, FRAME_HEADER, PADDING, control, frame_header, pad};
 
 /// Bytes ahead of the data of a put.
 const HEADS: usize = FRAME_HEADER + REQUEST_HEADER;
@@ -45,10 +46,12 @@ impl TcpEp {
     fn send_put(&self, request: &Request, notify: Notify, write: impl FnOnce(*mut u8)) -> Result {
         let conn = self.capable()?;
         let length = request.length as usize;
-        let place = conn.place(&self.iface, HEADS + length)?;
+        let place = conn.place(&self.iface, HEADS + length + PADDING)?;
         write(place.start.wrapping_add(HEADS));
         write_heads(place.start, request, length);
-        conn.submit(&self.iface, place, HEADS + length)?;
+        // SAFETY: the place has room for the zeros.
+        let bytes = unsafe { pad(place.start, HEADS + length) };
+        conn.submit(&self.iface, place, bytes)?;
         conn.initiator.posted(self.owner, request, Operation::Acknowledged(notify));
         Ok(())
     }
@@ -57,14 +60,16 @@ impl TcpEp {
         self.check_put()?;
         let conn = self.capable()?;
         conn.initiator.admit()?;
-        let place = conn.place(&self.iface, HEADS + self.iface.seg_size)?;
+        let place = conn.place(&self.iface, HEADS + self.iface.seg_size + PADDING)?;
         let body = place.start.wrapping_add(HEADS);
         // SAFETY: the place has room for `seg_size` bytes behind the heads, which is the `max_bcopy`.
         let length = conn.while_packing(|| unsafe { pack.write(body) });
         // The length is known only now; a put that the key does not permit is left where it is, unsent.
         let request = conn.initiator.put(key, address, length)?;
         write_heads(place.start, &request, length);
-        conn.submit(&self.iface, place, HEADS + length)?;
+        // SAFETY: the place has room for the zeros.
+        let bytes = unsafe { pad(place.start, HEADS + length) };
+        conn.submit(&self.iface, place, bytes)?;
         conn.initiator.posted(self.owner, &request, Operation::Acknowledged(Notify::Nobody));
         Ok(length)
     }
@@ -98,12 +103,25 @@ impl TcpEp {
     }
 
     /// Reads and waits: progress runs inside, so handlers and completions may run too.
+    ///
+    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read here,
+    /// behind everything that was asked for before.
     pub(super) fn get_blocking(&self, buffer: &mut [u8], address: u64, key: &RemoteKey) -> Result {
         if buffer.len() > self.iface.seg_size {
             return Err(Error::INVALID_PARAM);
         }
         self.capable()?;
         let conn = self.connection()?.clone();
+        if let Some(md) = TcpMd::of_identity(key.identity) {
+            key.check(address, buffer.len(), MemoryAccess::REMOTE_GET)?;
+            if conn.has_unfinished() {
+                return Err(Error::NO_RESOURCE);
+            }
+            let source = md.regions.check(key.key, address, buffer.len(), MemoryAccess::REMOTE_GET)?;
+            // SAFETY: the region is registered, so readable for the length that was checked; it may overlap the buffer.
+            unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), buffer.len()) };
+            return Ok(());
+        }
         let waiter = Waiter::default();
         let start = NonNull::from(&mut *buffer).cast();
         let destination = Destination::Block(start, buffer.len());
