@@ -328,18 +328,23 @@ impl WorkerInner {
             return;
         }
         self.unsettled.set(false);
+        self.close_all();
+        let panic = self.panic.borrow_mut().take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Closes what waits. No transport is on the stack.
+    fn close_all(&self) {
         loop {
             let closing = std::mem::take(&mut *self.closing.borrow_mut());
             if closing.is_empty() {
-                break;
+                return;
             }
             for close in closing {
                 close();
             }
-        }
-        let panic = self.panic.borrow_mut().take();
-        if let Some(panic) = panic {
-            resume_unwind(panic);
         }
     }
 
@@ -354,6 +359,15 @@ impl WorkerInner {
 
     fn live_ifaces(&self) -> Vec<Rc<IfaceInner>> {
         self.ifaces.borrow().iter().filter_map(std::rc::Weak::upgrade).collect()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // What waits to be closed holds the worker; who drops a handle may never call progress again.
+        if self.inner.depth.get() == 0 {
+            self.inner.close_all();
+        }
     }
 }
 
