@@ -186,7 +186,7 @@ impl Core {
 
     /// Puts back a packet that was not sent; its completion is dropped.
     pub(crate) fn unsend(&mut self, mut packet: Packet) {
-        drop(packet.take_completion());
+        let _ = packet.take_completion();
         self.packets.put(packet);
     }
 
@@ -435,7 +435,7 @@ impl Core {
     /// Takes a control packet in; answers the connection that may have news.
     pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
         let Core { table, paths, now, .. } = self;
-        table.receive_control(*now, arrival.datagram(), |address| paths.to_request(address))
+        table.receive_control(*now, arrival.datagram(), |address| paths.back(address))
     }
 
     /// Whether a message to be delivered, or news, waits for the application's progress.

@@ -537,7 +537,7 @@ impl Endpoint for UdEp {
         let peer = EpAddress::parse(ep_address)?;
         let guard = self.iface.enter();
         let connected = guard.with(|core| {
-            let path = core.paths.to(&device, peer.qp)?;
+            let path = core.paths.find(&device, peer.qp)?;
             core.look_at_clock();
             core.table.connect_to(core.now, self.connection, peer.invitation, path).map_err(|_| {
                 Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already, or was created to be")

@@ -297,7 +297,7 @@ impl Iface for UdIface {
             let device = DeviceAddress::parse(peer.device).map_err(|error| invalid(error.to_string()))?;
             let address = IfaceAddress::parse(peer.iface).map_err(invalid)?;
             let Core { table, paths, .. } = core;
-            table.connect(now, address.identity, || paths.to(&device, address.qp)).map_err(full)
+            table.connect(now, address.identity, || paths.find(&device, address.qp)).map_err(full)
         });
         let id = made?;
         let ep = Rc::new(UdEp::new(self, id, params.user));

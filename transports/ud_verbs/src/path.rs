@@ -69,7 +69,7 @@ impl Paths {
     }
 
     /// The way to a queue pair behind a peer's port.
-    pub(crate) fn to(&mut self, peer: &DeviceAddress, qp: u32) -> Result<Path, Failure> {
+    pub(crate) fn find(&mut self, peer: &DeviceAddress, qp: u32) -> Result<Path, Failure> {
         self.check(peer).map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
         let name = peer.pack();
         if let Some(ah) = self.handles.get(&name) {
@@ -83,9 +83,9 @@ impl Paths {
     }
 
     /// The way back to whoever asks for a connection, from the address in the request, which is untrusted.
-    pub(crate) fn to_request(&mut self, address: &[u8]) -> Option<Path> {
+    pub(crate) fn back(&mut self, address: &[u8]) -> Option<Path> {
         let (device, qp) = parse_request(address)?;
-        self.to(&device, qp)
+        self.find(&device, qp)
             .inspect_err(|failure| tracing::debug!(%failure, "a connection request was left unanswered"))
             .ok()
     }
