@@ -15,7 +15,7 @@ use ucs::sys::pages::page_size;
 use ucs::{Error, Result, Status};
 use uct_abi::{
     UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ACCESS_ALL, UCT_MD_ACCESS_REMOTE_ATOMIC,
-    UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UctIov, UctMemh, UctRkey,
+    UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh, UctRkey,
 };
 
 use crate::config::AllocMethod;
@@ -74,6 +74,10 @@ impl Memory {
             status: Error::NO_MEMORY,
             reason: "alloc_prio names no method".to_owned(),
         };
+        if md.attributes().flags & (UCT_MD_ALLOC | UCT_MD_REG) == 0 {
+            let reason = "the memory domain neither allocates nor registers memory".to_owned();
+            return Err(Refused { status: Error::UNSUPPORTED, reason, ..refused });
+        }
         let mut reasons = Vec::new();
         for method in &md.inner.alloc_methods {
             let allocated = match method {
