@@ -44,9 +44,12 @@ impl Way {
         }
     }
 
-    /// Those that an interface has.
+    /// Those that an interface has, and that may be used while one thread drives both ends: an emulated `get_short`
+    /// waits inside of the call for the other end.
     pub fn of(side: &Side) -> Vec<Way> {
-        let has = |way: &Way| side.iface.capabilities().contains(way.capability());
+        let blocks = side.iface.emulated() & Capabilities::GET_SHORT;
+        let usable = side.iface.capabilities() - blocks;
+        let has = |way: &Way| usable.contains(way.capability());
         Way::ALL.into_iter().filter(has).collect()
     }
 

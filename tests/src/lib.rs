@@ -28,6 +28,7 @@ pub mod access;
 mod case;
 mod cases;
 mod config;
+pub mod elsewhere;
 pub mod log;
 pub mod message;
 pub mod pair;

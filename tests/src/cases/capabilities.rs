@@ -188,11 +188,6 @@ fn remote_access<'a>(
             call: Box::new(move || ep.put_zcopy(&[source.slice(..put)], at, key, completion).map(drop)),
         },
         Ask {
-            name: "get_short",
-            has: has.contains(Capabilities::GET_SHORT),
-            call: Box::new(move || ep.get_short(&mut [0; 8], at, key)),
-        },
-        Ask {
             name: "get_bcopy",
             has: has.contains(Capabilities::GET_BCOPY),
             call: Box::new(move || ep.get_bcopy(8, at, key, completion, |_| ()).map(drop)),
@@ -203,6 +198,14 @@ fn remote_access<'a>(
             call: Box::new(move || ep.get_zcopy(&[source.slice(..get)], at, key, completion).map(drop)),
         },
     ];
+    // An emulated one would wait for this thread.
+    if !pair.sender.iface.emulated().contains(Capabilities::GET_SHORT) {
+        asks.push(Ask {
+            name: "get_short",
+            has: has.contains(Capabilities::GET_SHORT),
+            call: Box::new(move || ep.get_short(&mut [0; 8], at, key)),
+        });
+    }
     let can = |ops: u32, op: AtomicOp| ops & op.bit() != 0;
     let AtomicOps { post: post32, fetch: fetch32, .. } = attributes.atomic32;
     let AtomicOps { post: post64, fetch: fetch64, .. } = attributes.atomic64;

@@ -9,6 +9,7 @@ mod am_sizes;
 mod am_zcopy;
 mod atomics;
 mod capabilities;
+mod get_short;
 mod kept;
 mod memory;
 mod rma;
@@ -26,6 +27,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         am_zcopy::CASES,
         atomics::CASES,
         capabilities::CASES,
+        get_short::CASES,
         kept::CASES,
         memory::CASES,
         rma::CASES,

@@ -1,0 +1,91 @@
+//! `get_short` is done at return: its target is served by a thread of its own, since the case itself is inside of the call.
+
+use uct_core::{Capabilities, Error, IfaceOptions};
+
+use super::case;
+use crate::case::{Case, Needs};
+use crate::elsewhere::Elsewhere;
+use crate::message::sizes;
+use crate::pair::{Link, Side, retry, wait};
+use crate::random::{check_bytes, pattern};
+use crate::setup::Setup;
+
+fn get(
+    side: &Side,
+    link: &Link,
+    length: usize,
+    at: u64,
+    key: &uct_core::RemoteKey,
+) -> Result<Vec<u8>, Error> {
+    let mut buffer = vec![0; length];
+    retry("get_short", || side.worker.progress(), || link.get_short(&mut buffer, at, key))?;
+    Ok(buffer)
+}
+
+fn every_size(setup: &Setup) {
+    let side = setup.open(IfaceOptions::default());
+    let sizes = sizes(0, side.attributes().get.max_short.min(1 << 20));
+    let most = *sizes.last().expect("a size");
+    let bytes = pattern(setup.seed, most + 100);
+    let target = Elsewhere::new(setup, bytes.clone());
+    let link = target.connect(&side);
+    let key = side.iface.memory_domain().unpack(&target.key).unwrap_or_else(|refused| panic!("{refused}"));
+    for (index, size) in sizes.into_iter().enumerate() {
+        let start = index % 97;
+        let read = get(&side, &link, size, target.address + start as u64, &key);
+        let read = read.unwrap_or_else(|error| panic!("get_short of {size} bytes: {error}"));
+        check_bytes(&format!("get_short of {size} bytes"), &read, &bytes[start..start + size]);
+    }
+    link.check_alive();
+    drop(link);
+    check_bytes("memory that was only read", &target.end(), &bytes);
+}
+
+fn wrong_places(setup: &Setup) {
+    let side = setup.open(IfaceOptions::default());
+    let target = Elsewhere::new(setup, pattern(setup.seed, 4096));
+    let witness = target.connect(&side);
+    let key = side.iface.memory_domain().unpack(&target.key).unwrap_or_else(|refused| panic!("{refused}"));
+    for at in [target.address - 1, target.address + 4096 - 15, target.address + 4096, 0, u64::MAX - 3] {
+        let link = target.connect(&side);
+        let answer = get(&side, &link, 16, at, &key);
+        let error = answer.expect_err("an address outside is refused");
+        assert!(crate::access::is_refusal(error), "{error} is no refusal");
+    }
+    let read = get(&side, &witness, 16, target.address, &key).expect("another endpoint goes on");
+    check_bytes("what was read afterwards", &read, &pattern(setup.seed, 16));
+    witness.check_alive();
+}
+
+fn a_silent_peer(setup: &Setup) {
+    let side = setup.open(IfaceOptions::default());
+    if !side.iface.emulated().contains(Capabilities::GET_SHORT) {
+        setup.skip("its get_short needs nobody at the target");
+    }
+    drop(side);
+    if !setup.configure("get_timeout", "200ms") {
+        setup.skip("it has no get_timeout");
+    }
+    let pair = crate::pair::Pair::new(setup);
+    let memory = pair.receiver.memory(vec![1; 64]);
+    let key = pair.sender.key_to(&memory);
+    // Both ends are connected, but nobody drives the target while the call waits.
+    pair.flush(&pair.to, uct_core::Flush::REMOTE).expect("a flush");
+    let start = std::time::Instant::now();
+    let answer = get(&pair.sender, &pair.to, 16, memory.address(), &key);
+    let error = answer.expect_err("nobody served it");
+    assert!(crate::access::is_refusal(error), "{error}");
+    assert!(start.elapsed().as_secs() < 10, "get_timeout = 200ms, and yet it took {:?}", start.elapsed());
+    wait("quiet", || pair.progress(), || pair.progress() == 0);
+}
+
+const NEEDS: Needs = Needs::all(Capabilities::GET_SHORT).and_two_ifaces();
+
+pub(super) const CASES: &[Case] = &[
+    case("get_short of every size reads what another thread has", NEEDS, every_size),
+    Case {
+        logs: None,
+        ..case("get_short at a wrong address is refused and others go on", NEEDS, wrong_places)
+    },
+    Case { logs: None, ..case("get_short from a peer that does nothing ends in time", NEEDS, a_silent_peer) },
+];
