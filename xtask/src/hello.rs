@@ -32,7 +32,11 @@ pub struct Options {
 /// Builds, runs a server and a client, and fails unless the server printed the string that the client sent.
 pub fn run(options: &Options) -> Outcome {
     let workspace = Workspace::load()?;
-    let built = workspace.build(&build_arguments(&workspace, &options.arguments))?;
+    let build = ["build", "--release", "--package"];
+    let built = workspace.build(&[&build[..], &["uct-examples", "--bin", "uct_hello_world"]].concat())?;
+    if let Some(plugin) = plugin_of(&workspace, &options.arguments) {
+        workspace.build(&[&build[..], &[plugin]].concat())?;
+    }
     let program = built.program("uct_hello_world")?;
 
     let address = if options.arguments.iter().any(|argument| argument == "-6") { "::1" } else { "127.0.0.1" };
@@ -66,18 +70,13 @@ fn both(client: Side, server: Side, deadline: Instant) -> Outcome<Vec<String>> {
     }
 }
 
-/// The program, and the plugin of a transport that is asked for by name and not linked statically.
-fn build_arguments<'a>(workspace: &'a Workspace, arguments: &[String]) -> Vec<&'a str> {
-    let mut build = vec!["build", "--release", "--package", "uct-examples", "--bin", "uct_hello_world"];
-    let wanted = value_of(arguments, "-t");
-    let library = |name: &str| format!("uct_{name}");
-    let plugin = workspace.plugin_packages().find(|package| {
-        wanted.is_some_and(|name| package.targets.iter().any(|target| target.name == library(name)))
-    });
-    if let Some(package) = plugin {
-        build.extend(["--package", package.name.as_str(), "--lib"]);
-    }
-    build
+/// The package that makes the plugin of a transport that is asked for by name. The program looks for plugins beside
+/// itself, which is where it is built.
+fn plugin_of<'a>(workspace: &'a Workspace, arguments: &[String]) -> Option<&'a str> {
+    let library = format!("uct_{}", value_of(arguments, "-t")?);
+    let package =
+        workspace.plugin_packages().find(|package| package.targets.iter().any(|t| t.name == library));
+    package.map(|package| package.name.as_str())
 }
 
 /// The value of a short option, given as `-t NAME` or `-tNAME`.
