@@ -210,6 +210,16 @@ pub fn load(settings: &LoaderSettings, built_in: &[&'static UctPlugin], host: &'
     loading.loaded
 }
 
+/// The configuration keys that a plugin describes. It is checked, but not started, so this works for one that cannot
+/// run here; the documentation is made from it.
+///
+/// # Errors
+/// What is wrong with the plugin.
+pub fn described(plugin: &'static UctPlugin) -> Result<Vec<ucs::config::Section>, LoadFailureKind> {
+    // SAFETY: as for a built-in plugin in `Loading::built_in`.
+    unsafe { registry::prepared(plugin) }.map(|prepared| prepared.config)
+}
+
 struct Loading {
     loaded: Loaded,
     host: &'static UctHost,

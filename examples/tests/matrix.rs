@@ -1,0 +1,68 @@
+//! The table of transports in the README says what the interfaces say, for every transport that is linked in.
+
+use std::fs;
+use std::path::Path;
+
+use uct_core::{AtomicOps, Capabilities, Context, Iface, Worker};
+
+const CLASSES: [Capabilities; 3] = [
+    Capabilities::AM_SHORT.union(Capabilities::AM_BCOPY).union(Capabilities::AM_ZCOPY),
+    Capabilities::PUT_SHORT.union(Capabilities::PUT_BCOPY).union(Capabilities::PUT_ZCOPY),
+    Capabilities::GET_SHORT.union(Capabilities::GET_BCOPY).union(Capabilities::GET_ZCOPY),
+];
+
+#[test]
+fn the_table_of_transports_is_what_the_interfaces_report() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    let sources = uct_core::configuration::Sources::default();
+    let sources = sources.set("modules", "self,tcp,shm").set("net_devices", "lo").set("log_level", "error");
+    let context = Context::builder().sources(sources).build().unwrap();
+    let worker = Worker::new(&context).unwrap();
+    let mut checked = Vec::new();
+    for resource in context.resources().iter().filter(|it| context.excluded(it).is_none()) {
+        let iface = match worker.open_resource(resource, Default::default()) {
+            Ok(iface) => iface,
+            // What this machine does not permit is nothing that can be compared.
+            Err(error) => {
+                eprintln!("{resource} is left out: {error}");
+                continue;
+            }
+        };
+        let row = row(&readme, &resource.transport);
+        assert_eq!(row, cells(&iface), "the row of {} in README.md", resource.transport);
+        checked.push(resource.transport.as_str());
+    }
+    assert!(checked.contains(&"self") && checked.contains(&"tcp"), "only {checked:?} were compared");
+}
+
+/// The cells of a transport's row: am, put, get, atomics.
+fn row(readme: &str, transport: &str) -> Vec<String> {
+    let start = format!("| `{transport}` |");
+    let line = readme.lines().find(|line| line.starts_with(&start));
+    let line = line.unwrap_or_else(|| panic!("README.md has no row for {transport}"));
+    line.split('|').skip(3).take(4).map(|cell| cell.trim().to_owned()).collect()
+}
+
+fn cells(iface: &Iface) -> Vec<String> {
+    let (has, emulated) = (iface.capabilities().bits(), iface.emulated().bits());
+    let mut cells: Vec<_> = CLASSES.iter().map(|class| cell(class.bits(), has, emulated)).collect();
+    let attributes = iface.attributes();
+    let bits = |it: &AtomicOps| u64::from(it.post) | u64::from(it.fetch) << 32;
+    let emulated = |it: &AtomicOps| u64::from(it.post_emulated) | u64::from(it.fetch_emulated) << 32;
+    let (small, large) = (&attributes.atomic32, &attributes.atomic64);
+    let small = cell(bits(small), bits(small), emulated(small));
+    let large = cell(bits(large), bits(large), emulated(large));
+    cells.push(if small == large { small } else { "both".to_owned() });
+    cells
+}
+
+fn cell(class: u64, has: u64, emulated: u64) -> String {
+    let words = match (class & has, class & emulated) {
+        (0, _) => "",
+        (has, _) if has != class => "in part",
+        (_, 0) => "native",
+        (has, emulated) if has == emulated => "emulated",
+        _ => "both",
+    };
+    words.to_owned()
+}
