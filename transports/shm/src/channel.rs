@@ -18,7 +18,7 @@ use uct_plugin::{Error, Failure};
 use crate::addr::IfaceAddress;
 use crate::cma::{self, Process};
 use crate::ep::ShmEp;
-use crate::progress::flag;
+use crate::progress::{Attention, flag};
 use crate::remote::{Emulation, PeerView, TABLE_BYTES};
 use crate::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, Place, Receiver,
@@ -96,8 +96,8 @@ pub(crate) struct Channel {
     /// The peer's end of the socket is closed; what is in the ring is still to be received.
     pub(crate) is_closed: Cell<bool>,
     segments: RefCell<HashMap<u64, Asked>>,
-    /// The interface's flags, where the channel asks to be looked at.
-    flags: Rc<Cell<u8>>,
+    /// Where the channel asks to be looked at.
+    attention: Rc<Attention>,
     /// What the rings lie in. Dropped last.
     _memory: Mapping,
 }
@@ -169,13 +169,13 @@ impl Channel {
         socket: OwnedFd,
         rings: &Rings,
         memory: Mapping,
-        flags: Rc<Cell<u8>>,
+        attention: Rc<Attention>,
     ) -> Result<Channel, Failure> {
         let (sender, receiver) = rings.sides(&memory, true);
         sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
         receiver.go_cold();
-        Channel::new(number, (to.id, to.key), socket, (sender, receiver), memory, flags)
+        Channel::new(number, (to.id, to.key), socket, (sender, receiver), memory, attention)
     }
 
     /// The side that accepts.
@@ -185,10 +185,11 @@ impl Channel {
         rings: &Rings,
         memory: Mapping,
         peer: Peer,
-        flags: Rc<Cell<u8>>,
+        attention: Rc<Attention>,
     ) -> Result<Channel, Failure> {
         let sides = rings.sides(&memory, false);
-        let channel = Channel::new(number, (peer.side.iface, peer.side.key), socket, sides, memory, flags)?;
+        let channel =
+            Channel::new(number, (peer.side.iface, peer.side.key), socket, sides, memory, attention)?;
         channel.take_peer(peer);
         Ok(channel)
     }
@@ -199,7 +200,7 @@ impl Channel {
         socket: OwnedFd,
         (sender, receiver): (Sender<MappedRing>, Receiver<MappedRing>),
         memory: Mapping,
-        flags: Rc<Cell<u8>>,
+        attention: Rc<Attention>,
     ) -> Result<Channel, Failure> {
         let credentials = socket::peer_credentials(socket.as_fd())
             .map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
@@ -221,7 +222,7 @@ impl Channel {
             broken: OnceCell::new(),
             is_closed: Cell::new(false),
             segments: RefCell::default(),
-            flags,
+            attention,
             _memory: memory,
         })
     }
@@ -321,7 +322,7 @@ impl Channel {
     /// The receiver's word has changed: rings its bell if it asks for that.
     #[cold]
     #[inline(never)]
-    fn attend(&self) {
+    pub(crate) fn attend(&self) {
         match self.sender.attend() {
             Ok(false) => (),
             Ok(true) => self.ring(),
@@ -384,7 +385,7 @@ impl Channel {
 
     /// Asks the interface to look at the channel.
     pub(crate) fn raise(&self) {
-        self.flags.set(self.flags.get() | flag::ALARM);
+        self.attention.raise(flag::ALARM);
     }
 
     /// Whether what an operation lacked is there now.

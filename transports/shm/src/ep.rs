@@ -22,7 +22,7 @@ use crate::channel::{Broken, Channel, Lack};
 use crate::iface::{ShmIface, count};
 use crate::progress::flag;
 use crate::remote::{Reach, Rkey};
-use crate::ring::{INLINE_BYTES, copy_small};
+use crate::ring::{BODY_WORDS, INLINE_BYTES, Scratch, Sent, copy_small};
 
 /// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
 const SMALL_COPY: usize = 512;
@@ -120,9 +120,15 @@ impl ShmEp {
         self.gate.set(self.gate.get() & !why);
     }
 
+    /// Whether an operation on memory that is mapped here may go ahead.
+    #[inline(always)]
+    fn enter_direct(&self) -> Result {
+        if self.gate.get() == 0 { Ok(()) } else { self.enter_carefully() }
+    }
+
     /// The channel, if an operation may go ahead.
     #[inline(always)]
-    fn enter(&self) -> Result<&Channel> {
+    pub(crate) fn enter(&self) -> Result<&Channel> {
         if self.gate.get() != 0 {
             self.enter_carefully()?;
         }
@@ -176,8 +182,35 @@ impl ShmEp {
         self.enter()?.send(id, length, fill).map_err(|lack| self.lacking(lack))
     }
 
+    #[cold]
     #[inline(never)]
-    fn am_short_in_block(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+    fn am_bcopy_carefully(&self, id: u8, pack: Pack) -> Result<usize> {
+        let channel = self.enter()?;
+        let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
+        let scratch = channel.sender.scratch_of(block);
+        // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
+        let length = unsafe { pack.write(scratch.data) };
+        self.send_packed(channel, id, scratch, length)
+    }
+
+    /// Sends what was packed into the scratch block: the block itself if it is much, a copy if it is little.
+    #[inline(never)]
+    fn send_packed(&self, channel: &Channel, id: u8, scratch: Scratch, length: usize) -> Result<usize> {
+        let sent = if length > SMALL_COPY {
+            channel.settle(channel.sender.send_scratch(id, scratch, length))
+        } else {
+            // SAFETY: `length` bytes were packed, and there is room for as many.
+            let copied =
+                channel.send(id, length, |target| unsafe { copy_small(scratch.data, target, length) });
+            channel.sender.keep_scratch(scratch);
+            copied
+        };
+        sent.map(|()| length).map_err(|lack| self.lacking(lack))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn am_short_carefully(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let length = size_of::<u64>() + payload.len();
         if length > self.iface.limits.short {
             return Err(Error::INVALID_PARAM);
@@ -202,6 +235,14 @@ unsafe fn write_short(target: *mut u8, header: u64, payload: &[u8]) {
     unsafe { copy_small(payload.as_ptr(), target, payload.len()) };
 }
 
+/// Looks after a message that went out, whose receiver has something to say.
+#[cold]
+#[inline(never)]
+fn attended(channel: &Channel) -> Result {
+    channel.attend();
+    Ok(())
+}
+
 /// Done at once, so the completion is not taken.
 #[inline(always)]
 fn done(completion: Option<Completion>) -> Result<Outcome> {
@@ -216,14 +257,16 @@ impl Endpoint for ShmEp {
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let length = size_of::<u64>() + payload.len();
-        if length > INLINE_BYTES {
-            return self.am_short_in_block(id, header, payload);
+        if length <= INLINE_BYTES
+            && self.gate.get() == 0
+            && let Some(channel) = self.channel.get()
+            // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
+            && let Some(sent) =
+                channel.sender.try_inline(id, length, |body| unsafe { write_short(body, header, payload) })
+        {
+            return if sent == Sent::Quiet { Ok(()) } else { attended(channel) };
         }
-        let channel = self.enter()?;
-        // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
-        let sent =
-            channel.sender.send_inline(id, length, |body| unsafe { write_short(body, header, payload) });
-        channel.settle(sent).map_err(|lack| self.lacking(lack))
+        self.am_short_carefully(id, header, payload)
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -237,20 +280,28 @@ impl Endpoint for ShmEp {
         })
     }
 
+    #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        let channel = self.enter()?;
-        let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
-        // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
-        let (data, length) = channel.sender.fill_block(&block, |data| (data, unsafe { pack.write(data) }));
-        let sent = if length > SMALL_COPY {
-            channel.settle(channel.sender.send_block(id, block, length))
-        } else {
-            // SAFETY: `length` bytes were packed, and there is room for as many.
-            let copied = channel.send(id, length, |target| unsafe { copy_small(data, target, length) });
-            channel.sender.cancel(block);
-            copied
-        };
-        sent.map(|()| length).map_err(|lack| self.lacking(lack))
+        if self.gate.get() == 0
+            && let Some(channel) = self.channel.get()
+            && let Some(scratch) = channel.sender.take_scratch()
+        {
+            // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
+            let length = unsafe { pack.write(scratch.data) };
+            if length <= INLINE_BYTES
+                && let Some(sent) = channel.sender.try_inline(id, length, |body| {
+                    // SAFETY: both hold a whole body, aligned to 8; what is behind `length` does not matter.
+                    unsafe {
+                        body.cast::<[u64; BODY_WORDS]>().copy_from_nonoverlapping(scratch.data.cast(), 1)
+                    };
+                })
+            {
+                channel.sender.keep_scratch(scratch);
+                return if sent == Sent::Quiet { Ok(length) } else { attended(channel).map(|()| length) };
+            }
+            return self.send_packed(channel, id, scratch, length);
+        }
+        self.am_bcopy_carefully(id, pack)
     }
 
     fn am_zcopy(
@@ -278,14 +329,11 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
-        if data.len() > self.iface.limits.remote {
-            return Err(Error::INVALID_PARAM);
-        }
-        let channel = self.enter()?;
+        self.enter_direct()?;
         match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
             // SAFETY: the region is mapped, live, and checked; a process may put to where it puts from.
             Reach::Direct(target) => unsafe { put_direct(data, target) },
-            Reach::Remote => return self.far_put_short(channel, data, remote_address, rkey),
+            Reach::Remote => return self.far_put_short(data, remote_address, rkey),
         }
         Ok(())
     }
@@ -335,14 +383,11 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
-        if buffer.len() > self.iface.limits.remote {
-            return Err(Error::INVALID_PARAM);
-        }
-        let channel = self.enter()?;
+        self.enter_direct()?;
         match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
             // SAFETY: the region is mapped, live, and checked.
             Reach::Direct(source) => unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), buffer.len()) },
-            Reach::Remote => return self.far_get_short(channel, buffer, remote_address, rkey),
+            Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
         }
         Ok(())
     }
@@ -393,22 +438,22 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &Rkey) -> Result {
-        let channel = self.enter()?;
+        self.enter_direct()?;
         match reach_cell(rkey, remote_address, size_of::<u32>())? {
             // SAFETY: the cell is mapped, live, checked and aligned.
             Reach::Direct(cell) => drop(unsafe { atomic::fetch32(cell, op, value) }),
-            Reach::Remote => return self.far_post32(channel, op, value, remote_address, rkey),
+            Reach::Remote => return self.far_post32(op, value, remote_address, rkey),
         }
         Ok(())
     }
 
     #[inline(always)]
     fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
-        let channel = self.enter()?;
+        self.enter_direct()?;
         match reach_cell(rkey, remote_address, size_of::<u64>())? {
             // SAFETY: the cell is mapped, live, checked and aligned.
             Reach::Direct(cell) => drop(unsafe { atomic::fetch64(cell, op, value) }),
-            Reach::Remote => return self.far_post64(channel, op, value, remote_address, rkey),
+            Reach::Remote => return self.far_post64(op, value, remote_address, rkey),
         }
         Ok(())
     }
@@ -423,9 +468,9 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
+        self.enter_direct()?;
         let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u32>())? else {
-            return self.far_fetch32(channel, op, value, result, remote_address, rkey, completion);
+            return self.far_fetch32(op, value, result, remote_address, rkey, completion);
         };
         // SAFETY: the cell is mapped, live, checked and aligned.
         let former = unsafe { atomic::fetch32(cell, op, value) };
@@ -444,9 +489,9 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
+        self.enter_direct()?;
         let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u64>())? else {
-            return self.far_fetch64(channel, op, value, result, remote_address, rkey, completion);
+            return self.far_fetch64(op, value, result, remote_address, rkey, completion);
         };
         // SAFETY: the cell is mapped, live, checked and aligned.
         let former = unsafe { atomic::fetch64(cell, op, value) };
@@ -464,9 +509,9 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
+        self.enter_direct()?;
         let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u32>())? else {
-            return self.far_cswap32(channel, compare, swap, result, remote_address, rkey, completion);
+            return self.far_cswap32(compare, swap, result, remote_address, rkey, completion);
         };
         // SAFETY: the cell is mapped, live, checked and aligned.
         let former = unsafe { atomic::cswap32(cell, compare, swap) };
@@ -484,9 +529,9 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
+        self.enter_direct()?;
         let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u64>())? else {
-            return self.far_cswap64(channel, compare, swap, result, remote_address, rkey, completion);
+            return self.far_cswap64(compare, swap, result, remote_address, rkey, completion);
         };
         // SAFETY: the cell is mapped, live, checked and aligned.
         let former = unsafe { atomic::cswap64(cell, compare, swap) };
@@ -510,7 +555,7 @@ impl Endpoint for ShmEp {
         // SAFETY: the caller's promise; the group is part of an endpoint that stays where it is.
         unsafe { self.iface.pending.add(&self.group, request) };
         self.shut_gate(gate::PENDING);
-        self.iface.flags.set(self.iface.flags.get() | flag::PENDING);
+        self.iface.attention.raise(flag::PENDING);
         Ok(())
     }
 

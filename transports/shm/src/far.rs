@@ -75,7 +75,8 @@ impl ShmEp {
     }
 
     #[inline(never)]
-    pub(crate) fn far_put_short(&self, channel: &Channel, data: &[u8], address: u64, rkey: &Rkey) -> Result {
+    pub(crate) fn far_put_short(&self, data: &[u8], address: u64, rkey: &Rkey) -> Result {
+        let channel = self.enter()?;
         match self.way(channel, rkey)? {
             Way::Direct => self.put_short(data, address, rkey),
             // SAFETY: the kernel only reads from the data.
@@ -83,8 +84,15 @@ impl ShmEp {
                 process.copy_block(Direction::Put, data.as_ptr().cast_mut(), data.len(), address)
             },
             Way::Ring => {
-                let request = self
-                    .numbered(channel, channel.emulation.initiator.put(&rkey.remote, address, data.len()))?;
+                if data.len() > self.iface.limits.remote {
+                    if !channel.emulation.has_room() {
+                        return Err(self.lacking(Lack::Window));
+                    }
+                    channel.emulation.put_copied(channel, self.number, data, (&rkey.remote, address));
+                    return Ok(());
+                }
+                let request = channel.emulation.initiator.put(&rkey.remote, address, data.len());
+                let request = self.numbered(channel, request)?;
                 let fill = |target: *mut u8| {
                     // SAFETY: `post` gives room for the data.
                     unsafe { target.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
@@ -130,13 +138,8 @@ impl ShmEp {
     }
 
     #[inline(never)]
-    pub(crate) fn far_get_short(
-        &self,
-        channel: &Channel,
-        buffer: &mut [u8],
-        address: u64,
-        rkey: &Rkey,
-    ) -> Result {
+    pub(crate) fn far_get_short(&self, buffer: &mut [u8], address: u64, rkey: &Rkey) -> Result {
+        let channel = self.enter()?;
         match self.way(channel, rkey)? {
             Way::Direct => self.get_short(buffer, address, rkey),
             // SAFETY: the buffer is writable.
@@ -261,14 +264,8 @@ macro_rules! far_atomics {
      $Post:ident, $Fetch:ident, $Cswap:ident) => {
         impl ShmEp {
             #[inline(never)]
-            pub(crate) fn $far_post(
-                &self,
-                channel: &Channel,
-                op: AtomicOp,
-                value: $value,
-                address: u64,
-                rkey: &Rkey,
-            ) -> Result {
+            pub(crate) fn $far_post(&self, op: AtomicOp, value: $value, address: u64, rkey: &Rkey) -> Result {
+                let channel = self.enter()?;
                 if self.atomic_is_direct(channel, rkey)? {
                     return self.$post(op, value, address, rkey);
                 }
@@ -281,7 +278,6 @@ macro_rules! far_atomics {
             #[allow(clippy::too_many_arguments, reason = "the figures of one operation")]
             pub(crate) fn $far_fetch(
                 &self,
-                channel: &Channel,
                 op: AtomicOp,
                 value: $value,
                 result: NonNull<$value>,
@@ -289,6 +285,7 @@ macro_rules! far_atomics {
                 rkey: &Rkey,
                 completion: Option<Completion>,
             ) -> Result<Outcome> {
+                let channel = self.enter()?;
                 if self.atomic_is_direct(channel, rkey)? {
                     return self.$fetch(op, value, result, address, rkey, completion);
                 }
@@ -301,7 +298,6 @@ macro_rules! far_atomics {
             #[allow(clippy::too_many_arguments, reason = "the figures of one operation")]
             pub(crate) fn $far_cswap(
                 &self,
-                channel: &Channel,
                 compare: $value,
                 swap: $value,
                 result: NonNull<$value>,
@@ -309,6 +305,7 @@ macro_rules! far_atomics {
                 rkey: &Rkey,
                 completion: Option<Completion>,
             ) -> Result<Outcome> {
+                let channel = self.enter()?;
                 if self.atomic_is_direct(channel, rkey)? {
                     return self.$cswap(compare, swap, result, address, rkey, completion);
                 }

@@ -35,7 +35,7 @@ use crate::config::{CmaConfig, ShmConfig};
 use crate::ep::{MAX_HEADER, MAX_IOV, ShmEp};
 use crate::handshake::{Greeting, Party};
 use crate::md::{Flavor, Kind, ShmMd};
-use crate::progress::flag;
+use crate::progress::{Attention, flag};
 use crate::ring::{BODY_WORDS, Bell, Geometry, MappedBell, Place, Pool, register_heavy_barrier};
 use crate::segment::Mapping;
 use crate::segment::socket::Listener;
@@ -62,10 +62,10 @@ pub(crate) struct ShmIface {
     /// The word that the next message changes, and its low half then.
     pub(crate) watch: Cell<NonNull<AtomicU64>>,
     pub(crate) watch_next: Cell<u32>,
-    pub(crate) countdown: Cell<u32>,
     pub(crate) bell: Bell<MappedBell>,
-    /// [`flag`]s; channels raise one too.
-    pub(crate) flags: Rc<Cell<u8>>,
+    pub(crate) attention: Rc<Attention>,
+    /// Calls of progress until sockets are looked at.
+    pub(crate) until_turn: Cell<u32>,
     pub(crate) is_working: Cell<bool>,
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
@@ -204,9 +204,9 @@ impl ShmIface {
         Ok(ShmIface {
             watch: Cell::new(nothing()),
             watch_next: Cell::new(1),
-            countdown: Cell::new(config.poll_interval),
             bell,
-            flags: Rc::default(),
+            attention: Rc::new(Attention::new()),
+            until_turn: Cell::new(config.poll_interval),
             is_working: Cell::new(false),
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
@@ -283,8 +283,8 @@ impl ShmIface {
             self.party.connect(number as u32, &to, route, self.directory.as_deref(), |headroom| {
                 self.shape(headroom)
             })?;
-        let flags = Rc::clone(&self.flags);
-        let channel = Rc::new(Channel::connecting(number as u32, &to, socket, &rings, memory, flags)?);
+        let attention = Rc::clone(&self.attention);
+        let channel = Rc::new(Channel::connecting(number as u32, &to, socket, &rings, memory, attention)?);
         self.add(&channel)?;
         self.by_peer.borrow_mut().insert(to.id, Rc::clone(&channel));
         Ok(channel)
@@ -341,8 +341,9 @@ impl ShmIface {
             .map_err(|reason| Failure::new(Error::REJECTED, reason))
             .and_then(|peer| {
                 self.party.welcome(std::os::fd::AsFd::as_fd(&socket), number as u32)?;
-                let flags = Rc::clone(&self.flags);
-                let channel = Rc::new(Channel::accepted(number as u32, socket, rings, memory, peer, flags)?);
+                let attention = Rc::clone(&self.attention);
+                let channel =
+                    Rc::new(Channel::accepted(number as u32, socket, rings, memory, peer, attention)?);
                 self.add(&channel)?;
                 Ok(channel)
             });
@@ -383,7 +384,8 @@ impl ShmIface {
 
     /// Makes progress look at the sockets at its next call.
     pub(crate) fn hurry(&self) {
-        self.countdown.set(1);
+        self.until_turn.set(0);
+        self.attention.raise(flag::ALARM);
     }
 
     /// Takes another element for short messages: the handler keeps the one there was.
@@ -441,7 +443,7 @@ impl Iface for ShmIface {
     fn attributes(&self) -> IfaceAttr {
         let Limits { short: small, bulk, remote } = self.limits;
         let rma = UctOpLimits {
-            max_short: remote,
+            max_short: usize::MAX >> 1,
             max_bcopy: remote,
             max_zcopy: usize::MAX >> 1,
             opt_zcopy_align: 64,
@@ -579,7 +581,7 @@ impl Iface for ShmIface {
         }
         if let Some(completion) = completion {
             self.flushes.borrow_mut().push(completion);
-            self.flags.set(self.flags.get() | flag::FLUSH);
+            self.attention.raise(flag::FLUSH);
         }
         Ok(Outcome::InProgress)
     }

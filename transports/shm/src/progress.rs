@@ -4,6 +4,7 @@
 //! of peers: one slot (that of the ring from which something came last), the bell, and a byte of flags. Sockets are
 //! looked at once in `poll_interval` calls.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use uct_plugin::{Disposition, Error};
 use crate::channel::Channel;
 use crate::handshake::Greeting;
 use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
-use crate::ring::{Delivery, Message, Place, settle};
+use crate::ring::{BODY_WORDS, Delivery, Message, Place, settle};
 
 /// Why progress has more to do than to look at one slot.
 pub(crate) mod flag {
@@ -27,6 +28,56 @@ pub(crate) mod flag {
     pub(crate) const PENDING: u8 = 4;
     /// Somebody waits for a flush of the interface.
     pub(crate) const FLUSH: u8 = 8;
+}
+
+/// When progress looks further than at one slot; shared with channels.
+///
+/// Progress counts down, and works at zero. What makes it work at the next call sets the count to one: so a look at nothing
+/// tests one number for all reasons.
+#[derive(Debug)]
+pub(crate) struct Attention {
+    /// Calls until work.
+    countdown: Cell<u32>,
+    /// What the count started from.
+    from: Cell<u32>,
+    /// [`flag`]s.
+    flags: Cell<u8>,
+}
+
+impl Attention {
+    /// Has progress work at its first call.
+    pub(crate) fn new() -> Attention {
+        Attention { countdown: Cell::new(1), from: Cell::new(1), flags: Cell::new(0) }
+    }
+
+    /// Raises flags, which has progress work at its next call.
+    pub(crate) fn raise(&self, flags: u8) {
+        self.flags.set(self.flags.get() | flags);
+        let left = self.countdown.get();
+        if left > 1 {
+            // As if the count had started later, so that what has passed stays known.
+            self.from.set(self.from.get() - (left - 1));
+            self.countdown.set(1);
+        }
+    }
+
+    fn lower(&self, flags: u8) {
+        self.flags.set(self.flags.get() & !flags);
+    }
+
+    fn has(&self, flags: u8) -> bool {
+        self.flags.get() & flags != 0
+    }
+
+    /// Calls that have passed since the count started.
+    fn passed(&self) -> u32 {
+        self.from.get() - self.countdown.get()
+    }
+
+    fn start(&self, calls: u32) {
+        self.from.set(calls);
+        self.countdown.set(calls);
+    }
 }
 
 /// Turns without a message after which a ring is not polled any more.
@@ -44,47 +95,32 @@ impl ShmIface {
         let word: &AtomicU64 = unsafe { self.watch.get().as_ref() };
         // SYNC: only a hint; the receiver reads the word again with Acquire.
         let is_news = word.load(Ordering::Relaxed) as u32 == self.watch_next.get();
-        if is_news || self.bell.has_rung() || self.flags.get() != 0 {
-            return self.work();
-        }
-        let left = self.countdown.get() - 1;
-        self.countdown.set(left);
-        if left == 0 { self.look_around() } else { 0 }
+        let left = self.attention.countdown.get() - 1;
+        self.attention.countdown.set(left);
+        if is_news || self.bell.has_rung() || left == 0 { self.work() } else { 0 }
     }
 
     /// There is, or may be, something to do.
     #[inline(never)]
     fn work(&self) -> u32 {
+        let passed = self.attention.passed();
         if self.is_working.replace(true) {
             // A handler has called progress.
+            self.attention.start(1);
             return 0;
         }
         if self.bell.has_rung() {
             self.answer_bell();
         }
         let mut events = self.poll_hot();
-        let flags = self.flags.get();
-        if flags & !flag::HOT != 0 {
-            events += self.attend(flags);
+        if self.attention.has(!flag::HOT) {
+            events += self.attend();
         }
-        let left = self.countdown.get() - 1;
-        self.countdown.set(left);
+        let left = self.until_turn.get().saturating_sub(passed);
+        self.until_turn.set(left);
         if left == 0 {
             events += self.turn();
         }
-        self.rewatch();
-        self.is_working.set(false);
-        events
-    }
-
-    /// What is to be done once in a while.
-    #[cold]
-    #[inline(never)]
-    fn look_around(&self) -> u32 {
-        if self.is_working.replace(true) {
-            return 0;
-        }
-        let events = self.turn();
         self.rewatch();
         self.is_working.set(false);
         events
@@ -109,27 +145,18 @@ impl ShmIface {
     fn drain(&self, channel: &Rc<Channel>, limit: u32) -> u32 {
         let mut count = 0;
         while count < limit {
-            let place = self.inline_place.get();
-            // SAFETY: the place has room for a slot, is aligned to 8, and is the interface's until it is delivered.
-            let body = unsafe { place.cast().as_mut() };
-            let message = match channel.receiver.next(body) {
-                Ok(None) => break,
-                Ok(Some(message)) => message,
-                Err(corrupt) => {
-                    channel.corrupt(&corrupt);
-                    break;
+            let place = || self.inline_place.get().as_ptr().cast::<[u64; BODY_WORDS]>();
+            count += channel.receiver.take_shorts(AM_IDS, limit - count, place, |id, data, length| {
+                // SAFETY: `length` bytes were copied there; the headroom lies ahead in the same element.
+                if unsafe { self.am.deliver_desc(id, data.cast(), length) } == Disposition::Kept {
+                    self.renew_inline_place();
                 }
-            };
-            count += 1;
-            match message {
-                Message { tag, data: Delivery::Inline { length } } if tag < AM_IDS => {
-                    // SAFETY: `length` bytes were copied there; the headroom lies ahead in the same element.
-                    if unsafe { self.am.deliver_desc(tag, place.as_ptr(), length) } == Disposition::Kept {
-                        self.renew_inline_place();
-                    }
-                }
-                Message { tag, data } => self.receive_large(channel, tag, data),
+            });
+            // What is left is of another kind, or nothing.
+            if count == limit || !self.receive_other(channel) {
+                break;
             }
+            count += 1;
         }
         if count > 0 {
             channel.turn.set(self.turn.get());
@@ -140,8 +167,25 @@ impl ShmIface {
         count
     }
 
-    /// Receives a message in a block, or one of the transport's own.
+    /// Receives one message in a block, or one of the transport's own; answers whether there was one.
     #[inline(never)]
+    fn receive_other(&self, channel: &Rc<Channel>) -> bool {
+        let place = self.inline_place.get();
+        // SAFETY: the place has room for a slot, is aligned to 8, and is the interface's until it is delivered.
+        let body = unsafe { place.cast().as_mut() };
+        match channel.receiver.next(body) {
+            Ok(None) => false,
+            Ok(Some(Message { tag, data })) => {
+                self.receive_large(channel, tag, data);
+                true
+            }
+            Err(corrupt) => {
+                channel.corrupt(&corrupt);
+                false
+            }
+        }
+    }
+
     fn receive_large(&self, channel: &Rc<Channel>, tag: u8, data: Delivery) {
         match data {
             Delivery::Inline { length } => {
@@ -228,10 +272,14 @@ impl ShmIface {
     /// Points the quick look at the ring from which something came last.
     fn rewatch(&self) {
         let hot = self.hot.borrow();
-        let favourite = hot.first();
-        let flags = self.flags.get() & !flag::HOT;
-        self.flags.set(if hot.len() > 1 { flags | flag::HOT } else { flags });
-        match favourite {
+        if hot.len() > 1 {
+            self.attention.raise(flag::HOT);
+        } else {
+            self.attention.lower(flag::HOT);
+        }
+        let is_quiet = !self.attention.has(!0);
+        self.attention.start(if is_quiet { self.until_turn.get() } else { 1 });
+        match hot.first() {
             Some(channel) => {
                 let (word, next) = channel.receiver.watch();
                 self.watch.set(word);
@@ -243,13 +291,13 @@ impl ShmIface {
 
     /// Does what flags ask for.
     #[inline(never)]
-    fn attend(&self, flags: u8) -> u32 {
+    fn attend(&self) -> u32 {
         let mut events = 0;
-        if flags & flag::ALARM != 0 {
-            self.flags.set(self.flags.get() & !flag::ALARM);
+        if self.attention.has(flag::ALARM) {
+            self.attention.lower(flag::ALARM);
             events += self.look_at_channels();
         }
-        if flags & flag::PENDING != 0 {
+        if self.attention.has(flag::PENDING) {
             self.waiting.borrow_mut().retain(|ep| {
                 let ep = ep.upgrade().filter(|ep| !ep.group.is_empty());
                 ep.is_some_and(|ep| {
@@ -259,11 +307,11 @@ impl ShmIface {
             });
             events += self.pending.dispatch(Blocked::Endpoint);
             if self.waiting.borrow().is_empty() {
-                self.flags.set(self.flags.get() & !flag::PENDING);
+                self.attention.lower(flag::PENDING);
             }
         }
-        if flags & flag::FLUSH != 0 && self.is_flushed() {
-            self.flags.set(self.flags.get() & !flag::FLUSH);
+        if self.attention.has(flag::FLUSH) && self.is_flushed() {
+            self.attention.lower(flag::FLUSH);
             for completion in self.flushes.take() {
                 completion.complete(Ok(()));
             }
@@ -305,7 +353,7 @@ impl ShmIface {
 
     /// Once in a while: sockets, rings that have gone quiet, rings that are thought to be quiet.
     fn turn(&self) -> u32 {
-        self.countdown.set(self.poll_interval);
+        self.until_turn.set(self.poll_interval);
         self.turn.set(self.turn.get().wrapping_add(1));
         self.cool();
         self.sweep();
@@ -412,7 +460,7 @@ impl ShmIface {
         self.bell.arm();
         settle();
         let news = self.hot.borrow().iter().any(|channel| channel.receiver.has_message());
-        if news || self.bell.has_rung() || self.flags.get() & flag::ALARM != 0 {
+        if news || self.bell.has_rung() || self.attention.has(flag::ALARM) {
             self.bell.disarm();
             return false;
         }

@@ -46,13 +46,15 @@ struct LargePut {
     blocks: VecDeque<(*mut u8, usize)>,
     left: usize,
     notify: Notify,
+    /// What the blocks lie in, if that is ours.
+    _copy: Vec<u8>,
 }
 
 /// A short get that has been asked for.
 struct Ahead {
     key: u64,
     address: u64,
-    buffer: Box<[u8]>,
+    buffer: Vec<u8>,
     waiter: Waiter,
     since: Instant,
 }
@@ -128,8 +130,24 @@ impl Emulation {
         (key, remote_address): (&uct_plugin::memory::RemoteKey, u64),
         notify: Notify,
     ) {
-        let blocks = iov.blocks().collect();
-        let put = LargePut { owner, key: *key, remote_address, blocks, left: iov.total(), notify };
+        let (blocks, left) = (iov.blocks().collect(), iov.total());
+        let put = LargePut { owner, key: *key, remote_address, blocks, left, notify, _copy: Vec::new() };
+        *self.put.borrow_mut() = Some(put);
+        self.resume(channel);
+    }
+
+    /// Starts a put of any length whose data the caller wants back at once.
+    pub(crate) fn put_copied(
+        &self,
+        channel: &Channel,
+        owner: u32,
+        data: &[u8],
+        (key, remote_address): (&uct_plugin::memory::RemoteKey, u64),
+    ) {
+        let mut copy = data.to_vec();
+        let blocks = VecDeque::from([(copy.as_mut_ptr(), copy.len())]);
+        let (left, notify) = (copy.len(), Notify::Nobody);
+        let put = LargePut { owner, key: *key, remote_address, blocks, left, notify, _copy: copy };
         *self.put.borrow_mut() = Some(put);
         self.resume(channel);
     }
@@ -161,8 +179,8 @@ impl Emulation {
         if !self.has_room() {
             return Err(Lack::Window);
         }
-        let mut own = vec![0; buffer.len()].into_boxed_slice();
-        let place = NonNull::new(own.as_mut_ptr()).expect("a box is not null");
+        let mut own = vec![0; buffer.len()];
+        let place = NonNull::new(own.as_mut_ptr()).expect("a vector is not null");
         let waiter = Waiter::default();
         let destination = Destination::Block(place, own.len());
         let notify = Notify::Waiter(waiter.clone());

@@ -50,6 +50,17 @@ impl Control {
         self.0 as u32 == sequence.wrapping_add(1)
     }
 
+    /// Tag and length if this is a short message: an inline one whose tag is below `tags`, a power of two.
+    ///
+    /// The length is not checked yet. One test for three conditions: the high half holds length, place and tag.
+    #[inline(always)]
+    pub fn short(self, tags: u8) -> Option<(u8, usize)> {
+        debug_assert!(tags.is_power_of_two());
+        let high = (self.0 >> 32) as u32;
+        let others = 0xffff & !(u32::from(tags) - 1);
+        (high & others == 0).then_some((high as u8, (high >> 16) as usize))
+    }
+
     /// The tag.
     #[inline(always)]
     pub fn tag(self) -> u8 {

@@ -48,7 +48,7 @@ use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{BODY_WORDS, Delivery, Message, Receiver, settle};
-pub use sender::{Block, Refused, Sender, Sent};
+pub use sender::{Block, Refused, Scratch, Sender, Sent};
 
 /// The peer wrote something into shared memory that no correct peer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -52,9 +52,9 @@ pub struct Receiver<M> {
     head: Cell<u32>,
     /// Number of slots, minus one.
     mask: u32,
-    /// `head` as last published.
-    granted: Cell<u32>,
-    /// Publish when `head` is that far ahead.
+    /// Publish when `head` is there.
+    grant_at: Cell<u32>,
+    /// Messages from one publication to the next.
     batch: u32,
     /// Flags of the credit word.
     flags: Cell<u64>,
@@ -78,7 +78,7 @@ impl<M: RingMemory> Receiver<M> {
         Receiver {
             head: Cell::new(0),
             mask: slots - 1,
-            granted: Cell::new(0),
+            grant_at: Cell::new(slots / 4),
             batch: slots / 4,
             flags: Cell::new(Credit::COLD | Credit::FENCE),
             small: Held::default(),
@@ -92,6 +92,52 @@ impl<M: RingMemory> Receiver<M> {
     pub fn has_message(&self) -> bool {
         // SYNC: only a hint; `next` reads the word again with Acquire.
         Control(self.memory.control(self.head.get() & self.mask).load(Ordering::Relaxed)).is(self.head.get())
+    }
+
+    /// Takes short messages, those with a tag below `tags`, until another comes or `limit` have; answers how many.
+    ///
+    /// `place` gives a buffer for each, `each` takes it. Neither may use the receiver but to release blocks.
+    #[inline(always)]
+    pub fn take_shorts(
+        &self,
+        tags: u8,
+        limit: u32,
+        place: impl Fn() -> *mut [u64; BODY_WORDS],
+        mut each: impl FnMut(u8, *mut [u64; BODY_WORDS], usize),
+    ) -> u32 {
+        let start = self.head.get();
+        let end = start.wrapping_add(limit);
+        let mut head = start;
+        while head != end {
+            let slot = head & self.mask;
+            // SYNC: pairs with the Release in `Sender::publish`.
+            let control = Control(self.memory.control(slot).load(Ordering::Acquire));
+            if !control.is(head) {
+                break;
+            }
+            let Some((tag, length)) = control.short(tags) else { break };
+            let target = place();
+            if length <= 16 {
+                // SAFETY: a body is at least 16 readable bytes; the target has room for a whole one. Copied once, so what
+                // is used later cannot change.
+                self.memory.body(slot, |body| unsafe {
+                    target.cast::<[u64; 2]>().write(body.cast::<[u64; 2]>().read())
+                });
+            } else if length <= INLINE_BYTES {
+                // SAFETY: as above, for all of it.
+                self.memory
+                    .body(slot, |body| unsafe { target.write(body.cast::<[u64; BODY_WORDS]>().read()) });
+            } else {
+                break;
+            }
+            head = unrelated(head).wrapping_add(1);
+            self.head.set(head);
+            if head == self.grant_at.get() {
+                self.grant();
+            }
+            each(tag, target, length);
+        }
+        head.wrapping_sub(start)
     }
 
     /// Takes the next message. A short one is copied to `inline`; the block of a long one is the caller's until `release`.
@@ -117,7 +163,7 @@ impl<M: RingMemory> Receiver<M> {
             self.accept_block(slot, control)?
         };
         self.head.set(unrelated(head).wrapping_add(1));
-        if self.head.get().wrapping_sub(self.granted.get()) >= self.batch {
+        if self.head.get() == self.grant_at.get() {
             self.grant();
         }
         Ok(Some(Message { tag: control.tag(), data }))
@@ -188,8 +234,9 @@ impl<M: RingMemory> Receiver<M> {
     }
 
     /// Publishes how far we are.
+    #[cold]
     fn grant(&self) {
-        self.granted.set(self.head.get());
+        self.grant_at.set(self.head.get().wrapping_add(self.batch));
         // SYNC: pairs with the Acquire in `Sender::refresh`: our reads of the slots are over.
         self.memory.credit().store(Credit::new(self.head.get(), self.flags.get()).0, Ordering::Release);
     }
@@ -226,7 +273,7 @@ impl<M: RingMemory> Receiver<M> {
     #[cfg(test)]
     pub fn start_at(&self, sequence: u32) {
         self.head.set(sequence);
-        self.granted.set(sequence);
+        self.grant_at.set(sequence.wrapping_add(self.batch));
     }
 }
 

@@ -3,6 +3,7 @@
 //! For: endpoints. Stands on [`RingMemory`]. Never blocks: a ring without room answers [`Refused::Full`].
 
 use std::cell::Cell;
+use std::ptr;
 
 use ucs::sync::atomic::Ordering;
 
@@ -40,6 +41,15 @@ pub enum Refused {
 pub struct Block {
     place: Place,
     index: u32,
+}
+
+/// A bulk block that stays reserved from message to message, for data of which it is not known yet how many there are.
+#[derive(Debug)]
+#[must_use]
+pub struct Scratch {
+    index: u32,
+    /// Its first byte.
+    pub data: *mut u8,
 }
 
 /// Which blocks of a pool are in use; see [`Receiver`](super::Receiver) for the other half.
@@ -85,7 +95,13 @@ pub struct Sender<M> {
     seen: Cell<u64>,
     small: Blocks,
     bulk: Blocks,
+    /// The scratch block; null without one.
+    scratch: Cell<*mut u8>,
+    scratch_index: Cell<u32>,
 }
+
+// SAFETY: the scratch pointer points into the ring's memory, which goes along.
+unsafe impl<M: Send> Send for Sender<M> {}
 
 impl<M: RingMemory> Sender<M> {
     /// A sender on zeroed memory to which nothing was sent yet.
@@ -99,6 +115,8 @@ impl<M: RingMemory> Sender<M> {
             seen: Cell::new(NEVER),
             small: Blocks::new(geometry.small.count),
             bulk: Blocks::new(geometry.bulk.count),
+            scratch: Cell::new(ptr::null_mut()),
+            scratch_index: Cell::new(0),
             memory,
         }
     }
@@ -112,9 +130,12 @@ impl<M: RingMemory> Sender<M> {
     /// Whether a slot is free. May look at the receiver's word.
     #[inline(always)]
     pub fn has_room(&self) -> Result<bool, Corrupt> {
-        if self.tail.get() == self.limit.get() {
-            self.refresh()?;
-        }
+        Ok(self.tail.get() != self.limit.get() || self.find_room()?)
+    }
+
+    #[cold]
+    fn find_room(&self) -> Result<bool, Corrupt> {
+        self.refresh()?;
         Ok(self.tail.get() != self.limit.get())
     }
 
@@ -131,8 +152,53 @@ impl<M: RingMemory> Sender<M> {
         Ok(self.publish(Control::new(self.tail.get(), tag, Place::Inline, length as u16)))
     }
 
+    /// As [`send_inline`](Sender::send_inline) if there is room as far as is known, without looking; else `None`.
+    #[inline(always)]
+    pub fn try_inline(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Option<Sent> {
+        debug_assert!(length <= INLINE_BYTES);
+        let tail = self.tail.get();
+        if tail == self.limit.get() {
+            return None;
+        }
+        self.memory.body_mut(tail & self.mask, fill);
+        Some(self.publish(Control::new(tail, tag, Place::Inline, length as u16)))
+    }
+
+    /// Takes the scratch block, if there is room for a message as far as is known; give it back with
+    /// [`keep_scratch`](Sender::keep_scratch) or send it.
+    #[inline(always)]
+    pub fn take_scratch(&self) -> Option<Scratch> {
+        let data = self.scratch.get();
+        if self.tail.get() == self.limit.get() || data.is_null() {
+            return None;
+        }
+        self.scratch.set(ptr::null_mut());
+        Some(Scratch { index: self.scratch_index.get(), data })
+    }
+
+    /// Keeps a block for the next message of unknown length.
+    #[inline(always)]
+    pub fn keep_scratch(&self, scratch: Scratch) {
+        let former = self.scratch.replace(scratch.data);
+        let index = self.scratch_index.replace(scratch.index);
+        if !former.is_null() {
+            // Whoever packed has sent meanwhile.
+            self.cancel(Block { place: Place::Bulk, index });
+        }
+    }
+
+    /// Makes a bulk block the scratch block.
+    pub fn scratch_of(&self, block: Block) -> Scratch {
+        debug_assert!(block.place == Place::Bulk);
+        let data = self.fill_block(&block, |data| data);
+        Scratch { index: block.index, data }
+    }
+
     /// Reserves a block of a pool; `place` is not `Inline`. `None`: all are in use.
     pub fn reserve(&self, place: Place) -> Option<Block> {
+        if place == Place::Bulk && !self.scratch.replace(ptr::null_mut()).is_null() {
+            return Some(Block { place, index: self.scratch_index.get() });
+        }
         let blocks = self.blocks(place);
         // Bulk blocks are looked up each time: the lowest free one was in use most recently and is still in caches.
         if place == Place::Bulk || blocks.free.get() == 0 {
@@ -167,6 +233,11 @@ impl<M: RingMemory> Sender<M> {
     #[inline]
     fn blocks(&self, place: Place) -> &Blocks {
         if place == Place::Bulk { &self.bulk } else { &self.small }
+    }
+
+    /// Sends the first `length` bytes of the scratch block. Without room it is given back.
+    pub fn send_scratch(&self, tag: u8, scratch: Scratch, length: usize) -> Result<Sent, Refused> {
+        self.send_block(tag, Block { place: Place::Bulk, index: scratch.index }, length)
     }
 
     /// Sends the first `length` bytes of a block. Without room the block is given back.

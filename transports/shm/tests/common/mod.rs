@@ -21,8 +21,21 @@ pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
+/// A panic anywhere ends the process: one inside a transport would be caught and told of as an error event only.
+fn panic_is_fatal() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            tell(panic);
+            std::process::exit(101);
+        }));
+    });
+}
+
 /// A worker and an interface of `transport`, with settings such as `shm.cma=n`.
 pub fn open(transport: &str, settings: &[&str]) -> (Worker, Iface) {
+    panic_is_fatal();
     let mut sources = Sources::default();
     for setting in settings {
         let (key, value) = setting.split_once('=').expect("KEY=VALUE");

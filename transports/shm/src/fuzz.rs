@@ -1,0 +1,121 @@
+//! Entries for fuzzing: what a peer sends or writes, as arbitrary bytes.
+//!
+//! For: `fuzz/`. Stands on the parsers and on the ring. Whatever the bytes are, nothing panics, and nothing outside of what
+//! is shared is touched.
+
+use std::ptr::NonNull;
+
+use uct_plugin::memory::Allocation;
+use zerocopy::IntoBytes;
+
+use crate::addr::{DeviceAddress, IfaceAddress};
+use crate::ring::{
+    BODY_WORDS, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, Place, Pool, Receiver, Sender,
+};
+use crate::wire;
+
+/// Addresses of a peer.
+pub fn fuzz_address(bytes: &[u8]) {
+    if let Ok(address) = DeviceAddress::parse(bytes) {
+        assert_eq!(address.as_bytes(), bytes, "what is read is what was written");
+    }
+    if let Ok(address) = IfaceAddress::parse(bytes) {
+        assert_eq!(address.as_bytes(), bytes, "what is read is what was written");
+    }
+}
+
+/// A message over the socket.
+pub fn fuzz_control(bytes: &[u8]) {
+    if let Ok((kind, body)) = wire::parse_control(bytes) {
+        assert_eq!(wire::control(kind, body), bytes, "what is read is what was written");
+    }
+}
+
+/// A ring whose two sides go on while somebody writes into its memory. `bytes` says who does what.
+pub fn fuzz_ring(bytes: &[u8]) {
+    let pool = |stride| Pool { count: 4, stride };
+    let geometry = Geometry { slots: 8, small: pool(128), bulk: pool(1024), headroom: 64 };
+    let Ok(layout) = Layout::new(geometry) else { panic!("a valid shape") };
+    let Ok(memory) = Allocation::new(layout.size()) else { return };
+    // SAFETY: the allocation has whole, zeroed pages, and lives longer than both sides.
+    let sender = Sender::new(unsafe { MappedRing::new(memory.address(), layout) });
+    // SAFETY: as above; one sender and one receiver.
+    let receiver = Receiver::new(unsafe { MappedRing::new(memory.address(), layout) });
+    sender.prepare();
+    let mut held = Vec::new();
+    let mut steps = bytes.iter().copied();
+    while let Some(step) = steps.next() {
+        let argument = steps.next().unwrap_or(0);
+        match step % 8 {
+            0..=2 => {
+                let offset = usize::from(argument) | usize::from(steps.next().unwrap_or(0)) << 8;
+                let value = std::array::from_fn(|_| steps.next().unwrap_or(0));
+                scribble(&memory, offset, u64::from_le_bytes(value));
+            }
+            3 => {
+                let length = usize::from(argument) % (INLINE_BYTES + 1);
+                // SAFETY: a body has room for INLINE_BYTES bytes.
+                let fill = |body: *mut u8| unsafe { body.write_bytes(argument, length) };
+                let _ = sender.send_inline(argument, length, fill);
+            }
+            4 => {
+                let place = if argument & 1 == 0 { Place::Small } else { Place::Bulk };
+                if let Some(block) = sender.reserve(place) {
+                    let _ = sender.send_block(argument, block, usize::from(argument) % 64);
+                }
+            }
+            5 | 6 => {
+                let mut inline = [0; BODY_WORDS];
+                match receiver.next(&mut inline) {
+                    Ok(Some(message)) => held.extend(received(&receiver, &layout, message.data)),
+                    Ok(None) => {}
+                    // The end of this ring, and of nothing else.
+                    Err(_) => return,
+                }
+            }
+            _ => {
+                if let Some((place, index)) = held.pop() {
+                    receiver.release(place, index);
+                }
+                if sender.attend().is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Overwrites a word, as a peer may at any time.
+fn scribble(memory: &Allocation, offset: usize, value: u64) {
+    let offset = offset * size_of::<u64>() % memory.length();
+    // SAFETY: inside the allocation.
+    let word: NonNull<u64> = unsafe { memory.address().add(offset) }.cast();
+    // SAFETY: valid, and aligned, as the allocation and the offset are.
+    unsafe { word.write(value) };
+}
+
+/// Checks that a delivery lies where it may, and answers the block that is now held.
+fn received(receiver: &Receiver<MappedRing>, layout: &Layout, data: Delivery) -> Option<(Place, u32)> {
+    match data {
+        Delivery::Inline { length } => {
+            assert!(length <= INLINE_BYTES, "an inline message of {length} bytes");
+            None
+        }
+        Delivery::Block { place, index, length } => {
+            let is_bulk = place == Place::Bulk;
+            let capacity = if is_bulk { layout.bulk_capacity() } else { layout.small_capacity() };
+            assert!(length <= capacity, "{length} bytes in a block of {capacity}");
+            // SAFETY: the length was just checked against the block's; the sum keeps the reads.
+            let sum = receiver.block(place, index, |data| unsafe { sum(data, length) });
+            std::hint::black_box(sum);
+            Some((place, index))
+        }
+    }
+}
+
+/// # Safety
+/// `data` is readable for `length` bytes.
+unsafe fn sum(data: *const u8, length: usize) -> u32 {
+    // SAFETY: the caller's promise; nobody writes meanwhile, since the other side is in this thread.
+    unsafe { std::slice::from_raw_parts(data, length) }.iter().map(|byte| u32::from(*byte)).sum()
+}
