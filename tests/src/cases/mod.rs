@@ -9,11 +9,16 @@ mod am_sizes;
 mod am_zcopy;
 mod atomics;
 mod capabilities;
+mod completions;
+mod events;
+mod flush;
 mod get_short;
 mod kept;
 mod memory;
+mod pending;
 mod rma;
 mod rma_errors;
+mod small;
 
 use crate::case::{Case, Needs};
 use crate::setup::Setup;
@@ -27,11 +32,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         am_zcopy::CASES,
         atomics::CASES,
         capabilities::CASES,
+        completions::CASES,
+        events::CASES,
+        flush::CASES,
         get_short::CASES,
         kept::CASES,
         memory::CASES,
+        pending::CASES,
         rma::CASES,
         rma_errors::CASES,
+        small::CASES,
     ]
     .into_iter()
     .flatten()
