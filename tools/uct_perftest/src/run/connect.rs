@@ -1,0 +1,176 @@
+//! From an interface and a peer's address to a side that can begin: handlers, endpoint, memory.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use uct_core::{
+    Access, AmId, Capabilities, Completion, Ep, EpFailure, Iface, IfaceAddress, Memory, MemoryKind, SendFlags,
+};
+use uct_tools_common::Failure;
+
+use super::driver::Driver;
+use super::side::{Buffers, Inbox, Remote, Ring, Role, Side};
+use crate::kind::{Class, Layout};
+use crate::oob::{Kind, Oob};
+use crate::plan::{HEADER, Plan, RemoteMemory};
+
+/// What is measured.
+pub(super) const DATA: AmId = AmId::new(0).unwrap();
+/// The peer has done its part of a phase; the header is its number.
+pub(super) const CONTROL: AmId = AmId::new(1).unwrap();
+/// The peer has received so many messages; the header is their number.
+pub(super) const CONFIRMATION: AmId = AmId::new(2).unwrap();
+
+/// Memory beside the messages: room to align in.
+const SPARE: usize = 64;
+const WORD: u64 = size_of::<u64>() as u64;
+
+/// Connects the two sides; both call it.
+pub(crate) fn connect_pair(
+    iface: &Iface,
+    peer: &IfaceAddress,
+    mut oob: Oob,
+    plan: Plan,
+    role: Role,
+    patience: Duration,
+) -> Result<Side, Failure> {
+    let built = build(iface, &plan, |failure| {
+        let worker = iface.worker();
+        let mut turn = || {
+            worker.progress();
+            Ok(())
+        };
+        let ep = if iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
+            let ep = iface.connect_with(peer, failure)?;
+            oob.send(Kind::Endpoint, &[])?;
+            oob.receive(Kind::Endpoint, &mut turn)?;
+            ep
+        } else {
+            let ep = iface.create_ep(failure)?;
+            oob.send(Kind::Endpoint, &ep.address()?)?;
+            let address = oob.receive(Kind::Endpoint, &mut turn)?;
+            ep.connect_to_ep(peer, &address)?;
+            ep
+        };
+        Ok(ep)
+    });
+    let mut built = match built {
+        Ok(built) => built,
+        Err(failure) => return Err(oob.give_up(failure)),
+    };
+    let exchanged = exchange_memory(iface, &mut built.buffers, &plan, &mut oob);
+    if let Err(failure) = exchanged {
+        return Err(oob.give_up(failure));
+    }
+    Ok(built.side(Some(oob), plan, role, patience))
+}
+
+/// An endpoint from an interface to itself.
+pub(crate) fn connect_alone(iface: &Iface, plan: Plan, patience: Duration) -> Result<Side, Failure> {
+    let mut built = build(iface, &plan, |failure| Ok(iface.connect_with(&iface.address()?, failure)?))?;
+    if let Some((target, base)) = &built.buffers.target {
+        let key = iface.memory_domain().unpack(&target.packed_key()?)?;
+        built.buffers.remote = Some(Remote { address: target.address() + *base as u64, key });
+    }
+    Ok(built.side(None, plan, Role::Alone, patience))
+}
+
+/// The parts of a side.
+struct Built {
+    ep: Ep,
+    failure: Rc<RefCell<Option<EpFailure>>>,
+    inbox: Rc<Inbox>,
+    buffers: Buffers,
+}
+
+impl Built {
+    fn side(self, oob: Option<Oob>, plan: Plan, role: Role, patience: Duration) -> Side {
+        let worker = self.ep.iface().worker();
+        let completions = (0..plan.outstanding).map(|_| Completion::new(&worker)).collect();
+        Side {
+            driver: Driver::new(self.ep, self.failure, oob, plan.wait, patience),
+            role,
+            plan,
+            inbox: self.inbox,
+            buffers: self.buffers,
+            ring: Ring::new(completions),
+            phase: Cell::new(0),
+            sequence: Cell::new(0),
+        }
+    }
+}
+
+fn build(
+    iface: &Iface,
+    plan: &Plan,
+    connect: impl FnOnce(Box<dyn FnOnce(EpFailure)>) -> Result<Ep, Failure>,
+) -> Result<Built, Failure> {
+    let inbox = Rc::new(Inbox::default());
+    let own = Rc::clone(&inbox);
+    iface.set_am_handler(DATA, move |message| {
+        let counter = if message.len() == own.expected.get() { &own.data } else { &own.wrong };
+        counter.set(counter.get() + 1);
+    });
+    let own = Rc::clone(&inbox);
+    iface.set_am_handler(CONTROL, move |message| own.control.set(message.header().unwrap_or(0)));
+    let own = Rc::clone(&inbox);
+    iface.set_am_handler(CONFIRMATION, move |message| own.confirmed.set(message.header().unwrap_or(0)));
+
+    let buffers = allocate(iface, plan)?;
+    let failure = Rc::new(RefCell::new(None));
+    let seen = Rc::clone(&failure);
+    let ep = connect(Box::new(move |failure| {
+        seen.replace(Some(failure));
+    }))?;
+    Ok(Built { ep, failure, inbox, buffers })
+}
+
+fn allocate(iface: &Iface, plan: &Plan) -> Result<Buffers, Failure> {
+    let largest = plan.largest();
+    let memory = |access| -> Result<Memory, Failure> {
+        let memory = iface.memory_domain().allocate(largest + SPARE, access, MemoryKind::Host)?;
+        // What is read must not be what the system has not backed with memory yet.
+        memory.fill(0, memory.len(), 1);
+        Ok(memory)
+    };
+    let zcopy = plan.cases.iter().any(|case| case.layout == Layout::Zcopy);
+    let source = zcopy.then(|| memory(Access::ALL)).transpose()?;
+    let target = match plan.test.class() {
+        Class::Am => None,
+        Class::Put | Class::Get | Class::Post | Class::Fetch(_) => {
+            let memory = memory(Access::ALL)?;
+            let base = (memory.address().next_multiple_of(WORD) - memory.address()) as usize;
+            Some((memory, base))
+        }
+    };
+    Ok(Buffers { payload: vec![1; largest], source, target, remote: None })
+}
+
+fn exchange_memory(iface: &Iface, buffers: &mut Buffers, plan: &Plan, oob: &mut Oob) -> Result<(), Failure> {
+    let Some((target, base)) = &buffers.target else { return Ok(()) };
+    debug_assert_ne!(plan.test.class(), Class::Am);
+    let own = RemoteMemory { address: target.address() + *base as u64, key: target.packed_key()? };
+    oob.send_value(Kind::Memory, &own)?;
+    let worker = iface.worker();
+    let peers: RemoteMemory = oob.receive_value(Kind::Memory, || {
+        worker.progress();
+        Ok(())
+    })?;
+    let key = iface.memory_domain().unpack(&peers.key)?;
+    buffers.remote = Some(Remote { address: peers.address, key });
+    Ok(())
+}
+
+/// Sends a message that is nothing but a header.
+pub(super) fn send_header(driver: &Driver, id: AmId, header: u64) -> Result<(), Failure> {
+    let ep = &driver.ep;
+    if ep.iface().capabilities().contains(Capabilities::AM_SHORT) {
+        return driver.post(|| ep.am_short(id, header, &[]));
+    }
+    let pack = |buffer: &mut [u8]| {
+        buffer[..HEADER].copy_from_slice(&header.to_ne_bytes());
+        HEADER
+    };
+    driver.post(|| ep.am_bcopy(id, SendFlags::empty(), pack)).map(drop)
+}

@@ -1,0 +1,184 @@
+//! Moves the worker on, and waits: spinning or asleep, but never for ever.
+
+use std::cell::{Cell, RefCell};
+use std::hint::spin_loop;
+use std::rc::Rc;
+use std::time::Duration;
+
+use uct_core::{Ep, EpFailure, Error, Worker, clock};
+use uct_tools_common::Failure;
+
+use crate::kind::Wait;
+use crate::oob::{Kind, Oob};
+
+/// Turns without an event until a spinning side looks whether all is well, and lets others run. Far more than a
+/// message takes on any transport that is worth spinning for.
+const SPINS: u32 = 1024;
+/// The same for a side that spins for a moment before it sleeps.
+const ADAPTIVE_SPINS: u32 = 256;
+/// Longest sleep: after it the side looks whether the peer is still there.
+const NAP: Duration = Duration::from_millis(100);
+/// Time between two looks at the connection beside the transport, which cost a system call.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// One side's engine.
+pub(super) struct Driver {
+    pub worker: Worker,
+    pub ep: Ep,
+    failure: Rc<RefCell<Option<EpFailure>>>,
+    /// `None` for a side that talks to itself.
+    oob: Option<RefCell<Oob>>,
+    patience: Duration,
+    spins: u32,
+    sleeps: bool,
+    next_look: Cell<u64>,
+    /// When the peer last said that it is still at it.
+    last_sign: Cell<u64>,
+}
+
+/// How a wait is going.
+#[derive(Default)]
+pub(super) struct Waiting {
+    turns: u32,
+    since: Option<u64>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        ep: Ep,
+        failure: Rc<RefCell<Option<EpFailure>>>,
+        oob: Option<Oob>,
+        wait: Wait,
+        patience: Duration,
+    ) -> Driver {
+        Driver {
+            worker: ep.iface().worker(),
+            ep,
+            failure,
+            oob: oob.map(RefCell::new),
+            patience,
+            spins: match wait {
+                Wait::Poll => SPINS,
+                Wait::Event => 1,
+                Wait::Adaptive => ADAPTIVE_SPINS,
+            },
+            sleeps: wait != Wait::Poll,
+            next_look: Cell::new(0),
+            last_sign: Cell::new(clock::ticks()),
+        }
+    }
+
+    /// Moves on until `done`.
+    #[inline(always)]
+    pub(super) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
+        let mut waiting = Waiting::default();
+        while !done() {
+            self.turn(&mut waiting)?;
+        }
+        Ok(())
+    }
+
+    /// Starts an operation, moving on while there is no resource for it.
+    #[inline(always)]
+    pub(super) fn post<T>(&self, mut attempt: impl FnMut() -> uct_core::Result<T>) -> Result<T, Failure> {
+        let mut waiting = Waiting::default();
+        loop {
+            match attempt() {
+                Ok(posted) => return Ok(posted),
+                Err(Error::NO_RESOURCE) => self.turn(&mut waiting)?,
+                Err(error) => return Err(self.refused(error)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn turn(&self, waiting: &mut Waiting) -> Result<(), Failure> {
+        if self.worker.progress() > 0 {
+            waiting.turns = 0;
+            return Ok(());
+        }
+        waiting.turns += 1;
+        if waiting.turns < self.spins {
+            spin_loop();
+            return Ok(());
+        }
+        self.rest(waiting)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rest(&self, waiting: &mut Waiting) -> Result<(), Failure> {
+        waiting.turns = 0;
+        self.check()?;
+        let now = clock::ticks();
+        let since = *waiting.since.get_or_insert(now);
+        let waited = clock::ticks_to_duration(now.saturating_sub(since.max(self.last_sign.get())));
+        if waited > self.patience {
+            let seconds = self.patience.as_secs_f64();
+            return Err(
+                format!("nothing came from the peer for {seconds} s; allow more with --timeout").into()
+            );
+        }
+        if !self.sleeps {
+            // Where both sides share a processor, the other one has to run too.
+            std::thread::yield_now();
+            return Ok(());
+        }
+        let slept = self.worker.wait(NAP);
+        slept
+            .map(drop)
+            .map_err(|error| format!("cannot sleep until something happens: {error}; use -E poll").into())
+    }
+
+    /// Looks whether endpoint and peer are alive.
+    fn check(&self) -> Result<(), Failure> {
+        if let Some(failure) = &*self.failure.borrow() {
+            return Err(format!("the connection failed: {failure}").into());
+        }
+        let now = clock::ticks();
+        if let Some(oob) = &self.oob
+            && now >= self.next_look.get()
+        {
+            self.next_look.set(now.saturating_add(clock::duration_to_ticks(LOOK_INTERVAL)));
+            if oob.borrow_mut().look()? {
+                self.last_sign.set(now);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&self, error: Error) -> Failure {
+        match &*self.failure.borrow() {
+            Some(failure) => format!("the connection failed: {failure}").into(),
+            None => format!("{}: {error}", self.ep.iface().resource()).into(),
+        }
+    }
+
+    /// Tells a peer that waits that this side is still at it.
+    pub(super) fn give_sign(&self) {
+        if let Some(oob) = &self.oob {
+            // Whether the peer is there shows elsewhere.
+            let _ = oob.borrow_mut().send(Kind::Alive, &[]);
+        }
+    }
+
+    /// The connection to the peer beside the transport.
+    pub(super) fn oob(&self) -> Option<std::cell::RefMut<'_, Oob>> {
+        self.oob.as_ref().map(RefCell::borrow_mut)
+    }
+
+    /// A new phase begins: what the peer said before does not count.
+    pub(super) fn start(&self) {
+        self.last_sign.set(clock::ticks());
+    }
+
+    /// Once around while something else is waited for.
+    pub(super) fn idle_turn(&self) -> Result<(), Failure> {
+        self.worker.progress();
+        match &*self.failure.borrow() {
+            Some(failure) => Err(format!("the connection failed: {failure}").into()),
+            None => Ok(()),
+        }
+    }
+}
