@@ -27,9 +27,11 @@ pub fn generation() -> u64 {
 }
 
 /// Remembers the process in which something was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct ForkGuard {
     generation: u64,
+    /// The mark, at hand; where there is none, a word that never matches.
+    mark: &'static AtomicU64,
 }
 
 /// Something was used in a child that its parent had made.
@@ -42,12 +44,20 @@ pub struct Forked;
 impl ForkGuard {
     /// A guard for something that is made now.
     pub fn new() -> ForkGuard {
-        ForkGuard { generation: generation() }
+        static NO_MARK: AtomicU64 = AtomicU64::new(0);
+        ForkGuard { generation: generation(), mark: mark().unwrap_or(&NO_MARK) }
     }
 
     /// Whether this is still the process in which the guard was made. A load and a comparison.
-    #[inline]
-    pub fn check(self) -> Result<(), Forked> {
+    #[inline(always)]
+    pub fn check(&self) -> Result<(), Forked> {
+        // Relaxed: as in `generation_by_mark`.
+        if self.mark.load(Ordering::Relaxed) == self.generation + 1 { Ok(()) } else { self.check_slowly() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_slowly(&self) -> Result<(), Forked> {
         if generation() == self.generation { Ok(()) } else { Err(Forked) }
     }
 }
