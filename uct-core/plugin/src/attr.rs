@@ -140,13 +140,10 @@ impl AtomicOp {
     /// The operation of a number; `None` for those that have no name here.
     #[inline(always)]
     pub const fn from_abi(op: u32) -> Option<AtomicOp> {
-        Some(match op {
-            UCT_ATOMIC_ADD => AtomicOp::Add,
-            UCT_ATOMIC_AND => AtomicOp::And,
-            UCT_ATOMIC_OR => AtomicOp::Or,
-            UCT_ATOMIC_XOR => AtomicOp::Xor,
-            UCT_ATOMIC_SWAP => AtomicOp::Swap,
-            _ => return None,
-        })
+        const ALL: [AtomicOp; 5] =
+            [AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor, AtomicOp::Swap];
+        const _: () =
+            assert!(ALL[4] as u32 == 4 && ALL[3] as u32 == 3 && ALL[2] as u32 == 2 && ALL[1] as u32 == 1);
+        if (op as usize) < ALL.len() { Some(ALL[op as usize]) } else { None }
     }
 }

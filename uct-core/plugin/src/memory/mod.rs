@@ -241,13 +241,19 @@ impl RemoteKey {
         Ok(key)
     }
 
+    /// Whether the key permits an access.
+    #[inline(always)]
+    pub fn permits(&self, access: MemoryAccess) -> bool {
+        self.access & access.bits() == access.bits()
+    }
+
     /// Checks an access on the initiator's side, ahead of any traffic.
     #[inline(always)]
     pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<(), Error> {
         let offset = address.wrapping_sub(self.base);
         if offset > self.length || length as u64 > self.length - offset {
             Err(Error::OUT_OF_RANGE)
-        } else if self.access & access.bits() != access.bits() {
+        } else if !self.permits(access) {
             Err(Error::INVALID_PARAM)
         } else {
             Ok(())
