@@ -120,10 +120,39 @@ impl ShmEp {
         self.gate.set(self.gate.get() & !why);
     }
 
-    /// Whether an operation on memory that is mapped here may go ahead.
+    /// The cell of an atomic, if it is mapped here and nothing speaks against it; what does, the long way says.
     #[inline(always)]
-    fn enter_direct(&self) -> Result {
-        if self.gate.get() == 0 { Ok(()) } else { self.enter_carefully() }
+    fn cell(&self, address: u64, size: usize, rkey: &Rkey) -> Option<NonNull<u8>> {
+        if self.gate.get() != 0 || !address.is_multiple_of(size as u64) {
+            return None;
+        }
+        rkey.direct(address, size, MemoryAccess::REMOTE_ATOMIC)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_short_carefully(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
+        self.enter()?;
+        match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
+            // SAFETY: the region is mapped, live, and checked.
+            Reach::Direct(target) => unsafe { copy_direct(data.as_ptr(), target.as_ptr(), data.len()) },
+            Reach::Remote => return self.far_put_short(data, remote_address, rkey),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_short_carefully(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
+        self.enter()?;
+        match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
+            // SAFETY: the region is mapped, live, and checked.
+            Reach::Direct(source) => unsafe {
+                copy_direct(source.as_ptr(), buffer.as_mut_ptr(), buffer.len())
+            },
+            Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
+        }
+        Ok(())
     }
 
     /// The channel, if an operation may go ahead.
@@ -329,13 +358,14 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter_direct()?;
-        match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
+        if self.gate.get() == 0
+            && let Some(target) = rkey.direct(remote_address, data.len(), MemoryAccess::REMOTE_PUT)
+        {
             // SAFETY: the region is mapped, live, and checked; a process may put to where it puts from.
-            Reach::Direct(target) => unsafe { put_direct(data, target) },
-            Reach::Remote => return self.far_put_short(data, remote_address, rkey),
+            unsafe { copy_direct(data.as_ptr(), target.as_ptr(), data.len()) };
+            return Ok(());
         }
-        Ok(())
+        self.put_short_carefully(data, remote_address, rkey)
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
@@ -383,13 +413,14 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter_direct()?;
-        match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
-            // SAFETY: the region is mapped, live, and checked.
-            Reach::Direct(source) => unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), buffer.len()) },
-            Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
+        if self.gate.get() == 0
+            && let Some(source) = rkey.direct(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)
+        {
+            // SAFETY: the region is mapped, live, and checked; a process may get to where it gets from.
+            unsafe { copy_direct(source.as_ptr(), buffer.as_mut_ptr(), buffer.len()) };
+            return Ok(());
         }
-        Ok(())
+        self.get_short_carefully(buffer, remote_address, rkey)
     }
 
     fn get_bcopy(
@@ -438,23 +469,11 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter_direct()?;
-        match reach_cell(rkey, remote_address, size_of::<u32>())? {
-            // SAFETY: the cell is mapped, live, checked and aligned.
-            Reach::Direct(cell) => drop(unsafe { atomic::fetch32(cell, op, value) }),
-            Reach::Remote => return self.far_post32(op, value, remote_address, rkey),
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter_direct()?;
-        match reach_cell(rkey, remote_address, size_of::<u64>())? {
-            // SAFETY: the cell is mapped, live, checked and aligned.
-            Reach::Direct(cell) => drop(unsafe { atomic::fetch64(cell, op, value) }),
-            Reach::Remote => return self.far_post64(op, value, remote_address, rkey),
-        }
+        let Some(cell) = self.cell(remote_address, size_of::<u32>(), rkey) else {
+            return self.far_post32(op, value, remote_address, rkey);
+        };
+        // SAFETY: the cell is mapped, live, checked and aligned.
+        unsafe { atomic::fetch32(cell, op, value) };
         Ok(())
     }
 
@@ -468,8 +487,7 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.enter_direct()?;
-        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u32>())? else {
+        let Some(cell) = self.cell(remote_address, size_of::<u32>(), rkey) else {
             return self.far_fetch32(op, value, result, remote_address, rkey, completion);
         };
         // SAFETY: the cell is mapped, live, checked and aligned.
@@ -477,6 +495,36 @@ impl Endpoint for ShmEp {
         // SAFETY: the place of the result is the caller's and valid.
         unsafe { result.write(former) };
         done(completion)
+    }
+
+    #[inline(always)]
+    fn atomic32_cswap(
+        &self,
+        compare: u32,
+        swap: u32,
+        result: NonNull<u32>,
+        remote_address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let Some(cell) = self.cell(remote_address, size_of::<u32>(), rkey) else {
+            return self.far_cswap32(compare, swap, result, remote_address, rkey, completion);
+        };
+        // SAFETY: the cell is mapped, live, checked and aligned.
+        let former = unsafe { atomic::cswap32(cell, compare, swap) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        done(completion)
+    }
+
+    #[inline(always)]
+    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
+        let Some(cell) = self.cell(remote_address, size_of::<u64>(), rkey) else {
+            return self.far_post64(op, value, remote_address, rkey);
+        };
+        // SAFETY: the cell is mapped, live, checked and aligned.
+        unsafe { atomic::fetch64(cell, op, value) };
+        Ok(())
     }
 
     #[inline(always)]
@@ -489,8 +537,7 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.enter_direct()?;
-        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u64>())? else {
+        let Some(cell) = self.cell(remote_address, size_of::<u64>(), rkey) else {
             return self.far_fetch64(op, value, result, remote_address, rkey, completion);
         };
         // SAFETY: the cell is mapped, live, checked and aligned.
@@ -500,26 +547,7 @@ impl Endpoint for ShmEp {
         done(completion)
     }
 
-    fn atomic32_cswap(
-        &self,
-        compare: u32,
-        swap: u32,
-        result: NonNull<u32>,
-        remote_address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.enter_direct()?;
-        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u32>())? else {
-            return self.far_cswap32(compare, swap, result, remote_address, rkey, completion);
-        };
-        // SAFETY: the cell is mapped, live, checked and aligned.
-        let former = unsafe { atomic::cswap32(cell, compare, swap) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        done(completion)
-    }
-
+    #[inline(always)]
     fn atomic64_cswap(
         &self,
         compare: u64,
@@ -529,8 +557,7 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.enter_direct()?;
-        let Reach::Direct(cell) = reach_cell(rkey, remote_address, size_of::<u64>())? else {
+        let Some(cell) = self.cell(remote_address, size_of::<u64>(), rkey) else {
             return self.far_cswap64(compare, swap, result, remote_address, rkey, completion);
         };
         // SAFETY: the cell is mapped, live, checked and aligned.
@@ -644,22 +671,21 @@ fn checked_total(iov: Iov<'_>) -> Result<usize> {
     if iov.entries().len() > MAX_IOV { Err(Error::INVALID_PARAM) } else { Ok(iov.total()) }
 }
 
-/// The way to the cell of an atomic, checked and aligned.
-#[inline(always)]
-fn reach_cell(rkey: &Rkey, address: u64, size: usize) -> Result<Reach> {
-    atomic::aligned(address, size)?;
-    rkey.reach(address, size, MemoryAccess::REMOTE_ATOMIC)
-}
-
+/// Copies between mapped memory and the caller's. Eight bytes are one move, so that who polls for an aligned word sees all
+/// of it or nothing.
+///
 /// # Safety
-/// `target` is writable for the length of the data.
+///
+/// `source` is readable and `target` writable for `length` bytes. They may overlap.
 #[inline(always)]
-unsafe fn put_direct(data: &[u8], target: NonNull<u8>) {
-    if data.len() == 8 {
-        // SAFETY: eight bytes on both sides; one word, so that who polls for it sees all or nothing where it is aligned.
-        unsafe { target.cast::<u64>().write_unaligned(data.as_ptr().cast::<u64>().read_unaligned()) };
+unsafe fn copy_direct(source: *const u8, target: *mut u8, length: usize) {
+    if length == size_of::<u64>() {
+        // SAFETY: eight bytes are readable.
+        let word = unsafe { source.cast::<u64>().read_unaligned() };
+        // SAFETY: eight bytes are writable.
+        unsafe { target.cast::<u64>().write_unaligned(word) };
     } else {
-        // SAFETY: the caller's promise; the two may overlap within one process.
-        unsafe { target.as_ptr().copy_from(data.as_ptr(), data.len()) };
+        // SAFETY: the caller's promise.
+        unsafe { target.copy_from(source, length) };
     }
 }

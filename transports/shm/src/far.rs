@@ -5,6 +5,7 @@
 
 use std::ptr::NonNull;
 
+use uct_plugin::memory::atomic;
 use uct_plugin::rma::{Destination, Notify, Opcode, Operation, Request};
 use uct_plugin::{AtomicOp, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
 
@@ -253,21 +254,40 @@ impl ShmEp {
         Ok(if is_posted { Outcome::Done } else { Outcome::InProgress })
     }
 
-    /// Whether an atomic can be done directly after all.
-    fn atomic_is_direct(&self, channel: &Channel, rkey: &Rkey) -> Result<bool> {
-        Ok(matches!(self.way(channel, rkey)?, Way::Direct))
+    /// Checks an atomic that the short way would not do. It can be done directly after all: where. Else the peer does it.
+    fn cell_after_all(
+        &self,
+        channel: &Channel,
+        address: u64,
+        size: usize,
+        rkey: &Rkey,
+    ) -> Result<Option<NonNull<u8>>> {
+        atomic::aligned(address, size)?;
+        let reach = |rkey: &Rkey| rkey.reach(address, size, MemoryAccess::REMOTE_ATOMIC);
+        if let Reach::Direct(cell) = reach(rkey)? {
+            return Ok(Some(cell));
+        }
+        match self.way(channel, rkey)? {
+            Way::Direct => Ok(match reach(rkey)? {
+                Reach::Direct(cell) => Some(cell),
+                Reach::Remote => None,
+            }),
+            Way::Kernel(_) | Way::Ring => Ok(None),
+        }
     }
 }
 
 macro_rules! far_atomics {
-    ($value:ty, $far_post:ident, $far_fetch:ident, $far_cswap:ident, $post:ident, $fetch:ident, $cswap:ident,
+    ($value:ty, $far_post:ident, $far_fetch:ident, $far_cswap:ident, $do_fetch:ident, $do_cswap:ident,
      $Post:ident, $Fetch:ident, $Cswap:ident) => {
         impl ShmEp {
             #[inline(never)]
             pub(crate) fn $far_post(&self, op: AtomicOp, value: $value, address: u64, rkey: &Rkey) -> Result {
                 let channel = self.enter()?;
-                if self.atomic_is_direct(channel, rkey)? {
-                    return self.$post(op, value, address, rkey);
+                if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
+                    // SAFETY: the cell is mapped, live, checked and aligned.
+                    unsafe { atomic::$do_fetch(cell, op, value) };
+                    return Ok(());
                 }
                 let operation = Operation::Acknowledged(Notify::Nobody);
                 let operands = [value.into(), 0];
@@ -286,8 +306,12 @@ macro_rules! far_atomics {
                 completion: Option<Completion>,
             ) -> Result<Outcome> {
                 let channel = self.enter()?;
-                if self.atomic_is_direct(channel, rkey)? {
-                    return self.$fetch(op, value, result, address, rkey, completion);
+                if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
+                    // SAFETY: the cell is mapped, live, checked and aligned.
+                    let former = unsafe { atomic::$do_fetch(cell, op, value) };
+                    // SAFETY: the place of the result is the caller's and valid.
+                    unsafe { result.write(former) };
+                    return Ok(Outcome::Done);
                 }
                 let operation = Operation::$Fetch(result, completion.into());
                 let operands = [value.into(), 0];
@@ -306,8 +330,12 @@ macro_rules! far_atomics {
                 completion: Option<Completion>,
             ) -> Result<Outcome> {
                 let channel = self.enter()?;
-                if self.atomic_is_direct(channel, rkey)? {
-                    return self.$cswap(compare, swap, result, address, rkey, completion);
+                if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
+                    // SAFETY: the cell is mapped, live, checked and aligned.
+                    let former = unsafe { atomic::$do_cswap(cell, compare, swap) };
+                    // SAFETY: the place of the result is the caller's and valid.
+                    unsafe { result.write(former) };
+                    return Ok(Outcome::Done);
                 }
                 let operation = Operation::$Fetch(result, completion.into());
                 let operands = [compare.into(), swap.into()];
@@ -325,27 +353,5 @@ macro_rules! far_atomics {
     };
 }
 
-far_atomics!(
-    u32,
-    far_post32,
-    far_fetch32,
-    far_cswap32,
-    atomic32_post,
-    atomic32_fetch,
-    atomic32_cswap,
-    Post32,
-    Fetch32,
-    Cswap32
-);
-far_atomics!(
-    u64,
-    far_post64,
-    far_fetch64,
-    far_cswap64,
-    atomic64_post,
-    atomic64_fetch,
-    atomic64_cswap,
-    Post64,
-    Fetch64,
-    Cswap64
-);
+far_atomics!(u32, far_post32, far_fetch32, far_cswap32, fetch32, cswap32, Post32, Fetch32, Cswap32);
+far_atomics!(u64, far_post64, far_fetch64, far_cswap64, fetch64, cswap64, Post64, Fetch64, Cswap64);

@@ -10,6 +10,8 @@ mod cma;
 mod config;
 mod ep;
 mod far;
+#[cfg(not(loom))]
+mod fuzz;
 mod handshake;
 mod iface;
 mod md;
@@ -18,6 +20,9 @@ mod remote;
 mod ring;
 mod segment;
 mod wire;
+
+#[cfg(not(loom))]
+pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};
 
 uct_plugin::export_plugin! {
     name: "shm",

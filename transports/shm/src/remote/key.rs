@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use ucs::sync::fixed::{AtomicU64, Ordering};
+use ucs::sync::fixed::{AtomicPtr, AtomicU64, Ordering};
 use ucs::sys::namespace::Namespaces;
 use uct_plugin::memory::{PACKED_KEY, RemoteKey};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
@@ -79,29 +79,18 @@ pub(crate) fn pack(kind: Kind, memh: &Memh, buffer: &mut [u8]) -> Result {
 #[derive(Debug)]
 pub(crate) struct Rkey {
     pub(crate) remote: RemoteKey,
-    direct: OnceLock<Direct>,
+    /// Holds `value` while the registration lives; null until the memory is mapped here.
+    live: AtomicPtr<AtomicU64>,
+    value: u64,
+    /// Local address minus remote address, once `live` is set.
+    shift: AtomicU64,
+    /// What `live` and the memory lie in: segment and table; `None` for this process's own.
+    held: OnceLock<Option<(Arc<Mapping>, Arc<Mapping>)>>,
     kind: Kind,
     place: Place,
     /// The segment without the table, for `rkey_ptr`.
     segment: OnceLock<Arc<Mapping>>,
 }
-
-/// A key whose memory is mapped here.
-#[derive(Debug)]
-struct Direct {
-    /// Local address minus remote address.
-    shift: u64,
-    /// Holds `value` while the registration lives.
-    live: NonNull<AtomicU64>,
-    value: u64,
-    /// What the memory and `live` lie in; `None` for this process's own.
-    _held: Option<(Arc<Mapping>, Arc<Mapping>)>,
-}
-
-// SAFETY: `live` points into a mapping that is held beside it, or into the registry, which is there for ever.
-unsafe impl Send for Direct {}
-// SAFETY: as for `Send`; the word is an atomic.
-unsafe impl Sync for Direct {}
 
 /// What an endpoint knows of the process at its other end.
 pub(crate) struct PeerView<'a> {
@@ -142,24 +131,70 @@ impl Rkey {
         if place.segment >= 0 && end.is_none_or(|end| end > place.segment_length) {
             return wrong("a remote key that contradicts itself".to_owned());
         }
-        let rkey = Rkey { remote, direct: OnceLock::new(), kind, place, segment: OnceLock::new() };
+        let rkey = Rkey {
+            live: AtomicPtr::default(),
+            value: live_value(remote.key),
+            shift: AtomicU64::new(0),
+            held: OnceLock::new(),
+            remote,
+            kind,
+            place,
+            segment: OnceLock::new(),
+        };
         rkey.bind_early()?;
         Ok(rkey)
     }
 
-    /// Checks an access of `length` bytes at `address` and finds the way to them.
+    /// Where `length` bytes at `address` are mapped here, if they are and may be accessed so; for the short way. The careful
+    /// way says why not.
     #[inline(always)]
+    pub(crate) fn direct(&self, address: u64, length: usize, access: MemoryAccess) -> Option<NonNull<u8>> {
+        let most = self.remote.length.checked_sub(length as u64)?;
+        if address.wrapping_sub(self.remote.base) > most
+            || !self.remote.permits(access)
+            || !self.is_live_here()
+        {
+            return None;
+        }
+        NonNull::new(address.wrapping_add(self.shift.load(Ordering::Relaxed)) as *mut u8)
+    }
+
+    /// Checks an access of `length` bytes at `address` and finds the way to them.
     pub(crate) fn reach(&self, address: u64, length: usize, access: MemoryAccess) -> Result<Reach> {
         self.remote.check(address, length, access)?;
-        let Some(direct) = self.direct.get() else { return Ok(Reach::Remote) };
-        // SAFETY: the word lies in what is held beside it.
-        let live = unsafe { direct.live.as_ref() };
-        // SYNC: pairs with the Release in `Registry::insert` and `Registry::remove`, of whichever process.
-        if live.load(Ordering::Acquire) != direct.value {
+        if self.live.load(Ordering::Acquire).is_null() {
+            return Ok(Reach::Remote);
+        }
+        if !self.is_live_here() {
             return Err(Error::INVALID_PARAM);
         }
-        let local = NonNull::new(address.wrapping_add(direct.shift) as *mut u8);
-        local.map(Reach::Direct).ok_or(Error::INVALID_PARAM)
+        self.local(address).map(Reach::Direct)
+    }
+
+    /// Whether the memory is mapped here, and the registration lives.
+    #[inline(always)]
+    fn is_live_here(&self) -> bool {
+        // SYNC: pairs with the Release in `set_direct`.
+        // SAFETY: the word lies in what `held` holds, or in the registry, which is there for ever.
+        let Some(live) = (unsafe { self.live.load(Ordering::Acquire).as_ref() }) else { return false };
+        // SYNC: pairs with the Release in `Registry::insert` and `Registry::remove`, of whichever process.
+        live.load(Ordering::Acquire) == self.value
+    }
+
+    /// The local address of memory that is mapped.
+    fn local(&self, address: u64) -> Result<NonNull<u8>> {
+        NonNull::new(address.wrapping_add(self.shift.load(Ordering::Relaxed)) as *mut u8)
+            .ok_or(Error::INVALID_PARAM)
+    }
+
+    /// Binds the key: `held` holds the memory and the word, unless they are the process's own.
+    fn set_direct(&self, shift: u64, live: &AtomicU64, held: Option<(Arc<Mapping>, Arc<Mapping>)>) {
+        let live = (&raw const *live).cast_mut();
+        if self.held.set(held).is_ok() {
+            self.shift.store(shift, Ordering::Relaxed);
+            // SYNC: pairs with the Acquire in `is_live_here`.
+            self.live.store(live, Ordering::Release);
+        }
     }
 
     /// Whether there is a segment to map.
@@ -171,14 +206,14 @@ impl Rkey {
     pub(crate) fn is_live(&self, peer: &PeerView<'_>) -> bool {
         // SYNC: as in `reach`.
         peer.identity == self.remote.identity
-            && live_word(peer.table, self.remote.key).load(Ordering::Acquire) == live_value(self.remote.key)
+            && live_word(peer.table, self.remote.key).load(Ordering::Acquire) == self.value
     }
 
     /// The local address of remote memory that is mapped.
     pub(crate) fn pointer(&self, address: u64) -> Result<NonNull<u8>> {
         self.remote.check(address, 0, MemoryAccess::empty())?;
-        if let Some(direct) = self.direct.get() {
-            return NonNull::new(address.wrapping_add(direct.shift) as *mut u8).ok_or(Error::INVALID_PARAM);
+        if !self.live.load(Ordering::Acquire).is_null() {
+            return self.local(address);
         }
         let segment = self.segment.get().ok_or(Error::UNSUPPORTED)?;
         let offset = self.place.segment_offset + (address - self.remote.base);
@@ -192,12 +227,9 @@ impl Rkey {
             return Err(Error::INVALID_PARAM);
         }
         let base = segment.base().as_ptr() as u64 + self.place.segment_offset;
-        let _ = self.direct.set(Direct {
-            shift: base.wrapping_sub(self.remote.base),
-            live: NonNull::from(live_word(peer.table, self.remote.key)),
-            value: live_value(self.remote.key),
-            _held: Some((segment, Arc::clone(peer.table))),
-        });
+        let live = live_word(peer.table, self.remote.key);
+        let held = Some((segment, Arc::clone(peer.table)));
+        self.set_direct(base.wrapping_sub(self.remote.base), live, held);
         Ok(())
     }
 
@@ -226,12 +258,11 @@ impl Rkey {
         let registry = registry()?;
         if self.remote.identity == registry.identity() {
             let live = live_word(&registry.table().mapping, self.remote.key);
-            let value = live_value(self.remote.key);
             let region = registry.regions().find(self.remote.key).map_err(|_| gone())?;
             region.check(self.remote.base, self.remote.length as usize, MemoryAccess::empty()).map_err(
                 |error| Failure::new(error, "the key reaches beyond the memory that is registered"),
             )?;
-            let _ = self.direct.set(Direct { shift: 0, live: NonNull::from(live), value, _held: None });
+            self.set_direct(0, live, None);
             return Ok(());
         }
         let Some(segment) = self.attach() else { return Ok(()) };

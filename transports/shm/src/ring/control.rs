@@ -36,12 +36,8 @@ impl Control {
     /// A word that publishes message `sequence`.
     #[inline(always)]
     pub fn new(sequence: u32, tag: u8, place: Place, detail: u16) -> Control {
-        Control(
-            u64::from(sequence.wrapping_add(1))
-                | u64::from(tag) << 32
-                | (place as u64) << 40
-                | u64::from(detail) << 48,
-        )
+        let high = u32::from(tag) | (place as u32) << 8 | u32::from(detail) << 16;
+        Control(u64::from(high) << 32 | u64::from(sequence.wrapping_add(1)))
     }
 
     /// Whether the word publishes message `sequence`.

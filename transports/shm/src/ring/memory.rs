@@ -8,7 +8,6 @@ use std::ptr::NonNull;
 use ucs::sync::atomic::AtomicU64;
 
 use super::control::Place;
-use super::hint::prefetch_for_write;
 use super::layout::{CREDIT_OFFSET, Layout, RELEASE_OFFSET};
 
 /// Memory that holds one ring.
@@ -34,11 +33,6 @@ pub unsafe trait RingMemory {
     fn body<R>(&self, slot: u32, read: impl FnOnce(*const u8) -> R) -> R;
     /// The rest of a slot, for the sender.
     fn body_mut<R>(&self, slot: u32, write: impl FnOnce(*mut u8) -> R) -> R;
-    /// Hints that a slot will be written soon.
-    #[inline(always)]
-    fn expect_write(&self, slot: u32) {
-        let _ = slot;
-    }
     /// The payload of a block, for the side that owns it; `place` is not `Inline`.
     fn block<R>(&self, place: Place, index: u32, access: impl FnOnce(*mut u8) -> R) -> R;
 }
@@ -110,11 +104,6 @@ unsafe impl RingMemory for MappedRing {
     #[inline(always)]
     fn body_mut<R>(&self, slot: u32, write: impl FnOnce(*mut u8) -> R) -> R {
         write(self.at(self.layout.slot(slot) + 8))
-    }
-
-    #[inline(always)]
-    fn expect_write(&self, slot: u32) {
-        prefetch_for_write(self.at(self.layout.slot(slot)));
     }
 
     #[inline]

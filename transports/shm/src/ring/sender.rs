@@ -5,10 +5,11 @@
 use std::cell::Cell;
 use std::ptr;
 
-use ucs::sync::atomic::Ordering;
+use ucs::sync::atomic::{AtomicU64, Ordering};
 
 use super::barrier;
-use super::control::{Control, Credit, INLINE_BYTES, Place};
+use super::control::{Control, Credit, INLINE_BYTES, Place, SLOT_BYTES};
+use super::hint::prefetch_for_write;
 use super::{Corrupt, RingMemory};
 
 /// Never equal to a credit word, so that every message takes the careful path.
@@ -148,8 +149,7 @@ impl<M: RingMemory> Sender<M> {
         if !self.has_room()? {
             return Err(Refused::Full);
         }
-        self.memory.body_mut(self.tail.get() & self.mask, fill);
-        Ok(self.publish(Control::new(self.tail.get(), tag, Place::Inline, length as u16)))
+        self.try_inline(tag, length, fill).ok_or(Refused::Full)
     }
 
     /// As [`send_inline`](Sender::send_inline) if there is room as far as is known, without looking; else `None`.
@@ -160,8 +160,11 @@ impl<M: RingMemory> Sender<M> {
         if tail == self.limit.get() {
             return None;
         }
-        self.memory.body_mut(tail & self.mask, fill);
-        Some(self.publish(Control::new(tail, tag, Place::Inline, length as u16)))
+        let slot = tail & self.mask;
+        let word = self.memory.control(slot);
+        let credit = self.memory.credit();
+        self.memory.body_mut(slot, fill);
+        Some(self.publish(word, credit, tail, Control::new(tail, tag, Place::Inline, length as u16)))
     }
 
     /// Takes the scratch block, if there is room for a message as far as is known; give it back with
@@ -246,25 +249,27 @@ impl<M: RingMemory> Sender<M> {
             self.cancel(block);
             return Err(Refused::Full);
         }
+        let tail = self.tail.get();
+        let slot = tail & self.mask;
         // SAFETY: a body has 56 bytes, aligned to 8, and the slot is the sender's until it is published.
-        self.memory
-            .body_mut(self.tail.get() & self.mask, |body| unsafe { body.cast::<u64>().write(length as u64) });
-        Ok(self.publish(Control::new(self.tail.get(), tag, block.place, block.index as u16)))
+        self.memory.body_mut(slot, |body| unsafe { body.cast::<u64>().write(length as u64) });
+        let control = Control::new(tail, tag, block.place, block.index as u16);
+        Ok(self.publish(self.memory.control(slot), self.memory.credit(), tail, control))
     }
 
+    /// Publishes message `tail` in its slot, whose word this is.
+    ///
+    /// The caller finds the words ahead of its writes: behind them the compiler would look for everything anew.
     #[inline(always)]
-    fn publish(&self, control: Control) -> Sent {
+    fn publish(&self, word: &AtomicU64, credit: &AtomicU64, tail: u32, control: Control) -> Sent {
         // SYNC: pairs with the Acquire in `Receiver::next`: slot and block are written before the number is seen.
-        self.memory.control(self.tail.get() & self.mask).store(control.0, Ordering::Release);
-        self.tail.set(self.tail.get().wrapping_add(1));
-        self.memory.expect_write(self.tail.get() & self.mask);
-        // SYNC: with the heavy barrier in `Receiver::go_cold`: it sees the message, or we see that it is cold.
+        word.store(control.0, Ordering::Release);
+        self.tail.set(tail.wrapping_add(1));
+        // The next slot, but for the last one of the ring.
+        prefetch_for_write((&raw const *word).cast::<u8>().wrapping_add(SLOT_BYTES));
+        // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is cold.
         barrier::light(self.fenced.get());
-        if self.memory.credit().load(Ordering::Relaxed) == self.seen.get() {
-            Sent::Quiet
-        } else {
-            Sent::Attend
-        }
+        if credit.load(Ordering::Relaxed) == self.seen.get() { Sent::Quiet } else { Sent::Attend }
     }
 
     /// Looks at the receiver's word after a message. Answers whether its bell must be rung.
