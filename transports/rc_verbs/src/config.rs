@@ -28,15 +28,18 @@ ucs::config_struct! {
         pub max_get_bytes: MemSize = "inf",
         /// Reads and atomics that one endpoint may have under way at the device.
         pub max_rd_atomic: u8 = "4" in 1..=128,
-        /// How long to wait for an acknowledgement before sending again; rounded up to 4.096 us times a power of two.
+        /// How long the device waits for an acknowledgement before it sends again; rounded up to 4.096 us times a power of
+        /// two.
         pub timeout: Time = "130ms",
-        /// How often to send again before the peer counts as dead. 7 means for ever on some devices (software RoCE).
-        pub retry_count: u8 = "6" in 0..=7,
+        /// How often the device sends again before it gives up; 7 is for ever on some (software RoCE).
+        pub retry_count: u8 = "7" in 0..=7,
+        /// How long nothing at all may be acknowledged before the peer counts as dead; inf leaves it to the device.
+        pub peer_timeout: Time = "2s",
         /// How long a peer waits that found no receive buffer here, before it sends again.
         pub rnr_timeout: Time = "1ms",
         /// How often to send again to a peer without receive buffers; 7 is for ever.
         pub rnr_retry_count: u8 = "7" in 0..=7,
-        /// How often to ask idle peers whether they live; 0 never does.
+        /// How often to ask idle peers whether they live; inf never does.
         pub keepalive_interval: Time = "5s",
         /// How long closing an interface waits for what is still under way.
         pub linger: Time = "2s",

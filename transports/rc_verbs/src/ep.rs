@@ -53,8 +53,9 @@ pub(crate) struct RcEp {
     pub(crate) is_deferred: Cell<bool>,
     /// The host has destroyed it; it lives on until everything under way has ended.
     pub(crate) is_destroyed: Cell<bool>,
-    /// Something was posted since the last keepalive.
-    pub(crate) last_alive: Cell<u32>,
+    /// The last work request that had ended at the last look, and looks since at which none had.
+    pub(crate) last_ended: Cell<u32>,
+    pub(crate) stalls: Cell<u8>,
     failure: Cell<Option<Error>>,
     pub(crate) outstanding: RefCell<VecDeque<Outstanding>>,
     pub(crate) emulated: RefCell<VecDeque<Emulated>>,
@@ -82,7 +83,8 @@ impl RcEp {
             is_starved: Cell::new(false),
             is_deferred: Cell::new(false),
             is_destroyed: Cell::new(false),
-            last_alive: Cell::new(0),
+            last_ended: Cell::new(0),
+            stalls: Cell::new(0),
             failure: Cell::new(None),
             outstanding: RefCell::default(),
             emulated: RefCell::default(),

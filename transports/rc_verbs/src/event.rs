@@ -48,6 +48,8 @@ pub(crate) struct Mailbox {
     events: Mutex<VecDeque<AsyncEvent>>,
     is_full: AtomicBool,
     is_tick: AtomicBool,
+    /// Whether a tick is worth waking a sleeper.
+    is_watched: AtomicBool,
 }
 
 // SAFETY: of the worker, only `wake` is called through a shared mailbox, which any thread may; the rest is `Sync` by itself.
@@ -70,10 +72,12 @@ impl Mailbox {
         (events, is_tick)
     }
 
-    fn mark(&self) {
+    fn mark(&self, wakes: bool) {
         // SYNC: pairs with the loads above.
         self.is_full.store(true, Ordering::Release);
-        self.worker.wake();
+        if wakes {
+            self.worker.wake();
+        }
     }
 }
 
@@ -85,7 +89,11 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    pub(crate) fn new(device: &IbDevice, worker: Worker, keepalive: Duration) -> Result<Watches, Failure> {
+    pub(crate) fn new(
+        device: &IbDevice,
+        worker: Worker,
+        tick_interval: Option<Duration>,
+    ) -> Result<Watches, Failure> {
         let listener =
             device.events.listen().map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
         let mailbox = Arc::new(Mailbox {
@@ -94,6 +102,7 @@ impl Watches {
             events: Mutex::default(),
             is_full: AtomicBool::new(false),
             is_tick: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
         });
         let mut watches = Watches { mailbox, worker, ids: Vec::new() };
         let argument = Arc::as_ptr(&watches.mailbox).cast_mut().cast::<c_void>();
@@ -101,9 +110,9 @@ impl Watches {
         // SAFETY: the mailbox lives until the watch has been removed in `drop`, and may be used by any thread.
         let id = unsafe { worker.async_add_fd(fd, UCT_FD_READ, device_event, argument) }?;
         watches.ids.push(id);
-        if !keepalive.is_zero() {
+        if let Some(interval) = tick_interval {
             // SAFETY: as above.
-            let id = unsafe { worker.async_add_timer(keepalive, tick, argument) }?;
+            let id = unsafe { worker.async_add_timer(interval, tick, argument) }?;
             watches.ids.push(id);
         }
         Ok(watches)
@@ -127,7 +136,7 @@ unsafe extern "C" fn device_event(argument: *mut c_void, _id: u64, _events: u32)
         any = true;
     }
     if any {
-        mailbox.mark();
+        mailbox.mark(true);
     }
 }
 
@@ -136,7 +145,8 @@ unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
     let mailbox = unsafe { &*argument.cast::<Mailbox>() };
     // SYNC: pairs with the swap in `take`.
     mailbox.is_tick.store(true, Ordering::Release);
-    mailbox.mark();
+    // SYNC: pairs with the store in `arm_for`; one tick later is soon enough.
+    mailbox.mark(mailbox.is_watched.load(Ordering::Relaxed));
 }
 
 impl RcIface {
@@ -148,18 +158,7 @@ impl RcIface {
             self.handle_event(event);
         }
         if is_tick {
-            self.keep_alive();
-        }
-    }
-
-    /// Asks the peers of endpoints that posted nothing since last time whether they live. One that is gone does not answer,
-    /// and the request fails.
-    fn keep_alive(&self) {
-        for ep in self.living() {
-            let is_idle = ep.is_quiet() && ep.last_alive.replace(ep.posted.get()) == ep.posted.get();
-            if is_idle && ep.failure().is_none() && ep.is_connected() && ep.post_nothing() {
-                ep.last_alive.set(ep.posted.get());
-            }
+            self.watch_peers();
         }
     }
 
@@ -182,6 +181,8 @@ impl RcIface {
         if sends {
             self.tx_cq.request_notify(false).map_err(io)?;
         }
+        // SYNC: pairs with the load in `tick`.
+        self.watches.mailbox.is_watched.store(self.has_something_to_watch(), Ordering::Relaxed);
         // What came before the queues were armed is not announced: it is taken out now, and kept for progress.
         if self.stash() { Err(Error::BUSY) } else { Ok(()) }
     }

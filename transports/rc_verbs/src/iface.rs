@@ -61,6 +61,8 @@ pub(crate) struct RcIface {
     sink: NonNull<u8>,
     /// Bytes of reads under way.
     pub(crate) read_bytes: Cell<u64>,
+    /// Looks at the peers so far.
+    pub(crate) ticks: Cell<u32>,
     /// Endpoints that lack something that all share; with something to do; about to fail.
     pub(crate) starved: RefCell<Vec<u32>>,
     pub(crate) deferred: RefCell<Vec<u32>>,
@@ -155,7 +157,7 @@ impl RcIface {
         let buffers = Mpool::new(receive, registered(), elements.hooks()).map_err(memory)?;
         let max_window = config.fc_window as u16;
         let rx = RxQueue::new(srq, buffers, elements, headroom, limits.seg_size, max_window);
-        let watches = Watches::new(&md.device, params.worker, config.keepalive_interval.to_duration())?;
+        let watches = Watches::new(&md.device, params.worker, limits.schedule.tick)?;
         Ok(RcIface {
             am: params.am,
             rx_cq,
@@ -172,6 +174,7 @@ impl RcIface {
             smalls,
             sink,
             read_bytes: Cell::new(0),
+            ticks: Cell::new(0),
             starved: RefCell::default(),
             deferred: RefCell::default(),
             failing: RefCell::default(),
@@ -287,6 +290,10 @@ impl Iface for RcIface {
         }
         for ep in self.living() {
             tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with something under way");
+            // The device lets go of the memory before its owners are told.
+            if let Err(error) = ep.qp.reset() {
+                tracing::warn!(%error, "rc_verbs: a queue pair does not stop");
+            }
             ep.abandon(Error::CANCELED);
             self.eps.borrow_mut().remove(&ep);
         }

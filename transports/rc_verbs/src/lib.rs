@@ -14,6 +14,7 @@ mod failure;
 mod flush;
 mod iface;
 mod limits;
+mod liveness;
 mod md;
 mod progress;
 mod rma;

@@ -13,6 +13,7 @@ use uct_plugin::{Failure, IfaceAttr, Result, attr};
 use crate::addr;
 use crate::config::RcConfig;
 use crate::iface::{MAX_HEADER, MAX_INLINE, MAX_PIECES};
+use crate::liveness::Schedule;
 use crate::md::failure;
 
 /// The limits of an interface and its endpoints.
@@ -30,6 +31,9 @@ pub(crate) struct Limits {
     pub(crate) max_inline: usize,
     pub(crate) max_short: usize,
     pub(crate) max_message: usize,
+    /// Longest put or get in one work request; longer ones are several, so that each ends soon enough to tell that the peer
+    /// lives.
+    pub(crate) max_part: usize,
     pub(crate) max_read_bytes: u64,
     pub(crate) max_pieces: usize,
     pub(crate) max_reads_out: u8,
@@ -41,11 +45,19 @@ pub(crate) struct Limits {
     pub(crate) rnr_timer: u8,
     pub(crate) rnr_retry: u8,
     pub(crate) linger: Duration,
+    pub(crate) peer_timeout: Duration,
+    pub(crate) schedule: Schedule,
 }
 
 /// A limit of the device, which providers give as a signed number.
 fn at_most(wanted: u32, device: i32) -> u32 {
     u32::try_from(device).ok().filter(|&most| most > 0).map_or(wanted, |most| wanted.min(most))
+}
+
+/// The longest put or get in one work request: short enough to end soon also where packets are lost, and long enough that the
+/// longest message is no more than half a send queue.
+fn part(max_message: usize, tx_queue_len: u32) -> usize {
+    (max_message / (tx_queue_len as usize / 2)).next_multiple_of(4096).max(256 << 10)
 }
 
 impl Limits {
@@ -64,6 +76,7 @@ impl Limits {
             max_inline: 0,
             max_short: 0,
             max_message: port.port.max_message as usize,
+            max_part: part(port.port.max_message as usize, tx_queue_len),
             max_read_bytes: config.max_get_bytes.bytes(),
             max_pieces: at_most(config.max_iov, most.max_sge).min(MAX_PIECES as u32).max(2) as usize,
             max_reads_out: reads(most.max_qp_init_rd_atom),
@@ -74,6 +87,8 @@ impl Limits {
             rnr_timer: config.rnr_timer_code(),
             rnr_retry: config.rnr_retry_count,
             linger: config.linger.to_duration(),
+            peer_timeout: config.peer_timeout.to_duration(),
+            schedule: Schedule::new(config),
         }
     }
 

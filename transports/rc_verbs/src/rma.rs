@@ -122,9 +122,9 @@ impl RcEp {
         if total == 0 {
             return Ok(Outcome::Done);
         }
-        let number = self.post_vector(iov, address, |pieces, address, signaled| {
+        let number = self.post_vector(iov, total, address, |pieces, address| {
             // SAFETY: the host keeps the vector's memory until the completion.
-            unsafe { self.post_write(pieces, address, key, signaled) }
+            unsafe { self.post_write(pieces, address, key, true) }
         })?;
         self.remember(number, TxOp::Zcopy(None, completion));
         Ok(Outcome::InProgress)
@@ -164,7 +164,7 @@ impl RcEp {
         let local = unsafe { lkey(buffer) };
         let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
         // SAFETY: the buffer is this operation's until the work request has ended.
-        match unsafe { self.post_read(&pieces, address, key, true) } {
+        match unsafe { self.post_read(&pieces, address, key) } {
             Ok(number) => {
                 self.reading(length);
                 self.remember(number, TxOp::GetBcopy(buffer, length, unpack, completion));
@@ -199,22 +199,24 @@ impl RcEp {
         if !self.may_read(total) {
             return Err(self.starved());
         }
-        let number = self.post_vector(iov, address, |pieces, address, signaled| {
+        let number = self.post_vector(iov, total, address, |pieces, address| {
             // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
-            unsafe { self.post_read(pieces, address, key, signaled) }
+            unsafe { self.post_read(pieces, address, key) }
         })?;
         self.reading(total);
         self.remember(number, TxOp::Get(total, completion));
         Ok(Outcome::InProgress)
     }
 
-    /// Posts a vector, as several work requests if it has more blocks than one takes; answers the number of the last,
-    /// which asks for a completion. There is room for one.
+    /// Posts a vector, as several work requests if it has more blocks, or more bytes, than one takes; answers the number of
+    /// the last, which asks for a completion. There is room for one.
+    #[inline]
     fn post_vector(
         &self,
         iov: Iov<'_>,
+        total: usize,
         address: u64,
-        post: impl Fn(&[Sge], u64, bool) -> Result<u32>,
+        post: impl Fn(&[Sge], u64) -> Result<u32>,
     ) -> Result<u32> {
         let most = self.iface.limits.max_pieces;
         if iov.entries().len() > most {
@@ -222,8 +224,8 @@ impl RcEp {
         }
         let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
         match self.pieces(iov, &mut pieces[..most])? {
-            Some(count) => post(&pieces[..count], address, true),
-            None => self.post_in_parts(iov, address, post),
+            Some(count) if total <= self.iface.limits.max_part => post(&pieces[..count], address),
+            _ => self.post_in_parts(iov, address, post),
         }
     }
 
@@ -231,24 +233,23 @@ impl RcEp {
     fn post_in_parts(
         &self,
         iov: Iov<'_>,
-        mut address: u64,
-        post: impl Fn(&[Sge], u64, bool) -> Result<u32>,
+        address: u64,
+        post: impl Fn(&[Sge], u64) -> Result<u32>,
     ) -> Result<u32> {
-        let most = self.iface.limits.max_pieces;
         // All of it is looked at ahead of the first post, so that a refusal leaves nothing half done.
         let pieces = pieces_of(iov).collect::<Result<Vec<Sge>>>()?;
-        let parts = pieces.len().div_ceil(most);
-        if parts > self.iface.limits.tx_queue_len as usize {
+        let parts = parts_of(&pieces, address, self.iface.limits.max_pieces, self.iface.limits.max_part);
+        if parts.len() > self.iface.limits.tx_queue_len as usize {
             return Err(Error::INVALID_PARAM);
         }
         let room = self.available.get().min(self.iface.cq_available.get() as i32);
-        if (room as usize) < parts {
+        if (room as usize) < parts.len() {
             return Err(self.starved());
         }
         let mut last = 0;
-        for (index, part) in pieces.chunks(most).enumerate() {
-            let is_last = index + 1 == parts;
-            match post(part, address, is_last) {
+        for (index, (address, pieces)) in parts.iter().enumerate() {
+            // Each tells its end, which is how the peer is known to live.
+            match post(pieces, *address) {
                 Ok(number) => last = number,
                 Err(error) if index == 0 => return Err(error),
                 Err(error) => {
@@ -261,7 +262,6 @@ impl RcEp {
                     return Ok(last);
                 }
             }
-            address += part.iter().map(|piece| u64::from(piece.length())).sum::<u64>();
         }
         Ok(last)
     }
@@ -270,8 +270,8 @@ impl RcEp {
     ///
     /// # Safety
     /// The memory of the pieces stays valid, and untouched, until the work request has ended.
-    unsafe fn post_read(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
-        let (flags, signaled) = self.next_flags(signaled);
+    unsafe fn post_read(&self, pieces: &[Sge], address: u64, key: u32) -> Result<u32> {
+        let (flags, signaled) = self.next_flags(true);
         let request = SendWr::rdma_read(self.next_id(), pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
@@ -312,4 +312,67 @@ fn pieces_of(iov: Iov<'_>) -> impl Iterator<Item = Result<Sge>> + '_ {
             Ok(Sge::new(address, length, key))
         })
     })
+}
+
+/// Cuts pieces into work requests of at most so many pieces and bytes, each with its remote address.
+fn parts_of(pieces: &[Sge], mut address: u64, most: usize, bytes: usize) -> Vec<(u64, Vec<Sge>)> {
+    let mut parts = Vec::new();
+    let mut part = Vec::new();
+    let mut length = 0;
+    for piece in pieces {
+        let mut rest = *piece;
+        while rest.length() > 0 {
+            let take = (rest.length() as usize).min(bytes - length);
+            let (head, tail) = rest.split_at(take as u32);
+            part.push(head);
+            length += take;
+            rest = tail;
+            if part.len() == most || length == bytes {
+                parts.push((address, std::mem::take(&mut part)));
+                address += length as u64;
+                length = 0;
+            }
+        }
+    }
+    if !part.is_empty() {
+        parts.push((address, part));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_are_within_the_limits_and_cover_everything_once(
+            lengths in prop::collection::vec(0u32..5000, 0..40),
+            most in 1usize..8,
+            bytes in 1usize..4000,
+        ) {
+            let mut start = 0x1000;
+            let mut covered = Vec::new();
+            let pieces: Vec<Sge> = lengths.iter().map(|&length| {
+                let piece = Sge::new(start, length, 7);
+                covered.extend(start..start + u64::from(length));
+                start += u64::from(length) + 64;
+                piece
+            }).collect();
+            let mut remote = 500_000;
+            let mut seen = Vec::new();
+            for (address, part) in parts_of(&pieces, remote, most, bytes) {
+                prop_assert_eq!(address, remote);
+                prop_assert!(!part.is_empty() && part.len() <= most);
+                let length: usize = part.iter().map(|piece| piece.length() as usize).sum();
+                prop_assert!(length > 0 && length <= bytes);
+                remote += length as u64;
+                for piece in part {
+                    seen.extend(piece.address()..piece.address() + u64::from(piece.length()));
+                }
+            }
+            prop_assert_eq!(seen, covered);
+        }
+    }
 }

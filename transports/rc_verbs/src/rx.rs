@@ -140,8 +140,8 @@ impl RxQueue {
         let free = self.posted.get().saturating_sub(self.promised.get() + spare.min(self.posted.get() / 2));
         let missing = u32::from(window).saturating_sub(ep.promised.get());
         let mut more = missing.min(free).min(u32::from(u16::MAX - ep.grant.get()));
-        if more == 0 && ep.promised.get() == 0 && self.posted.get() > 0 {
-            // Nobody is left without anything; the device holds messages up that find no buffer.
+        if more == 0 && ep.promised.get() == 0 && self.posted.get() > self.promised.get() {
+            // Nobody is left without anything as long as there is a buffer; the spare ones are for this.
             more = 1;
         }
         ep.promised.set(ep.promised.get() + more);

@@ -72,6 +72,20 @@ impl Sge {
     pub const fn length(&self) -> u32 {
         self.0.length
     }
+
+    /// Where it begins.
+    #[inline]
+    pub const fn address(&self) -> u64 {
+        self.0.addr
+    }
+
+    /// The first `length` bytes, at most all, and the rest.
+    #[inline]
+    pub fn split_at(&self, length: u32) -> (Self, Self) {
+        let head = length.min(self.0.length);
+        let rest = Self::new(self.0.addr.wrapping_add(u64::from(head)), self.0.length - head, self.0.lkey);
+        (Self::new(self.0.addr, head, self.0.lkey), rest)
+    }
 }
 
 /// A piece of plain memory that is copied while a request is posted.
