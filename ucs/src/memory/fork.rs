@@ -170,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_is_a_word_and_its_error_says_what_to_do() {
-        assert_eq!(size_of::<ForkGuard>(), 8);
+    fn a_guard_is_two_words_and_its_error_says_what_to_do() {
+        assert_eq!(size_of::<ForkGuard>(), 16);
         assert!(Forked.to_string().contains("make a new one in the child"));
         assert_eq!(crate::Error::from(Forked), crate::Error::INVALID_PARAM);
     }
