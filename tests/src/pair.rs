@@ -270,6 +270,24 @@ pub fn wait(what: &str, mut progress: impl FnMut() -> u32, mut done: impl FnMut(
     }
 }
 
+/// Calls `progress` until `happened`, and sleeps a little in between; whether it happened in time.
+pub fn happens_within(
+    limit: Duration,
+    mut progress: impl FnMut() -> u32,
+    mut happened: impl FnMut() -> bool,
+) -> bool {
+    let start = Instant::now();
+    while !happened() {
+        if start.elapsed() > limit {
+            return false;
+        }
+        if progress() == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    true
+}
+
 /// Calls an operation until it answers anything but `NO_RESOURCE`, and `progress` in between.
 #[track_caller]
 pub fn retry<T>(

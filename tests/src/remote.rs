@@ -174,7 +174,18 @@ impl Process {
 
     /// Waits until it ends by itself, well, and calls `progress` meanwhile.
     #[track_caller]
-    pub fn finish(&mut self, mut progress: impl FnMut() -> u32) {
+    pub fn finish(&mut self, progress: impl FnMut() -> u32) {
+        self.finish_in(LIMIT, progress);
+    }
+
+    /// As [`Process::finish`], with more time and nothing to do.
+    #[track_caller]
+    pub fn finish_within(&mut self, limit: Duration) {
+        self.finish_in(limit, || 0);
+    }
+
+    #[track_caller]
+    fn finish_in(&mut self, limit: Duration, mut progress: impl FnMut() -> u32) {
         let start = Instant::now();
         loop {
             match self.child.try_wait().expect("the other process can be waited for") {
@@ -182,7 +193,7 @@ impl Process {
                     assert!(status.success(), "the other process failed: {status}; what it printed is above");
                     return;
                 }
-                None if start.elapsed() > LIMIT => panic!("the other process does not end"),
+                None if start.elapsed() > limit => panic!("the other process does not end"),
                 None => {
                     progress();
                     std::thread::sleep(Duration::from_micros(500));

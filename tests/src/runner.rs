@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::level_filters::LevelFilter;
 
 use crate::case::{Able, Case};
@@ -44,6 +45,7 @@ pub fn run(config: Result<Config, String>) -> ExitCode {
 
 fn run_all(config: Config) -> ExitCode {
     let mut arguments = Arguments::from_args();
+    raise_descriptor_limit();
     // Cases measure time and memory, and a crash is to have the name of its case in front.
     arguments.test_threads.get_or_insert(1);
     let found = match target::enumerate(&config) {
@@ -72,6 +74,12 @@ fn run_all(config: Config) -> ExitCode {
         report(&found, &mut notes.lock().unwrap_or_else(PoisonError::into_inner), &missed);
     }
     conclusion.exit_code()
+}
+
+/// A thousand endpoints may need two thousand descriptors.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// What is told once all cases ran.

@@ -2,7 +2,7 @@
 //!
 //! For: the cases. Stands on `target`. Nothing is shared between cases: each has a context of its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::panic::panic_any;
 use std::time::Duration;
 
@@ -24,7 +24,6 @@ pub struct Setup {
     pub(crate) case: &'static Case,
     context: RefCell<Context>,
     settings: RefCell<Vec<(String, String)>>,
-    opened: Cell<bool>,
 }
 
 /// A case found out that it does not concern the transport: why.
@@ -43,7 +42,6 @@ impl Setup {
             case,
             context: RefCell::new(context),
             settings: RefCell::default(),
-            opened: Cell::new(false),
         }
     }
 
@@ -62,10 +60,9 @@ impl Setup {
         panic_any(Skipped(reason.into()))
     }
 
-    /// Sets a key of the transport, such as `max_kept`, if it has one of that name; answers whether it has. Ahead of
-    /// opening anything.
+    /// Sets a key of the transport, such as `max_kept`, if it has one of that name; answers whether it has. It
+    /// concerns what is opened afterwards.
     pub fn configure(&self, key: &str, value: &str) -> bool {
-        assert!(!self.opened.get(), "a case configures ahead of opening");
         let full = keys(&self.context(), &self.resource(), key);
         if full.is_empty() {
             return false;
@@ -96,7 +93,6 @@ impl Setup {
 
     /// Opens it on a worker.
     pub fn open_on(&self, worker: &Worker, options: IfaceOptions) -> Side {
-        self.opened.set(true);
         let iface = worker
             .open_resource(&self.resource(), options)
             .unwrap_or_else(|error| panic!("no interface: {error}"));

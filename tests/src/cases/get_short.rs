@@ -1,13 +1,17 @@
 //! `get_short` is done at return: its target is served by a thread of its own, since the case itself is inside of the call.
 
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 use uct_core::{Capabilities, Error, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};
 use crate::elsewhere::Elsewhere;
 use crate::message::sizes;
-use crate::pair::{Link, Side, retry, wait};
+use crate::pair::{Link, Side, retry};
 use crate::random::{check_bytes, pattern};
+use crate::remote::{Peer, Process};
 use crate::setup::Setup;
 
 fn get(
@@ -57,26 +61,38 @@ fn wrong_places(setup: &Setup) {
     witness.check_alive();
 }
 
+/// A peer that was stopped cannot serve anybody; where nobody is needed at the target, the call ends well.
 fn a_silent_peer(setup: &Setup) {
+    setup.configure("get_timeout", "500ms");
     let side = setup.open(IfaceOptions::default());
-    if !side.iface.emulated().contains(Capabilities::GET_SHORT) {
-        setup.skip("its get_short needs nobody at the target");
+    let mut process = Process::start(setup);
+    let link = process.peer.connect(&side);
+    let mut hear = |what| process.peer.receive(what, || side.worker.progress());
+    let address = u64::from_le_bytes(hear("the address").try_into().expect("an address"));
+    let key =
+        side.iface.memory_domain().unpack(&hear("the key")).unwrap_or_else(|refused| panic!("{refused}"));
+    assert_eq!(get(&side, &link, 16, address, &key).expect("a peer that serves"), pattern(9, 16));
+    process.signal(Signal::STOP);
+    let start = Instant::now();
+    match get(&side, &link, 16, address, &key) {
+        Ok(read) => check_bytes("what was read", &read, &pattern(9, 16)),
+        Err(error) => assert!(crate::access::is_refusal(error), "{error}"),
     }
-    drop(side);
-    if !setup.configure("get_timeout", "200ms") {
-        setup.skip("it has no get_timeout");
-    }
-    let pair = crate::pair::Pair::new(setup);
-    let memory = pair.receiver.memory(vec![1; 64]);
-    let key = pair.sender.key_to(&memory);
-    // Both ends are connected, but nobody drives the target while the call waits.
-    pair.flush(&pair.to, uct_core::Flush::REMOTE).expect("a flush");
-    let start = std::time::Instant::now();
-    let answer = get(&pair.sender, &pair.to, 16, memory.address(), &key);
-    let error = answer.expect_err("nobody served it");
-    assert!(crate::access::is_refusal(error), "{error}");
-    assert!(start.elapsed().as_secs() < 10, "get_timeout = 200ms, and yet it took {:?}", start.elapsed());
-    wait("quiet", || pair.progress(), || pair.progress() == 0);
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "get_timeout = 500ms, and yet it took {:?}",
+        start.elapsed()
+    );
+}
+
+/// The other process: has memory, and serves it.
+fn serving(setup: &Setup, peer: &mut Peer) {
+    let side = setup.open(IfaceOptions::default());
+    let memory = side.memory(pattern(9, 64));
+    let _link = peer.connect(&side);
+    peer.send(&memory.address().to_le_bytes());
+    peer.send(&memory.packed_key().expect("a key"));
+    peer.expect("end", &side);
 }
 
 const NEEDS: Needs = Needs::all(Capabilities::GET_SHORT).and_two_ifaces();
@@ -87,5 +103,9 @@ pub(super) const CASES: &[Case] = &[
         logs: None,
         ..case("get_short at a wrong address is refused and others go on", NEEDS, wrong_places)
     },
-    Case { logs: None, ..case("get_short from a peer that does nothing ends in time", NEEDS, a_silent_peer) },
+    Case {
+        logs: None,
+        peer: Some(serving),
+        ..case("get_short from a peer that is stopped ends in time", NEEDS.and_other_process(), a_silent_peer)
+    },
 ];

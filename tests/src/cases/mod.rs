@@ -11,10 +11,13 @@ mod atomics;
 mod capabilities;
 mod completions;
 mod events;
+mod failure;
 mod flush;
 mod get_short;
 mod kept;
+mod lifetime;
 mod memory;
+mod mix;
 mod pending;
 mod rma;
 mod rma_errors;
@@ -34,10 +37,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         capabilities::CASES,
         completions::CASES,
         events::CASES,
+        failure::CASES,
         flush::CASES,
         get_short::CASES,
         kept::CASES,
+        lifetime::CASES,
         memory::CASES,
+        mix::CASES,
         pending::CASES,
         rma::CASES,
         rma_errors::CASES,

@@ -92,6 +92,7 @@ fn busy(setup: &Setup) {
     let (pair, _got) = numbers(setup);
     let called = Rc::new(Cell::new(0));
     let seen = Rc::clone(&called);
+    number(&pair.to, 0).expect("there is room");
     match pair.to.pending_add(move |_| {
         seen.set(seen.get() + 1);
         Pending::Done
@@ -178,51 +179,64 @@ fn added_from_inside(setup: &Setup) {
 }
 
 fn fair(setup: &Setup) {
-    for endpoints in [16, 128] {
-        fair_among(setup, endpoints);
-    }
+    fair_among(setup, 16, 400);
+    fair_among(setup, 128, 100);
 }
 
-fn fair_among(setup: &Setup, endpoints: usize) {
-    const ROUNDS: usize = 20;
+/// Turns that each of the others may have, on average, while an endpoint waits for its next one: what fits into the
+/// buffers of a connection goes at once.
+const PATIENCE: usize = 80;
+
+/// When endpoints were served.
+#[derive(Default)]
+struct Turns {
+    total: usize,
+    counts: Vec<usize>,
+    /// In terms of `total`.
+    last: Vec<usize>,
+    longest_wait: usize,
+}
+
+fn fair_among(setup: &Setup, endpoints: usize, rounds: usize) {
     let (pair, got) = numbers(setup);
     let links: Vec<(Link, Link)> = (0..endpoints).map(|_| connect(&pair.sender, &pair.receiver)).collect();
     let mut sent = 0;
     for (link, _) in &links {
         pair.flush(link, Flush::REMOTE).expect("a flush");
     }
-    let served = Rc::new(RefCell::new(vec![0_usize; endpoints]));
-    let worst = Rc::new(Cell::new(None));
+    let nobody = vec![0; endpoints];
+    let turns = Rc::new(RefCell::new(Turns { counts: nobody.clone(), last: nobody, ..Turns::default() }));
     for (link, _) in &links {
         // With resources of their own each is filled; with common ones all but the first find them used up.
         sent += if number(link, 0) == Err(Error::NO_RESOURCE) { 0 } else { 1 + fill(setup, link, 0) };
     }
     for (index, (link, _)) in links.iter().enumerate() {
-        let (counts, worst) = (Rc::clone(&served), Rc::clone(&worst));
+        let turns = Rc::clone(&turns);
         let request = move |ep: &Ep| match number(ep, 1) {
             Ok(()) => {
-                let mut counts = counts.borrow_mut();
-                counts[index] += 1;
-                if counts[index] < ROUNDS {
-                    return Pending::Again;
-                }
-                // The first that is done: how far is the last?
-                if worst.get().is_none() {
-                    worst.set(counts.iter().min().copied());
-                }
-                Pending::Done
+                let turns = &mut *turns.borrow_mut();
+                turns.total += 1;
+                turns.longest_wait = turns.longest_wait.max(turns.total - turns.last[index]);
+                turns.last[index] = turns.total;
+                turns.counts[index] += 1;
+                if turns.counts[index] < rounds { Pending::Again } else { Pending::Done }
             }
             Err(Error::NO_RESOURCE) => Pending::Wait,
             Err(error) => panic!("a send: {error}"),
         };
         assert!(link.pending_add(request).is_ok(), "there was no room, and a request is refused");
     }
-    let total = sent as usize + endpoints * ROUNDS;
+    let total = sent as usize + endpoints * rounds;
     pair.until("all messages", || got.borrow().len() >= total);
     assert_eq!(got.borrow().len(), total);
-    assert!(served.borrow().iter().all(|&count| count == ROUNDS));
-    let worst = worst.get().expect("somebody was the first");
-    assert!(worst >= ROUNDS / 4, "of {endpoints} endpoints one had {ROUNDS} turns when another had {worst}");
+    let turns = turns.borrow();
+    assert!(turns.counts.iter().all(|&count| count == rounds));
+    let wait = turns.longest_wait;
+    assert!(
+        wait <= PATIENCE * endpoints,
+        "one of {endpoints} endpoints waited while the others had {wait} turns, of {} in all",
+        turns.total
+    );
 }
 
 const PENDING: Needs =
