@@ -1,0 +1,48 @@
+//! Everything that reads bytes from outside, as functions of bytes: what a peer sends, and what a user writes.
+//!
+//! For: the fuzz targets beside this crate, and the bounded runs of `tests/mutations.rs`. Stands on the crates whose parsers
+//! they are. A parser answers with an error or with a value that is worth its bytes; it never panics.
+
+#![forbid(unsafe_code)]
+
+mod configuration;
+mod peer;
+mod transport;
+
+/// A parser.
+#[derive(Clone, Copy)]
+pub struct Parser {
+    /// Its name; that of the fuzz target, too.
+    pub name: &'static str,
+    /// Reads the bytes, and checks what came out.
+    pub read: fn(&[u8]),
+    /// Bytes that are good, or begin well: what mutations start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const PARSERS: &[Parser] = &[
+    Parser { name: "config_file", read: configuration::file, seeds: configuration::file_seeds },
+    Parser { name: "config_values", read: configuration::values, seeds: configuration::value_seeds },
+    Parser { name: "units", read: configuration::units, seeds: configuration::unit_seeds },
+    Parser { name: "iface_address", read: peer::iface_address, seeds: peer::iface_address_seeds },
+    Parser { name: "peer_addresses", read: peer::peer_addresses, seeds: peer::peer_addresses_seeds },
+    Parser { name: "remote_key", read: peer::remote_key, seeds: peer::remote_key_seeds },
+    Parser { name: "rma_frames", read: peer::rma_frames, seeds: peer::rma_frames_seeds },
+    Parser { name: "ib_address", read: peer::ib_address, seeds: peer::ib_address_seeds },
+    Parser { name: "shm_peer", read: peer::shm_peer, seeds: peer::shm_peer_seeds },
+    Parser { name: "shm_ring", read: uct_shm::fuzz_ring, seeds: peer::shm_ring_seeds },
+    Parser { name: "tcp_address", read: uct_tcp::fuzz_address, seeds: peer::tcp_address_seeds },
+    Parser { name: "tcp_hello", read: peer::tcp_hello, seeds: peer::tcp_hello_seeds },
+    Parser { name: "transport_address", read: transport::address, seeds: transport::address_seeds },
+    Parser { name: "transport_key", read: transport::key, seeds: transport::key_seeds },
+    Parser { name: "ud_packets", read: uct_ud_verbs::fuzz_packets, seeds: peer::ud_packets_seeds },
+];
+
+/// The parser of a name.
+///
+/// # Panics
+/// There is none.
+pub fn parser(name: &str) -> &'static Parser {
+    PARSERS.iter().find(|parser| parser.name == name).unwrap_or_else(|| panic!("there is no parser {name}"))
+}

@@ -1,0 +1,161 @@
+//! What a peer sends: addresses, keys and frames.
+//!
+//! For: the list of parsers. Stands on the crates whose parsers they are.
+
+use uct_core::IfaceAddress;
+use uct_core::select::{PeerAddresses, PeerIface};
+use uct_ib::DeviceAddress;
+use uct_plugin::memory::{PACKED_KEY, RemoteKey};
+use uct_plugin::rma::{REQUEST_HEADER, Request, wire};
+
+use crate::transport;
+
+pub(crate) fn iface_address(bytes: &[u8]) {
+    if let Ok((address, rest)) = IfaceAddress::unpack(bytes) {
+        let again = address.pack().expect("what was read can be written");
+        assert_eq!([&again[..], rest].concat(), bytes, "what is read is what was written");
+    }
+}
+
+fn address(transport: &str, device: usize, iface: usize) -> IfaceAddress {
+    IfaceAddress { transport: transport.to_owned(), device: vec![7; device], iface: vec![9; iface] }
+}
+
+pub(crate) fn iface_address_seeds() -> Vec<Vec<u8>> {
+    let addresses = [address("tcp", 17, 60), address("ud_verbs", 0, 255), address("a", 255, 0)];
+    addresses.map(|address| address.pack().expect("it packs")).to_vec()
+}
+
+pub(crate) fn peer_addresses(bytes: &[u8]) {
+    if let Ok(addresses) = PeerAddresses::unpack(bytes) {
+        assert_eq!(addresses.pack().expect("what was read can be written"), bytes);
+    }
+}
+
+pub(crate) fn peer_addresses_seeds() -> Vec<Vec<u8>> {
+    let iface = |device: &str, address| PeerIface { device: device.to_owned(), address };
+    let ifaces = vec![
+        iface("lo", address("tcp", 17, 60)),
+        iface("mlx5_0:1", address("rc_verbs", 30, 8)),
+        iface("memory", address("posix", 64, 24)),
+    ];
+    let list = |count: usize| PeerAddresses { ifaces: ifaces[..count].to_vec() };
+    (0..=ifaces.len()).map(|count| list(count).pack().expect("it packs")).collect()
+}
+
+pub(crate) fn remote_key(bytes: &[u8]) {
+    match RemoteKey::unpack(bytes) {
+        Ok(key) => {
+            assert_eq!(bytes.len(), PACKED_KEY);
+            let access = uct_plugin::MemoryAccess::empty();
+            assert!(key.check(key.base, key.length as usize, access).is_ok());
+            assert!(key.check(key.base.wrapping_sub(1), 1, access).is_err());
+            assert!(key.check(key.base + key.length, 1, access).is_err());
+        }
+        Err(failure) => assert!(!failure.reason.is_empty()),
+    }
+}
+
+pub(crate) fn remote_key_seeds() -> Vec<Vec<u8>> {
+    let mut key = b"rkey\x07\0\0\0".to_vec();
+    for word in [0x1122_3344_5566_7788, 1, 0x7f00_0000_1000, 4096_u64] {
+        key.extend(word.to_le_bytes());
+    }
+    RemoteKey::unpack(&key).expect("a good key");
+    vec![key]
+}
+
+pub(crate) fn rma_frames(bytes: &[u8]) {
+    wire::fuzz_request(bytes);
+    wire::fuzz_response(bytes);
+}
+
+/// A request of each kind, and a put with data.
+pub(crate) fn rma_frames_seeds() -> Vec<Vec<u8>> {
+    let request = |opcode: u8, length: u32, rest: usize| {
+        let mut frame = vec![0; REQUEST_HEADER + rest];
+        frame[0] = opcode;
+        frame[24..28].copy_from_slice(&length.to_le_bytes());
+        Request::read(&frame).unwrap_or_else(|error| panic!("request {opcode}: {error}"));
+        frame
+    };
+    // Opcode, bytes of memory, bytes of operands or data.
+    let kinds =
+        [(1, 100, 100), (2, 4096, 0), (3, 4, 8), (4, 8, 8), (5, 4, 8), (6, 8, 8), (7, 4, 16), (8, 8, 16)];
+    kinds.map(|(opcode, length, rest)| request(opcode, length, rest)).to_vec()
+}
+
+pub(crate) fn ib_address(bytes: &[u8]) {
+    if let Ok(address) = DeviceAddress::parse(bytes) {
+        assert_eq!(DeviceAddress::parse(&address.pack()).as_ref(), Ok(&address));
+    }
+}
+
+/// InfiniBand with a LID, and RoCE v2 with an address.
+pub(crate) fn ib_address_seeds() -> Vec<Vec<u8>> {
+    let address = |kind: u8, lid: u8| {
+        let mut bytes = vec![1, kind, 5, 0, lid, 0, 0xff, 0xff];
+        bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 7, 0, 1]);
+        DeviceAddress::parse(&bytes).unwrap_or_else(|error| panic!("{error}"));
+        bytes
+    };
+    vec![address(1, 5), address(3, 0)]
+}
+
+pub(crate) fn shm_peer(bytes: &[u8]) {
+    uct_shm::fuzz_address(bytes);
+    uct_shm::fuzz_control(bytes);
+}
+
+pub(crate) fn shm_peer_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = transport::parts("posix");
+    // A message over the socket: magic, version, kind, bytes of the body.
+    seeds.push([&b"uSHM"[..], &[1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]].concat());
+    seeds
+}
+
+/// Sends of both kinds, each of them received and given back.
+pub(crate) fn shm_ring_seeds() -> Vec<Vec<u8>> {
+    let round = [3, 17, 5, 0, 4, 8, 5, 0, 7, 0, 4, 9, 6, 0, 7, 0];
+    vec![round.repeat(4), round.repeat(40)]
+}
+
+pub(crate) fn tcp_address_seeds() -> Vec<Vec<u8>> {
+    transport::parts("tcp")
+}
+
+/// As they are, and with the check sum made good, so that the fields behind it are reached.
+pub(crate) fn tcp_hello(bytes: &[u8]) {
+    uct_tcp::fuzz_hello(bytes);
+    if let Some(hello) = bytes.first_chunk::<64>() {
+        uct_tcp::fuzz_hello(&with_sum(*hello));
+    }
+}
+
+pub(crate) fn tcp_hello_seeds() -> Vec<Vec<u8>> {
+    let hello = |kind: u8| {
+        let mut hello = [0; 64];
+        hello[..4].copy_from_slice(b"UCTt");
+        hello[4] = 1;
+        hello[6] = kind;
+        for (at, value) in [(8, 1), (16, 77), (24, 78), (32, 3), (42, 16)] {
+            hello[at] = value;
+        }
+        with_sum(hello).to_vec()
+    };
+    vec![hello(1), hello(2), hello(3)]
+}
+
+/// FNV-1a of what is ahead, in the last eight bytes.
+fn with_sum(mut hello: [u8; 64]) -> [u8; 64] {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let sum = hello[..56].iter().fold(0xcbf2_9ce4_8422_2325, step);
+    hello[56..].copy_from_slice(&sum.to_le_bytes());
+    hello
+}
+
+/// Two interfaces that connect, exchange and acknowledge; the steps are those of `fuzz_packets`.
+pub(crate) fn ud_packets_seeds() -> Vec<Vec<u8>> {
+    let round = |round: u8| [0, 0, 0, 0, 1 | (round & 1) << 7, round, 1, round, 0, 0, 2 | 15 << 3, 200];
+    vec![(0..40).flat_map(round).collect()]
+}
