@@ -34,7 +34,7 @@ pub(crate) fn peer_addresses(bytes: &[u8]) {
 
 pub(crate) fn peer_addresses_seeds() -> Vec<Vec<u8>> {
     let iface = |device: &str, address| PeerIface { device: device.to_owned(), address };
-    let ifaces = vec![
+    let ifaces = [
         iface("lo", address("tcp", 17, 60)),
         iface("mlx5_0:1", address("rc_verbs", 30, 8)),
         iface("memory", address("posix", 64, 24)),
