@@ -1,0 +1,428 @@
+//! What only connections over sockets have to stand: strangers, peers that fall silent, both sides that connect at once.
+//!
+//! All traffic stays on loopback. A peer that was stopped (SIGSTOP) is played by a socket whose owner reads nothing: its system
+//! acknowledges, its program is silent, which is all that one sees of it.
+
+use std::cell::{Cell, RefCell};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use uct_core::{AmId, Context, Ep, Error, Flush, Iface, IfaceAddress, Posted, Worker};
+
+const ID: AmId = AmId::new(3).unwrap();
+const LIMIT: Duration = Duration::from_secs(20);
+const HELLO: usize = 64;
+
+/// One side: a worker with an interface on loopback that counts what it receives.
+struct Side {
+    worker: Worker,
+    iface: Iface,
+    count: Rc<Cell<u64>>,
+    sum: Rc<Cell<u64>>,
+}
+
+impl Side {
+    fn new(settings: &[(&str, &str)]) -> Side {
+        let mut builder = Context::builder().set("tls", "tcp");
+        for (key, value) in settings {
+            builder = builder.set(format!("tcp.{key}"), *value);
+        }
+        let worker = Worker::new(&builder.build().unwrap()).unwrap();
+        let iface = worker.open("tcp", "lo").unwrap();
+        let (count, sum) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (counted, summed) = (Rc::clone(&count), Rc::clone(&sum));
+        iface.set_am_handler(ID, move |message| {
+            counted.set(counted.get() + 1);
+            summed.set(summed.get() + message.header().unwrap_or(0));
+        });
+        Side { worker, iface, count, sum }
+    }
+
+    fn address(&self) -> IfaceAddress {
+        self.iface.address().unwrap()
+    }
+
+    /// Where it listens, read from its address as docs/tcp.md describes it.
+    fn socket(&self) -> SocketAddr {
+        let bytes = self.address().iface;
+        assert_eq!(bytes[12], 4, "IPv4 comes first");
+        let port = u16::from_be_bytes([bytes[14], bytes[15]]);
+        SocketAddr::from(([bytes[16], bytes[17], bytes[18], bytes[19]], port))
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let counters = self.iface.transport_counters();
+        counters.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+
+    fn connect(&self, peer: &IfaceAddress) -> (Ep, Rc<RefCell<Vec<(Error, String)>>>) {
+        let failures = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&failures);
+        let ep = self.iface.connect_with(peer, move |failure| {
+            seen.borrow_mut().push((failure.error, failure.reason));
+        });
+        (ep.unwrap(), failures)
+    }
+}
+
+/// Drives both sides until `done`.
+#[track_caller]
+fn drive(sides: &[&Side], mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !done() {
+        let events: u32 = sides.iter().map(|side| side.worker.progress()).sum();
+        assert!(Instant::now() < end, "not done after {LIMIT:?}");
+        if events == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[track_caller]
+fn send(sides: &[&Side], ep: &Ep, header: u64) {
+    drive(sides, || match ep.am_short(ID, header, b"data") {
+        Ok(()) => true,
+        Err(Error::NO_RESOURCE) => false,
+        Err(error) => panic!("{error}"),
+    });
+}
+
+/// The address of an interface that does not exist, at a socket of the test's.
+fn forged(model: &Side, listener: &TcpListener) -> IfaceAddress {
+    let mut address = model.address();
+    address.iface[4..12].copy_from_slice(&0x0BAD_CAFE_u64.to_le_bytes());
+    let port = listener.local_addr().unwrap().port();
+    address.iface[14..16].copy_from_slice(&port.to_be_bytes());
+    address.iface[3] = 1;
+    address.iface[32..52].fill(0);
+    address
+}
+
+fn check_sum(bytes: &[u8]) -> [u8; 8] {
+    let sum = bytes.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    sum.to_le_bytes()
+}
+
+/// Turns a received hello into the answer that accepts it.
+fn accept(hello: &[u8; HELLO]) -> [u8; HELLO] {
+    let mut answer = *hello;
+    answer[6..8].copy_from_slice(&2_u16.to_le_bytes());
+    answer[16..24].copy_from_slice(&hello[24..32]);
+    answer[24..32].copy_from_slice(&hello[16..24]);
+    let sum = check_sum(&answer[..56]);
+    answer[56..64].copy_from_slice(&sum);
+    answer
+}
+
+/// Takes the connection of `side` and accepts it.
+fn play_peer(side: &Side, listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let mut stream = None;
+    drive(&[side], || {
+        stream = listener.accept().ok();
+        stream.is_some()
+    });
+    let (mut stream, _) = stream.unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let (mut hello, mut have) = ([0; HELLO], 0);
+    drive(&[side], || {
+        have += stream.read(&mut hello[have..]).unwrap_or(0);
+        have == HELLO
+    });
+    stream.write_all(&accept(&hello)).unwrap();
+    stream
+}
+
+fn resident_pages() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn both_sides_connect_at_once_and_share_one_socket() {
+    for _ in 0..10 {
+        let (a, b) = (Side::new(&[]), Side::new(&[]));
+        let (to_b, failed_a) = a.connect(&b.address());
+        let (to_a, failed_b) = b.connect(&a.address());
+        for number in 0..50 {
+            send(&[&a, &b], &to_b, number);
+            send(&[&a, &b], &to_a, number);
+        }
+        drive(&[&a, &b], || a.count.get() == 50 && b.count.get() == 50);
+        drive(&[&a, &b], || a.counter("connections") == 1 && b.counter("connections") == 1);
+        assert_eq!((a.sum.get(), b.sum.get()), (1225, 1225));
+        assert!(failed_a.borrow().is_empty() && failed_b.borrow().is_empty());
+    }
+}
+
+#[test]
+fn a_hundred_endpoints_to_one_peer_share_one_socket() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let eps: Vec<_> = (0..100).map(|_| a.connect(&b.address()).0).collect();
+    for ep in &eps {
+        send(&[&a, &b], ep, 1);
+    }
+    drive(&[&a, &b], || b.count.get() == 100);
+    assert_eq!((a.counter("connections"), b.counter("connections")), (1, 1));
+    drop(eps);
+    drive(&[&a, &b], || a.counter("connections") == 0 && b.counter("connections") == 0);
+}
+
+#[test]
+fn endpoints_are_connected_to_endpoints_by_their_addresses() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (here, there) = (a.iface.create_ep(|_| {}).unwrap(), b.iface.create_ep(|_| {}).unwrap());
+    assert_eq!(here.am_short(ID, 1, b""), Err(Error::NOT_CONNECTED));
+    here.connect_to_ep(&b.address(), &there.address().unwrap()).unwrap();
+    there.connect_to_ep(&a.address(), &here.address().unwrap()).unwrap();
+    send(&[&a, &b], &here, 1);
+    send(&[&a, &b], &there, 2);
+    drive(&[&a, &b], || a.sum.get() == 2 && b.sum.get() == 1);
+    assert_eq!((a.counter("connections"), b.counter("connections")), (1, 1));
+    assert!(here.connect_to_ep(&b.address(), &[1, 2, 3]).unwrap_err().to_string().contains("3 bytes"));
+}
+
+#[test]
+fn an_endpoint_dropped_right_after_a_send_still_delivers() {
+    let b = Side::new(&[]);
+    for round in 1..=5 {
+        let a = Side::new(&[]);
+        let (ep, _) = a.connect(&b.address());
+        for _ in 0..100 {
+            send(&[&a], &ep, 1);
+        }
+        drop(ep);
+        let (until, sides) = (round * 100, [&a, &b]);
+        drive(&sides, || b.count.get() == until);
+        drive(&sides, || a.counter("connections") == 0);
+    }
+    drive(&[&b], || b.counter("connections") == 0);
+}
+
+#[test]
+fn an_interface_closed_right_after_a_send_still_delivers() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (ep, _) = a.connect(&b.address());
+    send(&[&a, &b], &ep, 1);
+    drive(&[&a, &b], || b.count.get() == 1);
+    for _ in 0..1000 {
+        send(&[&a], &ep, 1);
+    }
+    drop(ep);
+    drop(a);
+    drive(&[&b], || b.count.get() == 1001);
+}
+
+#[test]
+fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
+    let (a, b) = (Side::new(&[("hello_timeout", "300ms")]), Side::new(&[]));
+    let (ep, failures) = b.connect(&a.address());
+    send(&[&a, &b], &ep, 1);
+    drive(&[&a, &b], || a.count.get() == 1);
+    let socket = a.socket();
+    let mut hello = [0; HELLO];
+    hello[..6].copy_from_slice(b"UCTt\x01\x00");
+    let junk: Vec<u8> =
+        (0..4096_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut pages = 0;
+    let mut kept = Vec::new();
+    for round in 0..10_000_usize {
+        let mut stream = TcpStream::connect(socket).unwrap();
+        let _ = match round % 4 {
+            0 => stream.write_all(&junk[round % 2000..][..1 + round % 200]),
+            1 => stream.write_all(&hello[..1 + round % (HELLO - 1)]),
+            2 => stream.write_all(&hello),
+            _ => Ok(()),
+        };
+        if round % 100 == 1 {
+            kept.push(stream);
+        }
+        a.worker.progress();
+        if round % 500 == 0 {
+            send(&[&a, &b], &ep, 1);
+        }
+        if round == 2000 {
+            pages = resident_pages();
+        }
+    }
+    drive(&[&a, &b], || a.count.get() == 21);
+    drive(&[&a, &b], || a.counter("half_open") == 0);
+    assert_eq!(a.counter("connections"), 1);
+    assert!(failures.borrow().is_empty());
+    let grown = resident_pages().saturating_sub(pages);
+    assert!(grown < 512, "{grown} pages more than after 2000 strangers");
+}
+
+#[test]
+fn a_frame_of_absurd_length_ends_its_connection_alone() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (good, good_failures) = a.connect(&b.address());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_bad, bad_failures) = a.connect(&forged(&a, &listener));
+    let mut stream = play_peer(&a, &listener);
+    stream.write_all(&[ID.get(), 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]).unwrap();
+    drive(&[&a, &b], || !bad_failures.borrow().is_empty());
+    assert_eq!(bad_failures.borrow()[0].0, Error::IO_ERROR);
+    assert!(bad_failures.borrow()[0].1.contains("longer than"), "{bad_failures:?}");
+    send(&[&a, &b], &good, 1);
+    drive(&[&a, &b], || b.count.get() == 1);
+    assert!(good_failures.borrow().is_empty());
+}
+
+#[test]
+fn a_peer_of_another_version_is_named_on_both_sides() {
+    let a = Side::new(&[]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (ep, failures) = a.connect(&forged(&a, &listener));
+    listener.set_nonblocking(true).unwrap();
+    let mut stream = None;
+    drive(&[&a], || {
+        stream = listener.accept().ok();
+        stream.is_some()
+    });
+    stream.unwrap().0.write_all(b"UCTt\x63\x00\x02\x00").unwrap();
+    drive(&[&a], || !failures.borrow().is_empty());
+    let reason = failures.borrow()[0].1.clone();
+    assert!(reason.contains("version 99") && reason.contains("version 1"), "{reason}");
+    assert_eq!(ep.am_short(ID, 1, b""), Err(Error::UNREACHABLE));
+
+    let mut stranger = TcpStream::connect(a.socket()).unwrap();
+    stranger.write_all(b"UCTt\x63\x00\x01\x00").unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let (mut answer, mut have) = ([0; HELLO], 0);
+    drive(&[&a], || {
+        have += stranger.read(&mut answer[have..]).unwrap_or(0);
+        have == HELLO
+    });
+    assert_eq!(answer[..8], *b"UCTt\x01\x00\x03\x00", "a refusal that names this side's version");
+}
+
+#[test]
+fn a_peer_that_falls_silent_fails_its_endpoint_once_within_the_time_limit() {
+    let limits = [("keepalive_interval", "100ms"), ("keepalive_timeout", "300ms")];
+    let (a, b) = (Side::new(&limits), Side::new(&limits));
+    let (good, good_failures) = a.connect(&b.address());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (ep, failures) = a.connect(&forged(&a, &listener));
+    let _stream = play_peer(&a, &listener);
+    send(&[&a, &b], &ep, 1);
+    let start = Instant::now();
+    drive(&[&a, &b], || !failures.borrow().is_empty());
+    let elapsed = start.elapsed();
+    assert_eq!(failures.borrow()[0].0, Error::ENDPOINT_TIMEOUT);
+    assert!(elapsed > Duration::from_millis(250) && elapsed < Duration::from_secs(3), "{elapsed:?}");
+    assert_eq!(ep.am_short(ID, 1, b""), Err(Error::ENDPOINT_TIMEOUT));
+    send(&[&a, &b], &good, 1);
+    drive(&[&a, &b], || b.count.get() == 1);
+    let end = Instant::now() + Duration::from_secs(1);
+    drive(&[&a, &b], || Instant::now() > end);
+    assert_eq!((failures.borrow().len(), good_failures.borrow().len()), (1, 0));
+}
+
+#[test]
+fn a_peer_that_never_answers_the_hello_fails_the_endpoint_within_the_time_limit() {
+    let a = Side::new(&[("connect_timeout", "400ms")]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (ep, failures) = a.connect(&forged(&a, &listener));
+    assert_eq!(ep.flush(Flush::empty(), None), Ok(Posted::Done), "nothing was sent yet");
+    let _ = ep.am_short(ID, 1, b"queued");
+    let start = Instant::now();
+    drive(&[&a], || !failures.borrow().is_empty());
+    assert!(start.elapsed() < Duration::from_secs(4));
+    assert_eq!(failures.borrow()[0].0, Error::ENDPOINT_TIMEOUT);
+    assert!(failures.borrow()[0].1.contains("connect_timeout"), "{failures:?}");
+}
+
+#[test]
+fn a_peer_that_does_not_listen_is_an_error_that_names_its_address() {
+    let a = Side::new(&[("max_conn_retries", "2")]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = forged(&a, &listener);
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let (_ep, failures) = a.connect(&address);
+    drive(&[&a], || !failures.borrow().is_empty());
+    let (error, reason) = failures.borrow()[0].clone();
+    assert_eq!(error, Error::UNREACHABLE);
+    assert!(reason.contains(&format!("127.0.0.1:{port}")) && reason.contains("tried 3 times"), "{reason}");
+
+    let blocking = Side::new(&[("max_conn_retries", "0"), ("conn_nb", "n")]);
+    let refused = blocking.iface.connect(&address).unwrap_err().to_string();
+    assert!(refused.contains("refused"), "{refused}");
+}
+
+#[test]
+fn a_killed_peer_fails_its_endpoint_once_and_no_other() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (good, good_failures) = a.connect(&b.address());
+    // The process that is killed holds the peer's end of the connection, and nobody else does.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (ep, failures) = a.connect(&forged(&a, &listener));
+    let stream = play_peer(&a, &listener);
+    let mut command = Command::new("sleep");
+    command.arg("60").stdin(Stdio::from(OwnedFd::from(stream)));
+    let mut holder = command.spawn().unwrap();
+    drop(command);
+    send(&[&a, &b], &ep, 1);
+    assert!(failures.borrow().is_empty());
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    drive(&[&a, &b], || !failures.borrow().is_empty());
+    assert_eq!(failures.borrow()[0].0, Error::CONNECTION_RESET);
+    send(&[&a, &b], &good, 1);
+    drive(&[&a, &b], || b.count.get() == 1);
+    assert_eq!((failures.borrow().len(), good_failures.borrow().len()), (1, 0));
+}
+
+#[test]
+fn a_sleeper_wakes_for_each_message() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (ep, _) = a.connect(&b.address());
+    send(&[&a, &b], &ep, 1);
+    drive(&[&a, &b], || b.count.get() == 1);
+    for number in 2..200 {
+        while b.worker.arm() == Err(Error::BUSY) {
+            b.worker.progress();
+        }
+        assert_eq!(b.count.get(), number - 1);
+        send(&[&a], &ep, 1);
+        // A second message of the same round waits for progress.
+        a.worker.progress();
+        assert!(b.worker.wait(LIMIT).unwrap(), "message {number} wakes nobody");
+        drive(&[&b], || b.count.get() == number);
+    }
+}
+
+#[test]
+fn two_hundred_interfaces_are_served_by_one() {
+    let hub = Side::new(&[]);
+    let address = hub.address();
+    let context = Context::builder().set("tls", "tcp").build().unwrap();
+    let worker = Worker::new(&context).unwrap();
+    let mut peers = Vec::new();
+    for _ in 0..200 {
+        let iface = worker.open("tcp", "lo").unwrap();
+        let ep = iface.connect(&address).unwrap();
+        peers.push((iface, ep));
+    }
+    let end = Instant::now() + LIMIT;
+    for (_, ep) in &peers {
+        while ep.am_short(ID, 1, b"x").is_err() {
+            worker.progress();
+            hub.worker.progress();
+            assert!(Instant::now() < end);
+        }
+    }
+    while hub.count.get() < 200 {
+        worker.progress();
+        hub.worker.progress();
+        assert!(Instant::now() < end, "{} of 200 arrived", hub.count.get());
+    }
+    assert_eq!(hub.counter("connections"), 200);
+}
