@@ -213,6 +213,10 @@ impl Endpoint for RcEp {
         self.write_zcopy(iov, remote_address, rkey, completion)
     }
 
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
+        self.read_short(buffer, remote_address, rkey)
+    }
+
     fn get_bcopy(
         &self,
         unpack: Unpack,

@@ -3,6 +3,7 @@
 //! For: the host. Stands on `uct_ib` for the device, on `rx`, `progress`, `event` and `failure` for what happens there.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -68,9 +69,9 @@ pub(crate) struct RcIface {
     pub(crate) deferred: RefCell<Vec<u32>>,
     pub(crate) failing: RefCell<Vec<(u32, Error, String)>>,
     pub(crate) flushes: RefCell<Vec<IfaceFlush>>,
-    /// Completions taken out of the queues while arming.
-    pub(crate) stashed_rx: Cell<Option<Wc>>,
-    pub(crate) stashed_tx: Cell<Option<Wc>>,
+    /// Completions that were taken out of the queues and not handled yet: those of sends, and one of a receive.
+    pub(crate) backlog: RefCell<VecDeque<Wc>>,
+    pub(crate) stashed: Cell<Option<Wc>>,
     pub(crate) wakeup: Wakeup,
     pub(crate) watches: Watches,
     pub(crate) errors: ErrorHandler,
@@ -179,8 +180,8 @@ impl RcIface {
             deferred: RefCell::default(),
             failing: RefCell::default(),
             flushes: RefCell::default(),
-            stashed_rx: Cell::new(None),
-            stashed_tx: Cell::new(None),
+            backlog: RefCell::default(),
+            stashed: Cell::new(None),
             wakeup,
             watches,
             errors: params.errors,
@@ -284,6 +285,7 @@ impl Iface for RcIface {
     fn close(&self) {
         let deadline = Instant::now() + self.limits.linger;
         while self.eps.borrow().len() > 0 && Instant::now() < deadline {
+            self.work_off();
             self.poll_tx();
             self.do_deferred();
             std::thread::yield_now();

@@ -47,6 +47,8 @@ pub(crate) struct Limits {
     pub(crate) linger: Duration,
     pub(crate) peer_timeout: Duration,
     pub(crate) schedule: Schedule,
+    /// For a call that waits.
+    pub(crate) longest_wait: Duration,
 }
 
 /// A limit of the device, which providers give as a signed number.
@@ -89,6 +91,10 @@ impl Limits {
             linger: config.linger.to_duration(),
             peer_timeout: config.peer_timeout.to_duration(),
             schedule: Schedule::new(config),
+            longest_wait: config
+                .peer_timeout
+                .to_duration()
+                .clamp(Duration::from_millis(1), Duration::from_secs(60)),
         }
     }
 
@@ -138,6 +144,7 @@ impl Limits {
                 | UCT_CAP_PUT_SHORT
                 | UCT_CAP_PUT_BCOPY
                 | UCT_CAP_PUT_ZCOPY
+                | UCT_CAP_GET_SHORT
                 | UCT_CAP_GET_BCOPY
                 | UCT_CAP_GET_ZCOPY
                 | UCT_CAP_ERRHANDLE_SHORT_BUF
@@ -159,7 +166,7 @@ impl Limits {
                 ..rma
             },
             put: rma,
-            get: UctOpLimits { max_short: 0, ..rma },
+            get: UctOpLimits { max_short: self.seg_size, ..rma },
             device_addr_len: DEVICE_ADDRESS_LENGTH,
             iface_addr_len: addr::IFACE_LENGTH,
             ep_addr_len: addr::EP_LENGTH,

@@ -53,6 +53,7 @@ impl RcIface {
     #[cold]
     pub(crate) fn watch_peers(&self) {
         // What has ended and was not looked at, because nobody called progress, must not count as a stall.
+        self.work_off();
         while self.poll_tx() > 0 {}
         let schedule = self.limits.schedule;
         let tick = self.ticks.get().wrapping_add(1);

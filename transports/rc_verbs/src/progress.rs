@@ -3,9 +3,10 @@
 //! For: the interface. A quiet progress polls one queue; what is rare hangs on two flags.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use uct_ib::verbs::{Wc, WcBuffer};
-use uct_plugin::{Blocked, Error};
+use uct_plugin::{Blocked, Error, Result};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
@@ -122,16 +123,12 @@ impl RcIface {
     fn do_work(&self) -> u32 {
         let mut count = 0;
         self.work.set(!self.deferred.borrow().is_empty());
+        count += self.work_off();
         if self.watches.mailbox.is_full() {
             self.open_mail();
         }
-        if let Some(wc) = self.stashed_rx.take() {
+        if let Some(wc) = self.stashed.take() {
             self.receive(&wc);
-            count += 1;
-        }
-        if let Some(wc) = self.stashed_tx.take() {
-            self.sent_wc(&wc);
-            self.feed();
             count += 1;
         }
         if !self.rx.fill(1) {
@@ -179,24 +176,57 @@ impl RcIface {
         }
     }
 
+    /// Handles the completions of sends that were taken out of the queue earlier.
+    pub(crate) fn work_off(&self) -> u32 {
+        let mut count = 0;
+        loop {
+            let first = self.backlog.borrow_mut().pop_front();
+            let Some(wc) = first else { break };
+            self.sent_wc(&wc);
+            count += 1;
+        }
+        if count > 0 {
+            self.feed();
+        }
+        count
+    }
+
     /// Takes one completion out of each queue and keeps it for the next progress; answers whether there was any.
     pub(crate) fn stash(&self) -> bool {
         let mut buffer = WcBuffer::<1>::new();
-        if let Ok([wc]) = self.rx_cq.poll(&mut buffer) {
-            self.stashed_rx.set(Some(*wc));
-        }
-        let mut buffer = WcBuffer::<1>::new();
-        if let Ok([wc]) = self.tx_cq.poll(&mut buffer) {
-            self.stashed_tx.set(Some(*wc));
-        }
-        let rx = self.stashed_rx.take();
-        let tx = self.stashed_tx.take();
-        let any = rx.is_some() || tx.is_some();
-        self.stashed_rx.set(rx);
-        self.stashed_tx.set(tx);
+        let received = self.rx_cq.poll(&mut buffer).ok().and_then(|completions| completions.first().copied());
+        let sent = self.tx_cq.poll(&mut buffer).ok().and_then(|completions| completions.first().copied());
+        let any = received.is_some() || sent.is_some();
+        self.stashed.set(received);
+        self.backlog.borrow_mut().extend(sent);
         if any {
             self.work.set(true);
         }
         any
+    }
+
+    /// Waits until a work request has ended, and leaves all completions to progress.
+    pub(crate) fn wait_for(&self, ep: &RcEp, number: u32) -> Result {
+        let deadline = Instant::now() + self.limits.longest_wait;
+        let is_it = |wc: &Wc| {
+            (wc.wr_id() >> 32) as u32 == ep.index && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31
+        };
+        self.work.set(true);
+        let mut buffer = WcBuffer::<BATCH>::new();
+        loop {
+            let completions = self.tx_cq.poll(&mut buffer).map_err(|_| Error::IO_ERROR)?;
+            let mut ending = completions
+                .iter()
+                .filter(|wc| is_it(wc) || (!wc.is_ok() && wc.qp_number() == ep.qp.number()));
+            let ended = ending
+                .next()
+                .map(|wc| if wc.is_ok() { Ok(()) } else { Err(Error::from_status(wc.status().status())) });
+            self.backlog.borrow_mut().extend(completions.iter().copied());
+            match ended {
+                Some(result) => return result,
+                None if Instant::now() > deadline => return Err(Error::TIMED_OUT),
+                None => std::hint::spin_loop(),
+            }
+        }
     }
 }

@@ -177,6 +177,34 @@ impl RcEp {
         }
     }
 
+    /// Reads, and waits for the end of it. The peer's device answers by itself, so the wait is short, or the peer is gone.
+    /// Other completions that come meanwhile are kept for progress.
+    pub(crate) fn read_short(&self, buffer: &mut [u8], address: u64, rkey: &Rkey) -> Result {
+        let length = buffer.len();
+        if length > self.iface.limits.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let key = rkey.check(address, length, MemoryAccess::REMOTE_GET)?;
+        if !self.has_room() {
+            return Err(self.refusal());
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        let Some(source) = self.iface.message() else { return Err(self.starved()) };
+        // SAFETY: the buffer is of a pool of registered memory.
+        let local = unsafe { lkey(source) };
+        let pieces = [Sge::new(source.as_ptr() as u64, length as u32, local)];
+        // SAFETY: the buffer is put back when the work request has ended, whatever becomes of this call.
+        let posted = unsafe { self.post_read(&pieces, address, key) };
+        let number = posted.inspect_err(|_| self.iface.put_message(source))?;
+        self.remember(number, TxOp::Buffer(source));
+        self.iface.wait_for(self, number)?;
+        // SAFETY: the read has ended, and nobody has the buffer before progress handles its completion.
+        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(source.as_ptr(), length) };
+        Ok(())
+    }
+
     #[inline]
     pub(crate) fn read_zcopy(
         &self,
