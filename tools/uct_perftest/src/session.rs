@@ -19,8 +19,7 @@ pub(crate) fn client(options: &Options, host: &str, output: &mut Output) -> Resu
     stay_on(&options.cpus)?;
     let worker = Worker::new(&setup::context(options)?)?;
     let selector = setup::open(options, &worker)?;
-    let oob = Oob::connect(host, options.port, options.timeout)
-        .map_err(|failure| format!("cannot connect to the server: {failure}"))?;
+    let oob = Oob::connect(host, options.port, options.timeout)?;
     client_talk(options, &worker, selector, oob, output)
 }
 

@@ -1,6 +1,6 @@
 //! From the command line to a chosen pair of interfaces and a plan.
 
-use uct_core::select::{Choice, PeerAddresses, Request, Selector};
+use uct_core::select::{Candidate, Choice, PeerAddresses, Request, Selector};
 use uct_core::{Context, Iface, IfaceAddress, IfaceOptions, Worker};
 use uct_tools_common::Failure;
 
@@ -66,10 +66,17 @@ pub(crate) fn choose(
         let extra = if test.class() == Class::Am && layout == Layout::Bcopy { HEADER } else { 0 };
         Request::new(test.operation(layout), size + extra)
     });
-    // The first layout in which somebody takes the largest size; if nobody does, the last one's reasons.
+    // The layout that the largest size travels fastest with; if nobody takes it, the last one's reasons.
     let requests: Vec<Request> = requests.collect();
-    let able = requests.iter().find(|request| selector.explain(request, Some(peer)).chosen().is_some());
-    let request = able.or(requests.last()).expect("there is at least one layout");
+    let cost = |request: &&Request| {
+        let explanation = selector.explain(request, Some(peer));
+        explanation.chosen().and_then(Candidate::cost).map_or(f64::INFINITY, |cost| cost.total)
+    };
+    let fastest = requests.iter().map(|request| (cost(&request), request));
+    let fastest =
+        fastest.filter(|(cost, _)| cost.is_finite()).min_by(|left, right| left.0.total_cmp(&right.0));
+    let request =
+        fastest.map(|(_, request)| request).or(requests.last()).expect("there is at least one layout");
     Ok(selector.choose(request, Some(peer))?)
 }
 
