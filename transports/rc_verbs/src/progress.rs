@@ -122,7 +122,6 @@ impl RcIface {
     #[cold]
     fn do_work(&self) -> u32 {
         let mut count = 0;
-        self.work.set(!self.deferred.borrow().is_empty());
         count += self.work_off();
         if self.watches.mailbox.is_full() {
             self.open_mail();
