@@ -3,7 +3,6 @@
 //! For: the runner and the other process of a case. Stands on the discovery of `uct-core`.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use uct_core::loader::PluginOrigin;
@@ -72,11 +71,7 @@ impl Target {
         config: &Config,
         settings: &[(String, String)],
     ) -> Result<Context, ContextError> {
-        let mut builder = Context::builder();
-        if std::env::var_os("UCT_MODULE_DIR").is_none_or(|value| value.is_empty()) {
-            let dirs: Vec<String> = module_dirs(config).iter().map(|dir| dir.display().to_string()).collect();
-            builder = builder.set("module_dir", dirs.join(","));
-        }
+        let mut builder = Context::builder().set("module_dir", module_dirs(config));
         let replace = match linkage {
             Linkage::Static => "^all",
             Linkage::Plugin => "all",
@@ -106,14 +101,14 @@ fn linkage(resource: &Resource) -> Linkage {
     }
 }
 
-/// Where plugins are if nobody says: those of the caller, and beside the test, where cargo puts them.
-fn module_dirs(config: &Config) -> Vec<PathBuf> {
-    let mut dirs = config.module_dirs.clone();
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(ToOwned::to_owned));
-    if dirs.is_empty() {
-        dirs.extend(beside);
-    }
-    dirs
+/// Where plugins are, as the value of a list: those of the caller, and those of the environment or else beside the test,
+/// where cargo puts them.
+fn module_dirs(config: &Config) -> String {
+    let mut dirs: Vec<String> = config.module_dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let named = std::env::var("UCT_MODULE_DIR").ok().filter(|value| !value.is_empty());
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.display().to_string());
+    dirs.extend(named.or_else(beside));
+    dirs.join(",")
 }
 
 /// What an enumeration found.

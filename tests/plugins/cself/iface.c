@@ -32,8 +32,8 @@ static uint32_t iface_progress(UctIface *handle)
     struct iface *iface = iface_of(handle);
     uint32_t events = 0;
 
-    /* What handlers send meanwhile waits for the next call. */
-    for (size_t due = iface->queued < BATCH ? iface->queued : BATCH; due > 0; due--) {
+    /* What handlers send meanwhile waits for the next call. A handler that calls progress may leave nothing to do. */
+    for (size_t due = iface->queued < BATCH ? iface->queued : BATCH; due > 0 && iface->queued > 0; due--) {
         struct message *message = iface->first;
         const UctAmHandler *handler;
 
