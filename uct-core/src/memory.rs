@@ -173,6 +173,14 @@ impl Memory {
         length: usize,
         access: Access,
     ) -> Result<*mut UctMemh, Refused> {
+        if address.as_ptr().addr().checked_add(length).is_none() {
+            return Err(Refused {
+                operation: "register memory",
+                subject: md.name().to_owned(),
+                status: Error::INVALID_PARAM,
+                reason: format!("{length} bytes at {address:p} wrap around the end of the address space"),
+            });
+        }
         let mut memh = ptr::null_mut();
         let mut reason = Reason::new();
         let register = md.inner.ops.mem_reg.expect("the loader fills every slot");
