@@ -52,6 +52,10 @@ pub(crate) struct Core {
     /// When the events of the device were last due to be looked at, and whether they are.
     looked_at_device: Time,
     pub(crate) must_look_at_device: bool,
+    /// There may be something to do that no datagram tells of.
+    pub(crate) attention: bool,
+    /// The clock was looked at since the device was last asked for datagrams.
+    is_fresh: bool,
     /// Datagrams too short to be one.
     pub(crate) malformed: u64,
 }
@@ -111,6 +115,8 @@ impl Core {
             worker,
             looked_at_device: Time::default(),
             must_look_at_device: false,
+            attention: true,
+            is_fresh: false,
             malformed: 0,
         };
         core.look_at_clock();
@@ -124,6 +130,7 @@ impl Core {
     /// Reads the clock.
     #[inline]
     pub(crate) fn look_at_clock(&mut self) {
+        self.is_fresh = true;
         self.now = Time::from_nanos(ucs::clock::now());
     }
 
@@ -136,7 +143,7 @@ impl Core {
         if !self.table.may_send(id) {
             return Err(self.refusal(id));
         }
-        if !self.queue.has_room() {
+        if self.queue.wants_reaping() {
             self.queue.reap();
             if !self.queue.has_room() {
                 return Err(Error::NO_RESOURCE);
@@ -177,7 +184,8 @@ impl Core {
             self.unsend(packet);
             return Err(error);
         }
-        if self.table.outstanding(id) == 0 {
+        // What else is outstanding was sent a moment ago; otherwise the clock may have stood for long.
+        if !self.is_fresh && self.table.outstanding(id) == 0 {
             self.look_at_clock();
         }
         self.table.sent(self.now, id, kind, flags, packet);
@@ -212,6 +220,7 @@ impl Core {
             }
             if !self.queue.has_ended(packet.last_post()) {
                 packet.set_outcome(outcome);
+                self.attention = true;
                 self.retiring.push_back(packet);
                 return None;
             }
@@ -248,13 +257,18 @@ impl Core {
     #[inline(always)]
     pub(crate) fn poll(&mut self) -> bool {
         self.idle_ticks = 0;
+        self.is_fresh = false;
         self.poll_device();
-        !self.arrivals.is_empty() || self.wants_attention()
+        self.attention || !self.arrivals.is_empty()
     }
 
-    /// Whether there is something to do that no datagram told of.
-    #[inline(always)]
-    pub(crate) fn wants_attention(&self) -> bool {
+    /// Finds out whether there is something to do that no datagram told of.
+    pub(crate) fn wants_attention(&mut self) -> bool {
+        self.attention = self.has_attention();
+        self.attention
+    }
+
+    fn has_attention(&self) -> bool {
         self.table.has_events()
             || self.table.has_output()
             || self.queue.wants_reaping()
@@ -285,6 +299,7 @@ impl Core {
         }
         if let Some(status) = failed {
             self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
+            self.attention = true;
         }
         self.look_at_clock();
     }
@@ -317,19 +332,13 @@ impl Core {
     fn fill_now(&mut self) {
         while self.posted < self.queue.receive_depth() && self.queue.broken.is_none() {
             let room = (self.queue.receive_depth() - self.posted).min(BATCH) as usize;
-            let mut slots = [const { None }; BATCH as usize];
-            let mut count = 0;
-            for slot in &mut slots[..room] {
-                *slot = self.receives.take();
-                count += usize::from(slot.is_some());
-                if slot.is_none() {
-                    break;
-                }
-            }
-            let Some(first) = slots[0] else { return };
+            let Some(first) = self.receives.take() else { return };
             let mut posts = [first; BATCH as usize];
-            for (post, slot) in posts.iter_mut().zip(slots.iter().flatten()) {
-                *post = *slot;
+            let mut count = 1;
+            while count < room {
+                let Some(slot) = self.receives.take() else { break };
+                posts[count] = slot;
+                count += 1;
             }
             // SAFETY: the buffers are out of the pool until their completions come (`poll_device`) or the queue pair is
             // stopped, and nobody else has them.
@@ -374,7 +383,10 @@ impl Core {
                     unsafe { packet.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
                     let posted = self.queue.post(&mut packet, transmit.path, true);
                     match posted {
-                        Ok(()) => self.retiring.push_back(packet),
+                        Ok(()) => {
+                            self.retiring.push_back(packet);
+                            self.attention = true;
+                        }
                         Err(_) => self.packets.put(packet),
                     }
                 }
@@ -400,6 +412,7 @@ impl Core {
         }
         self.table.handle_timeout(self.now);
         self.transmit();
+        self.attention = true;
     }
 
     /// Looks at what peers send while the application does not: their acknowledgements count, and they learn that this

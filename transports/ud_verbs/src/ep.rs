@@ -298,6 +298,7 @@ impl UdEp {
             core.table.abort(core.now, self.connection);
             core.transmit();
         });
+        self.iface.touched(&guard);
         self.iface.drain(&guard, self.connection);
         self.cancel(Error::CANCELED);
     }
@@ -512,7 +513,7 @@ impl Endpoint for UdEp {
             core.table.probe(core.now, self.connection);
             core.transmit();
         });
-        self.iface.sent(&guard);
+        self.iface.touched(&guard);
         match completion {
             Some(completion) => {
                 self.checks.borrow_mut().push(completion);
@@ -544,7 +545,7 @@ impl Endpoint for UdEp {
             })
         });
         connected?;
-        self.iface.sent(&guard);
+        self.iface.touched(&guard);
         Ok(())
     }
 
@@ -557,6 +558,6 @@ impl Endpoint for UdEp {
         });
         self.iface.forget(self.connection);
         self.cancel(Error::CANCELED);
-        self.iface.sent(&guard);
+        self.iface.touched(&guard);
     }
 }

@@ -172,6 +172,12 @@ impl UdIface {
         drop(ep);
     }
 
+    /// To be called after everything but a message that concerns a connection.
+    pub(crate) fn touched(&self, guard: &Guard<'_, Core>) {
+        guard.with(|core| core.attention = true);
+        self.sent(guard);
+    }
+
     /// To be called after everything that may have set a deadline.
     #[inline(always)]
     pub(crate) fn sent(&self, guard: &Guard<'_, Core>) {
@@ -308,7 +314,7 @@ impl Iface for UdIface {
         eps[id.index()] = Some(Rc::clone(&ep));
         drop(eps);
         guard.with(Core::transmit);
-        self.sent(&guard);
+        self.touched(&guard);
         Ok(ep)
     }
 

@@ -24,7 +24,7 @@ impl UdIface {
     pub(crate) fn progress_all(&self) -> u32 {
         let guard = self.enter();
         let is_due = self.shared.take_due();
-        if !guard.with(Core::poll) && self.pending.is_idle() && !is_due && !self.targets.is_owing() {
+        if !guard.with(Core::poll) && self.pending.is_idle() && !is_due {
             return 0;
         }
         self.work(&guard, is_due)
@@ -39,7 +39,7 @@ impl UdIface {
         if is_due {
             guard.with(Core::tick_in_progress);
         }
-        if guard.with(|core| core.wants_attention()) || self.starved.get() {
+        if guard.with(Core::wants_attention) || self.starved.get() {
             count += self.settle(guard);
         }
         if !self.waits.borrow().is_empty() {
@@ -49,9 +49,11 @@ impl UdIface {
             self.answer(guard);
         }
         count += self.pending.dispatch(Blocked::Endpoint);
+        let owes = self.targets.is_owing() || self.starved.get();
         guard.with(|core| {
             core.fill(16);
             core.transmit();
+            core.attention |= owes || core.table.has_output();
         });
         self.sent(guard);
         count

@@ -54,7 +54,7 @@ pub(crate) fn initiator(message: usize, operations: usize) -> Initiator {
 pub(crate) struct Targets {
     /// By the index of the connection; made by the first request.
     served: RefCell<Vec<Option<Rc<Served>>>>,
-    /// Connections that have been owed answers since the last look.
+    /// Connections that are owed answers.
     owing: RefCell<Vec<ConnectionId>>,
 }
 

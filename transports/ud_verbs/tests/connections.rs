@@ -360,6 +360,23 @@ fn giving_up_is_not_put_off_by_the_back_off() {
 }
 
 #[test]
+fn who_was_asleep_does_not_take_its_peers_for_dead() {
+    let mut network = quiet(3);
+    let user = network.connect(0, 1, 100_000);
+    network.pass(2 * MILLISECOND);
+    // Nothing of node 0 moves for longer than it waits for others: its process was stopped.
+    network.nodes[0].is_dead = true;
+    network.pass(20 * SECOND);
+    let now = network.now;
+    network.nodes[0].is_dead = false;
+    network.nodes[0].table.handle_timeout(now.plus(40 * SECOND));
+    network.now = now.plus(40 * SECOND);
+    network.at_mut(user).to_send = network.at(user).sent + 10;
+    assert!(network.run(20 * SECOND, |network| network.is_flushed()));
+    assert_eq!(network.failures(), 0);
+}
+
+#[test]
 fn a_refused_access_fails_both_sides_with_the_reason_even_if_the_word_is_lost() {
     let mut network = quiet(3);
     let left = network.connect(0, 1, 10);

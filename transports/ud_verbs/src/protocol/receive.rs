@@ -191,7 +191,9 @@ impl<T: Handles> Table<T> {
         if count == 0 {
             return true;
         }
-        if let Some(timeout) = connection.sender.round_trip.timeout(self.timing.ack_delay) {
+        if connection.sender.round_trip.take_change()
+            && let Some(timeout) = connection.sender.round_trip.timeout(self.timing.ack_delay)
+        {
             connection.timeout = timeout.clamp(self.timing.minimum, self.timing.maximum);
         }
         connection.restart_retransmission(now);

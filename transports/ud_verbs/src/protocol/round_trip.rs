@@ -9,6 +9,7 @@ pub(super) struct RoundTrip {
     smoothed: u32,
     deviation: u32,
     minimum: u32,
+    has_changed: bool,
 }
 
 impl RoundTrip {
@@ -16,9 +17,10 @@ impl RoundTrip {
     pub(super) fn sample(&mut self, nanos: u64) {
         let sample = u32::try_from(nanos).unwrap_or(u32::MAX).max(1);
         if self.smoothed == 0 {
-            *self = RoundTrip { smoothed: sample, deviation: sample / 2, minimum: sample };
+            *self = RoundTrip { smoothed: sample, deviation: sample / 2, minimum: sample, has_changed: true };
             return;
         }
+        self.has_changed = true;
         let error = self.smoothed.abs_diff(sample);
         self.deviation = self.deviation - self.deviation / 4 + error / 4;
         self.smoothed = (self.smoothed - self.smoothed / 8 + sample / 8).max(1);
@@ -46,6 +48,12 @@ impl RoundTrip {
     /// How long to wait for an acknowledgement that the peer may hold back for `ack_delay`; `None` without a sample.
     pub(super) fn timeout(&self, ack_delay: u64) -> Option<u64> {
         self.smoothed().map(|smoothed| smoothed + 4 * u64::from(self.deviation) + ack_delay)
+    }
+
+    /// Whether the estimate has changed since the last call.
+    #[inline]
+    pub(super) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 }
 

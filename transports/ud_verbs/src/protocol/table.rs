@@ -68,6 +68,8 @@ pub struct Table<T: Handles> {
     /// No deadline is earlier.
     pub(super) earliest: Time,
     pub(super) keepalive_at: Time,
+    /// Since when this side has been looking at its deadlines in time: a silence counts from here at the earliest.
+    pub(super) awake_since: Time,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
     /// Packets that wait for one ahead of them, over all connections.
@@ -117,6 +119,7 @@ impl<T: Handles> Table<T> {
             timed: Vec::new(),
             earliest: Time::NEVER,
             keepalive_at: Time::NEVER,
+            awake_since: Time::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             held: 0,

@@ -6,6 +6,9 @@ use super::connection::{ConnectionId, Failure, Handles, Phase};
 use super::table::{Event, Table};
 use super::time::Time;
 
+/// Who sees to a deadline so late, in nanoseconds, was asleep itself, and has not heard what peers said meanwhile.
+const ASLEEP: u64 = 1_000_000_000;
+
 impl<T: Handles> Table<T> {
     /// When [`Table::handle_timeout`] wants to be called; [`Time::NEVER`] if nothing is awaited. Calls to the table may
     /// bring it forward. Being late harms only speed.
@@ -18,6 +21,9 @@ impl<T: Handles> Table<T> {
     pub fn handle_timeout(&mut self, now: Time) {
         if now < self.earliest {
             return;
+        }
+        if now.since(self.earliest) > ASLEEP {
+            self.awake_since = now;
         }
         self.earliest = Time::NEVER;
         self.keep_alive(now);
@@ -76,7 +82,7 @@ impl<T: Handles> Table<T> {
             connection.deadlines.retransmit = Time::NEVER;
             return;
         }
-        let silent_since = connection.last_heard.max(connection.waiting_since);
+        let silent_since = connection.last_heard.max(connection.waiting_since).max(self.awake_since);
         if now.since(silent_since) >= self.timing.give_up {
             self.fail(now, id, Failure::Silent);
             return;
