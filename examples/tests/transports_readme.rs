@@ -101,7 +101,7 @@ fn shell(project: &Path, commands: &str) -> String {
         }
     }
     command.args(["-e", "-c", commands]).current_dir(project).env("PATH", path);
-    command.env("UCT_NET_DEVICES", "lo");
+    command.env("UCT_NET_DEVICES", "lo").env("UCT_TEST_SOAK_SECONDS", "1");
     command.env("CARGO_NET_OFFLINE", "true").env("CARGO_PROFILE_DEV_DEBUG", "0");
     command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
     let mut child = command.spawn().unwrap();
