@@ -18,12 +18,20 @@ pub struct Options {
 
 /// Writes or checks the file.
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
-    let built = workspace.build(&["build", "--package", "uct_info"])?;
+    // Each plugin brings its keys.
+    let mut build = vec!["build", "--package", "uct_info"];
+    for package in workspace.plugin_packages() {
+        build.extend(["--package", package.name.as_str()]);
+    }
+    let built = workspace.build(&build)?;
     let mut info = command(built.program("uct_info")?);
     // What this machine has configured is not what the schema says.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCT_")) {
         info.env_remove(name);
     }
+    // Nor are other plugins that may lie beside the program.
+    let plugins = built.plugins.iter().filter_map(|path| path.file_stem()?.to_str()?.strip_prefix("libuct_"));
+    info.env("UCT_MODULES", plugins.collect::<Vec<_>>().join(","));
     let wanted = output(info.arg("--config-template"), Duration::from_secs(30))?;
     if wanted.trim().is_empty() {
         return Err(Failure::new("`uct_info --config-template` printed nothing"));
