@@ -39,10 +39,10 @@ ucs::config_struct! {
         pub ack_delay: Time = "1ms",
         /// Messages after which an acknowledgement does not wait.
         pub ack_every: u32 = "32" in 1..=256,
-        /// Silence of a peer that should answer, after which it counts as dead.
-        pub timeout: Time = "30s",
-        /// Silence of an idle peer after which it is asked whether it lives; 0 never asks.
+        /// How long an idle peer may be silent before it is asked whether it lives; 0 never asks.
         pub keepalive_interval: Time = "20s",
+        /// How long a peer may be silent that should answer, asked or sent to, before it counts as dead.
+        pub keepalive_timeout: Time = "30s",
         /// How often the timers are looked at while something is under way.
         pub timer_tick: Time = "1ms",
         /// How long closing waits for what is still under way.
@@ -96,7 +96,7 @@ impl UdConfig {
             timeout_max: self.resend_max.to_duration(),
             ack_delay: self.ack_delay.to_duration(),
             ack_every: self.ack_every,
-            give_up: self.timeout.to_duration(),
+            give_up: self.keepalive_timeout.to_duration(),
             keepalive: (!keepalive.is_zero()).then_some(keepalive),
             close_timeout: self.linger.to_duration(),
             connections_max: self.max_connections,
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn times_that_contradict_each_other_are_refused_by_name() {
-        let config = UdConfig { timeout: Time::from_seconds(0.001), ..defaults() };
+        let config = UdConfig { keepalive_timeout: Time::from_seconds(0.001), ..defaults() };
         let failure = config.protocol(0).expect_err("shorter than the first retransmission");
         assert!(failure.reason.contains("give_up"), "{}", failure.reason);
     }
