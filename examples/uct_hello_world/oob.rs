@@ -114,7 +114,7 @@ impl Oob {
             let found = greeting.escape_ascii();
             let expected = HELLO.escape_ascii();
             return Err(format!(
-                "{peer} is no uct_hello_world of this version: it says {found:?}, expected {expected:?}"
+                "{peer} is no uct_hello_world of this version: it says \"{found}\", expected \"{expected}\""
             )
             .into());
         }
