@@ -22,9 +22,9 @@ pub(crate) const LISTENERS: u64 = 1;
 pub(crate) const TIMER: u64 = 8;
 /// Empty looks at a connection after which it is left to the event set.
 const COLD: u32 = 4096;
-/// Looks at the only connection, between looks at the event set.
+/// Looks at the only connection, between looks at the event set; a power of two.
 const SPIN_ALONE: u32 = 16;
-/// The same with other connections around, which wait meanwhile.
+/// The same with other connections around, which wait meanwhile; a power of two.
 const SPIN_AMONG: u32 = 4;
 /// Events of one system call.
 const EVENTS: usize = 16;
@@ -49,7 +49,6 @@ impl TcpIface {
     fn poll(&self) -> u32 {
         let Some(conn) = self.hot() else { return self.poll_events() };
         let received = conn.receive(self);
-        let spin = if self.has_one_connection() { SPIN_ALONE } else { SPIN_AMONG };
         let turn = self.next_turn();
         if received.any {
             self.set_misses(0);
@@ -60,11 +59,9 @@ impl TcpIface {
                 self.set_hot(None);
             }
         }
-        if turn.is_multiple_of(spin) || self.is_blocked() {
-            received.count + self.poll_events()
-        } else {
-            received.count
-        }
+        let is_turn =
+            turn & (SPIN_AMONG - 1) == 0 && (turn & (SPIN_ALONE - 1) == 0 || !self.has_one_connection());
+        if is_turn || self.is_blocked() { received.count + self.poll_events() } else { received.count }
     }
 
     /// Asks the event set and serves what is ready.

@@ -232,3 +232,13 @@ impl fmt::Debug for Conn {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_costs_less_than_a_kilobyte() {
+        assert!(size_of::<Conn>() <= 768, "{} bytes", size_of::<Conn>());
+    }
+}

@@ -55,6 +55,16 @@ impl Conn {
     /// Receives once and handles what has come whole.
     #[inline]
     pub(crate) fn receive(self: &Rc<Self>, iface: &TcpIface) -> Received {
+        if self.state.get() != State::Established || self.parsing.get() > 0 || self.has_rest.get() {
+            return self.receive_specially(iface);
+        }
+        self.receive_frames(iface)
+    }
+
+    /// The same where something is under way already.
+    #[cold]
+    #[inline(never)]
+    fn receive_specially(self: &Rc<Self>, iface: &TcpIface) -> Received {
         if self.state.get() != State::Established {
             return NOTHING;
         }
@@ -68,6 +78,11 @@ impl Conn {
         if self.has_rest.get() {
             return self.receive_rest(iface);
         }
+        self.receive_frames(iface)
+    }
+
+    #[inline(always)]
+    fn receive_frames(self: &Rc<Self>, iface: &TcpIface) -> Received {
         let held = self.rx.get();
         let (buffer, end) = match held {
             Some(buffer) => (buffer, self.rx_end.get()),
@@ -86,8 +101,7 @@ impl Conn {
                 }
                 self.rx_end.set(end + received);
                 self.heard.set(true);
-                let count = self.parse(iface);
-                Received { count, any: true }
+                Received { count: self.parse_frames(iface), any: true }
             }
             answer => {
                 if held.is_none() {
@@ -123,7 +137,13 @@ impl Conn {
     }
 
     /// Handles the frames that have come whole; answers how many.
-    pub(super) fn parse(self: &Rc<Self>, iface: &TcpIface) -> u32 {
+    #[inline(never)]
+    fn parse(self: &Rc<Self>, iface: &TcpIface) -> u32 {
+        self.parse_frames(iface)
+    }
+
+    #[inline(always)]
+    fn parse_frames(self: &Rc<Self>, iface: &TcpIface) -> u32 {
         self.parsing.set(self.parsing.get() + 1);
         let mut count = 0;
         while let Some(buffer) = self.rx.get() {
@@ -208,7 +228,7 @@ impl Conn {
 
     /// Puts the buffer away if all of it was handled, else makes sure that the frame begun fits; tells the peer what was
     /// carried out.
-    #[inline]
+    #[inline(always)]
     fn settle(self: &Rc<Self>, iface: &TcpIface) {
         if self.target_owes() {
             self.acknowledge(iface);
