@@ -11,7 +11,7 @@ ucs::config_struct! {
         /// Largest short operation, carried inside the work request. The device may allow less.
         pub max_inline: MemSize = "128" in 16..=1024,
         /// Work requests that one endpoint may have under way.
-        pub tx_queue_len: u32 = "256" in 16..=32768,
+        pub tx_queue_len: u32 = "128" in 16..=32768,
         /// One work request in this many asks for a completion, where nothing else needs one sooner.
         pub tx_moderation: u32 = "64" in 1..=32768,
         /// Work requests that all endpoints of an interface may have under way together.

@@ -20,7 +20,7 @@ use crate::iface::RcIface;
 use crate::wire::{Immediate, Message};
 
 /// Messages that a new peer may send.
-const FIRST_WINDOW: u16 = 16;
+const FIRST_WINDOW: u16 = 8;
 /// Buffers beyond what the windows need: grants that come by themselves use one each, at most two an endpoint.
 const SPARE: u32 = 16;
 const SPARE_PER_EP: u32 = 2;

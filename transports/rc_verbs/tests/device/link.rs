@@ -1,0 +1,90 @@
+//! A cable that is pulled: for a moment it is nothing, for long it is the end of the endpoints.
+//!
+//! Changes the network devices `eth0` and `eth1` of the test VM.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::{Side, connect, context, pair, until};
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let status = Command::new(words.next().expect("a program")).args(words).status().expect("it runs");
+    assert!(status.success(), "{command}");
+}
+
+/// The far end of the cable.
+fn cable(is_in: bool) {
+    if is_in {
+        run("ip link set eth1 up");
+        // What goes to the other end of the cable leaves by it, also on one machine; the route went with the link.
+        run("ip route replace 10.7.0.1/32 dev eth1 src 10.7.0.2 table 100");
+    } else {
+        run("ip link set eth1 down");
+    }
+}
+
+/// Puts the cable back when the test ends early.
+struct Cable;
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            cable(true);
+        }
+    }
+}
+
+#[test]
+fn a_short_interruption_harms_nothing() {
+    let Some((_turn, names)) = pair() else { return };
+    let context = context(&[("peer_timeout", "5s"), ("timeout", "30ms")]);
+    let (left, right) = (Side::new(&context, &names[0]), Side::new(&context, &names[1]));
+    let (near, far) = connect(&left, &right);
+    let _cable = Cable;
+    near.send(&left.worker).expect("a send");
+    until(&left, &right, "a message", || right.received.get() == 1);
+    cable(false);
+    // No more than a peer may send without hearing anything.
+    for _ in 0..5 {
+        near.send(&left.worker).expect("a send");
+    }
+    left.worker.progress_until(Duration::from_millis(700), || right.worker.progress() > 1000);
+    assert_eq!(right.received.get(), 1, "nothing crosses without a cable");
+    cable(true);
+    until(&left, &right, "what was sent meanwhile", || right.received.get() == 6);
+    far.send(&right.worker).expect("a send");
+    until(&left, &right, "a message back", || left.received.get() == 1);
+    assert!(near.failures.borrow().is_empty() && far.failures.borrow().is_empty());
+}
+
+#[test]
+fn a_long_interruption_fails_each_endpoint_once_and_new_ones_work_afterwards() {
+    let Some((_turn, names)) = pair() else { return };
+    let context = context(&[("peer_timeout", "1s"), ("timeout", "30ms")]);
+    let (left, right) = (Side::new(&context, &names[0]), Side::new(&context, &names[1]));
+    let links: Vec<_> = (0..4).map(|_| connect(&left, &right)).collect();
+    let _cable = Cable;
+    for (near, _) in &links {
+        near.send(&left.worker).expect("a send");
+    }
+    until(&left, &right, "the messages", || right.received.get() == 4);
+    cable(false);
+    let start = Instant::now();
+    for (near, _) in &links {
+        near.send(&left.worker).expect("a send");
+    }
+    until(&left, &right, "the failures", || links.iter().all(|(near, _)| !near.failures.borrow().is_empty()));
+    let elapsed = start.elapsed();
+    assert!(elapsed >= Duration::from_millis(900) && elapsed < Duration::from_secs(5), "{elapsed:?}");
+    cable(true);
+    left.worker.progress_until(Duration::from_millis(300), || false);
+    for (near, _) in &links {
+        assert_eq!(near.failures.borrow().len(), 1, "told once");
+        assert!(near.failures.borrow()[0].contains("acknowledged nothing"), "{:?}", near.failures.borrow());
+    }
+    let (near, _far) = connect(&left, &right);
+    let before = right.received.get();
+    near.send(&left.worker).expect("a send");
+    until(&left, &right, "a message of a new endpoint", || right.received.get() > before);
+}

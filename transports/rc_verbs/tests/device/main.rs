@@ -1,0 +1,11 @@
+//! The transport on real devices, as an application sees it: what the conformance suite cannot ask for, because it changes
+//! the machine or is about this transport alone.
+//!
+//! A machine without devices skips all and says so; `UCT_TEST_REQUIRE=verbs` turns that into a failure. The plugin is looked
+//! for beside this program and in `UCT_MODULE_DIR`. The tests take turns.
+
+mod bad_input;
+mod failure;
+mod link;
+mod many;
+mod support;

@@ -1,0 +1,61 @@
+//! Many endpoints on one receive queue.
+
+use crate::support::{Side, connect, context, devices, until};
+
+/// Resident memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
+}
+
+/// How often a receiver had no buffer, by the devices' own counters.
+fn not_ready(names: &[String]) -> u64 {
+    names
+        .iter()
+        .map(|name| {
+            let device = name.split(':').next().expect("a device");
+            let counters = format!("/sys/class/infiniband/{device}/ports/1/hw_counters");
+            ["rcvd_rnr_err", "send_rnr_err"]
+                .iter()
+                .filter_map(|counter| std::fs::read_to_string(format!("{counters}/{counter}")).ok())
+                .filter_map(|text| text.trim().parse::<u64>().ok())
+                .sum::<u64>()
+        })
+        .sum()
+}
+
+#[test]
+fn two_hundred_and_fifty_six_endpoints_share_one_queue_and_never_overrun_it() {
+    const ENDPOINTS: usize = 256;
+    const ROUNDS: usize = 40;
+    let Some((_turn, names)) = devices() else { return };
+    let context = context(&[]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    let (before, not_ready_before) = (resident(), not_ready(&names));
+    let links: Vec<_> = (0..ENDPOINTS).map(|_| connect(&left, &right)).collect();
+    let idle = resident();
+    // A burst of all at once, to a receiver that looks only now and then.
+    let mut sent = 0;
+    for _ in 0..ROUNDS {
+        for (near, _) in &links {
+            let progress = || {
+                left.worker.progress();
+                right.worker.progress();
+            };
+            near.send_with(progress).expect("a send");
+            sent += 1;
+        }
+    }
+    until(&left, &right, "all messages", || right.received.get() == sent);
+    for (near, far) in &links {
+        assert!(near.failures.borrow().is_empty() && far.failures.borrow().is_empty());
+    }
+    assert_eq!(not_ready(&names), not_ready_before, "a receiver had no buffer");
+    println!(
+        "{ENDPOINTS} connections, both ends in this process: {} KiB an endpoint idle, {} KiB after traffic",
+        (idle - before) / (2 * ENDPOINTS as u64),
+        (resident() - before) / (2 * ENDPOINTS as u64)
+    );
+}
