@@ -278,11 +278,10 @@ impl Endpoint for TcpEp {
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
         let conn = self.connection()?;
-        if let Some(error) = conn.error() {
+        if let State::Closed(error) = conn.state() {
             return Err(error);
         }
-        let has_room =
-            conn.state() == State::Established && !conn.is_blocked() && conn.initiator.admit().is_ok();
+        let has_room = conn.has_room(&self.iface) && conn.initiator.admit().is_ok();
         if has_room && self.group.is_empty() {
             return Err(Error::BUSY);
         }

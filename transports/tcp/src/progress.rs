@@ -127,7 +127,7 @@ impl TcpIface {
             conn.take_dirty();
             conn.flush_unless_blocked(self);
             conn.go_on_flushing();
-            if conn.starved.get() && !conn.is_blocked() {
+            if conn.starved.get() && conn.has_room(self) {
                 conn.schedule(self);
             }
             conn.retire(self);

@@ -183,12 +183,13 @@ impl Conn {
         self.state.get()
     }
 
-    /// The error that every operation answers.
+    /// What every operation answers, if none can be started: the error of a connection that is over. One that cannot send any
+    /// more is over as soon as progress has delivered what it brought and has told the endpoints, and has no room until then.
     #[inline]
     pub(crate) fn error(&self) -> Option<Error> {
         match self.state.get() {
             State::Closed(error) => Some(error),
-            _ => self.broken.get(),
+            _ => self.broken.get().map(|_| Error::NO_RESOURCE),
         }
     }
 

@@ -86,15 +86,14 @@ impl Conn {
         Ok(())
     }
 
-    /// Bytes that the socket took; an error is that of the connection from now on.
+    /// Bytes that the socket took. After an error the connection has no room, until progress fails it.
     fn count(&self, iface: &TcpIface, answer: rustix::io::Result<usize>) -> Result<usize> {
         match answer {
             Ok(sent) => Ok(sent),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
             Err(errno) => {
-                let error = Error::from_errno(errno.raw_os_error());
-                self.break_off(iface, error);
-                Err(error)
+                self.break_off(iface, Error::from_errno(errno.raw_os_error()));
+                Err(Error::NO_RESOURCE)
             }
         }
     }
@@ -130,6 +129,13 @@ impl Conn {
         }
         self.new_tail(iface);
         Ok(())
+    }
+
+    /// Whether the largest short or bcopy message would be taken.
+    pub(crate) fn has_room(&self, iface: &TcpIface) -> bool {
+        let drains = self.state.get() == State::Established && !self.blocked.get();
+        self.error().is_none()
+            && (drains || self.queued_bytes() + iface.scratch_size() <= iface.queue_limit())
     }
 
     fn queued_bytes(&self) -> usize {
@@ -246,24 +252,22 @@ impl Conn {
         if let Some(error) = self.error() {
             return Err(error);
         }
-        if self.state.get() != State::Established || self.packing.get() {
+        if self.packing.get() {
             return Err(Error::NO_RESOURCE);
         }
-        if self.has_queued() {
-            if !self.blocked.get() {
-                self.flush(iface);
-            }
+        if self.has_queued() && !self.blocked.get() {
+            self.flush(iface);
             if let Some(error) = self.error() {
                 return Err(error);
             }
-            if self.has_queued() && self.queued_bytes() >= iface.queue_limit() {
-                return Err(Error::NO_RESOURCE);
-            }
+        }
+        if self.has_queued() && !self.has_room(iface) {
+            return Err(Error::NO_RESOURCE);
         }
         let total = head.len() + iov.total();
         let zeros = &ZEROS[..padded(total) - total];
         let mut sent = 0;
-        if !self.has_queued() {
+        if !self.has_queued() && self.state.get() == State::Established {
             let mut pieces = [IoSlice::new(&[]); PIECES];
             pieces[0] = IoSlice::new(head);
             let mut count = 1;
@@ -338,11 +342,6 @@ impl Conn {
         if !self.blocked.get() && self.has_queued() {
             self.flush(iface);
         }
-    }
-
-    /// Whether the socket has no room.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.get()
     }
 
     /// Has the event set tell when the socket has room.
