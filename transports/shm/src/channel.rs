@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use ucs::sys::SystemError;
+use uct_plugin::pending::{Blocked, PendingQueue};
 use uct_plugin::{Error, Failure};
 
 use crate::addr::IfaceAddress;
@@ -88,6 +89,12 @@ pub(crate) struct Channel {
     pub(crate) is_hot: Cell<bool>,
     pub(crate) emulation: Emulation,
     pub(crate) eps: RefCell<Vec<Weak<ShmEp>>>,
+    /// Requests of all endpoints, which share what they wait for.
+    pub(crate) pending: PendingQueue,
+    /// Endpoints with pending requests.
+    waiting: RefCell<Vec<Weak<ShmEp>>>,
+    /// Something was found missing.
+    is_short: Cell<bool>,
     socket: OwnedFd,
     credentials: Credentials,
     peer: OnceCell<Peer>,
@@ -215,6 +222,9 @@ impl Channel {
             is_hot: Cell::new(false),
             emulation,
             eps: RefCell::default(),
+            pending: PendingQueue::default(),
+            waiting: RefCell::default(),
+            is_short: Cell::new(false),
             socket,
             credentials,
             peer: OnceCell::new(),
@@ -400,6 +410,35 @@ impl Channel {
             Lack::Segment(key) => !matches!(self.segments.borrow().get(&key), Some(Asked::Waiting)),
             Lack::Whole => true,
         }
+    }
+
+    /// Notes that an operation lacked something.
+    pub(crate) fn set_short(&self) {
+        self.is_short.set(true);
+    }
+
+    /// Whether requests are pending.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Notes an endpoint that has its first pending request.
+    pub(crate) fn add_waiting(&self, ep: Weak<ShmEp>) {
+        self.waiting.borrow_mut().push(ep);
+    }
+
+    /// Lets endpoints with pending requests try, in turn. Who is the first to find something missing is the first to try
+    /// the next time, since all lack the same; who waits for something of its own holds up nobody.
+    pub(crate) fn serve_pending(&self) -> u32 {
+        self.waiting.borrow_mut().retain(|ep| {
+            let ep = ep.upgrade().filter(|ep| !ep.group.is_empty());
+            ep.is_some_and(|ep| {
+                self.pending.schedule(&ep.group);
+                true
+            })
+        });
+        self.is_short.set(false);
+        self.pending.dispatch_by(|| if self.is_short.take() { Blocked::Interface } else { Blocked::Endpoint })
     }
 
     /// The way to the peer's memory through the kernel, if it lets us. Tried once.

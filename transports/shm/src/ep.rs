@@ -177,7 +177,7 @@ impl ShmEp {
         if why & gate::PENDING != 0 {
             if self.group.is_empty() {
                 self.open_gate(gate::PENDING);
-            } else if self.iface.pending.must_wait(&self.group) {
+            } else if self.channel.get().is_some_and(|channel| channel.pending.must_wait(&self.group)) {
                 return Err(Error::NO_RESOURCE);
             }
         }
@@ -196,6 +196,9 @@ impl ShmEp {
     pub(crate) fn lacking(&self, lack: Lack) -> Error {
         self.lack.set(Some(lack));
         count(&self.iface.counts.no_resource);
+        if let Some(channel) = self.channel.get() {
+            channel.set_short();
+        }
         if matches!(lack, Lack::Welcome | Lack::Segment(_)) {
             self.iface.hurry();
         }
@@ -576,18 +579,23 @@ impl Endpoint for ShmEp {
         if self.group.is_empty() && channel.has(lack) {
             return Err(Error::BUSY);
         }
+        if !channel.has_pending() {
+            self.iface.waiting.borrow_mut().push(Rc::clone(channel));
+        }
         if self.group.is_empty() {
-            self.iface.waiting.borrow_mut().push(Weak::clone(&self.me));
+            channel.add_waiting(Weak::clone(&self.me));
         }
         // SAFETY: the caller's promise; the group is part of an endpoint that stays where it is.
-        unsafe { self.iface.pending.add(&self.group, request) };
+        unsafe { channel.pending.add(&self.group, request) };
         self.shut_gate(gate::PENDING);
         self.iface.attention.raise(flag::PENDING);
         Ok(())
     }
 
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
-        self.iface.pending.purge(&self.group, purge);
+        if let Some(channel) = self.channel.get() {
+            channel.pending.purge(&self.group, purge);
+        }
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {

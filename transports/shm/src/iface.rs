@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use slab::Slab;
@@ -20,7 +20,6 @@ use ucs::sys::SystemError;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
 use uct_plugin::memory::ZeroedChunks;
-use uct_plugin::pending::PendingQueue;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, Error, Failure, Flush, Iface, IfaceAttr, IfaceParams,
@@ -75,9 +74,8 @@ pub(crate) struct ShmIface {
     pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
     pub(crate) turn: Cell<u32>,
     pub(crate) swept: Cell<usize>,
-    pub(crate) pending: PendingQueue,
-    /// Endpoints with pending requests.
-    pub(crate) waiting: RefCell<Vec<Weak<ShmEp>>>,
+    /// Channels with pending requests.
+    pub(crate) waiting: RefCell<Vec<Rc<Channel>>>,
     pub(crate) flushes: RefCell<Vec<Completion>>,
     pub(crate) channels: RefCell<Slab<Rc<Channel>>>,
     by_peer: RefCell<HashMap<u64, Rc<Channel>>>,
@@ -215,7 +213,6 @@ impl ShmIface {
             hot: RefCell::default(),
             turn: Cell::new(0),
             swept: Cell::new(0),
-            pending: PendingQueue::default(),
             waiting: RefCell::default(),
             flushes: RefCell::default(),
             channels: RefCell::default(),
@@ -531,6 +528,7 @@ impl Iface for ShmIface {
         self.hot.borrow_mut().clear();
         self.watch_nothing();
         self.by_peer.borrow_mut().clear();
+        self.waiting.borrow_mut().clear();
         for (_, channel) in &*self.channels.borrow() {
             channel.emulation.fail(Error::CANCELED);
         }

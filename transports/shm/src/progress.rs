@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use ucs::event_set::EventBuffer;
 use ucs::sync::atomic::{AtomicU64, Ordering};
-use uct_plugin::pending::Blocked;
 use uct_plugin::{Disposition, Error};
 
 use crate::channel::Channel;
@@ -298,14 +297,7 @@ impl ShmIface {
             events += self.look_at_channels();
         }
         if self.attention.has(flag::PENDING) {
-            self.waiting.borrow_mut().retain(|ep| {
-                let ep = ep.upgrade().filter(|ep| !ep.group.is_empty());
-                ep.is_some_and(|ep| {
-                    self.pending.schedule(&ep.group);
-                    true
-                })
-            });
-            events += self.pending.dispatch(Blocked::Endpoint);
+            events += self.serve_pending();
             if self.waiting.borrow().is_empty() {
                 self.attention.lower(flag::PENDING);
             }
@@ -317,6 +309,20 @@ impl ShmIface {
             }
         }
         events
+    }
+
+    /// Lets endpoints with pending requests try.
+    fn serve_pending(&self) -> u32 {
+        let channels = self.waiting.take();
+        let served = channels.iter().map(|channel| channel.serve_pending()).sum();
+        // Those to which requests were added meanwhile are in the list again.
+        let mut waiting = self.waiting.borrow_mut();
+        for channel in channels {
+            if channel.has_pending() && !waiting.iter().any(|other| Rc::ptr_eq(other, &channel)) {
+                waiting.push(channel);
+            }
+        }
+        served
     }
 
     /// Goes on with operations that wait for room, and buries channels that are broken.

@@ -72,11 +72,17 @@ impl PendingQueue {
     /// Serves the scheduled endpoints in turn until each is out of requests or of resources. From progress only.
     #[inline(always)]
     pub fn dispatch(&self, blocked: Blocked) -> u32 {
+        self.dispatch_by(|| blocked)
+    }
+
+    /// As [`PendingQueue::dispatch`]; `blocked` is asked after each request that was told to wait.
+    #[inline(always)]
+    pub fn dispatch_by(&self, blocked: impl FnMut() -> Blocked) -> u32 {
         if self.is_idle() { 0 } else { self.serve(blocked) }
     }
 
     #[inline(never)]
-    fn serve(&self, blocked: Blocked) -> u32 {
+    fn serve(&self, mut blocked: impl FnMut() -> Blocked) -> u32 {
         let mut served = 0;
         self.arbiter.dispatch(1, |_, group, element| {
             let request = request(element);
@@ -92,7 +98,7 @@ impl PendingQueue {
                     ArbiterResult::Remove
                 }
                 UCT_INPROGRESS => ArbiterResult::Reschedule,
-                _ if blocked == Blocked::Interface => ArbiterResult::Stop,
+                _ if blocked() == Blocked::Interface => ArbiterResult::Stop,
                 _ => ArbiterResult::Deschedule,
             }
         });
