@@ -198,9 +198,13 @@ impl UdEp {
         Ok(outcome)
     }
 
+    /// Why nothing may overtake the requests that wait: they do, or the endpoint has failed.
     #[cold]
     fn queued(&self) -> Error {
-        Error::NO_RESOURCE
+        match self.iface.enter().with(|core| core.refusal(self.connection)) {
+            Error::NOT_CONNECTED => Error::NO_RESOURCE,
+            other => other,
+        }
     }
 
     /// Notes why nothing was sent, so that pending requests are served when it may.
@@ -478,12 +482,11 @@ impl Endpoint for UdEp {
             self.abort();
             return Ok(Outcome::Done);
         }
+        if self.is_over() {
+            return Err(self.queued());
+        }
         if self.iface.pending.must_wait(&self.pending) {
             return Err(Error::NO_RESOURCE);
-        }
-        let phase = self.iface.enter().with(|core| core.table.phase(self.connection));
-        if let Phase::Failed(failure) = phase {
-            return Err(status(failure));
         }
         if self.is_flushed() {
             return self.initiator.flush(rma::OWNER, None);
