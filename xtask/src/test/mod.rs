@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The suite that every transport is put through.
 pub const CONFORMANCE: &str = "uct-conformance";
-const TEST_LIMIT: Duration = Duration::from_secs(600);
+const TEST_LIMIT: Duration = Duration::from_secs(1800);
 
 const PACKAGES: &[Package] = &[
     Package { name: "gcc", brings: "/usr/bin/cc" },
