@@ -3,6 +3,7 @@
 //! For: the runner. Stands on `pair`, `message` and `remote`. A case names no transport: what it cannot use, it finds in
 //! the attributes.
 
+mod addresses;
 mod am_errors;
 mod am_handlers;
 mod am_sizes;
@@ -10,6 +11,7 @@ mod am_zcopy;
 mod atomics;
 mod capabilities;
 mod completions;
+mod counters;
 mod events;
 mod failure;
 mod flush;
@@ -19,9 +21,9 @@ mod lifetime;
 mod memory;
 mod mix;
 mod pending;
+mod progress;
 mod rma;
 mod rma_errors;
-mod small;
 
 use crate::case::{Case, Needs};
 use crate::setup::Setup;
@@ -29,6 +31,7 @@ use crate::setup::Setup;
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
     [
+        addresses::CASES,
         am_errors::CASES,
         am_handlers::CASES,
         am_sizes::CASES,
@@ -36,6 +39,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         atomics::CASES,
         capabilities::CASES,
         completions::CASES,
+        counters::CASES,
         events::CASES,
         failure::CASES,
         flush::CASES,
@@ -45,9 +49,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         memory::CASES,
         mix::CASES,
         pending::CASES,
+        progress::CASES,
         rma::CASES,
         rma_errors::CASES,
-        small::CASES,
     ]
     .into_iter()
     .flatten()

@@ -179,13 +179,13 @@ fn added_from_inside(setup: &Setup) {
 }
 
 fn fair(setup: &Setup) {
-    fair_among(setup, 16, 400);
-    fair_among(setup, 128, 100);
+    fair_among(setup, 16, 600);
+    fair_among(setup, 128, 300);
 }
 
 /// Turns that each of the others may have, on average, while an endpoint waits for its next one: what fits into the
 /// buffers of a connection goes at once.
-const PATIENCE: usize = 80;
+const PATIENCE: usize = 150;
 
 /// When endpoints were served.
 #[derive(Default)]

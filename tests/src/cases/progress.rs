@@ -1,0 +1,57 @@
+//! Progress on and off.
+
+use uct_core::{AmId, Capabilities, Flush, IfaceOptions};
+
+use super::case;
+use crate::case::{Case, Needs};
+use crate::message::Flavour;
+use crate::pair::Pair;
+use crate::random::pattern;
+use crate::setup::Setup;
+
+const ID: AmId = AmId::new(14).unwrap();
+
+fn progress_off(setup: &Setup) {
+    let pair = Pair::with(setup, IfaceOptions { progress: false, ..IfaceOptions::default() });
+    if pair.is_loop {
+        setup.skip("both ends are one interface");
+    }
+    let inbox = pair.receiver.inbox(ID);
+    pair.sender.iface.progress_enable();
+    pair.receiver.iface.progress_enable();
+    pair.flush(&pair.to, Flush::REMOTE).expect("a flush");
+    let mut random = setup.random();
+    let flavour = Flavour::of(&pair.sender)[0];
+    let completion = pair.sender.completion();
+    let bytes = pattern(1, 40);
+    let mut sent = 0;
+    for _ in 0..60 {
+        // Enabling and disabling twice is as once.
+        let enabled = random.below(2) == 0;
+        for _ in 0..=random.below(2) {
+            if enabled {
+                pair.receiver.iface.progress_enable();
+            } else {
+                pair.receiver.iface.progress_disable();
+            }
+        }
+        let before = inbox.len();
+        if flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion).is_ok() {
+            sent += 1;
+        }
+        for _ in 0..50 {
+            pair.progress();
+        }
+        if !enabled {
+            assert_eq!(inbox.len(), before, "a message arrived while progress was off");
+        }
+    }
+    pair.receiver.iface.progress_enable();
+    pair.until("all messages", || inbox.len() == sent);
+}
+
+const MESSAGES: Needs =
+    Needs::any(Capabilities::AM_SHORT.union(Capabilities::AM_BCOPY).union(Capabilities::AM_ZCOPY));
+
+pub(super) const CASES: &[Case] =
+    &[case("progress may be turned on and off in any order and nothing is lost", MESSAGES, progress_off)];
