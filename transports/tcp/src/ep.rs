@@ -68,11 +68,6 @@ impl TcpEp {
         let _ = self.conn.set(conn);
     }
 
-    /// Its queued requests.
-    pub(crate) fn group(&self) -> &PendingGroup {
-        &self.group
-    }
-
     /// Its number among those of the interface.
     pub(crate) fn owner(&self) -> u32 {
         self.owner
@@ -93,7 +88,7 @@ impl TcpEp {
     #[inline(always)]
     fn sendable(&self) -> Result<&Conn> {
         let Some(conn) = self.conn.get() else { return Err(Error::NOT_CONNECTED) };
-        if self.iface.pending().must_wait(&self.group) {
+        if conn.pending.must_wait(&self.group) {
             return Err(conn.error().unwrap_or(Error::NO_RESOURCE));
         }
         Ok(conn)
@@ -285,15 +280,16 @@ impl Endpoint for TcpEp {
         if has_room && self.group.is_empty() {
             return Err(Error::BUSY);
         }
-        conn.starved.set(true);
         // SAFETY: the caller's promise; the group is a part of this endpoint, which its requests are purged ahead of.
-        unsafe { self.iface.pending().add(&self.group, request) };
-        self.iface.note_busy();
+        unsafe { conn.pending.add(&self.group, request) };
+        conn.note_hungry(&self.iface);
         Ok(())
     }
 
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
-        self.iface.pending().purge(&self.group, purge);
+        if let Some(conn) = self.conn.get() {
+            conn.pending.purge(&self.group, purge);
+        }
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {

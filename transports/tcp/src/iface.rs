@@ -22,7 +22,7 @@ use uct_plugin::memory::Allocation;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, EpParams, Failure, Flush, Iface, IfaceAttr, IfaceParams, Outcome,
-    PeerAddress, PendingQueue, Result, Scope, Settings, Transport, attr,
+    PeerAddress, Result, Scope, Settings, Transport, attr,
 };
 
 use crate::addr::{self, DeviceAddress, IfaceAddress};
@@ -51,7 +51,6 @@ pub(crate) struct TcpIface {
     scratch_size: usize,
     am: AmHandlers,
     headroom: usize,
-    pending: PendingQueue,
     rx_pool: RxPool,
     /// The buffer that the next receive goes to.
     shared: Cell<Option<RxBuffer>>,
@@ -90,6 +89,7 @@ pub(crate) struct TcpIface {
     owners: Cell<u32>,
 
     dirty: RefCell<Vec<SlotId>>,
+    hungry: RefCell<VecDeque<SlotId>>,
     broken: RefCell<Vec<SlotId>>,
     failing: RefCell<VecDeque<(Rc<Conn>, Error, String)>>,
     ended: RefCell<VecDeque<Completion>>,
@@ -142,7 +142,6 @@ impl Transport for TcpTransport {
             scratch_size,
             am: params.am,
             headroom: params.rx_headroom,
-            pending: PendingQueue::default(),
             rx_pool: RxPool::new(rx_size, params.rx_headroom),
             shared: Cell::new(None),
             copies: Cell::new(None),
@@ -176,6 +175,7 @@ impl Transport for TcpTransport {
             incarnations: Cell::new(0),
             owners: Cell::new(0),
             dirty: RefCell::default(),
+            hungry: RefCell::default(),
             broken: RefCell::default(),
             failing: RefCell::default(),
             ended: RefCell::default(),

@@ -11,7 +11,6 @@ use ucs::Error;
 use ucs::clock::{self, Deadline};
 use ucs::datastruct::slot_map::SlotId;
 use ucs::event_set::{Event, EventBuffer, Events};
-use uct_plugin::Blocked;
 
 use crate::connection::{Conn, State};
 use crate::iface::TcpIface;
@@ -127,9 +126,7 @@ impl TcpIface {
             conn.take_dirty();
             conn.flush_unless_blocked(self);
             conn.go_on_flushing();
-            if conn.starved.get() && conn.has_room(self) {
-                conn.schedule(self);
-            }
+            conn.note_hungry(self);
             conn.retire(self);
         }
         while let Some(completion) = self.next_ended() {
@@ -155,11 +152,14 @@ impl TcpIface {
             return 0;
         }
         self.set_serving(true);
-        let served = self.pending().dispatch(Blocked::Endpoint);
-        self.set_serving(false);
-        if !self.pending().is_idle() {
-            self.note_busy();
+        let mut served = 0;
+        // Those that stay hungry come again in the next round.
+        for _ in 0..self.hungry() {
+            if let Some(conn) = self.next_hungry().and_then(|id| self.conn(id)) {
+                served += conn.serve(self);
+            }
         }
+        self.set_serving(false);
         served
     }
 

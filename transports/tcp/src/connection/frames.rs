@@ -125,9 +125,7 @@ impl Conn {
         if self.initiator.wants_pump() {
             self.pump(iface);
         }
-        if self.starved.get() {
-            self.schedule(iface);
-        }
+        self.note_hungry(iface);
         if iface.has_flushes() {
             iface.note_busy();
         }

@@ -9,7 +9,7 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use uct_plugin::completion::complete;
-use uct_plugin::{Completion, Outcome, Result};
+use uct_plugin::{Blocked, Completion, Outcome, Result};
 
 use super::{Conn, State, Use};
 use crate::ep::TcpEp;
@@ -224,17 +224,22 @@ impl Conn {
         self.linger.get()
     }
 
-    /// Serves the queued requests of its endpoints.
-    pub(crate) fn schedule(&self, iface: &TcpIface) {
-        let mut starved = false;
-        for ep in self.eps.borrow().iter().filter_map(Weak::upgrade) {
-            iface.pending().schedule(ep.group());
-            starved |= !ep.group().is_empty();
+    /// Has progress serve the requests of its endpoints, if there are any and there is room for what they send.
+    pub(crate) fn note_hungry(&self, iface: &TcpIface) {
+        if self.pending.is_idle() || !self.has_room(iface) || self.initiator.admit().is_err() {
+            return;
         }
-        self.starved.set(starved);
-        if starved {
-            iface.note_busy();
+        if !self.hungry.replace(true) {
+            iface.note_hungry(self.id);
         }
+    }
+
+    /// Serves them in turn until there is no room; the next time goes on where this one stopped. Answers how many ended.
+    pub(crate) fn serve(&self, iface: &TcpIface) -> u32 {
+        self.hungry.set(false);
+        let served = self.pending.dispatch(Blocked::Interface);
+        self.note_hungry(iface);
+        served
     }
 
     /// Flushes for an owner: done when all it sent has left, and all it asked for was carried out.

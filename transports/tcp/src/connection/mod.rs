@@ -22,8 +22,8 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::datastruct::slot_map::SlotId;
-use uct_plugin::Completion;
 use uct_plugin::rma::{Initiator, Limits, Target};
+use uct_plugin::{Completion, PendingQueue};
 
 use crate::ep::TcpEp;
 use buffer::RxBuffer;
@@ -100,8 +100,10 @@ pub(crate) struct Conn {
     target: Target,
     /// Flushes that wait until what was queued ahead of them has left.
     flushes: RefCell<Vec<(u32, Completion)>>,
-    /// Some endpoint has queued requests.
-    pub(crate) starved: Cell<bool>,
+    /// Requests of its endpoints that wait for room.
+    pub(crate) pending: PendingQueue,
+    /// It is in the interface's list of connections whose requests are to be served.
+    hungry: Cell<bool>,
 
     // Its life.
     id: SlotId,
@@ -153,7 +155,8 @@ impl Conn {
             }),
             target: Target::default(),
             flushes: RefCell::default(),
-            starved: Cell::new(false),
+            pending: PendingQueue::default(),
+            hungry: Cell::new(false),
             id,
             state: Cell::new(State::Connecting),
             socket: RefCell::default(),

@@ -29,6 +29,20 @@ impl TcpIface {
         self.broken.borrow_mut().pop()
     }
 
+    pub(crate) fn note_hungry(&self, id: SlotId) {
+        self.hungry.borrow_mut().push_back(id);
+        self.busy.set(true);
+    }
+
+    /// Connections whose requests are to be served.
+    pub(crate) fn hungry(&self) -> usize {
+        self.hungry.borrow().len()
+    }
+
+    pub(crate) fn next_hungry(&self) -> Option<SlotId> {
+        self.hungry.borrow_mut().pop_front()
+    }
+
     pub(crate) fn next_ended(&self) -> Option<Completion> {
         self.ended.borrow_mut().pop_front()
     }

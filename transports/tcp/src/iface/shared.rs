@@ -7,7 +7,7 @@ use socket2::Socket;
 use ucs::event_set::EventSet;
 use uct_plugin::memory::Regions;
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Completion, Disposition, PendingQueue, Result};
+use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 
 use super::TcpIface;
 use crate::addr::IfaceAddress;
@@ -58,11 +58,6 @@ impl TcpIface {
     #[inline(always)]
     pub(crate) fn headroom(&self) -> usize {
         self.headroom
-    }
-
-    #[inline(always)]
-    pub(crate) fn pending(&self) -> &PendingQueue {
-        &self.pending
     }
 
     #[inline(always)]
