@@ -112,7 +112,8 @@ fn same_names(program: &BTreeSet<&str>, ceilings: &[Operation]) -> Outcome {
     if differences.is_empty() { Ok(()) } else { Err(Failure::new(differences.join("\n"))) }
 }
 
-/// The difference of two runs: what starting, setting up and ending take is in both and cancels.
+/// The difference of two runs, of what happens inside the program's function `measured`: what is rare or happens once
+/// is in both and cancels.
 fn per_operation(program: &Path, name: &str) -> Outcome<f64> {
     let short = instructions(program, name, OPERATIONS)?;
     let long = instructions(program, name, 2 * OPERATIONS)?;
@@ -126,7 +127,9 @@ fn per_operation(program: &Path, name: &str) -> Outcome<f64> {
 
 fn instructions(program: &Path, name: &str, count: u64) -> Outcome<u64> {
     let mut callgrind = command("valgrind");
-    callgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    callgrind
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=measured"])
+        .arg(program);
     callgrind.args([name, &count.to_string()]).env("GLIBC_TUNABLES", TUNABLES);
     let (status, _, log) = capture(&mut callgrind, LIMIT)?;
     match collected(&log) {
