@@ -7,18 +7,26 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Side, connect, context, pair, until};
 
-fn run(command: &str) {
+fn succeeds(command: &str) -> bool {
     let mut words = command.split(' ');
-    let status = Command::new(words.next().expect("a program")).args(words).status().expect("it runs");
-    assert!(status.success(), "{command}");
+    Command::new(words.next().expect("a program")).args(words).status().expect("it runs").success()
+}
+
+fn run(command: &str) {
+    assert!(succeeds(command), "{command}");
 }
 
 /// The far end of the cable.
 fn cable(is_in: bool) {
     if is_in {
         run("ip link set eth1 up");
-        // What goes to the other end of the cable leaves by it, also on one machine; the route went with the link.
-        run("ip route replace 10.7.0.1/32 dev eth1 src 10.7.0.2 table 100");
+        // What goes to the other end of the cable leaves by it, also on one machine; the route went with the link, and
+        // cannot be made before the link is there.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !succeeds("ip route replace 10.7.0.1/32 dev eth1 src 10.7.0.2 table 100") {
+            assert!(Instant::now() < deadline, "the route does not come back");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     } else {
         run("ip link set eth1 down");
     }
