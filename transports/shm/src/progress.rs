@@ -145,11 +145,8 @@ impl ShmIface {
         let mut count = 0;
         while count < limit {
             let place = || self.inline_place.get().as_ptr().cast::<[u64; BODY_WORDS]>();
-            count += channel.receiver.take_shorts(AM_IDS, limit - count, place, |id, data, length| {
-                // SAFETY: `length` bytes were copied there; the headroom lies ahead in the same element.
-                if unsafe { self.am.deliver_desc(id, data.cast(), length) } == Disposition::Kept {
-                    self.renew_inline_place();
-                }
+            count += channel.receiver.take_shorts(AM_IDS, limit - count, place, |id, length| {
+                self.deliver_inline(id, length);
             });
             // What is left is of another kind, or nothing.
             if count == limit || !self.receive_other(channel) {
@@ -164,6 +161,16 @@ impl ShmIface {
             }
         }
         count
+    }
+
+    /// Hands the message that was copied to the inline place to its handler.
+    #[inline(always)]
+    fn deliver_inline(&self, id: u8, length: usize) {
+        // SAFETY: the place holds the message, with the headroom ahead in the same element.
+        if unsafe { self.am.deliver_desc(id, self.inline_place.get().as_ptr(), length) } == Disposition::Kept
+        {
+            self.renew_inline_place();
+        }
     }
 
     /// Receives one message in a block, or one of the transport's own; answers whether there was one.
@@ -187,6 +194,8 @@ impl ShmIface {
 
     fn receive_large(&self, channel: &Rc<Channel>, tag: u8, data: Delivery) {
         match data {
+            // A short message that came after the last look.
+            Delivery::Inline { length } if tag < AM_IDS => self.deliver_inline(tag, length),
             Delivery::Inline { length } => {
                 // SAFETY: `length` bytes were copied there.
                 let frame =

@@ -103,7 +103,7 @@ impl<M: RingMemory> Receiver<M> {
         tags: u8,
         limit: u32,
         place: impl Fn() -> *mut [u64; BODY_WORDS],
-        mut each: impl FnMut(u8, *mut [u64; BODY_WORDS], usize),
+        mut each: impl FnMut(u8, usize),
     ) -> u32 {
         let start = self.head.get();
         let end = start.wrapping_add(limit);
@@ -135,7 +135,7 @@ impl<M: RingMemory> Receiver<M> {
             if head == self.grant_at.get() {
                 self.grant();
             }
-            each(tag, target, length);
+            each(tag, length);
         }
         head.wrapping_sub(start)
     }
