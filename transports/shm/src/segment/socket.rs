@@ -96,7 +96,10 @@ impl Drop for Listener {
     }
 }
 
-/// Removes names of sockets on which nobody listens any more.
+/// Removes names of sockets that nobody has any more.
+///
+/// The attempt to connect is of another kind than the sockets: refused for a name without a socket, and answered with
+/// "wrong type" for one that has its socket, whose owner does not notice.
 fn remove_stale(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -106,7 +109,8 @@ fn remove_stale(directory: &Path) {
             continue;
         }
         let Ok(address) = SocketAddrUnix::new(entry.path()) else { continue };
-        let Ok(socket) = new_socket() else { return };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return };
         if connect(&socket, &address) == Err(Errno::CONNREFUSED) {
             let _ = std::fs::remove_file(entry.path());
         }
@@ -300,8 +304,9 @@ mod tests {
         std::fs::hard_link(&path, &kept).unwrap();
         drop(dead);
         std::fs::rename(&kept, &path).unwrap();
-        let _live = Listener::new(base | 5, Some(directory.path())).unwrap();
+        let live = Listener::new(base | 5, Some(directory.path())).unwrap();
         let _next = Listener::new(base | 6, Some(directory.path())).unwrap();
+        assert!(live.accept().is_none(), "the live one was disturbed");
         assert!(!path.exists(), "the dead one's name is still there");
         assert!(path_in(directory.path(), base | 5).exists());
     }
