@@ -17,6 +17,8 @@ pub struct Config {
     pub transports: NameList,
     /// Network devices to run on (`UCT_TEST_DEVICES`); the loopback ones unless set.
     pub devices: NameList,
+    /// The device of far ends (`UCT_TEST_FAR_DEVICE`); the same as of near ends unless set.
+    pub far_device: Option<String>,
     /// Transports whose absence is a failure (`UCT_TEST_REQUIRE`). `shm` means `posix` and `sysv`.
     pub require: Vec<String>,
     /// Directories with plugins, ahead of those of `UCT_MODULE_DIR` or, if that is not set, of the test's own.
@@ -41,6 +43,7 @@ impl Config {
         Ok(Config {
             transports: names("UCT_TEST_TRANSPORTS", "all")?,
             devices: names("UCT_TEST_DEVICES", "lo")?,
+            far_device: words("UCT_TEST_FAR_DEVICE").pop(),
             require: words("UCT_TEST_REQUIRE"),
             module_dirs: Vec::new(),
             seed: number("UCT_TEST_SEED")?.unwrap_or_else(Random::fresh_seed),

@@ -27,7 +27,7 @@ impl Elsewhere {
     pub fn new(setup: &Setup, bytes: Vec<u8>) -> Elsewhere {
         let (to, inbox) = channel();
         let (outbox, from) = channel();
-        let (target, case, config) = (setup.target.clone(), setup.case, setup.config.clone());
+        let (target, case, config) = (setup.far_target(), setup.case, setup.config.clone());
         let thread = thread::spawn(move || {
             let setup = Setup::new(target, case, config);
             let side = setup.open(IfaceOptions::default());

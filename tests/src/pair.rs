@@ -246,7 +246,7 @@ impl Drop for Pair {
 
 /// The interface at the other end of `first`: another one, or itself where it reaches nobody else.
 pub fn other_end(setup: &Setup, first: &Side, options: IfaceOptions) -> (Side, bool) {
-    let second = setup.open(options);
+    let second = setup.open_far(options);
     let by_iface = first.iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE);
     let address = second.iface.address().unwrap_or_else(|error| panic!("no address: {error}"));
     if by_iface && first.iface.is_reachable(&address).is_err() {

@@ -145,7 +145,7 @@ impl Process {
     pub fn start_with(setup: &Setup, variables: &[(&str, &str)]) -> Process {
         let (near, far) = UnixStream::pair().expect("a pair of sockets");
         let program = std::env::current_exe().expect("the path of this program");
-        let task = format!("{}\n{}\n{}", setup.target, setup.config.seed, setup.case.name);
+        let task = format!("{}\n{}\n{}", setup.far_target(), setup.config.seed, setup.case.name);
         let child = Command::new(program)
             .env(VARIABLE, task)
             .envs(variables.iter().copied())

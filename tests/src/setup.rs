@@ -84,6 +84,24 @@ impl Setup {
         self.target.resource(&context).unwrap_or_else(|| panic!("{} is no longer there", self.target))
     }
 
+    /// The target of far ends: on the device that the run names for them, if the transport has it, else the same.
+    pub fn far_target(&self) -> Target {
+        let named = self.config.far_device.clone().map(|device| Target { device, ..self.target.clone() });
+        named
+            .filter(|target| target.resource(&self.context()).is_some())
+            .unwrap_or_else(|| self.target.clone())
+    }
+
+    /// Opens the far end's device on a new worker.
+    pub fn open_far(&self, options: IfaceOptions) -> Side {
+        let context = self.context();
+        let worker = Worker::new(&context).unwrap_or_else(|error| panic!("no worker: {error}"));
+        let resource = self.far_target().resource(&context).expect("it was there a moment ago");
+        let iface =
+            worker.open_resource(&resource, options).unwrap_or_else(|error| panic!("no interface: {error}"));
+        Side { worker, iface }
+    }
+
     /// Opens it on a new worker.
     pub fn open(&self, options: IfaceOptions) -> Side {
         let context = self.context();

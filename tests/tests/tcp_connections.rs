@@ -59,7 +59,7 @@ impl Side {
         counters.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
-    fn connect(&self, peer: &IfaceAddress) -> (Ep, Rc<RefCell<Vec<(Error, String)>>>) {
+    fn connect(&self, peer: &IfaceAddress) -> (Ep, Failures) {
         let failures = Rc::new(RefCell::new(Vec::new()));
         let seen = Rc::clone(&failures);
         let ep = self.iface.connect_with(peer, move |failure| {
@@ -144,8 +144,18 @@ fn resident_pages() -> u64 {
     statm.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// What endpoints failed with.
+type Failures = Rc<RefCell<Vec<(Error, String)>>>;
+
+/// One test at a time: one of them watches the memory of the process.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn both_sides_connect_at_once_and_share_one_socket() {
+    let _alone = alone();
     for _ in 0..10 {
         let (a, b) = (Side::new(&[]), Side::new(&[]));
         let (to_b, failed_a) = a.connect(&b.address());
@@ -163,6 +173,7 @@ fn both_sides_connect_at_once_and_share_one_socket() {
 
 #[test]
 fn a_hundred_endpoints_to_one_peer_share_one_socket() {
+    let _alone = alone();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let eps: Vec<_> = (0..100).map(|_| a.connect(&b.address()).0).collect();
     for ep in &eps {
@@ -176,6 +187,7 @@ fn a_hundred_endpoints_to_one_peer_share_one_socket() {
 
 #[test]
 fn endpoints_are_connected_to_endpoints_by_their_addresses() {
+    let _alone = alone();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (here, there) = (a.iface.create_ep(|_| {}).unwrap(), b.iface.create_ep(|_| {}).unwrap());
     assert_eq!(here.am_short(ID, 1, b""), Err(Error::NOT_CONNECTED));
@@ -190,6 +202,7 @@ fn endpoints_are_connected_to_endpoints_by_their_addresses() {
 
 #[test]
 fn an_endpoint_dropped_right_after_a_send_still_delivers() {
+    let _alone = alone();
     let b = Side::new(&[]);
     for round in 1..=5 {
         let a = Side::new(&[]);
@@ -207,6 +220,7 @@ fn an_endpoint_dropped_right_after_a_send_still_delivers() {
 
 #[test]
 fn an_interface_closed_right_after_a_send_still_delivers() {
+    let _alone = alone();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (ep, _) = a.connect(&b.address());
     send(&[&a, &b], &ep, 1);
@@ -221,6 +235,7 @@ fn an_interface_closed_right_after_a_send_still_delivers() {
 
 #[test]
 fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
+    let _alone = alone();
     let (a, b) = (Side::new(&[("hello_timeout", "300ms")]), Side::new(&[]));
     let (ep, failures) = b.connect(&a.address());
     send(&[&a, &b], &ep, 1);
@@ -261,6 +276,7 @@ fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
 
 #[test]
 fn a_frame_of_absurd_length_ends_its_connection_alone() {
+    let _alone = alone();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (good, good_failures) = a.connect(&b.address());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -277,6 +293,7 @@ fn a_frame_of_absurd_length_ends_its_connection_alone() {
 
 #[test]
 fn a_peer_of_another_version_is_named_on_both_sides() {
+    let _alone = alone();
     let a = Side::new(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (ep, failures) = a.connect(&forged(&a, &listener));
@@ -305,6 +322,7 @@ fn a_peer_of_another_version_is_named_on_both_sides() {
 
 #[test]
 fn a_peer_that_falls_silent_fails_its_endpoint_once_within_the_time_limit() {
+    let _alone = alone();
     let limits = [("keepalive_interval", "100ms"), ("keepalive_timeout", "300ms")];
     let (a, b) = (Side::new(&limits), Side::new(&limits));
     let (good, good_failures) = a.connect(&b.address());
@@ -327,6 +345,7 @@ fn a_peer_that_falls_silent_fails_its_endpoint_once_within_the_time_limit() {
 
 #[test]
 fn a_peer_that_never_answers_the_hello_fails_the_endpoint_within_the_time_limit() {
+    let _alone = alone();
     let a = Side::new(&[("connect_timeout", "400ms")]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (ep, failures) = a.connect(&forged(&a, &listener));
@@ -341,6 +360,7 @@ fn a_peer_that_never_answers_the_hello_fails_the_endpoint_within_the_time_limit(
 
 #[test]
 fn a_peer_that_does_not_listen_is_an_error_that_names_its_address() {
+    let _alone = alone();
     let a = Side::new(&[("max_conn_retries", "2")]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = forged(&a, &listener);
@@ -359,6 +379,7 @@ fn a_peer_that_does_not_listen_is_an_error_that_names_its_address() {
 
 #[test]
 fn a_killed_peer_fails_its_endpoint_once_and_no_other() {
+    let _alone = alone();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (good, good_failures) = a.connect(&b.address());
     // The process that is killed holds the peer's end of the connection, and nobody else does.
@@ -382,6 +403,7 @@ fn a_killed_peer_fails_its_endpoint_once_and_no_other() {
 
 #[test]
 fn a_sleeper_wakes_for_each_message() {
+    let _alone = alone();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (ep, _) = a.connect(&b.address());
     send(&[&a, &b], &ep, 1);
@@ -401,6 +423,7 @@ fn a_sleeper_wakes_for_each_message() {
 
 #[test]
 fn two_hundred_interfaces_are_served_by_one() {
+    let _alone = alone();
     let hub = Side::new(&[]);
     let address = hub.address();
     let context = Context::builder().set("tls", "tcp").build().unwrap();

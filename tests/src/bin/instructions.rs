@@ -44,7 +44,10 @@ struct Pair {
     key: RemoteKey,
 }
 
-const OPERATIONS: &[(&str, fn(&Pair, u64))] = &[
+/// Runs so many operations.
+type Operation = fn(&Pair, u64);
+
+const OPERATIONS: &[(&str, Operation)] = &[
     ("am_short", am_short),
     ("am_bcopy", am_bcopy),
     ("put_short", put_short),
@@ -54,8 +57,10 @@ const OPERATIONS: &[(&str, fn(&Pair, u64))] = &[
     ("progress_burst", progress_burst),
 ];
 
-/// Transports, with a device, and the operations that are watched on them.
-const WATCHED: &[(&str, &str, &[&str])] = &[
+/// A transport, its device, and the operations that are watched on it.
+type Watched = (&'static str, &'static str, &'static [&'static str]);
+
+const WATCHED: &[Watched] = &[
     ("self", "memory", &["am_short", "am_bcopy", "put_short", "atomic64_fetch"]),
     ("tcp", "lo", &["am_short", "progress_message"]),
     (

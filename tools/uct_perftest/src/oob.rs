@@ -196,13 +196,24 @@ impl Oob {
         let gone = self.fill();
         let before = self.frames.len();
         self.frames.retain(|(kind, _)| *kind != Kind::Alive as u8);
-        if let Some((_, body)) = self.frames.iter().find(|(kind, _)| *kind == Kind::Failed as u8) {
-            return Err(format!("the peer gave up: {}", String::from_utf8_lossy(body)).into());
+        if let Some(failure) = self.reason() {
+            return Err(failure);
         }
         if self.frames.is_empty() {
             gone?;
         }
         Ok(self.frames.len() < before)
+    }
+
+    /// Why the peer gave up, if it did.
+    pub(crate) fn given_up(&mut self) -> Option<Failure> {
+        let _ = self.fill();
+        self.reason()
+    }
+
+    fn reason(&self) -> Option<Failure> {
+        let (_, body) = self.frames.iter().find(|(kind, _)| *kind == Kind::Failed as u8)?;
+        Some(format!("the peer gave up: {}", String::from_utf8_lossy(body)).into())
     }
 
     /// Waits for a frame of a kind, with `turn` called over and over meanwhile.

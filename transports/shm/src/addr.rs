@@ -119,6 +119,11 @@ impl DeviceAddress {
         Ok(address)
     }
 
+    /// Whether both are of one transport on one machine: then nothing but namespaces and directories separates them.
+    pub(crate) fn is_beside(&self, peer: &DeviceAddress) -> bool {
+        self.kind == peer.kind && self.host == peer.host
+    }
+
     /// How `self` reaches `peer`; the refusal says what is missing.
     pub(crate) fn route_to(&self, peer: &DeviceAddress) -> Result<Route, String> {
         if peer.kind != self.kind {

@@ -289,12 +289,12 @@ impl Endpoint for ShmEp {
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let length = size_of::<u64>() + payload.len();
+        // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8; it is asked for no more.
+        let fill = |body| unsafe { write_short(body, header, payload) };
         if length <= INLINE_BYTES
             && self.gate.get() == 0
             && let Some(channel) = self.channel.get()
-            // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
-            && let Some(sent) =
-                channel.sender.try_inline(id, length, |body| unsafe { write_short(body, header, payload) })
+            && let Some(sent) = channel.sender.try_inline(id, length, fill)
         {
             return if sent == Sent::Quiet { Ok(()) } else { attended(channel) };
         }

@@ -312,7 +312,7 @@ impl ShmIface {
                     if greetings.len() >= MAX_GREETINGS
                         && let Some((oldest, _)) = greetings.iter().next()
                     {
-                        let _ = self.events.remove(&greetings.remove(oldest));
+                        let _ = self.events.remove(greetings.remove(oldest));
                     }
                     let token = GREETING | greetings.vacant_key() as u64;
                     if self.events.add(&socket, Events::READ, token).is_ok() {
@@ -509,6 +509,10 @@ impl Iface for ShmIface {
 
     fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
         self.route(peer).map(drop)
+    }
+
+    fn is_impeded(&self, peer: PeerAddress<'_>) -> bool {
+        DeviceAddress::parse(peer.device).is_ok_and(|peer| self.device.is_beside(&peer))
     }
 
     #[inline(always)]

@@ -145,9 +145,9 @@ impl ShmIface {
         let mut count = 0;
         while count < limit {
             let place = || self.inline_place.get().as_ptr().cast::<[u64; BODY_WORDS]>();
-            count += channel.receiver.take_shorts(AM_IDS, limit - count, place, |id, length| {
-                self.deliver_inline(id, length);
-            });
+            let each = |id, length| self.deliver_inline(id, length);
+            // SAFETY: the inline place has room for a slot and is aligned to 8.
+            count += unsafe { channel.receiver.take_shorts(AM_IDS, limit - count, place, each) };
             // What is left is of another kind, or nothing.
             if count == limit || !self.receive_other(channel) {
                 break;

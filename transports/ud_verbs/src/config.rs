@@ -26,7 +26,7 @@ ucs::config_struct! {
         /// Most datagrams that may be outstanding to a peer.
         pub max_window: u32 = "256" in 1..=256,
         /// Datagrams that may be outstanding to a new peer; grows with success.
-        pub initial_window: u32 = "32" in 1..=256,
+        pub initial_window: u32 = "16" in 1..=256,
         /// Datagrams that may be outstanding whatever is lost.
         pub min_window: u32 = "4" in 1..=256,
         /// Time to the first retransmission while the round trip is not known.

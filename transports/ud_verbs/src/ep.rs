@@ -18,6 +18,7 @@ use uct_plugin::{
 };
 
 use crate::addr::{EP_LENGTH, EpAddress};
+use crate::core::Core;
 use crate::iface::UdIface;
 use crate::md::Memh;
 use crate::packet::Packet;
@@ -38,8 +39,9 @@ pub(crate) struct UdEp {
     asked: Cell<Option<Psn>>,
 }
 
-/// Where a flush that began at some time ends: messages ahead of a place, and operations up to a number.
-pub(crate) type Mark = (Psn, u32);
+/// Where a flush that began at some time ends: messages ahead of a place (none if it began before the connection stood),
+/// and operations up to a number.
+pub(crate) type Mark = (Option<Psn>, u32);
 
 /// A flush.
 struct Wait {
@@ -220,25 +222,34 @@ impl UdEp {
 
     /// Whether everything that was sent has taken effect, and been answered.
     fn is_flushed(&self) -> bool {
-        self.initiator.is_idle()
-            && self
-                .iface
-                .enter()
-                .with(|core| core.table.outstanding(self.connection) == 0 && !core.is_retiring())
+        let is_sent = |core: &mut Core| {
+            // A new endpoint is flushed when it stands.
+            core.table.phase(self.connection) != Phase::Connecting
+                && core.table.outstanding(self.connection) == 0
+                && !core.is_retiring()
+        };
+        self.initiator.is_idle() && self.iface.enter().with(is_sent)
     }
 
     /// Where a flush that begins now ends.
     pub(crate) fn mark(&self) -> Mark {
-        (self.iface.enter().with(|core| core.table.mark(self.connection)), self.initiator.mark())
+        let place = self.iface.enter().with(|core| {
+            let has_begun = core.table.phase(self.connection) != Phase::Connecting;
+            has_begun.then(|| core.table.mark(self.connection))
+        });
+        (place, self.initiator.mark())
     }
 
     /// How such a flush has ended; `None` while it goes on.
     pub(crate) fn reached(&self, (place, number): Mark) -> Option<Result> {
-        let is_sent = self
-            .iface
-            .enter()
-            .with(|core| core.table.has_reached(self.connection, place) && !core.is_retiring());
-        if is_sent { self.initiator.flushed(rma::OWNER, number) } else { None }
+        let is_sent = |core: &mut Core| {
+            let is_there = match place {
+                Some(place) => core.table.has_reached(self.connection, place),
+                None => core.table.phase(self.connection) != Phase::Connecting,
+            };
+            is_there && !core.is_retiring()
+        };
+        if self.iface.enter().with(is_sent) { self.initiator.flushed(rma::OWNER, number) } else { None }
     }
 
     /// Whether the connection is over.

@@ -20,6 +20,7 @@ fn faults(random: &mut Random) -> Faults {
         delay: 1 + random.below(most(100, 5_000)) * MICROSECOND,
         jitter: random.below(most(20, 3_000)) * MICROSECOND,
         garbage: 0,
+        ..Faults::default()
     }
 }
 
@@ -178,6 +179,38 @@ fn a_network_that_reorders_without_loss_is_learned() {
     assert!(network.run(60 * SECOND, |network| network.is_flushed()));
     let resent = network.nodes[0].table.counters().resent;
     assert!(resent < 2000, "{resent} of 20000 sent again, none was lost");
+}
+
+#[test]
+fn a_network_that_is_merely_slow_is_not_flooded() {
+    // All windows together keep the link busy for many times the first timeout.
+    let faults = Faults { service: 100 * MICROSECOND, ..Faults::default() };
+    let mut network = Network::new(2, 4, faults, Settings::default());
+    for _ in 0..128 {
+        network.connect(0, 1, 100);
+    }
+    let begin = network.now;
+    assert!(network.run(60 * SECOND, |network| network.is_flushed()));
+    let took = network.now.since(begin);
+    let resent = network.nodes[0].table.counters().resent;
+    assert!(resent < 128, "{resent} of 12800 sent again, none was lost");
+    // 12800 messages at 100 µs are 1.3 s.
+    assert!(took < 2 * SECOND, "{took} ns");
+}
+
+#[test]
+fn a_link_with_a_short_queue_is_shared() {
+    let faults = Faults { service: 20 * MICROSECOND, queue: 100, ..Faults::default() };
+    let mut network = Network::new(2, 4, faults, Settings::default());
+    let users: Vec<_> = (0..16).map(|_| network.connect(0, 1, 2000)).collect();
+    let begin = network.now;
+    assert!(network.run(60 * SECOND, |network| network.is_flushed()));
+    let took = network.now.since(begin);
+    // 32000 messages at 20 µs are 0.64 s.
+    assert!(took < 2 * SECOND, "{took} ns");
+    let resent = network.nodes[0].table.counters().resent;
+    assert!(resent < 12_000, "{resent} of 32000 sent again");
+    assert!(users.iter().all(|user| network.delivered(*user, 1) == 2000));
 }
 
 #[test]

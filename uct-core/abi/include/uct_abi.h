@@ -789,7 +789,8 @@ typedef struct UctIfaceOps {
     UctStatus (*get_device_address)(struct UctIface *iface, uint8_t *address);
     // Writes `iface_addr_len` bytes. *Mandatory.*
     UctStatus (*get_address)(struct UctIface *iface, uint8_t *address);
-    // Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words. A local decision
+    // Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words, or
+    // `UCT_ERR_REJECTED` where it would be within reach but for the obstacle that the reason names. A local decision
     // that sends nothing. The addresses are untrusted bytes. *Mandatory.*
     UctStatus (*is_reachable)(struct UctIface *iface,
                               const uint8_t *device_address,

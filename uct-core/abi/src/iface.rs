@@ -216,7 +216,8 @@ pub struct UctIfaceOps {
     pub get_device_address: Option<unsafe extern "C" fn(iface: *mut UctIface, address: *mut u8) -> UctStatus>,
     /// Writes `iface_addr_len` bytes. *Mandatory.*
     pub get_address: Option<unsafe extern "C" fn(iface: *mut UctIface, address: *mut u8) -> UctStatus>,
-    /// Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words. A local decision
+    /// Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words, or
+    /// `UCT_ERR_REJECTED` where it would be within reach but for the obstacle that the reason names. A local decision
     /// that sends nothing. The addresses are untrusted bytes. *Mandatory.*
     pub is_reachable: Option<
         unsafe extern "C" fn(

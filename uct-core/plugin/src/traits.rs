@@ -201,6 +201,13 @@ pub trait Iface: Sized + 'static {
     /// Whether a peer can be reached, decided locally without traffic; the refusal is the reason in words.
     fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String>;
 
+    /// Whether a peer that [`Iface::is_reachable`] refused would be within reach but for an obstacle: a namespace, a
+    /// permission. Selection warns of what it lost then; a peer that is simply elsewhere is no loss.
+    fn is_impeded(&self, peer: PeerAddress<'_>) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Moves things on; answers how many events it handled.
     fn progress(&self) -> u32;
 

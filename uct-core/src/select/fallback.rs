@@ -4,6 +4,7 @@
 //! loss. One that refuses to open, or whose peer stands behind an obstacle, is.
 
 use super::explain::{Candidate, Explanation, Stage, Verdict};
+use crate::resource::DeviceKind;
 
 /// What fell back to what, and why.
 pub(super) fn warning(explanation: &Explanation) -> Option<String> {
@@ -29,7 +30,9 @@ fn is_nearer_or_other_network(candidate: &Candidate, chosen: &Candidate) -> bool
     match (candidate.device_kind, chosen.device_kind) {
         (Some(candidate_kind), Some(chosen_kind)) => {
             candidate_kind < chosen_kind
-                || (candidate_kind == chosen_kind && candidate.transport != chosen.transport)
+                || (candidate_kind == DeviceKind::Network
+                    && chosen_kind == DeviceKind::Network
+                    && candidate.transport != chosen.transport)
         }
         _ => false,
     }

@@ -83,7 +83,9 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "examples" => (&["uct-core"], "a program uses uct-core alone"),
         "tools" => (&["uct-core", "uct-tools-common"], "a tool uses uct-core and what tools share alone"),
         // A transport with planted mistakes wraps a real one.
-        "tests" if package == "uct-test-faulty" => (&["ucs", "uct-plugin", "uct-self"], "it wraps uct-self"),
+        "tests" if package == "uct-test-faulty" => {
+            (&["ucs", "uct-abi", "uct-plugin", "uct-self"], "it wraps uct-self")
+        }
         "tests" => (&["uct-core", "uct-plugin", "uct-abi", "ucs"], "transports are found at run time"),
         // Parsers are called where they are.
         "fuzz" => return None,

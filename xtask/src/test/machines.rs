@@ -13,6 +13,8 @@ use std::path::Path;
 const TABLE: &str = "tests/vm/tests.toml";
 /// Where the project's test programs are in the guest.
 const GUEST_TESTS: &str = "/usr/lib/uct/tests";
+/// The packages whose test programs these are.
+const GUEST_PACKAGES: &[&str] = &[CONFORMANCE, "uct-ib", "uct-rc-verbs"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,7 +58,8 @@ fn prepare(workspace: &Workspace) -> Outcome<(Vec<Row>, Built, Vec<String>)> {
     let rows = parse(&text)?;
     vm::install()?;
     let programs = vm::build(workspace, "dev")?;
-    let tests = workspace.build(&["test", "--no-run", "--package", CONFORMANCE])?;
+    let packages = GUEST_PACKAGES.iter().flat_map(|package| ["--package", package]);
+    let tests = workspace.build(&["test", "--no-run"].into_iter().chain(packages).collect::<Vec<_>>())?;
     let files = tests.programs.iter().filter(|path| path.components().any(|part| part.as_os_str() == "deps"));
     let files = files.map(|path| format!("{}:{GUEST_TESTS}/{}", path.display(), test_name(path))).collect();
     Ok((rows, programs, files))

@@ -133,7 +133,7 @@ impl Driver {
     /// Looks whether endpoint and peer are alive.
     fn check(&self) -> Result<(), Failure> {
         if let Some(failure) = &*self.failure.borrow() {
-            return Err(format!("the connection failed: {failure}").into());
+            return Err(self.failed(failure));
         }
         let now = clock::ticks();
         if let Some(oob) = &self.oob
@@ -147,10 +147,16 @@ impl Driver {
         Ok(())
     }
 
+    /// What the peer says of it tells more than what the transport noticed.
+    fn failed(&self, failure: &EpFailure) -> Failure {
+        let given_up = self.oob().and_then(|mut oob| oob.given_up());
+        given_up.unwrap_or_else(|| format!("the connection failed: {failure}").into())
+    }
+
     #[cold]
     fn refused(&self, error: Error) -> Failure {
         match &*self.failure.borrow() {
-            Some(failure) => format!("the connection failed: {failure}").into(),
+            Some(failure) => self.failed(failure),
             None => format!("{}: {error}", self.ep.iface().resource()).into(),
         }
     }
@@ -177,7 +183,7 @@ impl Driver {
     pub(super) fn idle_turn(&self) -> Result<(), Failure> {
         self.worker.progress();
         match &*self.failure.borrow() {
-            Some(failure) => Err(format!("the connection failed: {failure}").into()),
+            Some(failure) => Err(format!("the connection failed: {failure} (idle)").into()),
             None => Ok(()),
         }
     }

@@ -97,7 +97,7 @@ impl Context {
         u32::try_from(number).unwrap_or(1).max(1)
     }
 
-    /// Becomes readable when there is an asynchronous event; see [`Context::next_event`]. Non-blocking.
+    /// Becomes readable when there is an asynchronous event; the events are read from it. Non-blocking.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open as long as `self` lives.
         let fd = unsafe { (*self.raw).async_fd };

@@ -97,8 +97,12 @@ impl<M: RingMemory> Receiver<M> {
     /// Takes short messages, those with a tag below `tags`, until another comes or `limit` have; answers how many.
     ///
     /// `place` gives a buffer for each, `each` takes it. Neither may use the receiver but to release blocks.
+    ///
+    /// # Safety
+    ///
+    /// `place` answers pointers that are good for writing.
     #[inline(always)]
-    pub fn take_shorts(
+    pub unsafe fn take_shorts(
         &self,
         tags: u8,
         limit: u32,
@@ -117,16 +121,17 @@ impl<M: RingMemory> Receiver<M> {
             }
             let Some((tag, length)) = control.short(tags) else { break };
             let target = place();
+            // Copied once, so what is used later cannot change.
             if length <= 16 {
-                // SAFETY: a body is at least 16 readable bytes; the target has room for a whole one. Copied once, so what
-                // is used later cannot change.
-                self.memory.body(slot, |body| unsafe {
-                    target.cast::<[u64; 2]>().write(body.cast::<[u64; 2]>().read())
-                });
+                // SAFETY: a body is at least 16 readable bytes, aligned to 8.
+                let body = self.memory.body(slot, |body| unsafe { body.cast::<[u64; 2]>().read() });
+                // SAFETY: the caller's place has room for a whole body.
+                unsafe { target.cast::<[u64; 2]>().write(body) };
             } else if length <= INLINE_BYTES {
-                // SAFETY: as above, for all of it.
-                self.memory
-                    .body(slot, |body| unsafe { target.write(body.cast::<[u64; BODY_WORDS]>().read()) });
+                // SAFETY: a body is 56 readable bytes, aligned to 8.
+                let body = self.memory.body(slot, |body| unsafe { body.cast::<[u64; BODY_WORDS]>().read() });
+                // SAFETY: as above.
+                unsafe { target.write(body) };
             } else {
                 break;
             }

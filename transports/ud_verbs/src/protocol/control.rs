@@ -29,7 +29,14 @@
 //! |---|---|---|
 //! | 0 | u32 | delay: ns / 1024 since the last arrival |
 //! | 4 | u32 | duplicates seen so far, wrapping |
-//! | 8 | 0 to 4 × u64 | bit i set: packet `ack + 1 + i` has arrived |
+//! | 8 | u32 | echo: the time in the last PING since the last ACK, or 0 |
+//! | 12 | 0 to 4 × u64 | bit i set: packet `ack + 1 + i` has arrived |
+//!
+//! PING:
+//!
+//! | offset | width | field |
+//! |---|---|---|
+//! | 0 | u32 | the sender's time, in a unit of its own, not 0 |
 //!
 //! RESET:
 //!
@@ -37,7 +44,7 @@
 //! |---|---|---|
 //! | 0 | u16 | [`Reason`] |
 //!
-//! PING has no body. All fields are little-endian.
+//! All fields are little-endian.
 
 use super::header::Key;
 use super::psn::Psn;
@@ -136,6 +143,7 @@ pub(super) struct Connect<'a> {
 pub(super) struct Ack {
     pub(super) delay: u64,
     pub(super) duplicates: u32,
+    pub(super) echo: u32,
     pub(super) bitmap: Bitmap,
 }
 
@@ -199,11 +207,12 @@ pub(super) fn write_reset(out: &mut Vec<u8>, reason: Reason) {
     out.extend_from_slice(&reason.0.to_le_bytes());
 }
 
-pub(super) fn write_ack(out: &mut Vec<u8>, delay: u64, duplicates: u32, bitmap: &Bitmap) {
-    let delay = u32::try_from(delay >> 10).unwrap_or(u32::MAX);
+pub(super) fn write_ack(out: &mut Vec<u8>, told: &Ack) {
+    let delay = u32::try_from(told.delay >> 10).unwrap_or(u32::MAX);
     out.extend_from_slice(&delay.to_le_bytes());
-    out.extend_from_slice(&duplicates.to_le_bytes());
-    for word in bitmap.used() {
+    out.extend_from_slice(&told.duplicates.to_le_bytes());
+    out.extend_from_slice(&told.echo.to_le_bytes());
+    for word in told.bitmap.used() {
         out.extend_from_slice(&word.to_le_bytes());
     }
 }
@@ -237,6 +246,11 @@ pub(super) fn read_greeting(body: &[u8]) -> Option<Greeting> {
     })
 }
 
+/// The time that a PING carries.
+pub(super) fn read_ping(body: &[u8]) -> Option<u32> {
+    Input(body).u32()
+}
+
 /// The major and minor version of the one who refuses, and why.
 pub(super) fn read_reject(body: &[u8]) -> Option<((u8, u8), Refusal)> {
     let mut input = Input(body);
@@ -254,12 +268,13 @@ pub(super) fn read_ack(body: &[u8]) -> Option<Ack> {
     let mut input = Input(body);
     let delay = u64::from(input.u32()?) << 10;
     let duplicates = input.u32()?;
+    let echo = input.u32()?;
     let mut bitmap = Bitmap::default();
     let mut words = bitmap.0.iter_mut();
     while !input.0.is_empty() {
         *words.next()? = input.u64()?;
     }
-    Some(Ack { delay, duplicates, bitmap })
+    Some(Ack { delay, duplicates, echo, bitmap })
 }
 
 /// Bytes yet to be read.
@@ -324,18 +339,18 @@ mod tests {
 
     #[test]
     fn an_ack_carries_only_the_words_it_needs() {
-        for (bits, length) in [(&[][..], 8), (&[0, 63][..], 16), (&[64][..], 24), (&[3, 255][..], 40)] {
+        for (bits, length) in [(&[][..], 12), (&[0, 63][..], 20), (&[64][..], 28), (&[3, 255][..], 44)] {
             let mut bitmap = Bitmap::default();
             bits.iter().for_each(|bit| bitmap.set(*bit));
             let mut bytes = Vec::new();
-            write_ack(&mut bytes, 5 << 10, 9, &bitmap);
+            write_ack(&mut bytes, &Ack { delay: 5 << 10, duplicates: 9, echo: 7, bitmap });
             assert_eq!(bytes.len(), length);
             let read = read_ack(&bytes).expect("what was written");
-            assert_eq!((read.delay, read.duplicates), (5 << 10, 9));
+            assert_eq!((read.delay, read.duplicates, read.echo), (5 << 10, 9, 7));
             assert_eq!(read.bitmap.iter().collect::<Vec<_>>(), bits);
         }
-        assert!(read_ack(&[0; 9]).is_none(), "half a word");
-        assert!(read_ack(&[0; 48]).is_none(), "five words");
+        assert!(read_ack(&[0; 16]).is_none(), "half a word");
+        assert!(read_ack(&[0; 52]).is_none(), "five words");
     }
 
     #[test]

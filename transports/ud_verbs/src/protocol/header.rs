@@ -34,7 +34,7 @@ pub mod kind {
     pub const REJECT: u8 = 0x82;
     /// An acknowledgement by itself, with the gaps.
     pub const ACK: u8 = 0x83;
-    /// Asks for an acknowledgement: keepalive and flush.
+    /// Asks for an acknowledgement: when none came in time, for keepalive and for flush.
     pub const PING: u8 = 0x84;
     /// The connection is gone at the sender's side.
     pub const RESET: u8 = 0x85;

@@ -133,12 +133,13 @@ impl<T: Handles> Table<T> {
                 connection.due.ack = false;
                 connection.deadlines.ack = Time::NEVER;
                 let delay = now.since(connection.last_heard);
-                let bitmap = connection.receiver.bitmap();
-                write_ack(out, delay, connection.receiver.duplicates(), &bitmap);
-                connection.receiver.acknowledged();
+                write_ack(out, &connection.receiver.tell(delay));
                 self.counters.acknowledgements += 1;
             }
-            kind::PING => connection.due.ping = false,
+            kind::PING => {
+                connection.due.ping = false;
+                out.extend_from_slice(&now.stamp().to_wire().to_le_bytes());
+            }
             _ => {
                 connection.due.reset = false;
                 write_reset(out, connection.reset_reason);

@@ -3,7 +3,7 @@
 //! Stands on `table` and `connection`; the interface calls it with every datagram.
 
 use super::connection::{Connection, ConnectionId, Failure, Handles, Phase};
-use super::control::{Greeting, Reason, read_ack, read_greeting, read_reject, read_reset};
+use super::control::{Ack, Greeting, Reason, read_ack, read_greeting, read_ping, read_reject, read_reset};
 use super::header::{HEADER_SIZE, Header, kind};
 use super::receiver::Place;
 use super::table::Table;
@@ -159,13 +159,7 @@ impl<T: Handles> Table<T> {
         match connection.phase {
             Phase::Unconnected | Phase::Connecting => self.receive_sequenced(now, id, header, packet),
             Phase::Connected | Phase::Finished => {
-                // The peer has not heard the last acknowledgement: it may take more than one.
-                connection.receiver.explain();
-                connection.due.ack = true;
-                if !connection.is_owned {
-                    connection.deadlines.end = now.plus(self.timing.linger);
-                }
-                self.speak(id);
+                self.answer_late(now, id);
                 Received::Discard(Some(id), packet, Discard::Over)
             }
             Phase::Failed(_) | Phase::Aborted => {
@@ -174,6 +168,17 @@ impl<T: Handles> Table<T> {
                 Received::Discard(Some(id), packet, Discard::Over)
             }
         }
+    }
+
+    /// The peer has not heard the last acknowledgement: it may take more than one.
+    fn answer_late(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        connection.receiver.explain();
+        connection.due.ack = true;
+        if !connection.is_owned {
+            connection.deadlines.end = now.plus(self.timing.linger);
+        }
+        self.speak(id);
     }
 
     /// Takes in what a packet's header acknowledges; answers whether the packet is honest.
@@ -191,11 +196,8 @@ impl<T: Handles> Table<T> {
         if count == 0 {
             return true;
         }
-        if connection.sender.round_trip.take_change()
-            && let Some(timeout) = connection.sender.round_trip.timeout(self.timing.ack_delay)
-        {
-            connection.timeout = timeout.clamp(self.timing.minimum, self.timing.maximum);
-        }
+        self.adapt(id);
+        let connection = &mut self.connections[id.index()];
         connection.restart_retransmission(now);
         if connection.sender.is_disturbed() {
             self.look_for_losses(now, id);
@@ -276,12 +278,7 @@ impl<T: Handles> Table<T> {
                 if !self.acknowledge(now, id, header, Some(told.delay)) {
                     return None;
                 }
-                let connection = &mut self.connections[id.index()];
-                let is_news = connection.sender.on_gaps(now.stamp(), header.ack(), &told).ok()?;
-                if is_news {
-                    connection.restart_retransmission(now);
-                    self.look_for_losses(now, id);
-                }
+                self.take_gaps(now, id, header, &told)?;
                 self.heard(now, id);
             }
             (kind::PING, Phase::Connected) => {
@@ -289,10 +286,14 @@ impl<T: Handles> Table<T> {
                     return None;
                 }
                 let connection = &mut self.connections[id.index()];
-                connection.receiver.explain();
+                connection.receiver.pinged(read_ping(body)?);
                 connection.due.ack = true;
                 self.speak(id);
                 self.heard(now, id);
+            }
+            (kind::PING, Phase::Finished) => {
+                connection.receiver.pinged(read_ping(body)?);
+                self.answer_late(now, id);
             }
             (kind::PING, Phase::Failed(_) | Phase::Aborted) => {
                 connection.due.reset = connection.path.is_some() && connection.to != 0;
@@ -311,6 +312,32 @@ impl<T: Handles> Table<T> {
             _ => return None,
         }
         Some(id)
+    }
+
+    /// Takes in what an ACK tells beyond its header; `None` if it is not honest.
+    fn take_gaps(&mut self, now: Time, id: ConnectionId, header: Header, told: &Ack) -> Option<()> {
+        let connection = &mut self.connections[id.index()];
+        let news = connection.sender.on_gaps(now.stamp(), header.ack(), told).ok()?;
+        self.adapt(id);
+        let connection = &mut self.connections[id.index()];
+        if news.arrived {
+            connection.restart_retransmission(now);
+        }
+        if news.arrived || news.echoed {
+            self.look_for_losses(now, id);
+        }
+        Some(())
+    }
+
+    /// Has the timeout follow the round trip.
+    #[inline]
+    fn adapt(&mut self, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        if connection.sender.round_trip.take_change()
+            && let Some(timeout) = connection.sender.round_trip.timeout(self.timing.ack_delay)
+        {
+            connection.timeout = timeout.clamp(self.timing.minimum, self.timing.maximum);
+        }
     }
 
     /// The peer lives.

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::control::Bitmap;
+use super::control::{Ack, Bitmap};
 use super::psn::Psn;
 
 /// What is to be done with a sequenced packet.
@@ -32,6 +32,8 @@ pub(super) struct Receiver<R> {
     /// The peer must hear of a gap or a duplicate: an acknowledgement that rides on data does not tell enough.
     must_explain: bool,
     duplicates: u32,
+    /// The time in the last PING that no ACK has sent back, or 0.
+    echo: u32,
 }
 
 #[derive(Debug)]
@@ -49,6 +51,7 @@ impl<R> Receiver<R> {
             unacknowledged: 0,
             must_explain: false,
             duplicates: 0,
+            echo: 0,
         }
     }
 
@@ -137,6 +140,12 @@ impl<R> Receiver<R> {
         self.must_explain = true;
     }
 
+    /// The peer asks, at a time of its own, which is sent back.
+    pub(super) fn pinged(&mut self, time: u32) {
+        self.echo = time;
+        self.must_explain = true;
+    }
+
     /// Whether anything has arrived that the peer has not been told of.
     pub(super) fn owes_ack(&self) -> bool {
         self.unacknowledged != 0 || self.must_explain
@@ -148,19 +157,16 @@ impl<R> Receiver<R> {
         self.unacknowledged = 0;
     }
 
-    /// The peer hears all from an ACK.
-    pub(super) fn acknowledged(&mut self) {
+    /// What an ACK tells `delay` ns after the last arrival; the peer hears all from it.
+    pub(super) fn tell(&mut self, delay: u64) -> Ack {
         self.unacknowledged = 0;
         self.must_explain = false;
-    }
-
-    /// Duplicates seen, wrapping.
-    pub(super) fn duplicates(&self) -> u32 {
-        self.duplicates
+        let echo = std::mem::take(&mut self.echo);
+        Ack { delay, duplicates: self.duplicates, echo, bitmap: self.bitmap() }
     }
 
     /// The packets beyond [`Receiver::next`] that have arrived.
-    pub(super) fn bitmap(&self) -> Bitmap {
+    fn bitmap(&self) -> Bitmap {
         let mut bitmap = Bitmap::default();
         for (bit, _) in self.held.iter().skip(1).enumerate().filter(|(_, entry)| entry.is_some()) {
             bitmap.set(bit as u32);
@@ -201,12 +207,13 @@ mod tests {
         let mut receiver = Receiver::<()>::new(Psn(10), 8);
         assert_eq!(receiver.place(Psn(9)), Place::Duplicate);
         receiver.hold(3, 0, ());
-        receiver.acknowledged();
+        receiver.tell(0);
         assert_eq!(receiver.place(Psn(13)), Place::Duplicate);
         assert!(receiver.owes_ack());
         receiver.acknowledged_by_header();
         assert!(receiver.owes_ack(), "a header does not tell of duplicates");
-        assert_eq!(receiver.duplicates(), 2);
+        assert_eq!(receiver.tell(0).duplicates, 2);
+        assert!(!receiver.owes_ack());
     }
 
     #[test]

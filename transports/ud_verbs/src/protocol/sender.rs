@@ -2,7 +2,9 @@
 //!
 //! Stands on `psn`, `time`, `congestion` and `round_trip`; the [connection](super::connection) stands on it.
 //! Losses are found by time of sending, as RFC 8985 does: a packet is lost when one sent after it has arrived and
-//! it has been out for a round trip and the extent of reordering that has been seen.
+//! it has been out for a round trip and the extent of reordering that has been seen. Silence alone proves no loss: a PING
+//! asks, and its answer counts as the arrival of a packet. So a network that is merely slow gets a question, not everything
+//! again.
 
 use std::collections::VecDeque;
 
@@ -85,6 +87,15 @@ pub(super) struct Resend {
     pub(super) psn: Psn,
     pub(super) kind: u8,
     pub(super) flags: u8,
+}
+
+/// What was new in an ACK beyond its header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// Packets have arrived behind a missing one.
+    pub(super) arrived: bool,
+    /// It answers a PING.
+    pub(super) echoed: bool,
 }
 
 /// The peer acknowledges what was never sent.
@@ -222,7 +233,9 @@ impl<S> Sender<S> {
             Some(delay) => self.round_trip.sample(trip.saturating_sub(delay)),
             None => self.round_trip.sample_at_most(trip),
         }
-        self.note_arrival(sent_at, last, trip);
+        if !resent || self.is_plausible(trip) {
+            self.note_arrival(sent_at, last, trip);
+        }
         self.unacknowledged = ack;
         if self.in_recovery && !ack.is_before(self.recovery_end) {
             self.in_recovery = false;
@@ -236,12 +249,12 @@ impl<S> Sender<S> {
         Ok(count)
     }
 
-    /// What an ACK tells beyond its header, which has been seen to: packets that arrived out of order.
-    /// Answers whether it was news.
-    pub(super) fn on_gaps(&mut self, now: Stamp, ack: Psn, told: &Ack) -> Result<bool, Bogus> {
+    /// What an ACK tells beyond its header, which has been seen to: packets that arrived out of order, and what a PING
+    /// of ours came back with.
+    pub(super) fn on_gaps(&mut self, now: Stamp, ack: Psn, told: &Ack) -> Result<News, Bogus> {
         self.learn_duplicates(told.duplicates);
         if ack != self.unacknowledged {
-            return Ok(false);
+            return Ok(News::default());
         }
         let first = ack.plus(1);
         let beyond = |bit: u32| bit + 1 >= self.outstanding();
@@ -250,8 +263,15 @@ impl<S> Sender<S> {
         }
         let known = self.arrived;
         self.mark_arrived(now, first, told.bitmap);
+        let echo = Stamp::from_wire(told.echo);
+        if let Some(pinged_at) = echo {
+            // All that was sent before the PING should have arrived before it.
+            let trip = now.since(pinged_at);
+            self.round_trip.sample(trip.saturating_sub(told.delay));
+            self.note_arrival(pinged_at, ack, trip);
+        }
         self.update_limit();
-        Ok(self.arrived != known)
+        Ok(News { arrived: self.arrived != known, echoed: echo.is_some() })
     }
 
     fn mark_arrived(&mut self, now: Stamp, first: Psn, bitmap: Bitmap) {
@@ -266,7 +286,10 @@ impl<S> Sender<S> {
             self.arrived += 1;
             let (sent_at, resent) = (slot.sent_at, slot.resent);
             self.note_order(psn, resent);
-            self.note_arrival(sent_at, psn, now.since(sent_at));
+            let trip = now.since(sent_at);
+            if !resent || self.is_plausible(trip) {
+                self.note_arrival(sent_at, psn, trip);
+            }
         }
     }
 
@@ -295,6 +318,11 @@ impl<S> Sender<S> {
         } else {
             self.reordering.highest_arrived = psn;
         }
+    }
+
+    /// Whether a packet that was sent twice can have arrived so soon the second time; if not, the first copy has.
+    fn is_plausible(&self, trip: u64) -> bool {
+        trip * 2 >= self.round_trip.smoothed().unwrap_or(0)
     }
 
     #[inline]
@@ -370,21 +398,14 @@ impl<S> Sender<S> {
         self.recovery_end = self.next;
     }
 
-    /// No acknowledgement came in time: whatever has not arrived is taken for lost.
-    /// `is_first`: there was an acknowledgement since the last time.
-    pub(super) fn on_timeout(&mut self, is_first: bool) {
-        let start = self.unacknowledged.ahead_of(self.released) as usize;
-        for slot in self.slots.iter_mut().skip(start).filter(|slot| slot.state == State::Sent) {
-            slot.state = State::Lost;
-            self.lost += 1;
-        }
-        if is_first && self.lost != 0 {
+    /// Several times in a row no acknowledgement came in time: the network cannot carry what is sent.
+    pub(super) fn on_silence(&mut self) {
+        if self.outstanding() != 0 {
             self.congestion.on_timeout();
-        }
-        if self.lost != 0 {
+            // What turns out lost is part of this, and not a reason to halve the window again.
             self.enter_recovery();
+            self.update_limit();
         }
-        self.update_limit();
     }
 
     /// Whether [`Sender::resend`] has something.

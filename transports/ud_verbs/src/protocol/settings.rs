@@ -48,7 +48,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            window_initial: 32,
+            window_initial: 16,
             window_min: 4,
             window_max: WINDOW_LIMIT,
             timeout_initial: Duration::from_millis(10),

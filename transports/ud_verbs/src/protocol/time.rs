@@ -55,6 +55,16 @@ impl Stamp {
         (ticks.max(0) as u64) << Self::SHIFT
     }
 
+    /// The point as a PING carries it; 0, which stands for none, becomes the unit after it.
+    pub(super) fn to_wire(self) -> u32 {
+        self.0.max(1)
+    }
+
+    /// A point that a peer sent back; `None` for 0.
+    pub(super) fn from_wire(raw: u32) -> Option<Stamp> {
+        (raw != 0).then_some(Stamp(raw))
+    }
+
     /// Whether this point comes before `other`.
     pub(super) fn is_before(self, other: Stamp) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0

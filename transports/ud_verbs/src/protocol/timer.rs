@@ -9,6 +9,9 @@ use super::time::Time;
 /// Who sees to a deadline so late, in nanoseconds, was asleep itself, and has not heard what peers said meanwhile.
 const ASLEEP: u64 = 1_000_000_000;
 
+/// Timeouts in a row after which the window is made small.
+const SILENT: u32 = 3;
+
 impl<T: Handles> Table<T> {
     /// When [`Table::handle_timeout`] wants to be called; [`Time::NEVER`] if nothing is awaited. Calls to the table may
     /// bring it forward. Being late harms only speed.
@@ -90,11 +93,12 @@ impl<T: Handles> Table<T> {
         self.counters.timeouts += 1;
         let backed_off = connection.timeout.checked_shl(connection.attempts.min(32)).unwrap_or(u64::MAX);
         let wait = backed_off.saturating_mul(2).min(self.timing.maximum);
-        let is_first = connection.attempts == 0;
         connection.attempts += 1;
         connection.due.connect = connection.phase == Phase::Connecting;
-        connection.due.ping = connection.is_probing;
-        connection.sender.on_timeout(is_first);
+        connection.due.ping = connection.is_connected();
+        if connection.attempts == SILENT {
+            connection.sender.on_silence();
+        }
         // Giving up is not put off by the back-off.
         let end = silent_since.plus(self.timing.give_up);
         connection.deadlines.retransmit = now.plus(wait).min(end).max(now.plus(1));

@@ -49,6 +49,9 @@ pub struct Faults {
     pub detour: u64,
     pub delay: u64,
     pub jitter: u64,
+    /// Time that each datagram to a node takes, one after the other; and how many may wait for it.
+    pub service: u64,
+    pub queue: u64,
     /// Chance that bytes of nobody's making arrive as well: parts of real datagrams, damaged.
     pub garbage: u64,
 }
@@ -62,6 +65,8 @@ impl Default for Faults {
             detour: 500 * MICROSECOND,
             delay: 20 * MICROSECOND,
             jitter: 0,
+            service: 0,
+            queue: u64::MAX,
             garbage: 0,
         }
     }
@@ -125,11 +130,14 @@ pub struct Network {
     pub datagrams: u64,
     wire: BinaryHeap<OnWire>,
     count: u64,
+    /// When each node's link has served what waits for it.
+    busy_until: Vec<Time>,
 }
 
 impl Network {
     pub fn new(nodes: usize, seed: u64, faults: Faults, settings: Settings) -> Network {
         let mut random = Random(seed);
+        let busy_until = vec![Time::default(); nodes];
         let nodes = (0..nodes)
             .map(|node| {
                 let settings = Settings { seed: random.next(), ..settings.clone() };
@@ -154,6 +162,7 @@ impl Network {
             datagrams: 0,
             wire: BinaryHeap::new(),
             count: 0,
+            busy_until,
         }
     }
 
@@ -383,8 +392,14 @@ impl Network {
         if self.random.chance(self.faults.reorder) {
             delay += self.random.below(self.faults.detour + 1);
         }
+        let start = self.busy_until[to].max(self.now);
+        if self.faults.service != 0 && start.since(self.now) / self.faults.service >= self.faults.queue {
+            return;
+        }
+        let end = start.plus(self.faults.service);
+        self.busy_until[to] = end;
         self.count += 1;
-        self.wire.push(Reverse((self.now.plus(delay), self.count, to, bytes)));
+        self.wire.push(Reverse((end.plus(delay), self.count, to, bytes)));
     }
 
     fn arrive(&mut self, to: usize, bytes: Vec<u8>) {

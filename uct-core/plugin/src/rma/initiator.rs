@@ -417,7 +417,8 @@ impl Initiator {
     /// Whether all that was posted up to a mark has been carried out, and how it went for this owner.
     pub fn flushed(&self, owner: u32, mark: u32) -> Option<Result> {
         let entries = self.entries.borrow();
-        let is_open = entries.front().is_some_and(|entry| (mark.wrapping_sub(entry.first).cast_signed()) >= 0);
+        let is_open =
+            entries.front().is_some_and(|entry| (mark.wrapping_sub(entry.first).cast_signed()) >= 0);
         (!is_open).then(|| self.take_deferred(owner))
     }
 

@@ -116,12 +116,15 @@ unsafe extern "C" fn is_reachable<I: Iface>(
         // SAFETY: as above.
         let address = unsafe { bytes(iface_address, iface_address_length) };
         let scope = if scope == UCT_SCOPE_DEVICE { Scope::Device } else { Scope::Network };
+        let peer = PeerAddress { device, iface: address };
         // SAFETY: the interface is open.
-        match unsafe { open::<I>(iface) }.is_reachable(PeerAddress { device, iface: address }, scope) {
+        let iface = unsafe { open::<I>(iface) };
+        match iface.is_reachable(peer, scope) {
             Ok(()) => UCT_OK,
             Err(words) => {
                 write_text(reason, &words);
-                Error::UNREACHABLE.status().raw()
+                let status = if iface.is_impeded(peer) { Error::REJECTED } else { Error::UNREACHABLE };
+                status.status().raw()
             }
         }
     })

@@ -2,6 +2,13 @@ use super::*;
 use crate::protocol::Time;
 use crate::protocol::control::Bitmap;
 
+const ARRIVED: News = News { arrived: true, echoed: false };
+
+/// The answer to a PING of that time, with nothing else.
+fn echo(pinged_at: u64) -> Ack {
+    Ack { delay: 0, duplicates: 0, echo: at(pinged_at).to_wire(), bitmap: Bitmap::default() }
+}
+
 fn at(micros: u64) -> Stamp {
     Time::from_nanos(micros * 1024).stamp()
 }
@@ -29,7 +36,7 @@ fn psn(number: u32) -> Psn {
 fn gaps(arrived: &[u32]) -> Ack {
     let mut bitmap = Bitmap::default();
     arrived.iter().for_each(|bit| bitmap.set(*bit));
-    Ack { delay: 0, duplicates: 0, bitmap }
+    Ack { delay: 0, duplicates: 0, echo: 0, bitmap }
 }
 
 fn resent(sender: &mut Sender<u32>, now: u64) -> Vec<u32> {
@@ -75,9 +82,9 @@ fn three_later_arrivals_make_a_packet_lost_and_it_alone_is_sent_again() {
     let mut sender = sender(32);
     send(&mut sender, 0, 10);
     sender.on_ack(at(20), psn(2), Some(0)).expect("honest");
-    assert_eq!(sender.on_gaps(at(20), psn(2), &gaps(&[0, 1])), Ok(true));
+    assert_eq!(sender.on_gaps(at(20), psn(2), &gaps(&[0, 1])), Ok(ARRIVED));
     assert!(sender.detect_losses(at(20)).is_some(), "two arrivals may be reordering: look again");
-    assert_eq!(sender.on_gaps(at(21), psn(2), &gaps(&[0, 1, 2])), Ok(true));
+    assert_eq!(sender.on_gaps(at(21), psn(2), &gaps(&[0, 1, 2])), Ok(ARRIVED));
     sender.detect_losses(at(21));
     assert_eq!(resent(&mut sender, 22), [2]);
     assert_eq!(sender.on_ack(at(40), psn(10), None), Ok(8));
@@ -117,14 +124,46 @@ fn a_network_that_reorders_is_given_time() {
 }
 
 #[test]
-fn a_timeout_sends_again_no_more_than_the_smallest_window_admits() {
+fn the_answer_to_a_ping_shows_what_is_lost_and_the_window_limits_what_is_sent_again() {
     let mut sender = sender(32);
     send(&mut sender, 0, 20);
     sender.on_gaps(at(5), psn(0), &gaps(&[4])).expect("honest");
-    sender.on_timeout(true);
-    assert_eq!(resent(&mut sender, 10_000), [0, 1, 2, 3]);
-    sender.on_ack(at(10_020), psn(2), None).expect("honest");
-    assert_eq!(resent(&mut sender, 10_020), [4, 6, 7, 8], "2 of 4 arrived, the window grew by 2; 5 is there");
+    sender.on_silence();
+    assert!(resent(&mut sender, 10_000).is_empty(), "silence is no loss");
+    let told = Ack { echo: at(10_000).to_wire(), ..gaps(&[4]) };
+    assert_eq!(sender.on_gaps(at(10_020), psn(0), &told), Ok(News { arrived: false, echoed: true }));
+    assert_eq!(sender.detect_losses(at(10_020)), None);
+    assert_eq!(resent(&mut sender, 10_020), [0, 1, 2, 3]);
+    sender.on_ack(at(10_040), psn(2), None).expect("honest");
+    assert_eq!(resent(&mut sender, 10_040), [4, 6, 7, 8], "2 of 4 arrived, the window grew by 2; 5 is there");
+}
+
+#[test]
+fn a_slow_network_is_learned_from_a_ping_and_nothing_is_sent_again() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 1);
+    sender.on_ack(at(20), psn(1), Some(0)).expect("honest");
+    send(&mut sender, 100, 20);
+    // The PING went out behind the packets, and all were under way for long.
+    sender.on_ack(at(500_000), psn(21), Some(0)).expect("honest");
+    sender.on_gaps(at(500_001), psn(21), &echo(10_000)).expect("honest");
+    assert_eq!(sender.detect_losses(at(500_001)), None);
+    assert!(resent(&mut sender, 500_001).is_empty());
+    assert!(sender.round_trip.timeout(0) > Some(100_000_000), "{:?}", sender.round_trip);
+}
+
+#[test]
+fn the_late_arrival_of_a_first_copy_is_not_taken_for_that_of_the_second() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 1);
+    sender.on_ack(at(1000), psn(1), Some(0)).expect("honest");
+    send(&mut sender, 2000, 10);
+    sender.on_gaps(at(3000), psn(1), &gaps(&[0, 1, 2])).expect("honest");
+    sender.detect_losses(at(3000));
+    assert_eq!(resent(&mut sender, 3000), [1]);
+    sender.on_ack(at(3010), psn(5), None).expect("honest");
+    sender.detect_losses(at(3010));
+    assert!(resent(&mut sender, 3010).is_empty(), "what was sent before the second copy is still under way");
 }
 
 #[test]
@@ -132,8 +171,8 @@ fn gaps_that_speak_of_packets_never_sent_are_bogus() {
     let mut sender = sender(32);
     send(&mut sender, 0, 3);
     assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[2])), Err(Bogus));
-    assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[1])), Ok(true));
-    assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[1])), Ok(false), "the same is no news");
+    assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[1])), Ok(ARRIVED));
+    assert_eq!(sender.on_gaps(at(1), psn(0), &gaps(&[1])), Ok(News::default()), "the same is no news");
 }
 
 #[test]
@@ -153,10 +192,11 @@ fn the_answer_to_a_packet_sent_twice_says_nothing_about_the_round_trip() {
     let mut sender = sender(32);
     send(&mut sender, 0, 1);
     sender.on_ack(at(50), psn(1), Some(0)).expect("honest");
-    let before = sender.round_trip.smoothed();
     send(&mut sender, 100, 1);
-    sender.on_timeout(true);
-    assert_eq!(resent(&mut sender, 20_000), [1]);
+    sender.on_gaps(at(200), psn(1), &echo(150)).expect("honest");
+    sender.detect_losses(at(200));
+    assert_eq!(resent(&mut sender, 200), [1]);
+    let before = sender.round_trip.smoothed();
     sender.on_ack(at(20_001), psn(2), Some(0)).expect("honest");
     assert_eq!(sender.round_trip.smoothed(), before);
 }
@@ -165,9 +205,10 @@ fn the_answer_to_a_packet_sent_twice_says_nothing_about_the_round_trip() {
 fn duplicates_after_sending_again_show_that_the_network_reorders() {
     let mut sender = sender(32);
     send(&mut sender, 0, 4);
-    sender.on_timeout(true);
+    sender.on_gaps(at(10_000), psn(0), &echo(9_000)).expect("honest");
+    sender.detect_losses(at(10_000));
     assert_eq!(resent(&mut sender, 10_000).len(), 4);
-    let told = Ack { delay: 0, duplicates: 4, bitmap: Bitmap::default() };
-    assert_eq!(sender.on_gaps(at(10_010), psn(0), &told), Ok(false));
+    let told = Ack { delay: 0, duplicates: 4, echo: 0, bitmap: Bitmap::default() };
+    assert_eq!(sender.on_gaps(at(10_010), psn(0), &told), Ok(News::default()));
     assert!(sender.reordering.seen, "what was sent again need not have been");
 }
