@@ -178,32 +178,3 @@ mod tests {
         guard.with(|()| guard.with(|()| ()));
     }
 }
-
-#[cfg(all(test, loom))]
-mod model {
-    use super::*;
-    use ucs::sync::Arc;
-
-    #[test]
-    fn the_two_sides_exclude_each_other() {
-        loom::model(|| {
-            let shared = Arc::new(Shared::new(0));
-            let other = Arc::clone(&shared);
-            let thread = ucs::sync::thread::spawn(move || {
-                if let Some(guard) = other.try_enter() {
-                    guard.with(|value| *value += 1);
-                    true
-                } else {
-                    false
-                }
-            });
-            // SAFETY: the model's first thread is the only one that enters.
-            unsafe { shared.enter() }.with(|value| *value += 1);
-            let has_entered = thread.join().expect("does not panic");
-            // SAFETY: as above.
-            let value = unsafe { shared.enter() }.with(|value| *value);
-            assert_eq!(value, 1 + i32::from(has_entered));
-            assert_eq!(shared.take_due(), !has_entered);
-        });
-    }
-}

@@ -49,7 +49,7 @@ pub struct Options {
     pub cpus: u8,
 
     /// Memory of the guest in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..))]
+    #[arg(long, value_name = "MIB", default_value_t = 3072, value_parser = clap::value_parser!(u32).range(256..))]
     pub memory: u32,
 
     /// Seconds that the command may take, counted in the guest
@@ -92,7 +92,7 @@ impl Options {
             pair: false,
             netem: None,
             cpus: 4,
-            memory: 1024,
+            memory: 3072,
             timeout: 120,
             files: Vec::new(),
             environment: Vec::new(),
