@@ -68,7 +68,6 @@ pub(crate) fn loopback(options: &Options, output: &mut Output) -> Result<Record,
         let client = open(&context, client_cpus)
             .and_then(|(worker, selector)| client_talk(options, &worker, selector, client_oob, output));
         let served = server.join().unwrap_or_else(|_| Err("the server's thread panicked".to_owned()));
-        eprintln!("client {:?} server {:?}", client.as_ref().err().map(|e| e.to_string()), served);
         match (client, served) {
             (Ok(record), Ok(())) => Ok(record),
             (Err(failure), _) => Err(failure),

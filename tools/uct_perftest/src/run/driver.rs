@@ -183,7 +183,7 @@ impl Driver {
     pub(super) fn idle_turn(&self) -> Result<(), Failure> {
         self.worker.progress();
         match &*self.failure.borrow() {
-            Some(failure) => Err(format!("the connection failed: {failure} (idle)").into()),
+            Some(failure) => Err(format!("the connection failed: {failure}").into()),
             None => Ok(()),
         }
     }

@@ -1,0 +1,137 @@
+//! Every test on every transport of this machine, with both sides in one process.
+
+mod support;
+
+use support::{ended, parse, resources, results};
+use uct_core::DeviceKind;
+
+const TESTS: [&str; 12] = [
+    "am_lat", "am_bw", "am_mr", "put_lat", "put_bw", "get_lat", "get_bw", "add_lat", "add_mr", "fadd",
+    "swap", "cswap",
+];
+
+#[test]
+fn every_transport_runs_every_test() {
+    let resources = resources();
+    assert!(!resources.is_empty());
+    for resource in resources {
+        for test in TESTS {
+            let (transport, device) = (&resource.transport, &resource.device);
+            let ended = ended(&format!("-l -x {transport} -d {device} -t {test} -n 20 -w 5 --json"));
+            if ended.code != Some(0) && ended.stderr.contains(" has no ") {
+                println!("skipped: {resource} {test}: {}", ended.stderr);
+                continue;
+            }
+            let document = parse(&ended.success());
+            assert_eq!(
+                (&document["transport"], &document["device"]),
+                (&(**transport).into(), &(**device).into())
+            );
+            let results = results(&document);
+            assert_eq!((&results[0]["iterations"], &results[0]["size"]), (&20.into(), &8.into()));
+            // A side that talks to itself has no server beside it.
+            let alone = resource.kind == DeviceKind::Myself;
+            assert_eq!(results[0]["cpu"]["server_ns"].is_null(), alone, "{document:#}");
+        }
+    }
+}
+
+#[test]
+fn every_transport_moves_every_layout_up_to_its_limit() {
+    for resource in resources() {
+        for test in ["am_lat", "am_bw", "put_lat", "put_bw", "get_bw"] {
+            for layout in ["short", "bcopy", "zcopy"] {
+                let (transport, device) = (&resource.transport, &resource.device);
+                let line =
+                    format!("-l -x {transport} -d {device} -t {test} -D {layout} -s 1:9:1k -n 8 -w 2 --json");
+                let ended = ended(&line);
+                if ended.code != Some(0)
+                    && (ended.stderr.contains(" has no ") || ended.stderr.contains("fewer than"))
+                {
+                    println!("skipped: {resource} {test} {layout}: {}", ended.stderr);
+                    continue;
+                }
+                let results = results(&parse(&ended.success()));
+                assert_eq!(results.len(), 3);
+                assert!(results.iter().all(|result| result["layout"] == layout));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_transport_the_cheapest_is_taken_and_the_reason_told() {
+    let printed = ended("-l -n 50 -w 5 --explain").success();
+    let chosen = printed.lines().find_map(|line| line.strip_prefix("CHOSEN ")).expect("nothing was chosen");
+    let name = chosen.split_whitespace().next().unwrap();
+    assert!(printed.contains(&format!("over {name}, waiting by poll")), "{printed}");
+    assert!(printed.contains("# the "), "{printed}");
+}
+
+#[test]
+fn a_sweep_goes_from_layout_to_layout_where_no_other_is_named() {
+    let resource = &resources()[0];
+    let line =
+        format!("-l -x {} -d {} -t put_bw -s 8..64:1k -n 5 -w 1 --json", resource.transport, resource.device);
+    let results = results(&parse(&ended(&line).success()));
+    let sizes: Vec<u64> = results.iter().map(|result| result["size"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [8, 16, 32, 64, 1024]);
+}
+
+#[test]
+fn a_batch_may_be_given_and_a_window_keeps_messages_back_without_losing_any() {
+    for resource in resources() {
+        let (transport, device) = (&resource.transport, &resource.device);
+        let line = format!("-l -x {transport} -d {device} -t am_mr -n 1000 -w 10 -W 4 --batch 10 --json");
+        let document = parse(&ended(&line).success());
+        let results = results(&document);
+        assert_eq!((&results[0]["batch"], &results[0]["iterations"]), (&10.into(), &1000.into()));
+        assert_eq!(document["window"], 4);
+    }
+}
+
+#[test]
+fn a_side_that_sleeps_spends_less_of_the_processor_than_the_time_that_goes_by() {
+    for resource in resources().into_iter().filter(|resource| resource.kind != DeviceKind::Myself) {
+        for mode in ["event", "adaptive"] {
+            let (transport, device) = (&resource.transport, &resource.device);
+            let line = format!("-l -x {transport} -d {device} -E {mode} -n 200 -w 10 --json");
+            let ended = ended(&line);
+            if ended.code != Some(0) && ended.stderr.contains("no events") {
+                println!("skipped: {resource} {mode}: {}", ended.stderr);
+                continue;
+            }
+            let document = parse(&ended.success());
+            assert_eq!(document["wait"], mode);
+            let result = &results(&document)[0];
+            // A round trip is two latencies.
+            let elapsed = 2.0 * result["latency"]["average_ns"].as_f64().unwrap();
+            let spent = result["cpu"]["client_ns"].as_f64().unwrap();
+            assert!(spent < elapsed * 1.05, "{spent} of {elapsed} ns: {document:#}");
+        }
+    }
+}
+
+#[test]
+fn processors_may_be_given() {
+    let cpu = uct_core::system::cpu::affinity().unwrap()[0];
+    let document = parse(&ended(&format!("-l -x self -n 20 -c {cpu} --json")).success());
+    assert_eq!(document["host"]["cpus"], serde_json::json!([cpu]));
+    let line = ended("-l -x self -n 20 -c 1023").failure();
+    assert!(line.contains("1023") && line.contains("may use"), "{line}");
+}
+
+#[test]
+fn a_table_like_ucxs_or_comma_separated_values_are_printed() {
+    let table = ended("-l -x self -n 100").success();
+    assert!(table.contains("|    Stage     | # iterations | 50.0%ile | average | overall |"), "{table}");
+    let figures = table.lines().find_map(|line| line.strip_prefix("Final:")).expect("no final figures");
+    let figures: Vec<f64> = figures.split_whitespace().map(|figure| figure.parse().unwrap()).collect();
+    assert_eq!((figures.len(), figures[0]), (8, 100.0), "{table}");
+
+    let values = ended("-l -x self -n 100 -s 8:64 -v").success();
+    let lines: Vec<Vec<&str>> = values.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()));
+    assert_eq!((lines[0][0], lines[1][0], lines[2][0]), ("size", "8", "64"));
+}

@@ -1,0 +1,178 @@
+//! Server and client in two processes, as they end well and as they do not.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use support::process::start;
+use support::{ended, free_port, parse, perftest, resources, results, server};
+use uct_core::DeviceKind;
+
+#[test]
+fn every_transport_that_connects_processes_does() {
+    for resource in resources().into_iter().filter(|resource| resource.kind != DeviceKind::Myself) {
+        for test in ["am_lat", "am_bw", "put_bw", "fadd"] {
+            let port = free_port();
+            let (transport, device) = (&resource.transport, &resource.device);
+            let options = format!("-x {transport} -d {device} -t {test}");
+            let server = server(port, &options);
+            let ended = ended(&format!("-p {port} localhost {options} -n 50 -w 5 --json"));
+            let document = parse(&ended.success());
+            assert_eq!(document["test"], test);
+            assert!(results(&document)[0]["cpu"]["server_ns"].as_f64().unwrap() > 0.0);
+            assert!(server.end().success().contains(&format!("Serving {test} on {resource}")));
+        }
+    }
+}
+
+#[test]
+fn the_client_alone_says_what_is_measured_and_the_best_of_both_is_taken() {
+    let port = free_port();
+    let server = server(port, "");
+    let printed = ended(&format!("-p {port} localhost -n 50 -w 5 -t am_bw -s 8:100 --explain")).success();
+    assert!(
+        printed.contains("CHOSEN ") && printed.contains("8 short:") && printed.contains("100 "),
+        "{printed}"
+    );
+    server.end().success();
+}
+
+#[test]
+fn a_server_turns_strangers_away_and_serves_the_client_that_comes_then() {
+    let port = free_port();
+    let server = server(port, "");
+    for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0xff; 64], b"UCT", b""] {
+        let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _ = stranger.write_all(garbage);
+        let _ = stranger.shutdown(std::net::Shutdown::Write);
+        stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    ended(&format!("-p {port} localhost -n 20 -w 5")).success();
+    let ended = server.end();
+    assert_eq!(
+        ended.stderr.lines().filter(|line| line.contains("is no client")).count(),
+        4,
+        "{}",
+        ended.stderr
+    );
+    ended.success();
+}
+
+#[test]
+fn a_peer_that_talks_nonsense_ends_a_server_with_one_line() {
+    for (frames, words) in [
+        // Addresses that are none; a frame of an absurd length; a frame out of order.
+        (&[1u8, 3, 0, 0, 0, 1, 2, 3][..], "magic"),
+        (&[1, 255, 255, 255, 255], "at most"),
+        (&[2, 0, 0, 0, 0], "expected Addresses"),
+        // No interfaces, and a plan that is no plan.
+        (&[1, 7, 0, 0, 0, b'U', b'C', b'T', b'A', 1, 0, 0, 2, 2, 0, 0, 0, b'{', b'}'], "Plan"),
+    ] {
+        let port = free_port();
+        let server = server(port, "");
+        let mut peer = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        peer.write_all(b"UCTPERF1").unwrap();
+        peer.write_all(frames).unwrap();
+        let line = server.end().failure();
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_ends_the_other_side_soon_and_with_a_reason() {
+    for resource in resources().into_iter().filter(|resource| resource.kind != DeviceKind::Myself) {
+        for (test, victim) in
+            [("am_lat", "server"), ("am_bw", "client"), ("put_bw", "client"), ("put_lat", "server")]
+        {
+            let port = free_port();
+            let mut server = server(port, "");
+            let (transport, device) = (&resource.transport, &resource.device);
+            let line = format!(
+                "-p {port} localhost -x {transport} -d {device} -t {test} -n 1000000000 -f --timeout 30"
+            );
+            let mut client = start(&mut perftest(&line));
+            std::thread::sleep(Duration::from_millis(700));
+            let killed = Instant::now();
+            let left = if victim == "server" {
+                server.kill();
+                client
+            } else {
+                client.kill();
+                server
+            };
+            let ended = left.end();
+            let after = killed.elapsed();
+            assert!(after < Duration::from_secs(25), "{resource} {test}: noticed after {after:?}: {ended:?}");
+            let line = ended.failure();
+            assert!(line.starts_with("uct_perftest: "), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_stops_ends_the_other_side_when_its_patience_is_over() {
+    let port = free_port();
+    let server = server(port, "--timeout 60");
+    let stop = |signal: &str| {
+        let pid = server.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    };
+    let client = start(&mut perftest(&format!("-p {port} localhost -n 1000000000 -f --timeout 2")));
+    std::thread::sleep(Duration::from_millis(700));
+    stop("-STOP");
+    let line = client.end().failure();
+    assert!(line.contains("--timeout") || line.contains("connection failed"), "{line}");
+    stop("-CONT");
+    server.end().failure();
+}
+
+#[test]
+fn what_cannot_be_is_one_line_that_says_what_to_do() {
+    let port = free_port();
+    let line = ended(&format!("-p {port} localhost -n 5")).failure();
+    assert!(line.contains("no server") && line.contains(&format!("uct_perftest -p {port}")), "{line}");
+
+    let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let line = ended(&format!("-p {port}")).failure();
+    assert!(line.contains(&port.to_string()) && line.contains("-p"), "{line}");
+
+    let line = ended(&format!("-p {} --timeout 0.3", free_port())).failure();
+    assert!(line.contains("no client came") && line.contains("--timeout"), "{line}");
+
+    for (arguments, words) in [
+        ("-l -x slef", "did you mean \"self\""),
+        ("-l -x self -d memroy", "did you mean \"memory\""),
+        ("-l -d nowhere", "no device \"nowhere\""),
+        ("-l -x self -D short -s 1m", "-D"),
+        ("-l -t fadd -s 16", "4 or 8 bytes"),
+        ("-l -t put_lat -s 0", "at least 1 byte"),
+        ("-l -t put_lat -E event", "-E poll"),
+        ("-l -t am_bw -W 1", "-W 1"),
+        ("-p 1 --plot x.svg", "--plot"),
+        ("-l -x self -n 5 --plot /nonexistent/x.svg", "/nonexistent/x.svg"),
+        ("-l --set nonsense=1", "nonsense"),
+        ("--compare /nonexistent/a /nonexistent/b", "/nonexistent/a"),
+    ] {
+        let line = ended(arguments).failure();
+        assert!(line.contains(words), "{arguments}: {line}");
+    }
+    for arguments in ["-t am", "-s 8..", "-n 0", "-l host", "-E sometimes", "--timeout 0", "-c x", "-D long"]
+    {
+        let ended = ended(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_transport_that_one_side_lacks_is_told_on_both() {
+    let port = free_port();
+    let server = server(port, "-x self");
+    let line = ended(&format!("-p {port} localhost -n 5")).failure();
+    assert!(line.contains("no transport for am_"), "{line}");
+    let line = server.end().failure();
+    assert!(line.contains("the peer gave up: no transport for am_"), "{line}");
+}
