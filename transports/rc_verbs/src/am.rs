@@ -17,7 +17,7 @@ impl RcEp {
             return Err(Error::INVALID_PARAM);
         }
         if !self.has_room_for_message() {
-            return Err(self.refusal());
+            return Err(self.message_refusal());
         }
         let header = header.to_ne_bytes();
         let pieces = [InlineData::new(&header), InlineData::new(payload)];
@@ -31,7 +31,7 @@ impl RcEp {
             return Err(Error::INVALID_PARAM);
         }
         if !self.has_room_for_message() {
-            return Err(self.refusal());
+            return Err(self.message_refusal());
         }
         let mut copy = [0u8; crate::iface::MAX_INLINE];
         // SAFETY: the array has room for `max_inline` bytes, at least the total, and is no part of the vector.
@@ -62,7 +62,7 @@ impl RcEp {
     #[inline]
     pub(crate) fn send_bcopy(&self, id: u8, pack: Pack, solicited: bool) -> Result<usize> {
         if !self.has_room_for_message() {
-            return Err(self.refusal());
+            return Err(self.message_refusal());
         }
         let iface = &*self.iface;
         let Some(buffer) = iface.message() else { return Err(self.starved()) };
@@ -72,7 +72,7 @@ impl RcEp {
             Err(Error::INVALID_PARAM)
         } else if !self.has_room_for_message() {
             // The packing sent something itself.
-            Err(self.refusal())
+            Err(self.message_refusal())
         } else if length <= iface.limits.max_inline {
             // SAFETY: the bytes were just written, and the buffer is this call's.
             let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
@@ -125,7 +125,7 @@ impl RcEp {
             return Err(Error::INVALID_PARAM);
         }
         if !self.has_room_for_message() {
-            return Err(self.refusal());
+            return Err(self.message_refusal());
         }
         let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
         let first = usize::from(!header.is_empty());

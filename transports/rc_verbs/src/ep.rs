@@ -21,6 +21,7 @@ use crate::atomic::Emulated;
 use crate::iface::RcIface;
 use crate::md::{Rkey, failure};
 use crate::tx::{NOT_CONNECTED, Outstanding};
+use crate::wire::MAX_GRANT;
 
 /// An endpoint.
 pub(crate) struct RcEp {
@@ -39,7 +40,7 @@ pub(crate) struct RcEp {
     pub(crate) index: u32,
     /// Messages that the peer may send and has not sent yet.
     pub(crate) promised: Cell<u32>,
-    /// Messages promised that the peer has not been told of.
+    /// Messages promised that the peer has not been told of, and `wire::HELD_UP`.
     pub(crate) grant: Cell<u16>,
     /// How many messages the peer may have under way.
     pub(crate) window: Cell<u16>,
@@ -111,6 +112,12 @@ impl RcEp {
     /// Whether the peer's endpoint is known.
     pub(crate) fn is_connected(&self) -> bool {
         self.available.get() > -(NOT_CONNECTED >> 1)
+    }
+
+    /// Messages promised that the peer has not been told of.
+    #[inline(always)]
+    pub(crate) fn untold(&self) -> u16 {
+        self.grant.get() & MAX_GRANT
     }
 
     fn own_psn(&self) -> u32 {

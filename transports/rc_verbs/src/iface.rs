@@ -39,6 +39,9 @@ pub(crate) const MAX_INLINE: usize = 1024;
 /// Most bytes of the header of a zero-copy active message; also the size of a small buffer.
 pub(crate) const MAX_HEADER: usize = 128;
 
+/// Bytes by which a pool of buffers grows.
+const POOL_STEP: usize = 512 << 10;
+
 /// An interface.
 pub(crate) struct RcIface {
     pub(crate) am: AmHandlers,
@@ -137,23 +140,23 @@ impl RcIface {
         limits.set_inline(probe.caps().max_inline as usize);
         drop(probe);
 
-        let pool = |name: &str, size: usize, per_chunk: u32| MpoolParams {
-            elems_per_chunk: per_chunk,
-            grow_factor: 2.0,
+        // Registered memory is pinned whole, so a pool grows by a little at a time.
+        let pool = |name: &str, size: usize| MpoolParams {
+            elems_per_chunk: (POOL_STEP / size).clamp(8, 128) as u32,
             ..MpoolParams::new(format!("rc_verbs {name}"), size)
         };
         let registered = || RegisteredChunks::new(&md.pd, Access::LOCAL_WRITE);
         let memory =
             |error: ucs::datastruct::mpool::MpoolError| Failure::new(Error::NO_MEMORY, error.to_string());
-        let messages = Mpool::new(pool("send", limits.seg_size, 32), registered(), ()).map_err(memory)?;
-        let smalls = Mpool::new(pool("header", MAX_HEADER, 128), registered(), ()).map_err(memory)?;
+        let messages = Mpool::new(pool("send", limits.seg_size), registered(), ()).map_err(memory)?;
+        let smalls = Mpool::new(pool("header", MAX_HEADER), registered(), ()).map_err(memory)?;
         smalls.reserve(1).map_err(memory)?;
         let sink = smalls.get().ok_or(Error::NO_MEMORY)?;
         let elements = RxElements::default();
         let headroom = RxQueue::headroom(params.rx_headroom);
         let receive = MpoolParams {
             max_elems: u32::try_from(config.rx_max_bufs.number()).unwrap_or(u32::MAX).max(1),
-            ..pool("receive", headroom + limits.seg_size, 64)
+            ..pool("receive", headroom + limits.seg_size)
         };
         let buffers = Mpool::new(receive, registered(), elements.hooks()).map_err(memory)?;
         let max_window = config.fc_window as u16;
@@ -339,6 +342,7 @@ impl Iface for RcIface {
             ("tx_cq_available", u64::from(self.cq_available.get())),
             ("emulated_atomics", sum(|ep| ep.emulated.borrow().len() as u64)),
             ("rx_posted", u64::from(self.rx.posted.get())),
+            ("rx_windows", sum(|ep| u64::from(ep.window.get()))),
             ("rx_promised", sum(|ep| u64::from(ep.promised.get()))),
             ("read_bytes", self.read_bytes.get()),
         ]

@@ -2,8 +2,9 @@
 //!
 //! For: progress. A peer sends only what it was granted, and no more is granted than there are buffers posted, so nobody
 //! finds the queue empty. Grants travel with messages of the other direction, or by themselves when there are none: once
-//! half of what was promised is used up. An endpoint starts with a small window, which doubles while it is used and
-//! there is room, and shrinks when many endpoints share the queue.
+//! half of what was promised is used up. An endpoint starts with a small window, which doubles when the peer says that it
+//! was held up and there is room, and shrinks when many endpoints share the queue. So memory goes where messages come
+//! faster than grants, and an endpoint of little traffic keeps the little it began with.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -17,7 +18,7 @@ use uct_plugin::{Disposition, Error};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
-use crate::wire::{Immediate, Message};
+use crate::wire::{Immediate, MAX_GRANT, Message};
 
 /// Messages that a new peer may send.
 const FIRST_WINDOW: u16 = 8;
@@ -131,15 +132,15 @@ impl RxQueue {
         if ep.window.get() == 0 {
             return false;
         }
-        let window = self.adjusted(ep.window.get());
-        self.windows.set(self.windows.get() - u32::from(ep.window.get()) + u32::from(window));
-        ep.window.set(window);
-        self.set_wanted();
+        if self.room() < 0 {
+            self.resize(ep, (ep.window.get() / 2).max(1));
+        }
+        let window = ep.window.get();
         self.fill(1);
         let spare = SPARE + self.eps.get() * SPARE_PER_EP;
         let free = self.posted.get().saturating_sub(self.promised.get() + spare.min(self.posted.get() / 2));
         let missing = u32::from(window).saturating_sub(ep.promised.get());
-        let mut more = missing.min(free).min(u32::from(u16::MAX - ep.grant.get()));
+        let mut more = missing.min(free).min(u32::from(MAX_GRANT - ep.untold()));
         if more == 0 && ep.promised.get() == 0 && self.posted.get() > self.promised.get() {
             // Nobody is left without anything as long as there is a buffer; the spare ones are for this.
             more = 1;
@@ -147,18 +148,21 @@ impl RxQueue {
         ep.promised.set(ep.promised.get() + more);
         self.promised.set(self.promised.get() + more);
         ep.grant.set(ep.grant.get() + more as u16);
-        ep.grant.get() > 0
+        ep.untold() > 0
     }
 
-    fn adjusted(&self, window: u16) -> u16 {
-        let room = self.room();
-        if room >= i64::from(window) {
-            window.saturating_mul(2).min(self.max_window)
-        } else if room < 0 {
-            (window / 2).max(1)
-        } else {
-            window
+    /// The peer was held up: it may have twice as much under way, if there is room for that.
+    #[cold]
+    fn widen(&self, ep: &RcEp) {
+        let window = ep.window.get();
+        if window > 0 && self.room() >= i64::from(window) {
+            self.resize(ep, window.saturating_mul(2).min(self.max_window));
         }
+    }
+
+    fn resize(&self, ep: &RcEp, window: u16) {
+        self.windows.set(self.windows.get() - u32::from(ep.window.replace(window)) + u32::from(window));
+        self.set_wanted();
     }
 
     /// Posts buffers if at least `batch` are missing; answers whether all that should be are.
@@ -290,7 +294,10 @@ impl RcIface {
         let eps = self.eps.borrow();
         // Without an endpoint it came before the endpoint was destroyed, and is delivered all the same.
         let Some(ep) = eps.find(qp) else { return immediate.message() };
-        if immediate.granted() > 0 {
+        if immediate.has_grant() {
+            if immediate.was_held_up() {
+                self.rx.widen(ep);
+            }
             let credits = ep.credits.get();
             ep.credits.set(credits.saturating_add(immediate.granted()));
             if !ep.group.is_empty() {
@@ -300,7 +307,7 @@ impl RcIface {
         let message = immediate.message();
         match message {
             Message::Active(_) => {
-                if self.rx.taken(ep) && ep.grant.get() == 0 {
+                if self.rx.taken(ep) && ep.untold() == 0 {
                     self.rx.promise(ep);
                     self.defer(ep);
                 }
@@ -336,10 +343,10 @@ impl RcIface {
             return true;
         }
         let due = ep.promised.get() <= u32::from(ep.window.get()) / 2;
-        if ep.grant.get() == 0 && due {
+        if ep.untold() == 0 && due {
             self.rx.promise(ep);
         }
-        if ep.grant.get() == 0 {
+        if ep.untold() == 0 {
             // Nothing to grant now: not due, or no buffers until handlers release some.
             return !due;
         }

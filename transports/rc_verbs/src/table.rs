@@ -16,8 +16,17 @@ const PAGE: usize = 1 << PAGE_BITS;
 #[derive(Default)]
 pub(crate) struct EpTable {
     eps: Slab<Rc<RcEp>>,
-    /// Pages of places plus one, indexed by queue pair number. Numbers have 24 bits, so there are at most 16384 pages.
-    places: Vec<Option<Box<[u32; PAGE]>>>,
+    /// Indexed by queue pair number, whose 24 bits make at most 16384 pages. Numbers go up for ever, so a page without
+    /// endpoints is given back.
+    pages: Vec<Option<Box<Page>>>,
+}
+
+/// What is known of consecutive queue pair numbers.
+struct Page {
+    /// Numbers that are in use.
+    used: u32,
+    /// The place of each plus one; zero without one.
+    places: [u32; PAGE],
 }
 
 impl EpTable {
@@ -30,11 +39,12 @@ impl EpTable {
     pub(crate) fn insert(&mut self, ep: Rc<RcEp>) {
         let number = ep.qp.number() & 0xff_ffff;
         let page = (number >> PAGE_BITS) as usize;
-        if self.places.len() <= page {
-            self.places.resize_with(page + 1, || None);
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
         }
-        let places = self.places[page].get_or_insert_with(|| Box::new([0; PAGE]));
-        places[number as usize % PAGE] = ep.index + 1;
+        let page = self.pages[page].get_or_insert_with(|| Box::new(Page { used: 0, places: [0; PAGE] }));
+        page.used += 1;
+        page.places[number as usize % PAGE] = ep.index + 1;
         let index = self.eps.insert(ep);
         debug_assert_eq!(self.eps[index].index as usize, index);
     }
@@ -42,8 +52,15 @@ impl EpTable {
     /// Removes an endpoint.
     pub(crate) fn remove(&mut self, ep: &RcEp) -> Option<Rc<RcEp>> {
         let number = ep.qp.number() & 0xff_ffff;
-        if let Some(Some(places)) = self.places.get_mut((number >> PAGE_BITS) as usize) {
-            places[number as usize % PAGE] = 0;
+        if let Some(slot) = self.pages.get_mut((number >> PAGE_BITS) as usize)
+            && let Some(page) = slot
+            && page.places[number as usize % PAGE] == ep.index + 1
+        {
+            page.places[number as usize % PAGE] = 0;
+            page.used -= 1;
+            if page.used == 0 {
+                *slot = None;
+            }
         }
         self.eps.try_remove(ep.index as usize)
     }
@@ -57,8 +74,8 @@ impl EpTable {
     /// The endpoint of a queue pair.
     #[inline]
     pub(crate) fn find(&self, number: u32) -> Option<&Rc<RcEp>> {
-        let places = self.places.get((number >> PAGE_BITS) as usize)?.as_ref()?;
-        let place = places[number as usize % PAGE];
+        let page = self.pages.get((number >> PAGE_BITS) as usize)?.as_ref()?;
+        let place = page.places[number as usize % PAGE];
         self.eps.get(place.wrapping_sub(1) as usize)
     }
 

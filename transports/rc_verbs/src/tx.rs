@@ -10,6 +10,7 @@ use uct_plugin::{Completion, Error, Result, Unpack, completion};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
+use crate::wire::HELD_UP;
 
 /// What to do when a work request has ended.
 pub(crate) enum TxOp {
@@ -75,6 +76,15 @@ impl RcEp {
             self.iface.starve(self);
         }
         Error::NO_RESOURCE
+    }
+
+    /// Why no message can be sent now. What the peer has granted is used up: its window is too small, and it is told.
+    #[cold]
+    pub(crate) fn message_refusal(&self) -> Error {
+        if self.credits.get() == 0 && self.is_connected() {
+            self.grant.set(self.grant.get() | HELD_UP);
+        }
+        self.refusal()
     }
 
     /// A refusal for want of a buffer.

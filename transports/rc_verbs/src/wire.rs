@@ -7,7 +7,13 @@
 //! | 0..5 | active message id |
 //! | 5..8 | kind: 0 an active message, 1 nothing but a grant |
 //! | 8..16 | zero |
-//! | 16..32 | messages that the peer may send more |
+//! | 16..31 | messages that the peer may send more |
+//! | 31 | the sender was held up since its last message, because it may have no more under way |
+
+/// In the upper half: the sender was held up.
+pub(crate) const HELD_UP: u16 = 1 << 15;
+/// Most messages that one word can grant.
+pub(crate) const MAX_GRANT: u16 = HELD_UP - 1;
 
 /// Immediate data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,15 +31,21 @@ pub(crate) enum Message {
 }
 
 impl Immediate {
-    /// An active message that brings a grant along.
+    /// An active message that brings along a grant, with [`HELD_UP`] or not.
     #[inline(always)]
     pub(crate) const fn active(id: u8, grant: u16) -> Self {
         Self((id as u32 & 31) | (grant as u32) << 16)
     }
 
-    /// A grant by itself.
+    /// A grant by itself, with [`HELD_UP`] or not.
     pub(crate) const fn grant(grant: u16) -> Self {
         Self(1 << 5 | (grant as u32) << 16)
+    }
+
+    /// Whether it says anything about how much either side may send.
+    #[inline(always)]
+    pub(crate) const fn has_grant(self) -> bool {
+        self.0 >> 16 != 0
     }
 
     /// What the message is.
@@ -49,7 +61,12 @@ impl Immediate {
     /// How many messages more the receiver may send.
     #[inline(always)]
     pub(crate) const fn granted(self) -> u32 {
-        self.0 >> 16
+        self.0 >> 16 & MAX_GRANT as u32
+    }
+
+    /// Whether the sender waited for a grant.
+    pub(crate) const fn was_held_up(self) -> bool {
+        self.0 >> 16 & HELD_UP as u32 != 0
     }
 }
 
@@ -73,7 +90,11 @@ mod tests {
     #[test]
     fn id_and_grant_do_not_mix() {
         let immediate = Immediate::active(31, 65535);
-        assert_eq!((immediate.message(), immediate.granted()), (Message::Active(31), 65535));
+        assert_eq!((immediate.message(), immediate.granted()), (Message::Active(31), 32767));
+        assert!(immediate.was_held_up() && immediate.has_grant());
+        let immediate = Immediate::active(0, MAX_GRANT);
+        assert_eq!((immediate.granted(), immediate.was_held_up()), (32767, false));
+        assert!(!Immediate::active(31, 0).has_grant());
         assert_eq!(Immediate::grant(7).message(), Message::Grant);
         assert_eq!(Immediate(0x100).message(), Message::Unknown);
     }

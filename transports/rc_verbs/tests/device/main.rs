@@ -9,3 +9,4 @@ mod failure;
 mod link;
 mod many;
 mod support;
+mod window;

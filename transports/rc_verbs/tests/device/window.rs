@@ -1,0 +1,46 @@
+//! How many receive buffers a connection takes: few, until its sender is held up.
+
+use crate::support::{Side, connect, context, devices, until};
+
+/// A counter of the transport.
+fn counter(side: &Side, name: &str) -> u64 {
+    let counters = side.iface.transport_counters();
+    counters.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no counter {name}")).1
+}
+
+#[test]
+fn a_window_grows_only_when_the_sender_is_held_up_and_goes_with_its_endpoint() {
+    let Some((_turn, names)) = devices() else { return };
+    let context = context(&[("fc_window", "128")]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    let (near, far) = connect(&left, &right);
+    let first = counter(&right, "rx_windows");
+    let send = |count: u64| {
+        for _ in 0..count {
+            near.send_with(|| {
+                left.worker.progress();
+                right.worker.progress();
+            })
+            .expect("a send");
+        }
+    };
+    for message in 1..=500 {
+        send(1);
+        until(&left, &right, "a message", || right.received.get() == message);
+        // A grant may be on its way.
+        left.worker.progress();
+    }
+    assert_eq!(counter(&right, "rx_windows"), first, "nobody was held up");
+
+    send(2000);
+    until(&left, &right, "the messages", || right.received.get() == 2500);
+    assert_eq!(counter(&right, "rx_windows"), 128, "held up again and again");
+    assert!(counter(&right, "rx_posted") >= 128);
+
+    drop((near, far));
+    until(&left, &right, "the end of the endpoints", || {
+        counter(&left, "endpoints") + counter(&right, "endpoints") == 0
+    });
+    assert_eq!(counter(&right, "rx_windows"), 0);
+}
