@@ -38,7 +38,7 @@ pub mod remote;
 mod runner;
 mod setup;
 mod target;
-mod watchdog;
+pub mod watchdog;
 
 pub use case::{Case, Needs};
 pub use config::Config;

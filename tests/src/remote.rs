@@ -4,7 +4,7 @@
 //! case.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,9 +28,18 @@ pub struct Peer {
 }
 
 impl Peer {
-    fn new(socket: UnixStream) -> Peer {
+    /// Speaks over this socket.
+    pub fn new(socket: UnixStream) -> Peer {
         socket.set_nonblocking(true).expect("a socket can be non-blocking");
         Peer { socket, buffer: Vec::new() }
+    }
+
+    /// In a process that was started with a socket as its standard input: the other end. This process is killed when
+    /// whoever started it ends.
+    pub fn of_standard_input() -> Peer {
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("the socket is the standard input");
+        Peer::new(UnixStream::from(socket))
     }
 
     /// Sends bytes.
@@ -128,6 +137,12 @@ impl Peer {
     }
 }
 
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// The other process, seen from the case. It is killed when this is dropped.
 pub struct Process {
     child: Child,
@@ -213,8 +228,5 @@ impl Drop for Process {
 /// In the other process: the socket, and the task.
 pub(crate) fn as_peer() -> Option<(String, Peer)> {
     let task = std::env::var(VARIABLE).ok()?;
-    // Whoever started this process may be killed, and with it goes what it is for.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("the socket is the standard input");
-    Some((task, Peer::new(UnixStream::from(socket))))
+    Some((task, Peer::of_standard_input()))
 }

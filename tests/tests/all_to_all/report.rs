@@ -1,0 +1,108 @@
+//! What a process tells about itself, as bytes over its socket.
+//!
+//! For: `group`, which asks, and `process`, which answers. Stands on the clock of the system.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The state of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Questions that were answered, to all peers together.
+    pub answered: u64,
+    /// The same for the peer, of those that are alive, with the fewest.
+    pub least_answered: u64,
+    /// And for the one in the middle.
+    pub median_answered: u64,
+    /// Kilobytes in use before there was any peer, pages of files not counted.
+    pub memory_alone: u64,
+    /// Kilobytes in use now.
+    pub memory: u64,
+    /// How often an error handler was called.
+    pub failures: u64,
+    /// The peer that the first failure was about.
+    pub failed: u64,
+    /// When the first was told of, as [`now`] says it.
+    pub failed_at: u64,
+    /// Open descriptors.
+    pub descriptors: u64,
+    /// How often it slept.
+    pub sleeps: u64,
+}
+
+const FIELDS: usize = 10;
+
+impl Report {
+    /// As bytes.
+    pub fn pack(&self) -> Vec<u8> {
+        let Report {
+            answered,
+            least_answered,
+            median_answered,
+            memory_alone,
+            memory,
+            failures,
+            failed,
+            failed_at,
+            descriptors,
+            sleeps,
+        } = *self;
+        let fields: [u64; FIELDS] = [
+            answered,
+            least_answered,
+            median_answered,
+            memory_alone,
+            memory,
+            failures,
+            failed,
+            failed_at,
+            descriptors,
+            sleeps,
+        ];
+        fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+    }
+
+    /// From bytes.
+    pub fn unpack(bytes: &[u8]) -> Result<Report, String> {
+        let fields: Vec<u64> =
+            bytes.as_chunks::<8>().0.iter().map(|field| u64::from_le_bytes(*field)).collect();
+        let fields: [u64; FIELDS] =
+            fields.try_into().map_err(|_| format!("a report of {} bytes", bytes.len()))?;
+        let [
+            answered,
+            least_answered,
+            median_answered,
+            memory_alone,
+            memory,
+            failures,
+            failed,
+            failed_at,
+            descriptors,
+            sleeps,
+        ] = fields;
+        Ok(Report {
+            answered,
+            least_answered,
+            median_answered,
+            memory_alone,
+            memory,
+            failures,
+            failed,
+            failed_at,
+            descriptors,
+            sleeps,
+        })
+    }
+}
+
+/// Nanoseconds on a clock that all processes of a machine share.
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The value in the middle; 0 of none.
+pub fn median(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
