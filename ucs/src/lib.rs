@@ -5,6 +5,7 @@
 //! facts, the log bridge.
 
 pub mod async_context;
+pub mod attention;
 pub mod clock;
 pub mod config;
 pub mod datastruct;

@@ -125,6 +125,22 @@ impl Completion {
         abi
     }
 
+    /// As [`Completion::begin`], for an operation whose result has one place only.
+    ///
+    /// # Errors
+    /// [`Error::BUSY`] while others are outstanding.
+    #[inline(always)]
+    pub(crate) fn begin_alone(&self) -> Result<*mut UctCompletion> {
+        if self.is_done() { Ok(self.begin()) } else { Err(Error::BUSY) }
+    }
+
+    /// Takes back the count of an operation that was done at once.
+    #[inline(always)]
+    pub(crate) fn ended_at_once(&self) {
+        // SAFETY: as in `outstanding`.
+        unsafe { (*self.inner.abi.get()).count -= 1 };
+    }
+
     /// Accounts for how the operation was started: if it goes on, what it uses is held until it has ended.
     #[inline(always)]
     pub(crate) fn started<I>(&self, status: i32, held: impl FnOnce() -> I) -> Result<Posted>
@@ -137,8 +153,7 @@ impl Completion {
             }
             return Ok(Posted::InProgress);
         }
-        // SAFETY: as in `outstanding`; the operation is not outstanding after all.
-        unsafe { (*self.inner.abi.get()).count -= 1 };
+        self.ended_at_once();
         Status::from_raw(status).into_result().map(|()| Posted::Done)
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ucs::async_context::{AsyncContext, Mode};
+use ucs::attention::{Asking, Attention};
 use ucs::clock::Deadline;
 use ucs::datastruct::callbackq::{CallbackId, CallbackQ, CallbackQHandle, OneshotKey};
 use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
@@ -34,8 +35,10 @@ pub(crate) struct WorkerInner {
     pub(crate) remote: CallbackQHandle,
     /// How many calls of the application's code from inside a transport are running, one inside the other.
     depth: Cell<u32>,
-    /// Whether something waits until no transport is on the stack.
+    /// Whether something waits until no transport is on the stack; asked for as [`Asking::Owner`].
     unsettled: Cell<bool>,
+    /// All that progress looks at before it calls the interfaces.
+    attention: Attention,
     /// What was closed from inside a transport: none is ever closed from under itself.
     closing: RefCell<Vec<Closing>>,
     /// A panic of an application's callback, on its way around the transport's frames.
@@ -74,16 +77,18 @@ impl Worker {
             AsyncMode::ThreadSpinlock => Mode::ThreadSpinlock,
             AsyncMode::ThreadMutex => Mode::ThreadMutex,
         };
-        let queue = CallbackQ::new();
+        let attention = Attention::new();
+        let queue = CallbackQ::with_attention(attention.clone());
         Ok(Worker {
             inner: Rc::new(WorkerInner {
                 remote: queue.handle(),
                 queue,
                 depth: Cell::new(0),
                 unsettled: Cell::new(false),
+                attention: attention.clone(),
                 closing: RefCell::default(),
                 panic: RefCell::default(),
-                async_context: AsyncContext::new(mode),
+                async_context: AsyncContext::with_attention(mode, attention),
                 wake: Arc::new(wake),
                 events,
                 async_watched: Cell::new(false),
@@ -110,13 +115,12 @@ impl Worker {
     #[inline]
     pub fn progress(&self) -> u32 {
         let worker = &*self.inner;
-        if worker.fork.check().is_err() {
-            worker.report_fork();
-            return 0;
+        if !worker.attention.is_calm() {
+            return worker.progress_with_attention();
         }
-        let mut count = worker.queue.dispatch();
-        count = count.wrapping_add(worker.async_context.poll() as u32);
-        if worker.unsettled.get() {
+        let count = worker.queue.dispatch_calmly();
+        // Where nothing happened, whatever may ask by now can wait for the next call.
+        if count != 0 && !worker.attention.is_calm() {
             worker.settle();
         }
         count
@@ -193,7 +197,8 @@ impl Worker {
         for iface in ifaces {
             iface.arm_all()?;
         }
-        Ok(())
+        // A transport may have moved its timers to when the sleeper has to be woken.
+        worker.async_context.arm()
     }
 
     /// Sleeps until there is something to do, another thread wakes the worker, or `limit` is over; answers whether
@@ -250,6 +255,27 @@ impl WorkerInner {
         })
     }
 
+    /// Progress when something asks for more than the interfaces, or the process has forked.
+    #[inline(never)]
+    fn progress_with_attention(&self) -> u32 {
+        if self.fork.check().is_err() {
+            self.report_fork();
+            return 0;
+        }
+        let mut count = self.queue.dispatch();
+        count = count.wrapping_add(self.async_context.poll() as u32);
+        if self.unsettled.get() {
+            self.settle();
+        }
+        count
+    }
+
+    /// Leaves something to be done as soon as no transport is on the stack.
+    fn unsettle(&self) {
+        self.unsettled.set(true);
+        self.attention.ask(Asking::Owner);
+    }
+
     #[cold]
     fn report_fork(&self) {
         if !self.fork_reported.replace(true) {
@@ -299,7 +325,7 @@ impl WorkerInner {
             closing();
         } else {
             self.closing.borrow_mut().push(closing);
-            self.unsettled.set(true);
+            self.unsettle();
         }
     }
 
@@ -317,17 +343,17 @@ impl WorkerInner {
     #[cold]
     fn keep_panic(&self, panic: Box<dyn Any + Send>) {
         self.panic.borrow_mut().get_or_insert(panic);
-        self.unsettled.set(true);
+        self.unsettle();
     }
 
     /// Closes what waits and resumes a panic that was kept, if no transport is on the stack.
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&self) {
-        if self.depth.get() > 0 {
+        if self.depth.get() > 0 || !self.unsettled.replace(false) {
             return;
         }
-        self.unsettled.set(false);
+        self.attention.settle(Asking::Owner);
         self.close_all();
         let panic = self.panic.borrow_mut().take();
         if let Some(panic) = panic {

@@ -31,15 +31,17 @@ impl Endpoint for SelfEp {
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        let iface = &*self.iface;
         // A few words into the buffer that is at hand: what most messages are. All else is out of the way.
-        let is_small =
-            (HEADER..=2 * HEADER).contains(&payload.len()) && payload.len() <= self.iface.max_short();
-        if is_small && let Some(buffer) = self.iface.spare() {
-            // SAFETY: the length is within the limit, so the buffer holds header and payload.
-            unsafe { self.send_short(id, header, payload, buffer) };
-            return Ok(());
+        if !(HEADER..=2 * HEADER).contains(&payload.len()) {
+            return self.am_short_any(id, header, payload);
         }
-        self.am_short_any(id, header, payload)
+        let Some(buffer) = iface.take_spare() else { return self.am_short_any(id, header, payload) };
+        // SAFETY: the least `seg_size` holds the header and two words.
+        unsafe { write_short(header, payload, buffer) };
+        // SAFETY: header and payload were just written.
+        unsafe { iface.deliver_spare(id, buffer, HEADER + payload.len()) };
+        Ok(())
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -48,12 +50,12 @@ impl Endpoint for SelfEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        self.iface.signal_if_armed();
-        let buffer = self.iface.buffer()?;
+        let iface = &*self.iface;
+        let Some(buffer) = iface.take_spare() else { return self.am_bcopy_any(id, pack) };
         // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         // SAFETY: `length` bytes were packed, never more than the `max_bcopy`.
-        unsafe { self.iface.deliver(id, buffer, length) };
+        unsafe { iface.deliver_spare(id, buffer, length) };
         Ok(length)
     }
 
@@ -190,28 +192,25 @@ impl Endpoint for SelfEp {
 impl SelfEp {
     #[inline(never)]
     fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        self.iface.signal_if_armed();
         if payload.len() > self.iface.max_short() {
             return Err(Error::INVALID_PARAM);
         }
         let buffer = self.iface.buffer()?;
         // SAFETY: the length is within the limit, so the buffer holds header and payload.
-        unsafe { self.send_short(id, header, payload, buffer) };
+        unsafe { write_short(header, payload, buffer) };
+        // SAFETY: header and payload were just written.
+        unsafe { self.iface.deliver(id, buffer, HEADER + payload.len()) };
         Ok(())
     }
 
-    /// # Safety
-    /// `buffer` came from the interface and holds header and payload.
-    #[inline(always)]
-    unsafe fn send_short(&self, id: u8, header: u64, payload: &[u8], buffer: NonNull<u8>) {
-        // SAFETY: the caller's promise.
-        unsafe { buffer.cast::<u64>().write_unaligned(header) };
-        // SAFETY: as above.
-        let body = unsafe { buffer.add(HEADER) };
-        // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
-        unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
-        // SAFETY: header and payload were just written.
-        unsafe { self.iface.deliver(id, buffer, HEADER + payload.len()) };
+    #[inline(never)]
+    fn am_bcopy_any(&self, id: u8, pack: Pack) -> Result<usize> {
+        let buffer = self.iface.buffer()?;
+        // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
+        let length = unsafe { pack.write(buffer.as_ptr()) };
+        // SAFETY: `length` bytes were packed, never more than the `max_bcopy`.
+        unsafe { self.iface.deliver(id, buffer, length) };
+        Ok(length)
     }
 
     fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
@@ -220,7 +219,6 @@ impl SelfEp {
         if !fits || iov.entries().len() > MAX_IOV {
             return Err(Error::INVALID_PARAM);
         }
-        self.iface.signal_if_armed();
         let buffer = self.iface.buffer()?;
         // SAFETY: the buffer holds `seg_size` bytes, and a pool's buffer is no part of the header.
         unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
@@ -232,4 +230,16 @@ impl SelfEp {
         unsafe { self.iface.deliver(id, buffer, total) };
         Ok(())
     }
+}
+
+/// # Safety
+/// `buffer` is the caller's and holds header and payload.
+#[inline(always)]
+unsafe fn write_short(header: u64, payload: &[u8], buffer: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { buffer.cast::<u64>().write_unaligned(header) };
+    // SAFETY: as above.
+    let body = unsafe { buffer.add(HEADER) };
+    // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
+    unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
 }

@@ -29,13 +29,25 @@ pub(crate) struct SelfIface {
     pub(crate) seg_size: usize,
     am: AmHandlers,
     buffers: Mpool,
-    /// The buffer that was used last: at hand without a look at the pool.
-    spare: Cell<Option<NonNull<u8>>>,
+    /// A buffer at hand, without a look at the pool.
+    spare: Cell<NonNull<u8>>,
+    /// Why the spare buffer may not be used just now; if nothing speaks against it, a message takes the short way.
+    hindered: Cell<Hindrance>,
     headroom: usize,
     number: u64,
     event: EventFd,
-    armed: Cell<bool>,
-    max_short: Cell<usize>,
+}
+
+bitflags::bitflags! {
+    #[derive(Clone, Copy)]
+    struct Hindrance: u8 {
+        /// A handler has it.
+        const TAKEN = 1;
+        /// There is none.
+        const NONE = 2;
+        /// Somebody sleeps until a message comes.
+        const ARMED = 4;
+    }
 }
 
 /// Most entries of a vector.
@@ -67,49 +79,66 @@ impl Transport for SelfTransport {
             seg_size,
             am: params.am,
             buffers,
-            spare: Cell::new(None),
+            spare: Cell::new(NonNull::dangling()),
+            hindered: Cell::new(Hindrance::NONE),
             headroom: params.rx_headroom,
             number: addr::next_iface(),
             event,
-            armed: Cell::new(false),
-            max_short: Cell::new(seg_size - size_of::<u64>()),
         }))
     }
 }
 
 impl SelfIface {
-    /// Largest payload of a short message; 0 while the interface is armed, so that nothing goes by unnoticed.
-    #[inline(always)]
+    /// Largest payload of a short message.
     pub(crate) fn max_short(&self) -> usize {
-        self.max_short.get()
+        self.seg_size - size_of::<u64>()
     }
 
-    /// The buffer that was used last, if it is free.
+    /// The spare buffer, for [`SelfIface::deliver_spare`]; `None` if the long way has to be taken.
     #[inline(always)]
-    pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
-        self.spare.take()
+    pub(crate) fn take_spare(&self) -> Option<NonNull<u8>> {
+        if !self.hindered.get().is_empty() {
+            return None;
+        }
+        self.hindered.set(Hindrance::TAKEN);
+        Some(self.spare.get())
     }
 
-    /// A buffer for a message of up to `seg_size` bytes; all of it is initialised.
+    /// Delivers the message in the spare buffer.
+    ///
+    /// # Safety
+    /// `buffer` came from [`SelfIface::take_spare`] and holds `length` bytes of message; it is not used afterwards.
     #[inline(always)]
-    pub(crate) fn buffer(&self) -> Result<NonNull<u8>> {
-        self.spare().map_or_else(|| self.pooled(), Ok)
+    pub(crate) unsafe fn deliver_spare(&self, id: u8, buffer: NonNull<u8>, length: usize) {
+        // SAFETY: the caller's promise; the headroom lies ahead in the same element.
+        let disposition = unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) };
+        self.hindered.set(self.hindered.get().difference(Hindrance::TAKEN));
+        if disposition == Disposition::Kept {
+            self.spare_is_kept();
+        }
     }
 
     #[cold]
-    #[inline(never)]
-    fn pooled(&self) -> Result<NonNull<u8>> {
+    fn spare_is_kept(&self) {
+        self.hindered.set(self.hindered.get() | Hindrance::NONE);
+    }
+
+    /// A buffer of the pool, for a message of up to `seg_size` bytes; all of it is initialised.
+    pub(crate) fn buffer(&self) -> Result<NonNull<u8>> {
         let element = self.buffers.get().ok_or(Error::NO_RESOURCE)?;
         // SAFETY: an element holds the headroom ahead of the message.
         Ok(unsafe { element.add(self.headroom) })
     }
 
-    /// Delivers the message in a buffer and takes the buffer back unless the handler keeps it.
+    /// Wakes who sleeps, delivers the message in a buffer, and takes the buffer back unless the handler keeps it.
     ///
     /// # Safety
     /// `buffer` came from [`SelfIface::buffer`] and holds `length` bytes of message; it is not used afterwards.
-    #[inline(always)]
     pub(crate) unsafe fn deliver(&self, id: u8, buffer: NonNull<u8>, length: usize) {
+        if self.hindered.get().contains(Hindrance::ARMED) {
+            self.hindered.set(self.hindered.get().difference(Hindrance::ARMED));
+            self.event.signal();
+        }
         // SAFETY: the caller's promise; the headroom lies ahead in the same element.
         if unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) } == Disposition::Consumed {
             // SAFETY: the buffer is nobody else's, since it was not kept.
@@ -119,18 +148,18 @@ impl SelfIface {
 
     /// # Safety
     /// `buffer` came from [`SelfIface::buffer`] and is not used afterwards.
-    #[inline(always)]
     pub(crate) unsafe fn recycle(&self, buffer: NonNull<u8>) {
-        if let Some(other) = self.spare.replace(Some(buffer)) {
-            // SAFETY: the spare buffer is nobody's.
-            unsafe { self.put(other) };
+        if self.hindered.get().contains(Hindrance::NONE) {
+            self.spare.set(buffer);
+            self.hindered.set(self.hindered.get().difference(Hindrance::NONE));
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.put(buffer) };
         }
     }
 
     /// # Safety
     /// As [`SelfIface::recycle`].
-    #[cold]
-    #[inline(never)]
     unsafe fn put(&self, buffer: NonNull<u8>) {
         // SAFETY: undoes the addition of `buffer`.
         let element = unsafe { buffer.sub(self.headroom) };
@@ -142,29 +171,13 @@ impl SelfIface {
     pub(crate) fn max_hdr(&self) -> usize {
         self.seg_size.min(256)
     }
-
-    /// Wakes the sleeper of an armed interface.
-    #[inline(always)]
-    pub(crate) fn signal_if_armed(&self) {
-        if self.armed.get() {
-            self.signal();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn signal(&self) {
-        self.armed.set(false);
-        self.max_short.set(self.seg_size - size_of::<u64>());
-        self.event.signal();
-    }
 }
 
 impl Drop for SelfIface {
     fn drop(&mut self) {
-        if let Some(spare) = self.spare.take() {
-            // SAFETY: the spare buffer is nobody's.
-            unsafe { self.put(spare) };
+        if !self.hindered.get().contains(Hindrance::NONE) {
+            // SAFETY: the spare buffer is nobody's: no handler runs while an interface is closed.
+            unsafe { self.put(self.spare.get()) };
         }
     }
 }
@@ -203,7 +216,7 @@ impl Iface for SelfIface {
                 | UCT_CAP_CB_SYNC,
             events: UCT_EVENT_SEND_COMP | UCT_EVENT_RECV | UCT_EVENT_RECV_SIG,
             am: UctOpLimits {
-                max_short: self.seg_size - size_of::<u64>(),
+                max_short: self.max_short(),
                 max_bcopy: self.seg_size,
                 max_zcopy: self.seg_size,
                 max_iov: MAX_IOV,
@@ -264,8 +277,7 @@ impl Iface for SelfIface {
         if self.event.drain() {
             return Err(Error::BUSY);
         }
-        self.armed.set(true);
-        self.max_short.set(0);
+        self.hindered.set(self.hindered.get() | Hindrance::ARMED);
         Ok(())
     }
 

@@ -54,6 +54,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::attention::Attention;
 use crate::clock::Deadline;
 use crate::event_set::Events;
 use crate::status;
@@ -105,7 +106,12 @@ pub struct BlockGuard<'context> {
 impl AsyncContext {
     /// A context without handlers. It has no thread and no descriptor until something is registered.
     pub fn new(mode: Mode) -> AsyncContext {
-        AsyncContext { handle: AsyncHandle { shared: Arc::new(Shared::new(mode)) } }
+        AsyncContext::with_attention(mode, Attention::new())
+    }
+
+    /// As [`AsyncContext::new`]; in [`Mode::Poll`] it asks through `attention` for as long as handlers are registered.
+    pub fn with_attention(mode: Mode, attention: Attention) -> AsyncContext {
+        AsyncContext { handle: AsyncHandle { shared: Arc::new(Shared::new(mode, attention)) } }
     }
 }
 

@@ -12,6 +12,7 @@ use super::handler::{Callback, HandlerId, Panicked, Schedule};
 use super::poll::Pace;
 use super::registry::{Registry, Source};
 use super::{AsyncError, Mode, SHUTDOWN_LIMIT, thread};
+use crate::attention::Attention;
 use crate::clock::{self, Deadline};
 use crate::event_set::{EventFd, EventSet, Events, TimerFd};
 use crate::status;
@@ -53,12 +54,12 @@ impl Io {
 }
 
 impl Shared {
-    pub(super) fn new(mode: Mode) -> Shared {
+    pub(super) fn new(mode: Mode, attention: Attention) -> Shared {
         let waiting = if mode == Mode::ThreadMutex { Waiting::Sleep } else { Waiting::Spin };
         Shared {
             mode,
             block: Block::new(waiting),
-            pace: Pace::new(),
+            pace: Pace::new(attention),
             registry: Mutex::new(Registry::new()),
             handler_returned: Condvar::new(),
             io: OnceLock::new(),

@@ -8,6 +8,7 @@
 //! registered with anybody, and it works for every way of forking that copies memory. `vfork` and threads
 //! share memory and are no forks here.
 
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
@@ -84,16 +85,21 @@ fn mark() -> Option<&'static AtomicU64> {
 }
 
 fn map_mark() -> Option<&'static AtomicU64> {
+    // SAFETY: the page is never unmapped, zeroed, aligned, and accessed through this reference only.
+    let mark = unsafe { AtomicU64::from_ptr(wiped_page()?.as_ptr().cast()) };
+    mark.store(LAST.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    Some(mark)
+}
+
+/// A new page of zeroes that is one again in each child, and never unmapped; `None` where the kernel has no such thing.
+pub(super) fn wiped_page() -> Option<NonNull<u8>> {
     let (length, protection) = (pages::page_size(), ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE) }.ok()?;
     // SAFETY: the page is ours and holds nothing yet. If the kernel knows no such advice, the page stays
     // unused.
     unsafe { madvise(page, length, Advice::LinuxWipeOnFork) }.ok()?;
-    // SAFETY: the page is never unmapped, zeroed, aligned, and accessed through this reference only.
-    let mark = unsafe { AtomicU64::from_ptr(page.cast()) };
-    mark.store(LAST.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    Some(mark)
+    NonNull::new(page.cast())
 }
 
 fn generation_by_mark(mark: &AtomicU64) -> u64 {

@@ -7,6 +7,7 @@ pub mod allocate;
 pub mod fork;
 
 mod kind;
+pub(crate) mod wiped;
 
 pub use allocate::{Allocation, Method, allocate};
 pub use kind::MemoryKind;

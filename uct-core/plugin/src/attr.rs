@@ -140,10 +140,8 @@ impl AtomicOp {
     /// The operation of a number; `None` for those that have no name here.
     #[inline(always)]
     pub const fn from_abi(op: u32) -> Option<AtomicOp> {
-        const ALL: [AtomicOp; 5] =
-            [AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor, AtomicOp::Swap];
-        const _: () =
-            assert!(ALL[4] as u32 == 4 && ALL[3] as u32 == 3 && ALL[2] as u32 == 2 && ALL[1] as u32 == 1);
-        if (op as usize) < ALL.len() { Some(ALL[op as usize]) } else { None }
+        const _: () = assert!(UCT_ATOMIC_ADD == 0 && UCT_ATOMIC_SWAP == 4, "the numbers have no gap");
+        // SAFETY: every number up to the last is one of the operations'.
+        if op <= UCT_ATOMIC_SWAP { Some(unsafe { std::mem::transmute::<u32, AtomicOp>(op) }) } else { None }
     }
 }

@@ -75,11 +75,7 @@ impl EpInner {
     /// Memory and keys are of use only to interfaces of their own memory domain.
     #[inline(always)]
     pub(super) fn same_domain(&self, md: &crate::md::MemoryDomain) -> Result {
-        if std::sync::Arc::ptr_eq(&md.inner, &self.iface.md.inner) {
-            Ok(())
-        } else {
-            Err(Error::INVALID_PARAM)
-        }
+        if std::sync::Arc::ptr_eq(&md.inner, &self.md.inner) { Ok(()) } else { Err(Error::INVALID_PARAM) }
     }
 }
 
@@ -208,12 +204,28 @@ impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
         let capacity = packing.capacity;
         let packed = catch_unwind(AssertUnwindSafe(|| {
             let length = pack(buffer);
-            assert!(length <= capacity, "a pack closure answered {length} bytes for a buffer of {capacity}");
+            if length > capacity {
+                beyond(length, capacity);
+            }
             length
         }));
-        packed.unwrap_or_else(|panic| {
-            packing.panic = Some(panic);
-            0
-        })
+        match packed {
+            Ok(length) => length,
+            Err(panic) => keep(&mut packing.panic, panic),
+        }
     }
+}
+
+/// Keeps a panic for [`Packing::run`]; the message is empty.
+#[cold]
+#[inline(never)]
+fn keep(place: &mut Option<Box<dyn std::any::Any + Send>>, panic: Box<dyn std::any::Any + Send>) -> usize {
+    *place = Some(panic);
+    0
+}
+
+#[cold]
+#[inline(never)]
+fn beyond(length: usize, capacity: usize) -> ! {
+    panic!("a pack closure answered {length} bytes for a buffer of {capacity}")
 }

@@ -1,6 +1,7 @@
 //! Atomics on remote memory: 4 or 8 aligned bytes.
 
-use ucs::{Error, Result};
+use ucs::Result;
+use uct_abi::UCT_OK;
 
 use super::Ep;
 use crate::attr::AtomicOp;
@@ -13,7 +14,7 @@ macro_rules! atomics {
             #[doc = concat!("Add, and, or, xor on ", $bytes, " bytes of remote memory, without a result.")]
             ///
             /// # Errors
-            /// [`Error::NO_RESOURCE`]; `INVALID_PARAM` or `OUT_OF_RANGE` for a wrong or unaligned address or key;
+            /// [`ucs::Error::NO_RESOURCE`]; `INVALID_PARAM` or `OUT_OF_RANGE` for a wrong or unaligned address or key;
             /// `UNSUPPORTED` for an operation that the interface does not have.
             #[inline]
             pub fn $post(&self, op: AtomicOp, value: $value, remote_address: u64, key: &RemoteKey) -> Result {
@@ -29,7 +30,7 @@ macro_rules! atomics {
             /// The former value is [`Completion::fetched`] once it is done, at once with [`Posted::Done`].
             ///
             /// # Errors
-            /// As without a result; [`Error::BUSY`] while the completion has other operations outstanding.
+            /// As without a result; [`ucs::Error::BUSY`] while the completion has other operations outstanding.
             #[inline]
             pub fn $fetch(
                 &self,
@@ -41,15 +42,17 @@ macro_rules! atomics {
             ) -> Result<Posted> {
                 let ep = &*self.inner;
                 ep.same_domain(key.domain())?;
-                if !completion.is_done() {
-                    return Err(Error::BUSY);
-                }
+                let begun = completion.begin_alone()?;
                 let slot = slot!(ep.$fetch);
                 let (place, rkey) = (completion.result_place().cast(), key.raw());
-                let begun = completion.begin();
                 // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
                 // completion, which lives until it is called.
                 let status = unsafe { slot(ep.raw, op as u32, value, place, remote_address, rkey, begun) };
+                if status == UCT_OK {
+                    completion.ended_at_once();
+                    ep.counters.atomic.add(size_of::<$value>());
+                    return Ok(Posted::Done);
+                }
                 let held = || [Held::Key(key.clone())];
                 ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
             }
@@ -70,14 +73,16 @@ macro_rules! atomics {
             ) -> Result<Posted> {
                 let ep = &*self.inner;
                 ep.same_domain(key.domain())?;
-                if !completion.is_done() {
-                    return Err(Error::BUSY);
-                }
+                let begun = completion.begin_alone()?;
                 let slot = slot!(ep.$cswap);
                 let (place, rkey) = (completion.result_place().cast(), key.raw());
-                let begun = completion.begin();
                 // SAFETY: as for the other fetching atomics.
                 let status = unsafe { slot(ep.raw, compare, swap, place, remote_address, rkey, begun) };
+                if status == UCT_OK {
+                    completion.ended_at_once();
+                    ep.counters.atomic.add(size_of::<$value>());
+                    return Ok(Posted::Done);
+                }
                 let held = || [Held::Key(key.clone())];
                 ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
             }

@@ -30,6 +30,7 @@ use crate::address::IfaceAddress;
 use crate::completion::{Completion, Posted};
 use crate::error::Refused;
 use crate::iface::{Iface, IfaceInner, flushed};
+use crate::md::MemoryDomain;
 use crate::reason::Reason;
 use crate::stats::{Counters, EpCounters};
 
@@ -70,6 +71,8 @@ pub(crate) struct EpInner {
     ops: &'static UctEpOps,
     raw: *mut UctEp,
     iface: Rc<IfaceInner>,
+    /// The interface's memory domain, at hand.
+    md: MemoryDomain,
     /// The interface's limits of buffered copies, at hand.
     max_bcopy: MaxBcopy,
     counters: EpCounters,
@@ -104,10 +107,10 @@ impl EpInner {
         let status = unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) };
         reason.check(status, "create an endpoint", || iface.resource().to_string())?;
         let counters = EpCounters::default();
-        let (ops, iface) = (iface.ep_ops, Rc::clone(iface));
+        let (ops, md, iface) = (iface.ep_ops, iface.md.clone(), Rc::clone(iface));
         let max_bcopy =
             MaxBcopy { am: iface.attributes().am.max_bcopy, put: iface.attributes().put.max_bcopy };
-        Ok(Ep { inner: Rc::new(EpInner { ops, raw, iface, max_bcopy, counters, mark }) })
+        Ok(Ep { inner: Rc::new(EpInner { ops, raw, iface, md, max_bcopy, counters, mark }) })
     }
 }
 

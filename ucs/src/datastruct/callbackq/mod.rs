@@ -32,8 +32,8 @@ use std::ptr;
 pub use oneshot::{Oneshot, OneshotKey};
 pub use remote::{CallbackQHandle, QueueClosed};
 
+use crate::attention::{Asking, Attention};
 use crate::sync::Arc;
-use crate::sync::atomic::Ordering;
 use remote::Shared;
 use slow::Slow;
 
@@ -110,11 +110,16 @@ impl Slot {
 impl CallbackQ {
     /// A queue without callbacks.
     pub fn new() -> CallbackQ {
+        CallbackQ::with_attention(Attention::new())
+    }
+
+    /// As [`CallbackQ::new`], with a word that others may ask through as well.
+    pub fn with_attention(attention: Attention) -> CallbackQ {
         let fast = std::array::from_fn(|_| Slot::empty());
         fast[0].fill_with_nothing();
         CallbackQ {
             fast,
-            shared: Arc::new(Shared::new()),
+            shared: Arc::new(Shared::new(attention)),
             slow: RefCell::new(Slow::new()),
             thread: PhantomData,
         }
@@ -123,21 +128,28 @@ impl CallbackQ {
     /// Calls every callback once, and the one-shots that are due; answers the sum of what they answer (modulo 2^32).
     #[inline]
     pub fn dispatch(&self) -> u32 {
-        // SYNC: whatever the flag announces is read under the lock of `Shared`, so this orders nothing.
-        if self.shared.attention.load(Ordering::Relaxed) {
+        if self.shared.attention.is_asked(Asking::Queue) {
             return self.dispatch_with_attention();
         }
-        self.walk()
+        self.dispatch_calmly()
     }
 
-    /// Calls what is in the fast slots. The first call is unconditional: with one callback registered, which is what a
-    /// worker mostly has, that saves a third of the work.
+    /// As [`CallbackQ::dispatch`], for a caller who has just found the attention calm. The first call is unconditional: with
+    /// one callback registered, which is what a worker mostly has, that saves a third of the work.
     #[inline(always)]
-    fn walk(&self) -> u32 {
+    pub fn dispatch_calmly(&self) -> u32 {
         // SAFETY: the first slot always has a callback (`new` and `tidy` see to it).
         let first = unsafe { self.fast[0].callback.get().unwrap_unchecked() };
         // SAFETY: who added the callback vouched for it until it is removed (`add`), and a slot holds no removed one.
-        let mut count = unsafe { first(self.fast[0].argument.get()) };
+        let count = unsafe { first(self.fast[0].argument.get()) };
+        if self.fast[1].callback.get().is_none() {
+            return count;
+        }
+        self.dispatch_others(count)
+    }
+
+    #[inline(never)]
+    fn dispatch_others(&self, mut count: u32) -> u32 {
         for slot in &self.fast[1..] {
             let Some(callback) = slot.callback.get() else { break };
             // SAFETY: as above.
@@ -150,7 +162,7 @@ impl CallbackQ {
     #[inline(never)]
     fn dispatch_with_attention(&self) -> u32 {
         let count = self.attend();
-        count.wrapping_add(self.walk())
+        count.wrapping_add(self.dispatch_calmly())
     }
 
     /// Adds a callback. O(1), allocates only beyond the fast slots.

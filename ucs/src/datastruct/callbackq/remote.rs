@@ -9,14 +9,15 @@ use std::num::NonZeroU64;
 use std::sync::PoisonError;
 
 use super::{Callback, CallbackId, OneshotKey, RawCallback};
+use crate::attention::{Asking, Attention};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// What the dispatching thread and the handles share.
 pub(super) struct Shared {
-    /// Whether a dispatch has more to do than to call the fast slots. Anybody sets it; the dispatching thread clears
-    /// it, under the lock and with no change posted, so no post goes unnoticed.
-    pub(super) attention: AtomicBool,
+    /// Asked by [`Asking::Queue`] if a dispatch has more to do than to call the fast slots. Anybody asks; the dispatching
+    /// thread settles it, under the lock and with no change posted, so no post goes unnoticed.
+    pub(super) attention: Attention,
     /// Whether changes are posted: spares the lock where the attention is for something else. Written under the lock.
     posted: AtomicBool,
     next_id: AtomicU64,
@@ -43,9 +44,9 @@ pub(super) enum Change {
 unsafe impl Send for Change {}
 
 impl Shared {
-    pub(super) fn new() -> Shared {
+    pub(super) fn new(attention: Attention) -> Shared {
         Shared {
-            attention: AtomicBool::new(false),
+            attention,
             posted: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             changes: Mutex::new(Changes { posted: Vec::new(), closed: false }),
@@ -74,8 +75,8 @@ impl Shared {
     pub(super) fn calm(&self) {
         let changes = self.lock();
         if changes.posted.is_empty() {
-            // SYNC: under the lock, as every store of a post is, so it cannot overwrite one.
-            self.attention.store(false, Ordering::Relaxed);
+            // SYNC: under the lock, as every post's asking is, so it cannot undo one.
+            self.attention.settle(Asking::Queue);
         }
     }
 
@@ -94,10 +95,10 @@ impl Shared {
             return Err(QueueClosed);
         }
         changes.posted.push(change);
-        // SYNC: both under the lock, so that `calm` sees the change or this store comes after its own. A dispatch that
+        // SYNC: both under the lock, so that `calm` sees the change or this asking comes after its own. A dispatch that
         // happens after this call sees the flag by coherence.
         self.posted.store(true, Ordering::Relaxed);
-        self.attention.store(true, Ordering::Relaxed);
+        self.attention.ask(Asking::Queue);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::ptr;
 
 use super::remote::Change;
 use super::{CallbackId, CallbackQ, FAST_SLOTS, Oneshot, OneshotKey, RawCallback};
-use crate::sync::atomic::Ordering;
+use crate::attention::Asking;
 
 /// What the dispatching thread alone knows.
 pub(super) struct Slow {
@@ -198,8 +198,7 @@ impl CallbackQ {
     }
 
     fn ask_for_attention(&self) {
-        // SYNC: this thread reads its own store; other threads only ever store the same.
-        self.shared.attention.store(true, Ordering::Relaxed);
+        self.shared.attention.ask(Asking::Queue);
     }
 }
 
@@ -214,7 +213,7 @@ mod tests {
     #[test]
     fn a_queue_pays_attention_no_longer_than_it_must() {
         let queue = CallbackQ::new();
-        let asks = || queue.shared.attention.load(Ordering::Relaxed);
+        let asks = || queue.shared.attention.is_asked(Asking::Queue);
         // SAFETY: the callback does not look at its argument.
         let add = || unsafe { queue.add(one, ptr::null_mut()) };
         let mut ids: Vec<_> = (0..FAST_SLOTS).map(|_| add()).collect();

@@ -11,20 +11,39 @@ use crate::memory::{MemoryAccess, Region};
 /// Checks the alignment that an atomic on `size` bytes needs; [`Error::INVALID_PARAM`] where it is missing.
 #[inline(always)]
 pub fn aligned(address: u64, size: usize) -> Result<(), Error> {
-    if address.is_multiple_of(size as u64) { Ok(()) } else { Err(Error::INVALID_PARAM) }
+    if address.is_multiple_of(size as u64) { Ok(()) } else { Err(misaligned()) }
+}
+
+#[cold]
+#[inline(never)]
+fn misaligned() -> Error {
+    Error::INVALID_PARAM
 }
 
 macro_rules! atomics {
-    ($value:ty, $atomic:ty, $fetch:ident, $cswap:ident) => {
+    ($value:ty, $atomic:ty, $fetch:ident, $other:ident, $cswap:ident) => {
         /// Carries out an operation and answers the former value.
         ///
         /// # Safety
         /// `address` is aligned and valid for reads and writes, and accessed by atomics only.
         #[inline(always)]
         pub unsafe fn $fetch(address: NonNull<u8>, op: AtomicOp, value: $value) -> $value {
+            if op != AtomicOp::Add {
+                // SAFETY: the caller's promise.
+                return unsafe { $other(address, op, value) };
+            }
             // SAFETY: the caller's promise.
             let cell = unsafe { <$atomic>::from_ptr(address.as_ptr().cast()) };
             // SYNC: remote atomics order like the processor's own; pairs with any atomic access of the target.
+            cell.fetch_add(value, Ordering::SeqCst)
+        }
+
+        /// All but the additions, which are most of them, and need not pass by a table.
+        #[inline(never)]
+        unsafe fn $other(address: NonNull<u8>, op: AtomicOp, value: $value) -> $value {
+            // SAFETY: the caller's promise.
+            let cell = unsafe { <$atomic>::from_ptr(address.as_ptr().cast()) };
+            // SYNC: as above.
             match op {
                 AtomicOp::Add => cell.fetch_add(value, Ordering::SeqCst),
                 AtomicOp::And => cell.fetch_and(value, Ordering::SeqCst),
@@ -49,8 +68,8 @@ macro_rules! atomics {
     };
 }
 
-atomics!(u32, AtomicU32, fetch32, cswap32);
-atomics!(u64, AtomicU64, fetch64, cswap64);
+atomics!(u32, AtomicU32, fetch32, other32, cswap32);
+atomics!(u64, AtomicU64, fetch64, other64, cswap64);
 
 /// The six atomic slots of an endpoint whose remote memory lies in this process: `$rkey` checks an access with
 /// [`Region::check`](crate::memory::Region::check) and all operations are done at once.

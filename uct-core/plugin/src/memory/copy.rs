@@ -1,19 +1,29 @@
 //! Copies that are mostly a few bytes long.
 
-/// Copies `length` bytes. Up to 16 bytes go inline, since a call of the C library's costs more than they do.
+/// Copies `length` bytes. Two words at most go inline, since a call of the C library's costs more than they do.
 ///
 /// # Safety
 /// `source` is readable and `target` writable for `length` bytes, and the two do not overlap.
 #[inline(always)]
 pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
+    if (8..=16).contains(&length) {
+        // SAFETY: the first and the last 8 bytes are within the length.
+        unsafe { copy_ends::<u64>(source, target, length) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { copy_any(source, target, length) };
+    }
+}
+
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_any(source: *const u8, target: *mut u8, length: usize) {
     if length > 16 {
         // SAFETY: the caller's promise.
         unsafe { target.copy_from_nonoverlapping(source, length) };
-    } else if length >= 8 {
-        // SAFETY: the first and the last 8 bytes are within the length.
-        unsafe { copy_ends::<u64>(source, target, length) };
     } else if length >= 4 {
-        // SAFETY: the first and the last 4 bytes are within the length.
+        // SAFETY: at most 8 bytes, of which the first and the last 4 are within the length.
         unsafe { copy_ends::<u32>(source, target, length) };
     } else {
         for index in 0..length {
@@ -32,7 +42,7 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
 /// Copies the first and the last `T` of `length` bytes, which cover all of them if they are at most two.
 ///
 /// # Safety
-/// As [`copy`], and `length` is at least the size of `T`.
+/// As [`copy`], and `length` is at least the size of `T` and at most twice that.
 #[inline(always)]
 unsafe fn copy_ends<T: Copy>(source: *const u8, target: *mut u8, length: usize) {
     let last = length - size_of::<T>();

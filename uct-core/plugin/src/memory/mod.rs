@@ -11,7 +11,7 @@ mod copy;
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering as Memory};
+use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::sync::{Arc, RwLock};
 
 use ucs::Error;
@@ -57,14 +57,13 @@ struct Slots {
 #[derive(Debug)]
 pub struct Region {
     base: u64,
-    end: u64,
-    /// What peers may do, and [`ALIVE`]; nothing once the region is removed.
-    access: AtomicU32,
+    /// For each set of accesses, by its bits: one more than the bytes that it reaches, or 0 where it is not granted, and
+    /// once the region is removed. So one comparison answers for all three.
+    room: [AtomicU64; 8],
+    length: u64,
+    granted: MemoryAccess,
     key: u64,
 }
-
-/// Set in [`Region::access`] while the region is registered.
-const ALIVE: u32 = 1 << 31;
 
 /// An unpacked key: what a peer may reach and how the peer's table calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,30 +80,45 @@ pub struct RemoteKey {
 }
 
 impl Region {
+    fn new(base: u64, length: u64, granted: MemoryAccess, key: u64) -> Region {
+        let room = |access: usize| {
+            let is_granted = granted.contains(MemoryAccess::from_bits_truncate(access as u32));
+            AtomicU64::new(if is_granted { length + 1 } else { 0 })
+        };
+        Region { base, room: std::array::from_fn(room), length, granted, key }
+    }
+
     /// Checks that `length` bytes at `address` may be accessed so.
     #[inline(always)]
     pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<NonNull<u8>, Error> {
-        let end = address.wrapping_add(length as u64);
-        // SYNC: pairs with the store in `Regions::remove`; a region that is removed meanwhile is the owner's race.
-        let granted = self.access.load(Memory::Acquire) & access.bits() == access.bits();
-        if address >= self.base && end <= self.end && address <= end && granted {
-            // SAFETY: the region began at an address that is not null, and this one is not below.
-            Ok(unsafe { NonNull::new_unchecked(address as *mut u8) })
-        } else {
-            Err(self.refusal(address, length))
+        // SYNC: pairs with the stores in `Region::end`; a region that is removed meanwhile is the owner's race.
+        let room = self.room[access.bits() as usize % self.room.len()].load(Memory::Acquire);
+        // An end that wraps around saturates, which is beyond any room.
+        let end = address.wrapping_sub(self.base).saturating_add(length as u64);
+        if end >= room {
+            return Err(self.refusal(address, length));
         }
+        // SAFETY: the region began at an address that is not null, and this one is not below.
+        Ok(unsafe { NonNull::new_unchecked(address as *mut u8) })
     }
 
     #[cold]
     #[inline(never)]
     fn refusal(&self, address: u64, length: usize) -> Error {
-        let fits =
-            address >= self.base && address.checked_add(length as u64).is_some_and(|end| end <= self.end);
-        if fits || self.access.load(Memory::Acquire) & ALIVE == 0 {
-            Error::INVALID_PARAM
-        } else {
-            Error::OUT_OF_RANGE
-        }
+        let end = address.checked_add(length as u64);
+        let fits = address >= self.base && end.is_some_and(|end| end - self.base <= self.length);
+        if fits || !self.is_alive() { Error::INVALID_PARAM } else { Error::OUT_OF_RANGE }
+    }
+
+    fn is_alive(&self) -> bool {
+        // No access at all is granted as long as the region is there.
+        self.room[0].load(Memory::Acquire) != 0
+    }
+
+    /// Refuses every access from now on.
+    fn end(&self) {
+        // SYNC: pairs with the loads in `Region::check`.
+        self.room.iter().for_each(|room| room.store(0, Memory::Release));
     }
 
     /// The key under which the table knows the region.
@@ -148,16 +162,14 @@ impl Regions {
         };
         let slot = &mut slots.regions[index as usize];
         let key = u64::from(slot.0) << 32 | u64::from(index);
-        let region =
-            Arc::new(Region { base, end: base + length, access: AtomicU32::new(access.bits() | ALIVE), key });
+        let region = Arc::new(Region::new(base, length, access, key));
         slot.1 = Some(Arc::clone(&region));
         Ok(region)
     }
 
     /// Removes a region; its key is never valid again.
     pub fn remove(&self, region: &Region) {
-        // SYNC: pairs with the load in `Region::check`.
-        region.access.store(0, Memory::Release);
+        region.end();
         let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let index = region.key as u32;
         let slot = &mut slots.regions[index as usize];
@@ -206,12 +218,12 @@ impl Regions {
     pub fn pack(&self, region: &Region, buffer: &mut [u8]) -> Result<(), Error> {
         let buffer: &mut [u8; PACKED_KEY] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
         buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        let access = region.access.load(Memory::Acquire) & !ALIVE;
-        buffer[4..8].copy_from_slice(&access.to_le_bytes());
+        let access = if region.is_alive() { region.granted } else { MemoryAccess::empty() };
+        buffer[4..8].copy_from_slice(&access.bits().to_le_bytes());
         buffer[8..16].copy_from_slice(&self.identity.to_le_bytes());
         buffer[16..24].copy_from_slice(&region.key.to_le_bytes());
         buffer[24..32].copy_from_slice(&region.base.to_le_bytes());
-        buffer[32..40].copy_from_slice(&(region.end - region.base).to_le_bytes());
+        buffer[32..40].copy_from_slice(&region.length.to_le_bytes());
         Ok(())
     }
 }

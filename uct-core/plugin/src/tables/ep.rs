@@ -290,9 +290,9 @@ macro_rules! atomics {
             completion: *mut UctCompletion,
         ) -> UctStatus {
             guard::status(stringify!($fetch), || {
-                let (Some(op), Some(result)) = (AtomicOp::from_abi(op), NonNull::new(result)) else {
-                    return Error::UNSUPPORTED.status().raw();
-                };
+                let Some(op) = AtomicOp::from_abi(op) else { return Error::UNSUPPORTED.status().raw() };
+                // SAFETY: the host's place for the result is never null.
+                let result = unsafe { NonNull::new_unchecked(result) };
                 // SAFETY: the key is live.
                 let rkey = unsafe { key::<E>(rkey) };
                 // SAFETY: the completion is null or counts this operation.
@@ -312,7 +312,8 @@ macro_rules! atomics {
             completion: *mut UctCompletion,
         ) -> UctStatus {
             guard::status(stringify!($cswap), || {
-                let Some(result) = NonNull::new(result) else { return Error::INVALID_PARAM.status().raw() };
+                // SAFETY: the host's place for the result is never null.
+                let result = unsafe { NonNull::new_unchecked(result) };
                 // SAFETY: the key is live.
                 let rkey = unsafe { key::<E>(rkey) };
                 // SAFETY: the completion is null or counts this operation.

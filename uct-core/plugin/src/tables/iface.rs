@@ -49,12 +49,20 @@ unsafe fn open<'a, I>(iface: *mut UctIface) -> &'a I {
     unsafe { &*iface.cast::<I>() }
 }
 
+/// The status of an outcome. Errors are out of the way, so that the others are constants.
+#[inline(always)]
 pub(super) fn outcome(result: ucs::Result<Outcome>) -> UctStatus {
     match result {
         Ok(Outcome::Done) => UCT_OK,
         Ok(Outcome::InProgress) => UCT_INPROGRESS,
-        Err(error) => error.status().raw(),
+        Err(error) => refused(error),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn refused(error: ucs::Error) -> UctStatus {
+    error.status().raw()
 }
 
 unsafe extern "C" fn close<I: Iface>(iface: *mut UctIface) {
