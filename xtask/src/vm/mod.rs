@@ -153,7 +153,8 @@ pub fn build(workspace: &Workspace, profile: &str) -> Outcome<Built> {
     build_packages(workspace, profile, packages.map(|package| package.name.as_str()))
 }
 
-fn build_packages<'a>(
+/// Builds some of them, by their packages' names.
+pub fn build_packages<'a>(
     workspace: &Workspace,
     profile: &str,
     packages: impl Iterator<Item = &'a str>,
