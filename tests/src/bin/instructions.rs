@@ -3,7 +3,7 @@
 //! Both ends of a transport are in this process, one worker each, so that a count is the same on every run. What is not
 //! to be counted (the other end's share, or setting up) happens outside of `measured`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -16,6 +16,9 @@ use uct_core::{
 const ID: AmId = AmId::new(1).unwrap();
 /// Operations in one call of `measured`.
 const BATCH: u64 = 16;
+/// Idle endpoints of a crowd, and how many peers they lead to.
+const CROWD: usize = 1000;
+const CROWD_PEERS: usize = 50;
 
 /// What callgrind collects. It has to be found by its name, and entered once a batch.
 #[unsafe(no_mangle)]
@@ -38,7 +41,9 @@ struct Pair {
     sender: Worker,
     receiver: Worker,
     ep: Ep,
-    _ifaces: [Iface; 2],
+    ifaces: [Iface; 2],
+    /// Endpoints of the receiver that do nothing, and the interfaces that they lead to.
+    crowd: RefCell<Vec<(Ep, Iface)>>,
     received: Rc<Cell<u64>>,
     memory: Memory,
     key: RemoteKey,
@@ -53,6 +58,7 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("put_short", put_short),
     ("atomic64_fetch", atomic64_fetch),
     ("progress_idle", progress_idle),
+    ("progress_crowd", progress_crowd),
     ("progress_message", progress_message),
     ("progress_burst", progress_burst),
 ];
@@ -62,11 +68,19 @@ type Watched = (&'static str, &'static str, &'static [&'static str]);
 
 const WATCHED: &[Watched] = &[
     ("self", "memory", &["am_short", "am_bcopy", "put_short", "atomic64_fetch"]),
-    ("tcp", "lo", &["am_short", "progress_message"]),
+    ("tcp", "lo", &["am_short", "progress_idle", "progress_crowd", "progress_message"]),
     (
         "posix",
         "memory",
-        &["am_short", "am_bcopy", "put_short", "atomic64_fetch", "progress_idle", "progress_burst"],
+        &[
+            "am_short",
+            "am_bcopy",
+            "put_short",
+            "atomic64_fetch",
+            "progress_idle",
+            "progress_crowd",
+            "progress_burst",
+        ],
     ),
 ];
 
@@ -125,13 +139,45 @@ impl Pair {
         let memory = other.memory_domain().allocate(4096, Access::ALL, MemoryKind::Host)?;
         let key = own.memory_domain().unpack(&memory.packed_key()?)?;
         let ep = own.connect(&other.address()?)?;
-        let pair = Pair { sender, receiver, ep, _ifaces: [own, other], received, memory, key };
+        let ifaces = [own, other];
+        let pair = Pair { sender, receiver, ep, ifaces, crowd: RefCell::default(), received, memory, key };
         while pair.ep.am_short(ID, 0, &[]) == Err(Error::NO_RESOURCE) {
             pair.sender.progress();
             pair.receiver.progress();
         }
         pair.drain(1);
         Ok(pair)
+    }
+
+    /// Gives the receiver a thousand endpoints to peers on the sender's worker, unless it has them. Each has sent one
+    /// message, and nothing for a long time.
+    fn gather_crowd(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let mut crowd = self.crowd.borrow_mut();
+        if !crowd.is_empty() {
+            return Ok(());
+        }
+        let mut peers = Vec::new();
+        for _ in 0..CROWD_PEERS {
+            let peer = self.sender.open_resource(self.ifaces[0].resource(), IfaceOptions::default())?;
+            let seen = Rc::clone(&self.received);
+            peer.set_am_handler(ID, move |_| seen.set(seen.get() + 1));
+            peers.push(peer);
+        }
+        for peer in peers.iter().cycle().take(CROWD) {
+            let ep = self.ifaces[1].connect(&peer.address()?)?;
+            let total = self.received.get() + 1;
+            while ep.am_short(ID, 0, &[]) == Err(Error::NO_RESOURCE) {
+                self.receiver.progress();
+                self.sender.progress();
+            }
+            self.drain(total);
+            crowd.push((ep, peer.clone()));
+        }
+        for _ in 0..8 * 1024 {
+            self.receiver.progress();
+            self.sender.progress();
+        }
+        Ok(())
     }
 
     /// Has the receiver take what was sent, outside of what is counted.
@@ -196,6 +242,12 @@ fn progress_idle(pair: &Pair, batch: u64) {
             black_box(pair.receiver.progress());
         }
     });
+}
+
+/// Nothing comes, over a thousand endpoints.
+fn progress_crowd(pair: &Pair, batch: u64) {
+    pair.gather_crowd().expect("a crowd");
+    progress_idle(pair, batch);
 }
 
 /// One message for each call of progress.
