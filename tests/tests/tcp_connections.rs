@@ -3,149 +3,22 @@
 //! All traffic stays on loopback. A peer that was stopped (SIGSTOP) is played by a socket whose owner reads nothing: its system
 //! acknowledges, its program is silent, which is all that one sees of it.
 
-use std::cell::{Cell, RefCell};
+#[path = "support/tcp.rs"]
+mod support;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use uct_core::{AmId, Context, Ep, Error, Flush, Iface, IfaceAddress, Posted, Worker};
-
-const ID: AmId = AmId::new(3).unwrap();
-const LIMIT: Duration = Duration::from_secs(20);
-const HELLO: usize = 64;
-
-/// One side: a worker with an interface on loopback that counts what it receives.
-struct Side {
-    worker: Worker,
-    iface: Iface,
-    count: Rc<Cell<u64>>,
-    sum: Rc<Cell<u64>>,
-}
-
-impl Side {
-    fn new(settings: &[(&str, &str)]) -> Side {
-        let mut builder = Context::builder().set("tls", "tcp");
-        for (key, value) in settings {
-            builder = builder.set(format!("tcp.{key}"), *value);
-        }
-        let worker = Worker::new(&builder.build().unwrap()).unwrap();
-        let iface = worker.open("tcp", "lo").unwrap();
-        let (count, sum) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let (counted, summed) = (Rc::clone(&count), Rc::clone(&sum));
-        iface.set_am_handler(ID, move |message| {
-            counted.set(counted.get() + 1);
-            summed.set(summed.get() + message.header().unwrap_or(0));
-        });
-        Side { worker, iface, count, sum }
-    }
-
-    fn address(&self) -> IfaceAddress {
-        self.iface.address().unwrap()
-    }
-
-    /// Where it listens, read from its address as docs/tcp.md describes it.
-    fn socket(&self) -> SocketAddr {
-        let bytes = self.address().iface;
-        assert_eq!(bytes[12], 4, "IPv4 comes first");
-        let port = u16::from_be_bytes([bytes[14], bytes[15]]);
-        SocketAddr::from(([bytes[16], bytes[17], bytes[18], bytes[19]], port))
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        let counters = self.iface.transport_counters();
-        counters.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no counter {name}")).1
-    }
-
-    fn connect(&self, peer: &IfaceAddress) -> (Ep, Failures) {
-        let failures = Rc::new(RefCell::new(Vec::new()));
-        let seen = Rc::clone(&failures);
-        let ep = self.iface.connect_with(peer, move |failure| {
-            seen.borrow_mut().push((failure.error, failure.reason));
-        });
-        (ep.unwrap(), failures)
-    }
-}
-
-/// Drives both sides until `done`.
-#[track_caller]
-fn drive(sides: &[&Side], mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !done() {
-        let events: u32 = sides.iter().map(|side| side.worker.progress()).sum();
-        assert!(Instant::now() < end, "not done after {LIMIT:?}");
-        if events == 0 {
-            std::thread::yield_now();
-        }
-    }
-}
-
-#[track_caller]
-fn send(sides: &[&Side], ep: &Ep, header: u64) {
-    drive(sides, || match ep.am_short(ID, header, b"data") {
-        Ok(()) => true,
-        Err(Error::NO_RESOURCE) => false,
-        Err(error) => panic!("{error}"),
-    });
-}
-
-/// The address of an interface that does not exist, at a socket of the test's.
-fn forged(model: &Side, listener: &TcpListener) -> IfaceAddress {
-    let mut address = model.address();
-    address.iface[4..12].copy_from_slice(&0x0BAD_CAFE_u64.to_le_bytes());
-    let port = listener.local_addr().unwrap().port();
-    address.iface[14..16].copy_from_slice(&port.to_be_bytes());
-    address.iface[3] = 1;
-    address.iface[32..52].fill(0);
-    address
-}
-
-fn check_sum(bytes: &[u8]) -> [u8; 8] {
-    let sum = bytes.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    });
-    sum.to_le_bytes()
-}
-
-/// Turns a received hello into the answer that accepts it.
-fn accept(hello: &[u8; HELLO]) -> [u8; HELLO] {
-    let mut answer = *hello;
-    answer[6..8].copy_from_slice(&2_u16.to_le_bytes());
-    answer[16..24].copy_from_slice(&hello[24..32]);
-    answer[24..32].copy_from_slice(&hello[16..24]);
-    let sum = check_sum(&answer[..56]);
-    answer[56..64].copy_from_slice(&sum);
-    answer
-}
-
-/// Takes the connection of `side` and accepts it.
-fn play_peer(side: &Side, listener: &TcpListener) -> TcpStream {
-    listener.set_nonblocking(true).unwrap();
-    let mut stream = None;
-    drive(&[side], || {
-        stream = listener.accept().ok();
-        stream.is_some()
-    });
-    let (mut stream, _) = stream.unwrap();
-    stream.set_nonblocking(true).unwrap();
-    let (mut hello, mut have) = ([0; HELLO], 0);
-    drive(&[side], || {
-        have += stream.read(&mut hello[have..]).unwrap_or(0);
-        have == HELLO
-    });
-    stream.write_all(&accept(&hello)).unwrap();
-    stream
-}
+use support::{HELLO, ID, LIMIT, Side, drive, forged, play_peer, send};
+use uct_core::{Context, Error, Flush, Posted, Worker};
 
 fn resident_pages() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
-
-/// What endpoints failed with.
-type Failures = Rc<RefCell<Vec<(Error, String)>>>;
 
 /// One test at a time: one of them watches the memory of the process.
 fn alone() -> std::sync::MutexGuard<'static, ()> {

@@ -1,0 +1,469 @@
+//! Frames as no interface sends them: cut anywhere, of wrong lengths, requests that contradict themselves. Each ends its own
+//! connection at most, and touches no memory.
+//!
+//! The peer is a socket of the test. What it writes is described in docs/tcp.md and in the engine of remote access
+//! (`uct-core/plugin/src/rma/wire.rs`).
+
+#[path = "support/tcp.rs"]
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
+
+use support::{HELLO, ID, Side, check_sum, drive, forged, play_peer, send};
+use uct_conformance::random::{Random, check_bytes, pattern};
+use uct_core::{Access, Completion, Ep, Error, Memory, SendFlags};
+
+const REQUEST: u8 = 32;
+const RESPONSE: u8 = 33;
+
+/// A side, and its endpoint to a peer that is a socket; and another side that has to go on.
+struct Scene {
+    a: Side,
+    b: Side,
+    good: Ep,
+    ep: Ep,
+    failures: support::Failures,
+    peer: TcpStream,
+}
+
+impl Scene {
+    fn new(settings: &[(&str, &str)]) -> Scene {
+        let (a, b) = (Side::new(settings), Side::new(settings));
+        let good = a.connect(&b.address()).0;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (ep, failures) = a.connect(&forged(&a, &listener));
+        let peer = play_peer(&a, &listener);
+        Scene { a, b, good, ep, failures, peer }
+    }
+
+    /// Writes all of it, with progress of the other end where there is no room.
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match self.peer.write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.a.worker.progress();
+                }
+                // What ended the connection may come before the last bytes are out.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads a frame of this kind, and passes over others.
+    fn read(&mut self, kind: u8) -> Vec<u8> {
+        let (mut bytes, mut frame) = (Vec::new(), None);
+        let peer = &mut self.peer;
+        drive(&[&self.a], || {
+            let mut chunk = [0; 4096];
+            let count = peer.read(&mut chunk).unwrap_or(0);
+            bytes.extend_from_slice(&chunk[..count]);
+            while frame.is_none() && bytes.len() >= 8 {
+                let length = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+                let whole = 8 + length.next_multiple_of(8);
+                if bytes.len() < whole {
+                    break;
+                }
+                let rest = bytes.split_off(whole);
+                let one = std::mem::replace(&mut bytes, rest);
+                frame = (one[0] == kind).then(|| one[8..8 + length].to_vec());
+            }
+            frame.is_some()
+        });
+        frame.unwrap()
+    }
+
+    /// The connection ends for this reason, and nothing else does.
+    #[track_caller]
+    fn ends(&self, reason: &str) {
+        drive(&[&self.a, &self.b], || !self.failures.borrow().is_empty());
+        let (error, words) = self.failures.borrow()[0].clone();
+        assert_eq!(error, Error::IO_ERROR, "{words}");
+        assert!(words.contains(reason), "{words}; expected {reason}");
+        assert_eq!(self.failures.borrow().len(), 1);
+        self.goes_on();
+    }
+
+    #[track_caller]
+    fn goes_on(&self) {
+        let before = self.b.count.get();
+        send(&[&self.a, &self.b], &self.good, 1);
+        drive(&[&self.a, &self.b], || self.b.count.get() == before + 1);
+    }
+}
+
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![kind, 0, 0, 0];
+    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    frame.extend_from_slice(payload);
+    frame.resize(frame.len().next_multiple_of(8), 0);
+    frame
+}
+
+/// Memory that peers may use, and a request for it that is right.
+struct Target {
+    memory: Memory,
+    request: Request,
+}
+
+#[derive(Clone)]
+struct Request {
+    opcode: u8,
+    atomic: u8,
+    key: [u8; 8],
+    address: u64,
+    length: u32,
+    identity: u32,
+}
+
+const SIZE: usize = 256 << 10;
+
+impl Target {
+    fn new(a: &Side, access: Access) -> Target {
+        let memory = a.iface.memory_domain().register(vec![0xee; SIZE], access).unwrap();
+        let key = memory.packed_key().unwrap();
+        let identity = u64::from_le_bytes(key[8..16].try_into().unwrap());
+        let request = Request {
+            opcode: 1,
+            atomic: 0,
+            key: key[16..24].try_into().unwrap(),
+            address: memory.address(),
+            length: 0,
+            identity: (identity ^ identity >> 32) as u32,
+        };
+        Target { memory, request }
+    }
+
+    #[track_caller]
+    fn is_untouched(&self, what: &str) {
+        check_bytes(what, &self.memory.to_vec(), &vec![0xee; SIZE]);
+    }
+}
+
+impl Request {
+    /// The payload of a frame, with these bytes behind the header.
+    fn with(&self, data: &[u8]) -> Vec<u8> {
+        let mut payload = vec![self.opcode, self.atomic, 0, 0];
+        payload.extend_from_slice(&0_u32.to_le_bytes());
+        payload.extend_from_slice(&self.key);
+        payload.extend_from_slice(&self.address.to_le_bytes());
+        payload.extend_from_slice(&self.length.to_le_bytes());
+        payload.extend_from_slice(&self.identity.to_le_bytes());
+        payload.extend_from_slice(data);
+        payload
+    }
+}
+
+#[test]
+fn messages_arrive_whole_however_the_stream_is_cut() {
+    const BUFFER: usize = 16 << 10;
+    let mut scene = Scene::new(&[("rx_seg_size", "16k"), ("max_message", "64k")]);
+    let seed = Random::fresh_seed();
+    println!("seed {seed:#x}");
+    let expected = Rc::new(Cell::new(0_u64));
+    let next = Rc::clone(&expected);
+    scene.a.iface.set_am_handler(ID, move |message| {
+        let bytes = message.to_vec();
+        check_bytes("a message", &bytes, &pattern(seed ^ next.get(), bytes.len()));
+        next.set(next.get() + 1);
+    });
+    let mut random = Random::new(seed);
+    let mut stream = Vec::new();
+    const MESSAGES: u64 = 12_000;
+    for number in 0..MESSAGES {
+        let length = match random.below(200) {
+            0 => BUFFER - 32 + random.below(64),
+            1 => random.below(3 * BUFFER),
+            2..20 => random.below(700),
+            _ => random.below(64),
+        };
+        stream.extend(frame(ID.get(), &pattern(seed ^ number, length)));
+    }
+    let mut rest = stream.as_slice();
+    while !rest.is_empty() {
+        let most = *random.pick(&[9, 80, 700, 6000]);
+        let (chunk, behind) = rest.split_at(rest.len().min(1 + random.below(most)));
+        scene.write(chunk);
+        rest = behind;
+        for _ in 0..random.below(3) {
+            scene.a.worker.progress();
+        }
+    }
+    drive(&[&scene.a], || expected.get() == MESSAGES || !scene.failures.borrow().is_empty());
+    assert!(scene.failures.borrow().is_empty(), "{:?}", scene.failures);
+    scene.goes_on();
+}
+
+#[test]
+fn the_longest_message_arrives_and_one_byte_more_ends_the_connection() {
+    const MOST: usize = 64 << 10;
+    let mut scene = Scene::new(&[("max_message", "64k")]);
+    scene.write(&frame(ID.get(), &[7; MOST]));
+    drive(&[&scene.a], || scene.a.count.get() == 1);
+    // A part is enough: what is not all there has to be waited for, and so is checked ahead.
+    scene.write(&frame(ID.get(), &[7; MOST + 1])[..4096]);
+    scene.ends("longer than");
+    assert_eq!(scene.a.count.get(), 1);
+
+    let mut scene = Scene::new(&[("max_message", "64k")]);
+    let target = Target::new(&scene.a, Access::ALL);
+    let put = Request { length: MOST as u32 + 1, ..target.request.clone() };
+    scene.write(&frame(REQUEST, &put.with(&[1; MOST + 1]))[..4096]);
+    scene.ends("longer than");
+    target.is_untouched("a put that is too long");
+}
+
+#[test]
+fn requests_that_contradict_themselves_end_their_connection_and_touch_nothing() {
+    type Change = (&'static str, fn(&Request) -> Vec<u8>, &'static str);
+    const LARGE: usize = 100 << 10;
+    let changes: &[Change] = &[
+        (
+            "a put with a byte more",
+            |good| Request { length: 63, ..good.clone() }.with(&[1; 64]),
+            "another length",
+        ),
+        (
+            "a put with a byte less",
+            |good| Request { length: 65, ..good.clone() }.with(&[1; 64]),
+            "another length",
+        ),
+        (
+            "a large put with a byte more",
+            |good| Request { length: LARGE as u32 - 1, ..good.clone() }.with(&[1; LARGE]),
+            "another length",
+        ),
+        (
+            "a large put with a byte less",
+            |good| Request { length: LARGE as u32 + 1, ..good.clone() }.with(&[1; LARGE]),
+            "another length",
+        ),
+        (
+            "a large request that is no put",
+            |good| Request { opcode: 2, length: LARGE as u32, ..good.clone() }.with(&[1; LARGE]),
+            "carries data",
+        ),
+        (
+            "a get with data",
+            |good| Request { opcode: 2, length: 8, ..good.clone() }.with(&[1; 8]),
+            "carries data",
+        ),
+        (
+            "an atomic without operand",
+            |good| Request { opcode: 4, length: 8, ..good.clone() }.with(&[]),
+            "operands",
+        ),
+        (
+            "an atomic with half of one",
+            |good| Request { opcode: 6, length: 8, ..good.clone() }.with(&[1; 4]),
+            "operands",
+        ),
+        (
+            "an atomic with too many",
+            |good| Request { opcode: 6, length: 8, ..good.clone() }.with(&[1; 16]),
+            "length",
+        ),
+        (
+            "a swap with one operand",
+            |good| Request { opcode: 8, length: 8, ..good.clone() }.with(&[1; 8]),
+            "operands",
+        ),
+        (
+            "an atomic on no bytes",
+            |good| Request { opcode: 4, length: 0, ..good.clone() }.with(&[1; 8]),
+            "length",
+        ),
+        (
+            "an atomic on 4 of 8 bytes",
+            |good| Request { opcode: 6, length: 4, ..good.clone() }.with(&[1; 8]),
+            "length",
+        ),
+        ("an unknown operation", |good| Request { opcode: 9, ..good.clone() }.with(&[]), "unknown operation"),
+        (
+            "an unknown atomic",
+            |good| Request { opcode: 4, atomic: 7, ..good.clone() }.with(&[1; 8]),
+            "unknown atomic",
+        ),
+        ("half a header", |good| good.with(&[])[..16].to_vec(), "shorter"),
+    ];
+    for (what, change, reason) in changes {
+        let mut scene = Scene::new(&[]);
+        let target = Target::new(&scene.a, Access::ALL);
+        println!("{what}");
+        scene.write(&frame(REQUEST, &change(&target.request)));
+        scene.ends(reason);
+        target.is_untouched(what);
+    }
+}
+
+#[test]
+fn requests_beyond_what_is_granted_are_refused_and_touch_nothing() {
+    type Change = (&'static str, fn(&mut Request) -> Vec<u8>);
+    let changes: &[Change] = &[
+        ("a byte beyond the end", |put| {
+            (put.address, put.length) = (put.address + SIZE as u64 - 63, 64);
+            vec![1; 64]
+        }),
+        ("a byte ahead of the start", |put| {
+            (put.address, put.length) = (put.address - 1, 64);
+            vec![1; 64]
+        }),
+        ("around the end of the address space", |put| {
+            (put.address, put.length) = (u64::MAX - 7, 64);
+            vec![1; 64]
+        }),
+        ("a large put, a byte beyond the end", |put| {
+            put.length = SIZE as u32 + 1;
+            vec![1; SIZE + 1]
+        }),
+        ("another table", |put| {
+            (put.identity, put.length) = (put.identity ^ 1, 64);
+            vec![1; 64]
+        }),
+        ("another key", |put| {
+            (put.key[4], put.length) = (put.key[4] ^ 1, 64);
+            vec![1; 64]
+        }),
+        ("an atomic that is not aligned", |put| {
+            (put.opcode, put.address, put.length) = (4, put.address + 4, 8);
+            vec![1; 8]
+        }),
+        ("an atomic beyond the end", |put| {
+            (put.opcode, put.address, put.length) = (4, put.address + SIZE as u64, 8);
+            vec![1; 8]
+        }),
+        ("a get beyond the end", |put| {
+            (put.opcode, put.address, put.length) = (2, put.address + SIZE as u64 - 63, 64);
+            vec![]
+        }),
+    ];
+    for (what, change) in changes {
+        let mut scene = Scene::new(&[]);
+        let target = Target::new(&scene.a, Access::ALL);
+        let mut request = target.request.clone();
+        let data = change(&mut request);
+        println!("{what}");
+        scene.write(&frame(REQUEST, &request.with(&data)));
+        let answer = scene.read(RESPONSE);
+        assert_eq!(answer[0], 4, "{what} is answered with an error");
+        target.is_untouched(what);
+        assert!(scene.failures.borrow().is_empty());
+        scene.goes_on();
+    }
+    let mut scene = Scene::new(&[]);
+    let target = Target::new(&scene.a, Access::REMOTE_GET);
+    scene.write(&frame(REQUEST, &Request { length: 64, ..target.request.clone() }.with(&[1; 64])));
+    assert_eq!(scene.read(RESPONSE)[0], 4, "a put to memory that may only be read");
+    target.is_untouched("a put to memory that may only be read");
+}
+
+#[test]
+fn a_large_put_that_is_cut_anywhere_near_its_end_writes_its_bytes_alone() {
+    for length in [100_001, 100_003, 100_007, 100_008] {
+        for cut in 0..24 {
+            let mut scene = Scene::new(&[]);
+            let target = Target::new(&scene.a, Access::ALL);
+            let data = pattern(length as u64, length);
+            let put =
+                frame(REQUEST, &Request { length: length as u32, ..target.request.clone() }.with(&data));
+            let (first, rest) = put.split_at(put.len() - cut);
+            scene.write(first);
+            for _ in 0..20 {
+                scene.a.worker.progress();
+            }
+            scene.write(rest);
+            assert_eq!(scene.read(RESPONSE)[0], 1, "an acknowledgement");
+            let memory = target.memory.to_vec();
+            check_bytes("what was put", &memory[..length], &data);
+            check_bytes("what is behind", &memory[length..], &vec![0xee; SIZE - length]);
+        }
+    }
+}
+
+#[test]
+fn an_answer_with_another_number_of_bytes_ends_the_connection() {
+    for brought in [0_usize, 99, 101, 5000] {
+        let mut scene = Scene::new(&[]);
+        let memory = scene.a.iface.memory_domain().register(vec![0; 8192], Access::ALL).unwrap();
+        let key = scene.a.iface.memory_domain().unpack(&memory.packed_key().unwrap()).unwrap();
+        let completion = Completion::new(&scene.a.worker);
+        let unpacked = Rc::new(RefCell::new(None));
+        let place = Rc::clone(&unpacked);
+        let unpack = move |data: &[u8]| *place.borrow_mut() = Some(data.len());
+        scene.ep.get_bcopy(100, memory.address(), &key, &completion, unpack).unwrap();
+        let request = scene.read(REQUEST);
+        let mut answer = vec![2, 0, 0, 0];
+        answer.extend_from_slice(&request[4..8]);
+        answer.extend_from_slice(&0_u32.to_le_bytes());
+        answer.extend_from_slice(&(brought as u32).to_le_bytes());
+        answer.resize(16 + brought, 1);
+        scene.write(&frame(RESPONSE, &answer));
+        scene.ends("another number of bytes");
+        assert!(completion.is_done() && completion.result().is_err());
+        assert_eq!(*unpacked.borrow(), None);
+    }
+}
+
+#[test]
+fn a_peer_that_may_send_larger_messages_is_refused() {
+    let scene = Scene::new(&[("max_message", "64k")]);
+    let mut hello = [0; HELLO];
+    hello[..8].copy_from_slice(b"UCTt\x01\x00\x01\x00");
+    hello[16..24].copy_from_slice(&77_u64.to_le_bytes());
+    hello[24..32].copy_from_slice(&scene.a.address().iface[4..12]);
+    hello[32..40].copy_from_slice(&1_u64.to_le_bytes());
+    for (most, kind, refusal) in [((64 << 10) + 1, 3, 4_u32), (64 << 10, 2, 0)] {
+        hello[40..48].copy_from_slice(&u64::to_le_bytes(most));
+        let sum = check_sum(&hello[..56]);
+        hello[56..].copy_from_slice(&sum);
+        let mut stranger = TcpStream::connect(scene.a.socket()).unwrap();
+        stranger.write_all(&hello).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        let (mut answer, mut have) = ([0; HELLO], 0);
+        drive(&[&scene.a], || {
+            have += stranger.read(&mut answer[have..]).unwrap_or(0);
+            have == HELLO
+        });
+        assert_eq!((answer[6], &answer[48..52]), (kind, &refusal.to_le_bytes()[..]), "of {most} bytes");
+    }
+    scene.goes_on();
+}
+
+#[test]
+fn no_more_strangers_wait_than_are_allowed() {
+    let scene = Scene::new(&[("max_half_open", "4")]);
+    let strangers: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(scene.a.socket()).unwrap()).collect();
+    let mut most = 0;
+    for _ in 0..2000 {
+        scene.a.worker.progress();
+        most = most.max(scene.a.counter("half_open"));
+    }
+    assert!((1..=4).contains(&most), "{most} of 20 strangers wait");
+    drop(strangers);
+    let late = Side::new(&[]);
+    let ep = late.connect(&scene.a.address()).0;
+    let before = scene.a.count.get();
+    send(&[&scene.a, &late], &ep, 1);
+    drive(&[&scene.a, &late], || scene.a.count.get() == before + 1);
+}
+
+#[test]
+fn a_peer_that_reads_nothing_holds_its_sender_up_before_long() {
+    let scene = Scene::new(&[("tx_queue_size", "64k"), ("sndbuf", "64k")]);
+    let mut sent = 0;
+    loop {
+        match scene.ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len()) {
+            Ok(length) => sent += length,
+            Err(error) => {
+                assert_eq!(error, Error::NO_RESOURCE);
+                break;
+            }
+        }
+        assert!(sent < 64 << 20, "{sent} bytes are on the way to a peer that reads nothing");
+        scene.a.worker.progress();
+    }
+    scene.goes_on();
+}
