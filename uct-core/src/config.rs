@@ -42,7 +42,8 @@ ucs::config_struct! {
         pub acc_devices: NameList = "all",
         /// Loopback devices that may be used.
         pub self_devices: NameList = "all",
-        /// Directories that are searched for transport plugins (libuct_NAME.so), ahead of the executable's own.
+        /// Directories that are searched for transport plugins (libuct_NAME.so), ahead of the executable's own. Ignored in a
+        /// `uct.toml` of the working directory that nobody has named.
         pub module_dir: Vec<String> = "",
         /// Plugins that are loaded, built in or from a file.
         pub modules: NameList = "all",

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use ucs::config::{Config, Schema, Sources, UnknownSections, Warning, nearest};
+use ucs::config::{Config, Origin, Schema, Sources, UnknownSections, Warning, nearest};
 use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
 
 use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
@@ -102,10 +102,21 @@ impl ContextBuilder {
         let mut known = Schema::new();
         known.add_section(CoreConfig::section())?;
         known.set_unknown_sections(UnknownSections::Ignore);
-        let early = CoreConfig::from_settings(&Config::load(&known, &self.sources)?.config)?;
+        let early_config = Config::load(&known, &self.sources)?.config;
+        let early = CoreConfig::from_settings(&early_config)?;
+        let module_dirs = match early_config.value("", "module_dir").map(|setting| &setting.origin) {
+            Some(origin @ Origin::File { path, .. }) if self.sources.is_found_by_chance(path) => {
+                tracing::warn!(
+                    "{origin}: module_dir is ignored: whoever can write to the working directory could have any code run. \
+                     Set UCT_MODULE_DIR, or name the file with UCT_CONFIG"
+                );
+                Vec::new()
+            }
+            _ => early.module_dir,
+        };
 
         let settings = LoaderSettings {
-            module_dirs: early.module_dir.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
+            module_dirs: module_dirs.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
             search_beside_executable: true,
             modules: early.modules,
             replace_builtin: early.module_replace,

@@ -7,7 +7,7 @@ use std::{cell::RefCell, fs, rc::Rc, time::Duration};
 use loader_support::Modules;
 use uct_core::{
     AmId, Context, SendFlags, Worker,
-    configuration::Sources,
+    configuration::{FileSource, Sources},
     loader::{LoadStage, PluginOrigin},
 };
 
@@ -79,4 +79,24 @@ fn a_plugin_whose_keys_clash_with_the_programs_own_is_left_out() {
     assert!(failure.to_string().contains("global key"), "{failure}");
     let worker = Worker::new(&context).expect("a worker");
     worker.open("cself", "memory").expect("the other one goes on");
+}
+
+#[test]
+fn a_file_of_the_working_directory_that_nobody_named_says_not_where_plugins_are() {
+    let modules = Modules::new();
+    modules.cself();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let file = elsewhere.path().join("uct.toml");
+    fs::write(&file, format!("module_dir = [{:?}]\nmodules = \"^tcp,shm\"\n", modules.directory.path()))
+        .expect("the directory is writable");
+    let found =
+        FileSource::Search { directory: elsewhere.path().to_owned(), system: elsewhere.path().join("none") };
+    let has_plugin = |sources: Sources| {
+        let context = Context::builder().sources(sources).build().expect("a context");
+        context.plugins().iter().any(|plugin| plugin.name == "cself")
+    };
+    assert!(!has_plugin(Sources { file: found.clone(), ..Sources::default() }));
+    let named = Sources { file: found, ..Sources::default() }.env([("UCT_CONFIG", &file)]);
+    assert!(has_plugin(named));
+    assert!(has_plugin(Sources::default().file(&file)));
 }

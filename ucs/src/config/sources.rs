@@ -79,6 +79,12 @@ impl Sources {
         self
     }
 
+    /// Whether `file` was found in the working directory, where nobody has named it and anybody may have left it.
+    pub fn is_found_by_chance(&self, file: &Path) -> bool {
+        let FileSource::Search { directory, .. } = &self.file else { return false };
+        self.variable(CONFIG_VARIABLE).is_none() && file == plain(directory).join("uct.toml")
+    }
+
     /// The value of a variable, unless it is not set or empty.
     fn variable(&self, name: &str) -> Option<&OsStr> {
         let last = self.env.iter().rev().find(|(own, _)| own == name);
