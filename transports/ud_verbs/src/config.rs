@@ -13,7 +13,7 @@ ucs::config_struct! {
         pub tx_queue_len: u32 = "256" in 16..=32768,
         /// One work request in this many asks for a completion, where nothing else needs one.
         pub tx_moderation: u32 = "64" in 1..=32768,
-        /// Most datagrams that are kept until peers acknowledge them, over all endpoints.
+        /// Most datagrams that are kept until peers acknowledge them, over all endpoints: short ones, and as many others.
         pub tx_max_bufs: Count = "inf",
         /// Bytes that are carried inside the work request. The device may allow less.
         pub max_inline: u32 = "256" in 0..=1024,
@@ -49,6 +49,8 @@ ucs::config_struct! {
         pub linger: Time = "2s",
         /// Most puts, gets and atomics that one endpoint may have outstanding.
         pub max_rma: u32 = "64" in 1..=256,
+        /// How long a read of remote memory that blocks (get_short) may take.
+        pub get_timeout: Time = "30s",
         /// Most connections of an interface, those that peers make included.
         pub max_connections: u32 = "65536" in 1..=1_048_576,
         /// Index into the table of GIDs; auto chooses RoCE v2 with an address of the network device.
@@ -100,7 +102,7 @@ impl UdConfig {
             keepalive: (!keepalive.is_zero()).then_some(keepalive),
             close_timeout: self.linger.to_duration(),
             connections_max: self.max_connections,
-            held_max: self.rx_queue_len / 2,
+            held_max: self.rx_queue_len / 4,
             seed,
             ..Settings::default()
         };

@@ -46,6 +46,12 @@ pub(crate) struct Core {
     pub(crate) idle_ticks: u32,
     /// The timer that runs while something is under way.
     pub(crate) timer: Option<AsyncId>,
+    /// It ticks fast, as whoever does not sleep needs it.
+    pub(crate) is_ticking: bool,
+    /// Since the worker was last about to sleep it has not been seen awake for long: the timer does not tick before this.
+    pub(crate) rest: Option<Time>,
+    /// What the worker's thread has done since.
+    pub(crate) calls_since_rest: u32,
     /// Ticks in a row for which the timer was not needed.
     pub(crate) quiet_ticks: u32,
     pub(crate) worker: Worker,
@@ -56,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) attention: bool,
     /// The clock was looked at since the device was last asked for datagrams.
     is_fresh: bool,
+    /// The failure of the queue pair has been seen to.
+    is_broken: bool,
     /// Datagrams too short to be one.
     pub(crate) malformed: u64,
 }
@@ -76,6 +84,9 @@ pub(crate) enum Collected {
 
 /// Nanoseconds between two looks at the events of the device.
 const LOOK_EVERY: u64 = 400_000_000;
+
+/// Nanoseconds that a device which has failed is given to end what was posted.
+const DYING: u64 = 100_000_000;
 
 /// Receive buffers that go to the device at a time.
 const BATCH: u32 = 16;
@@ -111,12 +122,16 @@ impl Core {
             posted: 0,
             idle_ticks: 0,
             timer: None,
+            is_ticking: false,
+            rest: None,
+            calls_since_rest: 0,
             quiet_ticks: 0,
             worker,
             looked_at_device: Time::default(),
             must_look_at_device: false,
             attention: true,
             is_fresh: false,
+            is_broken: false,
             malformed: 0,
         };
         core.look_at_clock();
@@ -134,12 +149,12 @@ impl Core {
         self.now = Time::from_nanos(ucs::clock::now());
     }
 
-    /// A buffer for a message on a connection that may be sent now.
+    /// A buffer for a message of up to `length` bytes on a connection that may be sent now.
     ///
     /// # Errors
     /// [`Error::NO_RESOURCE`] if not now, or why never.
     #[inline(always)]
-    pub(crate) fn packet(&mut self, id: ConnectionId) -> Result<Packet> {
+    pub(crate) fn packet(&mut self, id: ConnectionId, length: usize) -> Result<Packet> {
         if !self.table.may_send(id) {
             return Err(self.refusal(id));
         }
@@ -149,7 +164,7 @@ impl Core {
                 return Err(Error::NO_RESOURCE);
             }
         }
-        self.packets.take().ok_or(Error::NO_RESOURCE)
+        self.packets.take(length).ok_or(Error::NO_RESOURCE)
     }
 
     /// Why nothing can be sent on a connection now.
@@ -190,6 +205,16 @@ impl Core {
         }
         self.table.sent(self.now, id, kind, flags, packet);
         Ok(())
+    }
+
+    /// As [`Core::send`], for a packet that was made for more than it now has.
+    ///
+    /// # Errors
+    /// As [`Core::packet`].
+    #[inline(always)]
+    pub(crate) fn send_fitting(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
+        let packet = self.packets.fit(packet);
+        self.send(id, kind, packet)
     }
 
     /// Puts back a packet that was not sent; its completion is dropped.
@@ -273,7 +298,7 @@ impl Core {
             || self.table.has_output()
             || self.queue.wants_reaping()
             || !self.retiring.is_empty()
-            || self.queue.broken.is_some()
+            || (self.queue.broken.is_some() && !self.is_broken)
             || self.must_look_at_device
     }
 
@@ -377,7 +402,7 @@ impl Core {
                     let _ = self.queue.post_copied(bytes, transmit.path);
                 }
                 Body::Control(bytes) => {
-                    let Some(mut packet) = self.packets.take() else { return };
+                    let Some(mut packet) = self.packets.take(bytes.len() - HEADER_SIZE) else { return };
                     packet.begin(bytes.len() - HEADER_SIZE, false);
                     // SAFETY: a control packet is shorter than the smallest MTU, and the buffer is a pool's.
                     unsafe { packet.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
@@ -454,6 +479,34 @@ impl Core {
     /// Whether a message to be delivered, or news, waits for the application's progress.
     pub(crate) fn has_news(&self) -> bool {
         !self.arrivals.is_empty() || self.table.has_events()
+    }
+
+    /// Once the queue pair or the device has failed: ends all traffic and fails every connection; answers why. Nothing if
+    /// all is well, or this was seen to before.
+    pub(crate) fn give_up(&mut self) -> Option<String> {
+        if self.is_broken {
+            return None;
+        }
+        let reason = self.queue.broken.clone()?;
+        self.is_broken = true;
+        // What was posted ends with it, so that nobody waits for the device in vain.
+        self.stop(DYING);
+        self.table.break_all(self.now);
+        Some(reason)
+    }
+
+    /// Why no connection can be made any more.
+    ///
+    /// # Errors
+    /// [`Error::IO_ERROR`] once the queue pair or the device has failed.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match &self.queue.broken {
+            None => Ok(()),
+            Some(reason) => Err(Failure::new(
+                Error::IO_ERROR,
+                format!("the interface can neither send nor receive any more, open another: {reason}"),
+            )),
+        }
     }
 
     /// Ends all traffic, and takes every buffer back; waits for the device no longer than `limit` ns.

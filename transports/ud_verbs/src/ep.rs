@@ -75,16 +75,16 @@ impl UdEp {
         }
     }
 
-    /// Lets `fill` write a message into a buffer, and sends it; `fill` calls nobody.
+    /// Lets `fill` write a message of up to `length` bytes into a buffer, and sends it; `fill` calls nobody.
     #[inline(always)]
-    pub(crate) fn send(&self, kind: u8, fill: impl FnOnce(&mut Packet) -> Result) -> Result {
+    pub(crate) fn send(&self, kind: u8, length: usize, fill: impl FnOnce(&mut Packet) -> Result) -> Result {
         let iface = &*self.iface;
         if iface.pending.must_wait(&self.pending) {
             return Err(self.queued());
         }
         let guard = iface.enter();
         let sent = guard.with(|core| {
-            let mut packet = core.packet(self.connection)?;
+            let mut packet = core.packet(self.connection, length)?;
             match fill(&mut packet) {
                 Ok(()) => core.send(self.connection, kind, packet),
                 Err(error) => {
@@ -118,7 +118,7 @@ impl UdEp {
             return Err(self.queued());
         }
         let guard = iface.enter();
-        let mut packet = match guard.with(|core| core.packet(self.connection)) {
+        let mut packet = match guard.with(|core| core.packet(self.connection, usize::MAX)) {
             Ok(packet) => packet,
             Err(error) => return Err(self.not_sent(error)),
         };
@@ -131,7 +131,7 @@ impl UdEp {
             return Err(error);
         }
         packet.begin(ahead + length, wakes);
-        match guard.with(|core| core.send(self.connection, kind, packet)) {
+        match guard.with(|core| core.send_fitting(self.connection, kind, packet)) {
             Ok(()) => {
                 iface.sent(&guard);
                 Ok(length)
@@ -149,7 +149,8 @@ impl UdEp {
             return Err(self.queued());
         }
         let guard = self.iface.enter();
-        let packet = guard.with(|core| core.packet(self.connection).map(|packet| core.unsend(packet)));
+        let packet =
+            guard.with(|core| core.packet(self.connection, usize::MAX).map(|packet| core.unsend(packet)));
         drop(guard);
         packet.map_err(|error| self.not_sent(error))
     }
@@ -171,7 +172,8 @@ impl UdEp {
         let must_copy =
             iov.blocks().count() > pieces || iov.entries().iter().any(|entry| entry.memh.is_null());
         let mut outcome = Outcome::InProgress;
-        self.send(kind, |packet| {
+        let length = if must_copy { ahead.len() + total } else { ahead.len() };
+        self.send(kind, length, |packet| {
             // SAFETY: the buffer holds a message of the length just checked, and is no part of its head.
             unsafe { packet.message().copy_from_nonoverlapping(ahead.as_ptr(), ahead.len()) };
             packet.begin(ahead.len(), wakes);
@@ -329,9 +331,9 @@ impl Endpoint for UdEp {
         if payload.len() > self.iface.limits.message - HEADER {
             return Err(Error::INVALID_PARAM);
         }
-        self.send(id, |packet| {
+        self.send(id, HEADER + payload.len(), |packet| {
             let message = packet.message();
-            // SAFETY: the buffer holds an MTU, so the header.
+            // SAFETY: the buffer holds header and payload.
             unsafe { message.cast::<u64>().write_unaligned(header) };
             // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
             unsafe { message.wrapping_add(HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
@@ -345,7 +347,7 @@ impl Endpoint for UdEp {
         if total > self.iface.limits.message {
             return Err(Error::INVALID_PARAM);
         }
-        self.send(id, |packet| {
+        self.send(id, total, |packet| {
             // SAFETY: the buffer holds a message of the length just checked, and is no part of the vector.
             unsafe { iov.gather(packet.message()) };
             packet.begin(total, false);
@@ -388,6 +390,10 @@ impl Endpoint for UdEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         self.put_gathered(iov, remote_address, rkey, completion)
+    }
+
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.get_blocking(buffer, remote_address, rkey)
     }
 
     fn get_bcopy(
@@ -552,6 +558,7 @@ impl Endpoint for UdEp {
         let peer = EpAddress::parse(ep_address)?;
         let guard = self.iface.enter();
         let connected = guard.with(|core| {
+            core.check()?;
             let path = core.paths.find(&device, peer.qp)?;
             core.look_at_clock();
             core.table.connect_to(core.now, self.connection, peer.invitation, path).map_err(|_| {

@@ -58,6 +58,8 @@ pub(crate) struct UdIface {
     pub(crate) events: EventListener,
     pub(crate) worker: Worker,
     pub(crate) tick: Duration,
+    /// How long an operation that is done at its return may take.
+    pub(crate) get_timeout: Duration,
     /// The timer that always runs, slowly.
     slow_timer: Cell<Option<AsyncId>>,
     identity: u64,
@@ -132,6 +134,7 @@ impl Transport for UdTransport {
             events,
             worker: params.worker,
             tick: config.timer_tick.to_duration().max(Duration::from_micros(100)),
+            get_timeout: config.get_timeout.to_duration(),
             slow_timer: Cell::new(None),
             identity,
             qp,
@@ -143,6 +146,7 @@ impl Transport for UdTransport {
         let timer = timer::start(&iface, timer::SLOW)
             .map_err(|error| Failure::new(error, "the timer of the interface could not be started"))?;
         iface.slow_timer.set(Some(timer));
+        md.make_known();
         Ok(iface)
     }
 }
@@ -181,7 +185,7 @@ impl UdIface {
     /// To be called after everything that may have set a deadline.
     #[inline(always)]
     pub(crate) fn sent(&self, guard: &Guard<'_, Core>) {
-        if guard.with(|core| core.timer.is_none()) {
+        if guard.with(|core| !core.is_ticking) {
             timer::keep_ticking(self, guard);
         }
     }
@@ -201,6 +205,7 @@ impl Iface for UdIface {
             ..attr::blank().put
         };
         let get = UctOpLimits {
+            max_short: message - GET_HEADER,
             max_bcopy: message - GET_HEADER,
             max_zcopy: message - GET_HEADER,
             max_iov: MAX_IOV,
@@ -215,6 +220,7 @@ impl Iface for UdIface {
         let emulated = UCT_CAP_PUT_SHORT
             | UCT_CAP_PUT_BCOPY
             | UCT_CAP_PUT_ZCOPY
+            | UCT_CAP_GET_SHORT
             | UCT_CAP_GET_BCOPY
             | UCT_CAP_GET_ZCOPY
             | UCT_CAP_ATOMIC_CPU;
@@ -287,6 +293,7 @@ impl Iface for UdIface {
     fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<UdEp>, Failure> {
         let guard = self.enter();
         let made = guard.with(|core| {
+            core.check()?;
             core.look_at_clock();
             let now = core.now;
             let full = |error: ConnectError<Failure>| match error {
@@ -342,15 +349,22 @@ impl Iface for UdIface {
         let guard = self.enter();
         guard.with(|core| {
             core.queue.channel.drain();
+            if core.has_news() {
+                return Err(Error::BUSY);
+            }
+            // No message is to be expected that they could ride on.
+            core.table.acknowledge_now();
             core.transmit();
-            if core.has_news() || core.wants_attention() {
+            if core.wants_attention() {
                 return Err(Error::BUSY);
             }
             core.queue.arm(events & (UCT_EVENT_RECV | UCT_EVENT_SEND_COMP) == 0)?;
             // What came before arming is not announced.
             core.poll_device();
             if core.has_news() { Err(Error::BUSY) } else { Ok(()) }
-        })
+        })?;
+        timer::rest(self, &guard);
+        Ok(())
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {

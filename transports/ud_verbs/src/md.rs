@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ucs::units::Ternary;
 use uct_ib::verbs::{self, Access, Mr, MrBuffer, Pd};
@@ -24,6 +24,27 @@ pub(crate) struct UdMd {
     pub(crate) device: IbDevice,
     pub(crate) pd: Arc<Pd>,
     pub(crate) regions: Regions,
+}
+
+/// The domains of this process, by the identities in their keys.
+static OWN: Mutex<Vec<(u64, Weak<UdMd>)>> = Mutex::new(Vec::new());
+
+impl UdMd {
+    /// Makes the domain known to [`UdMd::of_identity`].
+    pub(crate) fn make_known(self: &Arc<Self>) {
+        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        own.retain(|(_, md)| md.strong_count() > 0);
+        let identity = self.regions.identity();
+        if !own.iter().any(|(other, _)| *other == identity) {
+            own.push((identity, Arc::downgrade(self)));
+        }
+    }
+
+    /// The domain of this process that a key belongs to.
+    pub(crate) fn of_identity(identity: u64) -> Option<Arc<UdMd>> {
+        let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        own.iter().find(|(other, _)| *other == identity)?.1.upgrade()
+    }
 }
 
 /// A registration.

@@ -5,7 +5,7 @@
 //! | element | what |
 //! |---|---|
 //! | 0 | [`Head`] |
-//! | [`DATA`] | header of the protocol (16), then the message: up to the MTU in all |
+//! | [`DATA`] | header of the protocol (16), then the message: up to the MTU in all, or less in a small packet |
 
 use std::ptr::NonNull;
 
@@ -26,6 +26,8 @@ const _: () = assert!(size_of::<Head>() <= DATA);
 pub(crate) struct Head {
     /// Written once, when the element is made.
     lkey: u32,
+    /// As well.
+    is_small: bool,
     /// Bytes of the datagram that lie in the buffer, header included.
     length: u32,
     /// Number of the last work request that reads it.
@@ -51,10 +53,11 @@ impl Packet {
     ///
     /// # Safety
     /// `element` points to at least [`DATA`] bytes, aligned to 8, that are nobody else's.
-    pub(crate) unsafe fn prepare(element: NonNull<u8>, lkey: u32) {
+    pub(crate) unsafe fn prepare(element: NonNull<u8>, lkey: u32, is_small: bool) {
         let none = Sge::new(0, 0, 0);
         let head = Head {
             lkey,
+            is_small,
             length: 0,
             last_post: 0,
             pieces: 0,
@@ -141,6 +144,12 @@ impl Packet {
         // SAFETY: the buffer holds at least a header, and is owned. A device that still reads the former copy sees
         // either header of each aligned word: both name the same message.
         unsafe { self.data().cast::<[u8; HEADER_SIZE]>().write(*header) };
+    }
+
+    /// Which pool it is of.
+    #[inline(always)]
+    pub(crate) fn is_small(&self) -> bool {
+        self.head().is_small
     }
 
     /// Bytes in the buffer, header included.

@@ -23,9 +23,16 @@ pub(crate) const ROUTING: usize = 40;
 /// Bytes of a receive buffer ahead of everything: its local key.
 const KEY: usize = 8;
 
-/// Datagrams to be sent.
+/// Bytes of a message that fit into a small packet. Those of many peers may be outstanding at once.
+pub(crate) const SMALL: usize = 128 - HEADER_SIZE;
+
+/// Chunks of large packets from which on small messages do not keep one until they are acknowledged.
+const STRETCHED: usize = 2;
+
+/// Datagrams to be sent: small ones, and ones of an MTU.
 pub(crate) struct PacketPool {
-    pool: Mpool,
+    small: Mpool,
+    large: Mpool,
 }
 
 /// Receive buffers.
@@ -52,30 +59,58 @@ pub(crate) struct Arrival {
 }
 
 impl PacketPool {
-    /// Buffers for datagrams of `mtu` bytes, at most `most`.
+    /// Buffers for datagrams of `mtu` bytes, at most `most` of each size.
     pub(crate) fn new(pd: &Arc<Pd>, mtu: usize, most: u32) -> Result<PacketPool, Failure> {
-        let params = MpoolParams {
-            elems_per_chunk: 64.min(most),
-            max_elems: most,
-            grow_factor: 2.0,
-            ..MpoolParams::new("ud_verbs send", DATA + mtu)
+        let pool = |name: &str, bytes: usize, chunk: u32, is_small| {
+            let elems_per_chunk = chunk.min(most);
+            let params =
+                MpoolParams { elems_per_chunk, max_elems: most, ..MpoolParams::new(name, DATA + bytes) };
+            registered(pd, params, PacketHooks { is_small }, 1)
         };
-        let pool = registered(pd, params, PacketHooks, 1)?;
-        Ok(PacketPool { pool })
+        Ok(PacketPool {
+            small: pool("ud_verbs small send", HEADER_SIZE + SMALL, 256, true)?,
+            large: pool("ud_verbs send", mtu, 64, false)?,
+        })
     }
 
-    /// A buffer, if there is one.
+    /// A buffer for a message of up to `length` bytes, if there is one.
     #[inline(always)]
-    pub(crate) fn take(&self) -> Option<Packet> {
+    pub(crate) fn take(&self, length: usize) -> Option<Packet> {
+        let small = if length <= SMALL { self.small.get() } else { None };
+        let element = small.or_else(|| self.large.get())?;
         // SAFETY: the hooks have prepared every element, and it is the caller's now.
-        self.pool.get().map(|element| unsafe { Packet::from_raw(element) })
+        Some(unsafe { Packet::from_raw(element) })
     }
 
     /// Takes a buffer back.
     #[inline(always)]
     pub(crate) fn put(&self, packet: Packet) {
-        // SAFETY: an interface has one pool of packets, and a packet is put back by value.
-        unsafe { self.pool.put(packet.into_raw()) };
+        let pool = if packet.is_small() { &self.small } else { &self.large };
+        // SAFETY: an interface has one pool of each size, and a packet is put back by value.
+        unsafe { pool.put(packet.into_raw()) };
+    }
+
+    /// A packet whose message turned out small: in a small buffer, if many large ones are in use.
+    #[inline(always)]
+    pub(crate) fn fit(&self, packet: Packet) -> Packet {
+        if packet.length() <= HEADER_SIZE + SMALL && self.large.chunks() > STRETCHED {
+            return self.moved(packet);
+        }
+        packet
+    }
+
+    #[inline(never)]
+    fn moved(&self, packet: Packet) -> Packet {
+        if packet.is_small() || packet.has_pieces() {
+            return packet;
+        }
+        let Some(mut small) = self.take(SMALL) else { return packet };
+        let length = packet.length() - HEADER_SIZE;
+        // SAFETY: the small buffer holds so much (`fit`), and the two are different.
+        unsafe { small.message().copy_from_nonoverlapping(packet.message(), length) };
+        small.begin(length, packet.wakes());
+        self.put(packet);
+        small
     }
 }
 
@@ -93,7 +128,7 @@ impl ReceivePool {
         let size = routing + ROUTING + mtu;
         let params = MpoolParams {
             align_offset: ahead,
-            elems_per_chunk: first.min(most),
+            elems_per_chunk: 128.min(most),
             max_elems: most,
             ..MpoolParams::new("ud_verbs receive", size)
         };
@@ -237,14 +272,16 @@ unsafe fn lkey(cookie: *mut c_void) -> u32 {
     buffer.mr().lkey()
 }
 
-struct PacketHooks;
+struct PacketHooks {
+    is_small: bool,
+}
 
 impl ElementHooks for PacketHooks {
     unsafe fn init(&self, element: NonNull<u8>, cookie: *mut c_void) {
         // SAFETY: the pool passes the cookie of the chunk that the element is in.
         let lkey = unsafe { lkey(cookie) };
         // SAFETY: the pool's elements hold `DATA` bytes and more, on a cache line.
-        unsafe { Packet::prepare(element, lkey) };
+        unsafe { Packet::prepare(element, lkey, self.is_small) };
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use uct_ib::verbs::AsyncEvent;
-use uct_plugin::{Blocked, Disposition};
+use uct_plugin::{Blocked, Disposition, Error};
 
 use crate::core::{Collected, Core};
 use crate::ep::status;
@@ -57,6 +57,42 @@ impl UdIface {
         });
         self.sent(guard);
         count
+    }
+
+    /// Moves on until `done`, for an operation on a connection that is done at its return.
+    ///
+    /// # Errors
+    /// [`Error::TIMED_OUT`] if that takes longer than `get_timeout`.
+    pub(crate) fn wait_for(&self, id: ConnectionId, done: impl Fn() -> bool) -> Result<(), Error> {
+        let guard = self.enter();
+        let limit = u64::try_from(self.get_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let end = guard.with(|core| {
+            core.look_at_clock();
+            core.now.plus(limit)
+        });
+        let mut idle = 0u32;
+        while !done() {
+            // Called by a handler, it may have to get past what was held back behind that handler's message.
+            if self.progress_all() + self.deliver_ready(&guard, id) > 0 {
+                continue;
+            }
+            idle = idle.wrapping_add(1);
+            if !idle.is_multiple_of(64) {
+                continue;
+            }
+            let is_late = guard.with(|core| {
+                core.look_at_clock();
+                if core.table.next_timeout() <= core.now {
+                    core.tick_in_progress();
+                }
+                core.now >= end
+            });
+            if is_late {
+                return Err(Error::TIMED_OUT);
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Takes one datagram in.
@@ -172,15 +208,8 @@ impl UdIface {
             completion.complete(result);
             count += 1;
         }
-        if let Some(reason) = guard.with(|core| core.queue.broken.clone()) {
-            let is_first = guard.with(|core| {
-                let before = core.table.counters().failures;
-                core.table.break_all(core.now);
-                core.table.counters().failures != before
-            });
-            if is_first {
-                tracing::error!("ud_verbs can neither send nor receive any more: {reason}");
-            }
+        if let Some(reason) = guard.with(Core::give_up) {
+            tracing::error!("ud_verbs can neither send nor receive any more: {reason}");
         }
         while let Some(event) = guard.with(|core| core.table.poll_event()) {
             count += 1;
@@ -218,7 +247,9 @@ impl UdIface {
         ep.cancel(error);
         // Requests that wait are served once more, and meet the error.
         self.pending.schedule(&ep.pending);
-        self.errors.report(ep.user, error, &failure.to_string());
+        let cause = guard.with(|core| core.queue.broken.clone()).filter(|_| failure == Failure::Broken);
+        let reason = cause.map_or_else(|| failure.to_string(), |cause| format!("{failure}: {cause}"));
+        self.errors.report(ep.user, error, &reason);
     }
 
     /// A connection without an endpoint is over.

@@ -11,13 +11,14 @@ use std::rc::Rc;
 use uct_plugin::memory::RemoteKey;
 use uct_plugin::rma::{
     Answer, Destination, Initiator, Limits, MAX_REQUEST, Malformed, Notify, Opcode, Operation,
-    REQUEST_HEADER, RESPONSE_HEADER, Request, Target,
+    REQUEST_HEADER, RESPONSE_HEADER, Request, Target, Waiter,
 };
-use uct_plugin::{AtomicOp, Completion, Error, Iov, Outcome, Pack, Result, Unpack};
+use uct_plugin::{AtomicOp, Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use crate::core::Core;
 use crate::ep::UdEp;
 use crate::iface::UdIface;
+use crate::md::UdMd;
 use crate::protocol::{ConnectionId, Reason};
 use crate::shared::Guard;
 
@@ -68,10 +69,10 @@ struct Served {
 impl UdEp {
     /// Sends a request with `data` behind, and notes how to take the answer.
     fn request(&self, request: &Request, data: &[u8], operation: Operation) -> Result {
-        self.send(REQUEST, |packet| {
+        self.send(REQUEST, MAX_REQUEST + data.len(), |packet| {
             let mut head = [0; MAX_REQUEST];
             let length = request.write(&mut head);
-            // SAFETY: the buffer holds an MTU, which no head of a request exceeds, and is no part of it.
+            // SAFETY: the buffer holds the longest head and the data, or an MTU, and is no part of them.
             unsafe { packet.message().copy_from_nonoverlapping(head.as_ptr(), length) };
             // SAFETY: head and data fit into a message, as the caller has checked, and the buffer is no part of them.
             unsafe {
@@ -121,7 +122,7 @@ impl UdEp {
         let request = self.initiator.put(rkey, address, total)?;
         // The target answers when the device may still be reading for a second copy: a copy of ours is simpler than to
         // wait for both, and at most an MTU.
-        self.send(REQUEST, |packet| {
+        self.send(REQUEST, MAX_REQUEST + total, |packet| {
             let mut head = [0; MAX_REQUEST];
             let length = request.write(&mut head);
             // SAFETY: head and vector fit into a message, as was just checked, and the buffer is no part of either.
@@ -133,6 +134,38 @@ impl UdEp {
         })?;
         self.initiator.posted(OWNER, &request, Operation::Acknowledged(completion.into()));
         Ok(Outcome::InProgress)
+    }
+
+    /// Reads and waits: progress runs inside, so handlers and completions may run too.
+    ///
+    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read
+    /// here, once everything that was asked for before has been answered.
+    pub(crate) fn get_blocking(&self, buffer: &mut [u8], address: u64, rkey: &RemoteKey) -> Result {
+        let length = buffer.len();
+        if length > self.iface.limits.message - GET_HEADER {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.may_send()?;
+        if let Some(md) = UdMd::of_identity(rkey.identity) {
+            rkey.check(address, length, MemoryAccess::REMOTE_GET)?;
+            if !self.initiator.is_idle() {
+                return Err(Error::NO_RESOURCE);
+            }
+            let source = md.regions.check(rkey.key, address, length, MemoryAccess::REMOTE_GET)?;
+            // SAFETY: the region is registered, so readable for the length that was checked; it may overlap the buffer.
+            unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), length) };
+            return Ok(());
+        }
+        let waiter = Waiter::default();
+        let destination = Destination::Block(NonNull::from(&mut *buffer).cast(), length);
+        let notify = Notify::Waiter(waiter.clone());
+        self.initiator.get(OWNER, destination, length, rkey, address, notify)?;
+        self.pump();
+        let in_time = self.iface.wait_for(self.connection, || waiter.result().is_some());
+        waiter.result().unwrap_or_else(|| {
+            self.initiator.abandon(&waiter);
+            in_time
+        })
     }
 
     pub(crate) fn get_unpacked(
@@ -317,7 +350,7 @@ fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) ->
         return true;
     }
     // An acknowledgement is taken from the target when it is sure to be sent.
-    match guard.with(|core| core.packet(id).map(|packet| core.unsend(packet))) {
+    match guard.with(|core| core.packet(id, 0).map(|packet| core.unsend(packet))) {
         Err(error) if must_wait(error) => return false,
         Err(_) => return true,
         Ok(()) => {}
@@ -365,11 +398,11 @@ fn frame(answer: &Answer) -> Vec<u8> {
 
 fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer) -> Result {
     guard.with(|core| {
-        let mut packet = core.packet(id)?;
-        let message = packet.message();
-        // SAFETY: the buffer holds an MTU, so the header.
-        unsafe { message.copy_from_nonoverlapping(answer.header.as_ptr(), RESPONSE_HEADER) };
         let (data, length) = answer.data();
+        let mut packet = core.packet(id, RESPONSE_HEADER + length)?;
+        let message = packet.message();
+        // SAFETY: the buffer holds header and data.
+        unsafe { message.copy_from_nonoverlapping(answer.header.as_ptr(), RESPONSE_HEADER) };
         // SAFETY: the data fit behind the header (`serve_request`) and are readable until something else is served.
         unsafe { message.wrapping_add(RESPONSE_HEADER).copy_from_nonoverlapping(data, length) };
         packet.begin(RESPONSE_HEADER + length, false);
@@ -380,7 +413,7 @@ fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer) -> Re
 /// Sends a message of bytes that fit, whether or not requests of the application's wait.
 fn send_bytes(guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, bytes: &[u8]) -> Result {
     guard.with(|core| {
-        let mut packet = core.packet(id)?;
+        let mut packet = core.packet(id, bytes.len())?;
         // SAFETY: the bytes fit into a message, as their maker sees to, and the buffer is no part of them.
         unsafe { packet.message().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         packet.begin(bytes.len(), false);

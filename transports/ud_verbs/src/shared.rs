@@ -4,10 +4,11 @@
 //! The worker's thread may enter while it is inside, as a handler that sends does; the other side never waits: it leaves
 //! word that there is something to do.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use ucs::sync::atomic::{AtomicBool, Ordering};
+use ucs::sync::cell::UnsafeCell;
 
 /// A value of which one side has hold at a time.
 pub(crate) struct Shared<T> {
@@ -61,8 +62,7 @@ impl<T> Shared<T> {
 
     /// Takes hold if nobody has, from any thread; otherwise leaves word for [`Shared::take_due`].
     pub(crate) fn try_enter(&self) -> Option<Guard<'_, T>> {
-        // SYNC: the Acquire pairs with the Release in `Guard::drop`.
-        if self.held.swap(true, Ordering::Acquire) {
+        if !self.is_taken() {
             // SYNC: a flag by itself; what it asks for is found in the value, under the lock.
             self.is_due.store(true, Ordering::Relaxed);
             return None;
@@ -79,10 +79,16 @@ impl<T> Shared<T> {
 
     #[inline(always)]
     fn take(&self) {
-        // SYNC: the Acquire pairs with the Release in `Guard::drop`.
-        while self.held.swap(true, Ordering::Acquire) {
+        while !self.is_taken() {
             ucs::sync::thread::yield_now();
         }
+    }
+
+    /// Takes hold if nobody has.
+    #[inline(always)]
+    fn is_taken(&self) -> bool {
+        // SYNC: the Acquire pairs with the Release in `Guard::drop`. Who fails has seen nothing, and writes nothing.
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -101,8 +107,10 @@ impl<T> Guard<'_, T> {
             "the interface's state is in use further up the stack"
         );
         let _returned = Returned(&self.shared.is_borrowed);
-        // SAFETY: this side holds the value (a guard exists), and the flag just set keeps out a second reference.
-        work(unsafe { &mut *self.shared.value.get() })
+        self.shared.value.with_mut(|value| {
+            // SAFETY: this side holds the value (a guard exists), and the flag just set keeps out a second reference.
+            work(unsafe { &mut *value })
+        })
     }
 }
 
@@ -120,6 +128,9 @@ impl<T> Drop for Guard<'_, T> {
         self.shared.held.store(false, Ordering::Release);
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

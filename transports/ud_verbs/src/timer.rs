@@ -2,6 +2,7 @@
 //!
 //! For: the interface. Stands on `uct_plugin::Worker`. A slow timer always runs, for keepalive and the like; a fast one
 //! as long as something is due soon. Neither waits for the worker's thread: if that is inside, it sees to what is due.
+//! While the worker sleeps a tick would wake it, so one that comes only when something is due takes the fast one's place.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -11,13 +12,18 @@ use uct_plugin::{AsyncId, Result};
 
 use crate::core::Core;
 use crate::iface::UdIface;
+use crate::protocol::Time;
 use crate::shared::{Guard, Shared};
 
 /// Interval of the slow timer.
-pub(crate) const SLOW: Duration = Duration::from_millis(500);
+pub(crate) const SLOW: Duration = Duration::from_nanos(SLOW_NANOS);
+const SLOW_NANOS: u64 = 500_000_000;
 
 /// Ticks without need after which the fast timer is stopped.
 const QUIET: u32 = 50;
+
+/// Calls in a row, after which a worker that has slept counts as awake.
+const AWAKE: u32 = 32;
 
 /// Starts a timer that ticks until it is removed, which `Iface::close` does at the latest.
 pub(crate) fn start(iface: &UdIface, interval: Duration) -> Result<AsyncId> {
@@ -30,13 +36,61 @@ pub(crate) fn start(iface: &UdIface, interval: Duration) -> Result<AsyncId> {
 /// Starts the fast timer if something is due before the slow one sees to it.
 #[cold]
 pub(crate) fn keep_ticking(iface: &UdIface, guard: &Guard<'_, Core>) {
-    let is_wanted = guard.with(|core| core.timer.is_none() && is_near(core));
-    if !is_wanted {
-        return;
+    let (is_wanted, resting) = guard.with(|core| {
+        if !is_near(core) {
+            return (false, None);
+        }
+        // Who sleeps between messages is likely to sleep again soon.
+        if core.rest.is_some() && core.calls_since_rest < AWAKE {
+            core.calls_since_rest += 1;
+            core.attention = true;
+            return (false, None);
+        }
+        core.rest = None;
+        (true, core.timer.take())
+    });
+    if let Some(timer) = resting {
+        iface.worker.async_remove(timer);
     }
-    match start(iface, iface.tick) {
+    if is_wanted {
+        begin(iface, guard, iface.tick);
+    }
+}
+
+/// The worker is about to sleep: lets a timer wake it when something is due, and not before.
+pub(crate) fn rest(iface: &UdIface, guard: &Guard<'_, Core>) {
+    let (former, interval) = guard.with(|core| {
+        core.calls_since_rest = 0;
+        let deadline = core.table.refresh_timeout();
+        let until = core.rest.unwrap_or_default();
+        core.rest = Some(Time::NEVER);
+        core.is_ticking = false;
+        if deadline.since(core.now) >= SLOW_NANOS {
+            return (core.timer.take(), None);
+        }
+        let patience = deadline.since(core.now).max(1);
+        // As late again does no harm, and the timer need not be moved with every message.
+        let latest = deadline.plus(patience);
+        if core.timer.is_some() && deadline <= until && until <= latest {
+            core.rest = Some(until);
+            return (None, None);
+        }
+        core.rest = Some(latest);
+        (core.timer.take(), Some(Duration::from_nanos(latest.since(core.now))))
+    });
+    if let Some(timer) = former {
+        iface.worker.async_remove(timer);
+    }
+    if let Some(interval) = interval {
+        begin(iface, guard, interval);
+    }
+}
+
+fn begin(iface: &UdIface, guard: &Guard<'_, Core>, interval: Duration) {
+    match start(iface, interval) {
         Ok(timer) => guard.with(|core| {
             core.timer = Some(timer);
+            core.is_ticking = core.rest.is_none();
             core.quiet_ticks = 0;
         }),
         Err(error) => tracing::debug!(%error, "the fast timer could not be started; the slow one stands in"),
@@ -45,8 +99,7 @@ pub(crate) fn keep_ticking(iface: &UdIface, guard: &Guard<'_, Core>) {
 
 /// Whether the next deadline comes before the slow timer's next tick may.
 fn is_near(core: &Core) -> bool {
-    let slow = u64::try_from(SLOW.as_nanos()).unwrap_or(u64::MAX);
-    core.table.next_timeout() < core.now.plus(slow)
+    core.table.next_timeout() < core.now.plus(SLOW_NANOS)
 }
 
 unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
@@ -60,6 +113,7 @@ unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
             core.tick();
             core.quiet_ticks = if is_near(core) { 0 } else { core.quiet_ticks + 1 };
             let unneeded = if core.quiet_ticks > QUIET { core.timer.take() } else { None };
+            core.is_ticking &= unneeded.is_none();
             (unneeded, core.worker, core.table.has_events())
         });
         drop(guard);

@@ -20,6 +20,29 @@ impl<T: Handles> Table<T> {
         self.earliest
     }
 
+    /// As [`Table::next_timeout`], looked up anew: what has been settled since does not count any more. Looks at every
+    /// connection that had a deadline.
+    pub fn refresh_timeout(&mut self) -> Time {
+        let next = |&id: &ConnectionId| self.connections[id.index()].deadlines.earliest();
+        let earliest = self.timed.iter().map(next).min().unwrap_or(Time::NEVER);
+        self.earliest = earliest.min(self.keepalive_at);
+        self.earliest
+    }
+
+    /// Has acknowledgements that wait for a packet to ride on sent at once, because no packet is to be expected: the
+    /// caller goes to sleep.
+    pub fn acknowledge_now(&mut self) {
+        for index in 0..self.timed.len() {
+            let id = self.timed[index];
+            let connection = &mut self.connections[id.index()];
+            if connection.deadlines.ack != Time::NEVER {
+                connection.deadlines.ack = Time::NEVER;
+                connection.due.ack = true;
+                self.speak(id);
+            }
+        }
+    }
+
     /// Sees to all deadlines that have passed. What there is to say then comes from [`Table::poll_transmit`].
     pub fn handle_timeout(&mut self, now: Time) {
         if now < self.earliest {

@@ -1,0 +1,11 @@
+//! The transport on real devices, as an application sees it: what the conformance suite cannot ask for, because it breaks
+//! queue pairs, measures this process, or is about this transport alone.
+//!
+//! A machine without devices skips all and says so; `UCT_TEST_REQUIRE=verbs` turns that into a failure. The plugin is looked
+//! for beside this program and in `UCT_MODULE_DIR`. The tests take turns.
+
+mod asleep;
+mod failure;
+mod many;
+mod queue_pair;
+mod support;
