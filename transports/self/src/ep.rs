@@ -243,3 +243,18 @@ unsafe fn write_short(header: u64, payload: &[u8], buffer: NonNull<u8>) {
     // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
     unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_no_larger_than_ucxs() {
+        assert_eq!(size_of::<SelfEp>(), 8);
+    }
+
+    #[test]
+    fn an_interface_is_small() {
+        assert!(size_of::<SelfIface>() <= 64, "{} bytes", size_of::<SelfIface>());
+    }
+}

@@ -374,4 +374,10 @@ mod tests {
     fn an_endpoint_is_no_larger_than_ucxs() {
         assert!(size_of::<TcpEp>() <= 144, "{} bytes", size_of::<TcpEp>());
     }
+
+    #[test]
+    fn interfaces_and_connections_are_small() {
+        assert!(size_of::<TcpIface>() <= 1184, "{} bytes", size_of::<TcpIface>());
+        assert!(size_of::<Conn>() <= 488, "{} bytes", size_of::<Conn>());
+    }
 }
