@@ -185,3 +185,64 @@ impl Party {
         ))
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::ring::Pool;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    const SHAPE: Geometry = Geometry {
+        slots: 64,
+        small: Pool { count: 8, stride: 1024 },
+        bulk: Pool { count: 4, stride: 65_536 },
+        headroom: 64,
+    };
+
+    /// A party, and what became of a hello to it that `change` made wrong, with so many bytes for the rings.
+    fn said(change: impl FnOnce(&mut Hello), missing: usize) -> Result<(), String> {
+        let party = Party {
+            kind: Kind::Posix,
+            address: IfaceAddress { id: 5, key: 6, headroom: 64, reserved: 0 },
+            origin: Origin::Memfd,
+            peers: Peers::User,
+            bell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
+        };
+        let mut hello = Hello {
+            from: party.side(1).unwrap(),
+            to_key: 6,
+            sysv_segment: -1,
+            kind: Kind::Posix as u32,
+            forward: SHAPE.into(),
+            backward: SHAPE.into(),
+        };
+        change(&mut hello);
+        let (near, _far) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let rings = Rings::new(SHAPE, SHAPE).unwrap();
+        let memory = Segment::new(&Origin::Memfd, rings.size() - missing, false).unwrap();
+        let Source::File(memory) = memory.source else { panic!("a memfd is a file") };
+        let [bell, table] = party.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
+        let message = wire::control(Control::Hello, hello.as_bytes());
+        party.check_hello(near.as_fd(), &message, &[bell, table, memory]).map(drop)
+    }
+
+    #[test]
+    fn a_hello_is_checked_before_anything_of_it_is_mapped() {
+        said(|_| {}, 0).unwrap();
+        let refused = |words: &str, change: fn(&mut Hello)| {
+            let reason = said(change, 0).unwrap_err();
+            assert!(reason.contains(words), "{reason}; expected {words}");
+        };
+        refused("key", |hello| hello.to_key = 7);
+        refused("key", |hello| hello.kind = Kind::Sysv as u32);
+        refused("too little room", |hello| hello.forward = Geometry { headroom: 63, ..SHAPE }.into());
+        refused("rings of", |hello| {
+            let pool = Pool { count: 64, stride: 4 << 20 };
+            hello.forward = Geometry { small: pool, bulk: pool, ..SHAPE }.into();
+            hello.backward = hello.forward;
+        });
+        let reason = said(|_| {}, 4096).unwrap_err();
+        assert!(reason.contains("shorter than announced"), "{reason}");
+    }
+}

@@ -299,3 +299,64 @@ impl Rkey {
         self.remote.cmp(&other.remote)
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::segment::{Origin, Segment};
+
+    const SIZE: usize = 8192;
+
+    /// The packed key of allocated memory, changed, and what it unpacks to.
+    fn unpacked(change: impl FnOnce(&mut Place)) -> Result<Rkey, Failure> {
+        let registry = registry().unwrap();
+        let segment = Arc::new(Segment::new(&Origin::Memfd, SIZE, false).unwrap());
+        let base = segment.mapping.base();
+        let memh = registry.insert(base, SIZE, MemoryAccess::all(), Some(segment)).unwrap();
+        let mut packed = [0; PACKED_LENGTH];
+        pack(Kind::Posix, &memh, &mut packed).unwrap();
+        let mut place = Place::read_from_bytes(&packed[PACKED_KEY..]).unwrap();
+        change(&mut place);
+        packed[PACKED_KEY..].copy_from_slice(place.as_bytes());
+        let rkey = Rkey::unpack(Kind::Posix, &packed);
+        registry.remove(&memh);
+        rkey
+    }
+
+    #[test]
+    fn a_key_whose_region_is_not_inside_of_its_segment_is_refused() {
+        unpacked(|_| {}).unwrap();
+        for change in [
+            |place: &mut Place| place.segment_length -= 1,
+            |place: &mut Place| place.segment_offset += 1,
+            |place: &mut Place| place.segment_offset = u64::MAX,
+        ] {
+            let refused = unpacked(change).unwrap_err();
+            assert!(refused.reason.contains("contradicts itself"), "{}", refused.reason);
+        }
+    }
+
+    #[test]
+    fn a_key_is_bound_to_the_memory_of_its_process_and_to_no_less_than_it_says() {
+        let registry = registry().unwrap();
+        let table =
+            Arc::new(Segment::memfd(TABLE_BYTES, false, rustix::fs::SealFlags::empty()).unwrap().mapping);
+        let mapping = |length| Arc::new(Segment::new(&Origin::Memfd, length, false).unwrap().mapping);
+        // As of another process, whose descriptors this one does not see.
+        let rkey = Rkey {
+            live: AtomicPtr::default(),
+            shift: AtomicU64::new(0),
+            held: OnceLock::new(),
+            segment: OnceLock::new(),
+            ..unpacked(|_| {}).unwrap()
+        };
+        let identity = rkey.remote.identity;
+        assert_eq!(identity, registry.identity());
+        let view = |identity| PeerView { identity, table: &table };
+        assert_eq!(rkey.bind(&view(identity ^ 1), mapping(SIZE)), Err(Error::INVALID_PARAM));
+        assert_eq!(rkey.bind(&view(identity), mapping(SIZE / 2)), Err(Error::INVALID_PARAM));
+        assert!(rkey.held.get().is_none(), "it was bound all the same");
+        rkey.bind(&view(identity), mapping(SIZE)).unwrap();
+        assert!(rkey.held.get().is_some());
+    }
+}
