@@ -333,13 +333,23 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(crate) fn attend(&self) {
+        // A broken ring is told from progress.
+        let _ = self.attended();
+    }
+
+    /// As [`attend`](Channel::attend), for a message whose sender is told if the ring turns out to be broken.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn attended(&self) -> Result<(), Error> {
         match self.sender.attend() {
             Ok(false) => (),
             Ok(true) => self.ring(),
             Err(corrupt) => {
                 self.corrupt(&corrupt);
+                return Err(Error::IO_ERROR);
             }
         }
+        Ok(())
     }
 
     fn ring(&self) {

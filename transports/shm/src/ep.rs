@@ -22,7 +22,7 @@ use crate::channel::{Broken, Channel, Lack};
 use crate::iface::{ShmIface, count};
 use crate::progress::flag;
 use crate::remote::{Reach, Rkey};
-use crate::ring::{BODY_WORDS, INLINE_BYTES, Scratch, Sent, copy_small};
+use crate::ring::{INLINE_BYTES, Scratch, Sent, copy_body, copy_small};
 
 /// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
 const SMALL_COPY: usize = 512;
@@ -47,6 +47,8 @@ mod gate {
 
 /// An endpoint.
 pub(crate) struct ShmEp {
+    /// The channel, while nothing speaks against the short way.
+    open: Cell<Option<NonNull<Channel>>>,
     gate: Cell<u8>,
     /// What the last operation lacked.
     lack: Cell<Option<Lack>>,
@@ -67,6 +69,7 @@ impl ShmEp {
         let number = iface.next_ep.get();
         iface.next_ep.set(number.wrapping_add(1));
         Rc::new_cyclic(|me| ShmEp {
+            open: Cell::new(None),
             gate: Cell::new(gate::UNCONNECTED),
             lack: Cell::new(None),
             channel: OnceCell::new(),
@@ -114,16 +117,27 @@ impl ShmEp {
 
     fn shut_gate(&self, why: u8) {
         self.gate.set(self.gate.get() | why);
+        self.open.set(None);
     }
 
     fn open_gate(&self, why: u8) {
         self.gate.set(self.gate.get() & !why);
+        if self.gate.get() == 0 {
+            self.open.set(self.channel.get().map(|channel| NonNull::from(&**channel)));
+        }
+    }
+
+    /// The channel, if an operation may go ahead as far as is known without a closer look.
+    #[inline(always)]
+    fn open(&self) -> Option<&Channel> {
+        // SAFETY: it is what `channel` holds, which is set once and stays.
+        self.open.get().map(|channel| unsafe { channel.as_ref() })
     }
 
     /// The cell of an atomic, if it is mapped here and nothing speaks against it; what does, the long way says.
     #[inline(always)]
     fn cell(&self, address: u64, size: usize, rkey: &Rkey) -> Option<NonNull<u8>> {
-        if self.gate.get() != 0 || !address.is_multiple_of(size as u64) {
+        if self.open.get().is_none() || !address.is_multiple_of(size as u64) {
             return None;
         }
         rkey.direct(address, size, MemoryAccess::REMOTE_ATOMIC)
@@ -158,9 +172,10 @@ impl ShmEp {
     /// The channel, if an operation may go ahead.
     #[inline(always)]
     pub(crate) fn enter(&self) -> Result<&Channel> {
-        if self.gate.get() != 0 {
-            self.enter_carefully()?;
+        if let Some(channel) = self.open() {
+            return Ok(channel);
         }
+        self.enter_carefully()?;
         self.channel.get().map(|channel| &**channel).ok_or(Error::NOT_CONNECTED)
     }
 
@@ -267,12 +282,17 @@ unsafe fn write_short(target: *mut u8, header: u64, payload: &[u8]) {
     unsafe { copy_small(payload.as_ptr(), target, payload.len()) };
 }
 
-/// Looks after a message that went out, whose receiver has something to say.
-#[cold]
-#[inline(never)]
-fn attended(channel: &Channel) -> Result {
-    channel.attend();
-    Ok(())
+/// Writes a header, and a payload of one word behind it.
+///
+/// # Safety
+///
+/// `target` is writable for both, aligned to 8, and no part of the payload.
+#[inline(always)]
+unsafe fn write_words(target: *mut u8, header: u64, payload: *const u8) {
+    // SAFETY: the caller's promise.
+    let payload = unsafe { payload.cast::<u64>().read_unaligned() };
+    // SAFETY: as above.
+    unsafe { target.cast::<[u64; 2]>().write([header, payload]) };
 }
 
 /// Done at once, so the completion is not taken.
@@ -288,15 +308,26 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        let length = size_of::<u64>() + payload.len();
-        // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8; it is asked for no more.
-        let fill = |body| unsafe { write_short(body, header, payload) };
-        if length <= INLINE_BYTES
-            && self.gate.get() == 0
-            && let Some(channel) = self.channel.get()
-            && let Some(sent) = channel.sender.try_inline(id, length, fill)
-        {
-            return if sent == Sent::Quiet { Ok(()) } else { attended(channel) };
+        if let Some(channel) = self.open() {
+            const WORD: usize = size_of::<u64>();
+            let sender = &channel.sender;
+            let sent = match payload.len() {
+                // One word is frequent, and takes half the instructions of any length.
+                WORD => sender.try_short(id, 2 * WORD, |body| {
+                    // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8, and the payload is a word.
+                    unsafe { write_words(body, header, payload.as_ptr()) }
+                }),
+                length if length <= INLINE_BYTES - WORD => sender.try_short(id, WORD + length, |body| {
+                    // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
+                    unsafe { write_short(body, header, payload) }
+                }),
+                _ => None,
+            };
+            match sent {
+                Some(Sent::Quiet) => return Ok(()),
+                Some(Sent::Attend) => return channel.attended(),
+                None => (),
+            }
         }
         self.am_short_carefully(id, header, payload)
     }
@@ -314,22 +345,19 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        if self.gate.get() == 0
-            && let Some(channel) = self.channel.get()
+        if let Some(channel) = self.open()
             && let Some(scratch) = channel.sender.take_scratch()
         {
             // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
             let length = unsafe { pack.write(scratch.data) };
             if length <= INLINE_BYTES
-                && let Some(sent) = channel.sender.try_inline(id, length, |body| {
-                    // SAFETY: both hold a whole body, aligned to 8; what is behind `length` does not matter.
-                    unsafe {
-                        body.cast::<[u64; BODY_WORDS]>().copy_from_nonoverlapping(scratch.data.cast(), 1)
-                    };
+                && let Some(sent) = channel.sender.try_short(id, length, |body| {
+                    // SAFETY: both hold a whole body, aligned to 8.
+                    unsafe { copy_body(scratch.data.cast(), body.cast(), length) }
                 })
             {
-                channel.sender.keep_scratch(scratch);
-                return if sent == Sent::Quiet { Ok(length) } else { attended(channel).map(|()| length) };
+                channel.sender.put_back(scratch);
+                return if sent == Sent::Quiet { Ok(length) } else { channel.attended().map(|()| length) };
             }
             return self.send_packed(channel, id, scratch, length);
         }
@@ -361,7 +389,7 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
-        if self.gate.get() == 0
+        if self.open.get().is_some()
             && let Some(target) = rkey.direct(remote_address, data.len(), MemoryAccess::REMOTE_PUT)
         {
             // SAFETY: the region is mapped, live, and checked; a process may put to where it puts from.
@@ -416,7 +444,7 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
-        if self.gate.get() == 0
+        if self.open.get().is_some()
             && let Some(source) = rkey.direct(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)
         {
             // SAFETY: the region is mapped, live, and checked; a process may get to where it gets from.

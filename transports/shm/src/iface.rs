@@ -53,14 +53,20 @@ pub(crate) const GREETING: u64 = 1 << 63;
 pub(crate) const BELL_RINGS: usize = Bell::<MappedBell>::RINGS as usize;
 /// Connections that may be without a hello at a time.
 const MAX_GREETINGS: usize = 64;
+/// A position that no word of zeros has.
+const NEVER: u64 = u64::MAX / 2;
 /// Never written: what progress watches while there is nothing to watch.
 static NOTHING: ucs::sync::fixed::AtomicU64 = ucs::sync::fixed::AtomicU64::new(0);
 
 /// An interface.
 pub(crate) struct ShmIface {
-    /// The word that the next message changes, and its low half then.
+    /// The word that the next message changes, and that message's position.
     pub(crate) watch: Cell<NonNull<AtomicU64>>,
-    pub(crate) watch_next: Cell<u32>,
+    pub(crate) watch_for: Cell<u64>,
+    /// The hot channel that is watched.
+    pub(crate) watched: Cell<Option<NonNull<Channel>>>,
+    /// Calls of progress that were left when it last received something.
+    pub(crate) received_at: Cell<u32>,
     pub(crate) bell: Bell<MappedBell>,
     pub(crate) attention: Rc<Attention>,
     /// Calls of progress until sockets are looked at.
@@ -84,6 +90,8 @@ pub(crate) struct ShmIface {
     pub(crate) party: Party,
     pub(crate) headroom: usize,
     pub(crate) rx_copy: bool,
+    /// The kernel copies to and from registered memory of peers, presumably.
+    kernel_copies: bool,
     pub(crate) limits: Limits,
     pub(crate) counts: Counts,
     pub(crate) errors: ErrorHandler,
@@ -176,9 +184,11 @@ impl ShmIface {
         if !register_heavy_barrier() {
             tracing::debug!("the kernel has no membarrier: each message costs a full barrier");
         }
-        if CmaConfig::from_settings(&params.settings)?.ptracer {
+        let ptracer = CmaConfig::from_settings(&params.settings)?.ptracer;
+        if ptracer {
             cma::permit_any_tracer();
         }
+        let kernel_copies = config.cma != Ternary::No && cma::is_likely(ptracer);
         let headroom = params.rx_headroom;
         let pool = MpoolParams {
             align_offset: headroom,
@@ -201,7 +211,9 @@ impl ShmIface {
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
         Ok(ShmIface {
             watch: Cell::new(nothing()),
-            watch_next: Cell::new(1),
+            watch_for: Cell::new(NEVER),
+            watched: Cell::new(None),
+            received_at: Cell::new(0),
             bell,
             attention: Rc::new(Attention::new()),
             until_turn: Cell::new(config.poll_interval),
@@ -229,6 +241,7 @@ impl ShmIface {
             },
             headroom,
             rx_copy: config.rx_copy,
+            kernel_copies,
             limits: Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) },
             counts: Counts::default(),
             errors: params.errors,
@@ -403,7 +416,8 @@ impl ShmIface {
     /// Watches nothing in particular.
     pub(crate) fn watch_nothing(&self) {
         self.watch.set(nothing());
-        self.watch_next.set(1);
+        self.watch_for.set(NEVER);
+        self.watched.set(None);
     }
 
     /// Whether nothing is outstanding or pending.
@@ -476,6 +490,9 @@ impl Iface for ShmIface {
                 | UCT_CAP_CONNECT_TO_IFACE
                 | UCT_CAP_CONNECT_TO_EP
                 | UCT_CAP_CB_SYNC,
+            // Memory from the memory domain is mapped. Other memory, which is what zero copy is for, the peer itself has to
+            // copy if the kernel may not.
+            emulated: if self.kernel_copies { 0 } else { UCT_CAP_PUT_ZCOPY | UCT_CAP_GET_ZCOPY },
             events: UCT_EVENT_SEND_COMP | UCT_EVENT_RECV | UCT_EVENT_RECV_SIG,
             am: UctOpLimits {
                 max_short: small - size_of::<u64>(),

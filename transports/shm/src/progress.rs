@@ -5,6 +5,7 @@
 //! looked at once in `poll_interval` calls.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use uct_plugin::{Disposition, Error};
 use crate::channel::Channel;
 use crate::handshake::Greeting;
 use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
-use crate::ring::{BODY_WORDS, Delivery, Message, Place, settle};
+use crate::ring::{Delivery, Message, Place, is_news, settle};
 
 /// Why progress has more to do than to look at one slot.
 pub(crate) mod flag {
@@ -90,22 +91,67 @@ impl ShmIface {
     /// One call of progress.
     #[inline(always)]
     pub(crate) fn advance(&self) -> u32 {
+        let left = self.attention.countdown.get() - 1;
+        self.attention.countdown.set(left);
+        if left == 0 {
+            return self.work();
+        }
         // SAFETY: `watch` points into the rings of a hot channel, or to a word that is never freed (`rewatch`).
         let word: &AtomicU64 = unsafe { self.watch.get().as_ref() };
         // SYNC: only a hint; the receiver reads the word again with Acquire.
-        let is_news = word.load(Ordering::Relaxed) as u32 == self.watch_next.get();
-        let left = self.attention.countdown.get() - 1;
-        self.attention.countdown.set(left);
-        if is_news || self.bell.has_rung() || left == 0 { self.work() } else { 0 }
+        if is_news(word.load(Ordering::Relaxed), self.watch_for.get()) {
+            return self.receive();
+        }
+        if self.bell.has_rung() { self.work() } else { 0 }
+    }
+
+    /// Something has come from the one peer that is polled, and nothing else is to be done.
+    ///
+    /// The first message after a look at nothing is taken alone. To look for a second one means to wait for a cache line
+    /// that the sender may be about to write; what the handler sends would leave only behind that.
+    #[inline(never)]
+    fn receive(&self) -> u32 {
+        let Some(channel) = self.watched.get() else { return self.work() };
+        if self.bell.has_rung() || self.is_working.replace(true) {
+            return self.work();
+        }
+        // SAFETY: it is hot, and what ends that waits until `is_working` is over.
+        let channel = unsafe { channel.as_ref() };
+        let left = self.attention.countdown.get();
+        let is_quiet = self.received_at.get().wrapping_sub(1) != left;
+        let count = if is_quiet && self.receive_one(channel) { 1 } else { self.receive_many(channel) };
+        self.received(channel);
+        self.watch_ring(channel);
+        self.received_at.set(left);
+        self.is_working.set(false);
+        count
+    }
+
+    /// Receives one short message; answers whether there was one.
+    #[inline(always)]
+    fn receive_one(&self, channel: &Channel) -> bool {
+        // SAFETY: the inline place has room for a slot and is aligned to 8.
+        let short = unsafe { channel.receiver.take_one_short(self.inline_place.get().cast().as_ptr()) };
+        short.map(|(id, length)| self.deliver_inline(id, length)).is_some()
+    }
+
+    #[inline(never)]
+    fn receive_many(&self, channel: &Channel) -> u32 {
+        let count = self.take_shorts(channel, self.max_poll);
+        if count == self.max_poll || !channel.receiver.has_message() {
+            return count;
+        }
+        let channel = self.hot.borrow().first().cloned();
+        count + channel.map_or(0, |channel| self.drain(&channel, self.max_poll - count))
     }
 
     /// There is, or may be, something to do.
     #[inline(never)]
     fn work(&self) -> u32 {
         let passed = self.attention.passed();
+        // A handler may call progress, which counts down.
+        self.attention.start(1);
         if self.is_working.replace(true) {
-            // A handler has called progress.
-            self.attention.start(1);
             return 0;
         }
         if self.bell.has_rung() {
@@ -141,13 +187,11 @@ impl ShmIface {
     }
 
     /// Receives up to `limit` messages of one peer.
+    #[inline(never)]
     fn drain(&self, channel: &Rc<Channel>, limit: u32) -> u32 {
         let mut count = 0;
         while count < limit {
-            let place = || self.inline_place.get().as_ptr().cast::<[u64; BODY_WORDS]>();
-            let each = |id, length| self.deliver_inline(id, length);
-            // SAFETY: the inline place has room for a slot and is aligned to 8.
-            count += unsafe { channel.receiver.take_shorts(AM_IDS, limit - count, place, each) };
+            count += self.take_shorts(channel, limit - count);
             // What is left is of another kind, or nothing.
             if count == limit || !self.receive_other(channel) {
                 break;
@@ -155,12 +199,35 @@ impl ShmIface {
             count += 1;
         }
         if count > 0 {
-            channel.turn.set(self.turn.get());
-            if channel.receiver.is_cold() {
-                channel.receiver.go_warm();
-            }
+            self.received(channel);
         }
         count
+    }
+
+    /// Receives up to `limit` short messages of one peer, up to the first of another kind.
+    #[inline(always)]
+    fn take_shorts(&self, channel: &Channel, limit: u32) -> u32 {
+        let mut place = self.inline_place.get();
+        let am = self.am;
+        let each = |id, length| {
+            // SAFETY: the place holds the message, with the headroom ahead in the same element.
+            if unsafe { am.deliver_desc(id, place.as_ptr(), length) } == Disposition::Kept {
+                self.renew_inline_place();
+                place = self.inline_place.get();
+            }
+            place.cast().as_ptr()
+        };
+        // SAFETY: the inline place has room for a slot and is aligned to 8.
+        unsafe { channel.receiver.take_shorts(limit, self.inline_place.get().cast().as_ptr(), each) }
+    }
+
+    /// Notes that something has come from a peer.
+    #[inline(always)]
+    fn received(&self, channel: &Channel) {
+        channel.turn.set(self.turn.get());
+        if channel.receiver.is_cold() {
+            channel.receiver.go_warm();
+        }
     }
 
     /// Hands the message that was copied to the inline place to its handler.
@@ -268,10 +335,7 @@ impl ShmIface {
 
     /// Polls a ring from now on.
     pub(crate) fn heat(&self, channel: &Rc<Channel>) {
-        channel.turn.set(self.turn.get());
-        if channel.receiver.is_cold() {
-            channel.receiver.go_warm();
-        }
+        self.received(channel);
         if !channel.is_hot.replace(true) {
             self.hot.borrow_mut().push(Rc::clone(channel));
         }
@@ -289,12 +353,19 @@ impl ShmIface {
         self.attention.start(if is_quiet { self.until_turn.get() } else { 1 });
         match hot.first() {
             Some(channel) => {
-                let (word, next) = channel.receiver.watch();
-                self.watch.set(word);
-                self.watch_next.set(next);
+                self.watched.set(Some(NonNull::from(&**channel)));
+                self.watch_ring(channel);
             }
             None => self.watch_nothing(),
         }
+    }
+
+    /// Points the quick look at the next message of a hot channel.
+    #[inline(always)]
+    fn watch_ring(&self, channel: &Channel) {
+        let (word, position) = channel.receiver.watch();
+        self.watch.set(word);
+        self.watch_for.set(position);
     }
 
     /// Does what flags ask for.

@@ -9,8 +9,8 @@ use crate::ring::{Geometry, Pool};
 
 /// Starts every message over the socket.
 const MAGIC: u32 = u32::from_le_bytes(*b"uSHM");
-/// Grows when a message changes.
-const VERSION: u32 = 1;
+/// Grows when a message changes, or what is in shared memory.
+const VERSION: u32 = 2;
 
 /// Largest message over the socket.
 pub(crate) const MAX_CONTROL: usize = 512;

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{
-    Access, AmId, AtomicOp, Completion, Ep, Error, Iface, IfaceAddress, Memory, MemoryKind, Posted,
-    RemoteKey, SendFlags, Worker,
+    Access, AmId, AtomicOp, Capabilities, Completion, Ep, Error, Iface, IfaceAddress, Memory, MemoryKind,
+    Posted, RemoteKey, SendFlags, Worker,
 };
 
 const ID: AmId = AmId::new(3).unwrap();
@@ -343,4 +343,51 @@ fn cma_across_namespaces() {
         "other pid", ["unshare" "--pid" "--fork"], [], [] => Reason(&["pid:["]);
     };
     table("cma_across_namespaces", "cma", setups);
+}
+
+/// Has the kernel refuse copies between processes from now on, as a container's filter does.
+fn forbid_copies() {
+    let code = |class: u32, rest: u32| (class | rest) as u16;
+    let load = code(libc::BPF_LD, libc::BPF_W | libc::BPF_ABS);
+    let is_equal = code(libc::BPF_JMP, libc::BPF_JEQ | libc::BPF_K);
+    let answer = code(libc::BPF_RET, libc::BPF_K);
+    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let mut filter = [
+        // The number of the system call comes first in what a filter sees.
+        step(load, 0, 0),
+        step(is_equal, 2, libc::SYS_process_vm_readv as u32),
+        step(is_equal, 1, libc::SYS_process_vm_writev as u32),
+        step(answer, 0, libc::SECCOMP_RET_ALLOW),
+        step(answer, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the program and its filter live through the call.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
+}
+
+/// Where the kernel may not copy, zero copy is marked as emulated, so that its price and `uct_info --matrix` tell.
+#[test]
+fn zero_copy_is_emulated_where_the_kernel_may_not_copy() {
+    if let Some(role) = role() {
+        forbid_copies();
+        let (_worker, iface) = open(&role, &[]);
+        return say(&format!("{:?}", iface.emulated()));
+    }
+    let zcopy = Capabilities::PUT_ZCOPY | Capabilities::GET_ZCOPY;
+    for transport in ["posix", "sysv"] {
+        let (_worker, iface) = open(transport, &["shm.cma=n"]);
+        assert_eq!(iface.emulated(), zcopy, "{transport} without cma");
+        assert!(iface.capabilities().contains(zcopy), "it is there all the same");
+        let filtered = Peer::start(&[], "zero_copy_is_emulated_where_the_kernel_may_not_copy", transport);
+        assert_eq!(filtered.line(), format!("{zcopy:?}"), "{transport} behind a filter");
+        let (_worker, iface) = open(transport, &[]);
+        let may_copy = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+            .map_or(true, |scope| scope.trim() == "0");
+        if may_copy {
+            assert_eq!(iface.emulated(), Capabilities::empty(), "{transport}, where nothing forbids it");
+        }
+    }
 }

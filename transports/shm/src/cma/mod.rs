@@ -66,6 +66,35 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
     })
 }
 
+/// Whether the kernel will presumably copy between this process and others of its user, as far as this process can tell:
+/// nothing hides the system calls, and Yama's setting is met. `permitted` is whether processes let others in by
+/// [`permit_any_tracer`]. Which peers can be reached in the end, only [`probe`] tells.
+pub fn is_likely(permitted: bool) -> bool {
+    let beacon = Beacon::new(1);
+    probe(std::process::id(), beacon.address(), 1).is_ok()
+        && yama_permits(ptrace_scope(), permitted, has_sys_ptrace())
+}
+
+/// Yama's rule for processes that are not each other's children.
+fn yama_permits(scope: PtraceScope, permitted: bool, is_admin: bool) -> bool {
+    match scope {
+        PtraceScope::SameUser => true,
+        PtraceScope::Restricted => permitted || is_admin,
+        PtraceScope::AdminOnly => is_admin,
+        PtraceScope::Nobody => false,
+    }
+}
+
+/// Whether this process has CAP_SYS_PTRACE.
+fn has_sys_ptrace() -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .is_some_and(|bits| bits & CAP_SYS_PTRACE != 0)
+}
+
 /// Permits any process of this user to reach this one's memory where Yama asks for that.
 pub fn permit_any_tracer() {
     // SAFETY: PR_SET_PTRACER takes a number. An error means that there is no Yama, so nothing to permit.
@@ -205,6 +234,22 @@ mod tests {
         // SAFETY: `source` has 9 writable bytes.
         let get = unsafe { process.copy_block(Direction::Get, source.as_mut_ptr(), 9, 8) };
         assert_eq!(get, Err(Error::INVALID_PARAM), "nothing is mapped at 8");
+    }
+
+    #[test]
+    fn yama_permits_all_or_those_who_were_let_in_or_administrators_or_nobody() {
+        use PtraceScope::*;
+        let rows = [
+            (SameUser, [true, true, true, true]),
+            (Restricted, [false, true, true, true]),
+            (AdminOnly, [false, false, true, true]),
+            (Nobody, [false; 4]),
+        ];
+        for (scope, expected) in rows {
+            let found = [(false, false), (true, false), (false, true), (true, true)]
+                .map(|(permitted, is_admin)| yama_permits(scope, permitted, is_admin));
+            assert_eq!(found, expected, "{scope:?}");
+        }
     }
 
     #[test]

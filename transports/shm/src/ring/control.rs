@@ -6,6 +6,9 @@
 /// Bytes of a message that travel in the slot itself, beside the control word.
 pub const INLINE_BYTES: usize = 56;
 
+/// The same in words.
+pub const BODY_WORDS: usize = INLINE_BYTES / 8;
+
 /// Bytes of a slot: one cache line.
 pub const SLOT_BYTES: usize = 64;
 
@@ -21,58 +24,77 @@ pub enum Place {
     Bulk = 2,
 }
 
+/// From one message's position to the next.
+///
+/// A position is the sequence number of a message times this, so that the number and what else a word says are added and
+/// taken apart by one instruction. Positions wrap with `u64`.
+pub const STEP: u64 = 1 << 16;
+/// Position of the first message. Not 0, so that zeroed memory holds no message.
+pub const FIRST: u64 = STEP;
+
+/// Bits of a tag that stand lowest in a control word; of the transport's own tags the others stand highest.
+const TAG_BITS: u32 = 5;
+/// Where the length, or the index of the block, stands.
+const DETAIL_SHIFT: u32 = TAG_BITS;
+/// What a word says beyond its position, if it is a short message: at most this.
+const SHORT_MAX: u64 = (INLINE_BYTES as u64) << DETAIL_SHIFT | ((1 << TAG_BITS) - 1);
+
 /// The control word: what is in a slot.
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0..32 | sequence number of the message, plus one (so that zeroed memory holds no message) |
-/// | 32..40 | tag: the caller's |
-/// | 40..48 | [`Place`] |
-/// | 48..64 | inline: length in bytes; otherwise: index of the block, the length is the first word of the body |
+/// | 0..5 | tag, its low bits |
+/// | 5..11 | inline: length in bytes; otherwise: index of the block, the length is the first word of the body |
+/// | 11..13 | [`Place`] |
+/// | 13..16 | tag, its high bits |
+/// | 16..64 | sequence number of the message; the first one has 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control(pub u64);
 
 impl Control {
-    /// A word that publishes message `sequence`.
-    #[inline(always)]
-    pub fn new(sequence: u32, tag: u8, place: Place, detail: u16) -> Control {
-        let high = u32::from(tag) | (place as u32) << 8 | u32::from(detail) << 16;
-        Control(u64::from(high) << 32 | u64::from(sequence.wrapping_add(1)))
+    /// A word that publishes the message at `position`. `detail` is below 64.
+    pub fn new(position: u64, tag: u8, place: Place, detail: u32) -> Control {
+        debug_assert!(detail < 64);
+        let tag = u64::from(tag);
+        let low = tag & 0x1f | u64::from(detail) << DETAIL_SHIFT | (place as u64) << 11 | (tag & 0xe0) << 8;
+        Control(position | low)
     }
 
-    /// Whether the word publishes message `sequence`.
+    /// As [`new`](Control::new) for an inline message with a tag below 32; of a greater one the low bits are taken.
     #[inline(always)]
-    pub fn is(self, sequence: u32) -> bool {
-        self.0 as u32 == sequence.wrapping_add(1)
+    pub fn short(position: u64, tag: u8, length: usize) -> Control {
+        debug_assert!(length <= INLINE_BYTES);
+        Control(position + u64::from(tag & 0x1f) + ((length as u64) << DETAIL_SHIFT))
     }
 
-    /// Tag and length if this is a short message: an inline one whose tag is below `tags`, a power of two.
+    /// Whether the word publishes the message at `position`.
+    #[inline(always)]
+    pub fn is(self, position: u64) -> bool {
+        self.0.wrapping_sub(position) < STEP
+    }
+
+    /// Tag and length if this is the message at `position`, inline, with a tag below 32 and a length that fits.
     ///
-    /// The length is not checked yet. One test for three conditions: the high half holds length, place and tag.
+    /// One comparison for all four: what is checked stands above what is not.
     #[inline(always)]
-    pub fn short(self, tags: u8) -> Option<(u8, usize)> {
-        debug_assert!(tags.is_power_of_two());
-        let high = (self.0 >> 32) as u32;
-        let others = 0xffff & !(u32::from(tags) - 1);
-        (high & others == 0).then_some((high as u8, (high >> 16) as usize))
+    pub fn as_short(self, position: u64) -> Option<(u8, usize)> {
+        let low = self.0.wrapping_sub(position);
+        (low <= SHORT_MAX).then_some((low as u8 & 0x1f, (low >> DETAIL_SHIFT) as usize))
     }
 
     /// The tag.
-    #[inline(always)]
     pub fn tag(self) -> u8 {
-        (self.0 >> 32) as u8
+        (self.0 & 0x1f) as u8 | (self.0 >> 8) as u8 & 0xe0
     }
 
     /// The place as a number; not yet checked.
-    #[inline(always)]
     pub fn place(self) -> u8 {
-        (self.0 >> 40) as u8
+        (self.0 >> 11) as u8 & 3
     }
 
-    /// Length or index; not yet checked.
-    #[inline(always)]
-    pub fn detail(self) -> u16 {
-        (self.0 >> 48) as u16
+    /// Length or index, below 64; not yet checked.
+    pub fn detail(self) -> u32 {
+        (self.0 >> DETAIL_SHIFT) as u32 & 63
     }
 }
 
@@ -80,26 +102,26 @@ impl Control {
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0..32 | sequence number of the first message not yet received |
-/// | 32 | [`COLD`](Credit::COLD) |
-/// | 33 | [`FENCE`](Credit::FENCE) |
+/// | 0 | [`COLD`](Credit::COLD) |
+/// | 1 | [`FENCE`](Credit::FENCE) |
+/// | 16..64 | sequence number of the first message not yet received |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit(pub u64);
 
 impl Credit {
     /// The receiver does not poll this ring: ring its bell.
-    pub const COLD: u64 = 1 << 32;
+    pub const COLD: u64 = 1;
     /// The receiver has no heavy barrier: use a full one after each message.
-    pub const FENCE: u64 = 1 << 33;
+    pub const FENCE: u64 = 2;
 
-    /// A word with `head` and a combination of the flags.
-    pub fn new(head: u32, flags: u64) -> Credit {
-        Credit(u64::from(head) | flags)
+    /// A word with a position and a combination of the flags.
+    pub fn new(head: u64, flags: u64) -> Credit {
+        Credit(head | flags)
     }
 
-    /// Sequence number of the first message not yet received.
-    pub fn head(self) -> u32 {
-        self.0 as u32
+    /// Position of the first message not yet received.
+    pub fn head(self) -> u64 {
+        self.0 & !(STEP - 1)
     }
 
     /// Whether the sender must ring the bell.
@@ -110,5 +132,44 @@ impl Credit {
     /// Whether the sender must use full barriers.
     pub fn wants_fence(self) -> bool {
         self.0 & Credit::FENCE != 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_word_says_what_was_put_in() {
+        for position in [FIRST, 7 * STEP, STEP.wrapping_neg()] {
+            for (tag, place, detail) in [(0, Place::Inline, 0), (31, Place::Small, 63), (255, Place::Bulk, 9)]
+            {
+                let word = Control::new(position, tag, place, detail);
+                assert_eq!((word.tag(), word.place(), word.detail()), (tag, place as u8, detail));
+                assert!(word.is(position) && !word.is(position.wrapping_add(STEP)));
+                assert!(!word.is(position.wrapping_sub(STEP)));
+            }
+        }
+    }
+
+    #[test]
+    fn one_comparison_tells_a_short_message_from_all_others() {
+        for position in [FIRST, STEP.wrapping_neg()] {
+            for tag in 0..=255 {
+                for length in 0..64 {
+                    let word = Control::new(position, tag, Place::Inline, length);
+                    let is_short = tag < 32 && length as usize <= INLINE_BYTES;
+                    assert_eq!(word.as_short(position), is_short.then_some((tag, length as usize)));
+                    assert_eq!(word.as_short(position.wrapping_add(STEP)), None);
+                    assert_eq!(word.as_short(position.wrapping_sub(STEP)), None);
+                    if is_short {
+                        assert_eq!(Control::short(position, tag, length as usize), word);
+                    }
+                }
+            }
+            assert_eq!(Control::new(position, 1, Place::Small, 1).as_short(position), None);
+            assert_eq!(Control::new(position, 1, Place::Bulk, 1).as_short(position), None);
+        }
+        assert_eq!(Control(0).as_short(FIRST), None, "zeroed memory holds no message");
     }
 }

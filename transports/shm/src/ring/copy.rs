@@ -1,9 +1,11 @@
 //! Copies of a few bytes without a call.
 //!
-//! For: short messages. Stands on nothing. A call to memcpy costs about as much as the rest of a short send; up to
+//! For: short messages. Stands on the shape of a slot. A call to memcpy costs about as much as the rest of a short send; up to
 //! 64 bytes, two overlapping moves of a fixed size do.
 
 use core::ptr;
+
+use super::control::BODY_WORDS;
 
 /// Copies `length` bytes from `source` to `target`.
 ///
@@ -67,6 +69,29 @@ unsafe fn copy_fixed<const N: usize>(source: *const u8, target: *mut u8) {
     let bytes = unsafe { source.cast::<[u8; N]>().read() };
     // SAFETY: the caller vouches for N writable bytes.
     unsafe { target.cast::<[u8; N]>().write(bytes) };
+}
+
+/// Copies the first two words of a slot's body, and the others if a message of `length` bytes reaches there. Each once, so
+/// that what is used later cannot change.
+///
+/// # Safety
+///
+/// `body` is readable and `place` writable for 56 bytes, both aligned to 8.
+#[inline(always)]
+pub unsafe fn copy_body(body: *const u64, place: *mut u64, length: usize) {
+    const START: usize = 2;
+    // SAFETY: the caller's promise.
+    let start = unsafe { body.cast::<[u64; START]>().read() };
+    // SAFETY: as above.
+    unsafe { place.cast::<[u64; START]>().write(start) };
+    if length > size_of_val(&start) {
+        // SAFETY: as above.
+        let (body, place) = (unsafe { body.add(START) }, unsafe { place.add(START) });
+        // SAFETY: as above.
+        let rest = unsafe { body.cast::<[u64; BODY_WORDS - START]>().read() };
+        // SAFETY: as above.
+        unsafe { place.cast::<[u64; BODY_WORDS - START]>().write(rest) };
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -11,7 +11,7 @@
 //! ```
 //! Lines that different sides write are 128 bytes apart, since processors fetch lines in pairs.
 
-use super::control::SLOT_BYTES;
+use super::control::{SLOT_BYTES, STEP};
 
 /// Offset of the receiver's credit word.
 pub(super) const CREDIT_OFFSET: usize = 0;
@@ -64,6 +64,12 @@ pub enum LayoutError {
     },
 }
 
+/// The offset among the slots of the one in which the message at `position` travels. `mask` is [`Layout::slot_mask`]'s.
+#[inline(always)]
+pub(super) fn slot_of(position: u64, mask: usize) -> usize {
+    (position / (STEP / SLOT_BYTES as u64)) as usize & mask
+}
+
 /// Largest block, in bytes.
 pub const MAX_STRIDE: u32 = 4 << 20;
 
@@ -110,11 +116,16 @@ impl Layout {
         self.size
     }
 
-    /// Offset of a slot. `slot` is below the number of slots.
+    /// Offset of a slot, from its offset among the slots.
     #[inline(always)]
-    pub(super) fn slot(&self, slot: u32) -> usize {
-        debug_assert!(slot < self.geometry.slots);
-        SLOT_OFFSET + slot as usize * SLOT_BYTES
+    pub(super) fn slot(&self, slot: usize) -> usize {
+        debug_assert!(slot <= self.slot_mask() && slot.is_multiple_of(SLOT_BYTES));
+        SLOT_OFFSET + slot
+    }
+
+    /// What leaves of a position's slot, as [`slot_of`] takes it.
+    pub(super) fn slot_mask(&self) -> usize {
+        (self.geometry.slots as usize - 1) * SLOT_BYTES
     }
 
     /// Offset of a small block's payload. `index` is below the count.

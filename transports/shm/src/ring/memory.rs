@@ -18,9 +18,9 @@ use super::layout::{CREDIT_OFFSET, Layout, RELEASE_OFFSET};
 /// # Safety
 ///
 /// All references and pointers stay valid as long as the implementor lives, and point to distinct memory for distinct
-/// arguments: 8 bytes for words, 56 for a body, the layout's capacity for a block. Arguments are in the layout's range,
-/// the caller sees to that.
-pub unsafe trait RingMemory {
+/// arguments: 8 bytes for words, 56 for a body, the layout's capacity for a block. A slot is named by its offset among the
+/// slots. Arguments are in the layout's range, the caller sees to that.
+pub unsafe trait RingMemory: Sized {
     /// The shape.
     fn layout(&self) -> &Layout;
     /// The receiver's credit word.
@@ -28,11 +28,17 @@ pub unsafe trait RingMemory {
     /// The receiver's release word of a pool; `place` is not `Inline`.
     fn release(&self, place: Place) -> &AtomicU64;
     /// The control word of a slot.
-    fn control(&self, slot: u32) -> &AtomicU64;
+    fn control(&self, slot: usize) -> &AtomicU64;
     /// The rest of a slot, for the receiver.
-    fn body<R>(&self, slot: u32, read: impl FnOnce(*const u8) -> R) -> R;
+    fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R;
     /// The rest of a slot, for the sender.
-    fn body_mut<R>(&self, slot: u32, write: impl FnOnce(*mut u8) -> R) -> R;
+    fn body_mut<R>(&self, slot: usize, write: impl FnOnce(*mut u8) -> R) -> R;
+    /// Another handle on the same memory, which a loop can keep in registers.
+    ///
+    /// # Safety
+    ///
+    /// It is used as this one may be, and not longer.
+    unsafe fn alias(&self) -> Self;
     /// The payload of a block, for the side that owns it; `place` is not `Inline`.
     fn block<R>(&self, place: Place, index: u32, access: impl FnOnce(*mut u8) -> R) -> R;
 }
@@ -92,18 +98,23 @@ unsafe impl RingMemory for MappedRing {
     }
 
     #[inline(always)]
-    fn control(&self, slot: u32) -> &AtomicU64 {
+    fn control(&self, slot: usize) -> &AtomicU64 {
         self.word(self.layout.slot(slot))
     }
 
     #[inline(always)]
-    fn body<R>(&self, slot: u32, read: impl FnOnce(*const u8) -> R) -> R {
+    fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R {
         read(self.at(self.layout.slot(slot) + 8))
     }
 
     #[inline(always)]
-    fn body_mut<R>(&self, slot: u32, write: impl FnOnce(*mut u8) -> R) -> R {
+    fn body_mut<R>(&self, slot: usize, write: impl FnOnce(*mut u8) -> R) -> R {
         write(self.at(self.layout.slot(slot) + 8))
+    }
+
+    #[inline(always)]
+    unsafe fn alias(&self) -> MappedRing {
+        MappedRing { base: self.base, layout: self.layout }
     }
 
     #[inline]

@@ -41,13 +41,13 @@ pub use barrier::register_heavy_barrier;
 #[cfg(all(test, loom))]
 use bell::BellMemory;
 pub use bell::{BELL_BYTES, Bell, MappedBell};
-pub use control::{INLINE_BYTES, Place};
-pub use copy::copy_small;
+pub use control::{BODY_WORDS, INLINE_BYTES, Place};
+pub use copy::{copy_body, copy_small};
 #[cfg(all(test, not(loom)))]
 use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
-pub use receiver::{BODY_WORDS, Delivery, Message, Receiver, settle};
+pub use receiver::{Delivery, Message, Receiver, is_news, settle};
 pub use sender::{Block, Refused, Scratch, Sender, Sent};
 
 /// The peer wrote something into shared memory that no correct peer writes.
@@ -57,9 +57,9 @@ pub enum Corrupt {
     #[error("the peer acknowledges message {head}, of which {tail} were sent")]
     Credit {
         /// What the peer's word says.
-        head: u32,
+        head: u64,
         /// What was really sent.
-        tail: u32,
+        tail: u64,
     },
     /// An inline message longer than a slot.
     #[error("an inline message of {length} bytes, where {INLINE_BYTES} fit")]

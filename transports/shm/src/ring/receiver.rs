@@ -9,12 +9,10 @@ use std::ptr::NonNull;
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
 use super::barrier;
-use super::control::{Control, Credit, INLINE_BYTES, Place};
-use super::hint::unrelated;
+use super::control::{BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP};
+use super::copy::copy_body;
+use super::layout::slot_of;
 use super::{Corrupt, RingMemory};
-
-/// Words of a slot behind the control word.
-pub const BODY_WORDS: usize = INLINE_BYTES / 8;
 
 /// A received message.
 #[derive(Debug)]
@@ -48,14 +46,14 @@ pub enum Delivery {
 #[derive(Debug)]
 pub struct Receiver<M> {
     memory: M,
-    /// Sequence number of the next message.
-    head: Cell<u32>,
-    /// Number of slots, minus one.
-    mask: u32,
-    /// Publish when `head` is there.
-    grant_at: Cell<u32>,
-    /// Messages from one publication to the next.
-    batch: u32,
+    /// Position of the next message.
+    head: Cell<u64>,
+    /// [`Layout::slot_mask`](super::Layout).
+    mask: usize,
+    /// Publish when `head` is there; always at the end of the slots, so that none are passed from one to the next.
+    grant_at: Cell<u64>,
+    /// From one publication to the next: a quarter of the slots.
+    batch: u64,
     /// Flags of the credit word.
     flags: Cell<u64>,
     small: Held,
@@ -74,12 +72,12 @@ struct Held {
 impl<M: RingMemory> Receiver<M> {
     /// A receiver of a ring from which nothing was received yet.
     pub fn new(memory: M) -> Receiver<M> {
-        let slots = memory.layout().geometry().slots;
+        let batch = u64::from(memory.layout().geometry().slots / 4) * STEP;
         Receiver {
-            head: Cell::new(0),
-            mask: slots - 1,
-            grant_at: Cell::new(slots / 4),
-            batch: slots / 4,
+            head: Cell::new(FIRST),
+            mask: memory.layout().slot_mask(),
+            grant_at: Cell::new(next_grant(FIRST, batch)),
+            batch,
             flags: Cell::new(Credit::COLD | Credit::FENCE),
             small: Held::default(),
             bulk: Held::default(),
@@ -90,67 +88,77 @@ impl<M: RingMemory> Receiver<M> {
     /// Whether a message waits.
     #[inline(always)]
     pub fn has_message(&self) -> bool {
+        let head = self.head.get();
         // SYNC: only a hint; `next` reads the word again with Acquire.
-        Control(self.memory.control(self.head.get() & self.mask).load(Ordering::Relaxed)).is(self.head.get())
+        Control(self.memory.control(slot_of(head, self.mask)).load(Ordering::Relaxed)).is(head)
     }
 
-    /// Takes short messages, those with a tag below `tags`, until another comes or `limit` have; answers how many.
+    /// Takes short messages, those with a tag below 32, until another comes or `limit` have; answers how many.
     ///
-    /// `place` gives a buffer for each, `each` takes it. Neither may use the receiver but to release blocks.
+    /// The first is copied to `place`; `each` takes it and answers where the next one is copied to. It may not use the
+    /// receiver but to release blocks.
     ///
     /// # Safety
     ///
-    /// `place` answers pointers that are good for writing.
+    /// `place`, and what `each` answers, are good for writing.
     #[inline(always)]
     pub unsafe fn take_shorts(
         &self,
-        tags: u8,
         limit: u32,
-        place: impl Fn() -> *mut [u64; BODY_WORDS],
-        mut each: impl FnMut(u8, usize),
+        mut place: *mut [u64; BODY_WORDS],
+        mut each: impl FnMut(u8, usize) -> *mut [u64; BODY_WORDS],
     ) -> u32 {
+        // SAFETY: for this call, as the receiver that it is.
+        let memory = unsafe { self.memory.alias() };
         let start = self.head.get();
-        let end = start.wrapping_add(limit);
+        let last = start.wrapping_add(u64::from(limit) * STEP);
         let mut head = start;
-        while head != end {
-            let slot = head & self.mask;
-            // SYNC: pairs with the Release in `Sender::publish`.
-            let control = Control(self.memory.control(slot).load(Ordering::Acquire));
-            if !control.is(head) {
-                break;
+        'messages: while head != last {
+            // Up to where credit is due, slots lie one behind the other.
+            let due = self.grant_at.get();
+            let end = if due.wrapping_sub(head) < last.wrapping_sub(head) { due } else { last };
+            let mut slot = slot_of(head, self.mask);
+            while head != end {
+                // SAFETY: `place` is good for writing.
+                let short = unsafe { take_short(&memory, slot, head, place) };
+                let Some((tag, length)) = short else { break 'messages };
+                head = head.wrapping_add(STEP);
+                slot += SLOT_BYTES;
+                place = each(tag, length);
             }
-            let Some((tag, length)) = control.short(tags) else { break };
-            let target = place();
-            // Copied once, so what is used later cannot change.
-            if length <= 16 {
-                // SAFETY: a body is at least 16 readable bytes, aligned to 8.
-                let body = self.memory.body(slot, |body| unsafe { body.cast::<[u64; 2]>().read() });
-                // SAFETY: the caller's place has room for a whole body.
-                unsafe { target.cast::<[u64; 2]>().write(body) };
-            } else if length <= INLINE_BYTES {
-                // SAFETY: a body is 56 readable bytes, aligned to 8.
-                let body = self.memory.body(slot, |body| unsafe { body.cast::<[u64; BODY_WORDS]>().read() });
-                // SAFETY: as above.
-                unsafe { target.write(body) };
-            } else {
-                break;
-            }
-            head = unrelated(head).wrapping_add(1);
             self.head.set(head);
-            if head == self.grant_at.get() {
+            if head == due {
                 self.grant();
             }
-            each(tag, length);
         }
-        head.wrapping_sub(start)
+        self.head.set(head);
+        (head.wrapping_sub(start) / STEP) as u32
+    }
+
+    /// Takes one short message to `place`; answers its tag, which is below 32, and its length. `None`: there is none, or the
+    /// next message is of another kind.
+    ///
+    /// # Safety
+    ///
+    /// `place` is good for writing.
+    #[inline(always)]
+    pub unsafe fn take_one_short(&self, place: *mut [u64; BODY_WORDS]) -> Option<(u8, usize)> {
+        let head = self.head.get();
+        // SAFETY: the caller's promise.
+        let short = unsafe { take_short(&self.memory, slot_of(head, self.mask), head, place) }?;
+        self.head.set(head.wrapping_add(STEP));
+        if self.head.get() == self.grant_at.get() {
+            self.grant();
+        }
+        Some(short)
     }
 
     /// Takes the next message. A short one is copied to `inline`; the block of a long one is the caller's until `release`.
     #[inline(always)]
     pub fn next(&self, inline: &mut [u64; BODY_WORDS]) -> Result<Option<Message>, Corrupt> {
         let head = self.head.get();
-        let slot = head & self.mask;
-        // SYNC: pairs with the Release in `Sender::publish`.
+        let slot = slot_of(head, self.mask);
+        // SYNC: pairs with the Release in `Sender::send_slot`.
         let control = Control(self.memory.control(slot).load(Ordering::Acquire));
         if !control.is(head) {
             return Ok(None);
@@ -167,7 +175,7 @@ impl<M: RingMemory> Receiver<M> {
         } else {
             self.accept_block(slot, control)?
         };
-        self.head.set(unrelated(head).wrapping_add(1));
+        self.head.set(head.wrapping_add(STEP));
         if self.head.get() == self.grant_at.get() {
             self.grant();
         }
@@ -175,8 +183,8 @@ impl<M: RingMemory> Receiver<M> {
     }
 
     /// Checks the block that a slot names and takes hold of it.
-    fn accept_block(&self, slot: u32, control: Control) -> Result<Delivery, Corrupt> {
-        let index = u32::from(control.detail());
+    fn accept_block(&self, slot: usize, control: Control) -> Result<Delivery, Corrupt> {
+        let index = control.detail();
         let layout = self.memory.layout();
         let (place, pool, capacity, count) = match control.place() {
             1 => (Place::Small, &self.small, layout.small_capacity(), layout.geometry().small.count),
@@ -204,10 +212,11 @@ impl<M: RingMemory> Receiver<M> {
         self.memory.block(place, index, access)
     }
 
-    /// The word that the next message changes, and its low half when it has: for looking without a call.
-    pub fn watch(&self) -> (NonNull<AtomicU64>, u32) {
+    /// The word that the next message changes, and its position, for [`is_news`]: for looking without a call.
+    #[inline(always)]
+    pub fn watch(&self) -> (NonNull<AtomicU64>, u64) {
         let head = self.head.get();
-        (NonNull::from(self.memory.control(head & self.mask)), head.wrapping_add(1))
+        (NonNull::from(self.memory.control(slot_of(head, self.mask))), head)
     }
 
     /// Whether so many blocks of a pool are held that the sender may soon be out of them.
@@ -241,7 +250,7 @@ impl<M: RingMemory> Receiver<M> {
     /// Publishes how far we are.
     #[cold]
     fn grant(&self) {
-        self.grant_at.set(self.head.get().wrapping_add(self.batch));
+        self.grant_at.set(next_grant(self.head.get(), self.batch));
         // SYNC: pairs with the Acquire in `Sender::refresh`: our reads of the slots are over.
         self.memory.credit().store(Credit::new(self.head.get(), self.flags.get()).0, Ordering::Release);
     }
@@ -274,17 +283,48 @@ impl<M: RingMemory> Receiver<M> {
         self.grant();
     }
 
-    /// Begins at another sequence number, as if that many messages had passed.
+    /// Begins at another position, as if that many messages had passed.
     #[cfg(all(test, not(loom)))]
-    pub fn start_at(&self, sequence: u32) {
-        self.head.set(sequence);
-        self.grant_at.set(sequence.wrapping_add(self.batch));
+    pub fn start_at(&self, position: u64) {
+        self.head.set(position);
+        self.grant_at.set(next_grant(position, self.batch));
     }
+}
+
+/// Copies the message at `head` out of its slot if it is there and is a short one.
+///
+/// # Safety
+///
+/// `place` is good for writing.
+#[inline(always)]
+unsafe fn take_short<M: RingMemory>(
+    memory: &M,
+    slot: usize,
+    head: u64,
+    place: *mut [u64; BODY_WORDS],
+) -> Option<(u8, usize)> {
+    // SYNC: pairs with the Release in `Sender::send_slot`.
+    let control = Control(memory.control(slot).load(Ordering::Acquire));
+    let (tag, length) = control.as_short(head)?;
+    // SAFETY: a body is 56 readable bytes, aligned to 8, and the caller's place has room for as many.
+    memory.body(slot, |body| unsafe { copy_body(body.cast(), place.cast(), length) });
+    Some((tag, length))
+}
+
+/// The next multiple of `batch` behind `head`.
+fn next_grant(head: u64, batch: u64) -> u64 {
+    (head & !(batch - 1)).wrapping_add(batch)
+}
+
+/// Whether what is in a word that [`Receiver::watch`] has named publishes the message at `position`.
+#[inline(always)]
+pub fn is_news(word: u64, position: u64) -> bool {
+    Control(word).is(position)
 }
 
 /// Makes `go_cold` of any number of rings, and `arm` of a bell, known to all senders: after it, a message that is not
 /// in its ring yet will ring the bell.
 pub fn settle() {
-    // SYNC: pairs with the barriers in `Sender::publish`, `Sender::attend` and `Bell::ring`.
+    // SYNC: pairs with the barriers in `Sender::send_slot`, `Sender::attend` and `Bell::ring`.
     barrier::heavy();
 }

@@ -4,7 +4,7 @@ use std::alloc::{Layout as Allocation, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::control::{Control, SLOT_BYTES};
+use super::control::{Control, FIRST, SLOT_BYTES, STEP};
 use super::layout::SLOT_OFFSET;
 use super::sender::Refused;
 use super::testing::geometry;
@@ -97,6 +97,11 @@ fn receive(receiver: &Receiver<MappedRing>) -> Result<Option<Vec<u8>>, Corrupt> 
     }))
 }
 
+/// Where the message of so and so lies, in the first round.
+fn slot_at(number: usize) -> usize {
+    SLOT_OFFSET + number * SLOT_BYTES
+}
+
 /// A message whose bytes depend on its number.
 fn pattern(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (number * 31 + at * 7) as u8).collect()
@@ -120,10 +125,16 @@ fn a_full_ring_refuses_and_goes_on_after_credit() {
         let _ = send(&sender, &pattern(number, 8)).expect("room for eight");
     }
     assert_eq!(send(&sender, &[1]), Err(Refused::Full));
+    // Credit is given where the number of a message is a multiple of a quarter of the slots; the first has number 1.
     assert_eq!(receive(&receiver).expect("honest"), Some(pattern(0, 8)));
-    assert_eq!(send(&sender, &[1]), Err(Refused::Full), "credit comes in batches of two");
+    let _ = send(&sender, &[1]).expect("room for one");
+    assert_eq!(send(&sender, &[1]), Err(Refused::Full));
     assert_eq!(receive(&receiver).expect("honest"), Some(pattern(1, 8)));
+    assert_eq!(send(&sender, &[1]), Err(Refused::Full), "credit comes in batches of two");
+    assert_eq!(receive(&receiver).expect("honest"), Some(pattern(2, 8)));
     let _ = send(&sender, &[1]).expect("room after a batch of credit");
+    let _ = send(&sender, &[1]).expect("room after a batch of credit");
+    assert_eq!(send(&sender, &[1]), Err(Refused::Full));
 }
 
 #[test]
@@ -166,12 +177,49 @@ fn sequence_numbers_survive_their_wrap() {
     let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) });
     // SAFETY: as above.
     let receiver = Receiver::new(unsafe { MappedRing::new(pages.base, layout) });
-    let start = u32::MAX - 5;
+    let start = STEP.wrapping_neg() - 5 * STEP;
     sender.start_at(start);
     receiver.start_at(start);
     for number in 0..20 {
         let _ = send(&sender, &pattern(number, 8)).expect("room");
         assert_eq!(receive(&receiver).expect("honest"), Some(pattern(number, 8)));
+    }
+}
+
+#[test]
+fn short_messages_are_taken_up_to_a_limit_and_to_the_first_of_another_kind() {
+    let (_pages, sender, receiver) = ring(geometry(8, 2));
+    let mut place = [0; BODY_WORDS];
+    let mut next = 0;
+    let mut take = |limit, first: usize| {
+        let mut seen = Vec::new();
+        let pointer = &raw mut place;
+        let each = |tag, length| {
+            // SAFETY: the place holds the message that was just copied there.
+            seen.push((tag, length, unsafe { pointer.cast::<u8>().read() }));
+            pointer
+        };
+        // SAFETY: the place is a body.
+        let count = unsafe { receiver.take_shorts(limit, pointer, each) } as usize;
+        let expected: Vec<_> =
+            (first..first + count).map(|number| (1, 8 + number % 3 * 16, pattern(number, 1)[0])).collect();
+        assert_eq!(seen, expected);
+        count
+    };
+    // Many rounds, so that a limit falls anywhere with regard to credit and to the end of the slots.
+    for round in 0..100 {
+        for number in next..next + 5 {
+            let _ = send(&sender, &pattern(number, 8 + number % 3 * 16)).expect("room for five");
+        }
+        let limit = round % 4 + 1;
+        assert_eq!(take(limit as u32, next), limit);
+        assert_eq!(take(8, next + limit), 5 - limit);
+        next += 5;
+        // In a block: left alone.
+        let _ = send(&sender, &pattern(next, 60)).expect("room");
+        assert_eq!(take(8, next), 0);
+        assert_eq!(receive(&receiver).expect("honest"), Some(pattern(next, 60)));
+        next += 1;
     }
 }
 
@@ -215,14 +263,15 @@ fn the_bell_remembers_who_rang_and_wakes_once() {
 
 #[test]
 fn a_receiver_survives_scribbled_slots() {
-    let slot = SLOT_OFFSET;
+    let slot = slot_at(1);
+    let word = |place, detail| Control::new(FIRST, 1, place, detail).0;
     let cases = [
-        (Control::new(0, 1, Place::Inline, 57).0, 0, Corrupt::Inline { length: 57 }),
-        (Control::new(0, 1, Place::Small, 2).0, 8, Corrupt::Block { index: 2 }),
-        (Control::new(0, 1, Place::Bulk, 65535).0, 8, Corrupt::Block { index: 65535 }),
-        (Control::new(0, 1, Place::Small, 1).0, 65, Corrupt::Length { length: 65, capacity: 64 }),
-        (Control::new(0, 1, Place::Bulk, 1).0, u64::MAX, Corrupt::Length { length: u32::MAX, capacity: 960 }),
-        (1 | 3 << 40, 0, Corrupt::Place { control: 1 | 3 << 40 }),
+        (word(Place::Inline, 57), 0, Corrupt::Inline { length: 57 }),
+        (word(Place::Small, 2), 8, Corrupt::Block { index: 2 }),
+        (word(Place::Bulk, 63), 8, Corrupt::Block { index: 63 }),
+        (word(Place::Small, 1), 65, Corrupt::Length { length: 65, capacity: 64 }),
+        (word(Place::Bulk, 1), u64::MAX, Corrupt::Length { length: u32::MAX, capacity: 960 }),
+        (FIRST | 3 << 11, 0, Corrupt::Place { control: FIRST | 3 << 11 }),
     ];
     for (control, body, expected) in cases {
         let (pages, _sender, receiver) = ring(geometry(8, 2));
@@ -237,32 +286,33 @@ fn a_receiver_refuses_a_block_that_it_still_holds() {
     let (pages, sender, receiver) = ring(geometry(8, 2));
     let _ = send(&sender, &pattern(0, 500)).expect("room");
     assert!(receiver.next(&mut [0; BODY_WORDS]).expect("honest").is_some());
-    pages.scribble(SLOT_OFFSET + SLOT_BYTES + 8, 8);
-    pages.scribble(SLOT_OFFSET + SLOT_BYTES, Control::new(1, 1, Place::Bulk, 0).0);
+    pages.scribble(slot_at(2) + 8, 8);
+    pages.scribble(slot_at(2), Control::new(FIRST + STEP, 1, Place::Bulk, 0).0);
     assert_eq!(receive(&receiver), Err(Corrupt::Block { index: 0 }));
 }
 
 #[test]
 fn a_sender_survives_a_scribbled_credit_word() {
-    for head in [1u32, 4000, u32::MAX, 1 << 31] {
+    // The first message is number 1; what is acknowledged is the one behind the last that was received.
+    for head in [2u64, 4000, (1 << 48) - 1, 1 << 47] {
         let (pages, sender, _receiver) = ring(geometry(8, 2));
-        pages.scribble(0, u64::from(head));
+        pages.scribble(0, head * STEP);
         let sent = send(&sender, &[1]).expect("the first eight need no credit");
         assert_eq!(sent, Sent::Attend);
-        if head == 1 {
+        if head == 2 {
             assert_eq!(sender.attend(), Ok(false), "one message was sent, so this is possible");
         } else {
-            assert_eq!(sender.attend(), Err(Corrupt::Credit { head, tail: 1 }));
+            assert_eq!(sender.attend(), Err(Corrupt::Credit { head, tail: 2 }));
         }
     }
     let (pages, sender, _receiver) = ring(geometry(8, 2));
     for _ in 0..4 {
         let _ = send(&sender, &[1]).expect("room");
     }
-    pages.scribble(0, 3);
+    pages.scribble(0, 4 * STEP);
     assert_eq!(sender.attend(), Ok(false));
-    pages.scribble(0, 2);
-    assert_eq!(sender.attend(), Err(Corrupt::Credit { head: 2, tail: 4 }), "credit went backwards");
+    pages.scribble(0, 3 * STEP);
+    assert_eq!(sender.attend(), Err(Corrupt::Credit { head: 3, tail: 5 }), "credit went backwards");
 }
 
 #[test]

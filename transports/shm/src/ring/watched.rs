@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ucs::sync::atomic::AtomicU64;
 use ucs::sync::cell::UnsafeCell;
 
+use super::control::SLOT_BYTES;
 use super::testing::geometry;
 use super::{BellMemory, Layout, Place, RingMemory};
 
@@ -42,6 +43,11 @@ impl WatchedRing {
     }
 }
 
+/// The number of a slot, from its offset among the slots.
+fn index(slot: usize) -> usize {
+    slot / SLOT_BYTES
+}
+
 // SAFETY: every word and cell is an object of its own behind an `Arc`.
 unsafe impl RingMemory for WatchedRing {
     fn layout(&self) -> &Layout {
@@ -56,16 +62,20 @@ unsafe impl RingMemory for WatchedRing {
         &self.0.release[place as usize - 1]
     }
 
-    fn control(&self, slot: u32) -> &AtomicU64 {
-        &self.0.control[slot as usize]
+    fn control(&self, slot: usize) -> &AtomicU64 {
+        &self.0.control[index(slot)]
     }
 
-    fn body<R>(&self, slot: u32, read: impl FnOnce(*const u8) -> R) -> R {
-        self.0.bodies[slot as usize].with(|body| read(body.cast()))
+    fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R {
+        self.0.bodies[index(slot)].with(|body| read(body.cast()))
     }
 
-    fn body_mut<R>(&self, slot: u32, write: impl FnOnce(*mut u8) -> R) -> R {
-        self.0.bodies[slot as usize].with_mut(|body| write(body.cast()))
+    fn body_mut<R>(&self, slot: usize, write: impl FnOnce(*mut u8) -> R) -> R {
+        self.0.bodies[index(slot)].with_mut(|body| write(body.cast()))
+    }
+
+    unsafe fn alias(&self) -> WatchedRing {
+        self.clone()
     }
 
     fn block<R>(&self, place: Place, index: u32, access: impl FnOnce(*mut u8) -> R) -> R {
