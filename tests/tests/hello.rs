@@ -34,6 +34,12 @@ fn main() -> ExitCode {
         "without -t and -d the nearest transport is taken and named with the reason",
         chosen,
     ));
+    let apart = Trial::test(
+        "where shared memory is out of reach the choice falls back to tcp with one warning",
+        fallen_back,
+    );
+    // Network namespaces take privileges.
+    trials.push(apart.with_ignored_flag(!rustix::process::geteuid().is_root()));
     for (name, run) in BAD_INPUT {
         trials.push(Trial::test(format!("{name} is an error that says what was expected"), *run));
     }
@@ -188,6 +194,52 @@ fn chosen() -> Outcome {
         return Err(format!("no reason: {printed}").into());
     }
     Ok(())
+}
+
+/// Two network namespaces, neither of them the machine's, with a cable between them; the program in each. The words that
+/// follow are the program's command line; the server writes to a file of its own.
+const TWO_NAMESPACES: &str = r#"
+set -e
+output=$1; shift
+ip link set lo up
+unshare --net sleep 60 & other=$!
+trap 'kill $other' EXIT
+tries=0
+while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do
+    tries=$((tries + 1)); [ $tries -lt 500 ]; sleep 0.01
+done
+ip link add near type veth peer name far netns $other
+ip address add 192.0.2.1/24 dev near
+ip link set near up
+nsenter --target $other --net sh -c 'ip address add 192.0.2.2/24 dev far; ip link set far up; ip link set lo up'
+nsenter --target $other --net "$@" > $output 2>&1 & server=$!
+"$@" -n 192.0.2.2
+wait $server
+"#;
+
+/// Both processes are on one machine, but have neither a network namespace nor a directory in common.
+fn fallen_back() -> Outcome {
+    let served = tempfile::NamedTempFile::new()?;
+    let mut both = Command::new("unshare");
+    both.args(["--net", "sh", "-c", TWO_NAMESPACES, "sh"]).arg(served.path()).arg(program());
+    both.args(["-p", "13337", "--timeout", "20"]).env("UCT_SHM_DIR", "").current_dir(std::env::temp_dir());
+    both.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let client = Running::start(&mut both).finish();
+    let errors = text(&client.stderr);
+    let served = std::fs::read_to_string(served.path())?;
+    if !client.status.success() || !text(&client.stdout).contains("Using near with tcp.") {
+        return Err(format!("{}: {}{errors}\nserver: {served}", client.status, text(&client.stdout)).into());
+    }
+    let warnings: Vec<&str> =
+        errors.lines().chain(served.lines()).filter(|line| line.contains("WARN")).collect();
+    let [warning] = warnings[..] else {
+        return Err(format!("{} warnings instead of one:\n{errors}{served}", warnings.len()).into());
+    };
+    let words = ["fell back to tcp/near", "posix/memory", "net:[", "no directory", "UCT_SHM_DIR"];
+    match words.iter().find(|word| !warning.contains(**word)) {
+        Some(word) => Err(format!("no word of {word:?} in: {warning}").into()),
+        None => Ok(()),
+    }
 }
 
 /// What is wrong, and the test that it is refused.
