@@ -54,6 +54,12 @@ impl IbDevice {
         self.context.attr().atomic_cap > 0
     }
 
+    /// Whether the device is the kernel's software RoCE (`rdma_rxe`), which has faults of its own.
+    pub fn is_software_roce(&self) -> bool {
+        // What the driver says in place of a vendor; no vendor has it.
+        self.context.attr().vendor_id == 0xff_ffff
+    }
+
     /// The NUMA node that the device is attached to, if the kernel knows one.
     pub fn numa_node(&self) -> Option<u32> {
         let file =

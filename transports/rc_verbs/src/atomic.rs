@@ -3,6 +3,11 @@
 //! For: the endpoint. Stands on `tx`. An emulated atomic guesses what is there, swaps in what should be there instead, and
 //! guesses better if it was wrong: coherent with the device's own, and no work for the target's processor. Those of one
 //! endpoint run one after another, in order.
+//!
+//! Software RoCE loses results: where packets are lost, a message or write that is sent again is answered by a plain
+//! acknowledgement of whatever came last, and if that was an atomic, it ends without its former value. So there an atomic
+//! waits until nothing but atomics is under way, and its result buffer bears a mark that an answer would have overwritten:
+//! a late duplicate of a packet might still do it, and is an error then rather than a wrong value.
 
 use std::ptr::NonNull;
 
@@ -109,13 +114,66 @@ impl RcEp {
         if !self.has_room() {
             return Err(self.refusal());
         }
+        self.clear_for_atomic()?;
         let (flags, signaled) = self.next_flags(false);
         let piece = [self.iface.sink()];
         let request = SendWr::fetch_add(self.next_id(), &piece, address, key, value, flags);
         // SAFETY: the sink lives as long as the interface, and is only ever written by the device.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        self.last_read.set(self.posted(signaled));
+        self.posted_atomic(signaled);
         Ok(())
+    }
+
+    /// Whether nothing is under way that can rob an atomic of its result.
+    #[inline]
+    fn is_clear_for_atomic(&self) -> bool {
+        !self.iface.limits.has_stray_acks || self.is_quiet() || self.last_atomic.get() == self.posted.get()
+    }
+
+    /// Refuses an atomic until what is in its way has ended.
+    #[inline]
+    fn clear_for_atomic(&self) -> Result {
+        if self.is_clear_for_atomic() {
+            return Ok(());
+        }
+        if self.unsignaled.get() > 0 && !self.post_nothing() {
+            return Err(self.refusal());
+        }
+        Err(self.starved())
+    }
+
+    /// Accounts for an atomic just posted; answers its number.
+    #[inline]
+    fn posted_atomic(&self, signaled: bool) -> u32 {
+        let number = self.posted(signaled);
+        self.last_read.set(number);
+        self.last_atomic.set(number);
+        number
+    }
+
+    /// The value that the device has put into a buffer of [`RcEp::result_buffer`].
+    ///
+    /// # Safety
+    /// The buffer is a small one whose atomic has ended.
+    pub(crate) unsafe fn fetched(&self, buffer: NonNull<u8>) -> Result<u64> {
+        // SAFETY: the caller's promise; small buffers have more than eight bytes and are aligned to as many.
+        let value = unsafe { buffer.cast::<u64>().read() };
+        if self.iface.limits.has_stray_acks && value == self.iface.mark() {
+            tracing::error!(qp = self.qp.number(), "rc_verbs: the device lost the result of an atomic");
+            return Err(Error::IO_ERROR);
+        }
+        Ok(value)
+    }
+
+    /// A small buffer for the result of an atomic.
+    #[inline]
+    fn result_buffer(&self) -> Option<NonNull<u8>> {
+        let buffer = self.iface.small()?;
+        if self.iface.limits.has_stray_acks {
+            // SAFETY: small buffers have more than eight bytes, are aligned to as many, and this one is ours.
+            unsafe { buffer.cast::<u64>().write(self.iface.mark()) };
+        }
+        Some(buffer)
     }
 
     /// Adds, and fetches the former value.
@@ -157,14 +215,14 @@ impl RcEp {
         if !self.has_room() {
             return Err(self.refusal());
         }
-        let Some(buffer) = self.iface.small() else { return Err(self.starved()) };
+        self.clear_for_atomic()?;
+        let Some(buffer) = self.result_buffer() else { return Err(self.starved()) };
         let (flags, signaled) = self.next_flags(true);
         let piece = [result_piece(buffer)];
         // SAFETY: the buffer is this operation's until the work request has ended.
         match unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
             Ok(()) => {
-                let number = self.posted(signaled);
-                self.last_read.set(number);
+                let number = self.posted_atomic(signaled);
                 self.remember(number, TxOp::Fetch(buffer, result, completion));
                 Ok(Outcome::InProgress)
             }
@@ -320,7 +378,12 @@ impl RcEp {
         if !self.has_own_room() {
             return false;
         }
-        let Some(buffer) = self.iface.small() else { return false };
+        if !self.is_clear_for_atomic() {
+            // Nothing new is sent until the emulated atomics are through, else it might never be clear.
+            self.fence_here();
+            return false;
+        }
+        let Some(buffer) = self.result_buffer() else { return false };
         let (flags, _) = self.next_flags(true);
         let piece = [result_piece(buffer)];
         let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);
@@ -333,6 +396,7 @@ impl RcEp {
             return false;
         }
         let number = self.posted(true);
+        self.last_atomic.set(number);
         self.remember(number, TxOp::Step(buffer));
         true
     }
@@ -346,8 +410,11 @@ impl RcEp {
     pub(crate) fn step_ended(&self, result: Result<u64>) {
         let found = match result {
             Ok(found) => found,
-            // The failure of the endpoint ends all of them.
-            Err(_) => return,
+            Err(error) => {
+                // The failure of the endpoint ends all of them. One that lost its result can neither go on nor be undone.
+                self.iface.fail_later(self, error, "the device lost the result of an atomic".to_owned());
+                return;
+            }
         };
         let ended = {
             let mut emulated = self.emulated.borrow_mut();

@@ -46,6 +46,8 @@ pub(crate) struct RcEp {
     pub(crate) window: Cell<u16>,
     /// Number of the last work request that was a read or an atomic.
     pub(crate) last_read: Cell<u32>,
+    /// Number of the last atomic that was posted behind nothing but atomics, where that matters.
+    pub(crate) last_atomic: Cell<u32>,
     /// A fence waits for reads and atomics.
     pub(crate) is_fenced: Cell<bool>,
     /// It is in the interface's list of those that want anything that all share.
@@ -80,6 +82,7 @@ impl RcEp {
             grant: Cell::new(0),
             window: Cell::new(window),
             last_read: Cell::new(0),
+            last_atomic: Cell::new(0),
             is_fenced: Cell::new(false),
             is_starved: Cell::new(false),
             is_deferred: Cell::new(false),

@@ -205,6 +205,11 @@ impl RcIface {
         Sge::new(self.sink.as_ptr() as u64, 8, key)
     }
 
+    /// What stands in the buffer of a result until the device writes there: nothing that anybody could guess.
+    pub(crate) fn mark(&self) -> u64 {
+        u64::from(self.salt) << 32 | u64::from(self.salt ^ 0x5bd1_e995)
+    }
+
     /// The endpoint at a place.
     pub(crate) fn ep(&self, index: u32) -> Option<Rc<RcEp>> {
         self.eps.borrow().get(index).cloned()

@@ -39,6 +39,8 @@ pub(crate) struct Limits {
     pub(crate) max_reads_out: u8,
     pub(crate) max_reads_in: u8,
     pub(crate) has_atomics: bool,
+    /// An atomic that is under way together with messages or writes ahead of it may lose its result.
+    pub(crate) has_stray_acks: bool,
     /// As the verbs code them.
     pub(crate) timeout: u8,
     pub(crate) retry_count: u8,
@@ -84,6 +86,7 @@ impl Limits {
             max_reads_out: reads(most.max_qp_init_rd_atom),
             max_reads_in: reads(most.max_qp_rd_atom),
             has_atomics: device.has_atomics(),
+            has_stray_acks: device.is_software_roce(),
             timeout: config.timeout_code(),
             retry_count: config.retry_count,
             rnr_timer: config.rnr_timer_code(),

@@ -202,20 +202,20 @@ impl RcEp {
                 completion::complete(done, result);
             }
             TxOp::Fetch(buffer, target, done) => {
-                if result.is_ok() {
-                    // SAFETY: the atomic's result is in the buffer, which has eight aligned bytes.
-                    let value = unsafe { buffer.cast::<u64>().read() };
+                // SAFETY: the atomic that this buffer was for has ended.
+                let result = result.and_then(|()| unsafe { self.fetched(buffer) });
+                let result = result.map(|value| {
                     // SAFETY: the place is the caller's and valid until the completion, which comes next.
                     unsafe { target.write_unaligned(value) };
-                }
+                });
                 iface.put_small(buffer);
                 completion::complete(done, result);
             }
             TxOp::Step(buffer) => {
-                // SAFETY: as for a fetch; after a failure it is whatever was there, and not used.
-                let value = unsafe { buffer.cast::<u64>().read() };
+                // SAFETY: as for a fetch.
+                let result = result.and_then(|()| unsafe { self.fetched(buffer) });
                 iface.put_small(buffer);
-                self.step_ended(result.map(|()| value));
+                self.step_ended(result);
             }
             TxOp::Notify(done) => done.complete(result),
         }

@@ -5,8 +5,11 @@
 use std::sync::Arc;
 
 use super::abi::*;
-use super::{Context, errno};
+use super::{Access, Context, MrBuffer, errno};
 use crate::error::IbError;
+
+/// Bytes that have to be registrable: no pool of buffers starts with less.
+const LEAST_MEMORY: usize = 256 << 10;
 
 /// A protection domain: what is made in one domain can be used together.
 pub struct Pd {
@@ -20,17 +23,20 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    /// Makes a domain.
+    /// Makes a domain, and registers a little memory in it for a moment: where nothing can be registered, the domain is of
+    /// no use, and this is where its user hears why.
     ///
     /// # Errors
-    /// The failed verb.
+    /// The failed verb; [`IbError::Memlock`] if the limit on locked memory is too low for a few buffers.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IbError> {
         // SAFETY: the context is open.
         let raw = unsafe { (context.table().alloc_pd)(context.as_ptr()) };
         if raw.is_null() {
             return Err(context.error("ibv_alloc_pd", errno(), ""));
         }
-        Ok(Arc::new(Self { context: context.clone(), raw }))
+        let pd = Arc::new(Self { context: context.clone(), raw });
+        MrBuffer::new(&pd, LEAST_MEMORY, Access::LOCAL_WRITE)?;
+        Ok(pd)
     }
 
     /// The device it is on.

@@ -89,6 +89,8 @@ fn a_limit_of_nothing_on_locked_memory_is_explained() {
     assert!(matches!(error, IbError::Memlock { limit: 0, .. }), "{error:?}");
     assert!(error.to_string().contains("ulimit -l unlimited"), "{error}");
     assert_eq!(error.status(), ucs::Status::NO_MEMORY);
+    let error = Pd::new(&device.context).err().expect("a domain that nothing can be registered in");
+    assert!(matches!(error, IbError::Memlock { limit: 0, .. }), "{error:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod bad_input;
 mod failure;
 mod link;
+mod loss;
 mod many;
 mod support;
 mod window;
