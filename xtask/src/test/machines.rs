@@ -14,7 +14,10 @@ const TABLE: &str = "tests/vm/tests.toml";
 /// Where the project's test programs are in the guest.
 const GUEST_TESTS: &str = "/usr/lib/uct/tests";
 /// The packages whose test programs these are.
-const GUEST_PACKAGES: &[&str] = &[CONFORMANCE, "uct-ib", "uct-rc-verbs"];
+const GUEST_PACKAGES: &[&str] = &[CONFORMANCE, "uct-ib", "uct-rc-verbs", "uct-ud-verbs"];
+/// Scripts that rows call, and where they are in the guest.
+const SCRIPTS: &str = "tests/vm/scripts";
+const GUEST_SCRIPTS: &str = "/usr/lib/uct/scripts";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,30 +42,44 @@ enum Mode {
     Pair,
 }
 
-/// A step for each row.
+/// What is in the guest beside its own tools.
+struct Contents {
+    programs: Built,
+    files: Vec<String>,
+}
+
+/// A step for each row. The first one that runs builds what all of them take along.
 pub fn run(workspace: &Workspace, steps: &mut Steps) {
-    let mut prepared = None;
-    steps.run("virtual machine", || {
-        prepared = Some(prepare(workspace)?);
-        Ok(())
-    });
-    let Some((rows, built, tests)) = prepared else { return };
+    let rows = match rows(workspace) {
+        Ok(rows) => rows,
+        Err(failure) => return steps.run("virtual machine", || Err(failure)),
+    };
+    let mut contents = None;
     for row in rows {
-        steps.run(&format!("virtual machine: {}", row.name), || boot(workspace, &built, &tests, row));
+        steps.run(&format!("virtual machine: {}", row.name), || {
+            match contents.get_or_insert_with(|| prepare(workspace)) {
+                Ok(contents) => boot(workspace, contents, row),
+                Err(failure) => Err(Failure::new(failure.to_string())),
+            }
+        });
     }
 }
 
-fn prepare(workspace: &Workspace) -> Outcome<(Vec<Row>, Built, Vec<String>)> {
+fn rows(workspace: &Workspace) -> Outcome<Vec<Row>> {
     let path = workspace.root().join(TABLE);
     let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
-    let rows = parse(&text)?;
+    parse(&text)
+}
+
+fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     vm::install()?;
     let programs = vm::build(workspace, "dev")?;
     let packages = GUEST_PACKAGES.iter().flat_map(|package| ["--package", package]);
     let tests = workspace.build(&["test", "--no-run"].into_iter().chain(packages).collect::<Vec<_>>())?;
     let files = tests.programs.iter().filter(|path| path.components().any(|part| part.as_os_str() == "deps"));
-    let files = files.map(|path| format!("{}:{GUEST_TESTS}/{}", path.display(), test_name(path))).collect();
-    Ok((rows, programs, files))
+    let files = files.map(|path| format!("{}:{GUEST_TESTS}/{}", path.display(), test_name(path)));
+    let scripts = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
+    Ok(Contents { programs, files: files.chain([scripts]).collect() })
 }
 
 fn parse(text: &str) -> Outcome<Vec<Row>> {
@@ -82,15 +99,15 @@ fn test_name(path: &Path) -> String {
     }
 }
 
-fn boot(workspace: &Workspace, built: &Built, tests: &[String], row: Row) -> Outcome {
+fn boot(workspace: &Workspace, contents: &Contents, row: Row) -> Outcome {
     let options = vm::Options {
         pair: row.mode == Mode::Pair,
         netem: row.netem,
         timeout: row.timeout,
-        files: tests.to_vec(),
+        files: contents.files.clone(),
         ..vm::Options::script(row.script)
     };
-    match vm::run_with(workspace, built, &options)? {
+    match vm::run_with(workspace, &contents.programs, &options)? {
         0 => Ok(()),
         status => {
             Err(Failure::new(format!("the script ended with status {status}; what it printed is above")))

@@ -1,0 +1,32 @@
+#!/bin/bash
+# hello.sh: two processes say hello over rc_verbs and ud_verbs in each way to send, and over what is chosen by cost; then
+# the walk through verbs. What arrives has to be what was sent.
+set -e
+. "${0%/*}/support.sh"
+
+for transport in rc_verbs ud_verbs; do
+    for flavour in -i -b -z; do
+        hello -d mlx5_0:1 -t $transport $flavour -s 64
+        echo "ok: hello over $transport with $flavour"
+    done
+done
+
+# Everything is listed with its cost, and memory is nearer than any network.
+hello --explain
+for candidate in posix/memory sysv/memory tcp/lo rc_verbs/mlx5_0:1 ud_verbs/mlx5_0:1; do
+    grep -E "^(CHOSEN|USABLE) +$candidate +[0-9.]+ .?s = overhead .* latency .* transfer" /tmp/client ||
+        fail "--explain does not list $candidate with its cost"
+done
+grep -qE '^CHOSEN +(posix|sysv)/memory' /tmp/client || fail "shared memory is the nearest and was not chosen"
+
+hello --explain -d mlx5_0:1
+grep -E '^CHOSEN +(rc|ud)_verbs/mlx5_0:1 ' /tmp/client || fail "-d mlx5_0:1 has to lead to a verbs transport"
+
+timeout 60 rc_send_read_write -d mlx5_0:1 >/tmp/server 2>&1 &
+server=$!
+listening 13338
+timeout 60 rc_send_read_write -d mlx5_0:1 -n 127.0.0.1 2>&1 | tee /tmp/client
+wait $server || fail "the server of rc_send_read_write failed: $(cat /tmp/server)"
+grep -qxF 'SEND:       received "what the server sends"' /tmp/client || fail "SEND"
+grep -qxF "RDMA READ:  the server's memory holds \"what the client reads \"" /tmp/client || fail "RDMA READ"
+grep -xF 'RDMA WRITE: the memory holds "what the client writes"' /tmp/server || fail "RDMA WRITE"

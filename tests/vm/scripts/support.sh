@@ -1,0 +1,34 @@
+# For the other scripts.
+
+fail() {
+    echo "FAILED: $*"
+    for file in /tmp/server /tmp/client; do
+        [ -f $file ] && sed "s#^#$file: #" $file
+    done
+    exit 1
+}
+
+# Waits until somebody listens on a TCP port.
+listening() {
+    local hexadecimal
+    hexadecimal=$(printf ':%04X' "$1")
+    for _ in $(seq 300); do
+        grep -q "$hexadecimal 0*:0000 0A" /proc/net/tcp /proc/net/tcp6 && return
+        sleep 0.1
+    done
+    fail "nobody listens on port $1"
+}
+
+# Two processes of uct_hello_world with these options; the server has to receive what the client sent.
+hello() {
+    local server received expected
+    timeout 60 uct_hello_world "$@" >/tmp/server 2>&1 &
+    server=$!
+    listening 13337
+    timeout 60 uct_hello_world -n 127.0.0.1 "$@" >/tmp/client 2>&1 || fail "the client with $*"
+    wait $server || fail "the server with $*"
+    expected=ABCDEFGHIJKLMNOP
+    case "$*" in *"-s 64"*) expected=ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKL ;; esac
+    received=$(sed -n 's/^\[callback\] .* sent //p' /tmp/server)
+    [ "$received" = "$expected" ] || fail "with $*: the server received '$received', not '$expected'"
+}
