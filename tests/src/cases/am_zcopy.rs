@@ -155,6 +155,8 @@ fn memory_that_nobody_else_holds(setup: &Setup) {
 }
 
 fn beyond_the_limits(setup: &Setup) {
+    // A limit that is a matter of configuration is set low enough to be exceeded.
+    setup.configure("max_message", "1m");
     let pair = Pair::new(setup);
     let inbox = pair.receiver.inbox(ID);
     let completion = pair.sender.completion();

@@ -61,6 +61,25 @@ fn wrong_places(setup: &Setup) {
     witness.check_alive();
 }
 
+fn too_long(setup: &Setup) {
+    let side = setup.open(IfaceOptions::default());
+    let most = side.attributes().get.max_short;
+    if most >= 64 << 20 {
+        setup.skip("get_short has no limit");
+    }
+    let bytes = pattern(setup.seed, most + 1000);
+    let target = Elsewhere::new(setup, bytes.clone());
+    let link = target.connect(&side);
+    let key = side.iface.memory_domain().unpack(&target.key).unwrap_or_else(|refused| panic!("{refused}"));
+    for beyond in [1, 2, 7, 1000] {
+        let answer = get(&side, &link, most + beyond, target.address, &key);
+        assert_eq!(answer, Err(Error::INVALID_PARAM), "{beyond} bytes beyond max_short");
+    }
+    let read = get(&side, &link, most, target.address, &key).expect("as much as is allowed");
+    check_bytes("the longest get_short", &read, &bytes[..most]);
+    link.check_alive();
+}
+
 /// A peer that was stopped cannot serve anybody; where nobody is needed at the target, the call ends well.
 fn a_silent_peer(setup: &Setup) {
     setup.configure("get_timeout", "500ms");
@@ -99,6 +118,7 @@ const NEEDS: Needs = Needs::all(Capabilities::GET_SHORT).and_two_ifaces();
 
 pub(super) const CASES: &[Case] = &[
     case("get_short of every size reads what another thread has", NEEDS, every_size),
+    case("get_short beyond max_short is refused", NEEDS, too_long),
     Case {
         logs: None,
         ..case("get_short at a wrong address is refused and others go on", NEEDS, wrong_places)

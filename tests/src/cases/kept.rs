@@ -56,7 +56,7 @@ fn stay_as_they_are(setup: &Setup) {
 }
 
 fn headroom(setup: &Setup) {
-    for rx_headroom in [1, 8, 40, 128, 1000] {
+    for rx_headroom in [1, 8, 12, 16, 40, 128, 1000] {
         let pair = Pair::with(setup, IfaceOptions { rx_headroom, ..IfaceOptions::default() });
         let kept = keep_all(&pair.receiver);
         let completion = pair.sender.completion();

@@ -224,6 +224,8 @@ fn allocated(setup: &Setup) {
 }
 
 fn beyond_the_limits(setup: &Setup) {
+    // A limit that is a matter of configuration is set low enough to be exceeded.
+    setup.configure("max_message", "1m");
     let pair = Pair::new(setup);
     let attributes = *pair.sender.attributes();
     for way in Way::of(&pair.sender) {

@@ -341,4 +341,20 @@ mod tests {
         assert!(RemoteKey::unpack(&[0; 3]).unwrap_err().reason.contains("3 bytes"));
         assert!(RemoteKey::unpack(&[7; PACKED_KEY]).unwrap_err().reason.contains("another kind"));
     }
+
+    #[test]
+    fn what_wraps_around_the_end_of_the_address_space_is_no_region_and_no_key() {
+        let regions = Regions::default();
+        let mut memory = [0; 64];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        let refused = regions.insert(base, usize::MAX, MemoryAccess::all()).unwrap_err();
+        assert!(refused.reason.contains("wrap around"), "{}", refused.reason);
+        assert!(regions.is_empty());
+        let region = region(&regions, &mut memory);
+        let mut packed = [0; PACKED_KEY];
+        regions.pack(&region, &mut packed).unwrap();
+        packed[24..32].copy_from_slice(&(u64::MAX - 62).to_le_bytes());
+        let refused = RemoteKey::unpack(&packed).unwrap_err();
+        assert!(refused.reason.contains("wraps around"), "{}", refused.reason);
+    }
 }
