@@ -18,6 +18,8 @@
 //! - Each callback runs once a dispatch, except where callbacks dispatch again: the outer dispatch may then
 //!   pass over or repeat some.
 
+#[cfg(all(test, loom))]
+mod models;
 mod oneshot;
 mod remote;
 mod slow;

@@ -1,8 +1,5 @@
 //! Models of what crosses threads in the callback queue: every interleaving, within loom's memory model.
-//!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p ucs --release --test loom_callbackq`, in a target directory of its own.
-
-#![cfg(loom)]
+//! Stands on the queue's public face.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,7 +8,8 @@ use std::ptr;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use ucs::datastruct::callbackq::{CallbackQ, CallbackQHandle};
+
+use super::{CallbackId, CallbackQ, CallbackQHandle};
 
 /// Counts its calls in the `Cell` that its argument points to; only the dispatching thread calls it.
 unsafe extern "C" fn tally(argument: *mut c_void) -> u32 {
@@ -31,7 +29,7 @@ fn argument(calls: &Cell<u32>) -> Argument {
     Argument(ptr::from_ref(calls).cast_mut().cast())
 }
 
-fn add(handle: &CallbackQHandle, argument: Argument) -> ucs::datastruct::callbackq::CallbackId {
+fn add(handle: &CallbackQHandle, argument: Argument) -> CallbackId {
     // SAFETY: the cell outlives the queue.
     unsafe { handle.add(tally, argument.0) }.expect("the queue lives")
 }
