@@ -74,6 +74,15 @@ impl Attention {
         self.from.get() - self.countdown.get()
     }
 
+    /// As if progress had been called so often without anything to do, but for the last call.
+    ///
+    /// Messages of a burst count as calls do: their handlers take time, and what comes over sockets, such as the news of a
+    /// peer's death, is not to wait for a thousand bursts.
+    #[inline(always)]
+    fn skip(&self, calls: u32) {
+        self.countdown.set(self.countdown.get().saturating_sub(calls).max(1));
+    }
+
     fn start(&self, calls: u32) {
         self.from.set(calls);
         self.countdown.set(calls);
@@ -120,9 +129,10 @@ impl ShmIface {
         let left = self.attention.countdown.get();
         let is_quiet = self.received_at.get().wrapping_sub(1) != left;
         let count = if is_quiet && self.receive_one(channel) { 1 } else { self.receive_many(channel) };
+        self.attention.skip(count - count.min(1));
         self.received(channel);
         self.watch_ring(channel);
-        self.received_at.set(left);
+        self.received_at.set(self.attention.countdown.get());
         self.is_working.set(false);
         count
     }
@@ -161,7 +171,8 @@ impl ShmIface {
         if self.attention.has(!flag::HOT) {
             events += self.attend();
         }
-        let left = self.until_turn.get().saturating_sub(passed);
+        // As in `Attention::skip`.
+        let left = self.until_turn.get().saturating_sub(passed).saturating_sub(events);
         self.until_turn.set(left);
         if left == 0 {
             events += self.turn();
