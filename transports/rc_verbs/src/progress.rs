@@ -49,6 +49,12 @@ impl RcIface {
             Ok(completions) => completions,
             Err(errno) => return self.broken("receive", errno),
         };
+        self.receive_all(completions)
+    }
+
+    /// Out of the way of a progress that finds nothing, which is most of them.
+    #[inline(never)]
+    fn receive_all(&self, completions: &[Wc]) -> u32 {
         for wc in completions {
             self.receive(wc);
         }
@@ -69,6 +75,12 @@ impl RcIface {
             Ok(completions) => completions,
             Err(errno) => return self.broken("send", errno),
         };
+        self.end_all(completions)
+    }
+
+    /// As [`RcIface::receive_all`].
+    #[inline(never)]
+    fn end_all(&self, completions: &[Wc]) -> u32 {
         for wc in completions {
             self.sent_wc(wc);
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use uct_core::{Access, Completion, Error, Flush};
 
+use crate::queue_pair;
 use crate::support::{PATIENCE, Side, connect, context, devices, until};
 
 #[test]
@@ -35,6 +36,43 @@ fn a_key_whose_memory_is_gone_fails_the_endpoint_once_and_no_other() {
     until(&left, &right, "a message of another endpoint", || right.received.get() == 1);
     assert!(witness.failures.borrow().is_empty());
     assert_eq!(near.failures.borrow().len(), 1, "told once");
+}
+
+#[test]
+fn a_queue_pair_in_error_fails_both_ends_once_and_no_other_endpoint() {
+    let Some((_turn, names)) = devices() else { return };
+    let context = context(&[("peer_timeout", "1s"), ("keepalive_interval", "200ms")]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    let (near, far) = connect(&left, &right);
+    let (witness, _witness_far) = connect(&left, &right);
+    near.send(&left.worker).expect("a send");
+    until(&left, &right, "a message", || right.received.get() == 1);
+
+    queue_pair::break_oldest();
+    let start = Instant::now();
+    let completion = Completion::new(&left.worker);
+    near.send(&left.worker).expect("the transport does not know yet");
+    near.ep.flush(Flush::REMOTE, Some(&completion)).expect("a flush");
+    until(&left, &right, "the failures of both ends", || {
+        completion.is_done() && !near.failures.borrow().is_empty() && !far.failures.borrow().is_empty()
+    });
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(completion.result().is_err());
+    let before = right.received.get();
+    witness.send(&left.worker).expect("another endpoint goes on");
+    until(&left, &right, "a message of another endpoint", || right.received.get() == before + 1);
+    left.worker.progress_until(Duration::from_millis(500), || right.worker.progress() > 1000);
+    assert!(witness.failures.borrow().is_empty());
+    for told in [&near.failures, &far.failures] {
+        assert_eq!(told.borrow().len(), 1, "told once: {:?}", told.borrow());
+    }
+    drop((near, far, witness, _witness_far));
+    until(&left, &right, "the end of all endpoints", || {
+        let left_over =
+            |side: &Side| side.iface.transport_counters().iter().any(|it| it.0 == "endpoints" && it.1 > 0);
+        !left_over(&left) && !left_over(&right)
+    });
 }
 
 #[test]

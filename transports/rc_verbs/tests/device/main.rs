@@ -9,5 +9,7 @@ mod failure;
 mod link;
 mod loss;
 mod many;
+#[path = "../../../ud_verbs/tests/ud_device/queue_pair.rs"]
+mod queue_pair;
 mod support;
 mod window;
