@@ -61,13 +61,12 @@ pub(crate) fn choose(
         selector
     };
     let size = options.sizes.0.iter().copied().max().unwrap_or(0);
-    let layouts = options.layout.map_or(Layout::ALL.to_vec(), |layout| vec![layout]);
-    let requests = layouts.into_iter().map(|layout| {
+    let request = |layout| {
         let extra = if test.class() == Class::Am && layout == Layout::Bcopy { HEADER } else { 0 };
         Request::new(test.operation(layout), size + extra)
-    });
+    };
     // The layout that the largest size travels fastest with; if nobody takes it, the last one's reasons.
-    let requests: Vec<Request> = requests.collect();
+    let requests = options.layout.map_or(Layout::ALL.map(request).to_vec(), |layout| vec![request(layout)]);
     let cost = |request: &&Request| {
         let explanation = selector.explain(request, Some(peer));
         explanation.chosen().and_then(Candidate::cost).map_or(f64::INFINITY, |cost| cost.total)
@@ -77,7 +76,13 @@ pub(crate) fn choose(
         fastest.filter(|(cost, _)| cost.is_finite()).min_by(|left, right| left.0.total_cmp(&right.0));
     let request =
         fastest.map(|(_, request)| request).or(requests.last()).expect("there is at least one layout");
-    Ok(selector.choose(request, Some(peer))?)
+    selector.choose(request, Some(peer)).map_err(|error| match options.layout {
+        // It is a matter of the size.
+        Some(layout) if cost(&&Request::new(test.operation(layout), HEADER)).is_finite() => {
+            format!("{error}; choose a smaller -s, another -D, or leave -D out").into()
+        }
+        _ => error.into(),
+    })
 }
 
 /// The plan for a chosen interface.
