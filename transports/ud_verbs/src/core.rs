@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use uct_ib::PortAddress;
-use uct_ib::verbs::WcBuffer;
+use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
 use crate::addr::pack_request;
@@ -15,8 +15,10 @@ use crate::md::{UdMd, failure};
 use crate::packet::Packet;
 use crate::path::{Path, Paths};
 use crate::pool::{Arrival, PacketPool, ReceivePool};
-use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Table, Time, header::flag};
+use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Table, Time};
 use crate::queue::Queue;
+
+mod send;
 
 /// What the protocol keeps of ours.
 pub(crate) struct UdHandles;
@@ -149,80 +151,6 @@ impl Core {
         self.now = Time::from_nanos(ucs::clock::now());
     }
 
-    /// A buffer for a message of up to `length` bytes on a connection that may be sent now.
-    ///
-    /// # Errors
-    /// [`Error::NO_RESOURCE`] if not now, or why never.
-    #[inline(always)]
-    pub(crate) fn packet(&mut self, id: ConnectionId, length: usize) -> Result<Packet> {
-        if !self.table.may_send(id) {
-            return Err(self.refusal(id));
-        }
-        if self.queue.wants_reaping() {
-            self.queue.reap();
-            if !self.queue.has_room() {
-                return Err(Error::NO_RESOURCE);
-            }
-        }
-        self.packets.take(length).ok_or(Error::NO_RESOURCE)
-    }
-
-    /// Why nothing can be sent on a connection now.
-    #[cold]
-    pub(crate) fn refusal(&self, id: ConnectionId) -> Error {
-        match self.table.phase(id) {
-            Phase::Unconnected => Error::NOT_CONNECTED,
-            Phase::Connecting | Phase::Connected => Error::NO_RESOURCE,
-            Phase::Failed(failure) => crate::ep::status(failure),
-            Phase::Finished | Phase::Aborted => Error::CANCELED,
-        }
-    }
-
-    /// Whether a refusal was for want of something that all connections share.
-    pub(crate) fn is_starved(&self, id: ConnectionId) -> bool {
-        self.table.may_send(id)
-    }
-
-    /// Sends a message; the packet goes back to the pool if it cannot be sent.
-    ///
-    /// # Errors
-    /// As [`Core::packet`].
-    #[inline(always)]
-    pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, mut packet: Packet) -> Result {
-        let flags = if packet.wakes() { flag::WAKE } else { 0 };
-        let (Some(header), Some(path)) = (self.table.header(id, kind, flags), self.table.path(id)) else {
-            self.unsend(packet);
-            return Err(self.refusal(id));
-        };
-        packet.set_header(&header);
-        if let Err(error) = self.queue.post(&mut packet, path, false) {
-            self.unsend(packet);
-            return Err(error);
-        }
-        // What else is outstanding was sent a moment ago; otherwise the clock may have stood for long.
-        if !self.is_fresh && self.table.outstanding(id) == 0 {
-            self.look_at_clock();
-        }
-        self.table.sent(self.now, id, kind, flags, packet);
-        Ok(())
-    }
-
-    /// As [`Core::send`], for a packet that was made for more than it now has.
-    ///
-    /// # Errors
-    /// As [`Core::packet`].
-    #[inline(always)]
-    pub(crate) fn send_fitting(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
-        let packet = self.packets.fit(packet);
-        self.send(id, kind, packet)
-    }
-
-    /// Puts back a packet that was not sent; its completion is dropped.
-    pub(crate) fn unsend(&mut self, mut packet: Packet) {
-        let _ = packet.take_completion();
-        self.packets.put(packet);
-    }
-
     /// Fetches what the peer has acknowledged, up to the first packet with a completion.
     #[inline]
     pub(crate) fn collect(&mut self, id: ConnectionId) -> Collected {
@@ -306,9 +234,13 @@ impl Core {
     pub(crate) fn poll_device(&mut self) {
         let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
         let completions = self.queue.poll(&mut buffer);
-        if completions.is_empty() {
-            return;
+        if !completions.is_empty() {
+            self.arrived(completions);
         }
+    }
+
+    #[inline(never)]
+    fn arrived(&mut self, completions: &[Wc]) {
         self.posted -= completions.len() as u32;
         let mut failed = None;
         for wc in completions {

@@ -83,16 +83,7 @@ impl UdEp {
             return Err(self.queued());
         }
         let guard = iface.enter();
-        let sent = guard.with(|core| {
-            let mut packet = core.packet(self.connection, length)?;
-            match fill(&mut packet) {
-                Ok(()) => core.send(self.connection, kind, packet),
-                Err(error) => {
-                    core.unsend(packet);
-                    Err(error)
-                }
-            }
-        });
+        let sent = guard.with(|core| core.send_filled(self.connection, kind, length, fill));
         match sent {
             Ok(()) => {
                 iface.sent(&guard);

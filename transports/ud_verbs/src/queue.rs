@@ -122,13 +122,36 @@ impl Queue {
         self.under_way() > self.depth / 2
     }
 
+    /// Looks what has ended; answers whether a work request may be posted then.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn makes_room(&mut self) -> bool {
+        self.reap();
+        self.has_room()
+    }
+
     /// Whether the work request of this number has ended.
     pub(crate) fn has_ended(&self, number: u32) -> bool {
         self.ended.wrapping_sub(number) as i32 >= 0
     }
 
+    /// As [`Queue::post`], for a packet that is sent for the first time.
+    #[inline(always)]
+    pub(crate) fn post_new(&mut self, packet: &mut Packet, path: &Path) -> Result {
+        if packet.length() > self.max_inline || packet.has_pieces() {
+            return self.post(packet, path, false);
+        }
+        let flags = self.flags(false).with(SendFlags::SOLICITED, packet.wakes());
+        let number = self.posted.wrapping_add(1);
+        packet.posted(number);
+        let pieces = [packet.inline()];
+        let request = InlineWr::send(number.into(), &pieces, flags).to(&path.ah, path.qp, QKEY);
+        let posted = self.qp.post_inline(request);
+        self.account(posted, flags)
+    }
+
     /// Posts a packet: copied if it is small, else read by the device, which `Packet::last_post` then names.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn post(&mut self, packet: &mut Packet, path: &Path, must_tell: bool) -> Result {
         let flags = self.flags(must_tell || packet.has_pieces()).with(SendFlags::SOLICITED, packet.wakes());
         let number = self.posted.wrapping_add(1);

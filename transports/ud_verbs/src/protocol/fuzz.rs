@@ -90,9 +90,9 @@ impl Lab {
     fn send(&mut self, side: usize, argument: u8) {
         let ids: Vec<_> = self.tables[side].ids().collect();
         let Some(id) = ids.get(usize::from(argument) % ids.len().max(1)).copied() else { return };
-        let table = &mut self.tables[side];
-        if let Some(header) = table.header(id, argument & 31, 0) {
-            table.sent(self.now, id, argument & 31, 0, self.packets);
+        if let Some(next) = self.tables[side].next(id) {
+            let header = next.header(argument & 31, 0);
+            next.sent(self.now, argument & 31, 0, self.packets);
             self.packets += 1;
             self.wire.push((1 - side, header.to_vec()));
         }

@@ -38,5 +38,5 @@ pub use output::{Body, Transmit};
 pub use psn::Psn;
 pub use receive::{Discard, Ready, Received};
 pub use settings::{SettingError, Settings};
-pub use table::{Counters, Event, Table};
+pub use table::{Counters, Event, Next, Table};
 pub use time::Time;

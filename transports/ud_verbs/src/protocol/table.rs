@@ -85,6 +85,57 @@ pub struct Table<T: Handles> {
     random: u64,
 }
 
+/// The next message on a connection that can take one.
+pub struct Next<'a, T: Handles> {
+    id: ConnectionId,
+    connection: &'a mut Connection<T>,
+    earliest: &'a mut Time,
+    timed: &'a mut Vec<ConnectionId>,
+}
+
+impl<T: Handles> Next<'_, T> {
+    /// Its header. `flags` is 0 or [`flag::WAKE`](super::header::flag::WAKE), `kind` below
+    /// [`kind::MESSAGE_END`](super::header::kind::MESSAGE_END).
+    #[inline(always)]
+    pub fn header(&self, kind: u8, flags: u8) -> [u8; HEADER_SIZE] {
+        debug_assert!(super::connection::is_message(kind));
+        let request = if self.connection.sender.should_request_ack() { flag::ACK_REQUEST } else { 0 };
+        self.connection.header(kind, flags | request).to_bytes()
+    }
+
+    /// How to reach the peer.
+    #[inline(always)]
+    pub fn path(&self) -> Option<&T::Path> {
+        self.connection.path.as_ref()
+    }
+
+    /// Whether nothing is outstanding.
+    #[inline(always)]
+    pub fn is_first(&self) -> bool {
+        self.connection.sender.outstanding() == 0
+    }
+
+    /// Takes over the packet that was sent with [`Next::header`], and the same kind and flags.
+    #[inline(always)]
+    pub fn sent(self, now: Time, kind: u8, flags: u8, packet: T::Send) {
+        let was_idle = self.is_first();
+        let Next { id, connection, earliest, timed } = self;
+        connection.receiver.acknowledged_by_header();
+        connection.deadlines.ack = Time::NEVER;
+        connection.sender.sent(now.stamp(), kind, flags, Some(packet));
+        if was_idle {
+            connection.waiting_since = now;
+            let deadline = now.plus(connection.timeout);
+            connection.deadlines.retransmit = deadline;
+            *earliest = deadline.min(*earliest);
+            if !connection.is_timed {
+                connection.is_timed = true;
+                timed.push(id);
+            }
+        }
+    }
+}
+
 impl<T: Handles> Table<T> {
     /// A table of an interface whose packed address, of up to [`ADDRESS_LIMIT`](super::ADDRESS_LIMIT) bytes, is
     /// `address`.
@@ -155,35 +206,15 @@ impl<T: Handles> Table<T> {
         !self.events.is_empty()
     }
 
-    /// The header of the next message to a peer, or `None` if it cannot be sent: the window is full, or the
-    /// connection is not (any more) connected, which [`Table::phase`] tells. `flags` is 0 or
-    /// [`flag::WAKE`](super::header::flag::WAKE), `kind` below [`kind::MESSAGE_END`](super::header::kind::MESSAGE_END).
-    #[inline]
-    pub fn header(&self, id: ConnectionId, kind: u8, flags: u8) -> Option<[u8; HEADER_SIZE]> {
-        debug_assert!(super::connection::is_message(kind));
-        let connection = self.connections.get(id.index())?;
+    /// What is needed to send a message on a connection, or `None` if none can be sent: the window is full, or the
+    /// connection is not (any more) connected, which [`Table::phase`] tells.
+    #[inline(always)]
+    pub fn next(&mut self, id: ConnectionId) -> Option<Next<'_, T>> {
+        let connection = self.connections.get_mut(id.index())?;
         if !connection.sender.may_send() {
             return None;
         }
-        let request = if connection.sender.should_request_ack() { flag::ACK_REQUEST } else { 0 };
-        Some(connection.header(kind, flags | request).to_bytes())
-    }
-
-    /// Takes over the packet that was sent with the header just asked for, to the same connection, kind and flags.
-    #[inline]
-    pub fn sent(&mut self, now: Time, id: ConnectionId, kind: u8, flags: u8, packet: T::Send) {
-        let connection = &mut self.connections[id.index()];
-        debug_assert!(connection.sender.may_send());
-        connection.receiver.acknowledged_by_header();
-        connection.deadlines.ack = Time::NEVER;
-        let was_idle = connection.sender.outstanding() == 0;
-        connection.sender.sent(now.stamp(), kind, flags, Some(packet));
-        if was_idle {
-            connection.waiting_since = now;
-            let deadline = now.plus(connection.timeout);
-            connection.deadlines.retransmit = deadline;
-            self.schedule(id, deadline);
-        }
+        Some(Next { id, connection, earliest: &mut self.earliest, timed: &mut self.timed })
     }
 
     /// Whether a message may be sent: the connection stands and the window has room.

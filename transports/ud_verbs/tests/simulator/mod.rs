@@ -306,11 +306,12 @@ impl Network {
                 }
                 let id = user.id;
                 let message_kind = (user.sent % 32) as u8;
-                let Some(header) = table.header(id, message_kind, 0) else { break };
+                let Some(next) = table.next(id) else { break };
+                let header = next.header(message_kind, 0);
+                let to = *next.path().expect("a connected endpoint has a path");
                 let body = message(EndpointId { node, serial }, user.sent);
                 user.sent += 1;
-                table.sent(self.now, id, message_kind, 0, body.clone());
-                let to = *table.path(id).expect("a connected endpoint has a path");
+                next.sent(self.now, message_kind, 0, body.clone());
                 self.transmit(node, to, [&header[..], &body].concat());
             }
             let user = &self.nodes[node].endpoints[serial];

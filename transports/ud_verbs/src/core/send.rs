@@ -1,0 +1,132 @@
+//! How a message gets from an endpoint to the device, and into the care of the protocol.
+//!
+//! For: endpoints, and what peers are owed. Stands on the core's table, queue and pool.
+
+use uct_plugin::{Error, Result};
+
+use super::{Core, UdHandles};
+use crate::packet::Packet;
+use crate::pool::PacketPool;
+use crate::protocol::{ConnectionId, Next, Phase, Time, header::flag};
+use crate::queue::Queue;
+
+impl Core {
+    /// A buffer for a message of up to `length` bytes on a connection that may be sent now.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`] if not now, or why never.
+    #[inline(always)]
+    pub(crate) fn packet(&mut self, id: ConnectionId, length: usize) -> Result<Packet> {
+        if !self.table.may_send(id) {
+            return Err(self.refusal(id));
+        }
+        if self.queue.wants_reaping() && !self.queue.makes_room() {
+            return Err(Error::NO_RESOURCE);
+        }
+        self.packets.take(length).ok_or(Error::NO_RESOURCE)
+    }
+
+    /// Why nothing can be sent on a connection now.
+    #[cold]
+    pub(crate) fn refusal(&self, id: ConnectionId) -> Error {
+        match self.table.phase(id) {
+            Phase::Unconnected => Error::NOT_CONNECTED,
+            Phase::Connecting | Phase::Connected => Error::NO_RESOURCE,
+            Phase::Failed(failure) => crate::ep::status(failure),
+            Phase::Finished | Phase::Aborted => Error::CANCELED,
+        }
+    }
+
+    /// Whether a refusal was for want of something that all connections share.
+    pub(crate) fn is_starved(&self, id: ConnectionId) -> bool {
+        self.table.may_send(id)
+    }
+
+    /// Sends a message; the packet goes back to the pool if it cannot be sent.
+    ///
+    /// # Errors
+    /// As [`Core::packet`].
+    pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
+        let Core { queue, table, packets, now, is_fresh, .. } = self;
+        match table.next(id) {
+            Some(next) => hand_over(next, queue, packets, (now, is_fresh), kind, packet),
+            None => {
+                self.unsend(packet);
+                Err(self.refusal(id))
+            }
+        }
+    }
+
+    /// Lets `fill` write a message of up to `length` bytes into a buffer, and sends it.
+    ///
+    /// # Errors
+    /// As [`Core::packet`], or what `fill` answers.
+    #[inline(always)]
+    pub(crate) fn send_filled(
+        &mut self,
+        id: ConnectionId,
+        kind: u8,
+        length: usize,
+        fill: impl FnOnce(&mut Packet) -> Result,
+    ) -> Result {
+        let Core { queue, table, packets, now, is_fresh, .. } = self;
+        let Some(next) = table.next(id) else { return Err(self.refusal(id)) };
+        if queue.wants_reaping() && !queue.makes_room() {
+            return Err(Error::NO_RESOURCE);
+        }
+        let mut packet = packets.take(length).ok_or(Error::NO_RESOURCE)?;
+        if let Err(error) = fill(&mut packet) {
+            unsend(packets, packet);
+            return Err(error);
+        }
+        hand_over(next, queue, packets, (now, is_fresh), kind, packet)
+    }
+
+    /// As [`Core::send`], for a packet that was made for more than it now has.
+    ///
+    /// # Errors
+    /// As [`Core::packet`].
+    #[inline(always)]
+    pub(crate) fn send_fitting(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
+        let packet = self.packets.fit(packet);
+        self.send(id, kind, packet)
+    }
+
+    /// Puts back a packet that was not sent; its completion is dropped.
+    pub(crate) fn unsend(&mut self, packet: Packet) {
+        unsend(&self.packets, packet);
+    }
+}
+
+fn unsend(packets: &PacketPool, mut packet: Packet) {
+    let _ = packet.take_completion();
+    packets.put(packet);
+}
+
+/// Posts a message and hands it over to the protocol. `clock` is the time, and whether that is fresh.
+#[inline(always)]
+fn hand_over(
+    next: Next<'_, UdHandles>,
+    queue: &mut Queue,
+    packets: &PacketPool,
+    clock: (&mut Time, &mut bool),
+    kind: u8,
+    mut packet: Packet,
+) -> Result {
+    let flags = if packet.wakes() { flag::WAKE } else { 0 };
+    packet.set_header(&next.header(kind, flags));
+    // A connection that can take a message has a path.
+    let posted = next.path().ok_or(Error::NOT_CONNECTED).and_then(|path| queue.post_new(&mut packet, path));
+    if let Err(error) = posted {
+        unsend(packets, packet);
+        return Err(error);
+    }
+    let (now, is_fresh) = clock;
+    // What else is outstanding was sent a moment ago; otherwise the clock may have stood for long.
+    if !*is_fresh && next.is_first() {
+        *is_fresh = true;
+        *now = Time::from_nanos(ucs::clock::now());
+    }
+    next.sent(*now, kind, flags, packet);
+    Ok(())
+}
