@@ -172,6 +172,7 @@ impl From<Error> for Status {
 }
 
 impl From<Result> for Status {
+    #[inline]
     fn from(result: Result) -> Status {
         result.map_or_else(Error::status, |()| Status::OK)
     }
