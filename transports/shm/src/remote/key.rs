@@ -75,11 +75,18 @@ pub(crate) fn pack(kind: Kind, memh: &Memh, buffer: &mut [u8]) -> Result {
     Ok(())
 }
 
+/// What no registration lives by: never written.
+static NOT_HERE: AtomicU64 = AtomicU64::new(0);
+
+fn not_here() -> *mut AtomicU64 {
+    (&raw const NOT_HERE).cast_mut()
+}
+
 /// An unpacked key.
 #[derive(Debug)]
 pub(crate) struct Rkey {
     pub(crate) remote: RemoteKey,
-    /// Holds `value` while the registration lives; null until the memory is mapped here.
+    /// Points to a word that holds `value` while the registration lives; to [`NOT_HERE`] until the memory is mapped here.
     live: AtomicPtr<AtomicU64>,
     value: u64,
     /// Local address minus remote address, once `live` is set.
@@ -132,7 +139,7 @@ impl Rkey {
             return wrong("a remote key that contradicts itself".to_owned());
         }
         let rkey = Rkey {
-            live: AtomicPtr::default(),
+            live: AtomicPtr::new(not_here()),
             value: live_value(remote.key),
             shift: AtomicU64::new(0),
             held: OnceLock::new(),
@@ -156,13 +163,15 @@ impl Rkey {
         {
             return None;
         }
-        NonNull::new(address.wrapping_add(self.shift.load(Ordering::Relaxed)) as *mut u8)
+        let here = address.wrapping_add(self.shift.load(Ordering::Relaxed)) as *mut u8;
+        // SAFETY: memory that is mapped here does not begin at 0, nor does it wrap (`set_direct`).
+        Some(unsafe { NonNull::new_unchecked(here) })
     }
 
     /// Checks an access of `length` bytes at `address` and finds the way to them.
     pub(crate) fn reach(&self, address: u64, length: usize, access: MemoryAccess) -> Result<Reach> {
         self.remote.check(address, length, access)?;
-        if self.live.load(Ordering::Acquire).is_null() {
+        if !self.is_here() {
             return Ok(Reach::Remote);
         }
         if !self.is_live_here() {
@@ -171,13 +180,21 @@ impl Rkey {
         self.local(address).map(Reach::Direct)
     }
 
+    /// Whether the memory is mapped here.
+    fn is_here(&self) -> bool {
+        // SYNC: pairs with the Release in `set_direct`.
+        self.live.load(Ordering::Acquire) != not_here()
+    }
+
     /// Whether the memory is mapped here, and the registration lives.
     #[inline(always)]
     fn is_live_here(&self) -> bool {
         // SYNC: pairs with the Release in `set_direct`.
-        // SAFETY: the word lies in what `held` holds, or in the registry, which is there for ever.
-        let Some(live) = (unsafe { self.live.load(Ordering::Acquire).as_ref() }) else { return false };
-        // SYNC: pairs with the Release in `Registry::insert` and `Registry::remove`, of whichever process.
+        let live = self.live.load(Ordering::Acquire);
+        // SAFETY: the word lies in what `held` holds, or in the registry, which is there for ever, or it is `NOT_HERE`.
+        let live = unsafe { &*live };
+        // SYNC: pairs with the Release in `Registry::insert` and `Registry::remove`, of whichever process. The value is not
+        // 0, so `NOT_HERE` never holds it.
         live.load(Ordering::Acquire) == self.value
     }
 
@@ -187,7 +204,8 @@ impl Rkey {
             .ok_or(Error::INVALID_PARAM)
     }
 
-    /// Binds the key: `held` holds the memory and the word, unless they are the process's own.
+    /// Binds the key: `held` holds the memory and the word, unless they are the process's own. `shift` is such that all of the
+    /// region lies in memory that is mapped.
     fn set_direct(&self, shift: u64, live: &AtomicU64, held: Option<(Arc<Mapping>, Arc<Mapping>)>) {
         let live = (&raw const *live).cast_mut();
         if self.held.set(held).is_ok() {
@@ -212,7 +230,7 @@ impl Rkey {
     /// The local address of remote memory that is mapped.
     pub(crate) fn pointer(&self, address: u64) -> Result<NonNull<u8>> {
         self.remote.check(address, 0, MemoryAccess::empty())?;
-        if !self.live.load(Ordering::Acquire).is_null() {
+        if self.is_here() {
             return self.local(address);
         }
         let segment = self.segment.get().ok_or(Error::UNSUPPORTED)?;
@@ -344,7 +362,7 @@ mod tests {
         let mapping = |length| Arc::new(Segment::new(&Origin::Memfd, length, false).unwrap().mapping);
         // As of another process, whose descriptors this one does not see.
         let rkey = Rkey {
-            live: AtomicPtr::default(),
+            live: AtomicPtr::new(not_here()),
             shift: AtomicU64::new(0),
             held: OnceLock::new(),
             segment: OnceLock::new(),

@@ -83,6 +83,64 @@ fn messages_arrive_in_order_and_slots_are_not_reused_early() {
 }
 
 #[test]
+fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() {
+    explore(|| {
+        let memory = WatchedRing::new(4, 1);
+        let sender = Sender::new(memory.clone());
+        sender.prepare();
+        let receiver = Receiver::new(memory);
+        let producer = thread::spawn(move || {
+            let mut sent = 0;
+            for _ in 0..6 {
+                // SAFETY: a body has room for a u64 and is aligned to it.
+                let fill = |body: *mut u8| unsafe { body.cast::<u64>().write(sent) };
+                match sender.try_short(7, 8, fill) {
+                    Some(Sent::Quiet) => sent += 1,
+                    Some(Sent::Attend) => {
+                        sender.attend().expect("the receiver is honest");
+                        sent += 1;
+                    }
+                    None => {
+                        sender.has_room().expect("the receiver is honest");
+                    }
+                }
+            }
+            (sent, sender)
+        });
+        let mut place = [0; BODY_WORDS];
+        let pointer = &raw mut place;
+        let mut got = 0;
+        let mut take = |limit| {
+            let mut count = 0;
+            let mut each = |tag, length| {
+                // SAFETY: the place holds the message that was just copied there.
+                let value = unsafe { pointer.cast::<u64>().read() };
+                assert_eq!((tag, length, value), (7, 8, got));
+                got += 1;
+                count += 1;
+                pointer
+            };
+            if limit > 1 {
+                // SAFETY: the place is a body.
+                let taken = unsafe { receiver.take_shorts(limit, pointer, &mut each) };
+                assert_eq!(taken, count);
+            } else {
+                // SAFETY: the place is a body.
+                let short = unsafe { receiver.take_one_short(pointer) };
+                short.map(|(tag, length)| each(tag, length));
+            }
+            count
+        };
+        take(1);
+        take(2);
+        let (sent, _sender) = producer.join().expect("the sender has not failed");
+        while take(3) > 0 {}
+        assert!(sent >= 4, "there is room for four");
+        assert_eq!(got, sent);
+    });
+}
+
+#[test]
 fn a_block_is_written_again_only_after_its_release() {
     explore(|| {
         let memory = WatchedRing::new(4, 1);
