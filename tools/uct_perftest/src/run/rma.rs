@@ -20,6 +20,15 @@ fn marker(number: u64) -> u8 {
     (number % 255) as u8 + 1
 }
 
+/// Marks the end of message number so and so: with a whole word if there is one. What loads the word to put it would wait
+/// for a single byte to be out of the processor's store buffer.
+fn mark(payload: &mut [u8], number: u64) {
+    match payload.last_chunk_mut::<WORD>() {
+        Some(word) => *word = [marker(number); WORD],
+        None => payload.fill(marker(number)),
+    }
+}
+
 impl Side {
     pub(super) fn put(&self, case: &Case, count: u64, recorder: &mut Recorder<'_>) -> Result<(), Failure> {
         let (driver, ep) = (&self.driver, &self.driver.ep);
@@ -30,11 +39,11 @@ impl Side {
         let last = case.size - 1;
         match case.layout {
             Layout::Short => self.put_course(end, count, recorder, move |number| {
-                payload[last] = marker(number);
+                mark(&mut payload, number);
                 driver.post(|| ep.put_short(&payload, place, key))
             }),
             Layout::Bcopy => self.put_course(end, count, recorder, move |number| {
-                payload[last] = marker(number);
+                mark(&mut payload, number);
                 let pack = |buffer: &mut [u8]| {
                     buffer[..payload.len()].copy_from_slice(&payload);
                     payload.len()
