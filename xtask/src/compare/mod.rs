@@ -108,7 +108,6 @@ fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8>
         if options.only.as_ref().is_some_and(|only| !row.name.contains(only.as_str())) {
             continue;
         }
-        eprintln!("measuring {}", row.name);
         let (figures, complaints) = measure_row(options.rounds, table, row, programs);
         for complaint in &complaints {
             eprintln!("{}: {complaint}", row.name);
@@ -119,6 +118,15 @@ fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8>
             let ratios = of.iter().zip(to).map(|(of, to)| of / to).collect();
             median(ratios).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
         };
+        // A run that is ended early has told what it found so far.
+        eprintln!(
+            "{}: floor {}, UCX {}, ours {} {}",
+            row.name,
+            shown_figure(&figures.floor),
+            shown_figure(&figures.ucx),
+            shown_figure(&figures.ours),
+            row.metric.unit()
+        );
         shown.add_row([
             row.name.clone(),
             row.metric.unit().to_owned(),
