@@ -19,6 +19,9 @@ pub(super) const CREDIT_OFFSET: usize = 0;
 pub(super) const RELEASE_OFFSET: usize = 128;
 /// Offset of the first slot.
 pub(super) const SLOT_OFFSET: usize = 256;
+/// How far ahead of a message lines are fetched for writing. Close to the end of the slots that is a line of the blocks, at no
+/// harm. The next slot would be wrong: that is the line at which the receiver looks while it waits.
+pub(super) const AHEAD: usize = 4 * SLOT_BYTES;
 const PAGE: usize = 4096;
 
 /// One pool of equal blocks.

@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 use ucs::sync::atomic::AtomicU64;
 
 use super::control::Place;
-use super::layout::{CREDIT_OFFSET, Layout, RELEASE_OFFSET};
+use super::hint::prefetch_for_write;
+use super::layout::{AHEAD, CREDIT_OFFSET, Layout, RELEASE_OFFSET, SLOT_OFFSET};
 
 /// Memory that holds one ring.
 ///
@@ -29,6 +30,8 @@ pub unsafe trait RingMemory: Sized {
     fn release(&self, place: Place) -> &AtomicU64;
     /// The control word of a slot.
     fn control(&self, slot: usize) -> &AtomicU64;
+    /// Asks for the line that is [`AHEAD`](super::layout::AHEAD) bytes behind a slot, to be written soon.
+    fn prefetch(&self, slot: usize);
     /// The rest of a slot, for the receiver.
     fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R;
     /// The rest of a slot, for the sender.
@@ -100,6 +103,11 @@ unsafe impl RingMemory for MappedRing {
     #[inline(always)]
     fn control(&self, slot: usize) -> &AtomicU64 {
         self.word(self.layout.slot(slot))
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, slot: usize) {
+        prefetch_for_write::<{ SLOT_OFFSET + AHEAD }>(self.base.as_ptr(), slot);
     }
 
     #[inline(always)]

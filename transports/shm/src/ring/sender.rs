@@ -8,19 +8,12 @@ use std::ptr;
 use ucs::sync::atomic::Ordering;
 
 use super::barrier;
-use super::control::{Control, Credit, FIRST, Place, SLOT_BYTES, STEP};
-use super::hint::prefetch_for_write;
+use super::control::{Control, Credit, FIRST, Place, STEP};
 use super::layout::slot_of;
 use super::{Corrupt, RingMemory};
 
 /// Never equal to a credit word, so that every message takes the careful path.
 const NEVER: u64 = u64::MAX;
-
-/// How far ahead lines are fetched for writing; close to the end of the slots that goes wrong, at no harm. The next slot
-/// would be wrong: that is the line that the receiver looks at while it waits, and to take it away before there is a
-/// message in it costs a third of the latency. Measured: 194 ns with the next slot, 150 without and from the fourth on,
-/// where the rate is best as well.
-const PREFETCH: usize = 4 * SLOT_BYTES;
 
 /// Index of the scratch block while there is none.
 const NO_SCRATCH: u32 = u32::MAX;
@@ -281,7 +274,7 @@ impl<M: RingMemory> Sender<M> {
         // SYNC: pairs with the Acquire in `Receiver::next`: slot and block are written before the number is seen.
         word.store(control.0, Ordering::Release);
         self.tail.set(tail.wrapping_add(STEP));
-        prefetch_for_write::<PREFETCH>((&raw const *word).cast());
+        self.memory.prefetch(slot);
         // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is cold.
         barrier::light(self.fenced.get());
         if credit.load(Ordering::Relaxed) == self.seen.get() { Sent::Quiet } else { Sent::Attend }

@@ -66,6 +66,8 @@ unsafe impl RingMemory for WatchedRing {
         &self.0.control[index(slot)]
     }
 
+    fn prefetch(&self, _slot: usize) {}
+
     fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R {
         self.0.bodies[index(slot)].with(|body| read(body.cast()))
     }
