@@ -120,6 +120,8 @@ struct Request {
 }
 
 const SIZE: usize = 256 << 10;
+/// Bytes of a receive buffer, in the tests about where it ends.
+const BUFFER: usize = 16 << 10;
 
 impl Target {
     fn new(a: &Side, access: Access) -> Target {
@@ -157,9 +159,8 @@ impl Request {
     }
 }
 
-#[test]
-fn messages_arrive_whole_however_the_stream_is_cut() {
-    const BUFFER: usize = 16 << 10;
+/// Sends messages of these lengths, cut into chunks of these, and checks that each arrives.
+fn cut(lengths: impl Iterator<Item = usize>, mut chunk: impl FnMut(&mut Random) -> usize) {
     let mut scene = Scene::new(&[("rx_seg_size", "16k"), ("max_message", "64k")]);
     let seed = Random::fresh_seed();
     println!("seed {seed:#x}");
@@ -170,31 +171,48 @@ fn messages_arrive_whole_however_the_stream_is_cut() {
         check_bytes("a message", &bytes, &pattern(seed ^ next.get(), bytes.len()));
         next.set(next.get() + 1);
     });
-    let mut random = Random::new(seed);
-    let mut stream = Vec::new();
-    const MESSAGES: u64 = 12_000;
-    for number in 0..MESSAGES {
-        let length = match random.below(200) {
-            0 => BUFFER - 32 + random.below(64),
-            1 => random.below(3 * BUFFER),
-            2..20 => random.below(700),
-            _ => random.below(64),
-        };
-        stream.extend(frame(ID.get(), &pattern(seed ^ number, length)));
+    let (mut stream, mut count) = (Vec::new(), 0);
+    for length in lengths {
+        stream.extend(frame(ID.get(), &pattern(seed ^ count, length)));
+        count += 1;
     }
+    let mut random = Random::new(seed);
     let mut rest = stream.as_slice();
     while !rest.is_empty() {
-        let most = *random.pick(&[9, 80, 700, 6000]);
-        let (chunk, behind) = rest.split_at(rest.len().min(1 + random.below(most)));
-        scene.write(chunk);
+        let (now, behind) = rest.split_at(rest.len().min(1 + chunk(&mut random)));
+        scene.write(now);
         rest = behind;
         for _ in 0..random.below(3) {
             scene.a.worker.progress();
         }
     }
-    drive(&[&scene.a], || expected.get() == MESSAGES || !scene.failures.borrow().is_empty());
+    drive(&[&scene.a], || expected.get() == count || !scene.failures.borrow().is_empty());
     assert!(scene.failures.borrow().is_empty(), "{:?}", scene.failures);
     scene.goes_on();
+}
+
+#[test]
+fn messages_arrive_whole_however_the_stream_is_cut() {
+    let mut random = Random::new(Random::fresh_seed());
+    let lengths = (0..12_000).map(move |_| match random.below(200) {
+        0..3 => BUFFER - 128 + random.below(192),
+        3 => random.below(3 * BUFFER),
+        4..20 => random.below(700),
+        _ => random.below(64),
+    });
+    cut(lengths, |random| {
+        let most = *random.pick(&[9, 80, 700, 6000]);
+        random.below(most)
+    });
+}
+
+#[test]
+fn a_message_that_is_cut_where_a_buffer_ends_arrives_whole() {
+    // The last message that begins in a buffer ends 8 or 16 bytes behind its end, whatever the first one's place.
+    for first in [0, 8, 16] {
+        let lengths = std::iter::once(first).chain(std::iter::repeat_n(16, 3 * BUFFER / 24));
+        cut(lengths, |random| random.below(14));
+    }
 }
 
 #[test]
@@ -293,7 +311,14 @@ fn requests_that_contradict_themselves_end_their_connection_and_touch_nothing() 
         let mut scene = Scene::new(&[]);
         let target = Target::new(&scene.a, Access::ALL);
         println!("{what}");
-        scene.write(&frame(REQUEST, &change(&target.request)));
+        // What is large is judged by its first part, and what is small when all of it is there.
+        let frame = frame(REQUEST, &change(&target.request));
+        let (first, rest) = frame.split_at(frame.len().min(4096));
+        scene.write(first);
+        for _ in 0..20 {
+            scene.a.worker.progress();
+        }
+        scene.write(rest);
         scene.ends(reason);
         target.is_untouched(what);
     }
