@@ -18,11 +18,12 @@ use uct_plugin::{
 use zerocopy::IntoBytes;
 
 use crate::addr;
-use crate::channel::{Broken, Channel, Lack};
-use crate::iface::{ShmIface, count};
+use crate::channel::{Channel, Lack};
+use crate::gate;
+use crate::iface::ShmIface;
 use crate::progress::flag;
 use crate::remote::{Reach, Rkey};
-use crate::ring::{INLINE_BYTES, Scratch, Sent, copy_body, copy_small};
+use crate::ring::{INLINE_BYTES, Scratch, Sent, copy_body, copy_direct, copy_small};
 
 /// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
 const SMALL_COPY: usize = 512;
@@ -33,34 +34,22 @@ pub(crate) const MAX_IOV: usize = 64;
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;
 
-/// Why an operation takes the careful way in.
-mod gate {
-    /// The endpoint has failed.
-    pub(super) const FAILED: u8 = 1;
-    /// A fence waits for operations ahead of it.
-    pub(super) const FENCED: u8 = 2;
-    /// Requests are pending.
-    pub(super) const PENDING: u8 = 4;
-    /// It has no channel yet.
-    pub(super) const UNCONNECTED: u8 = 8;
-}
-
 /// An endpoint.
 pub(crate) struct ShmEp {
     /// The channel, while nothing speaks against the short way.
-    open: Cell<Option<NonNull<Channel>>>,
-    gate: Cell<u8>,
+    pub(crate) open: Cell<Option<NonNull<Channel>>>,
+    pub(crate) gate: Cell<u8>,
     /// What the last operation lacked.
-    lack: Cell<Option<Lack>>,
+    pub(crate) lack: Cell<Option<Lack>>,
     pub(crate) channel: OnceCell<Rc<Channel>>,
     pub(crate) iface: Rc<ShmIface>,
     pub(crate) group: PendingGroup,
-    failure: Cell<Option<Error>>,
-    user: EpUser,
+    pub(crate) failure: Cell<Option<Error>>,
+    pub(crate) user: EpUser,
     /// Tells its operations from those of others on the channel.
     pub(crate) number: u32,
-    is_destroyed: Cell<bool>,
-    me: Weak<ShmEp>,
+    pub(crate) is_destroyed: Cell<bool>,
+    pub(crate) me: Weak<ShmEp>,
 }
 
 impl ShmEp {
@@ -81,57 +70,6 @@ impl ShmEp {
             is_destroyed: Cell::new(false),
             me: Weak::clone(me),
         })
-    }
-
-    /// Gives it its channel.
-    pub(crate) fn attach(&self, channel: &Rc<Channel>) {
-        if self.channel.set(Rc::clone(channel)).is_ok() {
-            self.open_gate(gate::UNCONNECTED);
-            let mut eps = channel.eps.borrow_mut();
-            if eps.len() == eps.capacity() {
-                eps.retain(|ep| ep.strong_count() > 0);
-            }
-            eps.push(Weak::clone(&self.me));
-        }
-    }
-
-    /// From now on every operation answers `error`.
-    pub(crate) fn set_failed(&self, error: Error) {
-        self.failure.set(Some(error));
-        self.shut_gate(gate::FAILED);
-    }
-
-    /// Tells the host.
-    pub(crate) fn report(&self, broken: &Broken) {
-        if !self.is_destroyed.get() {
-            self.iface.errors.report(self.user, broken.error, &broken.reason);
-        }
-    }
-
-    /// Keeps operations back until those ahead are done.
-    pub(crate) fn set_fence(&self) {
-        if self.channel.get().is_some_and(|channel| !channel.emulation.is_idle()) {
-            self.shut_gate(gate::FENCED);
-        }
-    }
-
-    fn shut_gate(&self, why: u8) {
-        self.gate.set(self.gate.get() | why);
-        self.open.set(None);
-    }
-
-    fn open_gate(&self, why: u8) {
-        self.gate.set(self.gate.get() & !why);
-        if self.gate.get() == 0 {
-            self.open.set(self.channel.get().map(|channel| NonNull::from(&**channel)));
-        }
-    }
-
-    /// The channel, if an operation may go ahead as far as is known without a closer look.
-    #[inline(always)]
-    fn open(&self) -> Option<&Channel> {
-        // SAFETY: it is what `channel` holds, which is set once and stays.
-        self.open.get().map(|channel| unsafe { channel.as_ref() })
     }
 
     /// The cell of an atomic, if it is mapped here and nothing speaks against it; what does, the long way says.
@@ -167,60 +105,6 @@ impl ShmEp {
             Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
         }
         Ok(())
-    }
-
-    /// The channel, if an operation may go ahead.
-    #[inline(always)]
-    pub(crate) fn enter(&self) -> Result<&Channel> {
-        if let Some(channel) = self.open() {
-            return Ok(channel);
-        }
-        self.enter_carefully()?;
-        self.channel.get().map(|channel| &**channel).ok_or(Error::NOT_CONNECTED)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn enter_carefully(&self) -> Result {
-        let why = self.gate.get();
-        if why & gate::FAILED != 0 {
-            return Err(self.failure.get().unwrap_or(Error::IO_ERROR));
-        }
-        if why & gate::UNCONNECTED != 0 {
-            return Err(Error::NOT_CONNECTED);
-        }
-        if why & gate::PENDING != 0 {
-            if self.group.is_empty() {
-                self.open_gate(gate::PENDING);
-            } else if self.channel.get().is_some_and(|channel| channel.pending.must_wait(&self.group)) {
-                return Err(Error::NO_RESOURCE);
-            }
-        }
-        if why & gate::FENCED != 0 {
-            if self.channel.get().is_some_and(|channel| !channel.emulation.is_idle()) {
-                return Err(self.lacking(Lack::Fence));
-            }
-            self.open_gate(gate::FENCED);
-        }
-        Ok(())
-    }
-
-    /// Notes what is missing, for `pending_add`.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn lacking(&self, lack: Lack) -> Error {
-        self.lack.set(Some(lack));
-        count(&self.iface.counts.no_resource);
-        if let Some(channel) = self.channel.get() {
-            channel.set_short();
-        }
-        if matches!(lack, Lack::Welcome | Lack::Segment(_)) {
-            self.iface.hurry();
-        }
-        match (lack, self.channel.get().and_then(|channel| channel.broken())) {
-            (Lack::Whole, Some(broken)) => broken.error,
-            _ => Error::NO_RESOURCE,
-        }
     }
 
     /// Sends `length` bytes, at most a bulk segment's, that `fill` writes.
@@ -705,23 +589,4 @@ impl Endpoint for ShmEp {
 #[inline]
 fn checked_total(iov: Iov<'_>) -> Result<usize> {
     if iov.entries().len() > MAX_IOV { Err(Error::INVALID_PARAM) } else { Ok(iov.total()) }
-}
-
-/// Copies between mapped memory and the caller's. Eight bytes are one move, so that who polls for an aligned word sees all
-/// of it or nothing.
-///
-/// # Safety
-///
-/// `source` is readable and `target` writable for `length` bytes. They may overlap.
-#[inline(always)]
-unsafe fn copy_direct(source: *const u8, target: *mut u8, length: usize) {
-    if length == size_of::<u64>() {
-        // SAFETY: eight bytes are readable.
-        let word = unsafe { source.cast::<u64>().read_unaligned() };
-        // SAFETY: eight bytes are writable.
-        unsafe { target.cast::<u64>().write_unaligned(word) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { target.copy_from(source, length) };
-    }
 }

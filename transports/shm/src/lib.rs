@@ -12,9 +12,11 @@ mod ep;
 mod far;
 #[cfg(not(loom))]
 mod fuzz;
+mod gate;
 mod handshake;
 mod iface;
 mod md;
+mod peers;
 mod progress;
 mod remote;
 mod ring;
