@@ -32,3 +32,26 @@ hello() {
     received=$(sed -n 's/^\[callback\] .* sent //p' /tmp/server)
     [ "$received" = "$expected" ] || fail "with $*: the server received '$received', not '$expected'"
 }
+
+# The conformance suite with these arguments on rc_verbs and ud_verbs, side by side: a case keeps about one processor busy.
+suites() {
+    local rc ud status=0
+    suite rc_verbs "$@" &
+    rc=$!
+    suite ud_verbs "$@" &
+    ud=$!
+    wait $rc || status=1
+    wait $ud || status=1
+    return $status
+}
+
+suite() {
+    local transport=$1
+    shift
+    export UCT_TEST_TRANSPORTS=$transport UCT_TEST_REQUIRE=$transport
+    /usr/lib/uct/tests/conformance "$@" 2>&1 |
+        while IFS= read -r line || [ -n "$line" ]; do
+            echo "$transport: $line"
+        done
+    return "${PIPESTATUS[0]}"
+}
