@@ -206,6 +206,10 @@ mod tests {
         assert!(IfaceAddress::parse(&[0xff; IFACE_LENGTH]).is_err());
         let iface = IfaceAddress { id: 1, key: 2, headroom: 64, reserved: 0 };
         assert_eq!(IfaceAddress::parse(iface.as_bytes()), Ok(iface));
+        let headroom = crate::iface::MAX_HEADROOM as u32;
+        assert!(IfaceAddress::parse(IfaceAddress { headroom, ..iface }.as_bytes()).is_ok());
+        let greedy = IfaceAddress { headroom: headroom + 1, ..iface };
+        assert!(IfaceAddress::parse(greedy.as_bytes()).unwrap_err().contains("ahead of each message"));
     }
 
     #[test]
