@@ -10,7 +10,7 @@ use std::rc::Rc;
 use uct_ib::DeviceAddress;
 use uct_ib::verbs::Sge;
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::RemoteKey;
+use uct_plugin::memory::{RemoteKey, copy};
 use uct_plugin::rma::{Initiator, Opcode, Operation};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
@@ -327,7 +327,7 @@ impl Endpoint for UdEp {
             // SAFETY: the buffer holds header and payload.
             unsafe { message.cast::<u64>().write_unaligned(header) };
             // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
-            unsafe { message.wrapping_add(HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+            unsafe { copy(payload.as_ptr(), message.wrapping_add(HEADER), payload.len()) };
             packet.begin(HEADER + payload.len(), false);
             Ok(())
         })

@@ -16,6 +16,13 @@ pub struct Cq {
     // Held so that the channel outlives the queue.
     _channel: Option<Arc<CompChannel>>,
     raw: *mut ibv_cq,
+    /// The provider's, at hand.
+    poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
+}
+
+/// In place of a provider's that is not there.
+unsafe extern "C" fn cannot_poll(_queue: *mut ibv_cq, _entries: i32, _completions: *mut ibv_wc) -> i32 {
+    -libc::ENOSYS
 }
 
 // SAFETY: libibverbs may be called from any thread; see `Context`.
@@ -55,7 +62,8 @@ impl Cq {
                 &format!("{capacity} entries; the device has at most {most}"),
             ));
         }
-        Ok(Arc::new(Self { context: context.clone(), _channel: channel.cloned(), raw }))
+        let poll = context.ops().poll_cq.unwrap_or(cannot_poll);
+        Ok(Arc::new(Self { context: context.clone(), _channel: channel.cloned(), raw, poll }))
     }
 
     pub(super) fn as_ptr(&self) -> *mut ibv_cq {
@@ -89,10 +97,9 @@ impl Cq {
         limit: usize,
     ) -> Result<&'a [Wc], i32> {
         let limit = limit.min(N) as i32;
-        let Some(poll_cq) = self.context.ops().poll_cq else { return Err(libc::ENOSYS) };
         let first = buffer.slots.as_mut_ptr();
         // SAFETY: the buffer has room for `N >= limit` completions, and `Wc` is laid out as `ibv_wc`.
-        let count = unsafe { poll_cq(self.raw, limit, first.cast::<ibv_wc>()) };
+        let count = unsafe { (self.poll)(self.raw, limit, first.cast::<ibv_wc>()) };
         let Ok(count) = usize::try_from(count) else { return Err(count) };
         // SAFETY: the provider has filled `count` completions, which it promises to be at most `limit`; the minimum holds
         // even if it breaks that promise.
