@@ -30,7 +30,7 @@ pub unsafe trait RingMemory: Sized {
     fn release(&self, place: Place) -> &AtomicU64;
     /// The control word of a slot.
     fn control(&self, slot: usize) -> &AtomicU64;
-    /// Asks for the line that is [`AHEAD`](super::layout::AHEAD) bytes behind a slot, to be written soon.
+    /// Asks for the line that is [`AHEAD`] bytes behind a slot, to be written soon.
     fn prefetch(&self, slot: usize);
     /// The rest of a slot, for the receiver.
     fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R;
