@@ -179,8 +179,8 @@ fn added_from_inside(setup: &Setup) {
 }
 
 fn fair(setup: &Setup) {
-    fair_among(setup, 16, 600);
-    fair_among(setup, 128, 300);
+    fair_among(setup, 16, 300);
+    fair_among(setup, 128, 200);
 }
 
 /// Turns that each of the others may have, on average, while an endpoint waits for its next one: what fits into the
