@@ -15,8 +15,8 @@ use crate::event_set::{Event, EventBuffer, Events};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How often the kernel is asked for ready descriptors. Their events are at most this old, if `poll` is
-/// called steadily.
-pub const FD_CHECK_INTERVAL: Duration = Duration::from_micros(50);
+/// called steadily. They are rare ones (a port goes down): whoever polls for messages must not pay for them.
+pub const FD_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The most calls of `poll` between two looks at the clock.
 pub const MAX_STRIDE: u32 = 64;
