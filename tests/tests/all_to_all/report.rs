@@ -3,9 +3,10 @@
 //! For: `group`, which asks, and `process`, which answers. Stands on the clock of the system.
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// The state of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Questions that were answered, to all peers together.
     pub answered: u64,
@@ -29,68 +30,15 @@ pub struct Report {
     pub sleeps: u64,
 }
 
-const FIELDS: usize = 10;
-
 impl Report {
     /// As bytes.
     pub fn pack(&self) -> Vec<u8> {
-        let Report {
-            answered,
-            least_answered,
-            median_answered,
-            memory_alone,
-            memory,
-            failures,
-            failed,
-            failed_at,
-            descriptors,
-            sleeps,
-        } = *self;
-        let fields: [u64; FIELDS] = [
-            answered,
-            least_answered,
-            median_answered,
-            memory_alone,
-            memory,
-            failures,
-            failed,
-            failed_at,
-            descriptors,
-            sleeps,
-        ];
-        fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+        serde_json::to_vec(self).expect("numbers can be written")
     }
 
     /// From bytes.
     pub fn unpack(bytes: &[u8]) -> Result<Report, String> {
-        let fields: Vec<u64> =
-            bytes.as_chunks::<8>().0.iter().map(|field| u64::from_le_bytes(*field)).collect();
-        let fields: [u64; FIELDS] =
-            fields.try_into().map_err(|_| format!("a report of {} bytes", bytes.len()))?;
-        let [
-            answered,
-            least_answered,
-            median_answered,
-            memory_alone,
-            memory,
-            failures,
-            failed,
-            failed_at,
-            descriptors,
-            sleeps,
-        ] = fields;
-        Ok(Report {
-            answered,
-            least_answered,
-            median_answered,
-            memory_alone,
-            memory,
-            failures,
-            failed,
-            failed_at,
-            descriptors,
-            sleeps,
-        })
+        serde_json::from_slice(bytes).map_err(|error| format!("a report of {} bytes: {error}", bytes.len()))
     }
 }
 

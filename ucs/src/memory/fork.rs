@@ -132,6 +132,7 @@ fn generation_by_process() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attention::{Asking, Attention};
 
     /// Runs `check` in a forked child; answers whether it held there.
     fn in_child(check: impl FnOnce() -> bool) -> bool {
@@ -165,6 +166,19 @@ mod tests {
         }));
         assert!(guard.check().is_ok());
         assert!(!in_child(|| guard.check().is_ok()), "the check cannot fail");
+    }
+
+    #[test]
+    fn attention_is_never_calm_in_a_child_whatever_is_asked_and_settled() {
+        let attention = Attention::new();
+        assert!(attention.is_calm());
+        assert!(in_child(|| {
+            let before = attention.is_calm();
+            attention.ask(Asking::Owner);
+            attention.settle(Asking::Owner);
+            !before && !attention.is_calm()
+        }));
+        assert!(attention.is_calm(), "the parent's own is as it was");
     }
 
     #[test]

@@ -23,7 +23,8 @@ mod real {
     #[derive(Clone)]
     pub(crate) struct WipedWord {
         at: NonNull<AtomicU32>,
-        owner: Arc<Owner>,
+        // Held so that the word outlives every clone.
+        _owner: Arc<Owner>,
     }
 
     // SAFETY: the word is an atomic that lives as long as its owner, which is shared.
@@ -56,13 +57,12 @@ mod real {
                 Owner::Page(word) => NonNull::from(*word),
                 Owner::Heap(word) => NonNull::from(&**word),
             };
-            WipedWord { at, owner }
+            WipedWord { at, _owner: owner }
         }
 
         /// The word itself.
         #[inline(always)]
         pub(crate) fn get(&self) -> &AtomicU32 {
-            let _ = &self.owner;
             // SAFETY: the owner keeps it.
             unsafe { self.at.as_ref() }
         }
