@@ -85,16 +85,21 @@ impl Side {
         }
     }
 
+    /// Counts what comes. What came while this side was not yet here, waiting for the word to begin, counts too: nobody would
+    /// send more until it is confirmed.
     fn receive_all(&self, last: u64, window: u64) -> Result<(), Failure> {
         let (driver, inbox) = (&self.driver, &*self.inbox);
-        let mut confirmed = inbox.confirmed.get();
-        while inbox.data.get() < last {
+        let mut confirmed = 0;
+        loop {
             let seen = inbox.data.get();
-            driver.wait(|| inbox.data.get() > seen)?;
-            if window > 0 && inbox.data.get() - confirmed >= window / 2 {
-                confirmed = inbox.data.get();
+            if window > 0 && seen - confirmed >= window / 2 {
+                confirmed = seen;
                 send_header(driver, CONFIRMATION, confirmed)?;
             }
+            if seen >= last {
+                break;
+            }
+            driver.wait(|| inbox.data.get() > seen)?;
         }
         send_header(driver, CONTROL, self.phase.get())
     }
@@ -108,4 +113,63 @@ fn bcopy(ep: &Ep, number: u64, payload: &[u8]) -> UctResult<usize> {
         rest[..payload.len()].copy_from_slice(payload);
         HEADER + payload.len()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use uct_core::configuration::Sources;
+    use uct_core::{Context, Worker};
+
+    use super::super::connect::{CONFIRMATION, DATA, connect_pair};
+    use super::super::side::Role;
+    use crate::kind::{Layout, Test, Wait};
+    use crate::oob::{Kind, Oob};
+    use crate::plan::{Case, Plan};
+
+    #[test]
+    fn messages_that_came_while_the_receiver_was_not_there_yet_are_confirmed() {
+        const WINDOW: u32 = 4;
+        const LAST: u64 = 10;
+        let context = Context::builder().sources(Sources::default()).build().unwrap();
+        let worker = Worker::new(&context).unwrap();
+        let iface = worker.open("self", "memory").unwrap();
+        let case = Case { size: 8, layout: Layout::Short, iterations: LAST, warmup: 0 };
+        let plan = Plan {
+            test: Test::AmMr,
+            client_iface: 0,
+            server_iface: 0,
+            wait: Wait::Poll,
+            window: WINDOW,
+            outstanding: 1,
+            cases: vec![case.clone()],
+        };
+        let patience = Duration::from_secs(5);
+        let (own, mut other) = Oob::pair(patience).unwrap();
+        other.send(Kind::Endpoint, &[]).unwrap();
+        let side =
+            connect_pair(&iface, &iface.address().unwrap(), own, plan, Role::Passive, patience).unwrap();
+        side.inbox.expected.set(crate::plan::HEADER + case.size);
+
+        // The sender's part: a whole window ahead of the receiver, then what each confirmation allows.
+        let sent = Rc::new(Cell::new(0));
+        let (ep, counted) = (side.driver.ep.clone(), Rc::clone(&sent));
+        let send_up_to = move |limit: u64| {
+            while counted.get() < limit.min(LAST) {
+                counted.set(counted.get() + 1);
+                ep.am_short(DATA, counted.get(), &[1; 8]).unwrap();
+            }
+        };
+        send_up_to(u64::from(WINDOW));
+        iface.set_am_handler(CONFIRMATION, move |message| {
+            send_up_to(message.header().unwrap() + u64::from(WINDOW));
+        });
+        assert_eq!(side.inbox.data.get(), u64::from(WINDOW), "all of the first window has come");
+
+        side.receive_all(LAST, u64::from(WINDOW)).unwrap();
+        assert_eq!((sent.get(), side.inbox.data.get()), (LAST, LAST));
+    }
 }
