@@ -46,6 +46,10 @@ ucs::config_struct! {
         pub sndbuf: MemSize = "auto",
         /// Size of the socket's receive buffer; auto leaves it to the system.
         pub rcvbuf: MemSize = "auto",
+        /// Congestion control of sockets, by the system's name for it. `system` leaves it to the system; so does `auto`, except
+        /// between addresses of loopback: nothing is congested there, and one that paces itself by what it measures (bbr) would
+        /// cost most of the bandwidth, so these take reno, which every system has.
+        pub congestion: String = "auto",
         /// Most connection requests (SYN) that the system sends before it gives up; 0 leaves it to the system.
         pub syn_cnt: u8 = "0" in 0..=127,
         /// Ports to listen on, the first that is free; 0 lets the system choose.

@@ -16,7 +16,7 @@ use uct_plugin::Failure;
 
 use crate::addr::IfaceAddress;
 use crate::config::TcpConfig;
-use crate::connection::socket::{set_buffers, set_up};
+use crate::connection::socket::{set_ahead, set_up};
 use crate::connection::{Conn, State};
 use crate::device::{self, Family};
 use crate::iface::TcpIface;
@@ -82,7 +82,10 @@ fn listen_on(own: &ucs::sys::net::Address, config: &TcpConfig) -> Result<(Socket
         };
         match socket::listen(device::socket_address(own, port), BACKLOG) {
             Ok(listener) => {
-                set_buffers(&listener, config).map_err(|error| Failure::system("set up a socket", &error))?;
+                set_ahead(&listener, own.address, config).map_err(|error| match error.raw_os_error() {
+                    Some(_) => Failure::system("set up a socket", &error),
+                    None => Failure::new(Error::INVALID_PARAM, error.to_string()),
+                })?;
                 let address = socket::local_address(&listener)
                     .map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
                 return Ok((listener, address));
@@ -263,5 +266,39 @@ impl TcpIface {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use rustix::net::sockopt::tcp_congestion;
+    use ucs::config::Defaults;
+
+    use super::*;
+
+    fn on_loopback(congestion: &str) -> Result<(Socket, SocketAddr), Failure> {
+        let own =
+            ucs::sys::net::Address { address: IpAddr::from([127, 0, 0, 1]), prefix_length: 8, scope_id: 0 };
+        listen_on(
+            &own,
+            &TcpConfig { congestion: congestion.to_owned(), ..TcpConfig::from_settings(&Defaults).unwrap() },
+        )
+    }
+
+    #[test]
+    fn what_is_accepted_on_loopback_is_not_paced() {
+        let (listener, address) = on_loopback("auto").unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(tcp_congestion(&accepted).unwrap(), "reno");
+    }
+
+    #[test]
+    fn a_congestion_control_that_the_system_does_not_have_refuses_the_interface() {
+        let failure = on_loopback("renno").unwrap_err();
+        assert_eq!(failure.status, Error::INVALID_PARAM);
+        assert!(failure.reason.contains("renno"), "{}", failure.reason);
     }
 }

@@ -145,7 +145,7 @@ mod tests {
             wait: Wait::Poll,
             window: WINDOW,
             outstanding: 1,
-            cases: vec![case.clone()],
+            cases: vec![case],
         };
         let patience = Duration::from_secs(5);
         let (own, mut other) = Oob::pair(patience).unwrap();

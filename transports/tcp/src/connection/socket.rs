@@ -1,13 +1,17 @@
 //! Sockets: how they are made and set up.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_tcp_congestion;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use ucs::units::{MemSize, Time};
 
 use crate::config::TcpConfig;
+
+/// A congestion control that every system has and every user may take, and that sends as fast as the peer receives.
+const UNPACED: &str = "reno";
 
 /// A non-blocking socket on its way to `peer`. An error other than "in progress" is immediate, as on loopback.
 pub(super) fn connect(
@@ -17,7 +21,7 @@ pub(super) fn connect(
 ) -> io::Result<Socket> {
     let socket =
         Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    set_buffers(&socket, config)?;
+    set_ahead(&socket, peer.ip(), config)?;
     set_up(&socket, config)?;
     if config.syn_cnt > 0 {
         set_syn_count(&socket, config.syn_cnt)?;
@@ -31,14 +35,32 @@ pub(super) fn connect(
     }
 }
 
-/// What has to be set before a connection is made, and is passed on by a listening socket.
-pub(crate) fn set_buffers(socket: &Socket, config: &TcpConfig) -> io::Result<()> {
+/// What has to be set before a connection is made, and is passed on by a listening socket: the one that listens on `address`, or
+/// is to be connected to it.
+pub(crate) fn set_ahead(socket: &Socket, address: IpAddr, config: &TcpConfig) -> io::Result<()> {
     let number = |size: MemSize| (!size.is_auto() && !size.is_inf()).then(|| size.to_usize());
     if let Some(bytes) = number(config.sndbuf) {
         socket.set_send_buffer_size(bytes)?;
     }
     if let Some(bytes) = number(config.rcvbuf) {
         socket.set_recv_buffer_size(bytes)?;
+    }
+    match config.congestion.as_str() {
+        "auto" if address.is_loopback() => {
+            // Later would be too late: a socket that was paced once stays so. Without it all works, more slowly.
+            let _ = set_tcp_congestion(socket, UNPACED);
+        }
+        "auto" | "system" => {}
+        name => set_tcp_congestion(socket, name).map_err(|errno| {
+            let error = io::Error::from(errno);
+            io::Error::new(
+                error.kind(),
+                format!(
+                    "congestion: the system does not grant the congestion control {name:?} ({error}); expected auto, system, \
+                     or one of those in /proc/sys/net/ipv4/tcp_allowed_congestion_control"
+                ),
+            )
+        })?,
     }
     Ok(())
 }
@@ -78,4 +100,43 @@ fn set_syn_count(socket: &Socket, count: u8) -> io::Result<()> {
         )
     };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use rustix::net::sockopt::tcp_congestion;
+    use ucs::config::Defaults;
+
+    use super::*;
+
+    fn with(congestion: &str) -> TcpConfig {
+        TcpConfig { congestion: congestion.to_owned(), ..TcpConfig::from_settings(&Defaults).unwrap() }
+    }
+
+    fn congestion_of_a_connection(config: &TcpConfig) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let socket = connect(listener.local_addr().unwrap(), None, config).unwrap();
+        tcp_congestion(&socket).unwrap()
+    }
+
+    #[test]
+    fn over_loopback_nothing_is_paced_unless_the_configuration_says_so() {
+        let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        let systems = tcp_congestion(&fresh).unwrap();
+        assert_eq!(congestion_of_a_connection(&with("auto")), UNPACED);
+        assert_eq!(congestion_of_a_connection(&with("system")), systems);
+        assert_eq!(congestion_of_a_connection(&with(UNPACED)), UNPACED);
+        // Elsewhere the system knows better.
+        set_ahead(&fresh, IpAddr::from([192, 0, 2, 1]), &with("auto")).unwrap();
+        assert_eq!(tcp_congestion(&fresh).unwrap(), systems);
+    }
+
+    #[test]
+    fn a_congestion_control_that_the_system_does_not_have_is_named() {
+        let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        let error = set_ahead(&fresh, IpAddr::from([127, 0, 0, 1]), &with("renno")).unwrap_err().to_string();
+        assert!(error.contains("\"renno\"") && error.contains("tcp_allowed_congestion_control"), "{error}");
+    }
 }
