@@ -104,6 +104,8 @@ fn work_on(worker: &Worker, iface: &Iface, ep: &Ep, at: &Remote) -> u64 {
     let posted = until(worker, || ep.put_zcopy(&[source.slice(..)], address + 2000, key, &completion));
     finish(worker, posted, &completion).expect("put_zcopy");
     model[2000..202_000].copy_from_slice(&source.to_vec());
+    work_on_many_blocks(worker, &source, ep, at, &mut model);
+    work_at_the_limit(worker, iface, ep, at, &mut model);
     flush(worker, ep).expect("flush");
 
     let mut short = [0; 8];
@@ -150,6 +152,42 @@ fn work_on(worker: &Worker, iface: &Iface, ep: &Ep, at: &Remote) -> u64 {
     assert!(until(worker, || ep.get_short(&mut short, end, key)).is_err());
     assert!(until(worker, || ep.atomic64_post(AtomicOp::Add, 1, cell + 4, key)).is_err(), "not aligned");
     model.iter().map(|byte| u64::from(*byte)).sum::<u64>() + 2 + 0x20
+}
+
+/// A vector of more blocks than the kernel takes at a time.
+fn work_on_many_blocks(worker: &Worker, source: &Memory, ep: &Ep, at: &Remote, model: &mut [u8]) {
+    const START: usize = 205_000;
+    let completion = Completion::new(worker);
+    for count in [1024, 1025, 2049] {
+        let blocks = || [source.slice(..).strided(2, 3, count as u32)];
+        let bytes: Vec<u8> =
+            source.to_vec().chunks(3).take(count).flat_map(|block| block[..2].to_vec()).collect();
+        let place = at.address + START as u64;
+        let posted = until(worker, || ep.put_zcopy(&blocks(), place, &at.key, &completion));
+        finish(worker, posted, &completion).unwrap_or_else(|error| panic!("{count} blocks: {error}"));
+        flush(worker, ep).expect("flush");
+        model[START..START + bytes.len()].copy_from_slice(&bytes);
+        let back = source.domain().register(vec![0; 3 * count], Access::ALL).expect("memory");
+        let blocks = || [back.slice(..).strided(2, 3, count as u32)];
+        let posted = until(worker, || ep.get_zcopy(&blocks(), place, &at.key, &completion));
+        finish(worker, posted, &completion).unwrap_or_else(|error| panic!("{count} blocks: {error}"));
+        let got: Vec<u8> = back.to_vec().chunks(3).flat_map(|block| block[..2].to_vec()).collect();
+        assert!(got == bytes, "{count} blocks came back otherwise");
+    }
+}
+
+/// Short puts of as much as fits into a message between the two, and of a byte more.
+fn work_at_the_limit(worker: &Worker, iface: &Iface, ep: &Ep, at: &Remote, model: &mut [u8]) {
+    const START: usize = 100_000;
+    let piece = iface.attributes().put.max_bcopy;
+    assert!(START + piece < 200_000, "{piece} bytes do not fit ahead of the other places");
+    for (length, value) in [(piece + 1, 3), (piece, 4), (piece - 1, 5)] {
+        let data = vec![value; length];
+        until(worker, || ep.put_short(&data, at.address + START as u64, &at.key))
+            .unwrap_or_else(|error| panic!("put_short of {length} bytes: {error}"));
+        flush(worker, ep).unwrap_or_else(|error| panic!("put_short of {length} bytes: {error}"));
+        model[START..START + length].fill(value);
+    }
 }
 
 /// How remote memory was reached: (by the kernel, by the peer).

@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use uct_plugin::rma::{
-    Destination, Initiator, Limits, MAX_REQUEST, Notify, Operation, RESPONSE_HEADER, Request, Target, Waiter,
+    Answer, Destination, Initiator, Limits, MAX_REQUEST, Notify, Operation, RESPONSE_HEADER, Request, Target,
+    Waiter,
 };
 use uct_plugin::{Completion, Error, Iov, Outcome, Result};
 
@@ -101,6 +102,7 @@ impl Emulation {
         length: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Result<(), Lack> {
+        debug_assert!(length <= self.segment, "{length} bytes are more than a piece of {}", self.segment);
         send_request(channel, request, length, fill)?;
         self.initiator.posted(owner, request, operation);
         Ok(())
@@ -204,19 +206,13 @@ impl Emulation {
             self.resume(channel);
             return Ok(());
         }
-        let registry = registry().map_err(|failure| failure.reason)?;
-        let served =
-            self.target.serve(registry.regions(), frame).map_err(|malformed| malformed.to_string())?;
-        let Some(answer) = served else {
+        let Some(answer) = self.serve(frame)? else {
             // Acknowledged in one go, when the burst is over.
             self.has_work.set(true);
             channel.raise();
             return Ok(());
         };
         let (data, length) = answer.data();
-        if length > self.segment {
-            return Err(format!("a get of {length} bytes, where {} fit", self.segment));
-        }
         let fill = |target: *mut u8| {
             // SAFETY: there is room for header and data.
             unsafe { target.copy_from_nonoverlapping(answer.header.as_ptr(), RESPONSE_HEADER) };
@@ -238,6 +234,19 @@ impl Emulation {
         self.has_work.set(true);
         channel.raise();
         Ok(())
+    }
+
+    /// Carries a request out; answers what to send, which fits into a message.
+    fn serve(&self, frame: &[u8]) -> Result<Option<Answer>, String> {
+        let registry = registry().map_err(|failure| failure.reason)?;
+        let answer =
+            self.target.serve(registry.regions(), frame).map_err(|malformed| malformed.to_string())?;
+        match &answer {
+            Some(answer) if answer.data().1 > self.segment => {
+                Err(format!("a get of {} bytes, where {} fit", answer.data().1, self.segment))
+            }
+            _ => Ok(answer),
+        }
     }
 
     /// Goes on with all that waits for room in the ring.
@@ -386,5 +395,39 @@ unsafe fn take(blocks: &mut VecDeque<(*mut u8, usize)>, mut target: *mut u8, mut
         if *room == 0 {
             blocks.pop_front();
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use uct_plugin::memory::{PACKED_KEY, RemoteKey};
+    use uct_plugin::rma::Opcode;
+    use uct_plugin::{AtomicOp, MemoryAccess};
+
+    /// A peer may ask for anything; what is answered has to fit into a block of the ring.
+    #[test]
+    fn a_get_of_more_than_fits_into_a_message_is_refused() {
+        let registry = registry().unwrap();
+        let mut memory = vec![0u8; 8192];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        let memh = registry.insert(base, memory.len(), MemoryAccess::all(), None).unwrap();
+        let mut packed = [0; PACKED_KEY];
+        registry.regions().pack(&memh.region, &mut packed).unwrap();
+        let key = RemoteKey::unpack(&packed).unwrap();
+        let emulation = Emulation::new(4096);
+        let serve = |length| {
+            let request =
+                emulation.initiator.request(Opcode::Get, AtomicOp::Add, &key, key.base, length, [0; 2]);
+            let mut frame = [0; MAX_REQUEST];
+            let bytes = request.unwrap().write(&mut frame);
+            emulation.serve(&frame[..bytes])
+        };
+        let fits = 4096 - HEAD;
+        let (_, length) = serve(fits).unwrap().unwrap().data();
+        assert_eq!(length, fits);
+        let Err(refused) = serve(fits + 1) else { panic!("one byte more was answered") };
+        assert_eq!(refused, format!("a get of {} bytes, where {fits} fit", fits + 1));
+        registry.remove(&memh);
     }
 }
