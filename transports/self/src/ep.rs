@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ucs::Error;
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::memory::{Region, copy};
-use uct_plugin::{Completion, Endpoint, Flush, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
+use uct_plugin::{Completion, Endpoint, Flush, Iov, MemoryAccess, Outcome, Pack, Result, Unpack, aside};
 
-use crate::iface::{MAX_IOV, SelfIface};
+use crate::iface::SelfIface;
 
 /// An endpoint of `self`.
 pub(crate) struct SelfEp {
@@ -28,19 +28,20 @@ fn done(completion: Option<Completion>) -> Result<Outcome> {
 
 impl Endpoint for SelfEp {
     type Iface = SelfIface;
+    const MAX_IOV: usize = 16;
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let iface = &*self.iface;
-        // A few words into the buffer that is at hand: what most messages are. All else is out of the way.
-        if !(HEADER..=2 * HEADER).contains(&payload.len()) {
+        // One word into the buffer that is at hand: what most messages are. All else is out of the way.
+        if payload.len() != HEADER {
             return self.am_short_any(id, header, payload);
         }
         let Some(buffer) = iface.take_spare() else { return self.am_short_any(id, header, payload) };
-        // SAFETY: the least `seg_size` holds the header and two words.
+        // SAFETY: the least `seg_size` holds the header and a word.
         unsafe { write_short(header, payload, buffer) };
         // SAFETY: header and payload were just written.
-        unsafe { iface.deliver_spare(id, buffer, HEADER + payload.len()) };
+        unsafe { iface.deliver_spare(id, buffer, 2 * HEADER) };
         Ok(())
     }
 
@@ -51,7 +52,9 @@ impl Endpoint for SelfEp {
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
         let iface = &*self.iface;
-        let Some(buffer) = iface.take_spare() else { return self.am_bcopy_any(id, pack) };
+        let Some(buffer) = iface.take_spare() else {
+            return aside("am_bcopy", move || self.am_bcopy_any(id, pack));
+        };
         // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         // SAFETY: `length` bytes were packed, never more than the `max_bcopy`.
@@ -72,12 +75,24 @@ impl Endpoint for SelfEp {
     }
 
     #[inline(always)]
-    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Arc<Region>) -> Result {
-        let target = rkey.check(remote_address, data.len(), MemoryAccess::REMOTE_PUT)?;
-        // SAFETY: the region is registered, so writable for the length that was checked; the data are borrowed, so they
-        // are no part of memory that peers may write to.
-        unsafe { copy(data.as_ptr(), target.as_ptr(), data.len()) };
-        Ok(())
+    fn direct(
+        &self,
+        rkey: &Arc<Region>,
+        remote_address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Option<*mut u8> {
+        rkey.find(remote_address, length, access)
+    }
+
+    fn reach(
+        &self,
+        rkey: &Arc<Region>,
+        remote_address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<NonNull<u8>> {
+        rkey.check(remote_address, length, access)
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Arc<Region>) -> Result<usize> {
@@ -92,37 +107,6 @@ impl Endpoint for SelfEp {
         // SAFETY: the buffer was not handed to anybody.
         unsafe { self.iface.recycle(buffer) };
         result
-    }
-
-    fn put_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &Arc<Region>,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        if iov.entries().len() > MAX_IOV {
-            return Err(Error::INVALID_PARAM);
-        }
-        let target = rkey.check(remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?;
-        let mut offset = 0;
-        for (block, length) in iov.blocks() {
-            // SAFETY: `offset` stays within the total that was checked.
-            let part = unsafe { target.add(offset) };
-            // SAFETY: both are valid for `length` bytes; a process may put to the memory it puts from.
-            unsafe { part.as_ptr().copy_from(block, length) };
-            offset += length;
-        }
-        done(completion)
-    }
-
-    #[inline(always)]
-    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Arc<Region>) -> Result {
-        let source = rkey.check(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?;
-        // SAFETY: the region is registered, so readable for the length that was checked; the buffer is borrowed, so it
-        // is no part of memory that peers may write to.
-        unsafe { copy(source.as_ptr(), buffer.as_mut_ptr(), buffer.len()) };
-        Ok(())
     }
 
     fn get_bcopy(
@@ -146,30 +130,6 @@ impl Endpoint for SelfEp {
         unsafe { self.iface.recycle(buffer) };
         done(completion)
     }
-
-    fn get_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &Arc<Region>,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        if iov.entries().len() > MAX_IOV {
-            return Err(Error::INVALID_PARAM);
-        }
-        let source = rkey.check(remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
-        let mut offset = 0;
-        for (block, length) in iov.blocks() {
-            // SAFETY: `offset` stays within the total that was checked.
-            let part = unsafe { source.add(offset) };
-            // SAFETY: both are valid for `length` bytes; a process may get into the memory it gets from.
-            unsafe { block.copy_from(part.as_ptr(), length) };
-            offset += length;
-        }
-        done(completion)
-    }
-
-    uct_plugin::local_atomics!(Arc<Region>);
 
     unsafe fn pending_add(&self, _request: NonNull<UctPendingReq>) -> Result {
         // What was sent is delivered, so there is always room; kept messages come back through the application.
@@ -216,7 +176,7 @@ impl SelfEp {
     fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
         let total = iov.total().saturating_add(header.len());
         let fits = total <= self.iface.seg_size && header.len() <= self.iface.max_hdr();
-        if !fits || iov.entries().len() > MAX_IOV {
+        if !fits {
             return Err(Error::INVALID_PARAM);
         }
         let buffer = self.iface.buffer()?;

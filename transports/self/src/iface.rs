@@ -12,8 +12,8 @@ use ucs::event_set::EventFd;
 use uct_plugin::abi::*;
 use uct_plugin::memory::ZeroedChunks;
 use uct_plugin::{
-    AmHandlers, Completion, Device, DeviceKind, Disposition, EpParams, Failure, Flush, Iface, IfaceAttr,
-    IfaceParams, Outcome, PeerAddress, Result, Scope, Settings, Transport, attr,
+    AmHandlers, Completion, Device, DeviceKind, Disposition, Endpoint, EpParams, Failure, Flush, Iface,
+    IfaceAttr, IfaceParams, Outcome, PeerAddress, Result, Scope, Settings, Transport, attr,
 };
 
 use crate::addr;
@@ -49,9 +49,6 @@ bitflags::bitflags! {
         const ARMED = 4;
     }
 }
-
-/// Most entries of a vector.
-pub(crate) const MAX_IOV: usize = 16;
 
 impl Transport for SelfTransport {
     const NAME: &'static str = "self";
@@ -111,16 +108,16 @@ impl SelfIface {
     #[inline(always)]
     pub(crate) unsafe fn deliver_spare(&self, id: u8, buffer: NonNull<u8>, length: usize) {
         // SAFETY: the caller's promise; the headroom lies ahead in the same element.
-        let disposition = unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) };
-        self.hindered.set(self.hindered.get().difference(Hindrance::TAKEN));
-        if disposition == Disposition::Kept {
-            self.spare_is_kept();
+        if unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) } == Disposition::Kept {
+            return self.spare_is_kept();
         }
+        self.hindered.set(self.hindered.get().difference(Hindrance::TAKEN));
     }
 
     #[cold]
+    #[inline(never)]
     fn spare_is_kept(&self) {
-        self.hindered.set(self.hindered.get() | Hindrance::NONE);
+        self.hindered.set(self.hindered.get().difference(Hindrance::TAKEN) | Hindrance::NONE);
     }
 
     /// A buffer of the pool, for a message of up to `seg_size` bytes; all of it is initialised.
@@ -191,7 +188,7 @@ impl Iface for SelfIface {
             max_short: usize::MAX >> 1,
             max_bcopy: self.seg_size,
             max_zcopy: usize::MAX >> 1,
-            max_iov: MAX_IOV,
+            max_iov: SelfEp::MAX_IOV,
             ..attr::blank().put
         };
         let atomics = UctAtomicOps { post: attr::ALL_POST, fetch: attr::ALL_FETCH, ..attr::blank().atomic32 };
@@ -219,7 +216,7 @@ impl Iface for SelfIface {
                 max_short: self.max_short(),
                 max_bcopy: self.seg_size,
                 max_zcopy: self.seg_size,
-                max_iov: MAX_IOV,
+                max_iov: SelfEp::MAX_IOV,
                 max_hdr: self.max_hdr(),
                 ..attr::blank().am
             },

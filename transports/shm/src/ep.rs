@@ -8,12 +8,12 @@ use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::atomic;
+use uct_plugin::memory::direct;
 use uct_plugin::pending::PendingGroup;
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
     AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, MemoryAccess, Outcome, Pack, PeerAddress,
-    Result, Unpack,
+    Result, Unpack, aside,
 };
 use zerocopy::IntoBytes;
 
@@ -23,13 +23,13 @@ use crate::gate;
 use crate::iface::ShmIface;
 use crate::progress::flag;
 use crate::remote::{Reach, Rkey};
-use crate::ring::{INLINE_BYTES, Scratch, Sent, copy_body, copy_direct, copy_small};
+use crate::ring::{INLINE_BYTES, Scratch, Sent, copy_body, copy_small};
 
 /// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
 const SMALL_COPY: usize = 512;
 
-/// Most entries of a vector.
-pub(crate) const MAX_IOV: usize = 64;
+/// Bytes of a word, as which headers are.
+const WORD: usize = size_of::<u64>();
 
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;
@@ -72,41 +72,6 @@ impl ShmEp {
         })
     }
 
-    /// The cell of an atomic, if it is mapped here and nothing speaks against it; what does, the long way says.
-    #[inline(always)]
-    fn cell(&self, address: u64, size: usize, rkey: &Rkey) -> Option<NonNull<u8>> {
-        if self.open.get().is_none() || !address.is_multiple_of(size as u64) {
-            return None;
-        }
-        rkey.direct(address, size, MemoryAccess::REMOTE_ATOMIC)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn put_short_carefully(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter()?;
-        match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
-            // SAFETY: the region is mapped, live, and checked.
-            Reach::Direct(target) => unsafe { copy_direct(data.as_ptr(), target.as_ptr(), data.len()) },
-            Reach::Remote => return self.far_put_short(data, remote_address, rkey),
-        }
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn get_short_carefully(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter()?;
-        match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
-            // SAFETY: the region is mapped, live, and checked.
-            Reach::Direct(source) => unsafe {
-                copy_direct(source.as_ptr(), buffer.as_mut_ptr(), buffer.len())
-            },
-            Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
-        }
-        Ok(())
-    }
-
     /// Sends `length` bytes, at most a bulk segment's, that `fill` writes.
     #[inline(always)]
     fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result {
@@ -142,7 +107,7 @@ impl ShmEp {
     #[cold]
     #[inline(never)]
     fn am_short_carefully(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        let length = size_of::<u64>() + payload.len();
+        let length = WORD + payload.len();
         if length > self.iface.limits.short {
             return Err(Error::INVALID_PARAM);
         }
@@ -189,11 +154,11 @@ fn done(completion: Option<Completion>) -> Result<Outcome> {
 impl Endpoint for ShmEp {
     type Iface = ShmIface;
     const ADDRESS_LENGTH: usize = addr::EP_LENGTH;
+    const MAX_IOV: usize = 64;
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         if let Some(channel) = self.open() {
-            const WORD: usize = size_of::<u64>();
             let sender = &channel.sender;
             let sent = match payload.len() {
                 // One word is frequent, and takes half the instructions of any length.
@@ -217,7 +182,7 @@ impl Endpoint for ShmEp {
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
-        let length = checked_total(iov)?;
+        let length = iov.total();
         if length > self.iface.limits.short {
             return Err(Error::INVALID_PARAM);
         }
@@ -241,11 +206,15 @@ impl Endpoint for ShmEp {
                 })
             {
                 channel.sender.put_back(scratch);
-                return if sent == Sent::Quiet { Ok(length) } else { channel.attended().map(|()| length) };
+                return if sent == Sent::Quiet {
+                    Ok(length)
+                } else {
+                    aside("am_bcopy", move || channel.attended().map(|()| length))
+                };
             }
-            return self.send_packed(channel, id, scratch, length);
+            return aside("am_bcopy", move || self.send_packed(channel, id, scratch, length));
         }
-        self.am_bcopy_carefully(id, pack)
+        aside("am_bcopy", move || self.am_bcopy_carefully(id, pack))
     }
 
     fn am_zcopy(
@@ -256,7 +225,7 @@ impl Endpoint for ShmEp {
         _signaled: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let length = checked_total(iov)?.saturating_add(header.len());
+        let length = iov.total().saturating_add(header.len());
         if length > self.iface.limits.bulk || header.len() > MAX_HEADER {
             return Err(Error::INVALID_PARAM);
         }
@@ -272,15 +241,25 @@ impl Endpoint for ShmEp {
     }
 
     #[inline(always)]
+    fn direct(
+        &self,
+        rkey: &Rkey,
+        remote_address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Option<*mut u8> {
+        self.open.get()?;
+        rkey.direct(remote_address, length, access)
+    }
+
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
-        if self.open.get().is_some()
-            && let Some(target) = rkey.direct(remote_address, data.len(), MemoryAccess::REMOTE_PUT)
-        {
-            // SAFETY: the region is mapped, live, and checked; a process may put to where it puts from.
-            unsafe { copy_direct(data.as_ptr(), target.as_ptr(), data.len()) };
-            return Ok(());
+        self.enter()?;
+        match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
+            // SAFETY: the region is mapped, live, and checked.
+            Reach::Direct(target) => unsafe { direct::write(target.as_ptr(), data) },
+            Reach::Remote => return self.far_put_short(data, remote_address, rkey),
         }
-        self.put_short_carefully(data, remote_address, rkey)
+        Ok(())
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
@@ -310,32 +289,22 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        let Reach::Direct(target) =
-            rkey.reach(remote_address, checked_total(iov)?, MemoryAccess::REMOTE_PUT)?
-        else {
+        let Reach::Direct(target) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_PUT)? else {
             return self.far_put_zcopy(channel, iov, remote_address, rkey, completion);
         };
-        let mut offset = 0;
-        for (block, length) in iov.blocks() {
-            // SAFETY: `offset` stays within the total that was checked.
-            let part = unsafe { target.add(offset) };
-            // SAFETY: both are valid for `length` bytes; they may overlap within one process.
-            unsafe { part.as_ptr().copy_from(block, length) };
-            offset += length;
-        }
+        // SAFETY: the region is mapped, live, and checked.
+        unsafe { direct::gather(target.as_ptr(), iov) };
         done(completion)
     }
 
-    #[inline(always)]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
-        if self.open.get().is_some()
-            && let Some(source) = rkey.direct(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)
-        {
-            // SAFETY: the region is mapped, live, and checked; a process may get to where it gets from.
-            unsafe { copy_direct(source.as_ptr(), buffer.as_mut_ptr(), buffer.len()) };
-            return Ok(());
+        self.enter()?;
+        match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
+            // SAFETY: the region is mapped, live, and checked.
+            Reach::Direct(source) => unsafe { direct::read(source.as_ptr(), buffer) },
+            Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
         }
-        self.get_short_carefully(buffer, remote_address, rkey)
+        Ok(())
     }
 
     fn get_bcopy(
@@ -366,33 +335,20 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        let Reach::Direct(source) =
-            rkey.reach(remote_address, checked_total(iov)?, MemoryAccess::REMOTE_GET)?
-        else {
+        let Reach::Direct(source) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_GET)? else {
             return self.far_get_zcopy(channel, iov, remote_address, rkey, completion);
         };
-        let mut offset = 0;
-        for (block, length) in iov.blocks() {
-            // SAFETY: `offset` stays within the total that was checked.
-            let part = unsafe { source.add(offset) };
-            // SAFETY: both are valid for `length` bytes; they may overlap within one process.
-            unsafe { block.copy_from(part.as_ptr(), length) };
-            offset += length;
-        }
+        // SAFETY: the region is mapped, live, and checked; the memory of a get is writable.
+        unsafe { direct::scatter(source.as_ptr(), iov) };
         done(completion)
     }
 
-    #[inline(always)]
+    // What is not reached directly.
+
     fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &Rkey) -> Result {
-        let Some(cell) = self.cell(remote_address, size_of::<u32>(), rkey) else {
-            return self.far_post32(op, value, remote_address, rkey);
-        };
-        // SAFETY: the cell is mapped, live, checked and aligned.
-        unsafe { atomic::fetch32(cell, op, value) };
-        Ok(())
+        self.far_post32(op, value, remote_address, rkey)
     }
 
-    #[inline(always)]
     fn atomic32_fetch(
         &self,
         op: AtomicOp,
@@ -402,17 +358,9 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let Some(cell) = self.cell(remote_address, size_of::<u32>(), rkey) else {
-            return self.far_fetch32(op, value, result, remote_address, rkey, completion);
-        };
-        // SAFETY: the cell is mapped, live, checked and aligned.
-        let former = unsafe { atomic::fetch32(cell, op, value) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        done(completion)
+        self.far_fetch32(op, value, result, remote_address, rkey, completion)
     }
 
-    #[inline(always)]
     fn atomic32_cswap(
         &self,
         compare: u32,
@@ -422,27 +370,13 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let Some(cell) = self.cell(remote_address, size_of::<u32>(), rkey) else {
-            return self.far_cswap32(compare, swap, result, remote_address, rkey, completion);
-        };
-        // SAFETY: the cell is mapped, live, checked and aligned.
-        let former = unsafe { atomic::cswap32(cell, compare, swap) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        done(completion)
+        self.far_cswap32(compare, swap, result, remote_address, rkey, completion)
     }
 
-    #[inline(always)]
     fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
-        let Some(cell) = self.cell(remote_address, size_of::<u64>(), rkey) else {
-            return self.far_post64(op, value, remote_address, rkey);
-        };
-        // SAFETY: the cell is mapped, live, checked and aligned.
-        unsafe { atomic::fetch64(cell, op, value) };
-        Ok(())
+        self.far_post64(op, value, remote_address, rkey)
     }
 
-    #[inline(always)]
     fn atomic64_fetch(
         &self,
         op: AtomicOp,
@@ -452,17 +386,9 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let Some(cell) = self.cell(remote_address, size_of::<u64>(), rkey) else {
-            return self.far_fetch64(op, value, result, remote_address, rkey, completion);
-        };
-        // SAFETY: the cell is mapped, live, checked and aligned.
-        let former = unsafe { atomic::fetch64(cell, op, value) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        done(completion)
+        self.far_fetch64(op, value, result, remote_address, rkey, completion)
     }
 
-    #[inline(always)]
     fn atomic64_cswap(
         &self,
         compare: u64,
@@ -472,14 +398,7 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let Some(cell) = self.cell(remote_address, size_of::<u64>(), rkey) else {
-            return self.far_cswap64(compare, swap, result, remote_address, rkey, completion);
-        };
-        // SAFETY: the cell is mapped, live, checked and aligned.
-        let former = unsafe { atomic::cswap64(cell, compare, swap) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        done(completion)
+        self.far_cswap64(compare, swap, result, remote_address, rkey, completion)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
@@ -583,10 +502,4 @@ impl Endpoint for ShmEp {
             channel.eps.borrow_mut().retain(|ep| !Weak::ptr_eq(ep, &self.me));
         }
     }
-}
-
-/// Bytes of a vector that has no more entries than it may have.
-#[inline]
-fn checked_total(iov: Iov<'_>) -> Result<usize> {
-    if iov.entries().len() > MAX_IOV { Err(Error::INVALID_PARAM) } else { Ok(iov.total()) }
 }

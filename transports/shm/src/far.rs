@@ -286,7 +286,7 @@ macro_rules! far_atomics {
                 let channel = self.enter()?;
                 if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
                     // SAFETY: the cell is mapped, live, checked and aligned.
-                    unsafe { atomic::$do_fetch(cell, op, value) };
+                    unsafe { atomic::$do_fetch(cell.as_ptr(), op, value) };
                     return Ok(());
                 }
                 let operation = Operation::Acknowledged(Notify::Nobody);
@@ -308,7 +308,7 @@ macro_rules! far_atomics {
                 let channel = self.enter()?;
                 if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
                     // SAFETY: the cell is mapped, live, checked and aligned.
-                    let former = unsafe { atomic::$do_fetch(cell, op, value) };
+                    let former = unsafe { atomic::$do_fetch(cell.as_ptr(), op, value) };
                     // SAFETY: the place of the result is the caller's and valid.
                     unsafe { result.write(former) };
                     return Ok(Outcome::Done);
@@ -332,7 +332,7 @@ macro_rules! far_atomics {
                 let channel = self.enter()?;
                 if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
                     // SAFETY: the cell is mapped, live, checked and aligned.
-                    let former = unsafe { atomic::$do_cswap(cell, compare, swap) };
+                    let former = unsafe { atomic::$do_cswap(cell.as_ptr(), compare, swap) };
                     // SAFETY: the place of the result is the caller's and valid.
                     unsafe { result.write(former) };
                     return Ok(Outcome::Done);

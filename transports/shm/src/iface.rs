@@ -22,8 +22,8 @@ use uct_plugin::abi::*;
 use uct_plugin::memory::ZeroedChunks;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
-    AmHandlers, Completion, Device, DeviceKind, Error, Failure, Flush, Iface, IfaceAttr, IfaceParams,
-    Outcome, PeerAddress, Result, Scope, Settings, Transport, attr,
+    AmHandlers, Completion, Device, DeviceKind, Endpoint, Error, Failure, Flush, Iface, IfaceAttr,
+    IfaceParams, Outcome, PeerAddress, Result, Scope, Settings, Transport, attr,
 };
 use zerocopy::IntoBytes;
 
@@ -31,7 +31,7 @@ use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::channel::{Channel, new_bell};
 use crate::cma;
 use crate::config::{CmaConfig, ShmConfig};
-use crate::ep::{MAX_HEADER, MAX_IOV, ShmEp};
+use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
 use crate::md::{Flavor, Kind, ShmMd};
 use crate::progress::{Attention, flag};
@@ -318,7 +318,7 @@ impl Iface for ShmIface {
             max_zcopy: usize::MAX >> 1,
             opt_zcopy_align: 64,
             align_mtu: 64,
-            max_iov: MAX_IOV,
+            max_iov: ShmEp::MAX_IOV,
             ..attr::blank().put
         };
         let atomics = UctAtomicOps { post: attr::ALL_POST, fetch: attr::ALL_FETCH, ..attr::blank().atomic32 };
@@ -357,7 +357,7 @@ impl Iface for ShmIface {
                 max_short: small - size_of::<u64>(),
                 max_bcopy: bulk,
                 max_zcopy: bulk,
-                max_iov: MAX_IOV,
+                max_iov: ShmEp::MAX_IOV,
                 max_hdr: MAX_HEADER,
                 ..attr::blank().am
             },

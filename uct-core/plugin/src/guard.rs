@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_IO_ERROR, UctStatus, UctText};
 
 use crate::failure::write_text;
@@ -38,6 +39,56 @@ pub(crate) fn or<T>(slot: &'static str, fallback: T, body: impl FnOnce() -> T) -
             report(slot, panic);
             fallback
         }
+    }
+}
+
+/// Runs what an operation seldom needs, guarded by itself and out of the way of the rest. For transports, where instructions
+/// count: an operation whose other ways call nothing that may panic is then left without a landing pad, so it needs no frame
+/// of its own, and its answer does not pass through memory. A panic answers [`Error::IO_ERROR`], as in any slot.
+#[inline(always)]
+pub fn aside<A: Answer>(slot: &'static str, body: impl FnOnce() -> A) -> A {
+    A::from_raw(run_aside(move || or(slot, UCT_ERR_IO_ERROR as isize, move || body().into_raw())))
+}
+
+/// Nothing unwinds out of it, which is what `extern "C"` tells the compiler.
+#[cold]
+#[inline(never)]
+extern "C" fn run_aside<F: FnOnce() -> isize>(body: F) -> isize {
+    body()
+}
+
+/// What [`aside`] can answer: what fits into a register.
+pub trait Answer {
+    /// As a number: an error's status, or something that is not negative.
+    fn into_raw(self) -> isize;
+    /// Of such a number.
+    fn from_raw(raw: isize) -> Self;
+}
+
+impl Answer for Result<usize> {
+    #[inline(always)]
+    fn into_raw(self) -> isize {
+        match self {
+            Ok(length) => length as isize,
+            Err(error) => error.status().raw() as isize,
+        }
+    }
+
+    #[inline(always)]
+    fn from_raw(raw: isize) -> Result<usize> {
+        usize::try_from(raw).map_err(|_| Error::from_status(Status::from_raw(raw as i32)))
+    }
+}
+
+impl Answer for Result {
+    #[inline(always)]
+    fn into_raw(self) -> isize {
+        self.map(|()| 0).into_raw()
+    }
+
+    #[inline(always)]
+    fn from_raw(raw: isize) -> Result {
+        Result::<usize>::from_raw(raw).map(drop)
     }
 }
 

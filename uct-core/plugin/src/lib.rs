@@ -28,6 +28,7 @@ pub use am::{AmHandlers, Disposition};
 pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
 pub use completion::{Completion, Outcome};
 pub use failure::Failure;
+pub use guard::aside;
 pub use host::{AsyncId, Worker};
 pub use iov::Iov;
 pub use memory::MemoryAccess;

@@ -19,7 +19,7 @@ use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
 use crate::host::Worker;
 use crate::iov::Iov;
-use crate::memory::MemoryAccess;
+use crate::memory::{MemoryAccess, atomic, direct};
 use crate::pack::{Pack, Unpack};
 use crate::settings::Settings;
 
@@ -267,6 +267,9 @@ pub trait Endpoint: Sized + 'static {
     type Iface: Iface<Ep = Self>;
     /// Bytes of an endpoint address; the interface's attributes name the same.
     const ADDRESS_LENGTH: usize = 0;
+    /// Most entries of a vector; the interface's attributes name the same. Operations with more are refused before they get
+    /// here. Without it, the transport looks by itself.
+    const MAX_IOV: usize = usize::MAX;
 
     /// Sends 8 bytes of header and the payload, both copied.
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
@@ -295,9 +298,41 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
+    /// Where `length` bytes of remote memory lie in this process, once nothing speaks against such an access to them at once:
+    /// they are registered, within bounds, mapped here, the access is granted, and the endpoint may go ahead. `None` otherwise:
+    /// the operation is then asked for by its own method, which finds another way or says what is wrong.
+    ///
+    /// What is found so is carried out without a call of the transport: short put and get, and atomics, which are aligned.
+    /// The pointer is never null. To be inlined; a transport whose memory is always remote leaves it out.
+    #[inline(always)]
+    fn direct(
+        &self,
+        rkey: &RkeyOf<Self>,
+        remote_address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Option<*mut u8> {
+        None
+    }
+
+    /// As [`Endpoint::direct`], with the reason where there is nothing to be found. A transport all of whose memory is reached
+    /// directly implements the two, and leaves put, get (but for buffered copies) and atomics to the SDK.
+    fn reach(
+        &self,
+        rkey: &RkeyOf<Self>,
+        remote_address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<NonNull<u8>> {
+        Err(Error::UNSUPPORTED)
+    }
+
     /// Writes to remote memory, copied.
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        Err(Error::UNSUPPORTED)
+        let target = self.reach(rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)?;
+        // SAFETY: `reach` has checked the length.
+        unsafe { direct::write(target.as_ptr(), data) };
+        Ok(())
     }
 
     /// Writes what the application packs to remote memory; answers the length.
@@ -313,12 +348,18 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        let target = self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?;
+        // SAFETY: `reach` has checked the length.
+        unsafe { direct::gather(target.as_ptr(), iov) };
+        Ok(Outcome::Done)
     }
 
     /// Reads remote memory; done at return.
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        Err(Error::UNSUPPORTED)
+        let source = self.reach(rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?;
+        // SAFETY: `reach` has checked the length.
+        unsafe { direct::read(source.as_ptr(), buffer) };
+        Ok(())
     }
 
     /// Reads remote memory and hands it to `unpack`.
@@ -341,17 +382,18 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        let source = self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
+        // SAFETY: `reach` has checked the length, and the memory of a get is writable.
+        unsafe { direct::scatter(source.as_ptr(), iov) };
+        Ok(Outcome::Done)
     }
 
     /// An atomic on 4 bytes without a result.
     fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        Err(Error::UNSUPPORTED)
-    }
-
-    /// An atomic on 8 bytes without a result.
-    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        Err(Error::UNSUPPORTED)
+        let cell = reach_cell(self, remote_address, size_of::<u32>(), rkey)?;
+        // SAFETY: the cell was checked and is aligned.
+        unsafe { atomic::fetch32(cell.as_ptr(), op, value) };
+        Ok(())
     }
 
     /// An atomic on 4 bytes; the former value is written to `result`, which stays valid until the completion.
@@ -364,20 +406,12 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
-    }
-
-    /// The same on 8 bytes.
-    fn atomic64_fetch(
-        &self,
-        op: AtomicOp,
-        value: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &RkeyOf<Self>,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        let cell = reach_cell(self, remote_address, size_of::<u32>(), rkey)?;
+        // SAFETY: the cell was checked and is aligned.
+        let former = unsafe { atomic::fetch32(cell.as_ptr(), op, value) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        Ok(Outcome::Done)
     }
 
     /// Compares and swaps 4 bytes; the former value is written to `result`.
@@ -390,10 +424,41 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        let cell = reach_cell(self, remote_address, size_of::<u32>(), rkey)?;
+        // SAFETY: the cell was checked and is aligned.
+        let former = unsafe { atomic::cswap32(cell.as_ptr(), compare, swap) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        Ok(Outcome::Done)
     }
 
-    /// The same on 8 bytes.
+    /// An atomic on 8 bytes without a result.
+    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
+        let cell = reach_cell(self, remote_address, size_of::<u64>(), rkey)?;
+        // SAFETY: the cell was checked and is aligned.
+        unsafe { atomic::fetch64(cell.as_ptr(), op, value) };
+        Ok(())
+    }
+
+    /// An atomic on 8 bytes; the former value is written to `result`, which stays valid until the completion.
+    fn atomic64_fetch(
+        &self,
+        op: AtomicOp,
+        value: u64,
+        result: NonNull<u64>,
+        remote_address: u64,
+        rkey: &RkeyOf<Self>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let cell = reach_cell(self, remote_address, size_of::<u64>(), rkey)?;
+        // SAFETY: the cell was checked and is aligned.
+        let former = unsafe { atomic::fetch64(cell.as_ptr(), op, value) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        Ok(Outcome::Done)
+    }
+
+    /// Compares and swaps 8 bytes; the former value is written to `result`.
     fn atomic64_cswap(
         &self,
         compare: u64,
@@ -403,7 +468,12 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        let cell = reach_cell(self, remote_address, size_of::<u64>(), rkey)?;
+        // SAFETY: the cell was checked and is aligned.
+        let former = unsafe { atomic::cswap64(cell.as_ptr(), compare, swap) };
+        // SAFETY: the place of the result is the caller's and valid.
+        unsafe { result.write(former) };
+        Ok(Outcome::Done)
     }
 
     /// Queues a request until resources return; [`Error::BUSY`] if they are there.
@@ -445,4 +515,10 @@ pub trait Endpoint: Sized + 'static {
     /// The host is done with the endpoint. Messages that were accepted are still delivered; completions that cannot end
     /// otherwise are called with [`Error::CANCELED`]. May come from inside a handler that the endpoint itself called.
     fn destroy(self: Rc<Self>) {}
+}
+
+/// The target of an atomic, which has to be aligned.
+fn reach_cell<E: Endpoint>(ep: &E, address: u64, size: usize, rkey: &RkeyOf<E>) -> Result<NonNull<u8>> {
+    atomic::aligned(address, size)?;
+    ep.reach(rkey, address, size, MemoryAccess::REMOTE_ATOMIC)
 }

@@ -89,6 +89,8 @@ pub(crate) struct Rkey {
     /// Points to a word that holds `value` while the registration lives; to [`NOT_HERE`] until the memory is mapped here.
     live: AtomicPtr<AtomicU64>,
     value: u64,
+    /// As [`uct_plugin::memory::word_starts`].
+    words: [u64; 8],
     /// Local address minus remote address, once `live` is set.
     shift: AtomicU64,
     /// What `live` and the memory lie in: segment and table; `None` for this process's own.
@@ -141,6 +143,7 @@ impl Rkey {
         let rkey = Rkey {
             live: AtomicPtr::new(not_here()),
             value: live_value(remote.key),
+            words: remote.word_starts(),
             shift: AtomicU64::new(0),
             held: OnceLock::new(),
             remote,
@@ -155,17 +158,20 @@ impl Rkey {
     /// Where `length` bytes at `address` are mapped here, if they are and may be accessed so; for the short way. The careful
     /// way says why not.
     #[inline(always)]
-    pub(crate) fn direct(&self, address: u64, length: usize, access: MemoryAccess) -> Option<NonNull<u8>> {
-        let most = self.remote.length.checked_sub(length as u64)?;
-        if address.wrapping_sub(self.remote.base) > most
-            || !self.remote.permits(access)
-            || !self.is_live_here()
-        {
+    pub(crate) fn direct(&self, address: u64, length: usize, access: MemoryAccess) -> Option<*mut u8> {
+        let offset = address.wrapping_sub(self.remote.base);
+        // A word, which most accesses are, takes one comparison.
+        let fits = if length == size_of::<u64>() {
+            offset < self.words[access.bits() as usize % self.words.len()]
+        } else {
+            self.remote.permits(access)
+                && self.remote.length.checked_sub(length as u64).is_some_and(|most| offset <= most)
+        };
+        if !fits || !self.is_live_here() {
             return None;
         }
-        let here = address.wrapping_add(self.shift.load(Ordering::Relaxed)) as *mut u8;
-        // SAFETY: memory that is mapped here does not begin at 0, nor does it wrap (`set_direct`).
-        Some(unsafe { NonNull::new_unchecked(here) })
+        // Memory that is mapped here does not begin at 0, nor does it wrap (`set_direct`).
+        Some(address.wrapping_add(self.shift.load(Ordering::Relaxed)) as *mut u8)
     }
 
     /// Checks an access of `length` bytes at `address` and finds the way to them.

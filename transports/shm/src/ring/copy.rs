@@ -1,6 +1,6 @@
 //! Copies of a few bytes without a call.
 //!
-//! For: short messages, and memory that is mapped. Stands on the shape of a slot. A call to memcpy costs about as much as the rest of a short send; up to
+//! For: short messages. Stands on the shape of a slot. A call to memcpy costs about as much as the rest of a short send; up to
 //! 64 bytes, two overlapping moves of a fixed size do.
 
 use core::ptr;
@@ -91,25 +91,6 @@ pub unsafe fn copy_body(body: *const u64, place: *mut u64, length: usize) {
         let rest = unsafe { body.cast::<[u64; BODY_WORDS - START]>().read() };
         // SAFETY: as above.
         unsafe { place.cast::<[u64; BODY_WORDS - START]>().write(rest) };
-    }
-}
-
-/// Copies between mapped memory and the caller's. Eight bytes are one move, so that who polls for an aligned word sees all
-/// of it or nothing.
-///
-/// # Safety
-///
-/// `source` is readable and `target` writable for `length` bytes. They may overlap.
-#[inline(always)]
-pub unsafe fn copy_direct(source: *const u8, target: *mut u8, length: usize) {
-    if length == size_of::<u64>() {
-        // SAFETY: eight bytes are readable.
-        let word = unsafe { source.cast::<u64>().read_unaligned() };
-        // SAFETY: eight bytes are writable.
-        unsafe { target.cast::<u64>().write_unaligned(word) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { target.copy_from(source, length) };
     }
 }
 

@@ -42,7 +42,7 @@ pub use barrier::register_heavy_barrier;
 use bell::BellMemory;
 pub use bell::{BELL_BYTES, Bell, MappedBell};
 pub use control::{BODY_WORDS, INLINE_BYTES, Place};
-pub use copy::{copy_body, copy_direct, copy_small};
+pub use copy::{copy_body, copy_small};
 #[cfg(all(test, not(loom)))]
 use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};

@@ -130,7 +130,7 @@ impl Target {
             return Ok(Some((ResponseKind::Data, Data::Memory(address, request.length as usize))));
         }
         atomic::aligned(request.address, request.opcode.atomic_bytes())?;
-        let cell = check(regions, request, MemoryAccess::REMOTE_ATOMIC)?;
+        let cell = check(regions, request, MemoryAccess::REMOTE_ATOMIC)?.as_ptr();
         let [first, second] = request.operands;
         let (former, bytes) = match request.opcode {
             Opcode::Post32 | Opcode::Fetch32 => {
