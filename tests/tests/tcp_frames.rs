@@ -53,6 +53,27 @@ impl Scene {
         }
     }
 
+    /// Has the system offer more than its first window, which is 64 KiB: it grows with what is received.
+    fn widen_window(&mut self) {
+        let message = frame(ID.get(), &[0; 64 << 10]);
+        for _ in 0..64 {
+            self.write(&message);
+        }
+        drive(&[&self.a], || self.waiting_bytes() == 0);
+    }
+
+    /// Bytes that the peer has sent, and the side has not received yet.
+    fn waiting_bytes(&self) -> usize {
+        let port = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
+        let own = port(self.peer.peer_addr().unwrap());
+        let peers = port(self.peer.local_addr().unwrap());
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let line = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut ours = line.filter(|words| words[1].ends_with(&own) && words[2].ends_with(&peers));
+        let words = ours.next().expect("the connection is not in the system's table");
+        usize::from_str_radix(words[4].split(':').nth(1).unwrap(), 16).unwrap()
+    }
+
     /// Reads a frame of this kind, and passes over others.
     fn read(&mut self, kind: u8) -> Vec<u8> {
         let (mut bytes, mut frame) = (Vec::new(), None);
@@ -225,6 +246,16 @@ fn the_longest_message_arrives_and_one_byte_more_ends_the_connection() {
     scene.write(&frame(ID.get(), &[7; MOST + 1])[..4096]);
     scene.ends("longer than");
     assert_eq!(scene.a.count.get(), 1);
+
+    // What has come whole is checked as well.
+    let mut scene = Scene::new(&[("max_message", "64k"), ("rcvbuf", "512k")]);
+    let whole = frame(ID.get(), &[7; MOST + 1]);
+    scene.widen_window();
+    let before = scene.a.count.get();
+    scene.peer.write_all(&whole).unwrap();
+    drive(&[], || scene.waiting_bytes() == whole.len());
+    scene.ends("longer than");
+    assert_eq!(scene.a.count.get(), before, "it was delivered");
 
     let mut scene = Scene::new(&[("max_message", "64k")]);
     let target = Target::new(&scene.a, Access::ALL);

@@ -163,6 +163,12 @@ impl Conn {
                 continue;
             }
             self.rx_start.set(payload + padded(length));
+            if length > iface.max_message()
+                && let Err(reason) = iface.check_length(kind, length)
+            {
+                self.fail(iface, Error::IO_ERROR, reason);
+                continue;
+            }
             if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
                 self.deliver(iface, buffer, kind, payload, length);
             } else {
