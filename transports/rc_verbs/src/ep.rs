@@ -38,6 +38,8 @@ pub(crate) struct RcEp {
     pub(crate) unsignaled: Cell<u32>,
     /// Its place in the interface's table.
     pub(crate) index: u32,
+    /// The latest work requests that closing does not wait for: those behind the first number, up to the second.
+    pub(crate) unawaited: Cell<(u32, u32)>,
     /// Messages that the peer may send and has not sent yet.
     pub(crate) promised: Cell<u32>,
     /// Messages promised that the peer has not been told of, and `wire::HELD_UP`.
@@ -78,6 +80,7 @@ impl RcEp {
             ended: Cell::new(0),
             unsignaled: Cell::new(0),
             index,
+            unawaited: Cell::default(),
             promised: Cell::new(u32::from(window)),
             grant: Cell::new(0),
             window: Cell::new(window),

@@ -26,7 +26,7 @@ impl RcEp {
             }
             return false;
         }
-        self.posted(signaled);
+        self.closing_waits_not_for(self.posted(signaled));
         true
     }
 

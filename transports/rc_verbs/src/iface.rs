@@ -292,7 +292,7 @@ impl Iface for RcIface {
 
     fn close(&self) {
         let deadline = Instant::now() + self.limits.linger;
-        while self.eps.borrow().len() > 0 && Instant::now() < deadline {
+        while self.living().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {
             self.work_off();
             self.poll_tx();
             self.do_deferred();

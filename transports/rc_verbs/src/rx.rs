@@ -339,7 +339,8 @@ impl RcIface {
 
     /// Tells the peer of what it was promised, if no message has yet; answers false if there is no room to.
     pub(crate) fn send_grant(&self, ep: &RcEp) -> bool {
-        if ep.failure().is_some() || !ep.is_connected() {
+        // What a destroyed endpoint grants is of no use to anyone.
+        if ep.failure().is_some() || !ep.is_connected() || ep.is_destroyed.get() {
             return true;
         }
         let due = ep.promised.get() <= u32::from(ep.window.get()) / 2;
@@ -362,7 +363,7 @@ impl RcIface {
             return false;
         }
         ep.grant.set(0);
-        ep.posted(signaled);
+        ep.closing_waits_not_for(ep.posted(signaled));
         true
     }
 }

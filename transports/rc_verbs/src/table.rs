@@ -83,9 +83,4 @@ impl EpTable {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<RcEp>> {
         self.eps.iter().map(|(_, ep)| ep)
     }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.eps.len()
-    }
 }

@@ -148,6 +148,21 @@ impl RcEp {
         self.posted.get() == self.ended.get()
     }
 
+    /// Notes that the work request of this number, just posted, carries nothing of the user's.
+    pub(crate) fn closing_waits_not_for(&self, number: u32) {
+        let ahead = number.wrapping_sub(1);
+        let (from, to) = self.unawaited.get();
+        self.unawaited.set((if to == ahead { from } else { ahead }, number));
+    }
+
+    /// Whether all that the user sent has ended. If the peer has closed, a grant under way never does.
+    pub(crate) fn may_close(&self) -> bool {
+        let (from, to) = self.unawaited.get();
+        let rest_is_own = to == self.posted.get() && self.ended.get().wrapping_sub(from) as i32 >= 0;
+        let has_ended = self.is_quiet() || (rest_is_own && self.outstanding.borrow().is_empty());
+        has_ended && self.emulated.borrow().is_empty()
+    }
+
     /// Work requests up to this number have ended, the last of them with `result`, those ahead of it well.
     #[inline]
     pub(crate) fn end_up_to(&self, number: u32, result: Result) {
