@@ -1,6 +1,7 @@
 //! Sending active messages.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::slice;
 
@@ -15,6 +16,9 @@ use crate::stats::Counter;
 
 /// Most entries of a vector; transports report their own limit, which is below.
 pub(super) const MAX_IOV: usize = 64;
+
+/// Room for the entries of a vector. Filling all of it would take longer than many an operation.
+const NO_ENTRIES: [MaybeUninit<UctIov>; MAX_IOV] = [const { MaybeUninit::uninit() }; MAX_IOV];
 
 impl EpInner {
     /// Counts an operation by its status and turns the status around.
@@ -52,24 +56,17 @@ impl EpInner {
         slices: &[MemorySlice],
         call: impl FnOnce(*const UctIov, usize, usize) -> Result<T>,
     ) -> Result<T> {
-        const EMPTY: UctIov = UctIov {
-            buffer: std::ptr::null_mut(),
-            length: 0,
-            memh: std::ptr::null_mut(),
-            stride: 0,
-            count: 0,
-        };
         if slices.len() > MAX_IOV {
             return Err(Error::INVALID_PARAM);
         }
-        let mut entries = [EMPTY; MAX_IOV];
+        let mut entries = NO_ENTRIES;
         let mut bytes = 0;
         for (entry, slice) in entries.iter_mut().zip(slices) {
             self.same_domain(slice.memory.domain())?;
-            *entry = slice.iov();
+            entry.write(slice.iov());
             bytes += slice.len();
         }
-        call(entries.as_ptr(), slices.len(), bytes)
+        call(entries.as_ptr().cast(), slices.len(), bytes)
     }
 
     /// Memory and keys are of use only to interfaces of their own memory domain.
@@ -107,18 +104,19 @@ impl Ep {
             return Err(Error::INVALID_PARAM);
         }
         let slot = slot!(ep.am_short_iov);
-        let entries: [UctIov; MAX_IOV] = std::array::from_fn(|index| {
-            let part = parts.get(index).copied().unwrap_or(&[]);
-            UctIov {
+        let mut entries = NO_ENTRIES;
+        for (entry, part) in entries.iter_mut().zip(parts) {
+            entry.write(UctIov {
                 buffer: part.as_ptr().cast_mut().cast(),
                 length: part.len(),
                 memh: std::ptr::null_mut(),
                 stride: 0,
                 count: 1,
-            }
-        });
-        // SAFETY: the endpoint is alive; the parts are valid for the call and only read.
-        let status = unsafe { slot(ep.raw, id.get(), entries.as_ptr(), parts.len()) };
+            });
+        }
+        // SAFETY: the endpoint is alive; as many entries as there are parts were written, and the parts are valid for the
+        // call and only read.
+        let status = unsafe { slot(ep.raw, id.get(), entries.as_ptr().cast(), parts.len()) };
         ep.counted(status, &ep.counters.am_short, parts.iter().map(|part| part.len()).sum())
     }
 
