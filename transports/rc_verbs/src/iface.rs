@@ -63,6 +63,8 @@ pub(crate) struct RcIface {
     pub(crate) smalls: Mpool,
     /// Where results go that nobody reads.
     sink: NonNull<u8>,
+    /// Grants that no message took along.
+    pub(crate) lone_grants: Cell<u64>,
     /// Bytes of reads under way.
     pub(crate) read_bytes: Cell<u64>,
     /// Looks at the peers so far.
@@ -177,6 +179,7 @@ impl RcIface {
             messages,
             smalls,
             sink,
+            lone_grants: Cell::new(0),
             read_bytes: Cell::new(0),
             ticks: Cell::new(0),
             starved: RefCell::default(),
@@ -349,6 +352,7 @@ impl Iface for RcIface {
             ("rx_posted", u64::from(self.rx.posted.get())),
             ("rx_windows", sum(|ep| u64::from(ep.window.get()))),
             ("rx_promised", sum(|ep| u64::from(ep.promised.get()))),
+            ("lone_grants", self.lone_grants.get()),
             ("read_bytes", self.read_bytes.get()),
         ]
     }

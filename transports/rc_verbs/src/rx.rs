@@ -1,8 +1,8 @@
 //! The receive side: buffers for all endpoints in one queue, and who may send how many messages into them.
 //!
 //! For: progress. A peer sends only what it was granted, and no more is granted than there are buffers posted, so nobody
-//! finds the queue empty. Grants travel with messages of the other direction, or by themselves when there are none: once
-//! half of what was promised is used up. An endpoint starts with a small window, which doubles when the peer says that it
+//! finds the queue empty. Once half of what was promised is used up, a grant travels with the next message of the other
+//! direction, or by itself if there is none until three quarters are. An endpoint starts with a small window, which doubles when the peer says that it
 //! was held up and there is room, and shrinks when many endpoints share the queue. So memory goes where messages come
 //! faster than grants, and an endpoint of little traffic keeps the little it began with.
 
@@ -116,15 +116,15 @@ impl RxQueue {
         self.set_wanted();
     }
 
-    /// A message of the endpoint has taken a buffer; answers whether it is time to grant more.
+    /// A message of the endpoint has taken a buffer; answers how many the peer knows that it may still send.
     #[inline(always)]
-    fn taken(&self, ep: &RcEp) -> bool {
+    fn taken(&self, ep: &RcEp) -> u32 {
         // A peer that sends more than it may is served as long as there are buffers: the device holds it up if not.
         if ep.promised.get() > 0 {
             ep.promised.set(ep.promised.get() - 1);
             self.promised.set(self.promised.get() - 1);
         }
-        ep.promised.get() <= u32::from(ep.window.get()) / 2
+        ep.promised.get().saturating_sub(u32::from(ep.untold()))
     }
 
     /// Promises the endpoint what its window allows and buffers are there for; answers whether there is anything to tell.
@@ -307,9 +307,9 @@ impl RcIface {
         let message = immediate.message();
         match message {
             Message::Active(_) => {
-                if self.rx.taken(ep) && ep.untold() == 0 {
-                    self.rx.promise(ep);
-                    self.defer(ep);
+                let left = self.rx.taken(ep);
+                if left <= u32::from(ep.window.get()) / 2 {
+                    self.grant_more(ep, left);
                 }
             }
             Message::Grant => {}
@@ -319,6 +319,18 @@ impl RcIface {
             }
         }
         message
+    }
+
+    /// The peer may send no more than `left`, half of its window at most. What it is granted goes with the next message;
+    /// if none has gone when a quarter is left, it goes by itself.
+    #[inline(never)]
+    fn grant_more(&self, ep: &RcEp, left: u32) {
+        if ep.untold() == 0 {
+            self.rx.promise(ep);
+        }
+        if left <= u32::from(ep.window.get()) / 4 {
+            self.defer(ep);
+        }
     }
 
     #[cold]
@@ -343,13 +355,17 @@ impl RcIface {
         if ep.failure().is_some() || !ep.is_connected() || ep.is_destroyed.get() {
             return true;
         }
-        let due = ep.promised.get() <= u32::from(ep.window.get()) / 2;
-        if ep.untold() == 0 && due {
+        let left = ep.promised.get().saturating_sub(u32::from(ep.untold()));
+        let due = left <= u32::from(ep.window.get()) / 4;
+        if !due {
+            return true;
+        }
+        if ep.untold() == 0 {
             self.rx.promise(ep);
         }
         if ep.untold() == 0 {
-            // Nothing to grant now: not due, or no buffers until handlers release some.
-            return !due;
+            // No buffers until handlers release some; or no window any more, and nothing to come.
+            return ep.window.get() == 0;
         }
         if !ep.has_own_room() {
             return false;
@@ -364,6 +380,7 @@ impl RcIface {
         }
         ep.grant.set(0);
         ep.closing_waits_not_for(ep.posted(signaled));
+        self.lone_grants.set(self.lone_grants.get() + 1);
         true
     }
 }

@@ -44,3 +44,29 @@ fn a_window_grows_only_when_the_sender_is_held_up_and_goes_with_its_endpoint() {
     });
     assert_eq!(counter(&right, "rx_windows"), 0);
 }
+
+#[test]
+fn messages_that_take_turns_carry_all_grants() {
+    let Some((_turn, names)) = devices() else { return };
+    let context = context(&[]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    let (near, far) = connect(&left, &right);
+    for turn in 1..=200 {
+        near.send(&left.worker).expect("a send");
+        until(&left, &right, "a message", || right.received.get() == turn);
+        far.send(&right.worker).expect("a send");
+        until(&left, &right, "the answer", || left.received.get() == turn);
+    }
+    assert_eq!((counter(&left, "lone_grants"), counter(&right, "lone_grants")), (0, 0));
+    // One that only receives has nothing to send them with.
+    for _ in 0..200 {
+        near.send_with(|| {
+            left.worker.progress();
+            right.worker.progress();
+        })
+        .expect("a send");
+    }
+    until(&left, &right, "the messages", || right.received.get() == 400);
+    assert!(counter(&right, "lone_grants") > 0);
+}
