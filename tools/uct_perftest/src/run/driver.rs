@@ -5,7 +5,7 @@ use std::hint::spin_loop;
 use std::rc::Rc;
 use std::time::Duration;
 
-use uct_core::{Ep, EpFailure, Error, Worker, clock};
+use uct_core::{DeviceKind, Ep, EpFailure, Error, Worker, clock};
 use uct_tools_common::Failure;
 
 use crate::kind::Wait;
@@ -31,6 +31,9 @@ pub(super) struct Driver {
     patience: Duration,
     spins: u32,
     sleeps: bool,
+    /// Between two looks at memory that the peer writes, the processor is told that it waits: the line goes over sooner
+    /// so. Anything else is only found later.
+    pauses: bool,
     next_look: Cell<u64>,
     /// When the peer last said that it is still at it.
     last_sign: Cell<u64>,
@@ -53,6 +56,7 @@ impl Driver {
     ) -> Driver {
         Driver {
             worker: ep.iface().worker(),
+            pauses: ep.iface().resource().kind == DeviceKind::SharedMemory,
             ep,
             failure,
             oob: oob.map(RefCell::new),
@@ -99,7 +103,9 @@ impl Driver {
         }
         waiting.turns += 1;
         if waiting.turns < self.spins {
-            spin_loop();
+            if self.pauses {
+                spin_loop();
+            }
             return Ok(());
         }
         self.rest(waiting)
