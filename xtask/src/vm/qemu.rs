@@ -87,8 +87,10 @@ impl Guest<'_> {
     }
 }
 
+/// The emulated processors count time together, which the kernel does not believe by itself; without their counter it reads
+/// a timer chip, and everybody who asks for the time waits for that: 1.7 us, and 80 ns with it.
 const KERNEL_ARGUMENTS: &str = "console=ttyS1 panic=-1 quiet loglevel=4 mitigations=off \
-     random.trust_cpu=on apparmor=0 audit=0 no_timer_check";
+     random.trust_cpu=on apparmor=0 audit=0 no_timer_check tsc=reliable";
 
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
