@@ -128,15 +128,17 @@ pub struct GidChoice {
     pub rejected: Vec<String>,
 }
 
-/// The entries of the port's table that are in use. Asks the kernel for each, so it is not for the data path.
+/// The entries of the port's table that are in use. Asks the kernel, so it is not for the data path.
 ///
 /// # Errors
 /// The failed verb.
 pub fn read_table(context: &Context, port: &Port) -> Result<Vec<GidEntry>, IbError> {
     let sysfs = Path::new("/sys/class/infiniband").join(context.device_name());
-    read_table_with(
+    // The address vector has eight bits for the index.
+    let used = context.used_gids(port.number, port.gid_table_length.min(256))?;
+    Ok(describe_table(
         port,
-        |index| context.query_gid(port.number, index),
+        &used,
         |index, what| {
             let file = sysfs.join(format!("ports/{}/gid_attrs/{what}/{index}", port.number));
             // An unused entry answers EINVAL, and a port of InfiniBand has no network devices: both are "nothing known".
@@ -148,23 +150,19 @@ pub fn read_table(context: &Context, port: &Port) -> Result<Vec<GidEntry>, IbErr
         |netdev, address| {
             ucs::sys::net::device(netdev).ok().flatten().is_some_and(|device| device.has_address(address))
         },
-    )
+    ))
 }
 
-/// As [`read_table`], from given sources.
-fn read_table_with(
+/// What the entries in use are, from given sources.
+fn describe_table(
     port: &Port,
-    query: impl Fn(u32) -> Result<[u8; 16], IbError>,
+    used: &[(u32, [u8; 16])],
     attribute: impl Fn(u32, &str) -> Option<String>,
     is_assigned: impl Fn(&str, IpAddr) -> bool,
-) -> Result<Vec<GidEntry>, IbError> {
+) -> Vec<GidEntry> {
     let mut entries = Vec::new();
-    // The address vector has eight bits for the index.
-    for index in 0..port.gid_table_length.min(256) {
-        let gid = Gid(query(index)?);
-        if gid.is_zero() {
-            continue;
-        }
+    for &(index, gid) in used {
+        let gid = Gid(gid);
         let kind = match port.link_layer {
             LinkLayer::InfiniBand => GidKind::InfiniBand,
             LinkLayer::Ethernet => match attribute(index, "types").as_deref() {
@@ -176,7 +174,7 @@ fn read_table_with(
         let is_assigned = netdev.as_deref().is_some_and(|netdev| is_assigned(netdev, gid.ip()));
         entries.push(GidEntry { index: index as u8, gid, kind, netdev, is_assigned });
     }
-    Ok(entries)
+    entries
 }
 
 /// Chooses among the entries: the one at `wanted` if that is given, otherwise the best by what it is.
@@ -328,15 +326,12 @@ mod tests {
 
     #[test]
     fn the_table_is_read_with_types_and_devices() {
-        let table = read_table_with(
+        let table = describe_table(
             &port(),
-            |index| {
-                Ok(if index == 2 { Gid::from_ip("10.7.0.1".parse().expect("an address")).0 } else { [0; 16] })
-            },
+            &[(2, Gid::from_ip("10.7.0.1".parse().expect("an address")).0)],
             |_, what| Some(if what == "types" { "RoCE v2".into() } else { "eth0".into() }),
             |netdev, address| netdev == "eth0" && address.is_ipv4(),
-        )
-        .expect("a table");
+        );
         assert_eq!(table, [entry(2, "10.7.0.1", GidKind::RoceV2, true)]);
     }
 }

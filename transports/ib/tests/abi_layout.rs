@@ -35,6 +35,7 @@ fn layout_checks() -> Vec<Check> {
     // `size_of` where the size matters too: the others are heads of longer structures that the library allocates.
     layout! { checks,
         "union ibv_gid" ibv_gid { raw } size_of;
+        "struct ibv_gid_entry" ibv_gid_entry { gid, gid_index, port_num, gid_type, ndev_ifindex } size_of;
         "struct ibv_device" ibv_device { node_type, transport_type, name, dev_name, dev_path, ibdev_path } size_of;
         "struct ibv_context_ops" ibv_context_ops { poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv } size_of;
         "struct ibv_context" ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors };

@@ -20,6 +20,17 @@ pub struct ibv_gid {
     pub _align: [u64; 0],
 }
 
+/// An entry of a port's GID table that is in use.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_gid_entry {
+    pub gid: ibv_gid,
+    pub gid_index: u32,
+    pub port_num: u32,
+    pub gid_type: u32,
+    pub ndev_ifindex: u32,
+}
+
 /// A device as `ibv_get_device_list` names it. The library may have private fields behind these.
 #[repr(C)]
 pub struct ibv_device {

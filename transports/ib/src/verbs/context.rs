@@ -134,6 +134,45 @@ impl Context {
         Ok(gid.raw)
     }
 
+    /// The indices of a port's GID table that are in use, below `length`. Asks the kernel once, where the library can; otherwise
+    /// for each.
+    ///
+    /// # Errors
+    /// The failed verb.
+    pub fn used_gids(&self, port: u8, length: u32) -> Result<Vec<(u32, [u8; 16])>, IbError> {
+        if let Some(entries) = self.query_gid_table(length) {
+            let own =
+                entries.iter().filter(|entry| entry.port_num == u32::from(port) && entry.gid_index < length);
+            return Ok(own.map(|entry| (entry.gid_index, entry.gid.raw)).collect());
+        }
+        let mut used = Vec::new();
+        for index in 0..length {
+            let gid = self.query_gid(port, index)?;
+            if gid != [0; 16] {
+                used.push((index, gid));
+            }
+        }
+        Ok(used)
+    }
+
+    /// The entries of all ports, of which there are at most 255; `None` where library or kernel cannot tell.
+    fn query_gid_table(&self, length: u32) -> Option<Vec<ibv_gid_entry>> {
+        let query = self.table.query_gid_table?;
+        let none = ibv_gid_entry {
+            gid: ibv_gid { raw: [0; 16], _align: [] },
+            gid_index: 0,
+            port_num: 0,
+            gid_type: 0,
+            ndev_ifindex: 0,
+        };
+        let mut entries = vec![none; length as usize * usize::from(self.attr.phys_port_cnt.max(1))];
+        // SAFETY: the context is open, and there is room for as many entries of this size.
+        let count =
+            unsafe { query(self.raw, entries.as_mut_ptr(), entries.len(), 0, size_of::<ibv_gid_entry>()) };
+        entries.truncate(usize::try_from(count).ok()?);
+        Some(entries)
+    }
+
     /// An entry of a port's partition key table, in the host's byte order.
     ///
     /// # Errors

@@ -14,6 +14,11 @@ use crate::error::IbError;
 /// The file names that are tried, in this order.
 const LIBRARY_NAMES: &[&str] = &["libibverbs.so.1"];
 
+/// Fills entries of the given size with what is in use of all ports' tables, and answers how many, or an error number
+/// below zero.
+pub type QueryGidTable =
+    unsafe extern "C" fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
+
 /// A device list that holds nothing is allowed; a table that lacks a function is not.
 macro_rules! verbs_table {
     ($($(#[$doc:meta])* $field:ident: $symbol:literal fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
@@ -26,6 +31,8 @@ macro_rules! verbs_table {
             $($(#[$doc])* pub $field: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
             /// `ibv_is_fork_initialized`, which libraries older than rdma-core 35 do not have.
             pub is_fork_initialized: Option<unsafe extern "C" fn() -> c_int>,
+            /// `_ibv_query_gid_table`, which libraries older than rdma-core 33 do not have.
+            pub query_gid_table: Option<QueryGidTable>,
             /// What stands behind the table, for messages: a library's file name or a fake's name.
             pub provider: String,
         }
@@ -53,6 +60,11 @@ macro_rules! verbs_table {
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn() -> c_int>(b"ibv_is_fork_initialized\0")
                         };
+                        symbol.ok().map(|symbol| *symbol)
+                    },
+                    query_gid_table: {
+                        // SAFETY: as for the functions above.
+                        let symbol = unsafe { library.get::<QueryGidTable>(b"_ibv_query_gid_table\0") };
                         symbol.ok().map(|symbol| *symbol)
                     },
                     provider: name.to_owned(),
