@@ -2,10 +2,11 @@
 //!
 //! For: memory domains and buffer pools. Stands on a protection domain.
 
-use std::alloc::Layout;
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::abi::*;
 use super::{Pd, errno};
@@ -117,14 +118,15 @@ impl Drop for Mr {
 
 /// Page-aligned, zeroed memory that is registered for as long as it lives.
 pub struct MrBuffer {
-    // First, so that the registration ends before the memory is freed.
+    // First, so that the registration ends before the memory is unmapped.
     mr: Mr,
     memory: Pages,
 }
 
+/// A mapping of its own: whole pages out of the allocator's heap would leave gaps there that nothing else fits into.
 struct Pages {
     start: NonNull<u8>,
-    layout: Layout,
+    length: usize,
 }
 
 // SAFETY: the memory is owned, and is only reached through raw pointers.
@@ -132,10 +134,21 @@ unsafe impl Send for Pages {}
 // SAFETY: as for Send.
 unsafe impl Sync for Pages {}
 
+impl Pages {
+    /// Maps `length` zeroed bytes, a number of whole pages above zero.
+    fn new(length: usize) -> Option<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without `FIXED`, a new mapping touches no memory that is in use.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE) };
+        Some(Self { start: NonNull::new(start.ok()?.cast())?, length })
+    }
+}
+
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `MrBuffer::new`, freed once, here.
-        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
+        // SAFETY: mapped with this length in `Pages::new`, unmapped once, here.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 
@@ -156,12 +169,9 @@ impl MrBuffer {
             )
         };
         let rounded = length.max(1).checked_next_multiple_of(page).ok_or_else(no_memory)?;
-        let layout = Layout::from_size_align(rounded, page).map_err(|_| no_memory())?;
-        // SAFETY: the layout has a size above zero.
-        let start = unsafe { std::alloc::alloc_zeroed(layout) };
-        let memory = Pages { start: NonNull::new(start).ok_or_else(no_memory)?, layout };
-        // SAFETY: `memory` is freed after `mr` (field order), and is reached through raw pointers only.
-        let mr = unsafe { Mr::register(pd, start, rounded, access) }?;
+        let memory = Pages::new(rounded).ok_or_else(no_memory)?;
+        // SAFETY: `memory` is unmapped after `mr` (field order), and is reached through raw pointers only.
+        let mr = unsafe { Mr::register(pd, memory.start.as_ptr(), rounded, access) }?;
         Ok(Self { mr, memory })
     }
 
@@ -177,6 +187,6 @@ impl MrBuffer {
 
     /// Usable bytes: the length asked for, rounded up to pages.
     pub fn length(&self) -> usize {
-        self.memory.layout.size()
+        self.memory.length
     }
 }

@@ -1,37 +1,14 @@
 //! Connected endpoints on whatever devices there are.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::MutexGuard;
 
-use uct_core::{AmId, Context, Ep, Error, Iface, Worker};
+use uct_core::{Error, Worker};
 
-/// Longest wait for anything; a watchdog, not a tuning knob.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+#[path = "../../../ib/testing/endpoints.rs"]
+mod endpoints;
+pub use endpoints::*;
 
-pub const ID: AmId = AmId::new(5).unwrap();
-
-/// The turn to use the machine, and the names of the devices; `None` says that the test is skipped.
-pub fn devices() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let context = context(&[]);
-    let names: Vec<String> = context
-        .resources()
-        .iter()
-        .filter(|resource| resource.transport == "rc_verbs")
-        .map(|resource| resource.device.clone())
-        .collect();
-    if names.is_empty() {
-        let required = std::env::var("UCT_TEST_REQUIRE").unwrap_or_default();
-        let reason = "rc_verbs has no device here, or its plugin was not found";
-        assert!(!required.split(',').any(|name| name == "verbs"), "{reason}");
-        eprintln!("SKIPPED: {reason}");
-        return None;
-    }
-    Some((turn, names))
-}
+const TRANSPORT: &str = "rc_verbs";
 
 /// As [`devices`], for what needs two whose packets cross.
 pub fn pair() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
@@ -43,50 +20,7 @@ pub fn pair() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
     Some(found)
 }
 
-/// A context with keys of the transport set.
-pub fn context(keys: &[(&str, &str)]) -> Context {
-    let mut builder = Context::builder();
-    for (key, value) in keys {
-        builder = builder.set(format!("rc_verbs.{key}"), *value);
-    }
-    builder.build().unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// One side: a worker with an interface that counts messages.
-pub struct Side {
-    pub worker: Worker,
-    pub iface: Iface,
-    pub received: Rc<Cell<u64>>,
-}
-
-impl Side {
-    pub fn new(context: &Context, device: &str) -> Side {
-        let worker = Worker::new(context).unwrap_or_else(|error| panic!("{error}"));
-        let iface = worker.open("rc_verbs", device).unwrap_or_else(|error| panic!("{error}"));
-        let received = Rc::new(Cell::new(0));
-        let count = Rc::clone(&received);
-        iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
-        Side { worker, iface, received }
-    }
-}
-
-/// An endpoint with the failures that it told of.
-pub struct Link {
-    pub ep: Ep,
-    pub failures: Rc<RefCell<Vec<String>>>,
-}
-
 impl Link {
-    fn new(side: &Side) -> Link {
-        let failures = Rc::new(RefCell::new(Vec::new()));
-        let told = Rc::clone(&failures);
-        let ep = side
-            .iface
-            .create_ep(move |failure| told.borrow_mut().push(failure.to_string()))
-            .unwrap_or_else(|error| panic!("{error}"));
-        Link { ep, failures }
-    }
-
     /// Sends a message, with progress while there is no room.
     pub fn send(&self, worker: &Worker) -> Result<(), Error> {
         self.send_with(|| {
@@ -96,26 +30,8 @@ impl Link {
 
     /// As [`Link::send`], with progress of whatever kind.
     pub fn send_with(&self, progress: impl Fn()) -> Result<(), Error> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.ep.am_short(ID, 0, b"message") {
-                Err(Error::NO_RESOURCE) => progress(),
-                other => return other,
-            }
-            assert!(Instant::now() < deadline, "no room within {PATIENCE:?}");
-        }
+        patiently(progress, || self.ep.am_short(ID, 0, b"message"))
     }
-}
-
-/// Two connected endpoints.
-pub fn connect(left: &Side, right: &Side) -> (Link, Link) {
-    let (near, far) = (Link::new(left), Link::new(right));
-    for (link, other_side, other) in [(&near, right, &far), (&far, left, &near)] {
-        let iface = other_side.iface.address().expect("an address");
-        let address = other.ep.address().expect("an address");
-        link.ep.connect_to_ep(&iface, &address).unwrap_or_else(|error| panic!("{error}"));
-    }
-    (near, far)
 }
 
 /// Moves both sides on until `done`; panics if that takes too long.
