@@ -203,6 +203,11 @@ impl IbError {
         }
     }
 
+    /// Whether the kernel gave up waiting for an answer.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Verb { errno: libc::ETIMEDOUT, .. })
+    }
+
     /// Whether memory was refused because of how it is mapped: it may be read only.
     pub fn is_bad_memory(&self) -> bool {
         matches!(self, Self::Verb { errno: libc::EFAULT | libc::EACCES, .. })

@@ -10,8 +10,9 @@ ucs::config_struct! {
         pub seg_size: MemSize = "8k" in 64..=1_048_576,
         /// Largest short operation, carried inside the work request. The device may allow less.
         pub max_inline: MemSize = "128" in 16..=1024,
-        /// Work requests that one endpoint may have under way.
-        pub tx_queue_len: u32 = "128" in 16..=32768,
+        /// Work requests that one endpoint may have under way. Software RoCE makes room for one more, rounded up to a power
+        /// of two, so that 128 would take twice the memory.
+        pub tx_queue_len: u32 = "127" in 16..=32768,
         /// One work request in this many asks for a completion, where nothing else needs one sooner.
         pub tx_moderation: u32 = "64" in 1..=32768,
         /// Work requests that all endpoints of an interface may have under way together.

@@ -23,6 +23,10 @@ use crate::md::{Rkey, failure};
 use crate::tx::{NOT_CONNECTED, Outstanding};
 use crate::wire::MAX_GRANT;
 
+/// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
+/// second, in which it asks about once; one lost packet must not be the end.
+const RESOLVE_ATTEMPTS: u32 = 3;
+
 /// An endpoint.
 pub(crate) struct RcEp {
     pub(crate) iface: Rc<RcIface>,
@@ -160,10 +164,8 @@ impl RcEp {
             retry_count: iface.limits.retry_count,
             rnr_retry: iface.limits.rnr_retry,
         };
-        self.qp
-            .init_rc(port.port.number, port.pkey_index(), access)
-            .and_then(|()| self.qp.connect_rc(&connect))
-            .map_err(|error| failure(&error))?;
+        self.qp.init_rc(port.port.number, port.pkey_index(), access).map_err(|error| failure(&error))?;
+        self.connect_qp(&connect, device)?;
         self.credits.set(u32::from(address.window));
         self.available.set(self.available.get() + NOT_CONNECTED);
         tracing::debug!(
@@ -174,6 +176,33 @@ impl RcEp {
             "rc_verbs: connected"
         );
         Ok(())
+    }
+}
+
+impl RcEp {
+    /// Connects the queue pair. Blocks for [`RESOLVE_ATTEMPTS`] seconds if nobody answers for the peer's address.
+    fn connect_qp(&self, connect: &RcConnect, device: &DeviceAddress) -> Result<(), Failure> {
+        let mut attempt = 1;
+        loop {
+            match self.qp.connect_rc(connect) {
+                Err(error) if error.is_timeout() && attempt < RESOLVE_ATTEMPTS => {
+                    tracing::debug!(qp = self.qp.number(), gid = %device.gid, attempt, %error, "rc_verbs: asked again");
+                    attempt += 1;
+                }
+                Err(error) if error.is_timeout() => {
+                    return Err(Failure::new(
+                        Error::TIMED_OUT,
+                        format!(
+                            "nobody answered for the peer's address {} when the kernel asked for it {attempt} times, a \
+                             second each: see whether the peer is up and whether ARP or neighbour discovery reaches it \
+                             ({error})",
+                            device.gid
+                        ),
+                    ));
+                }
+                other => return other.map_err(|error| failure(&error)),
+            }
+        }
     }
 }
 
@@ -373,5 +402,15 @@ impl Endpoint for RcEp {
         self.iface.pending.purge(&self.group, &mut |_| {});
         let iface = Rc::clone(&self.iface);
         iface.bury(&self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_no_bigger_than_it_was() {
+        assert!(size_of::<RcEp>() <= 240, "{} bytes", size_of::<RcEp>());
     }
 }

@@ -573,3 +573,13 @@ impl Endpoint for UdEp {
         self.iface.touched(&guard);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_no_bigger_than_it_was() {
+        assert!(size_of::<UdEp>() <= 240, "{} bytes", size_of::<UdEp>());
+    }
+}

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Side, connect, context, pair, until};
+use crate::support::{Link, Side, connect, context, pair, until};
 
 fn succeeds(command: &str) -> bool {
     let mut words = command.split(' ');
@@ -95,4 +95,51 @@ fn a_long_interruption_fails_each_endpoint_once_and_new_ones_work_afterwards() {
     let before = right.received.get();
     near.send(&left.worker).expect("a send");
     until(&left, &right, "a message of a new endpoint", || right.received.get() > before);
+}
+
+/// The near end loses all that it sends and knows nobody, until this is dropped.
+struct Deaf;
+
+impl Deaf {
+    fn new() -> Deaf {
+        run("tc qdisc replace dev eth0 root netem loss 100%");
+        run("ip neigh flush dev eth0");
+        Deaf
+    }
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        let done = succeeds("tc qdisc replace dev eth0 root pfifo");
+        assert!(done || std::thread::panicking(), "the cable stays broken");
+    }
+}
+
+#[test]
+fn an_address_that_nobody_answers_for_is_asked_for_again_and_named_in_the_end() {
+    let Some((_turn, names)) = pair() else { return };
+    let context = context(&[]);
+    let (left, right) = (Side::new(&context, &names[0]), Side::new(&context, &names[1]));
+    let (near, far) = (Link::new(&left), Link::new(&right));
+
+    let deaf = Deaf::new();
+    let start = Instant::now();
+    let reason = near.connect(&right, &far).expect_err("nobody answers");
+    assert!(reason.contains("10.7.0.2") && reason.contains("3 times"), "{reason}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    drop(deaf);
+
+    run("ip neigh flush dev eth0");
+    let deaf = Deaf::new();
+    let (near, far) = (Link::new(&left), Link::new(&right));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(1300));
+            drop(deaf);
+        });
+        near.connect(&right, &far).expect("heard at the second time");
+    });
+    far.connect(&left, &near).expect("the way back");
+    near.send(&left.worker).expect("a send");
+    until(&left, &right, "a message", || right.received.get() == 1);
 }

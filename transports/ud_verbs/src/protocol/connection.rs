@@ -261,3 +261,15 @@ impl<T: Handles> Connection<T> {
 pub(super) fn is_message(kind: u8) -> bool {
     kind < kind::MESSAGE_END
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::UdHandles;
+
+    #[test]
+    fn a_connection_is_no_bigger_than_it_was() {
+        let bytes = size_of::<Connection<UdHandles>>();
+        assert!(bytes <= 328, "{bytes} bytes");
+    }
+}
