@@ -6,10 +6,12 @@
 #[path = "support/tcp.rs"]
 mod support;
 
+use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use support::{HELLO, ID, LIMIT, Side, drive, forged, play_peer, send};
@@ -292,6 +294,35 @@ fn a_sleeper_wakes_for_each_message() {
         assert!(b.worker.wait(LIMIT).unwrap(), "message {number} wakes nobody");
         drive(&[&b], || b.count.get() == number);
     }
+}
+
+#[test]
+fn a_handler_may_wait_for_the_message_behind_its_own() {
+    const PEERS: u64 = 4;
+    const WAIT: Duration = Duration::from_secs(3);
+    let _alone = alone();
+    let hub = Side::new(&[]);
+    let peers: Vec<Side> = (0..PEERS).map(|_| Side::new(&[])).collect();
+    let eps: Vec<_> = peers.iter().map(|peer| peer.connect(&hub.address()).0).collect();
+    let (begun, ended) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+    let (begins, ends, worker) = (Rc::clone(&begun), Rc::clone(&ended), hub.worker.clone());
+    hub.iface.set_am_handler(ID, move |message| {
+        let header = message.header().unwrap();
+        let (peer, is_end) = (header / 2, header % 2 == 1);
+        if is_end {
+            ends.borrow_mut().push(peer);
+        } else if worker.progress_until(WAIT, || ends.borrow().contains(&peer)) {
+            begins.set(begins.get() + 1);
+        }
+    });
+    // Both messages of a peer leave together as soon as its connection stands, and come together.
+    for (peer, ep) in (0..).zip(&eps) {
+        ep.am_short(ID, 2 * peer, b"begin").unwrap();
+        ep.am_short(ID, 2 * peer + 1, b"end").unwrap();
+    }
+    let sides: Vec<&Side> = std::iter::once(&hub).chain(&peers).collect();
+    drive(&sides, || ended.borrow().len() as u64 == PEERS);
+    assert_eq!(begun.get(), PEERS, "a handler waited for what its connection had received already");
 }
 
 #[test]

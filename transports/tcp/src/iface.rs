@@ -57,9 +57,9 @@ pub(crate) struct TcpIface {
     /// Where messages are copied that had no room for their headroom.
     copies: Cell<Option<RxBuffer>>,
     tx_pool: TxPool,
-    hot: RefCell<Option<Rc<Conn>>>,
+    /// The connection that had something last, or has at this moment.
+    hot: Cell<Option<Rc<Conn>>>,
     misses: Cell<u32>,
-    turn: Cell<u32>,
     blocked: Cell<i32>,
     serving: Cell<bool>,
     pub(crate) seg_size: usize,
@@ -146,9 +146,8 @@ impl Transport for TcpTransport {
             shared: Cell::new(None),
             copies: Cell::new(None),
             tx_pool: TxPool::new(config.tx_buf_size.to_usize().max(scratch_size)),
-            hot: RefCell::default(),
+            hot: Cell::default(),
             misses: Cell::new(0),
-            turn: Cell::new(0),
             blocked: Cell::new(0),
             serving: Cell::new(false),
             seg_size,

@@ -48,7 +48,7 @@ impl TcpIface {
     fn poll(&self) -> u32 {
         let Some(conn) = self.hot() else { return self.poll_events() };
         let received = conn.receive(self);
-        let turn = self.next_turn();
+        let turn = self.epoch();
         if received.any {
             self.set_misses(0);
         } else {
@@ -108,12 +108,12 @@ impl TcpIface {
         if events.contains(Events::WRITE) {
             conn.on_writable(self);
         }
-        let received = conn.receive(self);
-        if received.any && conn.state() == State::Established {
+        if conn.state() == State::Established && events.intersects(Events::READ | Events::ERROR) {
+            // Ahead of its handlers: one that calls progress and waits is to get what lies behind its message.
             self.set_hot(Some(conn));
             self.set_misses(0);
         }
-        received.count
+        conn.receive(self).count
     }
 
     /// Everything but receiving: sends what was collected, tells what has ended, serves who waits.

@@ -139,6 +139,7 @@ impl Conn {
 
     /// A send has failed, and what had arrived was delivered: the endpoints are told.
     pub(crate) fn on_broken(self: &Rc<Self>, iface: &TcpIface) {
+        iface.set_hot(Some(self));
         while self.state.get() == State::Established && self.receive(iface).any {}
         if let Some(error) = self.broken.get() {
             self.fail(iface, error, "the connection was lost while sending");

@@ -58,8 +58,7 @@ impl TcpIface {
     pub(crate) fn forget(&self, conn: &Rc<Conn>) {
         self.forget_current(conn);
         self.conns.borrow_mut().remove(conn.id());
-        let is_hot = self.hot.borrow().as_ref().is_some_and(|hot| Rc::ptr_eq(hot, conn));
-        if is_hot {
+        if self.hot().is_some_and(|hot| Rc::ptr_eq(&hot, conn)) {
             self.set_hot(None);
         }
     }
@@ -128,11 +127,13 @@ impl TcpIface {
 
     #[inline(always)]
     pub(crate) fn hot(&self) -> Option<Rc<Conn>> {
-        self.hot.borrow().clone()
+        let hot = self.hot.take();
+        self.hot.set(hot.clone());
+        hot
     }
 
     pub(crate) fn set_hot(&self, conn: Option<&Rc<Conn>>) {
-        *self.hot.borrow_mut() = conn.cloned();
+        self.hot.set(conn.cloned());
     }
 
     #[inline(always)]
@@ -148,11 +149,5 @@ impl TcpIface {
     #[inline(always)]
     pub(crate) fn set_misses(&self, misses: u32) {
         self.misses.set(misses);
-    }
-
-    #[inline(always)]
-    pub(crate) fn next_turn(&self) -> u32 {
-        self.turn.set(self.turn.get().wrapping_add(1));
-        self.turn.get()
     }
 }
