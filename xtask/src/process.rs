@@ -75,6 +75,18 @@ pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     Err(Failure::new(format!("`{}` failed: {status}", line(command))))
 }
 
+/// Like `run`, for a command beside another one: what it prints is shown when it has ended.
+pub fn run_aside(command: &mut Command, limit: Duration) -> Outcome {
+    let (status, stdout, stderr) = capture(command, limit)?;
+    echo(command);
+    eprint!("{stderr}");
+    print!("{stdout}");
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("`{}` failed: {status}", line(command))))
+}
+
 /// Runs a command silently and answers with its standard output; its standard error is shown if it fails.
 pub fn output(command: &mut Command, limit: Duration) -> Outcome<String> {
     let (status, stdout, stderr) = capture(command, limit)?;

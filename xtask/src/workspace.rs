@@ -87,6 +87,13 @@ impl Workspace {
         self.metadata.packages.iter().filter(|package| self.metadata.workspace_members.contains(&package.id))
     }
 
+    /// The names of a package's test programs, as `cargo test --test NAME` takes them.
+    pub fn tests<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a str> {
+        let targets =
+            self.members().filter(move |member| member.name == package).flat_map(|member| &member.targets);
+        targets.filter(|target| target.kind.contains(&TargetKind::Test)).map(|target| target.name.as_str())
+    }
+
     /// Runs `cargo ARGUMENTS` with its messages read, and answers with the programs and plugins it made.
     pub fn build(&self, arguments: &[&str]) -> Outcome<Built> {
         let mut build = cargo();

@@ -7,16 +7,19 @@ mod models;
 
 use crate::apt::{self, Package};
 use crate::failure::Outcome;
-use crate::process::{cargo, run as run_command};
+use crate::process::{cargo, run as run_command, run_aside};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{check, hello, instructions, vm};
 use clap::Args;
+use std::thread;
 use std::time::Duration;
 
 /// The suite that every transport is put through.
 pub const CONFORMANCE: &str = "uct-conformance";
 const TEST_LIMIT: Duration = Duration::from_secs(1800);
+/// The transports that one of the two runs of the suite has; the other has all others. They take about as long.
+const ONE_SIDE: &str = "self,tcp";
 
 const PACKAGES: &[Package] = &[
     Package { name: "gcc", brings: "/usr/bin/cc" },
@@ -94,14 +97,45 @@ fn tests(workspace: &Workspace) -> Outcome {
 }
 
 /// Runs the suite on every transport, linked statically and as a plugin. It has its own runner, which gives each case
-/// a watchdog and lists what it skipped and why.
+/// a watchdog and lists what it skipped and why. Many cases wait for a time to pass, so two runs share the transports.
+/// The package's other tests follow, alone: they keep the machine busy.
 fn conformance(workspace: &Workspace, require: &str) -> Outcome {
-    let mut test = cargo();
-    // Its examples have been tested. Some of its tests build programs, after which the libraries that examples are linked
-    // with may be others.
-    test.args(["test", "--package", CONFORMANCE, "--lib", "--bins", "--tests"]).current_dir(workspace.root());
-    test.env("UCT_TEST_REQUIRE", require).env("UCT_MODULE_DIR", workspace.target().join("debug"));
-    run_command(&mut test, TEST_LIMIT)
+    let suite = ["--test", "conformance"];
+    let others = workspace.tests(CONFORMANCE).filter(|name| *name != suite[1]);
+    let others: Vec<&str> =
+        ["--lib", "--bins"].into_iter().chain(others.flat_map(|name| ["--test", name])).collect();
+
+    // Its examples are left out: they have been tested. Some of its tests build programs, after which the libraries
+    // that examples are linked with may be others.
+    let test = |arguments: &[&str]| {
+        let mut test = cargo();
+        test.args(["test", "--package", CONFORMANCE]).args(arguments).current_dir(workspace.root());
+        test.env("UCT_MODULE_DIR", workspace.target().join("debug"));
+        test
+    };
+    let side = |transports: &str, required: &dyn Fn(&&str) -> bool| {
+        let mut side = test(&suite);
+        let required: Vec<&str> = require.split(',').filter(required).collect();
+        side.env("UCT_TEST_TRANSPORTS", transports).env("UCT_TEST_REQUIRE", required.join(","));
+        side
+    };
+    let mut one = side(ONE_SIDE, &|name| names(ONE_SIDE, name));
+    let mut other = side(&format!("^{ONE_SIDE}"), &|name| !names(ONE_SIDE, name));
+
+    run_command(&mut test(&["--no-run", "--lib", "--bins", "--tests"]), BUILD_LIMIT)?;
+    let (one, other) = thread::scope(|scope| {
+        // Shown once both are done, since lines of two runs would mix.
+        let other = scope.spawn(|| run_aside(&mut other, TEST_LIMIT));
+        let one = run_command(&mut one, TEST_LIMIT);
+        (one, other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    one.and(other)?;
+    run_command(&mut test(&others), TEST_LIMIT)
+}
+
+/// Whether a list has a name.
+fn names(list: &str, name: &str) -> bool {
+    list.split(',').any(|listed| listed == name)
 }
 
 /// The transports that any machine with Linux has, as the plugins' names say it.
