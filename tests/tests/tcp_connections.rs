@@ -297,6 +297,37 @@ fn a_sleeper_wakes_for_each_message() {
 }
 
 #[test]
+fn a_busy_connection_keeps_no_other_one_waiting_whatever_is_called_between_rounds() {
+    let _alone = alone();
+    let (hub, busy, other) = (Side::new(&[]), Side::new(&[]), Side::new(&[]));
+    let (from_busy, from_other) = (busy.connect(&hub.address()).0, other.connect(&hub.address()).0);
+    let sides = [&hub, &busy, &other];
+    send(&sides, &from_other, 1);
+    drive(&sides, || hub.count.get() == 1);
+    send(&sides, &from_busy, 1);
+    drive(&sides, || hub.count.get() == 2);
+    for (flushes, phase) in (0..4).flat_map(|flushes| (0..4).map(move |phase| (flushes, phase))) {
+        // Which round of four is the first one.
+        for _ in 0..phase {
+            hub.worker.progress();
+        }
+        send(&[&other], &from_other, 1000);
+        other.worker.progress();
+        let (sum, mut rounds) = (hub.sum.get(), 0);
+        while hub.sum.get() < sum + 1000 {
+            for _ in 0..flushes {
+                hub.iface.flush(Flush::empty(), None).unwrap();
+            }
+            send(&[&busy], &from_busy, 1);
+            busy.worker.progress();
+            hub.worker.progress();
+            rounds += 1;
+            assert!(rounds < 100, "one connection alone is served, with {flushes} flushes between rounds");
+        }
+    }
+}
+
+#[test]
 fn a_handler_may_wait_for_the_message_behind_its_own() {
     const PEERS: u64 = 4;
     const WAIT: Duration = Duration::from_secs(3);

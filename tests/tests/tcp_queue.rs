@@ -1,16 +1,16 @@
-//! What a connection collects, where its buffers end.
+//! What a connection collects: where its buffers end, and what is called while a message is packed into them.
 //!
 //! Frames are padded to 8 bytes. Buffers of other sizes leave ends in which a message has room and its padding has not.
 
 #[path = "support/tcp.rs"]
 mod support;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use support::{Side, drive, send};
+use support::{ID, Side, drive, send};
 use uct_conformance::random::{Random, check_bytes, pattern};
-use uct_core::{AmId, Error};
+use uct_core::{AmId, Ep, Error, SendFlags};
 
 const HEADER: usize = size_of::<u64>();
 
@@ -50,5 +50,82 @@ fn messages_that_end_where_a_buffer_ends_arrive_whole() {
         }
         assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
         assert_eq!(received.get(), sent);
+    }
+}
+
+/// Packs a message to `b` of which half is written ahead of `inside` and half behind, as the first one that `a` sends or behind
+/// others; and checks that all arrive.
+fn pack_around(behind_others: bool, inside: impl Fn(&Side, &Ep, &Ep)) {
+    const SIZE: usize = 4096;
+    let (a, b, c) = (Side::new(&[]), Side::new(&[]), Side::new(&[]));
+    let sides = [&a, &b, &c];
+    let (to_b, to_c) = (a.connect(&b.address()).0, a.connect(&c.address()).0);
+    let packed = Rc::new(RefCell::new(Vec::new()));
+    let received = Rc::clone(&packed);
+    let id = AmId::new(4).unwrap();
+    b.iface.set_am_handler(id, move |message| received.borrow_mut().push(message.to_vec()));
+    for ep in [&to_b, &to_c] {
+        send(&sides, ep, 1);
+    }
+    drive(&sides, || b.count.get() == 1 && c.count.get() == 1);
+    for _ in 0..32 {
+        a.worker.progress();
+    }
+
+    let ahead = if behind_others { 3 } else { 0 };
+    for _ in 0..ahead {
+        to_b.am_short(ID, 1, b"ahead").unwrap();
+    }
+    let pack = |buffer: &mut [u8]| {
+        buffer[..SIZE / 2].fill(5);
+        inside(&a, &to_b, &to_c);
+        buffer[SIZE / 2..SIZE].fill(5);
+        SIZE
+    };
+    assert_eq!(to_b.am_bcopy(id, SendFlags::empty(), pack), Ok(SIZE));
+    drive(&sides, || b.count.get() == 1 + ahead && packed.borrow().len() == 1);
+    check_bytes("what was packed", &packed.borrow()[0], &[5; SIZE]);
+    // The connections are as good as before.
+    let (at_b, at_c) = (b.count.get(), c.count.get());
+    for ep in [&to_b, &to_c] {
+        send(&sides, ep, 1);
+    }
+    drive(&sides, || b.count.get() == at_b + 1 && c.count.get() > at_c);
+}
+
+#[test]
+fn nothing_is_forgotten_when_progress_is_called_while_a_message_is_packed() {
+    for behind_others in [true, false] {
+        pack_around(behind_others, |a, _, _| {
+            for _ in 0..40 {
+                assert_eq!(a.worker.progress(), 0, "progress while a message is packed");
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_sent_while_a_message_is_packed_is_not_written_over_it() {
+    for behind_others in [true, false] {
+        pack_around(behind_others, |_, to_b, to_c| {
+            to_c.am_short(ID, 1, &[9; 1000]).unwrap();
+            let inner = to_c.am_bcopy(ID, SendFlags::empty(), |buffer| {
+                buffer.fill(9);
+                64
+            });
+            assert_eq!(inner, Err(Error::NO_RESOURCE), "a message inside another one");
+            assert_eq!(to_b.am_short(ID, 1, b"behind"), Err(Error::NO_RESOURCE), "on the same connection");
+        });
+    }
+}
+
+#[test]
+fn what_the_connection_owes_its_peer_waits_until_a_message_is_packed() {
+    for behind_others in [true, false] {
+        pack_around(behind_others, |a, to_b, _| {
+            // Asks the peer for a sign of life.
+            to_b.check(None).unwrap();
+            a.worker.progress();
+        });
     }
 }

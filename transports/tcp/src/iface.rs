@@ -34,7 +34,7 @@ use crate::ep::{MAX_HEADER, TcpEp};
 use crate::listen::{self, HalfOpenList};
 use crate::md::TcpMd;
 use crate::progress::{LISTENERS, TIMER};
-use crate::wire::{FRAME_HEADER, PADDING};
+use crate::wire::{FRAME_HEADER, PADDING, padded};
 
 /// Bytes ahead of the data of the largest short or bcopy operation.
 const HEADS: usize = 64;
@@ -46,8 +46,11 @@ pub(crate) struct TcpTransport;
 pub(crate) struct TcpIface {
     // What the data path touches.
     epoch: Cell<u32>,
-    busy: Cell<bool>,
-    scratch: Allocation,
+    /// Whether there is something to do beside receiving, and whether the application packs a message: `BUSY`, `PACKING`.
+    state: Cell<u8>,
+    /// Where the next message is put together that goes straight to a socket: the first half of `_halves`, and the second one while
+    /// a message is packed in the first.
+    scratch: Cell<*mut u8>,
     scratch_size: usize,
     am: AmHandlers,
     headroom: usize,
@@ -94,6 +97,10 @@ pub(crate) struct TcpIface {
     failing: RefCell<VecDeque<(Rc<Conn>, Error, String)>>,
     ended: RefCell<VecDeque<Completion>>,
     flushes: RefCell<Vec<Completion>>,
+    /// Frames that connections owe, and that came up while a message was packed.
+    owed: RefCell<Vec<(SlotId, Vec<u8>)>>,
+    /// What `scratch` points to.
+    _halves: Allocation,
     last_failure: RefCell<String>,
     made: Cell<u64>,
     dropped: Cell<u64>,
@@ -134,11 +141,12 @@ impl Transport for TcpTransport {
             ));
         }
         let max_message = config.max_message.to_usize().max(seg_size);
-        let scratch_size = seg_size + HEADS + MAX_HEADER;
+        let scratch_size = padded(seg_size + HEADS + MAX_HEADER);
+        let halves = Allocation::new(2 * scratch_size)?;
         let iface = TcpIface {
             epoch: Cell::new(1),
-            busy: Cell::new(false),
-            scratch: Allocation::new(scratch_size)?,
+            state: Cell::new(0),
+            scratch: Cell::new(halves.address().as_ptr()),
             scratch_size,
             am: params.am,
             headroom: params.rx_headroom,
@@ -179,6 +187,8 @@ impl Transport for TcpTransport {
             failing: RefCell::default(),
             ended: RefCell::default(),
             flushes: RefCell::default(),
+            owed: RefCell::default(),
+            _halves: halves,
             last_failure: RefCell::default(),
             made: Cell::new(0),
             dropped: Cell::new(0),
@@ -297,7 +307,7 @@ impl Iface for TcpIface {
     }
 
     fn arm(&self, _events: u32) -> Result {
-        if self.busy.get() {
+        if self.is_busy() {
             return Err(Error::BUSY);
         }
         let mut buffer = ucs::event_set::EventBuffer::<1>::new();
@@ -312,7 +322,7 @@ impl Iface for TcpIface {
             }
             return Ok(Outcome::Done);
         }
-        self.next_epoch();
+        self.begin_epoch();
         let conns = self.all_conns();
         for conn in &conns {
             conn.flush_unless_blocked(self);

@@ -22,7 +22,7 @@ pub(crate) const TIMER: u64 = 8;
 /// Empty looks at a connection after which it is left to the event set.
 const COLD: u32 = 4096;
 /// Looks at the only connection, between looks at the event set; a power of two.
-const SPIN_ALONE: u32 = 16;
+pub(crate) const SPIN_ALONE: u32 = 16;
 /// The same with other connections around, which wait meanwhile; a power of two.
 const SPIN_AMONG: u32 = 4;
 /// Events of one system call.
@@ -35,6 +35,9 @@ impl TcpIface {
         self.next_epoch();
         let mut count = 0;
         if self.is_busy() {
+            if self.is_packing() {
+                return 0;
+            }
             count += self.housekeep();
         }
         count += self.poll();
@@ -121,6 +124,11 @@ impl TcpIface {
     pub(crate) fn housekeep(&self) -> u32 {
         self.clear_busy();
         let mut count = 0;
+        while let Some((id, frame)) = self.next_owed() {
+            if let Some(conn) = self.conn(id) {
+                conn.append(self, &frame);
+            }
+        }
         while let Some(id) = self.next_dirty() {
             let Some(conn) = self.conn(id) else { continue };
             conn.take_dirty();

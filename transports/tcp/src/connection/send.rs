@@ -53,10 +53,10 @@ impl Conn {
 
     /// Keeps sends and flushes away from the place that the application packs into, while it does.
     #[inline(always)]
-    pub(crate) fn while_packing<T>(&self, pack: impl FnOnce() -> T) -> T {
+    pub(crate) fn while_packing<T>(&self, iface: &TcpIface, pack: impl FnOnce() -> T) -> T {
         let (ready, left) = (self.ready.replace(false), self.tail_left.replace(0));
         self.packing.set(true);
-        let answer = pack();
+        let answer = iface.while_packing(pack);
         self.packing.set(false);
         self.ready.set(ready);
         self.tail_left.set(left);
@@ -176,7 +176,7 @@ impl Conn {
     }
 
     /// Queues bytes behind everything else, whatever the limit: what a peer is owed, and rests of frames.
-    pub(super) fn append(&self, iface: &TcpIface, mut bytes: &[u8]) {
+    pub(crate) fn append(&self, iface: &TcpIface, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.tail_left.get() == 0 {
                 self.new_tail(iface);
@@ -196,6 +196,10 @@ impl Conn {
             return;
         }
         let bytes = head.len() + data.len();
+        if self.packing.get() {
+            let zeros = &ZEROS[..padded(bytes) - bytes];
+            return iface.owe_later(self.id, [head, data, zeros].concat());
+        }
         if bytes + PADDING <= iface.scratch_size()
             && let Ok(place) = self.place(iface, bytes + PADDING)
         {
@@ -211,7 +215,7 @@ impl Conn {
             return;
         }
         let zeros = &ZEROS[..padded(bytes) - bytes];
-        if !self.has_queued() && self.state.get() == State::Established && !self.packing.get() {
+        if !self.has_queued() && self.state.get() == State::Established {
             let pieces = [IoSlice::new(head), IoSlice::new(data), IoSlice::new(zeros)];
             let answer =
                 sendmsg(self.fd(), &pieces, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);

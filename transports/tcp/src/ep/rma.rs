@@ -60,10 +60,13 @@ impl TcpEp {
         self.check_put()?;
         let conn = self.capable()?;
         conn.initiator.admit()?;
+        if self.iface.is_packing() {
+            return Err(Error::NO_RESOURCE);
+        }
         let place = conn.place(&self.iface, HEADS + self.iface.seg_size + PADDING)?;
         let body = place.start.wrapping_add(HEADS);
         // SAFETY: the place has room for `seg_size` bytes behind the heads, which is the `max_bcopy`.
-        let length = conn.while_packing(|| unsafe { pack.write(body) });
+        let length = conn.while_packing(&self.iface, || unsafe { pack.write(body) });
         // The length is known only now; a put that the key does not permit is left where it is, unsent.
         let request = conn.initiator.put(key, address, length)?;
         write_heads(place.start, &request, length);
@@ -111,6 +114,10 @@ impl TcpEp {
             return Err(Error::INVALID_PARAM);
         }
         self.capable()?;
+        if self.iface.is_packing() {
+            // What would have to come does not come until the message is packed.
+            return Err(Error::NO_RESOURCE);
+        }
         let conn = self.connection()?.clone();
         if let Some(md) = TcpMd::of_identity(key.identity) {
             key.check(address, buffer.len(), MemoryAccess::REMOTE_GET)?;

@@ -13,7 +13,7 @@ use crate::connection::Conn;
 impl TcpIface {
     pub(crate) fn note_dirty(&self, id: SlotId) {
         self.dirty.borrow_mut().push(id);
-        self.busy.set(true);
+        self.note_busy();
     }
 
     pub(crate) fn next_dirty(&self) -> Option<SlotId> {
@@ -22,16 +22,26 @@ impl TcpIface {
 
     pub(crate) fn note_broken(&self, id: SlotId) {
         self.broken.borrow_mut().push(id);
-        self.busy.set(true);
+        self.note_busy();
     }
 
     pub(crate) fn next_broken(&self) -> Option<SlotId> {
         self.broken.borrow_mut().pop()
     }
 
+    /// Has progress queue a frame, since this is not the place for it.
+    pub(crate) fn owe_later(&self, id: SlotId, frame: Vec<u8>) {
+        self.owed.borrow_mut().push((id, frame));
+        self.note_busy();
+    }
+
+    pub(crate) fn next_owed(&self) -> Option<(SlotId, Vec<u8>)> {
+        self.owed.borrow_mut().pop()
+    }
+
     pub(crate) fn note_hungry(&self, id: SlotId) {
         self.hungry.borrow_mut().push_back(id);
-        self.busy.set(true);
+        self.note_busy();
     }
 
     /// Connections whose requests are to be served.
@@ -50,7 +60,7 @@ impl TcpIface {
     /// Has progress fail a connection, since this is not the place for it.
     pub(crate) fn fail_later(&self, conn: &Rc<Conn>, error: Error, reason: String) {
         self.failing.borrow_mut().push_back((Rc::clone(conn), error, reason));
-        self.busy.set(true);
+        self.note_busy();
     }
 
     pub(crate) fn next_failing(&self) -> Option<(Rc<Conn>, Error, String)> {

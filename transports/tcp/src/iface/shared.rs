@@ -14,7 +14,13 @@ use crate::addr::IfaceAddress;
 use crate::config::TcpConfig;
 use crate::connection::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
 use crate::listen::HalfOpenList;
+use crate::progress::SPIN_ALONE;
 use crate::wire::{FEATURE_RMA, Hello, HelloKind, PADDING, padded};
+
+/// Progress has more to do than to receive.
+const BUSY: u8 = 1;
+/// The application packs a message.
+const PACKING: u8 = 2;
 
 impl TcpIface {
     #[inline(always)]
@@ -27,23 +33,47 @@ impl TcpIface {
         self.epoch.set(self.epoch.get().wrapping_add(1));
     }
 
+    /// A new epoch between two rounds. The looks at the event set, which go by the lowest bits, stay in step with the rounds.
+    pub(crate) fn begin_epoch(&self) {
+        self.epoch.set(self.epoch.get().wrapping_add(SPIN_ALONE));
+    }
+
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {
-        self.busy.get()
+        self.state.get() != 0
     }
 
     pub(crate) fn note_busy(&self) {
-        self.busy.set(true);
+        self.state.set(self.state.get() | BUSY);
     }
 
     pub(crate) fn clear_busy(&self) {
-        self.busy.set(false);
+        self.state.set(self.state.get() & !BUSY);
+    }
+
+    /// Whether the application packs a message at this moment. Nothing is received then, and no other message packed: either would
+    /// be written over the one that is not finished.
+    #[inline(always)]
+    pub(crate) fn is_packing(&self) -> bool {
+        self.state.get() & PACKING != 0
+    }
+
+    /// Runs `pack`, which writes a message to the scratch memory or to a connection's buffer.
+    #[inline(always)]
+    pub(crate) fn while_packing<T>(&self, pack: impl FnOnce() -> T) -> T {
+        let first = self.scratch();
+        self.scratch.set(first.wrapping_add(self.scratch_size));
+        self.state.set(self.state.get() | PACKING);
+        let answer = pack();
+        self.state.set(self.state.get() & !PACKING);
+        self.scratch.set(first);
+        answer
     }
 
     /// Where a message is put together that goes straight to a socket.
     #[inline(always)]
     pub(crate) fn scratch(&self) -> *mut u8 {
-        self.scratch.address().as_ptr()
+        self.scratch.get()
     }
 
     pub(crate) fn scratch_size(&self) -> usize {
@@ -142,7 +172,7 @@ impl TcpIface {
         let mut ended = self.ended.borrow_mut();
         advance(&self.tx_pool, &mut ended);
         if !ended.is_empty() {
-            self.busy.set(true);
+            self.note_busy();
         }
     }
 
