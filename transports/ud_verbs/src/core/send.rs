@@ -46,6 +46,7 @@ impl Core {
     ///
     /// # Errors
     /// As [`Core::packet`].
+    #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
         let Core { queue, table, packets, now, is_fresh, .. } = self;
         match table.next(id) {
