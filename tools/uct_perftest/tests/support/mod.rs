@@ -8,6 +8,7 @@ pub mod process;
 use process::{Ended, Running, command, start};
 use serde_json::Value;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use uct_core::configuration::Sources;
 use uct_core::{Context, DeviceKind, Resource};
@@ -38,9 +39,15 @@ pub fn server(port: u16, arguments: &str) -> Running {
     server
 }
 
-/// A port that nobody listens on at this moment.
+/// A port that nobody listens on at this moment, below those that the system hands out itself: whatever opens a socket meanwhile does
+/// not get it.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = (std::process::id() % 4001 * 5) as u16;
+    (0..20_000)
+        .map(|_| 10_000 + own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("no port from 10000 to 29999 is free")
 }
 
 fn is_listening(port: u16) -> bool {
