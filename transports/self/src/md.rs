@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use ucs::Error;
 use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_MD_RKEY_PTR};
-use uct_plugin::memory::{Allocation, PACKED_KEY, Region, Regions, RemoteKey};
+use uct_plugin::memory::{PACKED_KEY, Region, Regions, Registration, RemoteKey};
 use uct_plugin::{Component, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
 
 /// The component `self`.
@@ -14,12 +14,6 @@ pub(crate) struct SelfComponent;
 
 /// The memory domain `self`.
 pub(crate) struct SelfMd;
-
-/// A registration, with the memory if it was allocated.
-pub(crate) struct Memh {
-    region: Arc<Region>,
-    _allocation: Option<Allocation>,
-}
 
 /// One table for the process, so that contexts of one process reach each other's memory.
 static REGIONS: LazyLock<Regions> = LazyLock::new(Regions::default);
@@ -38,7 +32,7 @@ impl Component for SelfComponent {
 }
 
 impl Md for SelfMd {
-    type Memh = Memh;
+    type Memh = Registration;
     type Rkey = Arc<Region>;
 
     fn attributes(&self) -> MdAttr {
@@ -51,27 +45,34 @@ impl Md for SelfMd {
         }
     }
 
-    fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
-        Ok(Memh { region: REGIONS.insert(address, length, access)?, _allocation: None })
+    fn register(
+        &self,
+        address: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Registration, Failure> {
+        REGIONS.register(address, length, access)
     }
 
-    fn deregister(&self, memh: Memh) -> Result {
-        REGIONS.remove(&memh.region);
+    fn deregister(&self, memh: Registration) -> Result {
+        REGIONS.deregister(memh);
         Ok(())
     }
 
-    fn allocate(&self, length: usize, access: MemoryAccess) -> Result<(NonNull<u8>, usize, Memh), Failure> {
-        let allocation = Allocation::new(length)?;
-        let region = REGIONS.insert(allocation.address(), allocation.length(), access)?;
-        Ok((allocation.address(), allocation.length(), Memh { region, _allocation: Some(allocation) }))
+    fn allocate(
+        &self,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<(NonNull<u8>, usize, Registration), Failure> {
+        REGIONS.allocate(length, access)
     }
 
-    fn free(&self, memh: Memh) -> Result {
+    fn free(&self, memh: Registration) -> Result {
         self.deregister(memh)
     }
 
-    fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {
-        REGIONS.pack(&memh.region, buffer)
+    fn pack(&self, memh: &Registration, buffer: &mut [u8]) -> Result {
+        REGIONS.pack(memh.region(), buffer)
     }
 
     fn unpack(&self, buffer: &[u8]) -> Result<Arc<Region>, Failure> {

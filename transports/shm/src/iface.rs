@@ -13,13 +13,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use slab::Slab;
-use ucs::datastruct::mpool::{Mpool, MpoolParams};
 use ucs::event_set::{EventSet, Events};
 use ucs::sync::atomic::AtomicU64;
 use ucs::sys::SystemError;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
-use uct_plugin::memory::ZeroedChunks;
+use uct_plugin::memory::MessagePool;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, Endpoint, Error, Failure, Flush, Iface, IfaceAttr,
@@ -92,7 +91,7 @@ pub(crate) struct ShmIface {
     pub(crate) counts: Counts,
     pub(crate) errors: ErrorHandler,
     pub(crate) next_ep: Cell<u32>,
-    inline_pool: Mpool,
+    inline_pool: MessagePool,
     /// Large messages that handlers keep, by the address that they were given.
     kept: RefCell<HashMap<usize, Kept>>,
     scratch: Cell<Option<Box<[u8]>>>,
@@ -186,13 +185,8 @@ impl ShmIface {
         }
         let kernel_copies = config.cma != Ternary::No && cma::is_likely(ptracer);
         let headroom = params.rx_headroom;
-        let pool = MpoolParams {
-            align_offset: headroom,
-            ..MpoolParams::new("shm message", headroom + 8 * BODY_WORDS)
-        };
-        let inline_pool = Mpool::new(pool, ZeroedChunks, ())
-            .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
-        let inline_place = inline_element(&inline_pool, headroom)?;
+        let inline_pool = MessagePool::new("shm message", headroom, 8 * BODY_WORDS, u32::MAX)?;
+        let inline_place = inline_pool.get()?;
         let (bell, bell_segment) = new_bell().map_err(system)?;
         let directory = addr::directory(&config.dir);
         let id = RandomState::new().hash_one(std::process::id()) | 1;
@@ -260,10 +254,10 @@ impl ShmIface {
     /// Takes another element for short messages: the handler keeps the one there was.
     #[cold]
     pub(crate) fn renew_inline_place(&self) {
-        match inline_element(&self.inline_pool, self.headroom) {
+        match self.inline_pool.get() {
             Ok(place) => self.inline_place.set(place),
             // There is no receiving without a place to receive to.
-            Err(failure) => panic!("{failure}"),
+            Err(_) => panic!("no memory for received messages"),
         }
     }
 
@@ -299,13 +293,6 @@ fn nothing() -> NonNull<AtomicU64> {
     NonNull::from(&NOTHING).cast()
 }
 
-fn inline_element(pool: &Mpool, headroom: usize) -> Result<NonNull<u8>, Failure> {
-    let element =
-        pool.get().ok_or_else(|| Failure::new(Error::NO_MEMORY, "no memory for received messages"))?;
-    // SAFETY: an element holds the headroom ahead of the message.
-    Ok(unsafe { element.add(headroom) })
-}
-
 impl Iface for ShmIface {
     type Md = ShmMd;
     type Ep = ShmEp;
@@ -321,28 +308,17 @@ impl Iface for ShmIface {
             max_iov: ShmEp::MAX_IOV,
             ..attr::blank().put
         };
-        let atomics = UctAtomicOps { post: attr::ALL_POST, fetch: attr::ALL_FETCH, ..attr::blank().atomic32 };
         // UCX's figures for its transports of the same names.
         let (overhead, bandwidth) = match self.party.kind {
             Kind::Cma => (2e-6, 11145e6),
             _ => (10e-9, 15360e6),
         };
         IfaceAttr {
-            capabilities: UCT_CAP_AM_SHORT
-                | UCT_CAP_AM_BCOPY
-                | UCT_CAP_AM_ZCOPY
+            capabilities: attr::AM
+                | attr::PUT_GET
+                | attr::ERRHANDLE_MEMORY
                 | UCT_CAP_PENDING
-                | UCT_CAP_PUT_SHORT
-                | UCT_CAP_PUT_BCOPY
-                | UCT_CAP_PUT_ZCOPY
-                | UCT_CAP_GET_SHORT
-                | UCT_CAP_GET_BCOPY
-                | UCT_CAP_GET_ZCOPY
                 | UCT_CAP_ATOMIC_CPU
-                | UCT_CAP_ERRHANDLE_SHORT_BUF
-                | UCT_CAP_ERRHANDLE_BCOPY_BUF
-                | UCT_CAP_ERRHANDLE_ZCOPY_BUF
-                | UCT_CAP_ERRHANDLE_REMOTE_MEM
                 | UCT_CAP_ERRHANDLE_PEER_FAILURE
                 | UCT_CAP_EP_CHECK
                 | UCT_CAP_EP_KEEPALIVE
@@ -363,8 +339,8 @@ impl Iface for ShmIface {
             },
             put: rma,
             get: rma,
-            atomic32: atomics,
-            atomic64: atomics,
+            atomic32: attr::ALL_ATOMICS,
+            atomic64: attr::ALL_ATOMICS,
             device_addr_len: addr::DEVICE_LENGTH,
             iface_addr_len: addr::IFACE_LENGTH,
             ep_addr_len: addr::EP_LENGTH,
@@ -415,7 +391,7 @@ impl Iface for ShmIface {
         self.channels.borrow_mut().clear();
         self.greetings.borrow_mut().clear();
         // SAFETY: the place came from the pool and is nobody's.
-        unsafe { self.release_inline(self.inline_place.get()) };
+        unsafe { self.inline_pool.put(self.inline_place.get()) };
     }
 
     unsafe fn release(&self, data: *mut u8) {
@@ -431,7 +407,7 @@ impl Iface for ShmIface {
             None => {
                 if let Some(place) = NonNull::new(data) {
                     // SAFETY: what is not in the table was delivered from the pool; the host releases it once.
-                    unsafe { self.release_inline(place) };
+                    unsafe { self.inline_pool.put(place) };
                 }
             }
         }
@@ -491,14 +467,5 @@ impl ShmIface {
     fn events_fd(&self) -> RawFd {
         use std::os::fd::AsFd;
         self.events.as_fd().as_raw_fd()
-    }
-
-    /// # Safety
-    /// `place` came from [`inline_element`] and is not used afterwards.
-    unsafe fn release_inline(&self, place: NonNull<u8>) {
-        // SAFETY: undoes the addition of `inline_element`.
-        let element = unsafe { place.sub(self.headroom) };
-        // SAFETY: the element came from this pool, and is put back once by the caller's promise.
-        unsafe { self.inline_pool.put(element) };
     }
 }

@@ -65,11 +65,29 @@ pub const fn blank_md() -> MdAttr {
     }
 }
 
+/// Active messages of all three kinds.
+pub const AM: u64 = UCT_CAP_AM_SHORT | UCT_CAP_AM_BCOPY | UCT_CAP_AM_ZCOPY;
+/// Put and get of all three kinds.
+pub const PUT_GET: u64 = UCT_CAP_PUT_SHORT
+    | UCT_CAP_PUT_BCOPY
+    | UCT_CAP_PUT_ZCOPY
+    | UCT_CAP_GET_SHORT
+    | UCT_CAP_GET_BCOPY
+    | UCT_CAP_GET_ZCOPY;
+/// An error for every kind of bad access: of a local buffer or of remote memory.
+pub const ERRHANDLE_MEMORY: u64 = UCT_CAP_ERRHANDLE_SHORT_BUF
+    | UCT_CAP_ERRHANDLE_BCOPY_BUF
+    | UCT_CAP_ERRHANDLE_ZCOPY_BUF
+    | UCT_CAP_ERRHANDLE_REMOTE_MEM;
 /// All posted atomics.
 pub const ALL_POST: u32 =
     1 << UCT_ATOMIC_ADD | 1 << UCT_ATOMIC_AND | 1 << UCT_ATOMIC_OR | 1 << UCT_ATOMIC_XOR;
 /// All fetching atomics.
 pub const ALL_FETCH: u32 = ALL_POST | 1 << UCT_ATOMIC_SWAP | 1 << UCT_ATOMIC_CSWAP;
+
+/// All atomics, by the processor itself.
+pub const ALL_ATOMICS: UctAtomicOps =
+    UctAtomicOps { post: ALL_POST, fetch: ALL_FETCH, post_emulated: 0, fetch_emulated: 0 };
 
 /// One device that a transport can use.
 #[derive(Clone, Debug, PartialEq, Eq)]

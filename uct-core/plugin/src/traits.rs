@@ -19,7 +19,7 @@ use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
 use crate::host::Worker;
 use crate::iov::Iov;
-use crate::memory::{MemoryAccess, atomic, direct};
+use crate::memory::{MemoryAccess, Region, atomic, direct};
 use crate::pack::{Pack, Unpack};
 use crate::settings::Settings;
 
@@ -239,12 +239,12 @@ pub trait Iface: Sized + 'static {
     /// Flushes all endpoints. Without a completion, [`Outcome::InProgress`] means "ask again".
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let _ = (flags, completion);
-        Err(Error::UNSUPPORTED)
+        if Self::Ep::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
     }
 
     /// Orders operations of all endpoints before and after it.
     fn fence(&self) -> Result {
-        Err(Error::UNSUPPORTED)
+        if Self::Ep::AT_ONCE { Ok(()) } else { Err(Error::UNSUPPORTED) }
     }
 
     /// The transport's own counters, as names and values.
@@ -267,6 +267,9 @@ pub trait Endpoint: Sized + 'static {
     type Iface: Iface<Ep = Self>;
     /// Bytes of an endpoint address; the interface's attributes name the same.
     const ADDRESS_LENGTH: usize = 0;
+    /// Every operation is done at its return, and room is all that one ever lacks, which the application itself gives back:
+    /// flush, fence and check have nothing to wait for then, and nothing is ever pending.
+    const AT_ONCE: bool = false;
     /// Most entries of a vector; the interface's attributes name the same. Operations with more are refused before they get
     /// here. Without it, the transport looks by itself.
     const MAX_IOV: usize = usize::MAX;
@@ -298,6 +301,13 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
+    /// The region behind a key, where a key is one: all of its memory is this process's. With it, put and get (but for
+    /// buffered copies) and atomics are the SDK's.
+    #[inline(always)]
+    fn region<'a>(&self, rkey: &'a RkeyOf<Self>) -> Option<&'a Region> {
+        None
+    }
+
     /// Where `length` bytes of remote memory lie in this process, once nothing speaks against such an access to them at once:
     /// they are registered, within bounds, mapped here, the access is granted, and the endpoint may go ahead. `None` otherwise:
     /// the operation is then asked for by its own method, which finds another way or says what is wrong.
@@ -312,25 +322,13 @@ pub trait Endpoint: Sized + 'static {
         length: usize,
         access: MemoryAccess,
     ) -> Option<*mut u8> {
-        None
-    }
-
-    /// As [`Endpoint::direct`], with the reason where there is nothing to be found. A transport all of whose memory is reached
-    /// directly implements the two, and leaves put, get (but for buffered copies) and atomics to the SDK.
-    fn reach(
-        &self,
-        rkey: &RkeyOf<Self>,
-        remote_address: u64,
-        length: usize,
-        access: MemoryAccess,
-    ) -> Result<NonNull<u8>> {
-        Err(Error::UNSUPPORTED)
+        self.region(rkey)?.find(remote_address, length, access)
     }
 
     /// Writes to remote memory, copied.
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        let target = self.reach(rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)?;
-        // SAFETY: `reach` has checked the length.
+        let target = reach(self, rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)?;
+        // SAFETY: the region has checked the length.
         unsafe { direct::write(target.as_ptr(), data) };
         Ok(())
     }
@@ -348,16 +346,16 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let target = self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?;
-        // SAFETY: `reach` has checked the length.
+        let target = reach(self, rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?;
+        // SAFETY: the region has checked the length.
         unsafe { direct::gather(target.as_ptr(), iov) };
         Ok(Outcome::Done)
     }
 
     /// Reads remote memory; done at return.
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        let source = self.reach(rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?;
-        // SAFETY: `reach` has checked the length.
+        let source = reach(self, rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?;
+        // SAFETY: the region has checked the length.
         unsafe { direct::read(source.as_ptr(), buffer) };
         Ok(())
     }
@@ -382,8 +380,8 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let source = self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
-        // SAFETY: `reach` has checked the length, and the memory of a get is writable.
+        let source = reach(self, rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
+        // SAFETY: the region has checked the length, and the memory of a get is writable.
         unsafe { direct::scatter(source.as_ptr(), iov) };
         Ok(Outcome::Done)
     }
@@ -481,7 +479,7 @@ pub trait Endpoint: Sized + 'static {
     /// # Safety
     /// The request stays valid, and nobody else's, until it was served or purged (`UctPendingReq`).
     unsafe fn pending_add(&self, request: NonNull<uct_abi::UctPendingReq>) -> Result {
-        Err(Error::UNSUPPORTED)
+        Err(if Self::AT_ONCE { Error::BUSY } else { Error::UNSUPPORTED })
     }
 
     /// Removes all queued requests and hands each to `purge`.
@@ -489,17 +487,17 @@ pub trait Endpoint: Sized + 'static {
 
     /// Flushes the endpoint. Without a completion, [`Outcome::InProgress`] means "ask again".
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        if Self::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
     }
 
     /// Operations after it are not visible before those ahead of it.
     fn fence(&self) -> Result {
-        Err(Error::UNSUPPORTED)
+        if Self::AT_ONCE { Ok(()) } else { Err(Error::UNSUPPORTED) }
     }
 
     /// Asks whether the peer lives.
     fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        if Self::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
     }
 
     /// Writes the endpoint address; `buffer` has [`Endpoint::ADDRESS_LENGTH`] bytes.
@@ -520,5 +518,16 @@ pub trait Endpoint: Sized + 'static {
 /// The target of an atomic, which has to be aligned.
 fn reach_cell<E: Endpoint>(ep: &E, address: u64, size: usize, rkey: &RkeyOf<E>) -> Result<NonNull<u8>> {
     atomic::aligned(address, size)?;
-    ep.reach(rkey, address, size, MemoryAccess::REMOTE_ATOMIC)
+    reach(ep, rkey, address, size, MemoryAccess::REMOTE_ATOMIC)
+}
+
+/// Remote memory that lies in this process, checked, or what is wrong.
+fn reach<E: Endpoint>(
+    ep: &E,
+    rkey: &RkeyOf<E>,
+    address: u64,
+    length: usize,
+    access: MemoryAccess,
+) -> Result<NonNull<u8>> {
+    ep.region(rkey).ok_or(Error::UNSUPPORTED)?.check(address, length, access)
 }

@@ -8,6 +8,8 @@ mod allocate;
 pub mod atomic;
 mod copy;
 pub mod direct;
+mod message_pool;
+mod registration;
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
@@ -22,6 +24,8 @@ use crate::failure::Failure;
 
 pub use allocate::{Allocation, ZeroedChunks};
 pub use copy::copy;
+pub use message_pool::MessagePool;
+pub use registration::Registration;
 
 bitflags::bitflags! {
     /// What a peer may do with registered memory.

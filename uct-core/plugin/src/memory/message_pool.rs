@@ -1,0 +1,215 @@
+//! Buffers of received messages, each with the room ahead of it that a keeper may write to.
+//!
+//! For: interfaces that deliver from buffers of their own. Stands on `ucs`'s pool: taking a buffer and giving it back cost a
+//! few instructions each.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use ucs::datastruct::mpool::{Mpool, MpoolParams};
+use ucs::{Error, Result};
+
+use super::ZeroedChunks;
+use crate::am::Disposition;
+use crate::failure::Failure;
+
+/// A pool of buffers, aligned behind `rx_headroom` bytes, all of them initialised.
+#[derive(Debug)]
+pub struct MessagePool {
+    /// The buffer that is lent first: it need not be taken out of the pool and put back for each message.
+    first: Cell<NonNull<u8>>,
+    state: Cell<First>,
+    pool: Mpool,
+}
+
+/// Where the first buffer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    /// Here.
+    Here,
+    /// Lent, and the pool's again afterwards unless it is kept.
+    Lent,
+    /// There is none.
+    Nowhere,
+}
+
+impl MessagePool {
+    /// At most `most` buffers of `size` bytes; `name` is for people.
+    ///
+    /// # Errors
+    /// Sizes that no pool can have.
+    pub fn new(name: &str, headroom: usize, size: usize, most: u32) -> Result<MessagePool, Failure> {
+        let params = MpoolParams {
+            align_offset: headroom,
+            max_elems: most,
+            elems_per_chunk: most.min(16),
+            grow_factor: 2.0,
+            ..MpoolParams::new(name, headroom.saturating_add(size))
+        };
+        let pool = Mpool::new(params, ZeroedChunks, ())
+            .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
+        let (first, state) = (Cell::new(NonNull::dangling()), Cell::new(First::Nowhere));
+        Ok(MessagePool { first, state, pool })
+    }
+
+    /// Lends a buffer, and takes it back unless `body` answers that it is kept: then it comes back by [`MessagePool::put`].
+    /// `body` may lend another one.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`] if all are out, or there is no memory; `body` was not called.
+    pub fn lend(&self, body: impl FnOnce(NonNull<u8>) -> Disposition) -> Result {
+        if let Some(buffer) = self.first() {
+            let disposition = body(buffer);
+            // SAFETY: ends what `first` has begun.
+            unsafe { self.first_done(disposition) };
+            return Ok(());
+        }
+        let buffer = self.get()?;
+        if body(buffer) == Disposition::Consumed {
+            // SAFETY: it is from `get`, and was only lent.
+            unsafe { self.put(buffer) };
+        }
+        Ok(())
+    }
+
+    /// The first buffer, if it is there: [`MessagePool::lend`] by hand, for the way that most messages take. Call
+    /// [`MessagePool::first_done`] afterwards.
+    #[inline(always)]
+    pub fn first(&self) -> Option<NonNull<u8>> {
+        if self.state.get() != First::Here {
+            return None;
+        }
+        self.state.set(First::Lent);
+        Some(self.first.get())
+    }
+
+    /// Ends what [`MessagePool::first`] has begun.
+    ///
+    /// # Safety
+    /// `first` has answered a buffer, for which this was not called yet, and which is not used afterwards unless it is kept.
+    #[inline(always)]
+    pub unsafe fn first_done(&self, disposition: Disposition) {
+        if disposition == Disposition::Kept {
+            return self.first_is_kept();
+        }
+        self.state.set(First::Here);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_is_kept(&self) {
+        self.state.set(First::Nowhere);
+    }
+
+    /// A buffer, with the headroom ahead of it; to be given back by [`MessagePool::put`].
+    ///
+    /// # Errors
+    /// As [`MessagePool::lend`].
+    #[inline]
+    pub fn get(&self) -> Result<NonNull<u8>> {
+        if self.state.get() == First::Here {
+            self.state.set(First::Nowhere);
+            return Ok(self.first.get());
+        }
+        let element = self.pool.get().ok_or(Error::NO_RESOURCE)?;
+        // SAFETY: an element holds the headroom ahead of the message.
+        Ok(unsafe { element.add(self.headroom()) })
+    }
+
+    /// Takes a buffer back.
+    ///
+    /// # Safety
+    /// `buffer` came from this pool, by [`MessagePool::get`] or kept by [`MessagePool::lend`], was not given back before, and is
+    /// not used afterwards.
+    #[inline]
+    pub unsafe fn put(&self, buffer: NonNull<u8>) {
+        if self.state.get() == First::Nowhere {
+            self.first.set(buffer);
+            self.state.set(First::Here);
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.put_back(buffer) };
+        }
+    }
+
+    fn headroom(&self) -> usize {
+        self.pool.params().align_offset
+    }
+
+    /// # Safety
+    /// As [`MessagePool::put`].
+    unsafe fn put_back(&self, buffer: NonNull<u8>) {
+        // SAFETY: undoes the addition of `get`.
+        let element = unsafe { buffer.sub(self.headroom()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.pool.put(element) };
+    }
+}
+
+impl Drop for MessagePool {
+    fn drop(&mut self) {
+        if self.state.get() != First::Nowhere {
+            // SAFETY: the first buffer is nobody's: nothing is lent while the pool is dropped.
+            unsafe { self.put_back(self.first.get()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_has_its_headroom_ahead_and_comes_back() {
+        let pool = MessagePool::new("test", 24, 100, 2).unwrap();
+        let (first, second) = (pool.get().unwrap(), pool.get().unwrap());
+        assert_eq!(pool.get(), Err(Error::NO_RESOURCE));
+        for buffer in [first, second] {
+            assert!(buffer.cast::<u64>().is_aligned());
+            // SAFETY: the headroom lies ahead of the buffer, in the same element.
+            let start = unsafe { buffer.sub(24) };
+            // SAFETY: headroom and buffer are this test's.
+            unsafe { start.write_bytes(7, 124) };
+        }
+        // SAFETY: it came from `get` and is not used any more.
+        unsafe { pool.put(first) };
+        assert_eq!((pool.get(), pool.get()), (Ok(first), Err(Error::NO_RESOURCE)));
+        for buffer in [first, second] {
+            // SAFETY: as above.
+            unsafe { pool.put(buffer) };
+        }
+    }
+
+    #[test]
+    fn a_lent_buffer_is_lent_again_unless_it_was_kept() {
+        let pool = MessagePool::new("test", 8, 64, 3).unwrap();
+        let lend = |disposition| {
+            let mut lent = None;
+            pool.lend(|buffer| {
+                lent = Some(buffer);
+                disposition
+            })
+            .map(|()| lent.unwrap())
+        };
+        let first = lend(Disposition::Consumed).unwrap();
+        assert_eq!(lend(Disposition::Consumed), Ok(first));
+        // One inside the other are two.
+        pool.lend(|outer| {
+            assert_ne!(lend(Disposition::Consumed), Ok(outer));
+            Disposition::Consumed
+        })
+        .unwrap();
+        let kept: Vec<_> = (0..3).map(|_| lend(Disposition::Kept).unwrap()).collect();
+        assert_eq!(lend(Disposition::Consumed), Err(Error::NO_RESOURCE));
+        for buffer in kept {
+            // SAFETY: it was kept and is not used any more.
+            unsafe { pool.put(buffer) };
+        }
+        lend(Disposition::Consumed).unwrap();
+    }
+
+    #[test]
+    fn a_size_that_nothing_can_have_is_a_failure() {
+        assert!(MessagePool::new("test", usize::MAX, 1, 1).is_err());
+    }
+}

@@ -1,0 +1,57 @@
+//! Registrations of memory whose target side is software, as a memory domain answers them.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{Allocation, MemoryAccess, Region, Regions};
+use crate::failure::Failure;
+
+/// A live region, with the memory itself if it was allocated. For [`Md::Memh`](crate::Md::Memh).
+pub struct Registration {
+    region: Arc<Region>,
+    _allocation: Option<Allocation>,
+}
+
+impl Registration {
+    /// What was registered.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+}
+
+/// What a memory domain does with its table.
+impl Regions {
+    /// Registers memory; for [`Md::register`](crate::Md::register).
+    ///
+    /// # Errors
+    /// The memory wraps around the end of the address space; the table is full.
+    pub fn register(
+        &self,
+        address: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Registration, Failure> {
+        Ok(Registration { region: self.insert(address, length, access)?, _allocation: None })
+    }
+
+    /// Allocates zeroed memory and registers it; for [`Md::allocate`](crate::Md::allocate).
+    ///
+    /// # Errors
+    /// There is no memory; the table is full.
+    pub fn allocate(
+        &self,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<(NonNull<u8>, usize, Registration), Failure> {
+        let allocation = Allocation::new(length)?;
+        let (address, length) = (allocation.address(), allocation.length());
+        let region = self.insert(address, length, access)?;
+        Ok((address, length, Registration { region, _allocation: Some(allocation) }))
+    }
+
+    /// Ends a registration, and frees the memory if it was allocated; for [`Md::deregister`](crate::Md::deregister) and
+    /// [`Md::free`](crate::Md::free).
+    pub fn deregister(&self, registration: Registration) {
+        self.remove(&registration.region);
+    }
+}
