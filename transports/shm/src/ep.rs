@@ -503,3 +503,15 @@ impl Endpoint for ShmEp {
         }
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+
+    /// A thousand endpoints share what is large: the channel.
+    #[test]
+    fn endpoints_and_interfaces_do_not_grow_unnoticed() {
+        assert!(size_of::<ShmEp>() <= 96, "an endpoint: {} bytes", size_of::<ShmEp>());
+        assert!(size_of::<ShmIface>() <= 816, "an interface: {} bytes", size_of::<ShmIface>());
+    }
+}
