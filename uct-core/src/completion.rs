@@ -32,6 +32,8 @@ struct Inner {
     abi: UnsafeCell<UctCompletion>,
     /// What outstanding operations use.
     held: RefCell<Vec<Held>>,
+    /// Outstanding operations keep the completion itself: one reference is theirs.
+    is_held: Cell<bool>,
     /// Where a fetching atomic leaves its result.
     fetched: Cell<u64>,
     callback: Option<Box<dyn Fn(Result)>>,
@@ -63,6 +65,7 @@ impl Completion {
             inner: Rc::new(Inner {
                 abi: UnsafeCell::new(UctCompletion { func: finished, count: 0, status: UCT_OK }),
                 held: RefCell::default(),
+                is_held: Cell::new(false),
                 fetched: Cell::new(0),
                 callback,
                 worker: Rc::clone(&worker.inner),
@@ -158,13 +161,11 @@ impl Completion {
     }
 
     fn hold(&self, held: impl IntoIterator<Item = Held>) {
-        let mut all = self.inner.held.borrow_mut();
-        if all.is_empty() {
-            // Outstanding operations keep the completion itself; `finished` lets go of it.
+        if !self.inner.is_held.replace(true) {
+            // `finished` lets go of it.
             std::mem::forget(Rc::clone(&self.inner));
-            all.push(Held::Unpack(Box::new(())));
         }
-        all.extend(held);
+        self.inner.held.borrow_mut().extend(held);
     }
 }
 
@@ -172,21 +173,26 @@ impl Completion {
 unsafe extern "C" fn finished(completion: *mut UctCompletion) {
     let inner = completion.cast::<Inner>().cast_const();
     // SAFETY: whoever called has the completion alive: `hold` kept it, or the call that started the operation still runs.
-    unsafe { Rc::increment_strong_count(inner) };
-    // SAFETY: as above; this takes the count just added.
-    let inner = unsafe { Rc::from_raw(inner) };
-    let held = std::mem::take(&mut *inner.held.borrow_mut());
-    if !held.is_empty() {
-        // SAFETY: undoes the `forget` of `hold`, which ran since something is held.
-        unsafe { Rc::decrement_strong_count(Rc::as_ptr(&inner)) };
+    let was_held = unsafe { (*inner).is_held.replace(false) };
+    if !was_held {
+        // SAFETY: as above.
+        unsafe { Rc::increment_strong_count(inner) };
     }
+    // SAFETY: this takes the reference just added, or the one that `hold` forgot.
+    let inner = unsafe { Rc::from_raw(inner) };
+    let mut held = inner.held.take();
     if let Some(callback) = &inner.callback {
         // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
         let status = unsafe { (*inner.abi.get()).status };
         let result = Status::from_raw(status).into_result();
         inner.worker.call_application(|| callback(result));
     }
-    drop(held);
+    // What is let go of may be the last of its kind, and run code of others. The room serves the next operations.
+    held.clear();
+    let mut place = inner.held.borrow_mut();
+    if place.capacity() == 0 {
+        *place = held;
+    }
 }
 
 impl fmt::Debug for Completion {
