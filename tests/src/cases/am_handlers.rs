@@ -8,7 +8,8 @@ use uct_core::{AmId, Capabilities, Ep, Error, SendFlags};
 
 use super::case;
 use crate::case::{Case, Needs};
-use crate::pair::Pair;
+use crate::pair::{Pair, connect};
+use crate::random::{check_bytes, pattern};
 use crate::setup::Setup;
 
 const PING: AmId = AmId::new(1).unwrap();
@@ -80,9 +81,54 @@ fn progress_inside(setup: &Setup) {
     assert_eq!(*order.borrow(), (0..COUNT).collect::<Vec<_>>());
 }
 
+fn packs_around_other_calls(setup: &Setup) {
+    const ROUNDS: usize = 30;
+    let pair = Pair::new(setup);
+    let (second, _back) = connect(&pair.sender, &pair.receiver);
+    let (inbox, count) = (pair.receiver.inbox(PING), Rc::new(Cell::new(0)));
+    let counted = Rc::clone(&count);
+    pair.receiver.iface.set_am_handler(PONG, move |message| {
+        assert_eq!(message.header(), Some(7), "a message that was sent while another one was packed");
+        counted.set(counted.get() + 1);
+    });
+    let size = pair.sender.attributes().am.max_bcopy.min(3000);
+    let mut accepted = 0;
+    for round in 0..ROUNDS {
+        let bytes = pattern(setup.seed + round as u64, size);
+        let pack = |buffer: &mut [u8]| {
+            buffer[..size / 2].copy_from_slice(&bytes[..size / 2]);
+            for ep in [&pair.to, &second] {
+                match number(ep, PONG, 7) {
+                    Ok(()) => accepted += 1,
+                    Err(error) => assert_eq!(error, Error::NO_RESOURCE, "a send while a message is packed"),
+                }
+                pair.sender.worker.progress();
+            }
+            buffer[size / 2..size].copy_from_slice(&bytes[size / 2..]);
+            size
+        };
+        let mut pack = Some(pack);
+        let send = || {
+            // A send inside may have taken the room; the message is then packed again, around nothing.
+            match pack.take() {
+                Some(pack) => pair.to.am_bcopy(PING, SendFlags::empty(), pack),
+                None => pair.to.am_bcopy(PING, SendFlags::empty(), |buffer: &mut [u8]| {
+                    buffer[..size].copy_from_slice(&bytes);
+                    size
+                }),
+            }
+        };
+        assert_eq!(pair.retry("a send", send), Ok(size));
+        pair.until("the packed message", || !inbox.is_empty());
+        check_bytes("what was packed", &inbox.take().expect("a message"), &bytes);
+    }
+    pair.until("what was sent inside", || count.get() == accepted);
+    assert!(inbox.is_empty());
+}
+
 fn drops_its_endpoint(setup: &Setup) {
     let pair = Pair::new(setup);
-    let own = Rc::new(RefCell::new(Some(crate::pair::connect(&pair.receiver, &pair.sender))));
+    let own = Rc::new(RefCell::new(Some(connect(&pair.receiver, &pair.sender))));
     let (held, calls) = (Rc::clone(&own), Rc::new(Cell::new(0)));
     let counted = Rc::clone(&calls);
     let (replies, ep) = (Rc::new(Cell::new(0)), pair.back.ep.clone());
@@ -162,6 +208,11 @@ const ANY: Needs = Needs::any(Capabilities::AM_SHORT.union(Capabilities::AM_BCOP
 pub(super) const CASES: &[Case] = &[
     case("a handler may answer with a message", ANY, ping_pong),
     case("a handler may progress the worker and order is kept", ANY, progress_inside),
+    case(
+        "a pack function may send and progress",
+        Needs::all(Capabilities::AM_BCOPY),
+        packs_around_other_calls,
+    ),
     case("a handler may drop the endpoint it just sent on", ANY, drops_its_endpoint),
     case("a handler may connect endpoints", ANY, connects_inside),
     case("a panic of a handler comes out of progress once and harms nothing", ANY, panics),
