@@ -212,9 +212,9 @@ impl Endpoint for ShmEp {
                     aside("am_bcopy", move || channel.attended().map(|()| length))
                 };
             }
-            return aside("am_bcopy", move || self.send_packed(channel, id, scratch, length));
+            return self.send_packed(channel, id, scratch, length);
         }
-        aside("am_bcopy", move || self.am_bcopy_carefully(id, pack))
+        self.am_bcopy_carefully(id, pack)
     }
 
     fn am_zcopy(
