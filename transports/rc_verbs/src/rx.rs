@@ -2,9 +2,9 @@
 //!
 //! For: progress. A peer sends only what it was granted, and no more is granted than there are buffers posted, so nobody
 //! finds the queue empty. Once half of what was promised is used up, a grant travels with the next message of the other
-//! direction, or by itself if there is none until three quarters are. An endpoint starts with a small window, which doubles when the peer says that it
-//! was held up and there is room, and shrinks when many endpoints share the queue. So memory goes where messages come
-//! faster than grants, and an endpoint of little traffic keeps the little it began with.
+//! direction, or by itself if there is none until three quarters are. An endpoint starts with a small window, which
+//! doubles when the peer says that it was held up and there is room, and shrinks when many endpoints share the queue. So
+//! memory goes where messages come faster than grants, and an endpoint of little traffic keeps the little it began with.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
