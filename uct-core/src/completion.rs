@@ -7,7 +7,8 @@ use std::rc::Rc;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_OK, UctCompletion};
 
-use crate::memory::{MemorySlice, RemoteKey};
+use crate::memory::MemorySlice;
+use crate::rkey::RemoteKey;
 use crate::worker::{Worker, WorkerInner};
 
 /// How an operation was started.
@@ -111,6 +112,12 @@ impl Completion {
     #[inline]
     pub fn fetched(&self) -> u64 {
         self.inner.fetched.get()
+    }
+
+    /// Keeps the result of a fetching atomic that was done at once.
+    #[inline(always)]
+    pub(crate) fn set_fetched(&self, former: u64) {
+        self.inner.fetched.set(former);
     }
 
     /// Where a fetching atomic leaves its result; 8 bytes.

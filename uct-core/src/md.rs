@@ -8,8 +8,9 @@ use uct_abi::{UctMd, UctMdOps};
 use crate::attr::{MdAttr, blank_md};
 use crate::config::AllocMethod;
 use crate::error::Refused;
-use crate::memory::{Access, Memory, MemoryKind, RemoteKey};
+use crate::memory::{Access, Memory, MemoryKind};
 use crate::reason::Reason;
+use crate::rkey::RemoteKey;
 
 /// An open memory domain. Cheap to clone.
 #[derive(Clone)]

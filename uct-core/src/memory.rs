@@ -1,9 +1,8 @@
-//! Registered memory, parts of it for operations, and keys to a peer's.
+//! Registered memory, and parts of it for operations.
 //!
 //! A peer may read and write registered memory at any time, so no reference to its bytes is handed out: contents are
 //! copied in and out. Whatever refers to the memory keeps it alive, outstanding operations included.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::ptr::{self, NonNull};
@@ -15,7 +14,7 @@ use ucs::sys::pages::page_size;
 use ucs::{Error, Result, Status};
 use uct_abi::{
     UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ACCESS_ALL, UCT_MD_ACCESS_REMOTE_ATOMIC,
-    UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh, UctRkey,
+    UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh,
 };
 
 use crate::config::AllocMethod;
@@ -456,78 +455,5 @@ impl MemorySlice {
             stride: self.stride,
             count: self.count,
         }
-    }
-}
-
-/// A key to a peer's memory, for all endpoints of one memory domain. Cheap to clone.
-#[derive(Clone)]
-pub struct RemoteKey {
-    inner: Rc<RkeyInner>,
-}
-
-struct RkeyInner {
-    md: MemoryDomain,
-    raw: *mut UctRkey,
-}
-
-impl RemoteKey {
-    pub(crate) fn new(md: &MemoryDomain, raw: *mut UctRkey) -> RemoteKey {
-        RemoteKey { inner: Rc::new(RkeyInner { md: md.clone(), raw }) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn raw(&self) -> *mut UctRkey {
-        self.inner.raw
-    }
-
-    /// The memory domain that unpacked it.
-    #[inline(always)]
-    pub fn domain(&self) -> &MemoryDomain {
-        &self.inner.md
-    }
-
-    /// The local address of remote memory, where the transport reaches it directly.
-    ///
-    /// # Errors
-    /// [`Error::UNSUPPORTED`] where it does not; the error of the check where address or key is wrong.
-    pub fn local_ptr(&self, remote_address: u64) -> Result<NonNull<u8>> {
-        let md = &self.inner.md;
-        let mut local = ptr::null_mut();
-        let slot = md.inner.ops.rkey_ptr.expect("the loader fills every slot");
-        // SAFETY: domain and key are live, and the place of the answer is ours.
-        let status = unsafe { slot(md.inner.raw(), self.inner.raw, remote_address, &raw mut local) };
-        Status::from_raw(status).into_result()?;
-        NonNull::new(local.cast()).ok_or(Error::INVALID_PARAM)
-    }
-
-    /// An order without a meaning, for tables of keys.
-    ///
-    /// # Errors
-    /// [`Error::UNSUPPORTED`] where the transport has none, [`Error::INVALID_PARAM`] for keys of different domains.
-    pub fn compare(&self, other: &RemoteKey) -> Result<Ordering> {
-        let md = &self.inner.md;
-        if !std::sync::Arc::ptr_eq(&md.inner, &other.inner.md.inner) {
-            return Err(Error::INVALID_PARAM);
-        }
-        let mut result = 0;
-        let slot = md.inner.ops.rkey_compare.expect("the loader fills every slot");
-        // SAFETY: domain and keys are live, and the place of the answer is ours.
-        let status = unsafe { slot(md.inner.raw(), self.inner.raw, other.inner.raw, &raw mut result) };
-        Status::from_raw(status).into_result()?;
-        Ok(result.cmp(&0))
-    }
-}
-
-impl Drop for RkeyInner {
-    fn drop(&mut self) {
-        let release = self.md.inner.ops.rkey_release.expect("the loader fills every slot");
-        // SAFETY: outstanding operations hold the key alive, so nobody uses it any more.
-        unsafe { release(self.md.inner.raw(), self.raw) };
-    }
-}
-
-impl fmt::Debug for RemoteKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RemoteKey").field(&self.inner.md.name()).finish()
     }
 }

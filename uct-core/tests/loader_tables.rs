@@ -215,6 +215,7 @@ fn every_slot_that_a_plugin_leaves_out_answers_unsupported() {
         md.rkey_unpack(ptr::null(), 0, null(), null());
         md.rkey_ptr(null(), 0, null());
         md.rkey_compare(null(), null(), null());
+        md.rkey_window(null(), null());
         iface.event_fd(null());
         iface.event_arm(0);
         iface.flush(0, null());
@@ -244,6 +245,7 @@ fn every_slot_that_a_plugin_leaves_out_answers_unsupported() {
         ep.connect_to_ep(ptr::null(), 0, ptr::null(), 0, null());
     }
     call!(md.rkey_release(null()));
+    assert!(call!(ep.gate()).is_null(), "no gate is a closed one");
     call!(iface.release(null()));
     call!(ep.pending_purge(purge, null()));
 }
@@ -266,6 +268,7 @@ const MD: UctMdOps = UctMdOps {
     rkey_release: None,
     rkey_ptr: None,
     rkey_compare: None,
+    rkey_window: None,
 };
 
 const IFACE: UctIfaceOps = UctIfaceOps {
@@ -311,6 +314,7 @@ const EP: UctEpOps = UctEpOps {
     check: None,
     get_address: None,
     connect_to_ep: None,
+    gate: None,
 };
 
 unsafe extern "C" fn md_close(_: *mut UctMd) {}

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use ucs::Error;
 use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_MD_RKEY_PTR};
-use uct_plugin::memory::{PACKED_KEY, Region, Regions, Registration, RemoteKey};
+use uct_plugin::memory::{PACKED_KEY, Region, Regions, Registration, RemoteKey, Window};
 use uct_plugin::{Component, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
 
 /// The component `self`.
@@ -87,6 +87,10 @@ impl Md for SelfMd {
 
     fn rkey_ptr(&self, rkey: &Arc<Region>, remote_address: u64) -> Result<NonNull<u8>> {
         rkey.check(remote_address, 0, MemoryAccess::empty())
+    }
+
+    fn window<'key>(&self, rkey: &'key Arc<Region>) -> Result<Window<'key>> {
+        Ok(rkey.window())
     }
 
     fn compare(&self, left: &Arc<Region>, right: &Arc<Region>) -> Result<Ordering> {

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::direct;
+use uct_plugin::memory::{Gate, direct};
 use uct_plugin::pending::PendingGroup;
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
@@ -39,6 +39,8 @@ pub(crate) struct ShmEp {
     /// The channel, while nothing speaks against the short way.
     pub(crate) open: Cell<Option<NonNull<Channel>>>,
     pub(crate) gate: Cell<u8>,
+    /// As the gate, for accesses of the host's.
+    pub(crate) memory_gate: Gate,
     /// What the last operation lacked.
     pub(crate) lack: Cell<Option<Lack>>,
     pub(crate) channel: OnceCell<Rc<Channel>>,
@@ -60,6 +62,7 @@ impl ShmEp {
         Rc::new_cyclic(|me| ShmEp {
             open: Cell::new(None),
             gate: Cell::new(gate::UNCONNECTED),
+            memory_gate: Gate::default(),
             lack: Cell::new(None),
             channel: OnceCell::new(),
             iface: Rc::clone(iface),
@@ -240,16 +243,8 @@ impl Endpoint for ShmEp {
         done(completion)
     }
 
-    #[inline(always)]
-    fn direct(
-        &self,
-        rkey: &Rkey,
-        remote_address: u64,
-        length: usize,
-        access: MemoryAccess,
-    ) -> Option<*mut u8> {
-        self.open.get()?;
-        rkey.direct(remote_address, length, access)
+    fn gate(&self) -> Option<&Gate> {
+        Some(&self.memory_gate)
     }
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
@@ -511,7 +506,7 @@ mod tests {
     /// A thousand endpoints share what is large: the channel.
     #[test]
     fn endpoints_and_interfaces_do_not_grow_unnoticed() {
-        assert!(size_of::<ShmEp>() <= 96, "an endpoint: {} bytes", size_of::<ShmEp>());
-        assert!(size_of::<ShmIface>() <= 816, "an interface: {} bytes", size_of::<ShmIface>());
+        assert!(size_of::<ShmEp>() <= 104, "an endpoint: {} bytes", size_of::<ShmEp>());
+        assert!(size_of::<ShmIface>() <= 824, "an interface: {} bytes", size_of::<ShmIface>());
     }
 }

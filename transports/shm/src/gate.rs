@@ -1,7 +1,7 @@
 //! What stands between an endpoint and its channel: whether an operation may go ahead, and why not.
 //!
 //! For: endpoints. Stands on channels. An endpoint is open while nothing speaks against the short way of any operation, so
-//! that each tests one pointer; what does speak against it is a bit of its gate.
+//! that each tests one pointer; what does speak against it is a bit of its gate. The host tests the memory gate.
 
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
@@ -57,12 +57,14 @@ impl ShmEp {
     pub(crate) fn shut_gate(&self, why: u8) {
         self.gate.set(self.gate.get() | why);
         self.open.set(None);
+        self.memory_gate.close();
     }
 
     fn open_gate(&self, why: u8) {
         self.gate.set(self.gate.get() & !why);
         if self.gate.get() == 0 {
             self.open.set(self.channel.get().map(|channel| NonNull::from(&**channel)));
+            self.memory_gate.open(&self.iface.md);
         }
     }
 

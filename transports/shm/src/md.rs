@@ -12,6 +12,7 @@ use uct_plugin::abi::{
     UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ADVISE, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG,
     UCT_MD_RKEY_PTR,
 };
+use uct_plugin::memory::Window;
 use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
 
 use crate::config::{Peers, PosixConfig, Segments, ShmConfig, SysvConfig};
@@ -181,6 +182,10 @@ impl Md for ShmMd {
 
     fn rkey_ptr(&self, rkey: &Rkey, remote_address: u64) -> Result<NonNull<u8>> {
         rkey.pointer(remote_address)
+    }
+
+    fn window<'key>(&self, rkey: &'key Rkey) -> Result<Window<'key>> {
+        rkey.window()
     }
 
     fn compare(&self, left: &Rkey, right: &Rkey) -> Result<Ordering> {

@@ -440,6 +440,16 @@ typedef struct UctText {
     size_t length;
 } UctText;
 
+// A memory domain; the plugin's own.
+typedef struct UctMd UctMd;
+
+// Whether an endpoint lets the host access memory through the windows of keys.
+typedef struct UctGate {
+    // The memory domain of the endpoint, while such an access may go ahead at once; null while the endpoint is not
+    // connected, has failed, or keeps operations back. Changes in the worker's thread only.
+    const struct UctMd *md;
+} UctGate;
+
 // The calls of an endpoint.
 typedef struct UctEpOps {
     // Size of this table in bytes.
@@ -566,6 +576,9 @@ typedef struct UctEpOps {
                                const uint8_t *ep_address,
                                size_t ep_address_length,
                                struct UctText *reason);
+    // The endpoint's gate, asked for once, behind `ep_create`; valid until the endpoint is destroyed. Null: memory is only
+    // accessed by the slots.
+    const struct UctGate *(*gate)(struct UctEp *ep);
 } UctEpOps;
 
 // A worker; the host's own.
@@ -822,9 +835,6 @@ typedef struct UctIfaceOps {
     UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
 } UctIfaceOps;
 
-// A memory domain; the plugin's own.
-typedef struct UctMd UctMd;
-
 // One transport: a way to move data, on some devices.
 typedef struct UctTlOps {
     // Size of this table in bytes.
@@ -847,6 +857,28 @@ typedef struct UctTlOps {
                             struct UctIface **iface,
                             struct UctText *reason);
 } UctTlOps;
+
+// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
+// while the endpoint's `UctGate` is open.
+typedef struct UctWindow {
+    // Size of this table in bytes, set by the caller.
+    size_t size;
+    // First remote address; a multiple of 8.
+    uint64_t base;
+    // Where `base` lies in this process; a multiple of 8.
+    uint64_t *local;
+    // Aligned words of 8 bytes, from `base` on, that put may write.
+    uint64_t put_words;
+    // Aligned words that get may read.
+    uint64_t get_words;
+    // Aligned words that atomics may change.
+    uint64_t atomic_words;
+    // A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
+    // key is released.
+    const uint64_t *live;
+    // What `live` holds.
+    uint64_t value;
+} UctWindow;
 
 // Takes one name of a list.
 typedef void (*UctEmitName)(void *context, struct UctStr name);
@@ -917,6 +949,10 @@ typedef struct UctMdOps {
     UctStatus (*rkey_ptr)(struct UctMd *md, struct UctRkey *rkey, uint64_t remote_address, void **local);
     // Orders two keys: `result` is negative, zero or positive.
     UctStatus (*rkey_compare)(struct UctMd *md, struct UctRkey *left, struct UctRkey *right, int32_t *result);
+    // Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
+    // this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was answered
+    // holds until the key is released.
+    UctStatus (*rkey_window)(struct UctMd *md, struct UctRkey *rkey, struct UctWindow *window);
 } UctMdOps;
 
 // The calls of a component: what a plugin offers under one name.

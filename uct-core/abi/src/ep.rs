@@ -6,7 +6,7 @@
 
 use core::ffi::c_void;
 
-use crate::{UctCompletion, UctIov, UctPack, UctPendingReq, UctRkey, UctStatus, UctText, UctUnpack};
+use crate::{UctCompletion, UctGate, UctIov, UctPack, UctPendingReq, UctRkey, UctStatus, UctText, UctUnpack};
 
 /// An endpoint; the plugin's own.
 #[repr(C)]
@@ -243,4 +243,7 @@ pub struct UctEpOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
+    /// The endpoint's gate, asked for once, behind `ep_create`; valid until the endpoint is destroyed. Null: memory is only
+    /// accessed by the slots.
+    pub gate: Option<unsafe extern "C" fn(ep: *mut UctEp) -> *const UctGate>,
 }

@@ -22,6 +22,38 @@ pub struct UctRkey {
     _opaque: [u8; 0],
 }
 
+/// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
+/// while the endpoint's [`UctGate`] is open.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctWindow {
+    /// Size of this table in bytes, set by the caller.
+    pub size: usize,
+    /// First remote address; a multiple of 8.
+    pub base: u64,
+    /// Where `base` lies in this process; a multiple of 8.
+    pub local: *mut u64,
+    /// Aligned words of 8 bytes, from `base` on, that put may write.
+    pub put_words: u64,
+    /// Aligned words that get may read.
+    pub get_words: u64,
+    /// Aligned words that atomics may change.
+    pub atomic_words: u64,
+    /// A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
+    /// key is released.
+    pub live: *const u64,
+    /// What `live` holds.
+    pub value: u64,
+}
+
+/// Whether an endpoint lets the host access memory through the windows of keys.
+#[repr(C)]
+pub struct UctGate {
+    /// The memory domain of the endpoint, while such an access may go ahead at once; null while the endpoint is not
+    /// connected, has failed, or keeps operations back. Changes in the worker's thread only.
+    pub md: *const UctMd,
+}
+
 /// Takes one name of a list.
 pub type UctEmitName = unsafe extern "C" fn(context: *mut c_void, name: UctStr);
 
@@ -173,4 +205,9 @@ pub struct UctMdOps {
             result: *mut i32,
         ) -> UctStatus,
     >,
+    /// Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
+    /// this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was answered
+    /// holds until the key is released.
+    pub rkey_window:
+        Option<unsafe extern "C" fn(md: *mut UctMd, rkey: *mut UctRkey, window: *mut UctWindow) -> UctStatus>,
 }

@@ -19,7 +19,7 @@ use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
 use crate::host::Worker;
 use crate::iov::Iov;
-use crate::memory::{MemoryAccess, Region, atomic, direct};
+use crate::memory::{Gate, MemoryAccess, Region, Window, atomic, direct};
 use crate::pack::{Pack, Unpack};
 use crate::settings::Settings;
 
@@ -101,6 +101,13 @@ pub trait Md: Sized + Send + Sync + 'static {
     /// The local address of remote memory, where it is directly reachable.
     fn rkey_ptr(&self, rkey: &Self::Rkey, remote_address: u64) -> Result<NonNull<u8>> {
         let _ = (rkey, remote_address);
+        Err(Error::UNSUPPORTED)
+    }
+
+    /// What of the key's memory lies in this process, for the host to access without a call of the endpoint while its
+    /// [`Gate`] is open. [`Error::UNSUPPORTED`]: none, ever; [`Error::NO_RESOURCE`]: none yet, an operation may change that.
+    fn window<'key>(&self, rkey: &'key Self::Rkey) -> Result<Window<'key>> {
+        let _ = rkey;
         Err(Error::UNSUPPORTED)
     }
 
@@ -308,21 +315,9 @@ pub trait Endpoint: Sized + 'static {
         None
     }
 
-    /// Where `length` bytes of remote memory lie in this process, once nothing speaks against such an access to them at once:
-    /// they are registered, within bounds, mapped here, the access is granted, and the endpoint may go ahead. `None` otherwise:
-    /// the operation is then asked for by its own method, which finds another way or says what is wrong.
-    ///
-    /// What is found so is carried out without a call of the transport: short put and get, and atomics, which are aligned.
-    /// The pointer is never null. To be inlined; a transport whose memory is always remote leaves it out.
-    #[inline(always)]
-    fn direct(
-        &self,
-        rkey: &RkeyOf<Self>,
-        remote_address: u64,
-        length: usize,
-        access: MemoryAccess,
-    ) -> Option<*mut u8> {
-        self.region(rkey)?.find(remote_address, length, access)
+    /// The gate, for endpoints of a domain that has windows (see [`Md::window`]).
+    fn gate(&self) -> Option<&Gate> {
+        None
     }
 
     /// Writes to remote memory, copied.

@@ -1,15 +1,17 @@
-//! Atomics on remote memory: 4 or 8 aligned bytes.
+//! Atomics on remote memory: 4 or 8 aligned bytes. Additions and compare-and-swap, which most are, go through the key's window
+//! where it has one; the rest is the transport's.
+
+use std::sync::atomic::Ordering;
 
 use ucs::Result;
-use uct_abi::UCT_OK;
 
-use super::Ep;
+use super::{Ep, EpInner};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Held, Posted};
-use crate::memory::RemoteKey;
+use crate::rkey::RemoteKey;
 
 macro_rules! atomics {
-    ($value:ty, $bytes:literal, $post:ident, $fetch:ident, $cswap:ident) => {
+    ($value:ty, $bytes:literal, $cell:ident, $post:ident, $fetch:ident, $cswap:ident) => {
         impl Ep {
             #[doc = concat!("Add, and, or, xor on ", $bytes, " bytes of remote memory, without a result.")]
             ///
@@ -19,11 +21,15 @@ macro_rules! atomics {
             #[inline]
             pub fn $post(&self, op: AtomicOp, value: $value, remote_address: u64, key: &RemoteKey) -> Result {
                 let ep = &*self.inner;
-                ep.same_domain(key.domain())?;
-                let slot = slot!(ep.$post);
-                // SAFETY: the endpoint is alive, and the key is of its domain.
-                let status = unsafe { slot(ep.raw, op as u32, value, remote_address, key.raw()) };
-                ep.counted(status, &ep.counters.atomic, size_of::<$value>())
+                if op == AtomicOp::Add
+                    && let Some(cell) = key.$cell(ep.gate, remote_address)
+                {
+                    // SYNC: remote atomics order like the processor's own.
+                    cell.fetch_add(value, Ordering::SeqCst);
+                    ep.counters.atomic.add_value::<$value>();
+                    return Ok(());
+                }
+                ep.$post(op, value, remote_address, key)
             }
 
             #[doc = concat!("Add, and, or, xor, swap on ", $bytes, " bytes of remote memory.")]
@@ -41,20 +47,16 @@ macro_rules! atomics {
                 completion: &Completion,
             ) -> Result<Posted> {
                 let ep = &*self.inner;
-                ep.same_domain(key.domain())?;
-                let begun = completion.begin_alone()?;
-                let slot = slot!(ep.$fetch);
-                let (place, rkey) = (completion.result_place().cast(), key.raw());
-                // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
-                // completion, which lives until it is called.
-                let status = unsafe { slot(ep.raw, op as u32, value, place, remote_address, rkey, begun) };
-                if status == UCT_OK {
-                    completion.ended_at_once();
-                    ep.counters.atomic.add(size_of::<$value>());
+                if op == AtomicOp::Add
+                    && completion.is_done()
+                    && let Some(cell) = key.$cell(ep.gate, remote_address)
+                {
+                    // SYNC: as without a result.
+                    completion.set_fetched(u64::from(cell.fetch_add(value, Ordering::SeqCst)));
+                    ep.counters.atomic.add_value::<$value>();
                     return Ok(Posted::Done);
                 }
-                let held = || [Held::Key(key.clone())];
-                ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
+                ep.$fetch(op, value, remote_address, key, completion)
             }
 
             #[doc = concat!("Writes `swap` to ", $bytes, " bytes of remote memory if they equal `compare`.")]
@@ -72,23 +74,78 @@ macro_rules! atomics {
                 completion: &Completion,
             ) -> Result<Posted> {
                 let ep = &*self.inner;
-                ep.same_domain(key.domain())?;
-                let begun = completion.begin_alone()?;
-                let slot = slot!(ep.$cswap);
-                let (place, rkey) = (completion.result_place().cast(), key.raw());
-                // SAFETY: as for the other fetching atomics.
-                let status = unsafe { slot(ep.raw, compare, swap, place, remote_address, rkey, begun) };
-                if status == UCT_OK {
-                    completion.ended_at_once();
-                    ep.counters.atomic.add(size_of::<$value>());
+                if completion.is_done()
+                    && let Some(cell) = key.$cell(ep.gate, remote_address)
+                {
+                    // SYNC: as without a result.
+                    let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
+                    let former = cell.compare_exchange(compare, swap, success, failure);
+                    completion.set_fetched(u64::from(former.unwrap_or_else(|former| former)));
+                    ep.counters.atomic.add_value::<$value>();
                     return Ok(Posted::Done);
                 }
+                ep.$cswap(compare, swap, remote_address, key, completion)
+            }
+        }
+
+        /// What goes through no window.
+        impl EpInner {
+            #[cold]
+            #[inline(never)]
+            fn $post(&self, op: AtomicOp, value: $value, remote_address: u64, key: &RemoteKey) -> Result {
+                self.same_domain(key.domain())?;
+                key.look_again();
+                let slot = slot!(self.$post);
+                // SAFETY: the endpoint is alive, and the key is of its domain.
+                let status = unsafe { slot(self.raw, op as u32, value, remote_address, key.raw()) };
+                self.counted(status, &self.counters.atomic, size_of::<$value>())
+            }
+
+            #[cold]
+            #[inline(never)]
+            fn $fetch(
+                &self,
+                op: AtomicOp,
+                value: $value,
+                remote_address: u64,
+                key: &RemoteKey,
+                completion: &Completion,
+            ) -> Result<Posted> {
+                self.same_domain(key.domain())?;
+                let begun = completion.begin_alone()?;
+                key.look_again();
+                let slot = slot!(self.$fetch);
+                let (place, rkey) = (completion.result_place().cast(), key.raw());
+                // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
+                // completion, which lives until it is called.
+                let status = unsafe { slot(self.raw, op as u32, value, place, remote_address, rkey, begun) };
                 let held = || [Held::Key(key.clone())];
-                ep.posted(status, completion, &ep.counters.atomic, size_of::<$value>(), held)
+                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), held)
+            }
+
+            #[cold]
+            #[inline(never)]
+            fn $cswap(
+                &self,
+                compare: $value,
+                swap: $value,
+                remote_address: u64,
+                key: &RemoteKey,
+                completion: &Completion,
+            ) -> Result<Posted> {
+                self.same_domain(key.domain())?;
+                let begun = completion.begin_alone()?;
+                key.look_again();
+                let slot = slot!(self.$cswap);
+                let (place, rkey) = (completion.result_place().cast(), key.raw());
+                // SAFETY: as for the other fetching atomics.
+                let status = unsafe { slot(self.raw, compare, swap, place, remote_address, rkey, begun) };
+                let held = || [Held::Key(key.clone())];
+                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), held)
             }
         }
     };
 }
 
-atomics!(u32, "4", atomic32_post, atomic32_fetch, atomic32_cswap);
-atomics!(u64, "8", atomic64_post, atomic64_fetch, atomic64_cswap);
+atomics!(u32, "4", atomic_half, atomic32_post, atomic32_fetch, atomic32_cswap);
+atomics!(u64, "8", atomic_word, atomic64_post, atomic64_fetch, atomic64_cswap);

@@ -32,6 +32,7 @@ use crate::error::Refused;
 use crate::iface::{Iface, IfaceInner, flushed};
 use crate::md::MemoryDomain;
 use crate::reason::Reason;
+use crate::rkey::Gate;
 use crate::stats::{Counters, EpCounters};
 
 pub use failure::EpFailure;
@@ -71,6 +72,8 @@ pub(crate) struct EpInner {
     ops: &'static UctEpOps,
     raw: *mut UctEp,
     iface: Rc<IfaceInner>,
+    /// Whether memory may be accessed through windows.
+    gate: Gate,
     /// The interface's memory domain, at hand.
     md: MemoryDomain,
     /// The interface's limits of buffered copies, at hand.
@@ -106,11 +109,16 @@ impl EpInner {
         // SAFETY: the interface is open; the parameters are ours, and the mark lives as long as the endpoint.
         let status = unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) };
         reason.check(status, "create an endpoint", || iface.resource().to_string())?;
+        let slot = iface.ep_ops.gate.expect("the loader fills every slot");
+        // SAFETY: the endpoint was just created.
+        let gate = unsafe { slot(raw) };
+        // SAFETY: a gate is valid until the endpoint is destroyed (`UctEpOps::gate`), which is when the value is dropped.
+        let gate = unsafe { Gate::new(gate) };
         let counters = EpCounters::default();
         let (ops, md, iface) = (iface.ep_ops, iface.md.clone(), Rc::clone(iface));
         let max_bcopy =
             MaxBcopy { am: iface.attributes().am.max_bcopy, put: iface.attributes().put.max_bcopy };
-        Ok(Ep { inner: Rc::new(EpInner { ops, raw, iface, md, max_bcopy, counters, mark }) })
+        Ok(Ep { inner: Rc::new(EpInner { ops, raw, iface, gate, md, max_bcopy, counters, mark }) })
     }
 }
 

@@ -3,13 +3,15 @@
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use ucs::Result;
 
 use super::am::{Packing, held};
 use super::{Ep, EpInner};
 use crate::completion::{Completion, Held, Posted};
-use crate::memory::{MemorySlice, RemoteKey};
+use crate::memory::MemorySlice;
+use crate::rkey::RemoteKey;
 use crate::stats::Counter;
 use crate::worker::WorkerInner;
 
@@ -34,6 +36,31 @@ impl EpInner {
         }
         posted
     }
+
+    /// A put that goes through no window.
+    #[cold]
+    #[inline(never)]
+    fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
+        self.same_domain(key.domain())?;
+        key.look_again();
+        let slot = slot!(self.put_short);
+        // SAFETY: the endpoint is alive, the data are valid for the call, the key is of the endpoint's domain.
+        let status = unsafe { slot(self.raw, data.as_ptr().cast(), data.len(), remote_address, key.raw()) };
+        self.counted(status, &self.counters.put, data.len())
+    }
+
+    /// A get that goes through no window.
+    #[cold]
+    #[inline(never)]
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
+        self.same_domain(key.domain())?;
+        key.look_again();
+        let slot = slot!(self.get_short);
+        // SAFETY: the endpoint is alive, the buffer is valid for the call, the key is of the endpoint's domain.
+        let status =
+            unsafe { slot(self.raw, buffer.as_mut_ptr().cast(), buffer.len(), remote_address, key.raw()) };
+        self.counted(status, &self.counters.get, buffer.len())
+    }
 }
 
 impl Ep {
@@ -45,11 +72,15 @@ impl Ep {
     #[inline]
     pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
-        ep.same_domain(key.domain())?;
-        let slot = slot!(ep.put_short);
-        // SAFETY: the endpoint is alive, the data are valid for the call, the key is of the endpoint's domain.
-        let status = unsafe { slot(ep.raw, data.as_ptr().cast(), data.len(), remote_address, key.raw()) };
-        ep.counted(status, &ep.counters.put, data.len())
+        if let Ok(data) = <[u8; 8]>::try_from(data)
+            && let Some(word) = key.put_word(ep.gate, remote_address)
+        {
+            // SYNC: who sees the word at the peer sees what was put ahead of it.
+            word.store(u64::from_ne_bytes(data), Ordering::Release);
+            ep.counters.put.add_word();
+            return Ok(());
+        }
+        ep.put_short(data, remote_address, key)
     }
 
     /// Writes what `pack` produces, as in [`Ep::am_bcopy`], to remote memory.
@@ -104,12 +135,15 @@ impl Ep {
     #[inline]
     pub fn get_short(&self, buffer: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
-        ep.same_domain(key.domain())?;
-        let slot = slot!(ep.get_short);
-        // SAFETY: the endpoint is alive, the buffer is valid for the call, the key is of the endpoint's domain.
-        let status =
-            unsafe { slot(ep.raw, buffer.as_mut_ptr().cast(), buffer.len(), remote_address, key.raw()) };
-        ep.counted(status, &ep.counters.get, buffer.len())
+        if let Ok(place) = <&mut [u8; 8]>::try_from(&mut *buffer)
+            && let Some(word) = key.get_word(ep.gate, remote_address)
+        {
+            // SYNC: what the peer wrote ahead of the word is there for the next get.
+            *place = word.load(Ordering::Acquire).to_ne_bytes();
+            ep.counters.get.add_word();
+            return Ok(());
+        }
+        ep.get_short(buffer, remote_address, key)
     }
 
     /// Reads `length` bytes of remote memory and hands them to `unpack`, once, ahead of the completion; not at all if

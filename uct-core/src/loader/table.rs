@@ -6,7 +6,8 @@
 use std::mem::offset_of;
 
 use uct_abi::{
-    UCT_ERR_UNSUPPORTED, UctComponentOps, UctEpOps, UctIfaceOps, UctMdOps, UctPlugin, UctStr, UctTlOps,
+    UCT_ERR_UNSUPPORTED, UctComponentOps, UctEpOps, UctGate, UctIfaceOps, UctMdOps, UctPlugin, UctStr,
+    UctTlOps,
 };
 
 /// A table that a plugin hands over.
@@ -77,7 +78,7 @@ tables! {
     UctMdOps {
         mandatory: close query;
         optional: mem_reg mem_dereg mem_alloc mem_free mem_advise mkey_pack rkey_unpack rkey_release rkey_ptr
-            rkey_compare;
+            rkey_compare rkey_window;
         data: ;
     }
     UctTlOps {
@@ -94,7 +95,7 @@ tables! {
         mandatory: destroy;
         optional: am_short am_short_iov am_bcopy am_zcopy put_short put_bcopy put_zcopy get_short get_bcopy get_zcopy
             atomic32_post atomic64_post atomic32_fetch atomic64_fetch atomic32_cswap atomic64_cswap pending_add
-            pending_purge flush fence check get_address connect_to_ep;
+            pending_purge flush fence check get_address connect_to_ep gate;
         data: ;
     }
 }
@@ -160,6 +161,10 @@ impl Answer for i32 {
 
 impl Answer for isize {
     const UNSUPPORTED: isize = UCT_ERR_UNSUPPORTED as isize;
+}
+
+impl Answer for *const UctGate {
+    const UNSUPPORTED: *const UctGate = std::ptr::null();
 }
 
 impl Answer for () {

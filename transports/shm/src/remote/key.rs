@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use ucs::sync::fixed::{AtomicPtr, AtomicU64, Ordering};
 use ucs::sys::namespace::Namespaces;
-use uct_plugin::memory::{PACKED_KEY, RemoteKey};
+use uct_plugin::memory::{PACKED_KEY, RemoteKey, Window};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -89,8 +89,6 @@ pub(crate) struct Rkey {
     /// Points to a word that holds `value` while the registration lives; to [`NOT_HERE`] until the memory is mapped here.
     live: AtomicPtr<AtomicU64>,
     value: u64,
-    /// As [`uct_plugin::memory::word_starts`].
-    words: [u64; 8],
     /// Local address minus remote address, once `live` is set.
     shift: AtomicU64,
     /// What `live` and the memory lie in: segment and table; `None` for this process's own.
@@ -143,7 +141,6 @@ impl Rkey {
         let rkey = Rkey {
             live: AtomicPtr::new(not_here()),
             value: live_value(remote.key),
-            words: remote.word_starts(),
             shift: AtomicU64::new(0),
             held: OnceLock::new(),
             remote,
@@ -155,23 +152,19 @@ impl Rkey {
         Ok(rkey)
     }
 
-    /// Where `length` bytes at `address` are mapped here, if they are and may be accessed so; for the short way. The careful
-    /// way says why not.
-    #[inline(always)]
-    pub(crate) fn direct(&self, address: u64, length: usize, access: MemoryAccess) -> Option<*mut u8> {
-        let offset = address.wrapping_sub(self.remote.base);
-        // A word, which most accesses are, takes one comparison.
-        let fits = if length == size_of::<u64>() {
-            offset < self.words[access.bits() as usize % self.words.len()]
-        } else {
-            self.remote.permits(access)
-                && self.remote.length.checked_sub(length as u64).is_some_and(|most| offset <= most)
-        };
-        if !fits || !self.is_live_here() {
-            return None;
+    /// The memory for the host's own accesses, once it is mapped here.
+    pub(crate) fn window(&self) -> Result<Window<'_>> {
+        if !self.is_here() {
+            return Err(Error::NO_RESOURCE);
         }
-        // Memory that is mapped here does not begin at 0, nor does it wrap (`set_direct`).
-        Some(address.wrapping_add(self.shift.load(Ordering::Relaxed)) as *mut u8)
+        // SYNC: `is_here` saw what was stored last.
+        let (live, shift) = (self.live.load(Ordering::Relaxed), self.shift.load(Ordering::Relaxed));
+        // SAFETY: as in `is_live_here`.
+        let live = unsafe { &*live };
+        let RemoteKey { base, length, .. } = self.remote;
+        // SAFETY: all of the region lies in memory that `held` keeps mapped, or in this process (`set_direct`), where it is
+        // valid while it is registered, which the word tells.
+        Ok(unsafe { Window::new(base, length, shift, self.remote.access(), live, self.value) })
     }
 
     /// Checks an access of `length` bytes at `address` and finds the way to them.

@@ -10,6 +10,7 @@ mod copy;
 pub mod direct;
 mod message_pool;
 mod registration;
+mod window;
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
@@ -26,6 +27,7 @@ pub use allocate::{Allocation, ZeroedChunks};
 pub use copy::copy;
 pub use message_pool::MessagePool;
 pub use registration::Registration;
+pub use window::{Gate, Window};
 
 bitflags::bitflags! {
     /// What a peer may do with registered memory.
@@ -62,36 +64,15 @@ struct Slots {
 #[derive(Debug)]
 pub struct Region {
     base: u64,
-    /// For each set of accesses, by its bits: one more than the bytes that it reaches, or 0 where it is not granted, and
-    /// once the region is removed. So one comparison answers for all three.
-    room: [AtomicU64; ACCESSES],
-    /// For each set of accesses, the number of addresses at which a word of 8 bytes may begin: most accesses are one word,
-    /// and take one comparison without regard to their length. 0 in the same cases.
-    words: [AtomicU64; ACCESSES],
     length: u64,
     granted: MemoryAccess,
     key: u64,
+    /// [`LIVE`] until the region is removed.
+    live: AtomicU64,
 }
 
-/// Sets of accesses: the values of [`MemoryAccess`]'s bits.
-const ACCESSES: usize = MemoryAccess::all().bits() as usize + 1;
-
-/// Bytes of a word.
-const WORD: usize = size_of::<u64>();
-
-/// For each set of accesses, by its bits: at how many addresses of `length` bytes a word of 8 bytes may begin if `granted` is
-/// what may be done with them.
-pub fn word_starts(length: u64, granted: MemoryAccess) -> [u64; ACCESSES] {
-    for_each_access(granted, length.saturating_sub(WORD as u64 - 1))
-}
-
-/// `value` for the sets of accesses that are granted, else 0.
-fn for_each_access(granted: MemoryAccess, value: u64) -> [u64; ACCESSES] {
-    std::array::from_fn(|access| {
-        let is_granted = granted.contains(MemoryAccess::from_bits_truncate(access as u32));
-        if is_granted { value } else { 0 }
-    })
-}
+/// What the word of a live region holds.
+const LIVE: u64 = 1;
 
 /// An unpacked key: what a peer may reach and how the peer's table calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,35 +89,13 @@ pub struct RemoteKey {
 }
 
 impl Region {
-    fn new(base: u64, length: u64, granted: MemoryAccess, key: u64) -> Region {
-        let room = for_each_access(granted, length + 1).map(AtomicU64::new);
-        let words = word_starts(length, granted).map(AtomicU64::new);
-        Region { base, room, words, length, granted, key }
-    }
-
-    /// As [`Region::check`], without a reason and with fewest instructions, for [`crate::Endpoint::direct`].
-    #[inline(always)]
-    pub fn find(&self, address: u64, length: usize, access: MemoryAccess) -> Option<*mut u8> {
-        if length != WORD {
-            return self.check(address, length, access).ok().map(NonNull::as_ptr);
-        }
-        // SYNC: as in `check`.
-        let starts = self.words[access.bits() as usize % ACCESSES].load(Memory::Acquire);
-        if address.wrapping_sub(self.base) >= starts {
-            return None;
-        }
-        Some(address as *mut u8)
-    }
-
     /// Checks that `length` bytes at `address` may be accessed so.
     #[inline(always)]
     pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<NonNull<u8>, Error> {
-        // SYNC: pairs with the stores in `Region::end`; a region that is removed meanwhile is the owner's race.
-        let room = self.room[access.bits() as usize % ACCESSES].load(Memory::Acquire);
-        // An end that wraps around saturates, which is beyond any room.
-        let end = address.wrapping_sub(self.base).saturating_add(length as u64);
-        if end >= room {
-            return Err(self.refusal(address, length));
+        let offset = address.wrapping_sub(self.base);
+        let fits = offset <= self.length && length as u64 <= self.length - offset;
+        if !fits || !self.granted.contains(access) || !self.is_alive() {
+            return Err(self.refusal(fits));
         }
         // SAFETY: the region began at an address that is not null, and this one is not below.
         Ok(unsafe { NonNull::new_unchecked(address as *mut u8) })
@@ -144,21 +103,26 @@ impl Region {
 
     #[cold]
     #[inline(never)]
-    fn refusal(&self, address: u64, length: usize) -> Error {
-        let end = address.checked_add(length as u64);
-        let fits = address >= self.base && end.is_some_and(|end| end - self.base <= self.length);
+    fn refusal(&self, fits: bool) -> Error {
         if fits || !self.is_alive() { Error::INVALID_PARAM } else { Error::OUT_OF_RANGE }
     }
 
+    #[inline(always)]
     fn is_alive(&self) -> bool {
-        // No access at all is granted as long as the region is there.
-        self.room[0].load(Memory::Acquire) != 0
+        // SYNC: pairs with the store in `Region::end`; a region that is removed meanwhile is the owner's race.
+        self.live.load(Memory::Acquire) == LIVE
     }
 
     /// Refuses every access from now on.
     fn end(&self) {
-        // SYNC: pairs with the loads in `Region::check`.
-        self.room.iter().chain(&self.words).for_each(|room| room.store(0, Memory::Release));
+        // SYNC: pairs with the loads in `Region::is_alive` and of the host.
+        self.live.store(0, Memory::Release);
+    }
+
+    /// The region for the host's own accesses, for [`Md::window`](crate::Md::window) where keys are regions of this process.
+    pub fn window(&self) -> Window<'_> {
+        // SAFETY: whoever registers memory keeps it valid until it is deregistered, which is when `live` changes.
+        unsafe { Window::new(self.base, self.length, 0, self.granted, &self.live, LIVE) }
     }
 
     /// The key under which the table knows the region.
@@ -202,7 +166,7 @@ impl Regions {
         };
         let slot = &mut slots.regions[index as usize];
         let key = u64::from(slot.0) << 32 | u64::from(index);
-        let region = Arc::new(Region::new(base, length, access, key));
+        let region = Arc::new(Region { base, length, granted: access, key, live: AtomicU64::new(LIVE) });
         slot.1 = Some(Arc::clone(&region));
         Ok(region)
     }
@@ -293,9 +257,10 @@ impl RemoteKey {
         Ok(key)
     }
 
-    /// [`word_starts`] of the key's memory.
-    pub fn word_starts(&self) -> [u64; ACCESSES] {
-        word_starts(self.length, MemoryAccess::from_bits_truncate(self.access))
+    /// What the key permits.
+    #[inline(always)]
+    pub fn access(&self) -> MemoryAccess {
+        MemoryAccess::from_bits_truncate(self.access)
     }
 
     /// Whether the key permits an access.
@@ -352,30 +317,6 @@ mod tests {
         ] {
             assert_eq!(regions.check(remote.key, address, length, MemoryAccess::REMOTE_PUT).is_ok(), fits);
             assert_eq!(remote.check(address, length, MemoryAccess::REMOTE_PUT).is_ok(), fits);
-        }
-    }
-
-    #[test]
-    fn what_is_found_is_what_the_check_lets_pass() {
-        let regions = Regions::default();
-        let mut memory = [0; 64];
-        let base = memory.as_ptr() as u64;
-        for length in [0, 1, 7, 8, 9, 64] {
-            let place = NonNull::new(memory.as_mut_ptr()).unwrap();
-            let region = regions.insert(place, length, MemoryAccess::REMOTE_GET).unwrap();
-            for live in [true, false] {
-                if !live {
-                    regions.remove(&region);
-                }
-                for access in [MemoryAccess::empty(), MemoryAccess::REMOTE_GET, MemoryAccess::REMOTE_PUT] {
-                    for address in (base - 9..base + 74).chain([0, u64::MAX, u64::MAX - 7]) {
-                        for count in [0, 1, 4, 7, 8, 9, 16, usize::MAX] {
-                            let checked = region.check(address, count, access).ok().map(NonNull::as_ptr);
-                            assert_eq!(region.find(address, count, access), checked, "{count} at {address}");
-                        }
-                    }
-                }
-            }
         }
     }
 

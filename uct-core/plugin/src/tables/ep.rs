@@ -2,14 +2,14 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::slice;
 
 use ucs::{Error, Status};
 use uct_abi::{
-    UCT_ATOMIC_ADD, UCT_ERR_IO_ERROR, UCT_OK, UCT_SEND_SIGNALED, UctCompletion, UctEp, UctEpOps, UctIov,
-    UctPack, UctPendingReq, UctPurge, UctRkey, UctStatus, UctText, UctUnpack,
+    UCT_ERR_IO_ERROR, UCT_SEND_SIGNALED, UctCompletion, UctEp, UctEpOps, UctGate, UctIov, UctPack,
+    UctPendingReq, UctPurge, UctRkey, UctStatus, UctText, UctUnpack,
 };
 
 use super::bytes;
@@ -18,12 +18,9 @@ use crate::attr::{AtomicOp, Flush};
 use crate::completion::Completion;
 use crate::guard::{self, Answer};
 use crate::iov::Iov;
-use crate::memory::{self, MemoryAccess, atomic};
+use crate::memory::Gate;
 use crate::pack::{Pack, Unpack};
 use crate::traits::{Endpoint, RkeyOf};
-
-/// Bytes of what most operations on remote memory access.
-const WORD: usize = size_of::<u64>();
 
 /// The table of an endpoint.
 pub(super) struct EpTables<E>(PhantomData<E>);
@@ -56,6 +53,7 @@ impl<E: Endpoint> EpTables<E> {
         check: Some(check::<E>),
         get_address: Some(get_address::<E>),
         connect_to_ep: Some(connect_to_ep::<E>),
+        gate: Some(gate::<E>),
     };
 }
 
@@ -161,51 +159,7 @@ unsafe extern "C" fn am_zcopy<E: Endpoint>(
     })
 }
 
-/// Where `length` bytes of remote memory lie in this process, if they may be accessed so at once.
-///
-/// # Safety
-/// `ep` and `rkey` are as for [`alive`] and [`key`].
-#[inline(always)]
-unsafe fn direct<E: Endpoint>(
-    ep: *mut UctEp,
-    rkey: *mut UctRkey,
-    address: u64,
-    length: usize,
-    access: MemoryAccess,
-) -> Option<*mut u8> {
-    // SAFETY: the endpoint is alive.
-    let ep = unsafe { alive::<E>(ep) };
-    // SAFETY: the key is live.
-    let rkey = unsafe { key::<E>(rkey) };
-    // What is inlined here does not panic, and then there is nothing left of the guard.
-    guard::or("direct", None, || ep.direct(rkey, address, length, access))
-}
-
-/// A put of one word, which most short ones are, has a way of its own.
 unsafe extern "C" fn put_short<E: Endpoint>(
-    ep: *mut UctEp,
-    buffer: *const c_void,
-    length: usize,
-    remote_address: u64,
-    rkey: *mut UctRkey,
-) -> UctStatus {
-    if length == WORD {
-        // SAFETY: endpoint and key are alive.
-        let target = unsafe { direct::<E>(ep, rkey, remote_address, WORD, MemoryAccess::REMOTE_PUT) };
-        if let Some(target) = target {
-            // SAFETY: the host's data are readable for the call, and never null.
-            let data = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), WORD) };
-            // SAFETY: the target was checked.
-            unsafe { memory::direct::write(target, data) };
-            return UCT_OK;
-        }
-    }
-    // SAFETY: as this function.
-    unsafe { put_short_any::<E>(ep, buffer, length, remote_address, rkey) }
-}
-
-#[inline(never)]
-unsafe extern "C" fn put_short_any<E: Endpoint>(
     ep: *mut UctEp,
     buffer: *const c_void,
     length: usize,
@@ -215,13 +169,6 @@ unsafe extern "C" fn put_short_any<E: Endpoint>(
     guard::status("put_short", || {
         // SAFETY: the host's data are readable for the call, and never null.
         let data = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), length) };
-        // SAFETY: endpoint and key are alive.
-        let target = unsafe { direct::<E>(ep, rkey, remote_address, length, MemoryAccess::REMOTE_PUT) };
-        if let Some(target) = target {
-            // SAFETY: the target was checked.
-            unsafe { memory::direct::write(target, data) };
-            return UCT_OK;
-        }
         // SAFETY: the key is live.
         let rkey = unsafe { key::<E>(rkey) };
         // SAFETY: the endpoint is alive.
@@ -274,13 +221,6 @@ unsafe extern "C" fn get_short<E: Endpoint>(
     guard::status("get_short", || {
         // SAFETY: the host's buffer is initialised and writable for the call, and never null.
         let buffer = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
-        // SAFETY: endpoint and key are alive.
-        let source = unsafe { direct::<E>(ep, rkey, remote_address, length, MemoryAccess::REMOTE_GET) };
-        if let Some(source) = source {
-            // SAFETY: the source was checked.
-            unsafe { memory::direct::read(source, buffer) };
-            return UCT_OK;
-        }
         // SAFETY: the key is live.
         let rkey = unsafe { key::<E>(rkey) };
         // SAFETY: the endpoint is alive.
@@ -328,45 +268,9 @@ unsafe extern "C" fn get_zcopy<E: Endpoint>(
     })
 }
 
-/// The target of an atomic on a `T`, if it is aligned and may be accessed so at once.
-///
-/// # Safety
-/// As [`direct`].
-#[inline(always)]
-unsafe fn direct_cell<E: Endpoint, T>(ep: *mut UctEp, rkey: *mut UctRkey, address: u64) -> Option<*mut u8> {
-    if !address.is_multiple_of(size_of::<T>() as u64) {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { direct::<E>(ep, rkey, address, size_of::<T>(), MemoryAccess::REMOTE_ATOMIC) }
-}
-
-/// The slots of atomics. Additions and compare-and-swap of memory at hand, which most are, go ahead of all else; the rest
-/// has functions of its own with the same parameters, which is then a jump.
 macro_rules! atomics {
-    ($value:ty, $post:ident, $fetch:ident, $cswap:ident, $any_post:ident, $any_fetch:ident, $any_cswap:ident,
-     $do_fetch:ident, $do_cswap:ident) => {
+    ($value:ty, $post:ident, $fetch:ident, $cswap:ident) => {
         unsafe extern "C" fn $post<E: Endpoint>(
-            ep: *mut UctEp,
-            op: u32,
-            value: $value,
-            remote_address: u64,
-            rkey: *mut UctRkey,
-        ) -> UctStatus {
-            if op == UCT_ATOMIC_ADD {
-                // SAFETY: endpoint and key are alive.
-                if let Some(cell) = unsafe { direct_cell::<E, $value>(ep, rkey, remote_address) } {
-                    // SAFETY: the cell was checked and is aligned.
-                    unsafe { atomic::$do_fetch(cell, AtomicOp::Add, value) };
-                    return UCT_OK;
-                }
-            }
-            // SAFETY: as this function.
-            unsafe { $any_post::<E>(ep, op, value, remote_address, rkey) }
-        }
-
-        #[inline(never)]
-        unsafe extern "C" fn $any_post<E: Endpoint>(
             ep: *mut UctEp,
             op: u32,
             value: $value,
@@ -375,12 +279,6 @@ macro_rules! atomics {
         ) -> UctStatus {
             guard::status(stringify!($post), || {
                 let Some(op) = AtomicOp::from_abi(op) else { return Error::UNSUPPORTED.status().raw() };
-                // SAFETY: endpoint and key are alive.
-                if let Some(cell) = unsafe { direct_cell::<E, $value>(ep, rkey, remote_address) } {
-                    // SAFETY: the cell was checked and is aligned.
-                    unsafe { atomic::$do_fetch(cell, op, value) };
-                    return UCT_OK;
-                }
                 // SAFETY: the key is live.
                 let rkey = unsafe { key::<E>(rkey) };
                 // SAFETY: the endpoint is alive.
@@ -397,40 +295,8 @@ macro_rules! atomics {
             rkey: *mut UctRkey,
             completion: *mut UctCompletion,
         ) -> UctStatus {
-            if op == UCT_ATOMIC_ADD {
-                // SAFETY: endpoint and key are alive.
-                if let Some(cell) = unsafe { direct_cell::<E, $value>(ep, rkey, remote_address) } {
-                    // SAFETY: the cell was checked and is aligned.
-                    let former = unsafe { atomic::$do_fetch(cell, AtomicOp::Add, value) };
-                    // SAFETY: the host's place for the result is valid.
-                    unsafe { result.write(former) };
-                    return UCT_OK;
-                }
-            }
-            // SAFETY: as this function.
-            unsafe { $any_fetch::<E>(ep, op, value, result, remote_address, rkey, completion) }
-        }
-
-        #[inline(never)]
-        unsafe extern "C" fn $any_fetch<E: Endpoint>(
-            ep: *mut UctEp,
-            op: u32,
-            value: $value,
-            result: *mut $value,
-            remote_address: u64,
-            rkey: *mut UctRkey,
-            completion: *mut UctCompletion,
-        ) -> UctStatus {
             guard::status(stringify!($fetch), || {
                 let Some(op) = AtomicOp::from_abi(op) else { return Error::UNSUPPORTED.status().raw() };
-                // SAFETY: endpoint and key are alive.
-                if let Some(cell) = unsafe { direct_cell::<E, $value>(ep, rkey, remote_address) } {
-                    // SAFETY: the cell was checked and is aligned.
-                    let former = unsafe { atomic::$do_fetch(cell, op, value) };
-                    // SAFETY: the host's place for the result is valid.
-                    unsafe { result.write(former) };
-                    return UCT_OK;
-                }
                 // SAFETY: the host's place for the result is never null.
                 let result = unsafe { NonNull::new_unchecked(result) };
                 // SAFETY: the key is live.
@@ -443,28 +309,6 @@ macro_rules! atomics {
         }
 
         unsafe extern "C" fn $cswap<E: Endpoint>(
-            ep: *mut UctEp,
-            compare: $value,
-            swap: $value,
-            result: *mut $value,
-            remote_address: u64,
-            rkey: *mut UctRkey,
-            completion: *mut UctCompletion,
-        ) -> UctStatus {
-            // SAFETY: endpoint and key are alive.
-            if let Some(cell) = unsafe { direct_cell::<E, $value>(ep, rkey, remote_address) } {
-                // SAFETY: the cell was checked and is aligned.
-                let former = unsafe { atomic::$do_cswap(cell, compare, swap) };
-                // SAFETY: the host's place for the result is valid.
-                unsafe { result.write(former) };
-                return UCT_OK;
-            }
-            // SAFETY: as this function.
-            unsafe { $any_cswap::<E>(ep, compare, swap, result, remote_address, rkey, completion) }
-        }
-
-        #[inline(never)]
-        unsafe extern "C" fn $any_cswap<E: Endpoint>(
             ep: *mut UctEp,
             compare: $value,
             swap: $value,
@@ -488,28 +332,8 @@ macro_rules! atomics {
     };
 }
 
-atomics!(
-    u32,
-    atomic32_post,
-    atomic32_fetch,
-    atomic32_cswap,
-    any_post32,
-    any_fetch32,
-    any_cswap32,
-    fetch32,
-    cswap32
-);
-atomics!(
-    u64,
-    atomic64_post,
-    atomic64_fetch,
-    atomic64_cswap,
-    any_post64,
-    any_fetch64,
-    any_cswap64,
-    fetch64,
-    cswap64
-);
+atomics!(u32, atomic32_post, atomic32_fetch, atomic32_cswap);
+atomics!(u64, atomic64_post, atomic64_fetch, atomic64_cswap);
 
 unsafe extern "C" fn pending_add<E: Endpoint>(ep: *mut UctEp, request: *mut UctPendingReq) -> UctStatus {
     guard::status("pending_add", || {
@@ -592,4 +416,9 @@ unsafe extern "C" fn connect_to_ep<E: Endpoint>(
             Err(failure) => failure.write(reason),
         }
     })
+}
+
+unsafe extern "C" fn gate<E: Endpoint>(ep: *mut UctEp) -> *const UctGate {
+    // SAFETY: the endpoint is alive.
+    guard::or("gate", ptr::null(), || unsafe { alive::<E>(ep) }.gate().map_or(ptr::null(), Gate::as_raw))
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use ucs::{Error, Status};
-use uct_abi::{UCT_OK, UctMd, UctMdAttr, UctMdOps, UctMemh, UctRkey, UctStatus, UctText};
+use uct_abi::{UCT_OK, UctMd, UctMdAttr, UctMdOps, UctMemh, UctRkey, UctStatus, UctText, UctWindow};
 
 use super::bytes;
 use crate::failure::Failure;
@@ -33,6 +33,7 @@ impl<M: Md> MdTables<M> {
         rkey_release: Some(rkey_release::<M>),
         rkey_ptr: Some(rkey_ptr::<M>),
         rkey_compare: Some(rkey_compare::<M>),
+        rkey_window: Some(rkey_window::<M>),
     };
 }
 
@@ -248,6 +249,29 @@ unsafe extern "C" fn rkey_compare<M: Md>(
         answer(order.map(|order| {
             // SAFETY: `result` is the host's place for the answer.
             unsafe { result.write(order as i32) };
+        }))
+    })
+}
+
+unsafe extern "C" fn rkey_window<M: Md>(
+    md: *mut UctMd,
+    rkey: *mut UctRkey,
+    window: *mut UctWindow,
+) -> UctStatus {
+    guard::status("rkey_window", || {
+        // SAFETY: the key is live.
+        let rkey = unsafe { key::<M>(rkey) };
+        // SAFETY: the domain is open.
+        let found = unsafe { domain::<M>(md) }.window(rkey);
+        answer(found.map(|found| {
+            // SAFETY: `window` is the host's and says its size (`UctWindow`).
+            let room = unsafe { (*window).size }.min(size_of::<UctWindow>());
+            // SAFETY: both tables hold `room` bytes, and the first field keeps the host's own size below.
+            unsafe {
+                window.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(found.as_raw()).cast(), room)
+            };
+            // SAFETY: as above.
+            unsafe { (*window).size = room };
         }))
     })
 }

@@ -1,0 +1,256 @@
+//! Keys to memory of peers, and the windows through which the host accesses what of it lies in this process.
+//!
+//! For: put, get and atomics of endpoints. Most keys have no window: their operations are the transport's. Through a window
+//! go single aligned words, which are what short operations mostly are, without a call of the transport; all the checks
+//! of such a call are made here.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
+
+use ucs::{Error, Result, Status};
+use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctMd, UctRkey, UctWindow};
+
+use crate::md::MemoryDomain;
+
+/// What an endpoint lets pass: a word of the transport's that changes with the endpoint's state.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate(NonNull<UctGate>);
+
+/// The gate of endpoints that have none.
+struct Closed(UctGate);
+
+// SAFETY: it is never written.
+unsafe impl Sync for Closed {}
+
+static CLOSED: Closed = Closed(UctGate { md: ptr::null() });
+
+impl Gate {
+    /// The gate that a transport answered.
+    ///
+    /// # Safety
+    /// It is null or stays valid as long as the value is used.
+    pub(crate) unsafe fn new(raw: *const UctGate) -> Gate {
+        Gate(NonNull::new(raw.cast_mut()).unwrap_or(NonNull::from(&CLOSED.0)))
+    }
+
+    /// The memory domain whose windows may be used now; null for none.
+    #[inline(always)]
+    fn md(self) -> *const UctMd {
+        // SAFETY: `new` was promised that it is valid; it changes in this thread only (`UctGate`).
+        unsafe { (*self.0.as_ptr()).md }
+    }
+}
+
+/// Base-two logarithm of the bytes of a word.
+const WORD_SHIFT: u32 = size_of::<u64>().trailing_zeros();
+
+/// What of a key's memory lies in this process.
+struct Window {
+    words: Cell<Words>,
+    /// The key's memory domain, as gates name it.
+    md: *const UctMd,
+    /// The transport may have a window for the key later.
+    may_come: Cell<bool>,
+}
+
+/// A [`UctWindow`] that was taken.
+#[derive(Clone, Copy)]
+struct Words {
+    base: u64,
+    local: NonNull<u64>,
+    put: u64,
+    get: u64,
+    atomic: u64,
+    live: NonNull<u64>,
+    value: u64,
+}
+
+impl Words {
+    const NONE: Words = Words {
+        base: 0,
+        local: NonNull::dangling(),
+        put: 0,
+        get: 0,
+        atomic: 0,
+        live: NonNull::dangling(),
+        value: 0,
+    };
+}
+
+impl Window {
+    fn new(md: &MemoryDomain) -> Window {
+        Window { words: Cell::new(Words::NONE), md: md.inner.raw(), may_come: Cell::new(false) }
+    }
+
+    /// The word at `address`, if it is one of the first `count`, aligned, its registration lives, and the gate is open to it.
+    #[inline(always)]
+    fn word(&self, gate: Gate, address: u64, count: u64) -> Option<&AtomicU64> {
+        let words = self.words.get();
+        if gate.md() != self.md {
+            return None;
+        }
+        // The base is aligned. Low bits of an address that is not become high ones, beyond any number of words.
+        let index = address.wrapping_sub(words.base).rotate_right(WORD_SHIFT);
+        if index >= count {
+            return None;
+        }
+        // SAFETY: there are words, so there is a window, whose word lives as long as the key (`UctWindow`).
+        let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
+        // SYNC: pairs with whoever ends the registration, in this process or the peer's; ending it while it is accessed is
+        // the owner's race, as it would be in hardware.
+        if live.load(Memory::Acquire) != words.value {
+            return None;
+        }
+        // SAFETY: the index is below the number of words that are mapped from there on (`UctWindow`).
+        let word = unsafe { words.local.add(index as usize) };
+        // SAFETY: so it is valid, aligned, and may be accessed as the number of words asks.
+        Some(unsafe { AtomicU64::from_ptr(word.as_ptr()) })
+    }
+}
+
+/// A key to a peer's memory, for all endpoints of one memory domain. Cheap to clone.
+#[derive(Clone)]
+pub struct RemoteKey {
+    inner: Rc<RkeyInner>,
+}
+
+struct RkeyInner {
+    window: Window,
+    md: MemoryDomain,
+    raw: *mut UctRkey,
+}
+
+impl RemoteKey {
+    pub(crate) fn new(md: &MemoryDomain, raw: *mut UctRkey) -> RemoteKey {
+        let window = Window::new(md);
+        let key = RemoteKey { inner: Rc::new(RkeyInner { window, md: md.clone(), raw }) };
+        key.look_for_window();
+        key
+    }
+
+    /// The word at `address` that put may write at once on behalf of the endpoint with this gate; `None` where the
+    /// transport is to be called, for whatever reason.
+    #[inline(always)]
+    pub(crate) fn put_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
+        let window = &self.inner.window;
+        window.word(gate, address, window.words.get().put)
+    }
+
+    /// As [`RemoteKey::put_word`], for get.
+    #[inline(always)]
+    pub(crate) fn get_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
+        let window = &self.inner.window;
+        window.word(gate, address, window.words.get().get)
+    }
+
+    /// As [`RemoteKey::put_word`], for atomics.
+    #[inline(always)]
+    pub(crate) fn atomic_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
+        let window = &self.inner.window;
+        window.word(gate, address, window.words.get().atomic)
+    }
+
+    /// As [`RemoteKey::atomic_word`], for four bytes.
+    #[inline(always)]
+    pub(crate) fn atomic_half(&self, gate: Gate, address: u64) -> Option<&AtomicU32> {
+        let second = address & size_of::<u32>() as u64;
+        let word = self.atomic_word(gate, address ^ second)?.as_ptr().cast::<u32>();
+        // SAFETY: one of the two halves of a word.
+        let half = unsafe { word.byte_add(second as usize) };
+        // SAFETY: as the word, of which it is a part.
+        Some(unsafe { AtomicU32::from_ptr(half) })
+    }
+
+    /// Asks for a window that did not exist yet. For operations that the transport is called for.
+    #[inline(always)]
+    pub(crate) fn look_again(&self) {
+        if self.inner.window.may_come.get() {
+            self.look_for_window();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_for_window(&self) {
+        let inner = &*self.inner;
+        let mut table = UctWindow {
+            size: size_of::<UctWindow>(),
+            base: 0,
+            local: ptr::null_mut(),
+            put_words: 0,
+            get_words: 0,
+            atomic_words: 0,
+            live: ptr::null(),
+            value: 0,
+        };
+        let slot = inner.md.inner.ops.rkey_window.expect("the loader fills every slot");
+        // SAFETY: domain and key are live, and the table is ours and says its size.
+        let status = unsafe { slot(inner.md.inner.raw(), inner.raw, &raw mut table) };
+        inner.window.may_come.set(status == UCT_ERR_NO_RESOURCE);
+        let (local, live) = (NonNull::new(table.local), NonNull::new(table.live.cast_mut()));
+        if let (UCT_OK, Some(local), Some(live)) = (status, local, live) {
+            let UctWindow { base, put_words: put, get_words: get, atomic_words: atomic, value, .. } = table;
+            inner.window.words.set(Words { base, local, put, get, atomic, live, value });
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> *mut UctRkey {
+        self.inner.raw
+    }
+
+    /// The memory domain that unpacked it.
+    #[inline(always)]
+    pub fn domain(&self) -> &MemoryDomain {
+        &self.inner.md
+    }
+
+    /// The local address of remote memory, where the transport reaches it directly.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`] where it does not; the error of the check where address or key is wrong.
+    pub fn local_ptr(&self, remote_address: u64) -> Result<NonNull<u8>> {
+        let md = &self.inner.md;
+        let mut local = ptr::null_mut();
+        let slot = md.inner.ops.rkey_ptr.expect("the loader fills every slot");
+        // SAFETY: domain and key are live, and the place of the answer is ours.
+        let status = unsafe { slot(md.inner.raw(), self.inner.raw, remote_address, &raw mut local) };
+        Status::from_raw(status).into_result()?;
+        NonNull::new(local.cast()).ok_or(Error::INVALID_PARAM)
+    }
+
+    /// An order without a meaning, for tables of keys.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`] where the transport has none, [`Error::INVALID_PARAM`] for keys of different domains.
+    pub fn compare(&self, other: &RemoteKey) -> Result<Ordering> {
+        let md = &self.inner.md;
+        if !std::sync::Arc::ptr_eq(&md.inner, &other.inner.md.inner) {
+            return Err(Error::INVALID_PARAM);
+        }
+        let mut result = 0;
+        let slot = md.inner.ops.rkey_compare.expect("the loader fills every slot");
+        // SAFETY: domain and keys are live, and the place of the answer is ours.
+        let status = unsafe { slot(md.inner.raw(), self.inner.raw, other.inner.raw, &raw mut result) };
+        Status::from_raw(status).into_result()?;
+        Ok(result.cmp(&0))
+    }
+}
+
+impl Drop for RkeyInner {
+    fn drop(&mut self) {
+        let release = self.md.inner.ops.rkey_release.expect("the loader fills every slot");
+        // SAFETY: outstanding operations hold the key alive, so nobody uses it any more.
+        unsafe { release(self.md.inner.raw(), self.raw) };
+    }
+}
+
+impl fmt::Debug for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RemoteKey").field(&self.inner.md.name()).finish()
+    }
+}
