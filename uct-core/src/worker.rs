@@ -116,13 +116,29 @@ impl Worker {
     /// the next call if this one would answer 0.
     #[inline]
     pub fn progress(&self) -> u32 {
-        let worker = &*self.inner;
-        if !worker.attention.is_calm() {
-            return worker.progress_with_attention();
+        if !self.inner.attention.is_calm() {
+            return self.progress_with_attention();
         }
-        let count = worker.queue.dispatch_calmly();
-        // Where nothing happened, whatever may ask by now can wait for the next call.
-        if count != 0 && !worker.attention.is_calm() {
+        let count = self.inner.queue.dispatch_calmly();
+        // Where nothing happened, whatever may ask by now can wait for the next call. As a signed number, since the compiler
+        // would make another 0 of what was compared with 0.
+        if count.cast_signed() > 0 && !self.inner.attention.is_calm() {
+            self.inner.settle();
+        }
+        count
+    }
+
+    /// Progress when something asks for more than the interfaces, or the process has forked.
+    #[inline(never)]
+    fn progress_with_attention(&self) -> u32 {
+        let worker = &*self.inner;
+        if worker.fork.check().is_err() {
+            worker.report_fork();
+            return 0;
+        }
+        let mut count = worker.queue.dispatch();
+        count = count.wrapping_add(worker.async_context.poll() as u32);
+        if worker.unsettled.get() {
             worker.settle();
         }
         count
@@ -255,21 +271,6 @@ impl WorkerInner {
             status: Error::from(forked),
             reason: forked.to_string(),
         })
-    }
-
-    /// Progress when something asks for more than the interfaces, or the process has forked.
-    #[inline(never)]
-    fn progress_with_attention(&self) -> u32 {
-        if self.fork.check().is_err() {
-            self.report_fork();
-            return 0;
-        }
-        let mut count = self.queue.dispatch();
-        count = count.wrapping_add(self.async_context.poll() as u32);
-        if self.unsettled.get() {
-            self.settle();
-        }
-        count
     }
 
     /// Leaves something to be done as soon as no transport is on the stack.

@@ -17,9 +17,9 @@ use uct_plugin::pending::{Blocked, PendingQueue};
 use uct_plugin::{Error, Failure};
 
 use crate::addr::IfaceAddress;
+use crate::attention::{Flags, flag};
 use crate::cma::{self, Process};
 use crate::ep::ShmEp;
-use crate::progress::{Attention, flag};
 use crate::remote::{Emulation, PeerView, TABLE_BYTES};
 use crate::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, Place, Receiver,
@@ -104,7 +104,7 @@ pub(crate) struct Channel {
     pub(crate) is_closed: Cell<bool>,
     segments: RefCell<HashMap<u64, Asked>>,
     /// Where the channel asks to be looked at.
-    attention: Rc<Attention>,
+    attention: Flags,
     /// What the rings lie in. Dropped last.
     _memory: Mapping,
 }
@@ -176,7 +176,7 @@ impl Channel {
         socket: OwnedFd,
         rings: &Rings,
         memory: Mapping,
-        attention: Rc<Attention>,
+        attention: Flags,
     ) -> Result<Channel, Failure> {
         let (sender, receiver) = rings.sides(&memory, true);
         sender.prepare();
@@ -192,7 +192,7 @@ impl Channel {
         rings: &Rings,
         memory: Mapping,
         peer: Peer,
-        attention: Rc<Attention>,
+        attention: Flags,
     ) -> Result<Channel, Failure> {
         let sides = rings.sides(&memory, false);
         let channel =
@@ -207,7 +207,7 @@ impl Channel {
         socket: OwnedFd,
         (sender, receiver): (Sender<MappedRing>, Receiver<MappedRing>),
         memory: Mapping,
-        attention: Rc<Attention>,
+        attention: Flags,
     ) -> Result<Channel, Failure> {
         let credentials = socket::peer_credentials(socket.as_fd())
             .map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;

@@ -27,13 +27,13 @@ use uct_plugin::{
 use zerocopy::IntoBytes;
 
 use crate::addr::{self, DeviceAddress, IfaceAddress};
+use crate::attention::{Attention, flag};
 use crate::channel::{Channel, new_bell};
 use crate::cma;
 use crate::config::{CmaConfig, ShmConfig};
 use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
 use crate::md::{Flavor, Kind, ShmMd};
-use crate::progress::{Attention, flag};
 use crate::ring::{BODY_WORDS, Bell, MappedBell, Place, register_heavy_barrier};
 use crate::segment::socket::Listener;
 
@@ -48,10 +48,8 @@ pub(crate) const LISTENER: u64 = u64::MAX;
 pub(crate) const GREETING: u64 = 1 << 63;
 /// Channels with a bit of their own in the bell.
 pub(crate) const BELL_RINGS: usize = Bell::<MappedBell>::RINGS as usize;
-/// A position that no word of zeros has.
-const NEVER: u64 = u64::MAX / 2;
-/// Never written: what progress watches while there is nothing to watch.
-static NOTHING: ucs::sync::fixed::AtomicU64 = ucs::sync::fixed::AtomicU64::new(0);
+/// As a position, what a bell's word has from once it has rung, for the first thousand rings; others are noticed later.
+const BELL_RUNG: u64 = 1;
 
 /// An interface.
 pub(crate) struct ShmIface {
@@ -63,7 +61,7 @@ pub(crate) struct ShmIface {
     /// Calls of progress that were left when it last received something.
     pub(crate) received_at: Cell<u32>,
     pub(crate) bell: Bell<MappedBell>,
-    pub(crate) attention: Rc<Attention>,
+    pub(crate) attention: Attention,
     /// Calls of progress until sockets are looked at.
     pub(crate) until_turn: Cell<u32>,
     pub(crate) is_working: Cell<bool>,
@@ -202,12 +200,12 @@ impl ShmIface {
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
         Ok(ShmIface {
-            watch: Cell::new(nothing()),
-            watch_for: Cell::new(NEVER),
+            watch: Cell::new(bell.watch()),
+            watch_for: Cell::new(BELL_RUNG),
             watched: Cell::new(None),
             received_at: Cell::new(0),
             bell,
-            attention: Rc::new(Attention::new()),
+            attention: Attention::new(),
             until_turn: Cell::new(config.poll_interval),
             is_working: Cell::new(false),
             max_poll: config.fifo_max_poll,
@@ -269,10 +267,10 @@ impl ShmIface {
         self.kept.borrow_mut().insert(data as usize, kept);
     }
 
-    /// Watches nothing in particular.
-    pub(crate) fn watch_nothing(&self) {
-        self.watch.set(nothing());
-        self.watch_for.set(NEVER);
+    /// Watches the bell, for want of a ring.
+    pub(crate) fn watch_bell(&self) {
+        self.watch.set(self.bell.watch());
+        self.watch_for.set(BELL_RUNG);
         self.watched.set(None);
     }
 
@@ -289,11 +287,6 @@ impl ShmIface {
         self.scratch.set(Some(scratch));
         result
     }
-}
-
-fn nothing() -> NonNull<AtomicU64> {
-    // With loom the types differ in what they are made of; nothing of this file runs there.
-    NonNull::from(&NOTHING).cast()
 }
 
 impl Iface for ShmIface {
@@ -385,7 +378,7 @@ impl Iface for ShmIface {
 
     fn close(&self) {
         self.hot.borrow_mut().clear();
-        self.watch_nothing();
+        self.watch_bell();
         self.by_peer.borrow_mut().clear();
         self.waiting.borrow_mut().clear();
         for (_, channel) in &*self.channels.borrow() {

@@ -5,6 +5,7 @@
 //! reached through the ring.
 
 mod addr;
+mod attention;
 mod channel;
 mod cma;
 mod config;

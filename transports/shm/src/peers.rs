@@ -59,7 +59,7 @@ impl ShmIface {
             self.party.connect(number as u32, &to, route, self.directory.as_deref(), |headroom| {
                 self.shape(headroom)
             })?;
-        let attention = Rc::clone(&self.attention);
+        let attention = self.attention.flags();
         let channel = Rc::new(Channel::connecting(number as u32, &to, socket, &rings, memory, attention)?);
         self.add(&channel)?;
         self.by_peer.borrow_mut().insert(to.id, Rc::clone(&channel));
@@ -117,7 +117,7 @@ impl ShmIface {
             .map_err(|reason| Failure::new(Error::REJECTED, reason))
             .and_then(|peer| {
                 self.party.welcome(std::os::fd::AsFd::as_fd(&socket), number as u32)?;
-                let attention = Rc::clone(&self.attention);
+                let attention = self.attention.flags();
                 let channel =
                     Rc::new(Channel::accepted(number as u32, socket, rings, memory, peer, attention)?);
                 self.add(&channel)?;
@@ -138,7 +138,7 @@ impl ShmIface {
     pub(crate) fn bury(&self, channel: &Rc<Channel>) {
         let Some(broken) = channel.broken() else { return };
         self.hot.borrow_mut().retain(|other| !Rc::ptr_eq(other, channel));
-        self.watch_nothing();
+        self.watch_bell();
         channel.is_hot.set(false);
         let mut by_peer = self.by_peer.borrow_mut();
         if by_peer.get(&channel.peer_iface).is_some_and(|known| Rc::ptr_eq(known, channel)) {

@@ -1,94 +1,26 @@
 //! Progress: looks where something may have come, and does what is to be done.
 //!
 //! For: the host's worker. Stands on the interface. A look at nothing costs a handful of instructions, whatever the number
-//! of peers: one slot (that of the ring from which something came last), the bell, and a byte of flags. Sockets are
-//! looked at once in `poll_interval` calls.
+//! of peers: a count, and one word of shared memory, which is the slot of the ring from which something came last. The bell
+//! is looked at once in [`GLANCE`] calls, or at each if no ring is polled; sockets once in `poll_interval` calls.
 
-use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::event_set::EventBuffer;
 use ucs::sync::atomic::{AtomicU64, Ordering};
-use uct_plugin::{Disposition, Error};
+use uct_plugin::{Disposition, Error, guarded};
 
+use crate::attention::flag;
 use crate::channel::Channel;
 use crate::handshake::Greeting;
 use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
 use crate::ring::{Delivery, Message, Place, is_news, settle};
 
-/// Why progress has more to do than to look at one slot.
-pub(crate) mod flag {
-    /// A channel asks to be looked at.
-    pub(crate) const ALARM: u8 = 1;
-    /// Several rings are polled.
-    pub(crate) const HOT: u8 = 2;
-    /// Requests are pending.
-    pub(crate) const PENDING: u8 = 4;
-    /// Somebody waits for a flush of the interface.
-    pub(crate) const FLUSH: u8 = 8;
-}
-
-/// When progress looks further than at one slot; shared with channels.
-///
-/// Progress counts down, and works at zero. What makes it work at the next call sets the count to one: so a look at nothing
-/// tests one number for all reasons.
-#[derive(Debug)]
-pub(crate) struct Attention {
-    /// Calls until work.
-    countdown: Cell<u32>,
-    /// What the count started from.
-    from: Cell<u32>,
-    /// [`flag`]s.
-    flags: Cell<u8>,
-}
-
-impl Attention {
-    /// Has progress work at its first call.
-    pub(crate) fn new() -> Attention {
-        Attention { countdown: Cell::new(1), from: Cell::new(1), flags: Cell::new(0) }
-    }
-
-    /// Raises flags, which has progress work at its next call.
-    pub(crate) fn raise(&self, flags: u8) {
-        self.flags.set(self.flags.get() | flags);
-        let left = self.countdown.get();
-        if left > 1 {
-            // As if the count had started later, so that what has passed stays known.
-            self.from.set(self.from.get() - (left - 1));
-            self.countdown.set(1);
-        }
-    }
-
-    fn lower(&self, flags: u8) {
-        self.flags.set(self.flags.get() & !flags);
-    }
-
-    fn has(&self, flags: u8) -> bool {
-        self.flags.get() & flags != 0
-    }
-
-    /// Calls that have passed since the count started.
-    fn passed(&self) -> u32 {
-        self.from.get() - self.countdown.get()
-    }
-
-    /// As if progress had been called so often without anything to do, but for the last call.
-    ///
-    /// Messages of a burst count as calls do: their handlers take time, and what comes over sockets, such as the news of a
-    /// peer's death, is not to wait for a thousand bursts.
-    #[inline(always)]
-    fn skip(&self, calls: u32) {
-        self.countdown.set(self.countdown.get().saturating_sub(calls).max(1));
-    }
-
-    fn start(&self, calls: u32) {
-        self.from.set(calls);
-        self.countdown.set(calls);
-    }
-}
-
+/// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
+/// for half of them in the mean, and everybody else saves the look.
+const GLANCE: u32 = 32;
 /// Turns without a message after which a ring is not polled any more.
 const PATIENCE: u32 = 2;
 /// Quiet rings that are looked into at each turn, in case that a bell was not heard.
@@ -100,39 +32,48 @@ impl ShmIface {
     /// One call of progress.
     #[inline(always)]
     pub(crate) fn advance(&self) -> u32 {
-        let left = self.attention.countdown.get() - 1;
-        self.attention.countdown.set(left);
-        if left == 0 {
-            return self.work();
-        }
-        // SAFETY: `watch` points into the rings of a hot channel, or to a word that is never freed (`rewatch`).
+        if self.attention.count_down() { look_around(self) } else { self.look() }
+    }
+
+    /// Looks at the one word that is watched.
+    #[inline(always)]
+    fn look(&self) -> u32 {
+        // SAFETY: `watch` points into the rings of a hot channel, or to the bell (`rewatch`).
         let word: &AtomicU64 = unsafe { self.watch.get().as_ref() };
         // SYNC: only a hint; the receiver reads the word again with Acquire.
-        if is_news(word.load(Ordering::Relaxed), self.watch_for.get()) {
-            return self.receive();
+        if is_news(word.load(Ordering::Relaxed), self.watch_for.get()) { receive(self) } else { 0 }
+    }
+
+    /// Looks at the bell and at what is asked for, and if it is nothing at what every call looks at.
+    fn look_around(&self) -> u32 {
+        let left = self.until_turn.get().saturating_sub(self.attention.passed());
+        if self.attention.has(!0) || self.bell.has_rung() || left == 0 {
+            return self.work();
         }
-        if self.bell.has_rung() { self.work() } else { 0 }
+        self.until_turn.set(left);
+        // The last call has received something if this one would have been told so by the count.
+        let is_quiet = self.received_at.get() != 1;
+        self.attention.start(left.min(GLANCE));
+        self.received_at.set(if is_quiet { 0 } else { self.attention.left() + 1 });
+        self.look()
     }
 
     /// Something has come from the one peer that is polled, and nothing else is to be done.
     ///
     /// The first message after a look at nothing is taken alone. To look for a second one means to wait for a cache line
     /// that the sender may be about to write; what the handler sends would leave only behind that.
-    #[inline(never)]
     fn receive(&self) -> u32 {
         let Some(channel) = self.watched.get() else { return self.work() };
-        if self.bell.has_rung() || self.is_working.replace(true) {
+        if self.is_working.replace(true) {
             return self.work();
         }
         // SAFETY: it is hot, and what ends that waits until `is_working` is over.
         let channel = unsafe { channel.as_ref() };
-        let left = self.attention.countdown.get();
-        let is_quiet = self.received_at.get().wrapping_sub(1) != left;
+        let is_quiet = self.received_at.get().wrapping_sub(1) != self.attention.left();
         let count = if is_quiet && self.receive_one(channel) { 1 } else { self.receive_many(channel) };
-        self.attention.skip(count - count.min(1));
         self.received(channel);
         self.watch_ring(channel);
-        self.received_at.set(self.attention.countdown.get());
+        self.received_at.set(self.attention.left());
         self.is_working.set(false);
         count
     }
@@ -147,12 +88,13 @@ impl ShmIface {
 
     #[inline(never)]
     fn receive_many(&self, channel: &Channel) -> u32 {
-        let count = self.take_shorts(channel, self.max_poll);
-        if count == self.max_poll || !channel.receiver.has_message() {
-            return count;
+        let mut count = self.take_shorts(channel, self.max_poll);
+        if count != self.max_poll && channel.receiver.has_message() {
+            let channel = self.hot.borrow().first().cloned();
+            count += channel.map_or(0, |channel| self.drain(&channel, self.max_poll - count));
         }
-        let channel = self.hot.borrow().first().cloned();
-        count + channel.map_or(0, |channel| self.drain(&channel, self.max_poll - count))
+        self.attention.skip(count.saturating_sub(1));
+        count
     }
 
     /// There is, or may be, something to do.
@@ -361,13 +303,13 @@ impl ShmIface {
             self.attention.lower(flag::HOT);
         }
         let is_quiet = !self.attention.has(!0);
-        self.attention.start(if is_quiet { self.until_turn.get() } else { 1 });
+        self.attention.start(if is_quiet { self.until_turn.get().min(GLANCE) } else { 1 });
         match hot.first() {
             Some(channel) => {
                 self.watched.set(Some(NonNull::from(&**channel)));
                 self.watch_ring(channel);
             }
-            None => self.watch_nothing(),
+            None => self.watch_bell(),
         }
     }
 
@@ -563,4 +505,16 @@ impl ShmIface {
         }
         true
     }
+}
+
+/// [`ShmIface::look_around`], guarded by itself: a look at nothing is then left without a frame of its own.
+#[inline(never)]
+extern "C" fn look_around(iface: &ShmIface) -> u32 {
+    guarded("progress", 0, || iface.look_around())
+}
+
+/// [`ShmIface::receive`], as [`look_around`].
+#[inline(never)]
+extern "C" fn receive(iface: &ShmIface) -> u32 {
+    guarded("progress", 0, || iface.receive())
 }

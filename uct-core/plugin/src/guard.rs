@@ -31,8 +31,11 @@ pub(crate) fn explained(
 }
 
 /// Runs a slot that answers something else; `fallback` stands in after a panic.
+///
+/// For transports, where instructions count: in an `extern "C"` function of its own a seldom way of a slot is a jump, and the
+/// frequent one needs no frame and no landing pad.
 #[inline(always)]
-pub(crate) fn or<T>(slot: &'static str, fallback: T, body: impl FnOnce() -> T) -> T {
+pub fn or<T>(slot: &'static str, fallback: T, body: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => value,
         Err(panic) => {

@@ -62,6 +62,11 @@ impl<M: BellMemory> Bell<M> {
         self.memory.summary().load(Ordering::Relaxed) != 0
     }
 
+    /// The word that is not 0 once anybody has rung, for looking without a call.
+    pub fn watch(&self) -> NonNull<AtomicU64> {
+        NonNull::from(self.memory.summary())
+    }
+
     /// Takes all bits and calls `each` with the number of every ring that has news, modulo [`RINGS`](Self::RINGS).
     pub fn take(&self, mut each: impl FnMut(u32)) {
         // SYNC: pairs with the read-modify-writes in `ring`; what was sent ahead of them is seen.

@@ -64,6 +64,7 @@ impl CallbackQ {
                     None => slow.fast.push(Some(id)),
                 }
                 self.fast[index].fill(raw);
+                self.choose_entry();
             }
         }
     }
@@ -76,6 +77,7 @@ impl CallbackQ {
             slow.fast[index] = None;
             // A dispatch may be walking over the slots, so they stay where they are until the next one.
             self.fast[index].fill_with_nothing();
+            self.choose_entry();
             self.ask_for_attention();
             return Some(argument);
         }
@@ -141,9 +143,7 @@ impl CallbackQ {
             slot.callback.set(None);
             slot.argument.set(ptr::null_mut());
         }
-        if slow.fast.is_empty() {
-            self.fast[0].fill_with_nothing();
-        }
+        self.choose_entry();
     }
 
     fn run_oneshots(&self) -> u32 {
