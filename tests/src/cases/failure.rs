@@ -10,6 +10,7 @@ use uct_core::{
 };
 
 use super::case;
+use crate::access::Way;
 use crate::case::{Case, Needs};
 use crate::message::Flavour;
 use crate::pair::{Link, Side, happens_within, recorder, retry, wait};
@@ -88,6 +89,14 @@ impl Three {
             let answer = flavour.send(&self.side, &self.to_victim, ID, &bytes, &completion);
             let error = answer.expect_err("a send on a failed endpoint");
             assert_ne!(error, Error::NO_RESOURCE, "{flavour:?} on a failed endpoint");
+        }
+        let memory = self.side.memory(vec![0; 64]);
+        let key = self.side.key_to(&memory);
+        for way in Way::of(&self.side) {
+            let data = vec![1; way.limits(self.side.attributes()).0.max(8)];
+            let answer = way.start(&self.side, &self.to_victim, &data, memory.address(), &key).map(drop);
+            let error = answer.expect_err("an access on a failed endpoint");
+            assert_ne!(error, Error::NO_RESOURCE, "{way:?} on a failed endpoint");
         }
         for _ in 0..5 {
             self.echo(&self.to_witness);

@@ -73,19 +73,22 @@ fn goes_on(pair: &Pair, witness: &Link) {
     }
 }
 
-fn length_of(pair: &Pair, way: Way) -> usize {
-    let (least, most) = way.limits(pair.sender.attributes());
-    least.max(64).min(most)
+/// Every way, with a word, which may have a way of its own, and with more.
+fn ways(pair: &Pair) -> Vec<(Way, usize)> {
+    let of = |way: Way| {
+        let (least, most) = way.limits(pair.sender.attributes());
+        [8, 64].map(|length: usize| (way, length.max(least).min(most)))
+    };
+    Way::of(&pair.sender).into_iter().flat_map(of).collect()
 }
 
 fn outside(setup: &Setup) {
     let pair = Pair::new(setup);
     let witness = connect(&pair.sender, &pair.receiver);
-    for way in Way::of(&pair.sender) {
+    for (way, length) in ways(&pair) {
         let target = Target::new(&pair, setup.seed, Access::ALL);
         let key = pair.sender.key_to(&target.middle);
         let base = target.middle.address();
-        let length = length_of(&pair, way);
         let size = SIZE as u64;
         for (what, remote) in [
             ("one byte beyond the end", base + size - length as u64 + 1),
@@ -105,12 +108,12 @@ fn outside(setup: &Setup) {
 fn not_granted(setup: &Setup) {
     let pair = Pair::new(setup);
     let witness = connect(&pair.sender, &pair.receiver);
-    for way in Way::of(&pair.sender) {
+    for (way, length) in ways(&pair) {
         let granted = if way.is_put() { Access::REMOTE_GET } else { Access::REMOTE_PUT };
         let target = Target::new(&pair, setup.seed, granted);
         let key = pair.sender.key_to(&target.middle);
         let remote = target.middle.address();
-        refused(&pair, &witness.0, way, "without permission", length_of(&pair, way), remote, &key);
+        refused(&pair, &witness.0, way, "without permission", length, remote, &key);
         target.check_untouched(&format!("{way:?} without permission"));
     }
     goes_on(&pair, &witness.0);
@@ -119,13 +122,12 @@ fn not_granted(setup: &Setup) {
 fn stale(setup: &Setup) {
     let pair = Pair::new(setup);
     let witness = connect(&pair.sender, &pair.receiver);
-    for way in Way::of(&pair.sender) {
+    for (way, length) in ways(&pair) {
         let Target { whole, middle, before } = Target::new(&pair, setup.seed, Access::ALL);
         let key = pair.sender.key_to(&middle);
         let packed = middle.packed_key().expect("a key");
         let remote = middle.address();
         drop(middle);
-        let length = length_of(&pair, way);
         refused(&pair, &witness.0, way, "with a stale key", length, remote, &key);
         check_bytes("memory after the stale key", &whole.to_vec(), &before);
         // Neither does the key come to life when the same memory is registered anew, nor when it is unpacked again.
@@ -152,10 +154,10 @@ fn stale(setup: &Setup) {
 fn of_another_region(setup: &Setup) {
     let pair = Pair::new(setup);
     let witness = connect(&pair.sender, &pair.receiver);
-    for way in Way::of(&pair.sender) {
+    for (way, length) in ways(&pair) {
         let (first, second) = (Target::new(&pair, 1, Access::ALL), Target::new(&pair, 2, Access::ALL));
         let key = pair.sender.key_to(&second.middle);
-        let (length, remote) = (length_of(&pair, way), first.middle.address());
+        let remote = first.middle.address();
         refused(&pair, &witness.0, way, "with the key of another region", length, remote, &key);
         first.check_untouched("the key of another region");
         second.check_untouched("the key of another region");
@@ -173,8 +175,8 @@ fn foreign_domain(setup: &Setup) {
     let Ok(key) = domain.unpack(&packed) else {
         setup.skip("a second domain does not even unpack the key");
     };
-    for way in Way::of(&pair.sender) {
-        let data = vec![1; length_of(&pair, way)];
+    for (way, length) in ways(&pair) {
+        let data = vec![1; length];
         let answer = way.start(&pair.sender, &pair.to, &data, target.middle.address(), &key).map(drop);
         assert_eq!(answer, Err(Error::INVALID_PARAM), "{way:?} with a key that another domain unpacked");
     }
