@@ -1,15 +1,13 @@
 //! The endpoint of `self`: what is sent is delivered at once. Put, get and atomics are the SDK's, since keys are regions of this
-//! process; only their buffered copies pass through a buffer, so that the application never sees the memory itself.
+//! process.
 
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ucs::Error;
-use uct_plugin::memory::{Gate, Region, copy};
-use uct_plugin::{
-    Completion, Disposition, Endpoint, Iov, MemoryAccess, Outcome, Pack, Result, Unpack, aside,
-};
+use uct_plugin::memory::{Gate, MessagePool, Region, copy};
+use uct_plugin::{Completion, Endpoint, Iov, Outcome, Pack, Result, aside};
 
 use crate::iface::SelfIface;
 
@@ -91,45 +89,12 @@ impl Endpoint for SelfEp {
         Some(rkey)
     }
 
+    fn buffers(&self) -> Option<&MessagePool> {
+        Some(&self.iface.buffers)
+    }
+
     fn gate(&self) -> Option<&Gate> {
         Some(&self.iface.gate)
-    }
-
-    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Arc<Region>) -> Result<usize> {
-        let mut result = Ok(0);
-        self.iface.buffers.lend(|buffer| {
-            // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
-            let length = unsafe { pack.write(buffer.as_ptr()) };
-            result = rkey.check(remote_address, length, MemoryAccess::REMOTE_PUT).map(|target| {
-                // SAFETY: the region is registered and checked, the buffer a pool's.
-                unsafe { target.copy_from_nonoverlapping(buffer, length) };
-                length
-            });
-            Disposition::Consumed
-        })?;
-        result
-    }
-
-    fn get_bcopy(
-        &self,
-        unpack: Unpack,
-        length: usize,
-        remote_address: u64,
-        rkey: &Arc<Region>,
-        _completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        if length > self.iface.seg_size {
-            return Err(Error::INVALID_PARAM);
-        }
-        let source = rkey.check(remote_address, length, MemoryAccess::REMOTE_GET)?;
-        self.iface.buffers.lend(|buffer| {
-            // SAFETY: the region is registered and checked, and the buffer holds `seg_size` bytes.
-            unsafe { buffer.copy_from_nonoverlapping(source, length) };
-            // SAFETY: the bytes were just written, and the buffer is this call's.
-            unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
-            Disposition::Consumed
-        })?;
-        Ok(Outcome::Done)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::connection::buffer::{RxBuffer, RxPool, TxPool};
 use crate::device::{self, Family};
 use crate::ep::{MAX_HEADER, TcpEp};
 use crate::listen::{self, HalfOpenList};
-use crate::md::TcpMd;
+use crate::md::{OWN, TcpMd};
 use crate::progress::{LISTENERS, TIMER};
 use crate::wire::{FRAME_HEADER, PADDING, padded};
 
@@ -195,7 +195,7 @@ impl Transport for TcpTransport {
             failed: Cell::new(0),
         };
         iface.schedule_look();
-        md.make_known();
+        OWN.add(md.regions.identity(), md);
         Ok(Rc::new(iface))
     }
 }

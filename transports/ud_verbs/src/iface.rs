@@ -20,7 +20,7 @@ use crate::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress};
 use crate::config::UdConfig;
 use crate::core::Core;
 use crate::ep::{Mark, UdEp};
-use crate::md::{UdMd, failure};
+use crate::md::{OWN, UdMd, failure};
 use crate::protocol::{ConnectError, ConnectionId, HEADER_SIZE};
 use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
 use crate::shared::{Guard, Shared};
@@ -146,7 +146,7 @@ impl Transport for UdTransport {
         let timer = timer::start(&iface, timer::SLOW)
             .map_err(|error| Failure::new(error, "the timer of the interface could not be started"))?;
         iface.slow_timer.set(Some(timer));
-        md.make_known();
+        OWN.add(md.regions.identity(), md);
         Ok(iface)
     }
 }

@@ -5,13 +5,13 @@
 
 use std::cmp::Ordering;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use ucs::units::Ternary;
 use uct_ib::verbs::{self, Access, Mr, MrBuffer, Pd};
 use uct_ib::{IbDevice, IbError, device, fork};
 use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_MEMH, UCT_MD_NEED_RKEY, UCT_MD_REG};
-use uct_plugin::memory::{PACKED_KEY, Region, Regions, RemoteKey};
+use uct_plugin::memory::{KnownDomains, PACKED_KEY, Region, Regions, RemoteKey};
 use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
 
 use crate::config::UdConfig;
@@ -26,26 +26,8 @@ pub(crate) struct UdMd {
     pub(crate) regions: Regions,
 }
 
-/// The domains of this process, by the identities in their keys.
-static OWN: Mutex<Vec<(u64, Weak<UdMd>)>> = Mutex::new(Vec::new());
-
-impl UdMd {
-    /// Makes the domain known to [`UdMd::of_identity`].
-    pub(crate) fn make_known(self: &Arc<Self>) {
-        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-        own.retain(|(_, md)| md.strong_count() > 0);
-        let identity = self.regions.identity();
-        if !own.iter().any(|(other, _)| *other == identity) {
-            own.push((identity, Arc::downgrade(self)));
-        }
-    }
-
-    /// The domain of this process that a key belongs to.
-    pub(crate) fn of_identity(identity: u64) -> Option<Arc<UdMd>> {
-        let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-        own.iter().find(|(other, _)| *other == identity)?.1.upgrade()
-    }
-}
+/// The memory domains of this process that have interfaces.
+pub(crate) static OWN: KnownDomains<UdMd> = KnownDomains::new();
 
 /// A registration.
 pub(crate) struct Memh {
@@ -174,7 +156,7 @@ impl Md for UdMd {
     }
 
     fn compare(&self, left: &RemoteKey, right: &RemoteKey) -> Result<Ordering> {
-        Ok(left.compare(right))
+        Ok(left.cmp(right))
     }
 }
 

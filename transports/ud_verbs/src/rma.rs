@@ -18,7 +18,7 @@ use uct_plugin::{AtomicOp, Completion, Error, Iov, MemoryAccess, Outcome, Pack, 
 use crate::core::Core;
 use crate::ep::UdEp;
 use crate::iface::UdIface;
-use crate::md::UdMd;
+use crate::md::OWN;
 use crate::protocol::{ConnectionId, Reason};
 use crate::shared::Guard;
 
@@ -146,7 +146,7 @@ impl UdEp {
             return Err(Error::INVALID_PARAM);
         }
         self.may_send()?;
-        if let Some(md) = UdMd::of_identity(rkey.identity) {
+        if let Some(md) = OWN.find(rkey.identity) {
             rkey.check(address, length, MemoryAccess::REMOTE_GET)?;
             if !self.initiator.is_idle() {
                 return Err(Error::NO_RESOURCE);

@@ -14,12 +14,13 @@ use ucs::{Error, Result};
 use uct_abi::UctErrorHandler;
 
 use crate::am::AmHandlers;
+use crate::am::Disposition;
 use crate::attr::{AtomicOp, Device, Flush, IfaceAttr, MdAttr, Scope};
 use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
 use crate::host::Worker;
 use crate::iov::Iov;
-use crate::memory::{Gate, MemoryAccess, Region, Window, atomic, direct};
+use crate::memory::{Gate, MemoryAccess, MessagePool, Region, Window, atomic, direct};
 use crate::pack::{Pack, Unpack};
 use crate::settings::Settings;
 
@@ -308,10 +309,16 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// The region behind a key, where a key is one: all of its memory is this process's. With it, put and get (but for
-    /// buffered copies) and atomics are the SDK's.
+    /// The region behind a key, where a key is one: all of its memory is this process's. With it, put, get and atomics are the
+    /// SDK's; buffered copies need [`Endpoint::buffers`] as well.
     #[inline(always)]
     fn region<'a>(&self, rkey: &'a RkeyOf<Self>) -> Option<&'a Region> {
+        None
+    }
+
+    /// Buffers that hold the longest buffered put and get: what is packed and unpacked passes through them, so that the
+    /// application never has a reference to registered memory.
+    fn buffers(&self) -> Option<&MessagePool> {
         None
     }
 
@@ -330,7 +337,20 @@ pub trait Endpoint: Sized + 'static {
 
     /// Writes what the application packs to remote memory; answers the length.
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RkeyOf<Self>) -> Result<usize> {
-        Err(Error::UNSUPPORTED)
+        let buffers = self.buffers().ok_or(Error::UNSUPPORTED)?;
+        let mut result = Ok(0);
+        buffers.lend(|buffer| {
+            // SAFETY: the pool's buffers are initialised and hold the `max_bcopy` (`buffers`).
+            let length = unsafe { pack.write(buffer.as_ptr()) };
+            let target = reach(self, rkey, remote_address, length, MemoryAccess::REMOTE_PUT);
+            result = target.map(|target| {
+                // SAFETY: the region has checked the length; the buffer is a pool's, and no part of it.
+                unsafe { target.copy_from_nonoverlapping(buffer, length) };
+                length
+            });
+            Disposition::Consumed
+        })?;
+        result
     }
 
     /// Writes the memory of the vector to remote memory, in place.
@@ -364,7 +384,19 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        Err(Error::UNSUPPORTED)
+        let buffers = self.buffers().ok_or(Error::UNSUPPORTED)?;
+        if length > buffers.size() {
+            return Err(Error::INVALID_PARAM);
+        }
+        let source = reach(self, rkey, remote_address, length, MemoryAccess::REMOTE_GET)?;
+        buffers.lend(|buffer| {
+            // SAFETY: the region has checked the length, and the buffer holds as much.
+            unsafe { buffer.copy_from_nonoverlapping(source, length) };
+            // SAFETY: the bytes were just written, and the buffer is this call's.
+            unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
+            Disposition::Consumed
+        })?;
+        Ok(Outcome::Done)
     }
 
     /// Reads remote memory into the memory of the vector, in place.

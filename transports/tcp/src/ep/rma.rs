@@ -10,7 +10,7 @@ use uct_plugin::{AtomicOp, Completion, Iov, MemoryAccess, Outcome, Pack, Result,
 
 use super::TcpEp;
 use crate::connection::{Conn, State};
-use crate::md::TcpMd;
+use crate::md::OWN;
 use crate::wire::{FEATURE_RMA, FRAME_HEADER, PADDING, control, frame_header, pad};
 
 /// Bytes ahead of the data of a put.
@@ -119,7 +119,7 @@ impl TcpEp {
             return Err(Error::NO_RESOURCE);
         }
         let conn = self.connection()?.clone();
-        if let Some(md) = TcpMd::of_identity(key.identity) {
+        if let Some(md) = OWN.find(key.identity) {
             key.check(address, buffer.len(), MemoryAccess::REMOTE_GET)?;
             if conn.has_unfinished() {
                 return Err(Error::NO_RESOURCE);

@@ -132,6 +132,12 @@ impl MessagePool {
         }
     }
 
+    /// Bytes of a buffer.
+    pub fn size(&self) -> usize {
+        let params = self.pool.params();
+        params.elem_size - params.align_offset
+    }
+
     fn headroom(&self) -> usize {
         self.pool.params().align_offset
     }

@@ -8,11 +8,12 @@ mod allocate;
 pub mod atomic;
 mod copy;
 pub mod direct;
+mod domain;
+mod known;
 mod message_pool;
 mod registration;
 mod window;
 
-use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
@@ -25,6 +26,8 @@ use crate::failure::Failure;
 
 pub use allocate::{Allocation, ZeroedChunks};
 pub use copy::copy;
+pub use domain::{RegionDomain, RegionKey};
+pub use known::KnownDomains;
 pub use message_pool::MessagePool;
 pub use registration::Registration;
 pub use window::{Gate, Window};
@@ -280,11 +283,6 @@ impl RemoteKey {
         } else {
             Ok(())
         }
-    }
-
-    /// An order without a meaning, for tables of keys.
-    pub fn compare(&self, other: &RemoteKey) -> Ordering {
-        self.cmp(other)
     }
 }
 
