@@ -259,15 +259,11 @@ impl Endpoint for ShmEp {
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
         let channel = self.enter()?;
-        let most = self.iface.limits.bulk;
-        // With room for anything that may be packed, it is packed where it belongs.
-        if let Ok(Reach::Direct(target)) = rkey.reach(remote_address, most, MemoryAccess::REMOTE_PUT) {
-            // SAFETY: the region is mapped, live, and has room for the largest message.
-            return Ok(unsafe { pack.write(target.as_ptr()) });
-        }
         // A region that cannot be accessed at all must not cost the caller its packed data.
-        rkey.reach(remote_address, 0, MemoryAccess::REMOTE_PUT)?;
-        self.prepare_far(channel, rkey)?;
+        if rkey.reach(remote_address, 0, MemoryAccess::REMOTE_PUT)? == Reach::Remote {
+            self.prepare_far(channel, rkey)?;
+        }
+        // Not where it belongs: the application has no reference to memory that its owner reads and writes.
         self.iface.with_scratch(|scratch| {
             // SAFETY: the buffer has the size of the largest message.
             let length = unsafe { pack.write(scratch.as_mut_ptr()) };
@@ -317,8 +313,13 @@ impl Endpoint for ShmEp {
         let Reach::Direct(source) = rkey.reach(remote_address, length, MemoryAccess::REMOTE_GET)? else {
             return self.far_get_bcopy(channel, unpack, length, remote_address, rkey, completion);
         };
-        // SAFETY: the region is mapped, live, and checked. Its owner may write to it; who gets has agreed on that.
-        unpack.read(unsafe { std::slice::from_raw_parts(source.as_ptr(), length) });
+        // As for put: what the owner writes meanwhile must not change what is unpacked.
+        self.iface.with_scratch(|scratch| {
+            // SAFETY: the region is mapped, live, and checked; the buffer has the size of the largest message, and no get is
+            // longer.
+            unsafe { scratch.as_mut_ptr().copy_from_nonoverlapping(source.as_ptr(), length) };
+            unpack.read(&scratch[..length]);
+        });
         done(completion)
     }
 
