@@ -2,7 +2,8 @@
 //!
 //! For: [`crate::attention`], which notices a fork by the same load that it does anyhow. Stands on `MADV_WIPEONFORK`.
 //!
-//! Words come from pages that are never unmapped, one cache line each, and go back to a list.
+//! Words come from pages that are never unmapped, one cache line each, and go back to a list. A child that was forked while
+//! another thread had the list finds it locked for ever, and does without.
 
 #[cfg(not(loom))]
 pub(crate) use real::WipedWord;
@@ -10,7 +11,8 @@ pub(crate) use real::WipedWord;
 #[cfg(not(loom))]
 mod real {
     use std::ptr::NonNull;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+    use std::thread;
 
     use crate::memory::fork::wiped_page;
     use crate::sync::fixed::{AtomicU32, Ordering};
@@ -18,6 +20,9 @@ mod real {
 
     /// Bytes from one word to the next.
     const LINE: usize = 64;
+
+    /// Looks at the list until it is taken for locked for ever.
+    const ATTEMPTS: u32 = 10_000;
 
     /// A word. Cheap to clone; any thread.
     #[derive(Clone)]
@@ -71,23 +76,56 @@ mod real {
     impl Drop for Owner {
         fn drop(&mut self) {
             if let Owner::Page(word) = self {
-                FREE.lock().unwrap_or_else(PoisonError::into_inner).push(word);
+                // Without the list the word is lost, with 64 bytes.
+                if let Some(mut free) = free_list() {
+                    free.push(word);
+                }
             }
         }
     }
 
-    fn take() -> Option<&'static AtomicU32> {
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() {
-            let page = wiped_page()?;
-            for offset in (0..pages::page_size()).step_by(LINE) {
-                // SAFETY: within the page.
-                let word = unsafe { page.add(offset) };
-                // SAFETY: the page is never unmapped, zeroed, aligned, and these words are all that is used of it.
-                free.push(unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) });
+    /// The list, unless it stays locked: it is held for a few instructions, or by a thread that this process does not have.
+    fn free_list() -> Option<MutexGuard<'static, Vec<&'static AtomicU32>>> {
+        for _ in 0..ATTEMPTS {
+            match FREE.try_lock() {
+                Ok(free) => return Some(free),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
             }
         }
+        None
+    }
+
+    fn take() -> Option<&'static AtomicU32> {
+        let Some(mut free) = free_list() else { return words_of_a_page()?.next() };
+        if free.is_empty() {
+            free.extend(words_of_a_page()?);
+        }
         free.pop()
+    }
+
+    fn words_of_a_page() -> Option<impl Iterator<Item = &'static AtomicU32>> {
+        let page = wiped_page()?;
+        Some((0..pages::page_size()).step_by(LINE).map(move |offset| {
+            // SAFETY: within the page.
+            let word = unsafe { page.add(offset) };
+            // SAFETY: the page is never unmapped, zeroed, aligned, and these words are all that is used of it.
+            unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
+        }))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_list_that_stays_locked_is_done_without() {
+            let held = FREE.lock().unwrap();
+            let word = WipedWord::new(7, 1 << 31);
+            assert_eq!(word.get().load(Ordering::Relaxed) & !(1 << 31), 7);
+            drop(word);
+            drop(held);
+        }
     }
 }
 
