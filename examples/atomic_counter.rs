@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use uct_core::select::{Operation, Request};
 use uct_core::{Access, AtomicOp, Completion, Context, Memory, MemoryKind, Worker};
-use uct_examples::{Failure, Peer, connect, retry, with_peers};
+use uct_examples::{Failure, LIMIT, Peer, connect, with_peers};
 
 const PROCESSES: usize = 3;
 const TICKETS: usize = 100;
@@ -63,7 +63,7 @@ fn drawer(peer: &mut Peer) -> Result<(), Failure> {
     let drawn = Completion::new(&worker);
     let mut tickets = Vec::new();
     for _ in 0..TICKETS {
-        retry(&worker, || connection.ep.atomic64_fetch(AtomicOp::Add, 1, remote, &key, &drawn))?;
+        worker.retry(LIMIT, || connection.ep.atomic64_fetch(AtomicOp::Add, 1, remote, &key, &drawn))?;
         connection.wait("a ticket", || drawn.is_done())?;
         drawn.result()?;
         tickets.extend(drawn.fetched().to_le_bytes());

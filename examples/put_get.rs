@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use uct_core::select::{Operation, Request};
 use uct_core::{Access, Completion, Context, Flush, MemoryKind, Posted, Worker};
-use uct_examples::{Failure, Peer, connect, retry, two_processes};
+use uct_examples::{Failure, LIMIT, Peer, connect, two_processes};
 
 const LENGTH: usize = 64;
 
@@ -48,15 +48,15 @@ fn initiator(peer: &mut Peer) -> Result<(), Failure> {
     // Get: into memory of our own, which is the transport's until the completion.
     let local = iface.memory_domain().allocate(LENGTH, Access::ALL, MemoryKind::Host)?;
     let completion = Completion::new(&worker);
-    retry(&worker, || ep.get_zcopy(&[local.slice(..LENGTH)], remote, &key, &completion))?;
+    worker.retry(LIMIT, || ep.get_zcopy(&[local.slice(..LENGTH)], remote, &key, &completion))?;
     connection.wait("the get", || completion.is_done())?;
     completion.result()?;
     println!("initiator: the memory begins with {:?}", text(&local.to_vec()));
 
     // Put: the bytes are copied, so they are free at return. They have arrived when a remote flush is done.
-    retry(&worker, || ep.put_short(b"what the initiator put", remote, &key))?;
+    worker.retry(LIMIT, || ep.put_short(b"what the initiator put", remote, &key))?;
     let flushed = Completion::new(&worker);
-    if retry(&worker, || ep.flush(Flush::REMOTE, Some(&flushed)))? == Posted::InProgress {
+    if worker.retry(LIMIT, || ep.flush(Flush::REMOTE, Some(&flushed)))? == Posted::InProgress {
         connection.wait("the flush", || flushed.is_done())?;
         flushed.result()?;
     }

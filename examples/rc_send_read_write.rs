@@ -18,7 +18,7 @@ use uct_core::{
     Access, AmId, Capabilities, Completion, Context, Ep, Flush, Iface, IfaceAddress, Memory, MemoryKind,
     Posted, SendFlags, Worker,
 };
-use uct_examples::{Connection, Failure, Peer, retry};
+use uct_examples::{Connection, Failure, LIMIT, Peer};
 
 const MESSAGE: AmId = AmId::new(5).unwrap();
 const LENGTH: usize = 64;
@@ -104,7 +104,7 @@ fn serve(worker: &Worker, connection: &Connection, peer: &mut Peer, memory: &Mem
     memory.write(0, b"what the client reads ");
     peer.send(&[&memory.address().to_le_bytes()[..], &memory.packed_key()?].concat())?;
     let text = b"what the server sends";
-    retry(worker, || {
+    worker.retry(LIMIT, || {
         connection.ep.am_bcopy(MESSAGE, SendFlags::empty(), |buffer| {
             buffer[..text.len()].copy_from_slice(text);
             text.len()
@@ -127,14 +127,14 @@ fn read_and_write(
     let (remote, key) = (u64::from_le_bytes(*address), memory.domain().unpack(key)?);
     let (ep, done) = (&connection.ep, Completion::new(worker));
 
-    retry(worker, || ep.get_zcopy(&[memory.slice(..LENGTH)], remote, &key, &done))?;
+    worker.retry(LIMIT, || ep.get_zcopy(&[memory.slice(..LENGTH)], remote, &key, &done))?;
     connection.wait("the read", || done.is_done())?;
     done.result()?;
     println!("RDMA READ:  the server's memory holds {:?}", String::from_utf8_lossy(&memory.to_vec()[..22]));
 
     memory.write(0, b"what the client writes");
-    retry(worker, || ep.put_zcopy(&[memory.slice(..LENGTH)], remote, &key, &done))?;
-    let flushed = retry(worker, || ep.flush(Flush::REMOTE, Some(&done)))?;
+    worker.retry(LIMIT, || ep.put_zcopy(&[memory.slice(..LENGTH)], remote, &key, &done))?;
+    let flushed = worker.retry(LIMIT, || ep.flush(Flush::REMOTE, Some(&done)))?;
     connection.wait("the write", || done.is_done() || flushed == Posted::Done)?;
     done.result()?;
     peer.send(b"written")?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use uct_core::select::{Operation, Request};
 use uct_core::{AmId, Context, Flush, Posted, Worker};
-use uct_examples::{Failure, LIMIT, Peer, connect, retry, two_processes};
+use uct_examples::{Failure, LIMIT, Peer, connect, two_processes};
 
 const NEWS: AmId = AmId::new(1).unwrap();
 const MESSAGES: u32 = 5;
@@ -53,7 +53,7 @@ fn sender(peer: &mut Peer) -> Result<(), Failure> {
     peer.receive(&worker)?;
     for number in 0..MESSAGES {
         std::thread::sleep(PAUSE);
-        retry(&worker, || connection.ep.am_short(NEWS, u64::from(number), b"news"))?;
+        worker.retry(LIMIT, || connection.ep.am_short(NEWS, u64::from(number), b"news"))?;
         // A message may still be in a buffer of ours; this moves it on before we sleep again.
         connection.wait("the flush", || {
             connection.ep.flush(Flush::empty(), None).is_ok_and(|posted| posted == Posted::Done)

@@ -3,7 +3,7 @@
 //! For: the programs that talk to another process. Stands on `peer` and on the selection of `uct-core`.
 
 use uct_core::select::{PeerAddresses, Request, Selector};
-use uct_core::{Capabilities, Ep, Error, Iface, IfaceAddress, IfaceOptions, Worker};
+use uct_core::{Capabilities, Ep, Iface, IfaceAddress, IfaceOptions, Worker};
 
 use crate::peer::{Failure, LIMIT, Peer};
 
@@ -66,23 +66,5 @@ impl Connection {
             Some(failure) => Err(format!("{what}: the connection failed: {failure}").into()),
             None => Err(format!("{what}: not within {} s", LIMIT.as_secs()).into()),
         }
-    }
-}
-
-/// Calls an operation, and again after progress while the transport is out of resources.
-///
-/// # Errors
-/// The operation's; [`Error::TIMED_OUT`] if there were no resources for [`LIMIT`].
-pub fn retry<T>(worker: &Worker, mut operation: impl FnMut() -> uct_core::Result<T>) -> uct_core::Result<T> {
-    let mut outcome = operation();
-    if matches!(outcome, Err(Error::NO_RESOURCE)) {
-        worker.progress_until(LIMIT, || {
-            outcome = operation();
-            !matches!(outcome, Err(Error::NO_RESOURCE))
-        });
-    }
-    match outcome {
-        Err(Error::NO_RESOURCE) => Err(Error::TIMED_OUT),
-        outcome => outcome,
     }
 }

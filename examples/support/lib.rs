@@ -8,7 +8,7 @@
 mod connect;
 mod peer;
 
-pub use connect::{Connection, connect, retry};
+pub use connect::{Connection, connect};
 pub use peer::{Failure, LIMIT, Peer, two_processes, with_peers};
 
 /// The code in the README compiles and runs.

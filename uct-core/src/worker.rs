@@ -144,25 +144,40 @@ impl Worker {
         count
     }
 
-    /// Calls [`Worker::progress`] until `done` answers true or `limit` is over; answers whether it was done.
+    /// Calls [`Worker::progress`] until `done` answers true or `limit` is over, however much happens meanwhile; answers
+    /// whether it was done.
     pub fn progress_until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
         let deadline = Deadline::after(limit);
-        let mut idle = 0u32;
+        let (mut calls, mut idle) = (0u32, 0u32);
         while !done() {
-            if self.progress() > 0 {
-                idle = 0;
-                continue;
+            idle = if self.progress() > 0 { 0 } else { idle + 1 };
+            calls = calls.wrapping_add(1);
+            if calls.is_multiple_of(64) && deadline.expired() {
+                return done();
             }
-            idle += 1;
-            if idle.is_multiple_of(64) {
-                if deadline.expired() {
-                    return done();
-                }
+            if idle >= 64 {
                 // Whoever is to answer may need this processor.
                 std::thread::yield_now();
+                idle = 0;
             }
         }
         true
+    }
+
+    /// Tries an operation until it is not refused for want of room ([`Error::NO_RESOURCE`]), with progress in between.
+    /// To be told of room instead, see [`crate::Ep::pending_add`].
+    ///
+    /// # Errors
+    /// The operation's; [`Error::TIMED_OUT`] if there is no room for `limit`.
+    pub fn retry<T>(&self, limit: Duration, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut outcome = operation();
+        if matches!(outcome, Err(Error::NO_RESOURCE)) {
+            self.progress_until(limit, || {
+                outcome = operation();
+                !matches!(outcome, Err(Error::NO_RESOURCE))
+            });
+        }
+        outcome.map_err(|error| if error == Error::NO_RESOURCE { Error::TIMED_OUT } else { error })
     }
 
     /// Opens the transport `transport` on the device `device`.

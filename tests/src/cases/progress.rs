@@ -1,5 +1,7 @@
 //! Progress on and off.
 
+use std::time::{Duration, Instant};
+
 use uct_core::{AmId, Capabilities, Flush, IfaceOptions};
 
 use super::case;
@@ -50,8 +52,32 @@ fn progress_off(setup: &Setup) {
     pair.until("all messages", || inbox.len() == sent);
 }
 
+fn waits_end(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let flavour = Flavour::of(&pair.sender)[0];
+    let completion = pair.sender.completion();
+    let bytes = pattern(1, 40);
+    let mut sent = 0;
+    // Each call of progress finds a message.
+    let keep_sending = || {
+        if flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion).is_ok() {
+            sent += 1;
+        }
+        pair.sender.worker.progress();
+        false
+    };
+    let start = Instant::now();
+    assert!(!pair.receiver.worker.progress_until(Duration::from_millis(50), keep_sending));
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(5), "a wait of 50 ms took {took:?}");
+    pair.until("all messages", || inbox.len() == sent);
+}
+
 const MESSAGES: Needs =
     Needs::any(Capabilities::AM_SHORT.union(Capabilities::AM_BCOPY).union(Capabilities::AM_ZCOPY));
 
-pub(super) const CASES: &[Case] =
-    &[case("progress may be turned on and off in any order and nothing is lost", MESSAGES, progress_off)];
+pub(super) const CASES: &[Case] = &[
+    case("progress may be turned on and off in any order and nothing is lost", MESSAGES, progress_off),
+    case("a wait ends in time though messages keep coming", MESSAGES, waits_end),
+];
