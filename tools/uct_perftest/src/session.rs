@@ -107,19 +107,28 @@ fn agree(
     selector: Selector,
     oob: &mut Oob,
 ) -> Result<(Choice, IfaceAddress, Plan), Failure> {
-    let own = selector.addresses();
-    oob.send(Kind::Addresses, &own.pack()?)?;
-    let turn = || {
-        worker.progress();
-        Ok(())
-    };
-    let peers = PeerAddresses::unpack(&oob.receive(Kind::Addresses, turn)?)?;
+    let (own, peers) = exchange(worker, &selector, oob)?;
     let choice = setup::choose(options, worker, selector, &peers)?;
     let address = choice.peer.clone().ok_or("the choice names no address of the peer")?;
     let pair = (setup::index_of(&own, &choice.iface.address()?)?, setup::index_of(&peers, &address)?);
     let plan = setup::plan(options, &choice.iface, pair)?;
     oob.send_value(Kind::Plan, &plan)?;
     Ok((choice, address, plan))
+}
+
+/// Tells the peer the addresses of this side; answers with them and the peer's.
+fn exchange(
+    worker: &Worker,
+    selector: &Selector,
+    oob: &mut Oob,
+) -> Result<(PeerAddresses, PeerAddresses), Failure> {
+    let own = selector.addresses();
+    oob.send(Kind::Addresses, &own.pack()?)?;
+    let peers = oob.receive(Kind::Addresses, || {
+        worker.progress();
+        Ok(())
+    })?;
+    Ok((own, PeerAddresses::unpack(&peers)?))
 }
 
 fn measure(
@@ -174,14 +183,11 @@ fn follow(
     selector: &Selector,
     oob: &mut Oob,
 ) -> Result<(Iface, IfaceAddress, Plan), Failure> {
-    let own = selector.addresses();
-    oob.send(Kind::Addresses, &own.pack()?)?;
-    let turn = || {
+    let (own, peers) = exchange(worker, selector, oob)?;
+    let plan: Plan = oob.receive_value(Kind::Plan, || {
         worker.progress();
         Ok(())
-    };
-    let peers = PeerAddresses::unpack(&oob.receive(Kind::Addresses, turn)?)?;
-    let plan: Plan = oob.receive_value(Kind::Plan, turn)?;
+    })?;
     let address = peers.ifaces.get(plan.client_iface).map(|iface| iface.address.clone());
     let own = own.ifaces.get(plan.server_iface).map(|iface| iface.address.clone());
     let (Some(address), Some(own)) = (address, own) else {
