@@ -54,22 +54,15 @@ fn program() -> &'static Path {
         let profile = own.ancestors().nth(2).expect("a test lies in target/PROFILE/deps");
         let target = profile.parent().expect("a profile lies in the target directory");
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args([
-            "build",
-            "--quiet",
-            "--package",
-            "uct-examples",
-            "--bin",
-            "uct_hello_world",
-            "--target-dir",
-        ]);
+        // Of the whole workspace, as all of it was built: another choice would build much of it again.
+        build.args(["build", "--quiet", "--workspace", "--bin", "uct_hello_world", "--target-dir"]);
         build.arg(target).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
         if profile.ends_with("release") {
             build.arg("--release");
         }
         match build.status() {
             Ok(status) if status.success() => profile.join("uct_hello_world"),
-            other => panic!("`cargo build --package uct-examples --bin uct_hello_world` failed: {other:?}"),
+            other => panic!("`cargo build --workspace --bin uct_hello_world` failed: {other:?}"),
         }
     })
 }

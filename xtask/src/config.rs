@@ -19,11 +19,7 @@ pub struct Options {
 /// Writes or checks the file.
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     // Each plugin brings its keys.
-    let mut build = vec!["build", "--package", "uct_info"];
-    for package in workspace.plugin_packages() {
-        build.extend(["--package", package.name.as_str()]);
-    }
-    let built = workspace.build(&build)?;
+    let built = workspace.build(&["build", "--workspace", "--lib", "--bin", "uct_info"])?;
     let mut info = command(built.program("uct_info")?);
     // What this machine has configured is not what the schema says.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCT_")) {

@@ -32,10 +32,9 @@ pub struct Options {
 /// Builds, runs a server and a client, and fails unless the server printed the string that the client sent.
 pub fn run(options: &Options) -> Outcome {
     let workspace = Workspace::load()?;
-    let build = ["build", "--release", "--package"];
-    let built = workspace.build(&[&build[..], &["uct-examples", "--bin", "uct_hello_world"]].concat())?;
+    let built = workspace.build(&["build", "--release", "--workspace", "--bin", "uct_hello_world"])?;
     if let Some(plugin) = plugin_of(&workspace, &options.arguments) {
-        workspace.build(&[&build[..], &[plugin]].concat())?;
+        workspace.build(&["build", "--release", "--package", plugin])?;
     }
     let program = built.program("uct_hello_world")?;
 

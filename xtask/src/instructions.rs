@@ -6,7 +6,6 @@ use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{capture, command, line, output};
 use crate::steps::Verdict;
-use crate::test::CONFORMANCE;
 use crate::workspace::Workspace;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
@@ -56,7 +55,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let path = workspace.root().join(CEILINGS);
     let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
     let ceilings: Ceilings = toml::from_str(&text).context(|| path.display().to_string())?;
-    let built = workspace.build(&["build", "--release", "--package", CONFORMANCE, "--bin", PROGRAM])?;
+    let built = workspace.build(&["build", "--release", "--workspace", "--bin", PROGRAM])?;
     let program = built.program(PROGRAM)?;
     let known = output(command(program).arg("--list"), LIMIT)?;
     same_names(&known.lines().collect(), &ceilings.operation)?;

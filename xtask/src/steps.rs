@@ -1,8 +1,9 @@
 //! Steps that all run, whatever the others did, and the table of how they ended.
-//! Stands on nothing; `check` and `test` stand on it.
+//! Stands on /proc; `check` and `test` stand on it.
 
 use crate::failure::{Failure, Outcome};
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use rustix::param::clock_ticks_per_second;
 use std::time::{Duration, Instant};
 
 /// How a step ended.
@@ -21,6 +22,8 @@ struct Row {
     name: String,
     verdict: Verdict,
     time: Duration,
+    /// Of the processors, for what the step started.
+    processor: Duration,
 }
 
 /// The steps so far.
@@ -47,7 +50,7 @@ impl Steps {
             return;
         }
         eprintln!("\n== {name}");
-        let start = Instant::now();
+        let (start, spent) = (Instant::now(), processor_time());
         let verdict = step().unwrap_or_else(|failure| Verdict::Failed(failure.to_string()));
         match &verdict {
             Verdict::Passed => {}
@@ -56,7 +59,8 @@ impl Steps {
                 eprintln!("== {name} skipped: {reason}")
             }
         }
-        self.rows.push(Row { name: name.to_owned(), verdict, time: start.elapsed() });
+        let processor = processor_time().saturating_sub(spent);
+        self.rows.push(Row { name: name.to_owned(), verdict, time: start.elapsed(), processor });
     }
 
     /// Prints the table, and how many passed, failed and were skipped. Fails if one failed, or if one was left
@@ -74,7 +78,7 @@ impl Steps {
     fn summary(self, strict: bool) -> (String, Outcome) {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(["step", "result", "s", "reason"]);
+        table.set_header(["step", "result", "s", "processor s", "reason"]);
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         for row in self.rows {
             let (result, reason) = match row.verdict {
@@ -88,7 +92,9 @@ impl Steps {
                 "FAILED" => failed += 1,
                 _ => skipped += 1,
             }
-            table.add_row([row.name, result.to_owned(), format!("{:.1}", row.time.as_secs_f64()), reason]);
+            let [time, processor] =
+                [row.time, row.processor].map(|time| format!("{:.1}", time.as_secs_f64()));
+            table.add_row([row.name, result.to_owned(), time, processor, reason]);
         }
         let text = format!("{table}\n{passed} passed, {failed} failed, {skipped} skipped");
         let outcome = match failed {
@@ -97,6 +103,19 @@ impl Steps {
         };
         (text, outcome)
     }
+}
+
+/// What the children of this process, and theirs, took of the processors. Zero where /proc does not say.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    Duration::from_secs_f64(ticks_of_children(&stat) as f64 / clock_ticks_per_second().max(1) as f64)
+}
+
+/// User and system time of children that were waited for. The name, in parentheses, may hold anything; the state is
+/// field 3, the two are fields 16 and 17.
+fn ticks_of_children(stat: &str) -> u64 {
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 /// A reason as the table has room for it; all of it was shown when the step ended.
@@ -139,6 +158,17 @@ mod tests {
         steps.run("clippy", || Ok(()));
         assert_eq!(steps.summary(false).0.lines().last(), Some("1 passed, 0 failed, 0 skipped"));
         assert!(Steps::only(&["nothing".to_owned()]).finish().is_err());
+    }
+
+    #[test]
+    fn the_time_of_children_is_read_from_fields_16_and_17() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 130 140 15";
+        assert_eq!(ticks_of_children(stat), 270);
+        assert_eq!(ticks_of_children(""), 0);
+        let spent = processor_time();
+        let mut busy = std::process::Command::new("sh");
+        busy.args(["-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"]).status().unwrap();
+        assert!(processor_time() > spent);
     }
 
     #[test]

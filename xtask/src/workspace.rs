@@ -7,7 +7,7 @@ use cargo_metadata::{Message, Metadata, MetadataCommand, Package, TargetKind};
 use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long one build may take.
@@ -32,6 +32,22 @@ impl Built {
     pub fn program(&self, name: &str) -> Outcome<&Path> {
         let found = self.programs.iter().find(|path| path.file_name().is_some_and(|file| file == name));
         found.map(PathBuf::as_path).ok_or_else(|| Failure::new(format!("the build made no program `{name}`")))
+    }
+
+    /// The test program of that name.
+    pub fn test_program(&self, name: &str) -> Outcome<&Path> {
+        let found = self.test_programs().find(|(found, _)| found == name);
+        found.map(|(_, path)| path).ok_or_else(|| Failure::new(format!("the build made no test `{name}`")))
+    }
+
+    /// The test programs with their names, which cargo puts a hash behind.
+    pub fn test_programs(&self) -> impl Iterator<Item = (String, &Path)> {
+        self.programs.iter().filter_map(|path| {
+            let name = path.file_name()?.to_string_lossy();
+            let (name, hash) = name.rsplit_once('-')?;
+            let is_test = hash.len() == 16 && path.parent()?.ends_with("deps");
+            is_test.then(|| (name.to_owned(), path.as_path()))
+        })
     }
 }
 
@@ -70,6 +86,21 @@ impl Workspace {
         self.members_making(&["transports"], TargetKind::CDyLib)
     }
 
+    /// What people run and load, of a build that made more.
+    pub fn for_people(&self, mut built: Built) -> Built {
+        let names = |packages: &mut dyn Iterator<Item = &Package>| -> BTreeSet<String> {
+            packages.flat_map(|package| &package.targets).map(|target| target.name.clone()).collect()
+        };
+        let programs = names(&mut self.program_packages());
+        let plugins = names(&mut self.plugin_packages());
+        let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        built.programs.retain(|path| programs.contains(&stem(path)));
+        built
+            .plugins
+            .retain(|path| stem(path).strip_prefix("lib").is_some_and(|name| plugins.contains(name)));
+        built
+    }
+
     fn members_making<'a>(
         &'a self,
         directories: &'a [&str],
@@ -96,20 +127,23 @@ impl Workspace {
 
     /// Runs `cargo ARGUMENTS` with its messages read, and answers with the programs and plugins it made.
     pub fn build(&self, arguments: &[&str]) -> Outcome<Built> {
-        let mut build = cargo();
-        build.args(arguments).current_dir(self.root());
-        echo(&build);
+        self.run_build(cargo().args(arguments))
+    }
+
+    /// As [`Workspace::build`], with a cargo that has more than arguments.
+    pub fn run_build(&self, build: &mut Command) -> Outcome<Built> {
+        echo(build.current_dir(self.root()));
         build.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
-        let mut child = spawn(&mut build)?;
+        let mut child = spawn(build)?;
         let Some(stdout) = child.stdout.take() else {
             return Err(Failure::new("cargo was started without a pipe"));
         };
         let reading = std::thread::spawn(move || read_artifacts(BufReader::new(stdout)));
-        let status = wait(&mut child, BUILD_LIMIT, &line(&build))?;
+        let status = wait(&mut child, BUILD_LIMIT, &line(build))?;
         let built =
             reading.join().map_err(|_| Failure::new("the thread that reads cargo's messages failed"))?;
         if !status.success() {
-            return Err(Failure::new(format!("`{}` failed: {status}", line(&build))));
+            return Err(Failure::new(format!("`{}` failed: {status}", line(build))));
         }
         built
     }
@@ -129,4 +163,21 @@ fn read_artifacts(messages: impl std::io::BufRead) -> Outcome<Built> {
         }
     }
     Ok(built)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_known_without_the_hash_in_its_name() {
+        let paths =
+            ["/t/debug/deps/rc_verbs-0123456789abcdef", "/t/debug/uct_info", "/t/debug/deps/uct-info"];
+        let built = Built { programs: paths.map(PathBuf::from).into(), ..Built::default() };
+        let names: Vec<_> = built.test_programs().map(|(name, _)| name).collect();
+        assert_eq!(names, ["rc_verbs"]);
+        assert_eq!(built.test_program("rc_verbs").unwrap(), Path::new(paths[0]));
+        assert!(built.test_program("uct_info").unwrap_err().to_string().contains("uct_info"));
+        assert_eq!(built.program("uct_info").unwrap(), Path::new(paths[1]));
+    }
 }

@@ -8,7 +8,6 @@ use crate::vm;
 use crate::workspace::{Built, Workspace};
 use serde::Deserialize;
 use std::fs;
-use std::path::Path;
 
 const TABLE: &str = "tests/vm/tests.toml";
 /// Where the project's test programs are in the guest.
@@ -73,13 +72,12 @@ fn rows(workspace: &Workspace) -> Outcome<Vec<Row>> {
 
 fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     vm::install()?;
-    let programs = vm::build(workspace, "dev")?;
-    let packages = GUEST_PACKAGES.iter().flat_map(|package| ["--package", package]);
-    let tests = workspace.build(&["test", "--no-run"].into_iter().chain(packages).collect::<Vec<_>>())?;
-    let files = tests.programs.iter().filter(|path| path.components().any(|part| part.as_os_str() == "deps"));
-    let files = files.map(|path| format!("{}:{GUEST_TESTS}/{}", path.display(), test_name(path)));
+    let built = workspace.build(&["test", "--workspace", "--no-run"])?;
+    let tests = GUEST_PACKAGES.iter().flat_map(|package| workspace.tests(package));
+    let tests = tests.map(|name| Ok(format!("{}:{GUEST_TESTS}/{name}", built.test_program(name)?.display())));
     let scripts = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
-    Ok(Contents { programs, files: files.chain([scripts]).collect() })
+    let files = tests.chain([Ok(scripts)]).collect::<Outcome<_>>()?;
+    Ok(Contents { programs: workspace.for_people(built), files })
 }
 
 fn parse(text: &str) -> Outcome<Vec<Row>> {
@@ -88,15 +86,6 @@ fn parse(text: &str) -> Outcome<Vec<Row>> {
         return Err(Failure::new(format!("{TABLE}: `{}`: netem needs mode = \"pair\"", row.name)));
     }
     Ok(table.test)
-}
-
-/// The name of a test program without the hash that cargo puts behind it.
-fn test_name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match name.rsplit_once('-') {
-        Some((name, hash)) if hash.len() == 16 => name.to_owned(),
-        _ => name,
-    }
 }
 
 fn boot(workspace: &Workspace, contents: &Contents, row: Row) -> Outcome {
@@ -128,11 +117,5 @@ mod tests {
     fn netem_without_a_pair_is_refused() {
         let text = "[[test]]\nname = 'x'\nmode = 'single'\nnetem = 'loss 5%'\ntimeout = 1\nscript = ''\n";
         assert!(parse(text).err().unwrap().to_string().contains("pair"));
-    }
-
-    #[test]
-    fn a_test_program_loses_the_hash_in_its_name() {
-        assert_eq!(test_name(Path::new("/t/deps/conformance-0123456789abcdef")), "conformance");
-        assert_eq!(test_name(Path::new("/t/deps/rc-verbs")), "rc-verbs");
     }
 }

@@ -1,5 +1,8 @@
 //! `cargo xtask test`: everything. It installs what it needs, runs all that can be run on this machine, and says at
 //! the end what passed, what failed and what was skipped.
+//!
+//! All steps build with `--workspace`, whatever part of it they need: cargo builds a crate with the features that the
+//! chosen packages ask for together, so each other choice would build many crates once more.
 //! Stands on all other commands; continuous integration runs it and nothing else.
 
 mod machines;
@@ -63,7 +66,7 @@ pub fn run(options: &Options) -> Outcome {
         run_command(test.args(["test", "--workspace", "--doc"]).current_dir(workspace.root()), TEST_LIMIT)
     });
     steps.run("conformance", || conformance(&workspace, &require));
-    models::run(&workspace, &mut steps);
+    steps.run("models", || models::run(&workspace));
     steps.run("hello", || hello::run(&hello::Options::default()));
     steps.run_or_skip("instruction ceilings", || instructions::run_as_step(&workspace));
     if !cfg!(target_arch = "x86_64") {
@@ -83,17 +86,21 @@ fn install(options: &Options) -> Outcome {
     apt::require(&[PACKAGES, instructions::PACKAGES, machine].concat())
 }
 
-/// Runs the tests by cargo-nextest where it is installed, since it gives each a watchdog from outside.
+/// Runs the tests by cargo-nextest where it is installed, since it gives each a watchdog from outside. The suite and
+/// what else is in its package's tests/ come later, by [`conformance`].
 fn tests(workspace: &Workspace) -> Outcome {
     let nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|output| output.status.success());
     let mut test = cargo();
     if nextest {
         test.args(["nextest", "run"]);
+        test.args(["-E", &format!("not (package({CONFORMANCE}) & kind(test))")]);
     } else {
-        test.args(["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+        test.args(["test", "--no-fail-fast", "--lib", "--bins"]);
+        let others = workspace.members().filter(|package| package.name != CONFORMANCE);
+        let names = others.flat_map(|package| workspace.tests(&package.name));
+        test.args(names.flat_map(|name| ["--test", name]));
     }
-    test.args(["--workspace", "--exclude", CONFORMANCE]).current_dir(workspace.root());
-    run_command(&mut test, TEST_LIMIT)
+    run_command(test.arg("--workspace").current_dir(workspace.root()), TEST_LIMIT)
 }
 
 /// Runs the suite on every transport, linked statically and as a plugin. It has its own runner, which gives each case
@@ -102,14 +109,11 @@ fn tests(workspace: &Workspace) -> Outcome {
 fn conformance(workspace: &Workspace, require: &str) -> Outcome {
     let suite = ["--test", "conformance"];
     let others = workspace.tests(CONFORMANCE).filter(|name| *name != suite[1]);
-    let others: Vec<&str> =
-        ["--lib", "--bins"].into_iter().chain(others.flat_map(|name| ["--test", name])).collect();
+    let others: Vec<&str> = others.flat_map(|name| ["--test", name]).collect();
 
-    // Its examples are left out: they have been tested. Some of its tests build programs, after which the libraries
-    // that examples are linked with may be others.
     let test = |arguments: &[&str]| {
         let mut test = cargo();
-        test.args(["test", "--package", CONFORMANCE]).args(arguments).current_dir(workspace.root());
+        test.args(["test", "--workspace"]).args(arguments).current_dir(workspace.root());
         test.env("UCT_MODULE_DIR", workspace.target().join("debug"));
         test
     };
@@ -122,7 +126,7 @@ fn conformance(workspace: &Workspace, require: &str) -> Outcome {
     let mut one = side(ONE_SIDE, &|name| names(ONE_SIDE, name));
     let mut other = side(&format!("^{ONE_SIDE}"), &|name| !names(ONE_SIDE, name));
 
-    run_command(&mut test(&["--no-run", "--lib", "--bins", "--tests"]), BUILD_LIMIT)?;
+    run_command(&mut test(&[&["--no-run"], &suite[..], &others].concat()), BUILD_LIMIT)?;
     let (one, other) = thread::scope(|scope| {
         // Shown once both are done, since lines of two runs would mix.
         let other = scope.spawn(|| run_aside(&mut other, TEST_LIMIT));

@@ -2,43 +2,53 @@
 //! Stands on tests that are compiled only with `--cfg loom`, with `model` in their path; `test` stands on it.
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{cargo, output, run as run_command};
-use crate::steps::Steps;
-use crate::workspace::{BUILD_LIMIT, Workspace};
+use crate::process::{cargo, command, output, run as run_command};
+use crate::workspace::{Built, Workspace};
 use cargo_metadata::Package;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
 
 /// What marks a module of models.
 const MARK: &str = "#[cfg(all(test, loom))]";
+/// Which tests of a crate are models.
+const FILTER: &str = "model";
+const LIMIT: Duration = Duration::from_secs(300);
 
-/// A step for each crate that has models.
-pub fn run(workspace: &Workspace, steps: &mut Steps) {
-    for package in workspace.members().filter(|package| has_models(package)) {
-        steps.run(&format!("models of {}", package.name), || models(workspace, &package.name));
-    }
+/// Builds the crates that have models, all at once, since they stand on the same ones; then runs each one's models.
+pub fn run(workspace: &Workspace) -> Outcome {
+    let packages: Vec<&Package> = workspace.members().filter(|package| has_models(package)).collect();
+    let built = build(workspace, &packages)?;
+    packages.iter().try_for_each(|package| models(package, &built))
 }
 
-fn models(workspace: &Workspace, package: &str) -> Outcome {
-    let list = output(cargo_test(workspace, package).arg("--list"), BUILD_LIMIT)?;
+fn build(workspace: &Workspace, packages: &[&Package]) -> Outcome<Built> {
+    let mut build = cargo();
+    // A directory of its own, so that nothing else is built again because of the flag. What takes time in a model is
+    // loom, which the workspace's manifest optimises; the rest is sooner built than it would be optimised.
+    build.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    build.args(["test", "--no-run", "--lib", "--target-dir"]).arg(workspace.target().join("loom"));
+    build.args(packages.iter().flat_map(|package| ["--package", package.name.as_str()]));
+    workspace.run_build(&mut build)
+}
+
+fn models(package: &Package, built: &Built) -> Outcome {
+    let name = package.name.replace('-', "_");
+    let program = built.test_program(&name)?;
+    let in_package = || {
+        let mut models = command(program);
+        models.arg(FILTER).current_dir(package.manifest_path.as_std_path().with_file_name(""));
+        models
+    };
+    let list = output(in_package().arg("--list"), LIMIT)?;
     let count = list.lines().filter(|line| line.ends_with(": test")).count();
     if count == 0 {
         return Err(Failure::new(format!(
-            "no test of {package} has `model` in its path, though its sources have {MARK}"
+            "no test of {} has `{FILTER}` in its path, though its sources have {MARK}",
+            package.name
         )));
     }
-    run_command(&mut cargo_test(workspace, package), BUILD_LIMIT)
-}
-
-fn cargo_test(workspace: &Workspace, package: &str) -> Command {
-    let mut test = cargo();
-    // A directory of its own, so that nothing else is built again because of the flag. Models are many runs of
-    // little code: optimised, they are several times faster.
-    test.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
-    test.arg("test").arg("--target-dir").arg(workspace.target().join("loom"));
-    test.args(["--package", package, "--lib", "--", "model"]).current_dir(workspace.root());
-    test
+    run_command(&mut in_package(), LIMIT)
 }
 
 fn has_models(package: &Package) -> bool {
