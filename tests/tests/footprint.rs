@@ -22,7 +22,7 @@ const STARTS: usize = 10;
 /// Microseconds of processor time to a usable interface, of a debug build: several times what it needs.
 const MOST_START: u64 = 60_000;
 /// Kilobytes that are the process's own, at that time.
-const MOST_MEMORY: u64 = 4096;
+const MOST_MEMORY: u64 = 1536;
 /// Endpoints at which memory is counted.
 const COUNTS: [usize; 3] = [1, 100, 1000];
 /// Bytes for each further endpoint to a peer that there is a connection to.

@@ -7,6 +7,7 @@ mod check;
 mod compare;
 mod config;
 mod failure;
+mod footprint;
 mod header;
 mod hello;
 mod instructions;
@@ -43,6 +44,8 @@ enum Command {
     Compare(compare::Options),
     /// Count the instructions of each operation and compare them with their ceilings
     Instructions(instructions::Options),
+    /// Measure the memory of a small program and compare it with its ceiling
+    Footprint,
     /// Write config/uct.toml from the schema
     Config(config::Options),
     /// Write manual pages and shell completions of the programs
@@ -67,6 +70,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
     match command {
         Command::Compare(options) => compare::run(&options),
         Command::Instructions(options) => instructions::run(&Workspace::load()?, &options).map(|()| 0),
+        Command::Footprint => footprint::run(&Workspace::load()?).map(|()| 0),
         Command::Test(options) => test::run(&options).map(|()| 0),
         Command::Check(options) => check::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Config(options) => config::run(&Workspace::load()?, &options).map(|()| 0),

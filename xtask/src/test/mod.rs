@@ -13,7 +13,7 @@ use crate::failure::Outcome;
 use crate::process::{cargo, run as run_command, run_aside};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, Workspace};
-use crate::{check, hello, instructions, vm};
+use crate::{check, footprint, hello, instructions, vm};
 use clap::Args;
 use std::thread;
 use std::time::Duration;
@@ -68,6 +68,7 @@ pub fn run(options: &Options) -> Outcome {
     steps.run("conformance", || conformance(&workspace, &require));
     steps.run("models", || models::run(&workspace));
     steps.run("hello", || hello::run(&hello::Options::default()));
+    steps.run("footprint", || footprint::run(&workspace));
     steps.run_or_skip("instruction ceilings", || instructions::run_as_step(&workspace));
     if !cfg!(target_arch = "x86_64") {
         let reason = || Ok(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));

@@ -1,0 +1,66 @@
+//! `cargo xtask footprint`: what memory a small program takes, beside its ceiling.
+//! Stands on the program `small` of tests/, a release build with the transports that are linked into it.
+
+use crate::failure::{Failure, Outcome};
+use crate::process::{command, line, output};
+use crate::workspace::Workspace;
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use std::time::Duration;
+
+const PROGRAM: &str = "small";
+const BUILT_IN: &str = "self,shm,tcp";
+const CASES: &[[&str; 2]] = &[["self", "memory"], ["posix", "memory"], ["tcp", "lo"]];
+/// Kilobytes that are resident, those of the C library and the loader among them. What pages of a file that the kernel
+/// has in memory it maps around one that is used varies, and with it the figure, by some hundred.
+const CEILING: u64 = 4096;
+/// Runs of which the smallest figures count.
+const RUNS: usize = 5;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Measures, prints the table, fails if a figure is above the ceiling.
+pub fn run(workspace: &Workspace) -> Outcome {
+    let built = workspace.build(&["build", "--release", "--workspace", "--bin", PROGRAM])?;
+    let program = built.program(PROGRAM)?;
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["transport", "kB resident", "kB of them its own", "ceiling"]);
+    let mut above = Vec::new();
+    for case in CASES {
+        let mut least = [u64::MAX; 2];
+        for _ in 0..RUNS {
+            let mut small = command(program);
+            let printed = output(small.args(case).env("UCT_MODULES", BUILT_IN), LIMIT)?;
+            let figures = figures(&printed).ok_or_else(|| {
+                Failure::new(format!("`{}` printed {printed:?}, not two figures", line(&small)))
+            })?;
+            least = [least[0].min(figures[0]), least[1].min(figures[1])];
+        }
+        let [resident, own] = least;
+        table.add_row([case[0].to_owned(), resident.to_string(), own.to_string(), CEILING.to_string()]);
+        if resident > CEILING {
+            above.push(format!("{}: {resident} kB resident, at most {CEILING}", case[0]));
+        }
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}");
+    if above.is_empty() { Ok(()) } else { Err(Failure::new(above.join("\n"))) }
+}
+
+fn figures(printed: &str) -> Option<[u64; 2]> {
+    let figures: Option<Vec<u64>> = printed.split_whitespace().map(|word| word.parse().ok()).collect();
+    figures?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_figures_are_read_and_nothing_else() {
+        assert_eq!(figures("3800 420\n"), Some([3800, 420]));
+        assert_eq!(figures("3800 ?\n"), None);
+        assert_eq!(figures("3800\n"), None);
+    }
+}
