@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ucs::Error;
 use uct_plugin::memory::{Gate, MessagePool, Region, copy};
-use uct_plugin::{Completion, Endpoint, Iov, Outcome, Pack, Result, aside};
+use uct_plugin::{Answer, Completion, Endpoint, Iov, Outcome, Pack, Result, guarded};
 
 use crate::iface::SelfIface;
 
@@ -28,17 +28,18 @@ impl Endpoint for SelfEp {
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         // A word into the first buffer is what most messages are. All else is out of the way.
         let iface = &*self.iface;
-        if payload.len() != WORD {
-            return self.am_short_any(id, header, payload);
+        if payload.len() == WORD
+            && let Some(buffer) = iface.buffers.first()
+        {
+            // SAFETY: the least `seg_size` holds the header and a word.
+            unsafe { write_short(header, payload, buffer) };
+            // SAFETY: header and payload were just written into the first buffer.
+            let disposition = unsafe { iface.deliver(id, buffer, 2 * WORD) };
+            // SAFETY: ends what `first` has begun.
+            unsafe { iface.buffers.first_done(disposition) };
+            return Ok(());
         }
-        let Some(buffer) = iface.first_buffer() else { return self.am_short_any(id, header, payload) };
-        // SAFETY: the least `seg_size` holds the header and a word.
-        unsafe { write_short(header, payload, buffer) };
-        // SAFETY: header and payload were just written into the first buffer.
-        let disposition = unsafe { iface.deliver(id, buffer, 2 * WORD) };
-        // SAFETY: ends what `first_buffer` has begun.
-        unsafe { iface.buffers.first_done(disposition) };
-        Ok(())
+        am_short_any(self, id, header, payload.as_ptr(), payload.len())
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -48,14 +49,16 @@ impl Endpoint for SelfEp {
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
         let iface = &*self.iface;
-        let Some(buffer) = iface.first_buffer() else {
-            return aside("am_bcopy", move || self.am_bcopy_any(id, pack));
+        let Some(buffer) = iface.buffers.first() else {
+            return Answer::from_raw(am_bcopy_any(self, id, pack));
         };
         // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
         let length = unsafe { pack.write(buffer.as_ptr()) };
+        // SAFETY: `first` has lent it to us; so it need not be kept over the call.
+        let buffer = unsafe { iface.buffers.lent() };
         // SAFETY: `length` bytes were packed into the first buffer, never more than the `max_bcopy`.
         let disposition = unsafe { iface.deliver(id, buffer, length) };
-        // SAFETY: ends what `first_buffer` has begun.
+        // SAFETY: ends what `first` has begun.
         unsafe { iface.buffers.first_done(disposition) };
         Ok(length)
     }
@@ -109,7 +112,6 @@ impl SelfEp {
         Ok(length)
     }
 
-    #[inline(never)]
     fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         if payload.len() > self.iface.max_short() {
             return Err(Error::INVALID_PARAM);
@@ -120,6 +122,26 @@ impl SelfEp {
             WORD + payload.len()
         })
     }
+}
+
+// The seldom ways of an active message, each guarded by itself: the frequent one is then left without a landing pad.
+
+/// [`SelfEp::am_short_any`].
+#[cold]
+#[inline(never)]
+extern "C" fn am_short_any(ep: &SelfEp, id: u8, header: u64, payload: *const u8, length: usize) -> Result {
+    guarded("am_short", Err(Error::IO_ERROR), || {
+        // SAFETY: `am_short` takes a slice apart.
+        ep.am_short_any(id, header, unsafe { std::slice::from_raw_parts(payload, length) })
+    })
+}
+
+/// [`SelfEp::am_bcopy_any`].
+#[cold]
+#[inline(never)]
+extern "C" fn am_bcopy_any(ep: &SelfEp, id: u8, pack: Pack) -> isize {
+    let failed = Answer::into_raw(Err::<usize, _>(Error::IO_ERROR));
+    guarded("am_bcopy", failed, || ep.am_bcopy_any(id, pack).into_raw())
 }
 
 /// # Safety

@@ -74,12 +74,6 @@ impl SelfIface {
         self.seg_size.min(256)
     }
 
-    /// The first buffer, unless it is not there or somebody sleeps: for the way that most messages take.
-    #[inline(always)]
-    pub(crate) fn first_buffer(&self) -> Option<NonNull<u8>> {
-        if self.is_armed.get() { None } else { self.buffers.first() }
-    }
-
     /// Delivers the message in a buffer.
     ///
     /// # Safety
@@ -95,6 +89,7 @@ impl SelfIface {
         self.buffers.lend(|buffer| {
             let length = fill(buffer);
             if self.is_armed.replace(false) {
+                self.buffers.offer();
                 self.event.signal();
             }
             // SAFETY: the message was just written into a buffer of the pool.
@@ -178,6 +173,8 @@ impl Iface for SelfIface {
             return Err(Error::BUSY);
         }
         self.is_armed.set(true);
+        // What comes next has somebody to wake.
+        self.buffers.withhold();
         Ok(())
     }
 }

@@ -12,8 +12,8 @@ use uct_plugin::memory::{Gate, direct};
 use uct_plugin::pending::PendingGroup;
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
-    AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, MemoryAccess, Outcome, Pack, PeerAddress,
-    Result, Unpack, aside,
+    Answer, AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, MemoryAccess, Outcome, Pack,
+    PeerAddress, Result, Unpack, guarded,
 };
 use zerocopy::IntoBytes;
 
@@ -82,7 +82,6 @@ impl ShmEp {
     }
 
     #[cold]
-    #[inline(never)]
     fn am_bcopy_carefully(&self, id: u8, pack: Pack) -> Result<usize> {
         let channel = self.enter()?;
         let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
@@ -93,7 +92,6 @@ impl ShmEp {
     }
 
     /// Sends what was packed into the scratch block: the block itself if it is much, a copy if it is little.
-    #[inline(never)]
     fn send_packed(&self, channel: &Channel, id: u8, scratch: Scratch, length: usize) -> Result<usize> {
         let sent = if length > SMALL_COPY {
             channel.settle(channel.sender.send_scratch(id, scratch, length))
@@ -107,16 +105,65 @@ impl ShmEp {
         sent.map(|()| length).map_err(|lack| self.lacking(lack))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn am_short_carefully(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+    fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let length = WORD + payload.len();
+        if length <= INLINE_BYTES
+            && let Some(channel) = self.open()
+            && let Some(sent) = channel.sender.try_short(id, length, |body| {
+                // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
+                unsafe { write_short(body, header, payload) }
+            })
+        {
+            return if sent == Sent::Quiet { Ok(()) } else { channel.attended() };
+        }
         if length > self.iface.limits.short {
             return Err(Error::INVALID_PARAM);
         }
         // SAFETY: `send` gives room for `length` bytes.
         self.send(id, length, |target| unsafe { write_short(target, header, payload) })
     }
+}
+
+// The other ways of an active message, each guarded by itself: the most frequent one, which calls nothing else, then needs
+// neither a frame nor a landing pad. They take what the slots take, in its order, so that most are a mere jump.
+
+/// [`ShmEp::am_short_any`].
+#[inline(never)]
+extern "C" fn am_short_any(ep: &ShmEp, id: u8, header: u64, payload: *const u8, length: usize) -> Result {
+    guarded("am_short", Err(Error::IO_ERROR), || {
+        // SAFETY: `am_short` takes a slice apart.
+        ep.am_short_any(id, header, unsafe { std::slice::from_raw_parts(payload, length) })
+    })
+}
+
+/// [`Channel::attended`].
+#[cold]
+#[inline(never)]
+extern "C" fn attended(channel: &Channel) -> Result {
+    guarded("am_short", Err(Error::IO_ERROR), || channel.attended())
+}
+
+/// [`ShmEp::send_packed`] of the scratch block that was taken.
+#[inline(never)]
+extern "C" fn send_packed(ep: &ShmEp, id: u8, data: *mut u8, length: usize) -> isize {
+    guarded_length(|| {
+        // SAFETY: the scratch block was taken from its channel.
+        let channel = unsafe { ep.connected() };
+        ep.send_packed(channel, id, channel.sender.taken(data), length)
+    })
+}
+
+/// [`ShmEp::am_bcopy_carefully`].
+#[cold]
+#[inline(never)]
+extern "C" fn am_bcopy_carefully(ep: &ShmEp, id: u8, pack: Pack) -> isize {
+    guarded_length(|| ep.am_bcopy_carefully(id, pack))
+}
+
+/// Runs another way of a packed message; answers a length, or an error's status.
+#[inline(always)]
+fn guarded_length(body: impl FnOnce() -> Result<usize>) -> isize {
+    guarded("am_bcopy", Answer::into_raw(Err::<usize, _>(Error::IO_ERROR)), || body().into_raw())
 }
 
 /// Writes header and payload one behind the other.
@@ -161,27 +208,17 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        if let Some(channel) = self.open() {
-            let sender = &channel.sender;
-            let sent = match payload.len() {
-                // One word is frequent, and takes half the instructions of any length.
-                WORD => sender.try_short(id, 2 * WORD, |body| {
-                    // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8, and the payload is a word.
-                    unsafe { write_words(body, header, payload.as_ptr()) }
-                }),
-                length if length <= INLINE_BYTES - WORD => sender.try_short(id, WORD + length, |body| {
-                    // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
-                    unsafe { write_short(body, header, payload) }
-                }),
-                _ => None,
-            };
-            match sent {
-                Some(Sent::Quiet) => return Ok(()),
-                Some(Sent::Attend) => return channel.attended(),
-                None => (),
-            }
+        // One word is frequent, and takes half the instructions of any length.
+        if payload.len() == WORD
+            && let Some(channel) = self.open()
+            && let Some(sent) = channel.sender.try_short(id, 2 * WORD, |body| {
+                // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8, and the payload is a word.
+                unsafe { write_words(body, header, payload.as_ptr()) }
+            })
+        {
+            return if sent == Sent::Quiet { Ok(()) } else { attended(channel) };
         }
-        self.am_short_carefully(id, header, payload)
+        am_short_any(self, id, header, payload.as_ptr(), payload.len())
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -197,27 +234,23 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        if let Some(channel) = self.open()
-            && let Some(scratch) = channel.sender.take_scratch()
+        let Some(data) = self.open().and_then(|channel| channel.sender.take_scratch()) else {
+            return Answer::from_raw(am_bcopy_carefully(self, id, pack));
+        };
+        // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
+        let length = unsafe { pack.write(data) };
+        // SAFETY: it was open a moment ago.
+        let channel = unsafe { self.connected() };
+        if length <= INLINE_BYTES
+            && let Some(sent) = channel.sender.try_short(id, length, |body| {
+                // SAFETY: both hold a whole body, aligned to 8.
+                unsafe { copy_body(data.cast(), body.cast(), length) }
+            })
         {
-            // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
-            let length = unsafe { pack.write(scratch.data) };
-            if length <= INLINE_BYTES
-                && let Some(sent) = channel.sender.try_short(id, length, |body| {
-                    // SAFETY: both hold a whole body, aligned to 8.
-                    unsafe { copy_body(scratch.data.cast(), body.cast(), length) }
-                })
-            {
-                channel.sender.put_back(scratch);
-                return if sent == Sent::Quiet {
-                    Ok(length)
-                } else {
-                    aside("am_bcopy", move || channel.attended().map(|()| length))
-                };
-            }
-            return self.send_packed(channel, id, scratch, length);
+            channel.sender.put_back(data);
+            return if sent == Sent::Quiet { Ok(length) } else { attended(channel).map(|()| length) };
         }
-        self.am_bcopy_carefully(id, pack)
+        Answer::from_raw(send_packed(self, id, data, length))
     }
 
     fn am_zcopy(

@@ -410,7 +410,7 @@ typedef struct UctIov {
 } UctIov;
 
 // Packs a message into the transport's buffer and answers its length in bytes. It never writes more than the
-// `max_bcopy` of the operation.
+// `max_bcopy` of the operation. A transport calls it at most once for each operation.
 typedef size_t (*UctPack)(void *destination, void *argument);
 
 // Told when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept

@@ -71,7 +71,7 @@ pub struct UctPendingReq {
 const _: () = assert!(size_of::<[u64; 5]>() == UCT_PENDING_PRIVATE);
 
 /// Packs a message into the transport's buffer and answers its length in bytes. It never writes more than the
-/// `max_bcopy` of the operation.
+/// `max_bcopy` of the operation. A transport calls it at most once for each operation.
 pub type UctPack = unsafe extern "C" fn(destination: *mut c_void, argument: *mut c_void) -> usize;
 
 /// Takes data that a `get_bcopy` brought; called once, before the completion.

@@ -53,9 +53,10 @@ impl AmHandlers {
 
     #[inline(always)]
     unsafe fn call(&self, id: u8, data: *mut u8, length: usize, flags: u32) -> i32 {
-        let index = usize::from(id) % UCT_AM_IDS;
-        // SAFETY: the table has UCT_AM_IDS entries (`AmHandlers::new`) and `index` is below that.
-        let entry = unsafe { self.0.add(index) };
+        const ENTRY: usize = size_of::<UctAmHandler>();
+        let offset = usize::from(id) * ENTRY % (UCT_AM_IDS * ENTRY);
+        // SAFETY: the table has UCT_AM_IDS entries (`AmHandlers::new`), and the offset is that of one of them.
+        let entry = unsafe { self.0.byte_add(offset) };
         // SAFETY: the host keeps every entry valid and changes it only between calls (`UctAmHandler`).
         let UctAmHandler { callback, argument } = unsafe { entry.read() };
         // SAFETY: the callback goes with its argument (`UctAmHandler`); the data are as the caller promised.

@@ -45,22 +45,7 @@ pub fn or<T>(slot: &'static str, fallback: T, body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs what an operation seldom needs, guarded by itself and out of the way of the rest. For transports, where instructions
-/// count: an operation whose other ways call nothing that may panic is then left without a landing pad, so it needs no frame
-/// of its own, and its answer does not pass through memory. A panic answers [`Error::IO_ERROR`], as in any slot.
-#[inline(always)]
-pub fn aside<A: Answer>(slot: &'static str, body: impl FnOnce() -> A) -> A {
-    A::from_raw(run_aside(move || or(slot, UCT_ERR_IO_ERROR as isize, move || body().into_raw())))
-}
-
-/// Nothing unwinds out of it, which is what `extern "C"` tells the compiler.
-#[cold]
-#[inline(never)]
-extern "C" fn run_aside<F: FnOnce() -> isize>(body: F) -> isize {
-    body()
-}
-
-/// What [`aside`] can answer: what fits into a register.
+/// What a function of its own answers in one register.
 pub trait Answer {
     /// As a number: an error's status, or something that is not negative.
     fn into_raw(self) -> isize;

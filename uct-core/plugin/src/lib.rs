@@ -28,7 +28,7 @@ pub use am::{AmHandlers, Disposition};
 pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
 pub use completion::{Completion, Outcome};
 pub use failure::Failure;
-pub use guard::{aside, or as guarded};
+pub use guard::{Answer, or as guarded};
 pub use host::{AsyncId, Worker};
 pub use iov::Iov;
 pub use memory::MemoryAccess;

@@ -4,7 +4,8 @@ use std::ffi::c_void;
 
 use uct_abi::{UctPack, UctUnpack};
 
-/// Writes a message into the transport's buffer.
+/// Writes a message into the transport's buffer. Two words, in the order of a slot's arguments.
+#[repr(C)]
 pub struct Pack {
     callback: UctPack,
     argument: *mut c_void,

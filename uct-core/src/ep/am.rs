@@ -1,9 +1,11 @@
 //! Sending active messages.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, needs_drop};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::slice;
+use std::{ptr, slice};
 
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_NO_RESOURCE, UctIov};
@@ -47,6 +49,14 @@ impl EpInner {
             return Ok(answer as usize);
         }
         self.refused(answer as i32).map(|()| 0)
+    }
+
+    /// After a packed message that is empty or was refused: there may have been a panic.
+    #[cold]
+    #[inline(never)]
+    fn packed_nothing(&self, answer: isize) -> Result<usize> {
+        resume();
+        self.counted_length(answer, &self.counters.am_bcopy)
     }
 
     /// The entries of a vector, in an array of the stack.
@@ -134,11 +144,15 @@ impl Ep {
     {
         let ep = &*self.inner;
         let slot = slot!(ep.am_bcopy);
-        Packing::run(pack, ep.max_bcopy.am, |packing| {
-            // SAFETY: the endpoint is alive, and callback and argument belong together.
-            let answer = unsafe { slot(ep.raw, id.get(), Packing::<F>::write, packing, flags.bits()) };
-            ep.counted_length(answer, &ep.counters.am_bcopy)
-        })
+        let mut packing = Packing::new(pack, ep.max_bcopy.am);
+        // SAFETY: the endpoint is alive, and callback and argument belong together.
+        let answer = unsafe { slot(ep.raw, id.get(), Packing::<F>::write, packing.argument(), flags.bits()) };
+        // As in `Packing::run`.
+        if answer <= 0 {
+            return ep.packed_nothing(answer);
+        }
+        ep.counters.am_bcopy.add(answer as usize);
+        Ok(answer as usize)
     }
 
     /// Sends `header`, copied, and the memory, in place: it is the transport's until the completion.
@@ -178,28 +192,56 @@ impl Ep {
 pub(super) struct Packing<F> {
     pack: Option<F>,
     capacity: usize,
-    panic: Option<Box<dyn std::any::Any + Send>>,
+}
+
+thread_local! {
+    /// The panic of a pack closure, on its way around the transport's frames. Not a part of the packing: most closures do not
+    /// panic, and so need not know where to.
+    static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
 }
 
 impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
-    /// Has `call` pass the closure to the transport, and resumes its panic.
+    /// Has `call` pass the closure to the transport, and resumes its panic. `call` answers what was packed.
     #[inline(always)]
-    pub(super) fn run<T>(pack: F, capacity: usize, call: impl FnOnce(*mut c_void) -> T) -> T {
-        let mut packing = Packing { pack: Some(pack), capacity, panic: None };
-        let answer = call((&raw mut packing).cast());
-        if let Some(panic) = packing.panic {
-            resume_unwind(panic);
+    pub(super) fn run(
+        pack: F,
+        capacity: usize,
+        call: impl FnOnce(*mut c_void) -> Result<usize>,
+    ) -> Result<usize> {
+        let answer = call(Packing::new(pack, capacity).argument());
+        // After a panic the message is empty, or was not sent. So what most messages answer says that there was none.
+        if !answer.is_ok_and(|length| length > 0) {
+            resume();
         }
         answer
     }
 
+    #[inline(always)]
+    fn new(pack: F, capacity: usize) -> Packing<F> {
+        Packing { pack: Some(pack), capacity }
+    }
+
+    /// What [`Packing::write`] is called with.
+    #[inline(always)]
+    fn argument(&mut self) -> *mut c_void {
+        ptr::from_mut(self).cast()
+    }
+
     pub(super) unsafe extern "C" fn write(destination: *mut c_void, argument: *mut c_void) -> usize {
-        // SAFETY: `run` passes itself as the argument.
+        // SAFETY: `argument` is what a transport is given with this function.
         let packing = unsafe { &mut *argument.cast::<Packing<F>>() };
-        let Some(pack) = packing.pack.take() else { return 0 };
-        // SAFETY: the transport offers initialised memory of at least `max_bcopy` bytes (`UctPack`).
-        let buffer = unsafe { slice::from_raw_parts_mut(destination.cast::<u8>(), packing.capacity) };
+        // What needs no drop may stay where it was.
+        let pack = if needs_drop::<F>() {
+            packing.pack.take()
+        } else {
+            // SAFETY: a transport packs once (`UctPack`), so this is the only one that is used.
+            unsafe { ptr::read(&raw const packing.pack) }
+        };
+        // SAFETY: as above: it was there.
+        let pack = unsafe { pack.unwrap_unchecked() };
         let capacity = packing.capacity;
+        // SAFETY: the transport offers initialised memory of at least `max_bcopy` bytes (`UctPack`).
+        let buffer = unsafe { slice::from_raw_parts_mut(destination.cast::<u8>(), capacity) };
         let packed = catch_unwind(AssertUnwindSafe(|| {
             let length = pack(buffer);
             if length > capacity {
@@ -207,19 +249,25 @@ impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
             }
             length
         }));
-        match packed {
-            Ok(length) => length,
-            Err(panic) => keep(&mut packing.panic, panic),
-        }
+        packed.unwrap_or_else(keep)
     }
 }
 
-/// Keeps a panic for [`Packing::run`]; the message is empty.
+/// Keeps a panic for [`resume`]; the message is empty.
 #[cold]
 #[inline(never)]
-fn keep(place: &mut Option<Box<dyn std::any::Any + Send>>, panic: Box<dyn std::any::Any + Send>) -> usize {
-    *place = Some(panic);
+fn keep(panic: Box<dyn Any + Send>) -> usize {
+    PANIC.set(Some(panic));
     0
+}
+
+/// Goes on with a closure's panic, if there was one.
+#[cold]
+#[inline(never)]
+fn resume() {
+    if let Some(panic) = PANIC.take() {
+        resume_unwind(panic);
+    }
 }
 
 #[cold]

@@ -60,11 +60,11 @@ impl Control {
         Control(position | low)
     }
 
-    /// As [`new`](Control::new) for an inline message with a tag below 32; of a greater one the low bits are taken.
+    /// As [`new`](Control::new) for an inline message with a tag below 32.
     #[inline(always)]
     pub fn short(position: u64, tag: u8, length: usize) -> Control {
-        debug_assert!(length <= INLINE_BYTES);
-        Control(position + u64::from(tag & 0x1f) + ((length as u64) << DETAIL_SHIFT))
+        debug_assert!(length <= INLINE_BYTES && tag < 1 << TAG_BITS);
+        Control(position + u64::from(tag) + ((length as u64) << DETAIL_SHIFT))
     }
 
     /// Whether the word publishes the message at `position`.

@@ -166,22 +166,27 @@ impl<M: RingMemory> Sender<M> {
     }
 
     /// Takes the scratch block, if there is room for a message as far as is known; give it back with
-    /// [`put_back`](Sender::put_back) or send it.
+    /// [`put_back`](Sender::put_back), or make a [`Scratch`] of it with [`taken`](Sender::taken).
     #[inline(always)]
-    pub fn take_scratch(&self) -> Option<Scratch> {
+    pub fn take_scratch(&self) -> Option<*mut u8> {
         let data = self.scratch.get();
         if self.tail.get() == self.limit.get() || data.is_null() {
             return None;
         }
         self.scratch.set(ptr::null_mut());
-        Some(Scratch { index: self.scratch_index.get(), data })
+        Some(data)
     }
 
     /// Gives back what [`take_scratch`](Sender::take_scratch) gave, for the next message of unknown length.
     #[inline(always)]
-    pub fn put_back(&self, scratch: Scratch) {
-        debug_assert!(scratch.index == self.scratch_index.get());
-        self.scratch.set(scratch.data);
+    pub fn put_back(&self, data: *mut u8) {
+        self.scratch.set(data);
+    }
+
+    /// What [`take_scratch`](Sender::take_scratch) gave, for sending or keeping it. Whatever was sent meanwhile, the index is
+    /// still that of the block that was taken.
+    pub fn taken(&self, data: *mut u8) -> Scratch {
+        Scratch { index: self.scratch_index.get(), data }
     }
 
     /// Keeps a block for the next message of unknown length, if it is the scratch block or there is none. Whoever packs
@@ -269,12 +274,14 @@ impl<M: RingMemory> Sender<M> {
     fn send_slot(&self, tail: u64, control: Control, fill: impl FnOnce(*mut u8)) -> Sent {
         let slot = slot_of(tail, self.mask);
         // Found ahead of the writes: behind them the compiler would look for everything anew.
-        let (word, credit) = (self.memory.control(slot), self.memory.credit());
-        self.memory.body_mut(slot, fill);
+        // SAFETY: for this call, as the sender that it is.
+        let memory = unsafe { self.memory.alias() };
+        let (word, credit) = (memory.control(slot), memory.credit());
+        memory.body_mut(slot, fill);
         // SYNC: pairs with the Acquire in `Receiver::next`: slot and block are written before the number is seen.
         word.store(control.0, Ordering::Release);
         self.tail.set(tail.wrapping_add(STEP));
-        self.memory.prefetch(slot);
+        memory.prefetch(slot);
         // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is cold.
         barrier::light(self.fenced.get());
         if credit.load(Ordering::Relaxed) == self.seen.get() { Sent::Quiet } else { Sent::Attend }

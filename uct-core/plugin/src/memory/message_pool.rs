@@ -18,19 +18,19 @@ use crate::failure::Failure;
 pub struct MessagePool {
     /// The buffer that is lent first: it need not be taken out of the pool and put back for each message.
     first: Cell<NonNull<u8>>,
-    state: Cell<First>,
+    /// Bits of [`first`].
+    state: Cell<u8>,
     pool: Mpool,
 }
 
-/// Where the first buffer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum First {
-    /// Here.
-    Here,
-    /// Lent, and the pool's again afterwards unless it is kept.
-    Lent,
+/// Why the first buffer is not lent next, as bits: none of them for most messages.
+mod first {
+    /// It is lent, and the pool's again afterwards unless it is kept.
+    pub(super) const LENT: u8 = 1;
     /// There is none.
-    Nowhere,
+    pub(super) const NOWHERE: u8 = 2;
+    /// The owner wants to be asked.
+    pub(super) const WITHHELD: u8 = 4;
 }
 
 impl MessagePool {
@@ -48,7 +48,7 @@ impl MessagePool {
         };
         let pool = Mpool::new(params, ZeroedChunks, ())
             .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
-        let (first, state) = (Cell::new(NonNull::dangling()), Cell::new(First::Nowhere));
+        let (first, state) = (Cell::new(NonNull::dangling()), Cell::new(first::NOWHERE));
         Ok(MessagePool { first, state, pool })
     }
 
@@ -72,15 +72,35 @@ impl MessagePool {
         Ok(())
     }
 
+    /// Has [`MessagePool::first`] answer nothing until [`MessagePool::offer`]: for an owner that has more to do with the next
+    /// message than with most.
+    pub fn withhold(&self) {
+        self.state.set(self.state.get() | first::WITHHELD);
+    }
+
+    /// Ends [`MessagePool::withhold`].
+    pub fn offer(&self) {
+        self.state.set(self.state.get() & !first::WITHHELD);
+    }
+
     /// The first buffer, if it is there: [`MessagePool::lend`] by hand, for the way that most messages take. Call
     /// [`MessagePool::first_done`] afterwards.
     #[inline(always)]
     pub fn first(&self) -> Option<NonNull<u8>> {
-        if self.state.get() != First::Here {
+        if self.state.get() != 0 {
             return None;
         }
-        self.state.set(First::Lent);
+        self.state.set(first::LENT);
         Some(self.first.get())
+    }
+
+    /// The first buffer while it is lent.
+    ///
+    /// # Safety
+    /// `first` has answered a buffer, for which [`MessagePool::first_done`] was not called yet.
+    #[inline(always)]
+    pub unsafe fn lent(&self) -> NonNull<u8> {
+        self.first.get()
     }
 
     /// Ends what [`MessagePool::first`] has begun.
@@ -92,13 +112,13 @@ impl MessagePool {
         if disposition == Disposition::Kept {
             return self.first_is_kept();
         }
-        self.state.set(First::Here);
+        self.state.set(self.state.get() & !first::LENT);
     }
 
     #[cold]
     #[inline(never)]
     fn first_is_kept(&self) {
-        self.state.set(First::Nowhere);
+        self.state.set(self.state.get() & !first::LENT | first::NOWHERE);
     }
 
     /// A buffer, with the headroom ahead of it; to be given back by [`MessagePool::put`].
@@ -107,8 +127,8 @@ impl MessagePool {
     /// As [`MessagePool::lend`].
     #[inline]
     pub fn get(&self) -> Result<NonNull<u8>> {
-        if self.state.get() == First::Here {
-            self.state.set(First::Nowhere);
+        if self.state.get() & (first::LENT | first::NOWHERE) == 0 {
+            self.state.set(self.state.get() | first::NOWHERE);
             return Ok(self.first.get());
         }
         let element = self.pool.get().ok_or(Error::NO_RESOURCE)?;
@@ -123,9 +143,9 @@ impl MessagePool {
     /// not used afterwards.
     #[inline]
     pub unsafe fn put(&self, buffer: NonNull<u8>) {
-        if self.state.get() == First::Nowhere {
+        if self.state.get() & first::NOWHERE != 0 {
             self.first.set(buffer);
-            self.state.set(First::Here);
+            self.state.set(self.state.get() & !first::NOWHERE);
         } else {
             // SAFETY: the caller's promise.
             unsafe { self.put_back(buffer) };
@@ -154,7 +174,7 @@ impl MessagePool {
 
 impl Drop for MessagePool {
     fn drop(&mut self) {
-        if self.state.get() != First::Nowhere {
+        if self.state.get() & first::NOWHERE == 0 {
             // SAFETY: the first buffer is nobody's: nothing is lent while the pool is dropped.
             unsafe { self.put_back(self.first.get()) };
         }
@@ -212,6 +232,34 @@ mod tests {
             unsafe { pool.put(buffer) };
         }
         lend(Disposition::Consumed).unwrap();
+    }
+
+    #[test]
+    fn what_is_withheld_is_not_the_first_but_can_be_lent() {
+        let pool = MessagePool::new("test", 8, 64, 1).unwrap();
+        pool.lend(|_| Disposition::Consumed).unwrap();
+        pool.withhold();
+        assert_eq!(pool.first(), None);
+        for disposition in [Disposition::Consumed, Disposition::Kept] {
+            let mut lent = None;
+            pool.lend(|buffer| {
+                lent = Some(buffer);
+                disposition
+            })
+            .unwrap();
+            if disposition == Disposition::Kept {
+                // SAFETY: it was kept and is not used any more.
+                unsafe { pool.put(lent.unwrap()) };
+            }
+            assert_eq!(pool.first(), None);
+        }
+        pool.offer();
+        assert!(pool.first().is_some());
+        // Withheld while it is lent, it is not the first afterwards.
+        pool.withhold();
+        // SAFETY: ends what `first` has begun.
+        unsafe { pool.first_done(Disposition::Consumed) };
+        assert_eq!(pool.first(), None);
     }
 
     #[test]
