@@ -63,6 +63,11 @@ impl Attention {
     /// Raises flags, which has progress work at its next call.
     pub(crate) fn raise(&self, flags: u8) {
         self.flags.raise(flags);
+        self.hasten();
+    }
+
+    /// Has progress look around at its next call.
+    pub(crate) fn hasten(&self) {
         let left = self.countdown.get();
         if left > 1 {
             // As if the count had started later, so that what has passed stays known.
@@ -101,7 +106,7 @@ impl Attention {
         self.from.get() - self.countdown.get()
     }
 
-    /// As if progress had been called so often without anything to do, but for the last call.
+    /// As if progress had been called so often more without anything to do, but for a last call.
     ///
     /// Messages of a burst count as calls do: their handlers take time, and what comes over sockets, such as the news of a
     /// peer's death, is not to wait for a thousand bursts.

@@ -71,7 +71,6 @@ impl ShmIface {
         let channel = unsafe { channel.as_ref() };
         let is_quiet = self.received_at.get().wrapping_sub(1) != self.attention.left();
         let count = if is_quiet && self.receive_one(channel) { 1 } else { self.receive_many(channel) };
-        self.received(channel);
         self.watch_ring(channel);
         self.received_at.set(self.attention.left());
         self.is_working.set(false);
@@ -93,7 +92,7 @@ impl ShmIface {
             let channel = self.hot.borrow().first().cloned();
             count += channel.map_or(0, |channel| self.drain(&channel, self.max_poll - count));
         }
-        self.attention.skip(count.saturating_sub(1));
+        self.attention.skip(count);
         count
     }
 
@@ -288,6 +287,10 @@ impl ShmIface {
 
     /// Polls a ring from now on.
     pub(crate) fn heat(&self, channel: &Rc<Channel>) {
+        // The only hot one is not noted for each message.
+        for other in &*self.hot.borrow() {
+            other.turn.set(self.turn.get());
+        }
         self.received(channel);
         if !channel.is_hot.replace(true) {
             self.hot.borrow_mut().push(Rc::clone(channel));
@@ -498,6 +501,8 @@ impl ShmIface {
         }
         self.bell.arm();
         settle();
+        // Whoever rings finds the rings cold, or has woken us: the bell is what to look at next.
+        self.attention.hasten();
         let news = self.hot.borrow().iter().any(|channel| channel.receiver.has_message());
         if news || self.bell.has_rung() || self.attention.has(flag::ALARM) {
             self.bell.disarm();
