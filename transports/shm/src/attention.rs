@@ -112,7 +112,14 @@ impl Attention {
     /// peer's death, is not to wait for a thousand bursts.
     #[inline(always)]
     pub(crate) fn skip(&self, calls: u32) {
-        self.countdown.set(self.countdown.get().saturating_sub(calls).max(1));
+        let left = self.countdown.get();
+        if calls < left {
+            self.countdown.set(left - calls);
+        } else {
+            // As if the count had started earlier, so that all of them have passed.
+            self.from.set(self.from.get() + (calls + 1 - left));
+            self.countdown.set(1);
+        }
     }
 
     /// Has progress work after so many calls, at least one.
@@ -120,5 +127,26 @@ impl Attention {
     pub(crate) fn start(&self, calls: u32) {
         self.from.set(calls);
         self.countdown.set(calls);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_skipped_has_passed_and_what_was_hastened_has_not() {
+        let attention = Attention::new();
+        for (calls, left) in [(0, 9), (3, 6), (8, 1), (9, 1), (500, 1)] {
+            attention.start(10);
+            assert!(!attention.count_down());
+            attention.skip(calls);
+            assert_eq!((attention.left(), attention.passed()), (left, 1 + calls));
+        }
+        attention.start(10);
+        assert!(!attention.count_down());
+        attention.raise(flag::ALARM);
+        assert_eq!(attention.passed(), 1);
+        assert!(attention.count_down() && attention.passed() == 2 && attention.has(flag::ALARM));
     }
 }
