@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use uct_core::select::Operation;
-use uct_core::{AtomicOp, IfaceAttr};
+use uct_core::{AtomicOp, Capabilities, Iface, IfaceAttr};
 
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -125,6 +125,15 @@ impl Test {
             }
         };
         sizes.iter().all(has)
+    }
+
+    /// Whether what is accessed is only reached with the help of its owner's processor.
+    pub(crate) fn needs_the_target(self, layout: Layout, iface: &Iface) -> bool {
+        match self.class() {
+            Class::Am => true,
+            Class::Put | Class::Get => iface.emulated().contains(self.operation(layout).capability()),
+            Class::Post | Class::Fetch(_) => !iface.capabilities().contains(Capabilities::ATOMIC_DEVICE),
+        }
     }
 
     /// The operation with a layout; an atomic counts as a short active message, which every transport has.

@@ -97,6 +97,7 @@ impl Built {
             ring: Ring::new(completions),
             phase: Cell::new(0),
             sequence: Cell::new(0),
+            is_bystander: Cell::new(false),
         }
     }
 }

@@ -18,6 +18,8 @@ const SPINS: u32 = 1024;
 const ADAPTIVE_SPINS: u32 = 256;
 /// Longest sleep: after it the side looks whether the peer is still there.
 const NAP: Duration = Duration::from_millis(100);
+/// Sleep of a side that has no part in what goes on.
+const DOZE: Duration = Duration::from_millis(1);
 /// Time between two looks at the connection beside the transport, which cost a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -78,6 +80,19 @@ impl Driver {
         let mut waiting = Waiting::default();
         while !done() {
             self.turn(&mut waiting)?;
+        }
+        Ok(())
+    }
+
+    /// Moves on until `done`, asleep most of the time: the processor is left to whoever does the work, which on software
+    /// RoCE is a thread of the kernel.
+    pub(super) fn doze(&self, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
+        let mut waiting = Waiting::default();
+        while !done() {
+            if self.worker.progress() == 0 {
+                self.rest(&mut waiting)?;
+                std::thread::sleep(DOZE);
+            }
         }
         Ok(())
     }

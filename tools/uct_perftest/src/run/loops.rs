@@ -51,7 +51,8 @@ impl Side {
         self.ring.drain(driver)
     }
 
-    /// The active side works on the peer's memory until all has taken effect there; the other one only moves on.
+    /// The active side works on the peer's memory until all has taken effect there; the other one only moves on, or dozes
+    /// where that memory is reached without it.
     #[inline(always)]
     pub(super) fn one_sided(
         &self,
@@ -61,7 +62,8 @@ impl Side {
     ) -> Result<(), Failure> {
         let phase = self.phase.get();
         if self.role == Role::Passive {
-            return self.driver.wait(|| self.inbox.control.get() >= phase);
+            let done = || self.inbox.control.get() >= phase;
+            return if self.is_bystander.get() { self.driver.doze(done) } else { self.driver.wait(done) };
         }
         for _ in 0..count {
             operate()?;

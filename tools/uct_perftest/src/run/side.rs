@@ -37,6 +37,8 @@ pub(crate) struct Side {
     pub(super) phase: Cell<u64>,
     /// Messages of this case so far.
     pub(super) sequence: Cell<u64>,
+    /// In this case the peer reaches this side's memory without it.
+    pub(super) is_bystander: Cell<bool>,
 }
 
 /// What active messages leave behind.
@@ -164,6 +166,7 @@ impl Side {
     /// All that has to be in place before the peer begins.
     fn prepare(&self, case: &Case) {
         self.sequence.set(0);
+        self.is_bystander.set(!self.plan.test.needs_the_target(case.layout, &self.driver.ep.iface()));
         self.inbox.data.set(0);
         self.inbox.wrong.set(0);
         self.inbox.confirmed.set(0);
