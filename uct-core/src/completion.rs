@@ -1,7 +1,9 @@
 //! Completions: how an application learns that operations have ended, and what keeps their memory alive until then.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ffi::c_void;
 use std::fmt;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use ucs::{Error, Result, Status};
@@ -46,7 +48,35 @@ struct Inner {
 pub(crate) enum Held {
     Memory(MemorySlice),
     Key(RemoteKey),
-    Unpack(Box<dyn std::any::Any>),
+    Unpack(Owned),
+}
+
+/// The owner of a box that a transport has a pointer to, and that only this pointer leads to.
+pub(crate) struct Owned {
+    place: NonNull<c_void>,
+    free: unsafe fn(NonNull<c_void>),
+}
+
+impl Owned {
+    /// Of something that is to be freed when the operation has ended, and the pointer for the transport.
+    #[inline(always)]
+    pub(crate) fn new<T: 'static>(value: T) -> (Owned, NonNull<T>) {
+        /// # Safety
+        /// The place is a box of this type, and nobody uses it any more.
+        unsafe fn free<T>(place: NonNull<c_void>) {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(place.cast::<T>().as_ptr()) });
+        }
+        let place = NonNull::from(Box::leak(Box::new(value)));
+        (Owned { place: place.cast(), free: free::<T> }, place)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: `new` made place and function for each other, and the transport is done with the operation.
+        unsafe { (self.free)(self.place) };
+    }
 }
 
 impl Completion {

@@ -132,12 +132,13 @@ impl Worker {
     #[inline(never)]
     fn progress_with_attention(&self) -> u32 {
         let worker = &*self.inner;
-        if worker.fork.check().is_err() {
-            worker.report_fork();
-            return 0;
-        }
-        let mut count = worker.queue.dispatch();
-        count = count.wrapping_add(worker.async_context.poll() as u32);
+        // A transport with handlers in the asynchronous context asks for as long as it is open. Most of the time it is not
+        // their turn, and it is no other process either, where the word would have been wiped.
+        let count = if worker.attention.is_only_asked(Asking::Async) && worker.async_context.passes() {
+            worker.queue.dispatch_calmly()
+        } else {
+            worker.progress_with_care()
+        };
         if worker.unsettled.get() {
             worker.settle();
         }
@@ -286,6 +287,17 @@ impl WorkerInner {
             status: Error::from(forked),
             reason: forked.to_string(),
         })
+    }
+
+    /// Progress that looks at everything.
+    #[inline(never)]
+    fn progress_with_care(&self) -> u32 {
+        if self.fork.check().is_err() {
+            self.report_fork();
+            return 0;
+        }
+        let count = self.queue.dispatch();
+        count.wrapping_add(self.async_context.poll() as u32)
     }
 
     /// Leaves something to be done as soon as no transport is on the stack.

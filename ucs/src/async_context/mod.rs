@@ -253,6 +253,13 @@ impl AsyncHandle {
         self.shared.poll()
     }
 
+    /// Counts one call of [`poll`](Self::poll), and answers true, if that call would look at nothing. For a caller that has
+    /// found [`Asking::Async`](crate::attention::Asking::Async) to be all that is asked: a load and a store in place of a call.
+    #[inline(always)]
+    pub fn passes(&self) -> bool {
+        self.shared.pace.passes()
+    }
+
     /// As [`poll`](Self::poll), but looks at once at everything, which costs a system call if a descriptor is
     /// registered. For a caller that has just been woken.
     pub fn poll_now(&self) -> usize {

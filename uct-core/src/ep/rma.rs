@@ -9,7 +9,7 @@ use ucs::Result;
 
 use super::am::{Packing, held};
 use super::{Ep, EpInner};
-use crate::completion::{Completion, Held, Posted};
+use crate::completion::{Completion, Held, Owned, Posted};
 use crate::memory::MemorySlice;
 use crate::rkey::RemoteKey;
 use crate::stats::Counter;
@@ -165,15 +165,15 @@ impl Ep {
         let ep = &*self.inner;
         ep.same_domain(key.domain())?;
         let slot = slot!(ep.get_bcopy);
-        let unpacking =
-            Box::into_raw(Box::new(Unpacking { unpack: Some(unpack), worker: Rc::clone(&ep.iface.worker) }));
+        let (owned, unpacking) =
+            Owned::new(Unpacking { unpack: Some(unpack), worker: Rc::clone(&ep.iface.worker) });
         let begun = completion.begin();
         // SAFETY: the endpoint is alive; callback and argument belong together, the argument lives until the completion.
         let status = unsafe {
-            slot(ep.raw, Unpacking::<F>::read, unpacking.cast(), length, remote_address, key.raw(), begun)
+            let argument = unpacking.as_ptr().cast();
+            slot(ep.raw, Unpacking::<F>::read, argument, length, remote_address, key.raw(), begun)
         };
-        let owned = Owned(unpacking);
-        let held = || [Held::Unpack(Box::new(owned)), Held::Key(key.clone())];
+        let held = || [Held::Unpack(owned), Held::Key(key.clone())];
         ep.posted(status, completion, &ep.counters.get, length, held)
     }
 
@@ -199,16 +199,6 @@ impl Ep {
             let held = || held(memory).chain([Held::Key(key.clone())]);
             ep.posted(status, completion, &ep.counters.get, bytes, held)
         })
-    }
-}
-
-/// The owner of a box that the transport has a pointer to.
-struct Owned<T>(*mut T);
-
-impl<T> Drop for Owned<T> {
-    fn drop(&mut self) {
-        // SAFETY: `get_bcopy` made the box, and the transport is done with the operation.
-        drop(unsafe { Box::from_raw(self.0) });
     }
 }
 
