@@ -136,8 +136,11 @@ impl Worker {
         // their turn, and it is no other process either, where the word would have been wiped.
         let count = if worker.attention.is_only_asked(Asking::Async) && worker.async_context.passes() {
             worker.queue.dispatch_calmly()
-        } else {
+        } else if worker.fork.check().is_ok() {
             worker.progress_with_care()
+        } else {
+            worker.report_fork();
+            return 0;
         };
         if worker.unsettled.get() {
             worker.settle();
@@ -292,10 +295,6 @@ impl WorkerInner {
     /// Progress that looks at everything.
     #[inline(never)]
     fn progress_with_care(&self) -> u32 {
-        if self.fork.check().is_err() {
-            self.report_fork();
-            return 0;
-        }
         let count = self.queue.dispatch();
         count.wrapping_add(self.async_context.poll() as u32)
     }
