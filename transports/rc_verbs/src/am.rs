@@ -2,13 +2,22 @@
 //!
 //! For: the endpoint. Stands on `tx` and `wire`. Id and grant travel as immediate data, so the payload has no header.
 
+use std::ptr::NonNull;
+
 use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge, lkey};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
 use crate::ep::RcEp;
 use crate::iface::{MAX_HEADER, MAX_PIECES};
-use crate::tx::TxOp;
+use crate::tx::{TxOp, Unsignaled};
 use crate::wire::Immediate;
+
+/// Whether a buffer is still needed when its message has been posted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    Buffer,
+}
 
 impl RcEp {
     #[inline(always)]
@@ -16,12 +25,10 @@ impl RcEp {
         if payload.len() > self.iface.limits.max_short {
             return Err(Error::INVALID_PARAM);
         }
-        if !self.has_room_for_message() {
-            return Err(self.message_refusal());
-        }
+        let next = self.message_flags()?;
         let header = header.to_ne_bytes();
         let pieces = [InlineData::new(&header), InlineData::new(payload)];
-        self.send_inline(id, &pieces, false)
+        self.send_inline(id, &pieces, next, false)
     }
 
     #[inline]
@@ -30,33 +37,36 @@ impl RcEp {
         if total > self.iface.limits.max_inline {
             return Err(Error::INVALID_PARAM);
         }
-        if !self.has_room_for_message() {
-            return Err(self.message_refusal());
-        }
+        let next = self.message_flags()?;
         let mut copy = [0u8; crate::iface::MAX_INLINE];
         // SAFETY: the array has room for `max_inline` bytes, at least the total, and is no part of the vector.
         unsafe { iov.gather(copy.as_mut_ptr()) };
-        self.send_inline(id, &[InlineData::new(&copy[..total])], false)
+        self.send_inline(id, &[InlineData::new(&copy[..total])], next, false)
     }
 
     /// Posts a message that is copied into the work request. There is room.
     #[inline(always)]
-    fn send_inline(&self, id: u8, pieces: &[InlineData<'_>], solicited: bool) -> Result {
-        let (flags, signaled) = self.next_flags(false);
+    fn send_inline(
+        &self,
+        id: u8,
+        pieces: &[InlineData<'_>],
+        (flags, unsignaled): (SendFlags, Unsignaled),
+        solicited: bool,
+    ) -> Result {
         let flags = flags.with(SendFlags::SOLICITED, solicited);
         let immediate = Immediate::active(id, self.grant.get());
         let request = InlineWr::send_immediate(self.next_id(), pieces, immediate.0, flags);
         self.qp.post_inline(request).map_err(|error| self.refused(error))?;
-        self.sent(signaled);
+        self.sent(unsignaled);
         Ok(())
     }
 
     /// Accounts for a message just posted; answers the number of its work request.
     #[inline(always)]
-    fn sent(&self, signaled: bool) -> u32 {
+    fn sent(&self, unsignaled: Unsignaled) -> u32 {
         self.credits.set(self.credits.get() - 1);
         self.grant.set(0);
-        self.posted(signaled)
+        self.posted(unsignaled)
     }
 
     #[inline]
@@ -68,46 +78,54 @@ impl RcEp {
         let Some(buffer) = iface.message() else { return Err(self.starved()) };
         // SAFETY: the buffer is initialised, has room for `seg_size` bytes, which is `max_bcopy`, and is this call's.
         let length = unsafe { pack.write(buffer.as_ptr()) };
-        let result = if length > iface.limits.seg_size {
-            Err(Error::INVALID_PARAM)
-        } else if !self.has_room_for_message() {
-            // The packing sent something itself.
-            Err(self.message_refusal())
-        } else if length <= iface.limits.max_inline {
-            // SAFETY: the bytes were just written, and the buffer is this call's.
+        let posted = self.send_packed(id, buffer, length, solicited);
+        if posted != Ok(Kept::Buffer) {
+            iface.put_message(buffer);
+        }
+        posted.map(|_| length)
+    }
+
+    /// Posts a message of the first bytes of a buffer. The packing may have sent something itself.
+    #[inline(always)]
+    fn send_packed(&self, id: u8, buffer: NonNull<u8>, length: usize, solicited: bool) -> Result<Kept> {
+        let limits = &self.iface.limits;
+        if length > limits.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
+        let next = self.message_flags()?;
+        if length <= limits.max_inline {
+            // SAFETY: the bytes were just written, and the buffer is the caller's.
             let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
-            self.send_inline(id, &[InlineData::new(bytes)], solicited)
-        } else {
-            // SAFETY: the buffer is of a pool of registered memory.
-            let key = unsafe { lkey(buffer) };
-            let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
-            // SAFETY: the buffer is put back when the work request has ended.
-            match unsafe { self.send_pieces(id, &piece, solicited, false) } {
-                Ok(number) => {
-                    self.remember(number, TxOp::Buffer(buffer));
-                    return Ok(length);
-                }
-                Err(error) => Err(error),
-            }
-        };
-        iface.put_message(buffer);
-        result.map(|()| length)
+            return self.send_inline(id, &[InlineData::new(bytes)], next, solicited).map(|()| Kept::Nothing);
+        }
+        // SAFETY: the buffer is of a pool of registered memory.
+        let key = unsafe { lkey(buffer) };
+        let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
+        // SAFETY: the buffer is put back when the work request has ended.
+        let number = unsafe { self.send_pieces(id, &piece, next, solicited) }?;
+        self.remember(number, TxOp::Buffer(buffer));
+        Ok(Kept::Buffer)
     }
 
     /// Posts a message of registered memory. There is room.
     ///
     /// # Safety
     /// The memory of the pieces stays valid until the work request of the answered number has ended.
-    #[inline]
-    unsafe fn send_pieces(&self, id: u8, pieces: &[Sge], solicited: bool, signaled: bool) -> Result<u32> {
-        let (flags, signaled) = self.next_flags(signaled);
+    #[inline(always)]
+    unsafe fn send_pieces(
+        &self,
+        id: u8,
+        pieces: &[Sge],
+        (flags, unsignaled): (SendFlags, Unsignaled),
+        solicited: bool,
+    ) -> Result<u32> {
         let flags = flags.with(SendFlags::SOLICITED, solicited);
         let immediate = Immediate::active(id, self.grant.get());
         let request = SendWr::send_immediate(self.next_id(), pieces, immediate.0, flags);
         // SAFETY: the caller's promise; a queue pair is destroyed only when nothing is under way any more, or its buffers
         // are given up for good.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        Ok(self.sent(signaled))
+        Ok(self.sent(unsignaled))
     }
 
     #[inline]
@@ -145,7 +163,7 @@ impl RcEp {
             Some(copy)
         };
         // SAFETY: the host keeps the vector's memory until the completion, and the header's copy is put back then.
-        match unsafe { self.send_pieces(id, &pieces[..count], solicited, true) } {
+        match unsafe { self.send_pieces(id, &pieces[..count], self.next_flags(true), solicited) } {
             Ok(number) => {
                 self.remember(number, TxOp::Zcopy(copy, completion));
                 Ok(Outcome::InProgress)
@@ -173,7 +191,7 @@ impl RcEp {
         let key = unsafe { lkey(buffer) };
         let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
         // SAFETY: the buffer is put back when the work request has ended.
-        match unsafe { self.send_pieces(id, &piece, solicited, false) } {
+        match unsafe { self.send_pieces(id, &piece, self.next_flags(false), solicited) } {
             Ok(number) => {
                 self.remember(number, TxOp::Buffer(buffer));
                 Ok(Outcome::Done)

@@ -16,7 +16,7 @@ use uct_plugin::{AtomicOp, Completion, Error, MemoryAccess, Outcome, Result, com
 
 use crate::ep::RcEp;
 use crate::md::Rkey;
-use crate::tx::TxOp;
+use crate::tx::{TxOp, Unsignaled};
 
 /// What an emulated atomic makes of the former value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,12 +115,12 @@ impl RcEp {
             return Err(self.refusal());
         }
         self.clear_for_atomic()?;
-        let (flags, signaled) = self.next_flags(false);
+        let (flags, unsignaled) = self.next_flags(false);
         let piece = [self.iface.sink()];
         let request = SendWr::fetch_add(self.next_id(), &piece, address, key, value, flags);
         // SAFETY: the sink lives as long as the interface, and is only ever written by the device.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        self.posted_atomic(signaled);
+        self.posted_atomic(unsignaled);
         Ok(())
     }
 
@@ -144,8 +144,8 @@ impl RcEp {
 
     /// Accounts for an atomic just posted; answers its number.
     #[inline]
-    fn posted_atomic(&self, signaled: bool) -> u32 {
-        let number = self.posted(signaled);
+    fn posted_atomic(&self, unsignaled: Unsignaled) -> u32 {
+        let number = self.posted(unsignaled);
         self.last_read.set(number);
         self.last_atomic.set(number);
         number
@@ -217,12 +217,12 @@ impl RcEp {
         }
         self.clear_for_atomic()?;
         let Some(buffer) = self.result_buffer() else { return Err(self.starved()) };
-        let (flags, signaled) = self.next_flags(true);
+        let (flags, unsignaled) = self.next_flags(true);
         let piece = [result_piece(buffer)];
         // SAFETY: the buffer is this operation's until the work request has ended.
         match unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
             Ok(()) => {
-                let number = self.posted_atomic(signaled);
+                let number = self.posted_atomic(unsignaled);
                 self.remember(number, TxOp::Fetch(buffer, result, completion));
                 Ok(Outcome::InProgress)
             }
@@ -384,7 +384,7 @@ impl RcEp {
             return false;
         }
         let Some(buffer) = self.result_buffer() else { return false };
-        let (flags, _) = self.next_flags(true);
+        let (flags, unsignaled) = self.next_flags(true);
         let piece = [result_piece(buffer)];
         let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);
         // SAFETY: the buffer is this step's until the work request has ended.
@@ -395,7 +395,7 @@ impl RcEp {
             }
             return false;
         }
-        let number = self.posted(true);
+        let number = self.posted(unsignaled);
         self.last_atomic.set(number);
         self.remember(number, TxOp::Step(buffer));
         true

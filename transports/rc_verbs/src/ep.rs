@@ -411,6 +411,6 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_no_bigger_than_it_was() {
-        assert!(size_of::<RcEp>() <= 248, "{} bytes", size_of::<RcEp>());
+        assert!(size_of::<RcEp>() <= 208, "{} bytes", size_of::<RcEp>());
     }
 }

@@ -164,7 +164,7 @@ impl RcIface {
 
     /// Arms the descriptor; see `Iface::arm`.
     pub(crate) fn arm_for(&self, events: u32) -> Result {
-        if self.work.get() || self.watches.mailbox.is_full() || !self.pending.is_idle() {
+        if self.state.is_asked() || self.watches.mailbox.is_full() || !self.pending.is_idle() {
             return Err(Error::BUSY);
         }
         // What was announced is taken first; it may be a completion that nobody has seen.

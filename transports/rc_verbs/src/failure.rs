@@ -17,7 +17,7 @@ impl RcIface {
     #[cold]
     pub(crate) fn fail_later(&self, ep: &RcEp, error: Error, reason: String) {
         self.failing.borrow_mut().push((ep.index, error, reason));
-        self.work.set(true);
+        self.state.ask();
     }
 
     /// Fails an endpoint: nothing more is sent, and its error handler is told if it is the first failure. From progress.

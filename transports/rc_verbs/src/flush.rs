@@ -17,7 +17,7 @@ impl RcEp {
         if !self.has_own_room() {
             return false;
         }
-        let (flags, signaled) = self.next_flags(true);
+        let (flags, unsignaled) = self.next_flags(true);
         // A device looks at neither address nor key of a write without bytes.
         let request = InlineWr::rdma_write(self.next_id(), &[], 0, 0, flags);
         if let Err(error) = self.qp.post_inline(request) {
@@ -26,7 +26,7 @@ impl RcEp {
             }
             return false;
         }
-        self.closing_waits_not_for(self.posted(signaled));
+        self.closing_waits_not_for(self.posted(unsignaled));
         true
     }
 
@@ -177,7 +177,7 @@ impl RcIface {
         if let Some(completion) = completion {
             // Looked at by every progress from now on, which is where flushes end.
             self.flushes.borrow_mut().push(IfaceFlush { waits, completion });
-            self.work.set(true);
+            self.state.ask();
         }
         Ok(Outcome::InProgress)
     }
@@ -195,7 +195,7 @@ impl RcIface {
                 ended.push(flush.completion);
             } else {
                 self.flushes.borrow_mut().push(flush);
-                self.work.set(true);
+                self.state.ask();
             }
         }
         for completion in ended {

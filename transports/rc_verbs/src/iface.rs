@@ -26,6 +26,7 @@ use crate::event::{Wakeup, Watches};
 use crate::flush::IfaceFlush;
 use crate::limits::Limits;
 use crate::md::{RcMd, failure};
+use crate::progress::State;
 use crate::rx::{RxElements, RxQueue};
 use crate::table::EpTable;
 
@@ -51,9 +52,7 @@ pub(crate) struct RcIface {
     pub(crate) cq_available: Cell<u32>,
     /// Somebody waits for the end of a send: its completions are looked for in every progress.
     pub(crate) tx_wanted: Cell<bool>,
-    /// There is something to do besides the queues.
-    pub(crate) work: Cell<bool>,
-    pub(crate) is_in_progress: Cell<bool>,
+    pub(crate) state: State,
     pub(crate) limits: Limits,
     pub(crate) rx: RxQueue,
     pub(crate) pending: PendingQueue,
@@ -170,8 +169,7 @@ impl RcIface {
             tx_cq,
             cq_available: Cell::new(limits.tx_cq_len),
             tx_wanted: Cell::new(false),
-            work: Cell::new(false),
-            is_in_progress: Cell::new(false),
+            state: State::default(),
             limits,
             rx,
             pending: PendingQueue::default(),
@@ -323,7 +321,7 @@ impl Iface for RcIface {
         let element = unsafe { data.sub(self.rx.headroom) };
         self.rx.put(element);
         if !self.rx.fill(1) || !self.deferred.borrow().is_empty() {
-            self.work.set(true);
+            self.state.ask();
         }
     }
 

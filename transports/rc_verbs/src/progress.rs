@@ -2,6 +2,7 @@
 //!
 //! For: the interface. A quiet progress polls one queue; what is rare hangs on two flags.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -10,22 +11,71 @@ use uct_plugin::{Blocked, Error, Result};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
+use crate::rx::REFILL;
 
 /// Completions taken in one go.
 const BATCH: usize = 16;
-/// Receive buffers that may be missing before they are posted again.
-const REFILL: u32 = 8;
+
+/// Whether progress is on the stack, and whether there is something to do besides the queues: in one byte, so that progress
+/// finds out with one comparison that neither is the case.
+#[derive(Default)]
+pub(crate) struct State(Cell<u8>);
+
+impl State {
+    const RUNNING: u8 = 1;
+    const ASKED: u8 = 2;
+
+    /// Neither.
+    #[inline(always)]
+    fn is_calm(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    #[inline(always)]
+    fn is_running(&self) -> bool {
+        self.0.get() & State::RUNNING != 0
+    }
+
+    /// Whether there is something to do.
+    #[inline(always)]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.get() & State::ASKED != 0
+    }
+
+    /// There is something to do.
+    #[inline]
+    pub(crate) fn ask(&self) {
+        self.0.set(self.0.get() | State::ASKED);
+    }
+
+    /// What was asked for is about to be done.
+    fn answer(&self) {
+        self.0.set(self.0.get() & !State::ASKED);
+    }
+
+    #[inline(always)]
+    fn run(&self) {
+        self.0.set(self.0.get() | State::RUNNING);
+    }
+
+    #[inline(always)]
+    fn leave(&self) {
+        self.0.set(self.0.get() & !State::RUNNING);
+    }
+}
 
 impl RcIface {
     #[inline(always)]
     pub(crate) fn make_progress(&self) -> u32 {
-        // A handler that asks for progress would get later messages ahead of earlier ones of the same batch.
-        if self.is_in_progress.replace(true) {
-            return 0;
-        }
         let mut count = 0;
-        if self.work.get() || self.watches.mailbox.is_full() {
-            count += self.do_work();
+        if self.state.is_calm() && !self.watches.mailbox.is_full() {
+            self.state.run();
+        } else if self.state.is_running() {
+            // A handler that asks for progress would get later messages ahead of earlier ones of the same batch.
+            return 0;
+        } else {
+            self.state.run();
+            count = self.do_work();
         }
         let received = self.poll_rx();
         count += received;
@@ -33,11 +83,11 @@ impl RcIface {
         if is_busy && (received == 0 || self.tx_wanted.get()) {
             count += self.poll_tx();
         }
-        if self.work.get() {
+        if self.state.is_asked() {
             self.do_deferred();
         }
         count += self.pending.dispatch(Blocked::Endpoint);
-        self.is_in_progress.set(false);
+        self.state.leave();
         count
     }
 
@@ -59,7 +109,7 @@ impl RcIface {
             self.receive(wc);
         }
         if !self.rx.fill(REFILL) {
-            self.work.set(true);
+            self.state.ask();
         }
         completions.len() as u32
     }
@@ -90,7 +140,7 @@ impl RcIface {
         completions.len() as u32
     }
 
-    #[inline]
+    #[inline(always)]
     fn sent_wc(&self, wc: &Wc) {
         let Some(ep) = self.ep((wc.wr_id() >> 32) as u32) else { return };
         if wc.is_ok() {
@@ -127,7 +177,7 @@ impl RcIface {
         if !ep.is_deferred.replace(true) {
             self.deferred.borrow_mut().push(ep.index);
         }
-        self.work.set(true);
+        self.state.ask();
     }
 
     /// What is to be done ahead of the queues.
@@ -152,7 +202,7 @@ impl RcIface {
     /// What is to be done behind the queues.
     #[cold]
     pub(crate) fn do_deferred(&self) {
-        self.work.set(false);
+        self.state.answer();
         for (index, error, reason) in self.failing.take() {
             if let Some(ep) = self.ep(index) {
                 self.fail(&ep, error, &reason);
@@ -211,7 +261,7 @@ impl RcIface {
         self.stashed.set(received);
         self.backlog.borrow_mut().extend(sent);
         if any {
-            self.work.set(true);
+            self.state.ask();
         }
         any
     }
@@ -222,7 +272,7 @@ impl RcIface {
         let is_it = |wc: &Wc| {
             (wc.wr_id() >> 32) as u32 == ep.index && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31
         };
-        self.work.set(true);
+        self.state.ask();
         let mut buffer = WcBuffer::<BATCH>::new();
         loop {
             let completions = self.tx_cq.poll(&mut buffer).map_err(|_| Error::IO_ERROR)?;

@@ -28,11 +28,11 @@ impl RcEp {
     /// Posts a write whose data are copied into the work request. There is room.
     #[inline]
     fn write_inline(&self, data: &[u8], address: u64, key: u32) -> Result {
-        let (flags, signaled) = self.next_flags(false);
+        let (flags, unsignaled) = self.next_flags(false);
         let pieces = [InlineData::new(data)];
         let request = InlineWr::rdma_write(self.next_id(), &pieces, address, key, flags);
         self.qp.post_inline(request).map_err(|error| self.refused(error))?;
-        self.posted(signaled);
+        self.posted(unsignaled);
         Ok(())
     }
 
@@ -299,11 +299,11 @@ impl RcEp {
     /// # Safety
     /// The memory of the pieces stays valid, and untouched, until the work request has ended.
     unsafe fn post_read(&self, pieces: &[Sge], address: u64, key: u32) -> Result<u32> {
-        let (flags, signaled) = self.next_flags(true);
+        let (flags, unsignaled) = self.next_flags(true);
         let request = SendWr::rdma_read(self.next_id(), pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        let number = self.posted(signaled);
+        let number = self.posted(unsignaled);
         self.last_read.set(number);
         Ok(number)
     }
@@ -313,11 +313,11 @@ impl RcEp {
     /// # Safety
     /// The memory of the pieces stays valid until the work request has ended.
     unsafe fn post_write(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
-        let (flags, signaled) = self.next_flags(signaled);
+        let (flags, unsignaled) = self.next_flags(signaled);
         let request = SendWr::rdma_write(self.next_id(), pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
-        Ok(self.posted(signaled))
+        Ok(self.posted(unsignaled))
     }
 
     /// Accounts for a read just posted.

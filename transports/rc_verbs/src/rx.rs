@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ const FIRST_WINDOW: u16 = 8;
 /// Buffers beyond what the windows need: grants that come by themselves use one each, at most two an endpoint.
 const SPARE: u32 = 16;
 const SPARE_PER_EP: u32 = 2;
+/// Receive buffers that may be missing before progress posts them again.
+pub(crate) const REFILL: u32 = 8;
 /// Buffers posted in one call.
 const BATCH: usize = 16;
 
@@ -135,11 +138,12 @@ impl RxQueue {
         if self.room() < 0 {
             self.resize(ep, (ep.window.get() / 2).max(1));
         }
-        let window = ep.window.get();
-        self.fill(1);
-        let spare = SPARE + self.eps.get() * SPARE_PER_EP;
-        let free = self.posted.get().saturating_sub(self.promised.get() + spare.min(self.posted.get() / 2));
-        let missing = u32::from(window).saturating_sub(ep.promised.get());
+        let missing = u32::from(ep.window.get()).saturating_sub(ep.promised.get());
+        let mut free = self.free();
+        if missing > free {
+            self.fill(1);
+            free = self.free();
+        }
         let mut more = missing.min(free).min(u32::from(MAX_GRANT - ep.untold()));
         if more == 0 && ep.promised.get() == 0 && self.posted.get() > self.promised.get() {
             // Nobody is left without anything as long as there is a buffer; the spare ones are for this.
@@ -149,6 +153,14 @@ impl RxQueue {
         self.promised.set(self.promised.get() + more);
         ep.grant.set(ep.grant.get() + more as u16);
         ep.untold() > 0
+    }
+
+    /// Buffers posted that nobody was promised, without the spare ones. As many of those are not there as progress lets
+    /// come together before it posts them: what is promised against them is posted before it can be used up.
+    fn free(&self) -> u32 {
+        let (posted, promised) = (self.posted.get(), self.promised.get());
+        let spare = SPARE + self.eps.get() * SPARE_PER_EP - (REFILL - 1);
+        posted.saturating_sub(promised + spare.min(posted / 2))
     }
 
     /// The peer was held up: it may have twice as much under way, if there is room for that.
@@ -174,17 +186,19 @@ impl RxQueue {
 
     fn fill_up(&self, mut missing: u32) -> bool {
         while missing > 0 {
-            let mut slots = [RecvSlot { wr_id: 0, sge: Sge::new(0, 0, 0) }; BATCH];
+            let mut slots = [const { MaybeUninit::uninit() }; BATCH];
             let mut count = 0;
             while count < BATCH.min(missing as usize) {
                 let Some(element) = self.buffers.get() else { break };
-                slots[count] = self.slot(element);
+                slots[count].write(self.slot(element));
                 count += 1;
             }
+            // SAFETY: so many places were just written.
+            let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<RecvSlot>(), count) };
             // SAFETY: the buffers are of the pool, and nobody else's until their completion; the pool outlives the queue
             // (`RcIface`'s order of fields).
-            let posted = unsafe { self.srq.post(&slots[..count]) }.unwrap_or(0);
-            for slot in &slots[posted..count] {
+            let posted = unsafe { self.srq.post(slots) }.unwrap_or(0);
+            for slot in &slots[posted..] {
                 self.put(taken_back(slot.wr_id));
             }
             self.posted.set(self.posted.get() + posted as u32);
@@ -370,7 +384,7 @@ impl RcIface {
         if !ep.has_own_room() {
             return false;
         }
-        let (flags, signaled) = ep.next_flags(false);
+        let (flags, unsignaled) = ep.next_flags(false);
         // Wakes a peer that sleeps until it may send.
         let flags = flags.and(uct_ib::verbs::SendFlags::SOLICITED);
         let immediate = Immediate::grant(ep.grant.get());
@@ -379,7 +393,7 @@ impl RcIface {
             return false;
         }
         ep.grant.set(0);
-        ep.closing_waits_not_for(ep.posted(signaled));
+        ep.closing_waits_not_for(ep.posted(unsignaled));
         self.lone_grants.set(self.lone_grants.get() + 1);
         true
     }

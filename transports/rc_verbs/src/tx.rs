@@ -36,6 +36,10 @@ pub(crate) struct Outstanding {
     pub(crate) op: TxOp,
 }
 
+/// How many work requests, up to one that is about to be posted, ask for no completion.
+#[derive(Clone, Copy)]
+pub(crate) struct Unsignaled(u32);
+
 /// Taken off `available` while the endpoint may not send at all, so that one comparison finds it.
 pub(crate) const NOT_CONNECTED: i32 = 1 << 28;
 /// The same while a fence waits for reads and atomics.
@@ -96,23 +100,50 @@ impl RcEp {
     }
 
     /// The flags of the next work request. A completion is asked for where `signaled` wants one, once in so many requests,
-    /// and where room gets scarce, so that there is always one to come when an endpoint waits for room.
+    /// and where room gets scarce, so that there is always one to come when an endpoint waits for room. Also answers
+    /// what [`RcEp::posted`] is to be told.
     #[inline(always)]
-    pub(crate) fn next_flags(&self, signaled: bool) -> (SendFlags, bool) {
-        let signaled = signaled
-            || self.unsignaled.get() + 1 >= self.iface.limits.moderation
-            || self.available.get() <= 1
-            || self.iface.cq_available.get() <= self.iface.limits.cq_low;
-        (SendFlags::NONE.with(SendFlags::SIGNALED, signaled), signaled)
+    pub(crate) fn next_flags(&self, signaled: bool) -> (SendFlags, Unsignaled) {
+        let unsignaled = self.unsignaled.get() + 1;
+        if signaled || unsignaled >= self.iface.limits.moderation || self.is_scarce() {
+            return (SendFlags::SIGNALED, Unsignaled(0));
+        }
+        (SendFlags::NONE, Unsignaled(unsignaled))
+    }
+
+    /// Whether little room is left, or none.
+    #[inline(always)]
+    fn is_scarce(&self) -> bool {
+        self.available.get() <= 1 || self.iface.cq_available.get() <= self.iface.limits.cq_low
+    }
+
+    /// As [`RcEp::next_flags`] for a message that asks for no completion, if one may be sent: [`RcEp::has_room_for_message`]
+    /// in one go with it.
+    #[inline(always)]
+    pub(crate) fn message_flags(&self) -> Result<(SendFlags, Unsignaled)> {
+        if self.credits.get() == 0 || self.iface.pending.must_wait(&self.group) {
+            return Err(self.message_refusal());
+        }
+        let unsignaled = self.unsignaled.get() + 1;
+        if unsignaled >= self.iface.limits.moderation || self.is_scarce() {
+            return self.seldom_flags();
+        }
+        Ok((SendFlags::NONE, Unsignaled(unsignaled)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn seldom_flags(&self) -> Result<(SendFlags, Unsignaled)> {
+        if self.has_room_for_message() { Ok(self.next_flags(true)) } else { Err(self.message_refusal()) }
     }
 
     /// Accounts for a work request just posted; answers its number.
     #[inline(always)]
-    pub(crate) fn posted(&self, signaled: bool) -> u32 {
+    pub(crate) fn posted(&self, unsignaled: Unsignaled) -> u32 {
         let number = self.posted.get().wrapping_add(1);
         self.posted.set(number);
         self.available.set(self.available.get() - 1);
-        self.unsignaled.set(if signaled { 0 } else { self.unsignaled.get() + 1 });
+        self.unsignaled.set(unsignaled.0);
         self.iface.cq_available.set(self.iface.cq_available.get() - 1);
         number
     }
@@ -164,7 +195,7 @@ impl RcEp {
     }
 
     /// Work requests up to this number have ended, the last of them with `result`, those ahead of it well.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_up_to(&self, number: u32, result: Result) {
         let count = number.wrapping_sub(self.ended.get());
         // A number that is not under way would be the provider's mistake.
@@ -193,6 +224,7 @@ impl RcEp {
         }
     }
 
+    #[inline(always)]
     fn end(&self, op: TxOp, result: Result) {
         let iface = &*self.iface;
         match op {
@@ -226,14 +258,17 @@ impl RcEp {
                 iface.put_small(buffer);
                 completion::complete(done, result);
             }
-            TxOp::Step(buffer) => {
-                // SAFETY: as for a fetch.
-                let result = result.and_then(|()| unsafe { self.fetched(buffer) });
-                iface.put_small(buffer);
-                self.step_ended(result);
-            }
+            TxOp::Step(buffer) => self.end_step(buffer, result),
             TxOp::Notify(done) => done.complete(result),
         }
+    }
+
+    #[cold]
+    fn end_step(&self, buffer: NonNull<u8>, result: Result) {
+        // SAFETY: the atomic that this buffer was for has ended.
+        let result = result.and_then(|()| unsafe { self.fetched(buffer) });
+        self.iface.put_small(buffer);
+        self.step_ended(result);
     }
 
     /// Gives up on what has not ended, since the queue pair is about to go.

@@ -178,6 +178,7 @@ impl Packet {
     }
 
     /// The pieces of memory, to be read by the device.
+    #[inline(always)]
     pub(crate) fn list(&mut self) -> &[Sge] {
         let address = self.data() as u64;
         let head = self.head_mut();

@@ -138,22 +138,22 @@ impl Queue {
     /// As [`Queue::post`], for a packet that is sent for the first time.
     #[inline(always)]
     pub(crate) fn post_new(&mut self, packet: &mut Packet, path: &Path) -> Result {
-        if packet.length() > self.max_inline || packet.has_pieces() {
+        if packet.has_pieces() {
             return self.post(packet, path, false);
         }
-        let flags = self.flags(false).with(SendFlags::SOLICITED, packet.wakes());
-        let number = self.posted.wrapping_add(1);
-        packet.posted(number);
-        let pieces = [packet.inline()];
-        let request = InlineWr::send(number.into(), &pieces, flags).to(&path.ah, path.qp, QKEY);
-        let posted = self.qp.post_inline(request);
-        self.account(posted, flags)
+        self.post_to(packet, path, false)
     }
 
     /// Posts a packet: copied if it is small, else read by the device, which `Packet::last_post` then names.
     #[inline(never)]
     pub(crate) fn post(&mut self, packet: &mut Packet, path: &Path, must_tell: bool) -> Result {
-        let flags = self.flags(must_tell || packet.has_pieces()).with(SendFlags::SOLICITED, packet.wakes());
+        self.post_to(packet, path, must_tell || packet.has_pieces())
+    }
+
+    #[inline(always)]
+    fn post_to(&mut self, packet: &mut Packet, path: &Path, must_tell: bool) -> Result {
+        let (flags, unsignaled) = self.flags(must_tell);
+        let flags = flags.with(SendFlags::SOLICITED, packet.wakes());
         let number = self.posted.wrapping_add(1);
         packet.posted(number);
         let posted = if packet.length() <= self.max_inline && !packet.has_pieces() {
@@ -166,31 +166,35 @@ impl Queue {
             // which its completion gives back. Address handles live as long as the queue pair (`Paths`).
             unsafe { self.qp.post_send(request) }
         };
-        self.account(posted, flags)
+        self.account(posted, unsignaled)
     }
 
     /// Posts bytes that are copied; no more than [`Queue::max_inline`].
     pub(crate) fn post_copied(&mut self, bytes: &[u8], path: &Path) -> Result {
-        let flags = self.flags(false);
+        let (flags, unsignaled) = self.flags(false);
         let pieces = [InlineData::new(bytes)];
         let number = self.posted.wrapping_add(1);
         let posted =
             self.qp.post_inline(InlineWr::send(number.into(), &pieces, flags).to(&path.ah, path.qp, QKEY));
-        self.account(posted, flags)
+        self.account(posted, unsignaled)
+    }
+
+    /// The flags of the next work request, and how many up to it will then ask for no completion.
+    #[inline(always)]
+    fn flags(&self, must_tell: bool) -> (SendFlags, u32) {
+        let unsignaled = self.unsignaled + 1;
+        if must_tell || unsignaled >= self.moderation {
+            return (SendFlags::SIGNALED, 0);
+        }
+        (SendFlags::NONE, unsignaled)
     }
 
     #[inline(always)]
-    fn flags(&self, must_tell: bool) -> SendFlags {
-        SendFlags::NONE.with(SendFlags::SIGNALED, must_tell || self.unsignaled + 1 >= self.moderation)
-    }
-
-    #[inline(always)]
-    fn account(&mut self, posted: Result<(), PostError>, flags: SendFlags) -> Result {
+    fn account(&mut self, posted: Result<(), PostError>, unsignaled: u32) -> Result {
         match posted {
             Ok(()) => {
                 self.posted = self.posted.wrapping_add(1);
-                let is_signaled = flags.with(SendFlags::SIGNALED, true) == flags;
-                self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
+                self.unsignaled = unsignaled;
                 Ok(())
             }
             Err(error) => Err(self.refused(error)),

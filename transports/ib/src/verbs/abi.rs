@@ -374,6 +374,7 @@ pub struct ibv_wr_ud {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_wr_where {
+    pub none: (),
     pub rdma: ibv_wr_rdma,
     pub atomic: ibv_wr_atomic,
     pub ud: ibv_wr_ud,

@@ -110,13 +110,27 @@ pub struct RcConnect {
 
 /// A queue pair.
 pub struct Qp {
+    raw: *mut ibv_qp,
+    /// The provider's function, which the context does not change.
+    post_send: PostSend,
+    rest: Box<Rest>,
+}
+
+type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32;
+
+/// What no message needs.
+struct Rest {
     pd: Arc<Pd>,
     // Held so that they outlive the queue pair.
     _send_cq: Arc<Cq>,
     _recv_cq: Arc<Cq>,
     _srq: Option<Arc<Srq>>,
-    raw: *mut ibv_qp,
     caps: QpCaps,
+}
+
+/// Stands in where a provider has no function of its own.
+unsafe extern "C" fn no_post_send(_: *mut ibv_qp, _: *mut ibv_send_wr, _: *mut *mut ibv_send_wr) -> i32 {
+    libc::ENOSYS
 }
 
 // SAFETY: libibverbs may be called from any thread; see `Context`.
@@ -160,19 +174,26 @@ impl Qp {
             );
             return Err(context.error("ibv_create_qp", errno(), &detail));
         }
+        // SAFETY: the queue pair was just made, and its context is open as long as `pd` holds it.
+        let provider = unsafe { (*raw).context };
+        // SAFETY: as above.
+        let ops = unsafe { &(*provider).ops };
         Ok(Self {
-            pd: pd.clone(),
-            _send_cq: config.send_cq.clone(),
-            _recv_cq: config.recv_cq.clone(),
-            _srq: config.srq.cloned(),
             raw,
-            caps: QpCaps {
-                max_send_wr: init.cap.max_send_wr,
-                max_recv_wr: init.cap.max_recv_wr,
-                max_send_sge: init.cap.max_send_sge,
-                max_recv_sge: init.cap.max_recv_sge,
-                max_inline: init.cap.max_inline_data,
-            },
+            post_send: ops.post_send.unwrap_or(no_post_send),
+            rest: Box::new(Rest {
+                pd: pd.clone(),
+                _send_cq: config.send_cq.clone(),
+                _recv_cq: config.recv_cq.clone(),
+                _srq: config.srq.cloned(),
+                caps: QpCaps {
+                    max_send_wr: init.cap.max_send_wr,
+                    max_recv_wr: init.cap.max_recv_wr,
+                    max_send_sge: init.cap.max_send_sge,
+                    max_recv_sge: init.cap.max_recv_sge,
+                    max_inline: init.cap.max_inline_data,
+                },
+            }),
         })
     }
 
@@ -201,19 +222,19 @@ impl Qp {
 
     /// The sizes that the provider gave; at least those asked for.
     pub fn caps(&self) -> QpCaps {
-        self.caps
+        self.rest.caps
     }
 
     /// The domain it is in.
     pub fn pd(&self) -> &Arc<Pd> {
-        &self.pd
+        &self.rest.pd
     }
 
     fn modify(&self, attr: &mut ibv_qp_attr, mask: i32, what: &str) -> Result<(), IbError> {
         // SAFETY: the queue pair lives, and `attr` is valid.
-        match unsafe { (self.pd.context().table().modify_qp)(self.raw, attr, mask) } {
+        match unsafe { (self.rest.pd.context().table().modify_qp)(self.raw, attr, mask) } {
             0 => Ok(()),
-            failed => Err(self.pd.context().error(
+            failed => Err(self.rest.pd.context().error(
                 "ibv_modify_qp",
                 failed,
                 &format!("queue pair {:#x} {what}", self.number()),
@@ -331,29 +352,21 @@ impl Qp {
         // SAFETY: the structure has integers and pointers only, for which zero is a value.
         let mut init: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the queue pair lives, and both places are valid.
-        let failed =
-            unsafe { (self.pd.context().table().query_qp)(self.raw, &mut attr, IBV_QP_STATE, &mut init) };
+        let failed = unsafe {
+            (self.rest.pd.context().table().query_qp)(self.raw, &mut attr, IBV_QP_STATE, &mut init)
+        };
         match failed {
             0 => Ok(QpState::from_raw(attr.qp_state)),
-            failed => Err(self.pd.context().error("ibv_query_qp", failed, "")),
+            failed => Err(self.rest.pd.context().error("ibv_query_qp", failed, "")),
         }
     }
 
     #[inline]
-    fn context_ops(&self) -> &ibv_context_ops {
-        // SAFETY: the queue pair lives as long as `self`, and its context pointer does not change.
-        let context = unsafe { (*self.raw).context };
-        // SAFETY: the context is open as long as `self.pd` holds it.
-        unsafe { &(*context).ops }
-    }
-
-    #[inline]
     fn post_raw(&self, raw: &mut ibv_send_wr) -> Result<(), PostError> {
-        let Some(post_send) = self.context_ops().post_send else { return Err(PostError(libc::ENOSYS)) };
         let mut bad = std::ptr::null_mut();
         // SAFETY: the queue pair lives; the request and its list live through the call, by the borrow that their types
         // carry. That the memory named by key lives on is the promise of `post_send`'s caller.
-        match unsafe { post_send(self.raw, raw, &mut bad) } {
+        match unsafe { (self.post_send)(self.raw, raw, &mut bad) } {
             0 => Ok(()),
             failed => Err(PostError(failed)),
         }
@@ -394,7 +407,7 @@ impl Qp {
     /// # Errors
     /// The provider's error number if none was taken.
     pub unsafe fn post_recv(&self, buffers: &[RecvSlot]) -> Result<usize, PostError> {
-        let Some(post) = self.context_ops().post_recv else { return Err(PostError(libc::ENOSYS)) };
+        let Some(post) = self.rest.pd.context().ops().post_recv else { return Err(PostError(libc::ENOSYS)) };
         post_in_chains(buffers, |first, bad| {
             // SAFETY: the queue pair lives; `first` heads a chain that lives through the call; the caller promises the
             // buffers.
@@ -407,9 +420,13 @@ impl Drop for Qp {
     fn drop(&mut self) {
         // SAFETY: destroyed once, here. The library waits for unacknowledged asynchronous events, and
         // `Context::next_event` leaves none.
-        let failed = unsafe { (self.pd.context().table().destroy_qp)(self.raw) };
+        let failed = unsafe { (self.rest.pd.context().table().destroy_qp)(self.raw) };
         if failed != 0 {
-            tracing::warn!(device = self.pd.context().device_name(), errno = failed, "ibv_destroy_qp failed");
+            tracing::warn!(
+                device = self.rest.pd.context().device_name(),
+                errno = failed,
+                "ibv_destroy_qp failed"
+            );
         }
     }
 }

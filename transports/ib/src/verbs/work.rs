@@ -120,7 +120,7 @@ fn request(wr_id: u64, opcode: i32, list: *const ibv_sge, count: usize, flags: u
         opcode,
         send_flags: flags,
         imm_data: 0,
-        wr: ibv_wr_where { rdma: ibv_wr_rdma { remote_addr: 0, rkey: 0 } },
+        wr: ibv_wr_where { none: () },
         _rest: MaybeUninit::uninit(),
     }
 }
@@ -240,21 +240,23 @@ pub(super) fn post_in_chains(
     slots: &[RecvSlot],
     mut post: impl FnMut(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
 ) -> Result<usize, PostError> {
-    let empty =
-        ibv_recv_wr { wr_id: 0, next: std::ptr::null_mut(), sg_list: std::ptr::null_mut(), num_sge: 1 };
     let mut posted = 0;
     for part in slots.chunks(CHAIN) {
-        let mut pieces = [ibv_sge { addr: 0, length: 0, lkey: 0 }; CHAIN];
-        let mut chain = [empty; CHAIN];
-        let first = chain.as_mut_ptr();
+        // As much is written as there are slots: filling the rest would cost more than the few that are mostly posted.
+        let mut pieces = [MaybeUninit::<ibv_sge>::uninit(); CHAIN];
+        let mut chain = [MaybeUninit::<ibv_recv_wr>::uninit(); CHAIN];
+        let list = pieces.as_mut_ptr().cast::<ibv_sge>();
+        let first = chain.as_mut_ptr().cast::<ibv_recv_wr>();
         // Linked through `first`, so that no later use of `chain` ends the pointers' validity.
         for (index, slot) in part.iter().enumerate() {
-            pieces[index] = slot.sge.0;
+            let piece = list.wrapping_add(index);
+            // SAFETY: `index < CHAIN`, so the place is in the array.
+            unsafe { piece.write(slot.sge.0) };
             let last = index + 1 == part.len();
             let request = ibv_recv_wr {
                 wr_id: slot.wr_id,
                 next: if last { std::ptr::null_mut() } else { first.wrapping_add(index + 1) },
-                sg_list: pieces.as_mut_ptr().wrapping_add(index),
+                sg_list: piece,
                 num_sge: 1,
             };
             // SAFETY: `index < CHAIN`, so the place is in the array.

@@ -183,6 +183,7 @@ impl Mpool {
     }
 
     /// How many chunks it has.
+    #[inline]
     pub fn chunks(&self) -> usize {
         self.cold.chunks.borrow().len()
     }
