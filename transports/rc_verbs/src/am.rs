@@ -103,7 +103,7 @@ impl RcEp {
         let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
         // SAFETY: the buffer is put back when the work request has ended.
         let number = unsafe { self.send_pieces(id, &piece, next, solicited) }?;
-        self.remember(number, TxOp::Buffer(buffer));
+        self.lend(number, buffer);
         Ok(Kept::Buffer)
     }
 

@@ -403,7 +403,7 @@ impl RcEp {
 
     /// Whether the first emulated atomic has a step under way, whose end will go on.
     pub(crate) fn has_step_under_way(&self) -> bool {
-        self.outstanding.borrow().iter().any(|outstanding| matches!(outstanding.op, TxOp::Step(_)))
+        self.outstanding.has_step()
     }
 
     /// A step has ended, and found this value.

@@ -20,7 +20,7 @@ use crate::addr::{EP_LENGTH, EpAddress};
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
 use crate::md::{Rkey, failure};
-use crate::tx::{NOT_CONNECTED, Outstanding};
+use crate::tx::{NOT_CONNECTED, UnderWay};
 use crate::wire::MAX_GRANT;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
@@ -66,7 +66,7 @@ pub(crate) struct RcEp {
     pub(crate) last_ended: Cell<u32>,
     pub(crate) stalls: Cell<u8>,
     failure: Cell<Option<Error>>,
-    pub(crate) outstanding: RefCell<VecDeque<Outstanding>>,
+    pub(crate) outstanding: UnderWay,
     pub(crate) emulated: RefCell<VecDeque<Emulated>>,
     pub(crate) group: PendingGroup,
     pub(crate) user: EpUser,
@@ -97,7 +97,7 @@ impl RcEp {
             last_ended: Cell::new(0),
             stalls: Cell::new(0),
             failure: Cell::new(None),
-            outstanding: RefCell::default(),
+            outstanding: UnderWay::default(),
             emulated: RefCell::default(),
             group: PendingGroup::default(),
             user,

@@ -3,6 +3,8 @@
 //! For: all operations of an endpoint, and progress. Stands on the order of a reliable connection: requests end in the
 //! order in which they were posted, so one completion ends all ahead of it.
 
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use uct_ib::verbs::{PostError, SendFlags};
@@ -31,9 +33,49 @@ pub(crate) enum TxOp {
 }
 
 /// An operation with the number of its work request.
-pub(crate) struct Outstanding {
-    pub(crate) number: u32,
-    pub(crate) op: TxOp,
+struct Outstanding {
+    number: u32,
+    op: TxOp,
+}
+
+/// The operations under way, oldest first.
+#[derive(Default)]
+pub(crate) struct UnderWay(UnsafeCell<VecDeque<Outstanding>>);
+
+impl UnderWay {
+    #[inline(always)]
+    fn with<R>(&self, work: impl FnOnce(&mut VecDeque<Outstanding>) -> R) -> R {
+        // SAFETY: the queue belongs to one thread, and no reference to it leaves this type: what the methods below do with it
+        // calls nobody who might come here again.
+        work(unsafe { &mut *self.0.get() })
+    }
+
+    #[inline(always)]
+    fn push(&self, number: u32, op: TxOp) {
+        self.with(|queue| queue.push_back(Outstanding { number, op }));
+    }
+
+    /// The oldest, if its work request is the one of this number or ahead of it.
+    #[inline(always)]
+    fn pop_up_to(&self, number: u32) -> Option<Outstanding> {
+        self.with(|queue| match queue.front() {
+            Some(first) if (first.number.wrapping_sub(number) as i32) <= 0 => queue.pop_front(),
+            _ => None,
+        })
+    }
+
+    fn pop(&self) -> Option<Outstanding> {
+        self.with(VecDeque::pop_front)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.with(|queue| queue.is_empty())
+    }
+
+    /// Whether a step of an emulated atomic is among them.
+    pub(crate) fn has_step(&self) -> bool {
+        self.with(|queue| queue.iter().any(|outstanding| matches!(outstanding.op, TxOp::Step(_))))
+    }
 }
 
 /// How many work requests, up to one that is about to be posted, ask for no completion.
@@ -158,7 +200,13 @@ impl RcEp {
     #[inline]
     pub(crate) fn remember(&self, number: u32, op: TxOp) {
         self.iface.tx_wanted.set(true);
-        self.outstanding.borrow_mut().push_back(Outstanding { number, op });
+        self.outstanding.push(number, op);
+    }
+
+    /// Has a buffer of messages put back when the work request of this number ends. Nobody waits for that.
+    #[inline(always)]
+    pub(crate) fn lend(&self, number: u32, buffer: NonNull<u8>) {
+        self.outstanding.push(number, TxOp::Buffer(buffer));
     }
 
     /// What a refused post means for the caller.
@@ -190,7 +238,7 @@ impl RcEp {
     pub(crate) fn may_close(&self) -> bool {
         let (from, to) = self.unawaited.get();
         let rest_is_own = to == self.posted.get() && self.ended.get().wrapping_sub(from) as i32 >= 0;
-        let has_ended = self.is_quiet() || (rest_is_own && self.outstanding.borrow().is_empty());
+        let has_ended = self.is_quiet() || (rest_is_own && self.outstanding.is_empty());
         has_ended && self.emulated.borrow().is_empty()
     }
 
@@ -205,14 +253,7 @@ impl RcEp {
         self.ended.set(number);
         self.available.set(self.available.get() + count as i32);
         self.iface.cq_available.set(self.iface.cq_available.get() + count);
-        loop {
-            let mut outstanding = self.outstanding.borrow_mut();
-            match outstanding.front() {
-                Some(first) if (first.number.wrapping_sub(number) as i32) <= 0 => {}
-                _ => break,
-            }
-            let Some(first) = outstanding.pop_front() else { break };
-            drop(outstanding);
+        while let Some(first) = self.outstanding.pop_up_to(number) {
             let own = if first.number == number { result } else { Ok(()) };
             self.end(first.op, own);
         }
@@ -274,7 +315,7 @@ impl RcEp {
     /// Gives up on what has not ended, since the queue pair is about to go.
     pub(crate) fn abandon(&self, error: Error) {
         loop {
-            let first = self.outstanding.borrow_mut().pop_front();
+            let first = self.outstanding.pop();
             let Some(first) = first else { break };
             self.end(first.op, Err(error));
         }

@@ -83,10 +83,13 @@ impl UdEp {
             return Err(self.queued());
         }
         let guard = iface.enter();
-        let sent = guard.with(|core| core.send_filled(self.connection, kind, length, fill));
+        let sent = guard.with(|core| {
+            core.send_filled(self.connection, kind, length, fill)?;
+            Ok(core.is_ticking)
+        });
         match sent {
-            Ok(()) => {
-                iface.sent(&guard);
+            Ok(is_ticking) => {
+                iface.sent_while(is_ticking, &guard);
                 Ok(())
             }
             Err(error) => Err(self.not_sent(error)),
@@ -122,9 +125,13 @@ impl UdEp {
             return Err(error);
         }
         packet.begin(ahead + length, wakes);
-        match guard.with(|core| core.send_fitting(self.connection, kind, packet)) {
-            Ok(()) => {
-                iface.sent(&guard);
+        let sent = guard.with(|core| {
+            core.send_fitting(self.connection, kind, packet)?;
+            Ok(core.is_ticking)
+        });
+        match sent {
+            Ok(is_ticking) => {
+                iface.sent_while(is_ticking, &guard);
                 Ok(length)
             }
             Err(error) => Err(self.not_sent(error)),

@@ -185,7 +185,13 @@ impl UdIface {
     /// To be called after everything that may have set a deadline.
     #[inline(always)]
     pub(crate) fn sent(&self, guard: &Guard<'_, Core>) {
-        if guard.with(|core| !core.is_ticking) {
+        self.sent_while(guard.with(|core| core.is_ticking), guard);
+    }
+
+    /// As [`UdIface::sent`], for a caller who knows whether the timer ticks.
+    #[inline(always)]
+    pub(crate) fn sent_while(&self, is_ticking: bool, guard: &Guard<'_, Core>) {
+        if !is_ticking {
             timer::keep_ticking(self, guard);
         }
     }
