@@ -150,9 +150,10 @@ impl Completion {
         self.inner.fetched.set(former);
     }
 
-    /// Where a fetching atomic leaves its result; 8 bytes.
+    /// Where a fetching atomic leaves its result: 8 bytes, of which it may write the first 4.
     #[inline(always)]
-    pub(crate) fn result_place(&self) -> *mut u64 {
+    pub(crate) fn cleared_place(&self) -> *mut u64 {
+        self.inner.fetched.set(0);
         self.inner.fetched.as_ptr()
     }
 

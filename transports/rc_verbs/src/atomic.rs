@@ -12,18 +12,12 @@
 use std::ptr::NonNull;
 
 use uct_ib::verbs::{SendWr, Sge, lkey};
-use uct_plugin::{AtomicOp, Completion, Error, MemoryAccess, Outcome, Result, completion};
+use uct_plugin::atomic::{Change, Width};
+use uct_plugin::{Atomic, AtomicOp, Completion, Error, Former, MemoryAccess, Outcome, Result, completion};
 
 use crate::ep::RcEp;
 use crate::md::Rkey;
 use crate::tx::{TxOp, Unsignaled};
-
-/// What an emulated atomic makes of the former value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Change {
-    Op(AtomicOp, u64),
-    CompareSwap(u64, u64),
-}
 
 /// Which bits of the eight bytes it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,29 +26,21 @@ enum Word {
     Half { shift: u32 },
 }
 
-/// Where the former value goes.
-#[derive(Clone, Copy)]
-enum Place {
-    Nowhere,
-    Half(NonNull<u32>),
-    Whole(NonNull<u64>),
-}
-
 /// An emulated atomic, or a flush that waits for those ahead of it.
 pub(crate) enum Emulated {
-    Atomic(Atomic),
+    Atomic(Steps),
     Flush(Completion),
 }
 
 /// An emulated atomic.
-pub(crate) struct Atomic {
+pub(crate) struct Steps {
     change: Change,
     word: Word,
     /// What is thought to be there.
     guess: u64,
     address: u64,
     key: u32,
-    place: Place,
+    former: Option<Former>,
     completion: Option<Completion>,
 }
 
@@ -83,27 +69,25 @@ impl Word {
     }
 }
 
-impl Change {
-    /// The eight bytes that are to replace `bytes`.
-    fn apply(self, word: Word, bytes: u64) -> u64 {
-        let former = word.of(bytes);
-        let value = match self {
-            Change::Op(AtomicOp::Add, value) => former.wrapping_add(value),
-            Change::Op(AtomicOp::And, value) => former & value,
-            Change::Op(AtomicOp::Or, value) => former | value,
-            Change::Op(AtomicOp::Xor, value) => former ^ value,
-            Change::Op(AtomicOp::Swap, value) => value,
-            Change::CompareSwap(compare, swap) if former == compare => swap,
-            Change::CompareSwap(..) => former,
-        };
-        word.with(bytes, value)
-    }
+/// The eight bytes that are to replace `bytes`.
+fn changed(change: Change, word: Word, bytes: u64) -> u64 {
+    let former = word.of(bytes);
+    let value = match change {
+        Change::Op(AtomicOp::Add, value) => former.wrapping_add(value),
+        Change::Op(AtomicOp::And, value) => former & value,
+        Change::Op(AtomicOp::Or, value) => former | value,
+        Change::Op(AtomicOp::Xor, value) => former ^ value,
+        Change::Op(AtomicOp::Swap, value) => value,
+        Change::CompareSwap { compare, swap } if former == compare => swap,
+        Change::CompareSwap { .. } => former,
+    };
+    word.with(bytes, value)
+}
 
-    /// What a compare-and-swap that expected `guess` and found `found` means.
-    fn after(self, word: Word, guess: u64, found: u64) -> Next {
-        let differs = matches!(self, Change::CompareSwap(compare, _) if word.of(found) != compare);
-        if guess == found || differs { Next::Done(word.of(found)) } else { Next::Again(found) }
-    }
+/// What a compare-and-swap that expected `guess` and found `found` means.
+fn after(change: Change, word: Word, guess: u64, found: u64) -> Next {
+    let differs = matches!(change, Change::CompareSwap { compare, .. } if word.of(found) != compare);
+    if guess == found || differs { Next::Done(word.of(found)) } else { Next::Again(found) }
 }
 
 impl RcEp {
@@ -180,13 +164,13 @@ impl RcEp {
     pub(crate) fn fetch_add64(
         &self,
         value: u64,
-        result: NonNull<u64>,
+        former: Former,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
-        self.fetch(result, completion, |id, piece, flags| {
+        self.fetch(former, completion, |id, piece, flags| {
             SendWr::fetch_add(id, piece, address, key, value, flags)
         })
     }
@@ -195,20 +179,20 @@ impl RcEp {
     pub(crate) fn cswap64(
         &self,
         operands: (u64, u64),
-        result: NonNull<u64>,
+        former: Former,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
-        self.fetch(result, completion, |id, piece, flags| {
+        self.fetch(former, completion, |id, piece, flags| {
             SendWr::compare_swap(id, piece, address, key, operands, flags)
         })
     }
 
     fn fetch(
         &self,
-        result: NonNull<u64>,
+        former: Former,
         completion: Option<Completion>,
         request: impl for<'a> FnOnce(u64, &'a [Sge; 1], uct_ib::verbs::SendFlags) -> SendWr<'a>,
     ) -> Result<Outcome> {
@@ -223,7 +207,7 @@ impl RcEp {
         match unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
             Ok(()) => {
                 let number = self.posted_atomic(unsignaled);
-                self.remember(number, TxOp::Fetch(buffer, result, completion));
+                self.remember(number, TxOp::Fetch(buffer, former, completion));
                 Ok(Outcome::InProgress)
             }
             Err(error) => {
@@ -244,72 +228,21 @@ impl RcEp {
         rkey.check(address, size, MemoryAccess::REMOTE_ATOMIC)
     }
 
-    /// Any operation on 8 bytes that the device does not have.
-    pub(crate) fn emulate64(
+    /// An atomic that the device does not have.
+    pub(crate) fn emulate(
         &self,
-        op: AtomicOp,
-        value: u64,
-        result: Option<NonNull<u64>>,
+        atomic: Atomic,
+        former: Option<Former>,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let key = self.atomic_key(address, 8, rkey)?;
-        let place = result.map_or(Place::Nowhere, Place::Whole);
-        self.emulate(Change::Op(op, value), Word::Whole, address, key, place, completion)
-    }
-
-    /// Any operation on 4 bytes.
-    pub(crate) fn emulate32(
-        &self,
-        op: AtomicOp,
-        value: u32,
-        result: Option<NonNull<u32>>,
-        address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let change = Change::Op(op, u64::from(value));
-        self.emulate_half(change, result, address, rkey, completion)
-    }
-
-    /// Compares and swaps 4 bytes.
-    pub(crate) fn cswap32(
-        &self,
-        (compare, swap): (u32, u32),
-        result: NonNull<u32>,
-        address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let change = Change::CompareSwap(u64::from(compare), u64::from(swap));
-        self.emulate_half(change, Some(result), address, rkey, completion)
-    }
-
-    fn emulate_half(
-        &self,
-        change: Change,
-        result: Option<NonNull<u32>>,
-        address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let key = self.atomic_key(address, 4, rkey)?;
+        let key = self.atomic_key(address, atomic.width.bytes(), rkey)?;
         let is_upper = (address & 4 != 0) == cfg!(target_endian = "little");
-        let word = Word::Half { shift: if is_upper { 32 } else { 0 } };
-        let place = result.map_or(Place::Nowhere, Place::Half);
-        self.emulate(change, word, address & !7, key, place, completion)
-    }
-
-    fn emulate(
-        &self,
-        change: Change,
-        word: Word,
-        address: u64,
-        key: u32,
-        place: Place,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
+        let word = match atomic.width {
+            Width::Bits64 => Word::Whole,
+            Width::Bits32 => Word::Half { shift: if is_upper { 32 } else { 0 } },
+        };
         if !self.has_room() {
             return Err(self.refusal());
         }
@@ -317,10 +250,11 @@ impl RcEp {
         if self.emulated.borrow().len() >= self.iface.limits.tx_queue_len as usize {
             return Err(self.refusal());
         }
-        let atomic = Emulated::Atomic(Atomic { change, word, guess: 0, address, key, place, completion });
+        let (change, address) = (atomic.change, address & !7);
+        let steps = Emulated::Atomic(Steps { change, word, guess: 0, address, key, former, completion });
         let is_first = {
             let mut emulated = self.emulated.borrow_mut();
-            emulated.push_back(atomic);
+            emulated.push_back(steps);
             emulated.len() == 1
         };
         if is_first {
@@ -335,7 +269,7 @@ impl RcEp {
             let step = match self.emulated.borrow().front() {
                 None => break,
                 Some(Emulated::Atomic(atomic)) => {
-                    let wanted = atomic.change.apply(atomic.word, atomic.guess);
+                    let wanted = changed(atomic.change, atomic.word, atomic.guess);
                     Some((atomic.address, atomic.key, (atomic.guess, wanted)))
                 }
                 Some(Emulated::Flush(_)) => None,
@@ -419,7 +353,7 @@ impl RcEp {
         let ended = {
             let mut emulated = self.emulated.borrow_mut();
             let Some(Emulated::Atomic(atomic)) = emulated.front_mut() else { return };
-            match atomic.change.after(atomic.word, atomic.guess, found) {
+            match after(atomic.change, atomic.word, atomic.guess, found) {
                 Next::Again(guess) => {
                     atomic.guess = guess;
                     None
@@ -433,12 +367,9 @@ impl RcEp {
         // The next step goes out ahead of the completion, which may send and use the room up.
         self.step();
         if let Some((atomic, former)) = ended {
-            match atomic.place {
-                Place::Nowhere => {}
-                // SAFETY: the place is the caller's and valid until the completion, which comes next.
-                Place::Half(place) => unsafe { place.write_unaligned(former as u32) },
-                // SAFETY: as above.
-                Place::Whole(place) => unsafe { place.write_unaligned(former) },
+            if let Some(place) = atomic.former {
+                // SAFETY: the completion comes next.
+                unsafe { place.write(former) };
             }
             completion::complete(atomic.completion, Ok(()));
         }
@@ -474,9 +405,9 @@ mod tests {
         for step in 0..=others.len() + 1 {
             let found = *memory;
             if found == guess {
-                *memory = change.apply(word, guess);
+                *memory = changed(change, word, guess);
             }
-            match change.after(word, guess, found) {
+            match after(change, word, guess, found) {
                 Next::Done(former) => return former,
                 Next::Again(next) => guess = next,
             }
@@ -516,7 +447,7 @@ mod tests {
         #[test]
         fn a_comparison_that_fails_changes_nothing(memory: u64, compare: u32, swap: u32) {
             let mut after = memory;
-            let change = Change::CompareSwap(u64::from(compare), u64::from(swap));
+            let change = Change::CompareSwap { compare: u64::from(compare), swap: u64::from(swap) };
             let former = run(change, Word::Half { shift: 0 }, &mut after, &[]);
             prop_assert_eq!(former, memory & 0xffff_ffff);
             let expected = if former == u64::from(compare) { memory & !0xffff_ffff | u64::from(swap) } else { memory };

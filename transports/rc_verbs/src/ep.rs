@@ -11,9 +11,11 @@ use std::rc::Rc;
 use uct_ib::DeviceAddress;
 use uct_ib::verbs::{Access, Qp, RcConnect};
 use uct_plugin::abi::UctPendingReq;
+use uct_plugin::atomic::{Change, Width};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
-    AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, Outcome, Pack, PendingGroup, Result, Unpack,
+    Atomic, AtomicOp, Completion, Endpoint, Error, Failure, Flush, Former, Iov, Outcome, Pack, PendingGroup,
+    Result, Unpack,
 };
 
 use crate::addr::{EP_LENGTH, EpAddress};
@@ -280,66 +282,30 @@ impl Endpoint for RcEp {
         self.read_zcopy(iov, remote_address, rkey, completion)
     }
 
-    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &Rkey) -> Result {
-        self.emulate32(op, value, None, remote_address, rkey, None).map(drop)
-    }
-
-    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
-        match op {
-            AtomicOp::Add => self.add64(value, remote_address, rkey),
-            op => self.emulate64(op, value, None, remote_address, rkey, None).map(drop),
+    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &Rkey) -> Result {
+        match (atomic.width, atomic.change) {
+            (Width::Bits64, Change::Op(AtomicOp::Add, value)) => self.add64(value, remote_address, rkey),
+            _ => self.emulate(atomic, None, remote_address, rkey, None).map(drop),
         }
     }
 
-    fn atomic32_fetch(
+    fn atomic_fetch(
         &self,
-        op: AtomicOp,
-        value: u32,
-        result: NonNull<u32>,
+        atomic: Atomic,
+        former: Former,
         remote_address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.emulate32(op, value, Some(result), remote_address, rkey, completion)
-    }
-
-    fn atomic64_fetch(
-        &self,
-        op: AtomicOp,
-        value: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        match op {
-            AtomicOp::Add => self.fetch_add64(value, result, remote_address, rkey, completion),
-            op => self.emulate64(op, value, Some(result), remote_address, rkey, completion),
+        match (atomic.width, atomic.change) {
+            (Width::Bits64, Change::Op(AtomicOp::Add, value)) => {
+                self.fetch_add64(value, former, remote_address, rkey, completion)
+            }
+            (Width::Bits64, Change::CompareSwap { compare, swap }) => {
+                self.cswap64((compare, swap), former, remote_address, rkey, completion)
+            }
+            _ => self.emulate(atomic, Some(former), remote_address, rkey, completion),
         }
-    }
-
-    fn atomic32_cswap(
-        &self,
-        compare: u32,
-        swap: u32,
-        result: NonNull<u32>,
-        remote_address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.cswap32((compare, swap), result, remote_address, rkey, completion)
-    }
-
-    fn atomic64_cswap(
-        &self,
-        compare: u64,
-        swap: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.cswap64((compare, swap), result, remote_address, rkey, completion)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {

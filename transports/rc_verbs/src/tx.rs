@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use uct_ib::verbs::{PostError, SendFlags};
-use uct_plugin::{Completion, Error, Result, Unpack, completion};
+use uct_plugin::{Completion, Error, Former, Result, Unpack, completion};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
@@ -25,7 +25,7 @@ pub(crate) enum TxOp {
     /// A read into a buffer of messages, to be handed over.
     GetBcopy(NonNull<u8>, usize, Unpack, Option<Completion>),
     /// An atomic whose result is in a small buffer.
-    Fetch(NonNull<u8>, NonNull<u64>, Option<Completion>),
+    Fetch(NonNull<u8>, Former, Option<Completion>),
     /// One step of an emulated atomic, whose result is in a small buffer.
     Step(NonNull<u8>),
     /// Nothing but the end itself is of interest.
@@ -289,12 +289,12 @@ impl RcEp {
                 iface.put_message(buffer);
                 completion::complete(done, result);
             }
-            TxOp::Fetch(buffer, target, done) => {
+            TxOp::Fetch(buffer, former, done) => {
                 // SAFETY: the atomic that this buffer was for has ended.
                 let result = result.and_then(|()| unsafe { self.fetched(buffer) });
                 let result = result.map(|value| {
-                    // SAFETY: the place is the caller's and valid until the completion, which comes next.
-                    unsafe { target.write_unaligned(value) };
+                    // SAFETY: the completion comes next.
+                    unsafe { former.write(value) };
                 });
                 iface.put_small(buffer);
                 completion::complete(done, result);

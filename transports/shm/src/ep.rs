@@ -10,9 +10,10 @@ use std::rc::{Rc, Weak};
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::memory::{Gate, direct};
 use uct_plugin::pending::PendingGroup;
+use uct_plugin::rma::{Notify, Operation};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
-    Answer, AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, MemoryAccess, Outcome, Pack,
+    Answer, Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, MemoryAccess, Outcome, Pack,
     PeerAddress, Result, Unpack, guarded,
 };
 use zerocopy::IntoBytes;
@@ -372,62 +373,35 @@ impl Endpoint for ShmEp {
         done(completion)
     }
 
-    // What is not reached directly.
-
-    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &Rkey) -> Result {
-        self.far_post32(op, value, remote_address, rkey)
+    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &Rkey) -> Result {
+        let channel = self.enter()?;
+        if let Some(cell) = self.cell(channel, atomic, remote_address, rkey)? {
+            // SAFETY: the cell is mapped, live, checked and aligned.
+            unsafe { atomic.carry_out(cell) };
+            return Ok(());
+        }
+        let operation = Operation::Acknowledged(Notify::Nobody);
+        self.atomic_by_ring(channel, atomic, remote_address, rkey, operation)
     }
 
-    fn atomic32_fetch(
+    fn atomic_fetch(
         &self,
-        op: AtomicOp,
-        value: u32,
-        result: NonNull<u32>,
+        atomic: Atomic,
+        former: Former,
         remote_address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.far_fetch32(op, value, result, remote_address, rkey, completion)
-    }
-
-    fn atomic32_cswap(
-        &self,
-        compare: u32,
-        swap: u32,
-        result: NonNull<u32>,
-        remote_address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.far_cswap32(compare, swap, result, remote_address, rkey, completion)
-    }
-
-    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &Rkey) -> Result {
-        self.far_post64(op, value, remote_address, rkey)
-    }
-
-    fn atomic64_fetch(
-        &self,
-        op: AtomicOp,
-        value: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.far_fetch64(op, value, result, remote_address, rkey, completion)
-    }
-
-    fn atomic64_cswap(
-        &self,
-        compare: u64,
-        swap: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.far_cswap64(compare, swap, result, remote_address, rkey, completion)
+        let channel = self.enter()?;
+        if let Some(cell) = self.cell(channel, atomic, remote_address, rkey)? {
+            // SAFETY: the cell is mapped, live, checked and aligned.
+            let value = unsafe { atomic.carry_out(cell) };
+            // SAFETY: the operation ends with this call.
+            unsafe { former.write(value) };
+            return Ok(Outcome::Done);
+        }
+        let operation = Operation::Fetch(former, completion.into());
+        self.atomic_by_ring(channel, atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {

@@ -5,9 +5,8 @@
 
 use std::ptr::NonNull;
 
-use uct_plugin::memory::atomic;
-use uct_plugin::rma::{Destination, Notify, Opcode, Operation, Request};
-use uct_plugin::{AtomicOp, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
+use uct_plugin::rma::{Destination, Notify, Operation, Request};
+use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
 
 use crate::channel::{Channel, Lack};
 use crate::cma::{Direction, Process};
@@ -231,39 +230,32 @@ impl ShmEp {
     }
 
     /// An atomic that the peer carries out: memory of another process that is not mapped takes none from here.
-    #[allow(clippy::too_many_arguments, reason = "the figures of one request")]
-    fn atomic_by_ring(
+    pub(crate) fn atomic_by_ring(
         &self,
         channel: &Channel,
-        opcode: Opcode,
-        op: AtomicOp,
-        operands: [u64; 2],
+        atomic: Atomic,
         address: u64,
         rkey: &Rkey,
         operation: Operation,
-    ) -> Result<Outcome> {
-        let is_posted = matches!(operation, Operation::Acknowledged(_));
-        let length = opcode.atomic_bytes();
-        let initiator = &channel.emulation.initiator;
-        let request = initiator.request(opcode, op, &rkey.remote, address, length, operands);
+    ) -> Result {
+        let request = channel.emulation.initiator.atomic(atomic, &rkey.remote, address, &operation);
         let request = self.numbered(channel, request)?;
         channel
             .emulation
             .post(channel, self.number, &request, operation, 0, |_| ())
-            .map_err(|lack| self.lacking(lack))?;
-        Ok(if is_posted { Outcome::Done } else { Outcome::InProgress })
+            .map_err(|lack| self.lacking(lack))
     }
 
-    /// Checks an atomic that the short way would not do. It can be done directly after all: where. Else the peer does it.
-    fn cell_after_all(
+    /// Where an atomic can be carried out from here, if it can be; else the peer does it.
+    pub(crate) fn cell(
         &self,
         channel: &Channel,
+        atomic: Atomic,
         address: u64,
-        size: usize,
         rkey: &Rkey,
     ) -> Result<Option<NonNull<u8>>> {
-        atomic::aligned(address, size)?;
-        let reach = |rkey: &Rkey| rkey.reach(address, size, MemoryAccess::REMOTE_ATOMIC);
+        atomic.check_alignment(address)?;
+        let reach = |rkey: &Rkey| rkey.reach(address, atomic.width.bytes(), MemoryAccess::REMOTE_ATOMIC);
         if let Reach::Direct(cell) = reach(rkey)? {
             return Ok(Some(cell));
         }
@@ -276,82 +268,3 @@ impl ShmEp {
         }
     }
 }
-
-macro_rules! far_atomics {
-    ($value:ty, $far_post:ident, $far_fetch:ident, $far_cswap:ident, $do_fetch:ident, $do_cswap:ident,
-     $Post:ident, $Fetch:ident, $Cswap:ident) => {
-        impl ShmEp {
-            #[inline(never)]
-            pub(crate) fn $far_post(&self, op: AtomicOp, value: $value, address: u64, rkey: &Rkey) -> Result {
-                let channel = self.enter()?;
-                if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
-                    // SAFETY: the cell is mapped, live, checked and aligned.
-                    unsafe { atomic::$do_fetch(cell.as_ptr(), op, value) };
-                    return Ok(());
-                }
-                let operation = Operation::Acknowledged(Notify::Nobody);
-                let operands = [value.into(), 0];
-                self.atomic_by_ring(channel, Opcode::$Post, op, operands, address, rkey, operation).map(drop)
-            }
-
-            #[inline(never)]
-            #[allow(clippy::too_many_arguments, reason = "the figures of one operation")]
-            pub(crate) fn $far_fetch(
-                &self,
-                op: AtomicOp,
-                value: $value,
-                result: NonNull<$value>,
-                address: u64,
-                rkey: &Rkey,
-                completion: Option<Completion>,
-            ) -> Result<Outcome> {
-                let channel = self.enter()?;
-                if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
-                    // SAFETY: the cell is mapped, live, checked and aligned.
-                    let former = unsafe { atomic::$do_fetch(cell.as_ptr(), op, value) };
-                    // SAFETY: the place of the result is the caller's and valid.
-                    unsafe { result.write(former) };
-                    return Ok(Outcome::Done);
-                }
-                let operation = Operation::$Fetch(result, completion.into());
-                let operands = [value.into(), 0];
-                self.atomic_by_ring(channel, Opcode::$Fetch, op, operands, address, rkey, operation)
-            }
-
-            #[inline(never)]
-            #[allow(clippy::too_many_arguments, reason = "the figures of one operation")]
-            pub(crate) fn $far_cswap(
-                &self,
-                compare: $value,
-                swap: $value,
-                result: NonNull<$value>,
-                address: u64,
-                rkey: &Rkey,
-                completion: Option<Completion>,
-            ) -> Result<Outcome> {
-                let channel = self.enter()?;
-                if let Some(cell) = self.cell_after_all(channel, address, size_of::<$value>(), rkey)? {
-                    // SAFETY: the cell is mapped, live, checked and aligned.
-                    let former = unsafe { atomic::$do_cswap(cell.as_ptr(), compare, swap) };
-                    // SAFETY: the place of the result is the caller's and valid.
-                    unsafe { result.write(former) };
-                    return Ok(Outcome::Done);
-                }
-                let operation = Operation::$Fetch(result, completion.into());
-                let operands = [compare.into(), swap.into()];
-                self.atomic_by_ring(
-                    channel,
-                    Opcode::$Cswap,
-                    AtomicOp::Add,
-                    operands,
-                    address,
-                    rkey,
-                    operation,
-                )
-            }
-        }
-    };
-}
-
-far_atomics!(u32, far_post32, far_fetch32, far_cswap32, fetch32, cswap32, Post32, Fetch32, Cswap32);
-far_atomics!(u64, far_post64, far_fetch64, far_cswap64, fetch64, cswap64, Post64, Fetch64, Cswap64);

@@ -10,12 +10,12 @@ use ucs::Error;
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
-    AtomicOp, Completion, Endpoint, EpParams, Failure, Flush, Iov, Outcome, Pack, PendingGroup, Result,
+    Atomic, Completion, Endpoint, EpParams, Failure, Flush, Former, Iov, Outcome, Pack, PendingGroup, Result,
     Unpack,
 };
 
 use uct_plugin::memory::RemoteKey;
-use uct_plugin::rma::Opcode;
+use uct_plugin::rma::{Notify, Operation};
 
 use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::connection::{Conn, State};
@@ -216,62 +216,20 @@ impl Endpoint for TcpEp {
         self.get_vector(iov, remote_address, rkey, completion)
     }
 
-    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.post(Opcode::Post32, op, value.into(), remote_address, rkey)
+    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
     }
 
-    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.post(Opcode::Post64, op, value, remote_address, rkey)
-    }
-
-    fn atomic32_fetch(
+    fn atomic_fetch(
         &self,
-        op: AtomicOp,
-        value: u32,
-        result: NonNull<u32>,
+        atomic: Atomic,
+        former: Former,
         remote_address: u64,
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.fetch32(Opcode::Fetch32, op, [value.into(), 0], result, remote_address, rkey, completion)
-    }
-
-    fn atomic64_fetch(
-        &self,
-        op: AtomicOp,
-        value: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.fetch64(Opcode::Fetch64, op, [value, 0], result, remote_address, rkey, completion)
-    }
-
-    fn atomic32_cswap(
-        &self,
-        compare: u32,
-        swap: u32,
-        result: NonNull<u32>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operands = [compare.into(), swap.into()];
-        self.fetch32(Opcode::Cswap32, AtomicOp::Add, operands, result, remote_address, rkey, completion)
-    }
-
-    fn atomic64_cswap(
-        &self,
-        compare: u64,
-        swap: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operands = [compare, swap];
-        self.fetch64(Opcode::Cswap64, AtomicOp::Add, operands, result, remote_address, rkey, completion)
+        let operation = Operation::Fetch(former, completion.into());
+        self.atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {

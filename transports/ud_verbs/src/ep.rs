@@ -11,10 +11,11 @@ use uct_ib::DeviceAddress;
 use uct_ib::verbs::Sge;
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::memory::{RemoteKey, copy};
-use uct_plugin::rma::{Initiator, Opcode, Operation};
+use uct_plugin::rma::{Initiator, Notify, Operation};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
-    AtomicOp, Completion, Endpoint, Error, Failure, Flush, Iov, Outcome, Pack, PendingGroup, Result, Unpack,
+    Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, Outcome, Pack, PendingGroup, Result,
+    Unpack,
 };
 
 use crate::addr::{EP_LENGTH, EpAddress};
@@ -415,63 +416,20 @@ impl Endpoint for UdEp {
         self.get_scattered(iov, remote_address, rkey, completion)
     }
 
-    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.post(Opcode::Post32, op, value.into(), remote_address, rkey)
+    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
+        let operation = Operation::Acknowledged(Notify::Nobody);
+        self.atomic(atomic, remote_address, rkey, operation).map(drop)
     }
 
-    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.post(Opcode::Post64, op, value, remote_address, rkey)
-    }
-
-    fn atomic32_fetch(
+    fn atomic_fetch(
         &self,
-        op: AtomicOp,
-        value: u32,
-        result: NonNull<u32>,
+        atomic: Atomic,
+        former: Former,
         remote_address: u64,
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.fetch32(op, value, result, remote_address, rkey, completion)
-    }
-
-    fn atomic64_fetch(
-        &self,
-        op: AtomicOp,
-        value: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.fetch64(op, value, result, remote_address, rkey, completion)
-    }
-
-    fn atomic32_cswap(
-        &self,
-        compare: u32,
-        swap: u32,
-        result: NonNull<u32>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch32(result, completion.into());
-        let operands = [compare.into(), swap.into()];
-        self.atomic(Opcode::Cswap32, AtomicOp::Add, operands, remote_address, rkey, operation)
-    }
-
-    fn atomic64_cswap(
-        &self,
-        compare: u64,
-        swap: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch64(result, completion.into());
-        self.atomic(Opcode::Cswap64, AtomicOp::Add, [compare, swap], remote_address, rkey, operation)
+        self.atomic(atomic, remote_address, rkey, Operation::Fetch(former, completion.into()))
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {

@@ -13,7 +13,7 @@ use uct_plugin::rma::{
     Answer, Destination, Initiator, Limits, MAX_REQUEST, Malformed, Notify, Opcode, Operation,
     REQUEST_HEADER, RESPONSE_HEADER, Request, Target, Waiter,
 };
-use uct_plugin::{AtomicOp, Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
+use uct_plugin::{Atomic, Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use crate::core::Core;
 use crate::ep::UdEp;
@@ -227,54 +227,14 @@ impl UdEp {
 
     pub(crate) fn atomic(
         &self,
-        opcode: Opcode,
-        op: AtomicOp,
-        operands: [u64; 2],
+        atomic: Atomic,
         address: u64,
         rkey: &RemoteKey,
         operation: Operation,
     ) -> Result<Outcome> {
-        let request = self.initiator.request(opcode, op, rkey, address, opcode.atomic_bytes(), operands)?;
+        let request = self.initiator.atomic(atomic, rkey, address, &operation)?;
         self.request(&request, &[], operation)?;
         Ok(Outcome::InProgress)
-    }
-
-    pub(crate) fn post(
-        &self,
-        opcode: Opcode,
-        op: AtomicOp,
-        value: u64,
-        address: u64,
-        rkey: &RemoteKey,
-    ) -> Result {
-        let operation = Operation::Acknowledged(Notify::Nobody);
-        self.atomic(opcode, op, [value, 0], address, rkey, operation).map(|_| ())
-    }
-
-    pub(crate) fn fetch32(
-        &self,
-        op: AtomicOp,
-        value: u32,
-        result: NonNull<u32>,
-        address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch32(result, completion.into());
-        self.atomic(Opcode::Fetch32, op, [value.into(), 0], address, rkey, operation)
-    }
-
-    pub(crate) fn fetch64(
-        &self,
-        op: AtomicOp,
-        value: u64,
-        result: NonNull<u64>,
-        address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch64(result, completion.into());
-        self.atomic(Opcode::Fetch64, op, [value, 0], address, rkey, operation)
     }
 }
 

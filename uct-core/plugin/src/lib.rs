@@ -9,6 +9,7 @@
 //! through it.
 
 pub mod am;
+pub mod atomic;
 pub mod attr;
 pub mod completion;
 pub mod export;
@@ -25,6 +26,7 @@ mod tables;
 pub mod traits;
 
 pub use am::{AmHandlers, Disposition};
+pub use atomic::{Atomic, Former};
 pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
 pub use completion::{Completion, Outcome};
 pub use failure::Failure;

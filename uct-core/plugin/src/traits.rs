@@ -15,12 +15,13 @@ use uct_abi::UctErrorHandler;
 
 use crate::am::AmHandlers;
 use crate::am::Disposition;
-use crate::attr::{AtomicOp, Device, Flush, IfaceAttr, MdAttr, Scope};
+use crate::atomic::{Atomic, Former};
+use crate::attr::{Device, Flush, IfaceAttr, MdAttr, Scope};
 use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
 use crate::host::Worker;
 use crate::iov::Iov;
-use crate::memory::{Gate, MemoryAccess, MessagePool, Region, Window, atomic, direct};
+use crate::memory::{Gate, MemoryAccess, MessagePool, Region, Window, direct};
 use crate::pack::{Pack, Unpack};
 use crate::settings::Settings;
 
@@ -413,91 +414,28 @@ pub trait Endpoint: Sized + 'static {
         Ok(Outcome::Done)
     }
 
-    /// An atomic on 4 bytes without a result.
-    fn atomic32_post(&self, op: AtomicOp, value: u32, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        let cell = reach_cell(self, remote_address, size_of::<u32>(), rkey)?;
+    /// An atomic without a result; never a swap.
+    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
+        let cell = reach_cell(self, atomic, remote_address, rkey)?;
         // SAFETY: the cell was checked and is aligned.
-        unsafe { atomic::fetch32(cell.as_ptr(), op, value) };
+        unsafe { atomic.carry_out(cell) };
         Ok(())
     }
 
-    /// An atomic on 4 bytes; the former value is written to `result`, which stays valid until the completion.
-    fn atomic32_fetch(
+    /// An atomic whose former value is the result.
+    fn atomic_fetch(
         &self,
-        op: AtomicOp,
-        value: u32,
-        result: NonNull<u32>,
+        atomic: Atomic,
+        former: Former,
         remote_address: u64,
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let cell = reach_cell(self, remote_address, size_of::<u32>(), rkey)?;
+        let cell = reach_cell(self, atomic, remote_address, rkey)?;
         // SAFETY: the cell was checked and is aligned.
-        let former = unsafe { atomic::fetch32(cell.as_ptr(), op, value) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        Ok(Outcome::Done)
-    }
-
-    /// Compares and swaps 4 bytes; the former value is written to `result`.
-    fn atomic32_cswap(
-        &self,
-        compare: u32,
-        swap: u32,
-        result: NonNull<u32>,
-        remote_address: u64,
-        rkey: &RkeyOf<Self>,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let cell = reach_cell(self, remote_address, size_of::<u32>(), rkey)?;
-        // SAFETY: the cell was checked and is aligned.
-        let former = unsafe { atomic::cswap32(cell.as_ptr(), compare, swap) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        Ok(Outcome::Done)
-    }
-
-    /// An atomic on 8 bytes without a result.
-    fn atomic64_post(&self, op: AtomicOp, value: u64, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        let cell = reach_cell(self, remote_address, size_of::<u64>(), rkey)?;
-        // SAFETY: the cell was checked and is aligned.
-        unsafe { atomic::fetch64(cell.as_ptr(), op, value) };
-        Ok(())
-    }
-
-    /// An atomic on 8 bytes; the former value is written to `result`, which stays valid until the completion.
-    fn atomic64_fetch(
-        &self,
-        op: AtomicOp,
-        value: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &RkeyOf<Self>,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let cell = reach_cell(self, remote_address, size_of::<u64>(), rkey)?;
-        // SAFETY: the cell was checked and is aligned.
-        let former = unsafe { atomic::fetch64(cell.as_ptr(), op, value) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
-        Ok(Outcome::Done)
-    }
-
-    /// Compares and swaps 8 bytes; the former value is written to `result`.
-    fn atomic64_cswap(
-        &self,
-        compare: u64,
-        swap: u64,
-        result: NonNull<u64>,
-        remote_address: u64,
-        rkey: &RkeyOf<Self>,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let cell = reach_cell(self, remote_address, size_of::<u64>(), rkey)?;
-        // SAFETY: the cell was checked and is aligned.
-        let former = unsafe { atomic::cswap64(cell.as_ptr(), compare, swap) };
-        // SAFETY: the place of the result is the caller's and valid.
-        unsafe { result.write(former) };
+        let value = unsafe { atomic.carry_out(cell) };
+        // SAFETY: the operation ends with this call.
+        unsafe { former.write(value) };
         Ok(Outcome::Done)
     }
 
@@ -543,9 +481,9 @@ pub trait Endpoint: Sized + 'static {
 }
 
 /// The target of an atomic, which has to be aligned.
-fn reach_cell<E: Endpoint>(ep: &E, address: u64, size: usize, rkey: &RkeyOf<E>) -> Result<NonNull<u8>> {
-    atomic::aligned(address, size)?;
-    reach(ep, rkey, address, size, MemoryAccess::REMOTE_ATOMIC)
+fn reach_cell<E: Endpoint>(ep: &E, atomic: Atomic, address: u64, rkey: &RkeyOf<E>) -> Result<NonNull<u8>> {
+    atomic.check_alignment(address)?;
+    reach(ep, rkey, address, atomic.width.bytes(), MemoryAccess::REMOTE_ATOMIC)
 }
 
 /// Remote memory that lies in this process, checked, or what is wrong.

@@ -115,7 +115,7 @@ macro_rules! atomics {
                 let begun = completion.begin_alone()?;
                 key.look_again();
                 let slot = slot!(self.$fetch);
-                let (place, rkey) = (completion.result_place().cast(), key.raw());
+                let (place, rkey) = (completion.cleared_place().cast(), key.raw());
                 // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
                 // completion, which lives until it is called.
                 let status = unsafe { slot(self.raw, op as u32, value, place, remote_address, rkey, begun) };
@@ -137,7 +137,7 @@ macro_rules! atomics {
                 let begun = completion.begin_alone()?;
                 key.look_again();
                 let slot = slot!(self.$cswap);
-                let (place, rkey) = (completion.result_place().cast(), key.raw());
+                let (place, rkey) = (completion.cleared_place().cast(), key.raw());
                 // SAFETY: as for the other fetching atomics.
                 let status = unsafe { slot(self.raw, compare, swap, place, remote_address, rkey, begun) };
                 let held = || [Held::Key(key.clone())];

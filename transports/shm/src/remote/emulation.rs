@@ -401,9 +401,9 @@ unsafe fn take(blocks: &mut VecDeque<(*mut u8, usize)>, mut target: *mut u8, mut
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+    use uct_plugin::MemoryAccess;
     use uct_plugin::memory::{PACKED_KEY, RemoteKey};
-    use uct_plugin::rma::Opcode;
-    use uct_plugin::{AtomicOp, MemoryAccess};
+    use uct_plugin::rma::{Opcode, Request};
 
     /// A peer may ask for anything; what is answered has to fit into a block of the ring.
     #[test]
@@ -417,10 +417,10 @@ mod tests {
         let key = RemoteKey::unpack(&packed).unwrap();
         let emulation = Emulation::new(4096);
         let serve = |length| {
-            let request =
-                emulation.initiator.request(Opcode::Get, AtomicOp::Add, &key, key.base, length, [0; 2]);
+            let put = emulation.initiator.put(&key, key.base, length).unwrap();
+            let request = Request { opcode: Opcode::Get, ..put };
             let mut frame = [0; MAX_REQUEST];
-            let bytes = request.unwrap().write(&mut frame);
+            let bytes = request.write(&mut frame);
             emulation.serve(&frame[..bytes])
         };
         let fits = 4096 - HEAD;

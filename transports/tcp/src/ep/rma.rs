@@ -5,8 +5,8 @@ use std::slice;
 
 use ucs::Error;
 use uct_plugin::memory::RemoteKey;
-use uct_plugin::rma::{Destination, MAX_REQUEST, Notify, Opcode, Operation, REQUEST_HEADER, Request, Waiter};
-use uct_plugin::{AtomicOp, Completion, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
+use uct_plugin::rma::{Destination, MAX_REQUEST, Notify, Operation, REQUEST_HEADER, Request, Waiter};
+use uct_plugin::{Atomic, Completion, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use super::TcpEp;
 use crate::connection::{Conn, State};
@@ -195,62 +195,15 @@ impl TcpEp {
         Ok(())
     }
 
-    pub(super) fn post(
+    pub(super) fn atomic(
         &self,
-        opcode: Opcode,
-        atomic: AtomicOp,
-        value: u64,
-        address: u64,
-        key: &RemoteKey,
-    ) -> Result {
-        if atomic == AtomicOp::Swap {
-            return Err(Error::UNSUPPORTED);
-        }
-        self.atomic(opcode, atomic, [value, 0], address, key, Operation::Acknowledged(Notify::Nobody))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "an atomic has as many")]
-    pub(super) fn fetch32(
-        &self,
-        opcode: Opcode,
-        atomic: AtomicOp,
-        operands: [u64; 2],
-        result: NonNull<u32>,
-        address: u64,
-        key: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch32(result, completion.into());
-        self.atomic(opcode, atomic, operands, address, key, operation).map(|()| Outcome::InProgress)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "an atomic has as many")]
-    pub(super) fn fetch64(
-        &self,
-        opcode: Opcode,
-        atomic: AtomicOp,
-        operands: [u64; 2],
-        result: NonNull<u64>,
-        address: u64,
-        key: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch64(result, completion.into());
-        self.atomic(opcode, atomic, operands, address, key, operation).map(|()| Outcome::InProgress)
-    }
-
-    fn atomic(
-        &self,
-        opcode: Opcode,
-        atomic: AtomicOp,
-        operands: [u64; 2],
+        atomic: Atomic,
         address: u64,
         key: &RemoteKey,
         operation: Operation,
     ) -> Result {
         let conn = self.capable()?;
-        let bytes = opcode.atomic_bytes();
-        let request = conn.initiator.request(opcode, atomic, key, address, bytes, operands)?;
+        let request = conn.initiator.atomic(atomic, key, address, &operation)?;
         let place = conn.place(&self.iface, FRAME_HEADER + MAX_REQUEST)?;
         let length = write_heads(place.start, &request, 0);
         conn.submit(&self.iface, place, length)?;

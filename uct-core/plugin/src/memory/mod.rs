@@ -5,7 +5,6 @@
 //! permitted access, the identity of the table, the region's key (slot and generation), its first address and its length.
 
 mod allocate;
-pub mod atomic;
 mod copy;
 pub mod direct;
 mod domain;

@@ -7,6 +7,7 @@ use ucs::{Error, Result};
 
 use super::operation::{Destination, Notify, Operation, Waiter};
 use super::wire::{Malformed, Opcode, Request, Response, ResponseKind, fold};
+use crate::atomic::{Atomic, Former};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Outcome};
 use crate::memory::RemoteKey;
@@ -56,8 +57,7 @@ enum Kind {
     /// An operation whose further pieces are still to come.
     Pieces,
     Acknowledged(Notify),
-    Fetch32(std::ptr::NonNull<u32>, Notify),
-    Fetch64(std::ptr::NonNull<u64>, Notify),
+    Fetch(Option<Former>, Notify),
     Get(Box<Get>),
     /// Ends as soon as it is the first.
     Flush(Notify),
@@ -108,14 +108,14 @@ impl Initiator {
         Ok(())
     }
 
-    /// The next request: a put, or an atomic with its operands. Checks the access as far as the key tells. The request
-    /// counts once [`Initiator::posted`] was called; until then another one gets the same number.
+    /// The next request. Checks the access as far as the key tells. The request counts once [`Initiator::posted`] was
+    /// called; until then another one gets the same number.
     ///
     /// # Errors
     /// [`Error::NO_RESOURCE`] as [`Initiator::admit`]; [`Error::OUT_OF_RANGE`] and [`Error::INVALID_PARAM`] for an access that
     /// the key does not permit or that is not aligned.
     #[inline]
-    pub fn request(
+    fn request(
         &self,
         opcode: Opcode,
         atomic: AtomicOp,
@@ -129,10 +129,7 @@ impl Initiator {
         let access = match opcode {
             Opcode::Put => Access::REMOTE_PUT,
             Opcode::Get => Access::REMOTE_GET,
-            _ => {
-                crate::memory::atomic::aligned(address, length)?;
-                Access::REMOTE_ATOMIC
-            }
+            _ => Access::REMOTE_ATOMIC,
         };
         key.check(address, length, access)?;
         let length = u32::try_from(length).map_err(|_| Error::INVALID_PARAM)?;
@@ -141,10 +138,32 @@ impl Initiator {
         Ok(Request { opcode, atomic, sequence, identity, key: key.key, address, length, operands })
     }
 
-    /// A put of `length` bytes; see [`Initiator::request`].
+    /// A put of `length` bytes.
+    ///
+    /// # Errors
+    /// [`Error::NO_RESOURCE`] as [`Initiator::admit`]; [`Error::OUT_OF_RANGE`] and [`Error::INVALID_PARAM`] for an access that
+    /// the key does not permit.
     #[inline]
     pub fn put(&self, key: &RemoteKey, address: u64, length: usize) -> Result<Request> {
         self.request(Opcode::Put, AtomicOp::Add, key, address, length, [0; 2])
+    }
+
+    /// An atomic, for an [`Operation`] that says whether there is a result.
+    ///
+    /// # Errors
+    /// As [`Initiator::put`]; [`Error::INVALID_PARAM`] where the address is not aligned.
+    #[inline]
+    pub fn atomic(
+        &self,
+        atomic: Atomic,
+        key: &RemoteKey,
+        address: u64,
+        operation: &Operation,
+    ) -> Result<Request> {
+        atomic.check_alignment(address)?;
+        let has_result = matches!(operation, Operation::Fetch(..));
+        let (opcode, op, operands) = Opcode::of_atomic(atomic, has_result);
+        self.request(opcode, op, key, address, atomic.width.bytes(), operands)
     }
 
     /// Notes that a request was sent, or queued where nothing overtakes it.
@@ -172,8 +191,7 @@ impl Initiator {
             Operation::Acknowledged(Notify::Nobody) => Kind::Quiet,
             Operation::Acknowledged(notify) => Kind::Acknowledged(notify),
             Operation::Piece => Kind::Pieces,
-            Operation::Fetch32(result, notify) => Kind::Fetch32(result, notify),
-            Operation::Fetch64(result, notify) => Kind::Fetch64(result, notify),
+            Operation::Fetch(former, notify) => Kind::Fetch(Some(former), notify),
         };
         entries.push_back(Entry { owner, first: sequence, last: sequence, error: None, kind });
     }
@@ -181,7 +199,7 @@ impl Initiator {
     /// Starts a get; [`Initiator::pump`] asks for the data.
     ///
     /// # Errors
-    /// As [`Initiator::request`].
+    /// As [`Initiator::put`].
     pub fn get(
         &self,
         owner: u32,
@@ -339,15 +357,14 @@ impl Initiator {
                 get.received += expected;
                 self.returned(expected);
             }
-            (Kind::Fetch32(result, _), ResponseKind::Value) if data.len() == 4 => {
-                let value = u32::from_le_bytes([data[0], data[1], data[2], data[3]]);
-                // SAFETY: the place of the result is valid until the operation has ended (`Endpoint::atomic32_fetch`).
-                unsafe { result.write(value) };
-            }
-            (Kind::Fetch64(result, _), ResponseKind::Value) if data.len() == 8 => {
+            (Kind::Fetch(former, _), ResponseKind::Value)
+                if former.as_ref().is_some_and(|former| former.bytes() == data.len()) =>
+            {
                 let value = data.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
-                // SAFETY: as above.
-                unsafe { result.write(value) };
+                if let Some(former) = former.take() {
+                    // SAFETY: the operation ends after this.
+                    unsafe { former.write(value) };
+                }
             }
             (Kind::Cancelled, ResponseKind::Data) => self.returned(data.len()),
             (Kind::Cancelled, _)
@@ -380,9 +397,7 @@ impl Initiator {
         let result = entry.error.map_or(Ok(()), Err);
         let ended = match entry.kind {
             Kind::Quiet | Kind::Pieces | Kind::Cancelled => return None,
-            Kind::Acknowledged(notify) | Kind::Fetch32(_, notify) | Kind::Fetch64(_, notify) => {
-                Ended(notify, result, None)
-            }
+            Kind::Acknowledged(notify) | Kind::Fetch(_, notify) => Ended(notify, result, None),
             Kind::Get(get) => Ended(get.notify, result, Some(get.destination)),
             Kind::Flush(notify) => Ended(notify, self.take_deferred(entry.owner), None),
         };
@@ -444,10 +459,9 @@ impl Initiator {
         for entry in self.entries.borrow_mut().iter_mut().filter(|entry| chosen(entry)) {
             match std::mem::replace(&mut entry.kind, Kind::Cancelled) {
                 Kind::Quiet | Kind::Pieces | Kind::Cancelled => {}
-                Kind::Acknowledged(notify)
-                | Kind::Fetch32(_, notify)
-                | Kind::Fetch64(_, notify)
-                | Kind::Flush(notify) => notified.push(notify),
+                Kind::Acknowledged(notify) | Kind::Fetch(_, notify) | Kind::Flush(notify) => {
+                    notified.push(notify)
+                }
                 Kind::Get(get) => {
                     if get.requested < get.length {
                         self.getting.set(false);

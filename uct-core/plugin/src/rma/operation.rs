@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use ucs::Result;
 
+use crate::atomic::Former;
 use crate::completion::Completion;
 use crate::iov::Iov;
 use crate::pack::Unpack;
@@ -62,10 +63,8 @@ pub enum Operation {
     Acknowledged(Notify),
     /// A piece of an operation whose last piece is still to be posted: an error in it is that of the last one.
     Piece,
-    /// An atomic on 4 bytes whose former value goes to this place.
-    Fetch32(NonNull<u32>, Notify),
-    /// The same on 8 bytes.
-    Fetch64(NonNull<u64>, Notify),
+    /// An atomic whose former value goes to this place.
+    Fetch(Former, Notify),
 }
 
 /// Where a get goes.

@@ -7,7 +7,7 @@ use ucs::{Error, Status};
 
 use super::wire::{Malformed, Opcode, RESPONSE_HEADER, Request, Response, ResponseKind, fold};
 use crate::attr::AtomicOp;
-use crate::memory::{MemoryAccess, Regions, atomic};
+use crate::memory::{MemoryAccess, Regions};
 
 /// An answer to be sent: the header, then the data.
 #[derive(Debug)]
@@ -125,29 +125,17 @@ impl Target {
     }
 
     fn carry_out(regions: &Regions, request: &Request) -> Result<Option<(ResponseKind, Data)>, Error> {
-        if request.opcode == Opcode::Get {
+        let Some(atomic) = request.to_atomic() else {
             let address = check(regions, request, MemoryAccess::REMOTE_GET)?;
             return Ok(Some((ResponseKind::Data, Data::Memory(address, request.length as usize))));
-        }
-        atomic::aligned(request.address, request.opcode.atomic_bytes())?;
-        let cell = check(regions, request, MemoryAccess::REMOTE_ATOMIC)?.as_ptr();
-        let [first, second] = request.operands;
-        let (former, bytes) = match request.opcode {
-            Opcode::Post32 | Opcode::Fetch32 => {
-                // SAFETY: the cell is registered, checked and aligned.
-                (unsafe { atomic::fetch32(cell, request.atomic, first as u32) }.into(), 4)
-            }
-            // SAFETY: as above.
-            Opcode::Cswap32 => (unsafe { atomic::cswap32(cell, first as u32, second as u32) }.into(), 4),
-            // SAFETY: as above.
-            Opcode::Cswap64 => (unsafe { atomic::cswap64(cell, first, second) }, 8),
-            // SAFETY: as above.
-            _ => (unsafe { atomic::fetch64(cell, request.atomic, first) }, 8),
         };
-        let former: u64 = former;
+        atomic.check_alignment(request.address)?;
+        let cell = check(regions, request, MemoryAccess::REMOTE_ATOMIC)?;
+        // SAFETY: the cell is registered, checked and aligned.
+        let former = unsafe { atomic.carry_out(cell) };
         Ok(match request.opcode {
             Opcode::Post32 | Opcode::Post64 => None,
-            _ => Some((ResponseKind::Value, Data::Value(former.to_le_bytes(), bytes))),
+            _ => Some((ResponseKind::Value, Data::Value(former.to_le_bytes(), atomic.width.bytes()))),
         })
     }
 }

@@ -9,6 +9,7 @@ use uct_abi::{UCT_OK, UctCompletion};
 
 use super::*;
 use crate::AtomicOp;
+use crate::atomic::{Atomic, Change, Former, Width};
 use crate::completion::{Completion, Outcome};
 use crate::memory::{MemoryAccess, PACKED_KEY, Region, Regions, RemoteKey};
 
@@ -210,23 +211,26 @@ fn atomics_bring_the_former_value_and_refuse_what_is_not_aligned() {
     let mut pair = Pair::new();
     let mut memory = [10];
     let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
-    let fetch = |pair: &mut Pair, opcode, atomic, operands| {
+    let fetch = |pair: &mut Pair, change| {
         let mut former = 0_u64;
         let mut host = Host::new();
-        let request = pair.initiator.request(opcode, atomic, &key, address, 8, operands).unwrap();
+        let place = Former::new(Width::Bits64, NonNull::from(&mut former).cast());
+        let operation = Operation::Fetch(place, host.completion().into());
+        let atomic = Atomic { width: Width::Bits64, change };
+        let request = pair.initiator.atomic(atomic, &key, address, &operation).unwrap();
         pair.send(&request, &[]);
-        let place = NonNull::from(&mut former);
-        pair.initiator.posted(7, &request, Operation::Fetch64(place, host.completion().into()));
+        pair.initiator.posted(7, &request, operation);
         pair.settle();
         assert_eq!(host.result(), Some(Status::OK));
         former
     };
-    assert_eq!(fetch(&mut pair, Opcode::Fetch64, AtomicOp::Add, [5, 0]), 10);
-    assert_eq!(fetch(&mut pair, Opcode::Cswap64, AtomicOp::Add, [15, 40]), 15);
-    assert_eq!(fetch(&mut pair, Opcode::Cswap64, AtomicOp::Add, [15, 50]), 40);
-    assert_eq!(fetch(&mut pair, Opcode::Fetch64, AtomicOp::Swap, [1, 0]), 40);
-    let askew = pair.initiator.request(Opcode::Post32, AtomicOp::Add, &key, address + 2, 4, [1, 0]);
-    assert_eq!(askew, Err(Error::INVALID_PARAM));
+    assert_eq!(fetch(&mut pair, Change::Op(AtomicOp::Add, 5)), 10);
+    assert_eq!(fetch(&mut pair, Change::CompareSwap { compare: 15, swap: 40 }), 15);
+    assert_eq!(fetch(&mut pair, Change::CompareSwap { compare: 15, swap: 50 }), 40);
+    assert_eq!(fetch(&mut pair, Change::Op(AtomicOp::Swap, 1)), 40);
+    let atomic = Atomic { width: Width::Bits32, change: Change::Op(AtomicOp::Add, 1) };
+    let post = Operation::Acknowledged(Notify::Nobody);
+    assert_eq!(pair.initiator.atomic(atomic, &key, address + 2, &post), Err(Error::INVALID_PARAM));
     assert_eq!(memory, [1]);
 }
 

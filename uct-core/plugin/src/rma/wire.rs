@@ -27,6 +27,7 @@
 
 use ucs::{Error, Status};
 
+use crate::atomic::{Atomic, Change, Width};
 use crate::attr::AtomicOp;
 
 /// Bytes of a request ahead of data and operands.
@@ -135,6 +136,23 @@ impl Opcode {
         }
     }
 
+    /// That of an atomic, with its operation and operands as a request has them.
+    pub(super) const fn of_atomic(atomic: Atomic, has_result: bool) -> (Opcode, AtomicOp, [u64; 2]) {
+        use Width::{Bits32, Bits64};
+        match (atomic.change, atomic.width, has_result) {
+            (Change::Op(op, value), Bits32, false) => (Opcode::Post32, op, [value, 0]),
+            (Change::Op(op, value), Bits64, false) => (Opcode::Post64, op, [value, 0]),
+            (Change::Op(op, value), Bits32, true) => (Opcode::Fetch32, op, [value, 0]),
+            (Change::Op(op, value), Bits64, true) => (Opcode::Fetch64, op, [value, 0]),
+            (Change::CompareSwap { compare, swap }, Bits32, _) => {
+                (Opcode::Cswap32, AtomicOp::Add, [compare, swap])
+            }
+            (Change::CompareSwap { compare, swap }, Bits64, _) => {
+                (Opcode::Cswap64, AtomicOp::Add, [compare, swap])
+            }
+        }
+    }
+
     /// Bytes of memory that an atomic works on; 0 for the others.
     pub const fn atomic_bytes(self) -> usize {
         match self {
@@ -151,6 +169,19 @@ pub const fn fold(identity: u64) -> u32 {
 }
 
 impl Request {
+    /// The atomic that it asks for; `None` for put and get.
+    pub(super) fn to_atomic(self) -> Option<Atomic> {
+        let [first, second] = self.operands;
+        let (width, change) = match self.opcode {
+            Opcode::Put | Opcode::Get => return None,
+            Opcode::Post32 | Opcode::Fetch32 => (Width::Bits32, Change::Op(self.atomic, first)),
+            Opcode::Post64 | Opcode::Fetch64 => (Width::Bits64, Change::Op(self.atomic, first)),
+            Opcode::Cswap32 => (Width::Bits32, Change::CompareSwap { compare: first, swap: second }),
+            Opcode::Cswap64 => (Width::Bits64, Change::CompareSwap { compare: first, swap: second }),
+        };
+        Some(Atomic { width, change })
+    }
+
     /// Bytes of the frame without the data of a put.
     pub const fn frame_bytes(&self) -> usize {
         REQUEST_HEADER + self.opcode.operand_bytes()

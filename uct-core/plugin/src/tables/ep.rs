@@ -14,6 +14,7 @@ use uct_abi::{
 
 use super::bytes;
 use super::iface::outcome;
+use crate::atomic::{Atomic, Change, Former, Width};
 use crate::attr::{AtomicOp, Flush};
 use crate::completion::Completion;
 use crate::guard::{self, Answer};
@@ -269,7 +270,7 @@ unsafe extern "C" fn get_zcopy<E: Endpoint>(
 }
 
 macro_rules! atomics {
-    ($value:ty, $post:ident, $fetch:ident, $cswap:ident) => {
+    ($value:ty, $width:expr, $post:ident, $fetch:ident, $cswap:ident) => {
         unsafe extern "C" fn $post<E: Endpoint>(
             ep: *mut UctEp,
             op: u32,
@@ -278,11 +279,13 @@ macro_rules! atomics {
             rkey: *mut UctRkey,
         ) -> UctStatus {
             guard::status(stringify!($post), || {
-                let Some(op) = AtomicOp::from_abi(op) else { return Error::UNSUPPORTED.status().raw() };
+                let op = AtomicOp::from_abi(op).filter(|op| *op != AtomicOp::Swap);
+                let Some(op) = op else { return Error::UNSUPPORTED.status().raw() };
+                let atomic = Atomic { width: $width, change: Change::Op(op, value.into()) };
                 // SAFETY: the key is live.
                 let rkey = unsafe { key::<E>(rkey) };
                 // SAFETY: the endpoint is alive.
-                Status::from(unsafe { alive::<E>(ep) }.$post(op, value, remote_address, rkey)).raw()
+                Status::from(unsafe { alive::<E>(ep) }.atomic_post(atomic, remote_address, rkey)).raw()
             })
         }
 
@@ -297,14 +300,9 @@ macro_rules! atomics {
         ) -> UctStatus {
             guard::status(stringify!($fetch), || {
                 let Some(op) = AtomicOp::from_abi(op) else { return Error::UNSUPPORTED.status().raw() };
-                // SAFETY: the host's place for the result is never null.
-                let result = unsafe { NonNull::new_unchecked(result) };
-                // SAFETY: the key is live.
-                let rkey = unsafe { key::<E>(rkey) };
-                // SAFETY: the completion is null or counts this operation.
-                let completion = unsafe { Completion::new(completion) };
-                // SAFETY: the endpoint is alive.
-                outcome(unsafe { alive::<E>(ep) }.$fetch(op, value, result, remote_address, rkey, completion))
+                let atomic = Atomic { width: $width, change: Change::Op(op, value.into()) };
+                // SAFETY: this function's own promises.
+                unsafe { fetch::<E>(ep, atomic, result.cast(), remote_address, rkey, completion) }
             })
         }
 
@@ -318,22 +316,38 @@ macro_rules! atomics {
             completion: *mut UctCompletion,
         ) -> UctStatus {
             guard::status(stringify!($cswap), || {
-                // SAFETY: the host's place for the result is never null.
-                let result = unsafe { NonNull::new_unchecked(result) };
-                // SAFETY: the key is live.
-                let rkey = unsafe { key::<E>(rkey) };
-                // SAFETY: the completion is null or counts this operation.
-                let completion = unsafe { Completion::new(completion) };
-                // SAFETY: the endpoint is alive.
-                let ep = unsafe { alive::<E>(ep) };
-                outcome(ep.$cswap(compare, swap, result, remote_address, rkey, completion))
+                let change = Change::CompareSwap { compare: compare.into(), swap: swap.into() };
+                let atomic = Atomic { width: $width, change };
+                // SAFETY: this function's own promises.
+                unsafe { fetch::<E>(ep, atomic, result.cast(), remote_address, rkey, completion) }
             })
         }
     };
 }
 
-atomics!(u32, atomic32_post, atomic32_fetch, atomic32_cswap);
-atomics!(u64, atomic64_post, atomic64_fetch, atomic64_cswap);
+atomics!(u32, Width::Bits32, atomic32_post, atomic32_fetch, atomic32_cswap);
+atomics!(u64, Width::Bits64, atomic64_post, atomic64_fetch, atomic64_cswap);
+
+/// # Safety
+/// As a slot with these parameters.
+#[inline(always)]
+unsafe fn fetch<E: Endpoint>(
+    ep: *mut UctEp,
+    atomic: Atomic,
+    result: *mut u8,
+    remote_address: u64,
+    rkey: *mut UctRkey,
+    completion: *mut UctCompletion,
+) -> UctStatus {
+    // SAFETY: the host's place for the result is never null.
+    let former = Former::new(atomic.width, unsafe { NonNull::new_unchecked(result) });
+    // SAFETY: the key is live.
+    let rkey = unsafe { key::<E>(rkey) };
+    // SAFETY: the completion is null or counts this operation.
+    let completion = unsafe { Completion::new(completion) };
+    // SAFETY: the endpoint is alive.
+    outcome(unsafe { alive::<E>(ep) }.atomic_fetch(atomic, former, remote_address, rkey, completion))
+}
 
 unsafe extern "C" fn pending_add<E: Endpoint>(ep: *mut UctEp, request: *mut UctPendingReq) -> UctStatus {
     guard::status("pending_add", || {
