@@ -33,7 +33,9 @@ pub struct Completion {
 struct Inner {
     /// First, so that a pointer to it is a pointer to the whole.
     abi: UnsafeCell<UctCompletion>,
-    /// What outstanding operations use.
+    /// The key that outstanding operations use: mostly there is one.
+    key: Cell<Option<RemoteKey>>,
+    /// What else they use.
     held: RefCell<Vec<Held>>,
     /// Outstanding operations keep the completion itself: one reference is theirs.
     is_held: Cell<bool>,
@@ -95,6 +97,7 @@ impl Completion {
         Completion {
             inner: Rc::new(Inner {
                 abi: UnsafeCell::new(UctCompletion { func: finished, count: 0, status: UCT_OK }),
+                key: Cell::new(None),
                 held: RefCell::default(),
                 is_held: Cell::new(false),
                 fetched: Cell::new(0),
@@ -184,13 +187,18 @@ impl Completion {
 
     /// Accounts for how the operation was started: if it goes on, what it uses is held until it has ended.
     #[inline(always)]
-    pub(crate) fn started<I>(&self, status: i32, held: impl FnOnce() -> I) -> Result<Posted>
+    pub(crate) fn started<I>(
+        &self,
+        status: i32,
+        key: Option<&RemoteKey>,
+        held: impl FnOnce() -> I,
+    ) -> Result<Posted>
     where
         I: IntoIterator<Item = Held>,
     {
         if status == uct_abi::UCT_INPROGRESS {
             if self.outstanding() > 0 {
-                self.hold(held());
+                self.hold(key, held());
             }
             return Ok(Posted::InProgress);
         }
@@ -198,12 +206,22 @@ impl Completion {
         Status::from_raw(status).into_result().map(|()| Posted::Done)
     }
 
-    fn hold(&self, held: impl IntoIterator<Item = Held>) {
-        if !self.inner.is_held.replace(true) {
+    fn hold(&self, key: Option<&RemoteKey>, held: impl IntoIterator<Item = Held>) {
+        let inner = &*self.inner;
+        if !inner.is_held.replace(true) {
             // `finished` lets go of it.
             std::mem::forget(Rc::clone(&self.inner));
         }
-        self.inner.held.borrow_mut().extend(held);
+        if let Some(key) = key {
+            match inner.key.take() {
+                Some(same) if same.is(key) => inner.key.set(Some(same)),
+                other => {
+                    inner.key.set(Some(key.clone()));
+                    inner.held.borrow_mut().extend(other.map(Held::Key));
+                }
+            }
+        }
+        inner.held.borrow_mut().extend(held);
     }
 }
 
@@ -218,6 +236,7 @@ unsafe extern "C" fn finished(completion: *mut UctCompletion) {
     }
     // SAFETY: this takes the reference just added, or the one that `hold` forgot.
     let inner = unsafe { Rc::from_raw(inner) };
+    let key = inner.key.take();
     let mut held = inner.held.take();
     if let Some(callback) = &inner.callback {
         // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
@@ -226,6 +245,10 @@ unsafe extern "C" fn finished(completion: *mut UctCompletion) {
         inner.worker.call_application(|| callback(result));
     }
     // What is let go of may be the last of its kind, and run code of others. The room serves the next operations.
+    drop(key);
+    if held.capacity() == 0 {
+        return;
+    }
     held.clear();
     let mut place = inner.held.borrow_mut();
     if place.capacity() == 0 {

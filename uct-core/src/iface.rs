@@ -341,7 +341,7 @@ pub(crate) fn flushed(
     match completion {
         Some(completion) => {
             let status = slot(completion.begin());
-            completion.started(status, || [])
+            completion.started(status, None, || None)
         }
         None => match slot(std::ptr::null_mut()) {
             uct_abi::UCT_INPROGRESS => Ok(Posted::InProgress),

@@ -198,6 +198,12 @@ impl RemoteKey {
         }
     }
 
+    /// Whether both are clones of one key.
+    #[inline(always)]
+    pub(crate) fn is(&self, other: &RemoteKey) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
+    }
+
     #[inline(always)]
     pub(crate) fn raw(&self) -> *mut UctRkey {
         self.inner.raw

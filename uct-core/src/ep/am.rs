@@ -178,7 +178,7 @@ impl Ep {
             let status = unsafe {
                 slot(ep.raw, id.get(), header.as_ptr().cast(), header.len(), iov, count, flags.bits(), begun)
             };
-            let posted = completion.started(status, || held(memory));
+            let posted = completion.started(status, None, || held(memory));
             match posted {
                 Ok(_) => ep.counters.am_zcopy.add(header.len() + bytes),
                 Err(_) => ep.refused(status)?,

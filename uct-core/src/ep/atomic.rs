@@ -7,7 +7,7 @@ use ucs::Result;
 
 use super::{Ep, EpInner};
 use crate::attr::AtomicOp;
-use crate::completion::{Completion, Held, Posted};
+use crate::completion::{Completion, Posted};
 use crate::rkey::RemoteKey;
 
 macro_rules! atomics {
@@ -119,8 +119,9 @@ macro_rules! atomics {
                 // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
                 // completion, which lives until it is called.
                 let status = unsafe { slot(self.raw, op as u32, value, place, remote_address, rkey, begun) };
-                let held = || [Held::Key(key.clone())];
-                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), held)
+                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), Some(key), || {
+                    None
+                })
             }
 
             #[cold]
@@ -140,8 +141,9 @@ macro_rules! atomics {
                 let (place, rkey) = (completion.cleared_place().cast(), key.raw());
                 // SAFETY: as for the other fetching atomics.
                 let status = unsafe { slot(self.raw, compare, swap, place, remote_address, rkey, begun) };
-                let held = || [Held::Key(key.clone())];
-                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), held)
+                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), Some(key), || {
+                    None
+                })
             }
         }
     };

@@ -24,12 +24,13 @@ impl EpInner {
         completion: &Completion,
         counter: &Counter,
         bytes: usize,
+        key: Option<&RemoteKey>,
         held: impl FnOnce() -> I,
     ) -> Result<Posted>
     where
         I: IntoIterator<Item = Held>,
     {
-        let posted = completion.started(status, held);
+        let posted = completion.started(status, key, held);
         match posted {
             Ok(_) => counter.add(bytes),
             Err(_) => self.refused(status)?,
@@ -122,8 +123,7 @@ impl Ep {
             // SAFETY: the endpoint is alive; the vector is valid for the call, and memory and key until the
             // completion, which `started` holds them for.
             let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
-            let held = || held(memory).chain([Held::Key(key.clone())]);
-            ep.posted(status, completion, &ep.counters.put, bytes, held)
+            ep.posted(status, completion, &ep.counters.put, bytes, Some(key), || held(memory))
         })
     }
 
@@ -173,8 +173,7 @@ impl Ep {
             let argument = unpacking.as_ptr().cast();
             slot(ep.raw, Unpacking::<F>::read, argument, length, remote_address, key.raw(), begun)
         };
-        let held = || [Held::Unpack(owned), Held::Key(key.clone())];
-        ep.posted(status, completion, &ep.counters.get, length, held)
+        ep.posted(status, completion, &ep.counters.get, length, Some(key), || [Held::Unpack(owned)])
     }
 
     /// Reads remote memory into memory, in place: it is the transport's until the completion.
@@ -196,8 +195,7 @@ impl Ep {
             let begun = completion.begin();
             // SAFETY: as in `put_zcopy`.
             let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
-            let held = || held(memory).chain([Held::Key(key.clone())]);
-            ep.posted(status, completion, &ep.counters.get, bytes, held)
+            ep.posted(status, completion, &ep.counters.get, bytes, Some(key), || held(memory))
         })
     }
 }
