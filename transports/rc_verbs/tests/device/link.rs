@@ -120,14 +120,16 @@ fn an_address_that_nobody_answers_for_is_asked_for_again_and_named_in_the_end() 
     let Some((_turn, names)) = pair() else { return };
     let context = context(&[]);
     let (left, right) = (Side::new(&context, &names[0]), Side::new(&context, &names[1]));
-    let (near, far) = (Link::new(&left), Link::new(&right));
-
-    let deaf = Deaf::new();
-    let start = Instant::now();
-    let reason = near.connect(&right, &far).expect_err("nobody answers");
+    let unheard = (0..5).find_map(|_| {
+        let (near, far) = (Link::new(&left), Link::new(&right));
+        let _deaf = Deaf::new();
+        let start = Instant::now();
+        // Now and then the far end asks for the near one just then, and makes itself known by that.
+        near.connect(&right, &far).err().map(|reason| (reason, start.elapsed()))
+    });
+    let (reason, took) = unheard.expect("nobody answers");
     assert!(reason.contains("10.7.0.2") && reason.contains("3 times"), "{reason}");
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    drop(deaf);
+    assert!(took < Duration::from_secs(10), "{took:?}");
 
     run("ip neigh flush dev eth0");
     let deaf = Deaf::new();
