@@ -19,6 +19,8 @@ use std::time::Duration;
 pub const PACKAGES: &[Package] = &[Package { name: "valgrind", brings: "/usr/bin/valgrind" }];
 const CEILINGS: &str = "tests/instructions.toml";
 const PROGRAM: &str = "instructions";
+/// Its exit status for an operation that the machine does not permit.
+const NOT_HERE: i32 = 77;
 /// A run has this many operations, and the other one twice as many. What happens every so many operations, such
 /// as a batch of 64, is in both as often as it should.
 const OPERATIONS: u64 = 8192;
@@ -68,7 +70,13 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
         if options.only.as_ref().is_some_and(|only| !operation.name.contains(only.as_str())) {
             continue;
         }
-        let measured = per_operation(program, &operation.name)?;
+        let measured = match per_operation(program, &operation.name)? {
+            Ok(measured) => measured,
+            Err(reason) => {
+                println!("{}: not counted: {reason}", operation.name);
+                continue;
+            }
+        };
         let figure =
             |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
         let figures = [Some(measured), Some(operation.ceiling), operation.ucx, operation.goal].map(figure);
@@ -112,19 +120,22 @@ fn same_names(program: &BTreeSet<&str>, ceilings: &[Operation]) -> Outcome {
 }
 
 /// The difference of two runs, of what happens inside the program's function `measured`: what is rare or happens once
-/// is in both and cancels.
-fn per_operation(program: &Path, name: &str) -> Outcome<f64> {
-    let short = instructions(program, name, OPERATIONS)?;
-    let long = instructions(program, name, 2 * OPERATIONS)?;
+/// is in both and cancels. Or why the machine does not permit the operation.
+fn per_operation(program: &Path, name: &str) -> Outcome<Result<f64, String>> {
+    let short = match instructions(program, name, OPERATIONS)? {
+        Ok(short) => short,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let long = instructions(program, name, 2 * OPERATIONS)?.map_err(Failure::new)?;
     let difference = long.checked_sub(short).ok_or_else(|| {
         Failure::new(format!(
             "`{name}`: {OPERATIONS} operations took {short} instructions, twice as many {long}"
         ))
     })?;
-    Ok(difference as f64 / OPERATIONS as f64)
+    Ok(Ok(difference as f64 / OPERATIONS as f64))
 }
 
-fn instructions(program: &Path, name: &str, count: u64) -> Outcome<u64> {
+fn instructions(program: &Path, name: &str, count: u64) -> Outcome<Result<u64, String>> {
     let mut callgrind = command("valgrind");
     callgrind
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=measured"])
@@ -132,9 +143,16 @@ fn instructions(program: &Path, name: &str, count: u64) -> Outcome<u64> {
     callgrind.args([name, &count.to_string()]).env("GLIBC_TUNABLES", TUNABLES);
     let (status, _, log) = capture(&mut callgrind, LIMIT)?;
     match collected(&log) {
-        Some(count) if status.success() => Ok(count),
+        Some(count) if status.success() => Ok(Ok(count)),
+        _ if status.code() == Some(NOT_HERE) => Ok(Err(reason(&log).to_owned())),
         _ => Err(Failure::new(format!("`{}` failed: {status}\n{log}", line(&callgrind)))),
     }
+}
+
+/// What the program says in its line `instructions: OPERATION: REASON`.
+fn reason(log: &str) -> &str {
+    let said = log.lines().find_map(|line| line.strip_prefix("instructions: ")?.split_once(": "));
+    said.map_or("it does not say why", |(_, reason)| reason)
 }
 
 /// The count in callgrind's line `==PID== Collected : COUNT`.
@@ -150,6 +168,13 @@ mod tests {
     #[test]
     fn the_committed_ceilings_are_valid() {
         toml::from_str::<Ceilings>(include_str!("../../tests/instructions.toml")).unwrap();
+    }
+
+    #[test]
+    fn the_reason_is_read_from_the_programs_line() {
+        let log = "==7== Events    : Ir\ninstructions: cma.put_zcopy: it is Sunday\n";
+        assert_eq!(reason(log), "it is Sunday");
+        assert_eq!(reason("==7== "), "it does not say why");
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! Runs a named operation N times, for callgrind: `cargo xtask instructions` counts what happens inside [`measured`].
 //!
 //! Both ends of a transport are in this process, one worker each, so that a count is the same on every run. What is not
-//! to be counted (the other end's share, or setting up) happens outside of `measured`.
+//! to be counted (the other end's share, or setting up) happens outside of `measured`. Only `cma`, which is about memory of
+//! other processes, has its target in one: this program once more, as `--target`.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::hint::black_box;
-use std::process::ExitCode;
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::rc::Rc;
+use std::time::Duration;
 
 use uct_core::{
-    Access, AmId, AtomicOp, Completion, Context, Ep, Error, Iface, IfaceOptions, Memory, MemoryKind,
-    RemoteKey, SendFlags, Worker,
+    Access, AmId, AtomicOp, Completion, Context, Ep, Error, Iface, IfaceAddress, IfaceOptions, Memory,
+    MemoryKind, Posted, RemoteKey, SendFlags, Worker,
 };
 
 const ID: AmId = AmId::new(1).unwrap();
@@ -19,6 +23,12 @@ const BATCH: u64 = 16;
 /// Idle endpoints of a crowd, and how many peers they lead to.
 const CROWD: usize = 1000;
 const CROWD_PEERS: usize = 50;
+/// Bytes of registered memory.
+const MEMORY: usize = 4096;
+/// Longest wait for the other process.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Exit status for an operation that this machine does not permit.
+const NOT_HERE: u8 = 77;
 
 /// What callgrind collects. It has to be found by its name, and entered once a batch.
 #[unsafe(no_mangle)]
@@ -46,6 +56,8 @@ struct Pair {
     crowd: RefCell<Vec<(Ep, Iface)>>,
     received: Rc<Cell<u64>>,
     memory: Memory,
+    /// Where `key` leads to: the memory, or the other process's.
+    remote: u64,
     key: RemoteKey,
 }
 
@@ -56,6 +68,8 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("am_short", am_short),
     ("am_bcopy", am_bcopy),
     ("put_short", put_short),
+    ("put_zcopy", put_zcopy),
+    ("get_zcopy", get_zcopy),
     ("atomic64_fetch", atomic64_fetch),
     ("progress_idle", progress_idle),
     ("progress_crowd", progress_crowd),
@@ -82,7 +96,11 @@ const WATCHED: &[Watched] = &[
             "progress_burst",
         ],
     ),
+    ("cma", "memory", &["put_zcopy", "get_zcopy"]),
 ];
+
+/// The transport whose target is another process.
+const ELSEWHERE: &str = "cma";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -94,25 +112,42 @@ fn main() -> ExitCode {
             names.for_each(|name| println!("{name}"));
             ExitCode::SUCCESS
         }
-        [name, count] => match run(name, count) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("instructions: {name}: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        [option] if option == "--target" => finish("--target", target()),
+        [name, count] => finish(name, run(name, count)),
         _ => {
-            eprintln!("usage: instructions --list | TRANSPORT.OPERATION COUNT");
+            eprintln!("usage: instructions --list | --target | TRANSPORT.OPERATION COUNT");
             ExitCode::FAILURE
         }
     }
 }
 
+fn finish(name: &str, result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    eprintln!("instructions: {name}: {error}");
+    if error.is::<NotHere>() { ExitCode::from(NOT_HERE) } else { ExitCode::FAILURE }
+}
+
+/// The machine does not permit the operation.
+#[derive(Debug)]
+struct NotHere(&'static str);
+
+impl fmt::Display for NotHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not permitted to have the kernel copy here", self.0)
+    }
+}
+
+impl std::error::Error for NotHere {}
+
 fn run(name: &str, count: &str) -> Result<(), Box<dyn std::error::Error>> {
     let (transport, operation) = name.split_once('.').ok_or("expected TRANSPORT.OPERATION")?;
     let (_, device, _) = WATCHED.iter().find(|watched| watched.0 == transport).ok_or("no such transport")?;
     let (_, run) = OPERATIONS.iter().find(|known| known.0 == operation).ok_or("no such operation")?;
-    let pair = Pair::new(transport, device)?;
+    let other = (transport == ELSEWHERE).then(Elsewhere::start).transpose()?;
+    let pair = match &other {
+        Some(other) => Pair::to(other, transport, device)?,
+        None => Pair::new(transport, device)?,
+    };
     // The first operations find cold pools and unfinished connections.
     run(&pair, BATCH);
     for _ in 0..count.parse::<u64>()? / BATCH {
@@ -136,17 +171,37 @@ impl Pair {
             black_box(message.len());
             seen.set(seen.get() + 1);
         });
-        let memory = other.memory_domain().allocate(4096, Access::ALL, MemoryKind::Host)?;
+        let memory = other.memory_domain().allocate(MEMORY, Access::ALL, MemoryKind::Host)?;
         let key = own.memory_domain().unpack(&memory.packed_key()?)?;
         let ep = own.connect(&other.address()?)?;
         let ifaces = [own, other];
-        let pair = Pair { sender, receiver, ep, ifaces, crowd: RefCell::default(), received, memory, key };
+        let (crowd, remote) = (RefCell::default(), memory.address());
+        let pair = Pair { sender, receiver, ep, ifaces, crowd, received, memory, remote, key };
         while pair.ep.am_short(ID, 0, &[]) == Err(Error::NO_RESOURCE) {
             pair.sender.progress();
             pair.receiver.progress();
         }
         pair.drain(1);
         Ok(pair)
+    }
+
+    /// To the memory of another process, which the kernel copies to and from.
+    fn to(other: &Elsewhere, transport: &str, device: &str) -> Result<Pair, Box<dyn std::error::Error>> {
+        let context = Context::builder().sources(Default::default()).build()?;
+        let (sender, receiver) = (Worker::new(&context)?, Worker::new(&context)?);
+        let own = sender.open(transport, device)?;
+        let memory = own.memory_domain().allocate(MEMORY, Access::ALL, MemoryKind::Host)?;
+        let key = own.memory_domain().unpack(&other.key)?;
+        let ep = own.connect(&other.address)?;
+        let (ifaces, received, crowd) = ([own.clone(), own], Rc::default(), RefCell::default());
+        let pair = Pair { sender, receiver, ep, ifaces, crowd, received, memory, remote: other.place, key };
+        let completion = Completion::new(&pair.sender);
+        let slices = [pair.memory.slice(..8)];
+        let put = || pair.ep.put_zcopy(&slices, pair.remote, &pair.key, &completion);
+        match pair.sender.retry(PATIENCE, put)? {
+            Posted::Done => Ok(pair),
+            Posted::InProgress => Err(Box::new(NotHere(ELSEWHERE))),
+        }
     }
 
     /// Gives the receiver a thousand endpoints to peers on the sender's worker, unless it has them. Each has sent one
@@ -216,7 +271,7 @@ fn am_bcopy(pair: &Pair, batch: u64) {
 }
 
 fn put_short(pair: &Pair, batch: u64) {
-    let address = pair.memory.address();
+    let address = pair.remote;
     let data: &[u8] = black_box(&[1; 8]);
     count(&mut || {
         for _ in 0..batch {
@@ -225,8 +280,30 @@ fn put_short(pair: &Pair, batch: u64) {
     });
 }
 
+fn put_zcopy(pair: &Pair, batch: u64) {
+    let slices = [pair.memory.slice(..8)];
+    let completion = Completion::new(&pair.sender);
+    count(&mut || {
+        for _ in 0..batch {
+            let posted = pair.ep.put_zcopy(&slices, pair.remote, &pair.key, &completion);
+            assert_eq!(posted, Ok(Posted::Done));
+        }
+    });
+}
+
+fn get_zcopy(pair: &Pair, batch: u64) {
+    let slices = [pair.memory.slice(..8)];
+    let completion = Completion::new(&pair.sender);
+    count(&mut || {
+        for _ in 0..batch {
+            let posted = pair.ep.get_zcopy(&slices, pair.remote, &pair.key, &completion);
+            assert_eq!(posted, Ok(Posted::Done));
+        }
+    });
+}
+
 fn atomic64_fetch(pair: &Pair, batch: u64) {
-    let address = pair.memory.address();
+    let address = pair.remote;
     let completion = Completion::new(&pair.sender);
     count(&mut || {
         for _ in 0..batch {
@@ -276,4 +353,60 @@ fn progress_burst(pair: &Pair, batch: u64) {
             black_box(pair.receiver.progress());
         }
     });
+}
+
+/// The other process, with what it has told of itself.
+struct Elsewhere {
+    process: Child,
+    address: IfaceAddress,
+    key: Vec<u8>,
+    place: u64,
+}
+
+impl Elsewhere {
+    fn start() -> Result<Elsewhere, Box<dyn std::error::Error>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut process = command.arg("--target").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut output = process.stdout.take().ok_or("it has no output")?;
+        let mut part = || -> std::io::Result<Vec<u8>> {
+            let mut length = [0];
+            output.read_exact(&mut length)?;
+            let mut part = vec![0; length[0].into()];
+            output.read_exact(&mut part)?;
+            Ok(part)
+        };
+        let (address, key, place) = (part()?, part()?, part()?);
+        let (address, _) = IfaceAddress::unpack(&address)?;
+        let place = place.try_into().map(u64::from_ne_bytes).map_err(|_| "a place of another length")?;
+        Ok(Elsewhere { process, address, key, place })
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        // It ends with its input.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// The other process: registers memory, tells where, and drives its interface until its input ends.
+fn target() -> Result<(), Box<dyn std::error::Error>> {
+    let context = Context::builder().sources(Default::default()).build()?;
+    let worker = Worker::new(&context)?;
+    let iface = worker.open(ELSEWHERE, "memory")?;
+    // Registered, not allocated: memory that cannot be mapped elsewhere.
+    let memory = iface.memory_domain().register(vec![0; MEMORY], Access::ALL)?;
+    let mut output = std::io::stdout();
+    for part in [iface.address()?.pack()?, memory.packed_key()?, memory.address().to_ne_bytes().to_vec()] {
+        output.write_all(&[u8::try_from(part.len())?])?;
+        output.write_all(&part)?;
+    }
+    output.flush()?;
+    let end = std::thread::spawn(|| std::io::stdin().read(&mut [0]));
+    while !end.is_finished() {
+        worker.progress();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }

@@ -118,6 +118,12 @@ impl Process {
     ///
     /// The memory of `iov` is readable, for a get also writable.
     pub unsafe fn copy(self, direction: Direction, iov: Iov<'_>, remote_address: u64) -> Result<(), Error> {
+        let mut blocks = iov.blocks();
+        if let (Some((block, length)), None) = (blocks.next(), blocks.next()) {
+            // Most are one block, and need no list.
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_block(direction, block, length, remote_address) };
+        }
         let mut offset = 0u64;
         let mut vector = Vec::with_capacity(iov.entries().len());
         for (block, length) in iov.blocks() {
