@@ -4,11 +4,30 @@
 use std::sync::atomic::Ordering;
 
 use ucs::Result;
+use uct_abi::{UctCompletion, UctStatus};
 
 use super::{Ep, EpInner};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Posted};
 use crate::rkey::RemoteKey;
+
+impl EpInner {
+    /// An atomic on a `T` with a result: `call` has the transport carry it out, with the place of the result and the
+    /// completion.
+    #[inline(always)]
+    fn fetching<T>(
+        &self,
+        key: &RemoteKey,
+        completion: &Completion,
+        call: impl FnOnce(*mut T, *mut UctCompletion) -> UctStatus,
+    ) -> Result<Posted> {
+        self.same_domain(key.domain())?;
+        let begun = completion.begin_alone()?;
+        key.look_again();
+        let status = call(completion.cleared_place().cast(), begun);
+        self.posted(status, completion, &self.counters.atomic, size_of::<T>(), Some(key), || None)
+    }
+}
 
 macro_rules! atomics {
     ($value:ty, $bytes:literal, $cell:ident, $post:ident, $fetch:ident, $cswap:ident) => {
@@ -88,7 +107,8 @@ macro_rules! atomics {
             }
         }
 
-        /// What goes through no window.
+        /// What goes through no window. Cold, so that the way through one is straight; for a transport without windows that is
+        /// a jump.
         impl EpInner {
             #[cold]
             #[inline(never)]
@@ -111,16 +131,11 @@ macro_rules! atomics {
                 key: &RemoteKey,
                 completion: &Completion,
             ) -> Result<Posted> {
-                self.same_domain(key.domain())?;
-                let begun = completion.begin_alone()?;
-                key.look_again();
                 let slot = slot!(self.$fetch);
-                let (place, rkey) = (completion.cleared_place().cast(), key.raw());
-                // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
-                // completion, which lives until it is called.
-                let status = unsafe { slot(self.raw, op as u32, value, place, remote_address, rkey, begun) };
-                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), Some(key), || {
-                    None
+                self.fetching::<$value>(key, completion, |place, begun| {
+                    // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
+                    // completion, which lives until it is called.
+                    unsafe { slot(self.raw, op as u32, value, place, remote_address, key.raw(), begun) }
                 })
             }
 
@@ -134,15 +149,10 @@ macro_rules! atomics {
                 key: &RemoteKey,
                 completion: &Completion,
             ) -> Result<Posted> {
-                self.same_domain(key.domain())?;
-                let begun = completion.begin_alone()?;
-                key.look_again();
                 let slot = slot!(self.$cswap);
-                let (place, rkey) = (completion.cleared_place().cast(), key.raw());
-                // SAFETY: as for the other fetching atomics.
-                let status = unsafe { slot(self.raw, compare, swap, place, remote_address, rkey, begun) };
-                self.posted(status, completion, &self.counters.atomic, size_of::<$value>(), Some(key), || {
-                    None
+                self.fetching::<$value>(key, completion, |place, begun| {
+                    // SAFETY: as for the other fetching atomics.
+                    unsafe { slot(self.raw, compare, swap, place, remote_address, key.raw(), begun) }
                 })
             }
         }

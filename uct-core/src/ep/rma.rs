@@ -38,7 +38,7 @@ impl EpInner {
         posted
     }
 
-    /// A put that goes through no window.
+    /// A put that goes through no window; cold as the atomics that do not.
     #[cold]
     #[inline(never)]
     fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
@@ -50,7 +50,7 @@ impl EpInner {
         self.counted(status, &self.counters.put, data.len())
     }
 
-    /// A get that goes through no window.
+    /// As [`EpInner::put_short`].
     #[cold]
     #[inline(never)]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
