@@ -323,7 +323,8 @@ impl Context {
     pub(crate) fn open_md(&self, component_index: usize, name: &str) -> Result<MemoryDomain, Refused> {
         let mut domains = self.inner.domains.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (component_index, name.to_owned());
-        if let Some(open) = domains.get(&key).and_then(Weak::upgrade) {
+        let open = domains.get(&key).and_then(Weak::upgrade);
+        if let Some(open) = open.filter(|open| !open.is_parents()) {
             return Ok(MemoryDomain { inner: open });
         }
         let (plugin, component) = self.component(component_index);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ucs::Result;
+use ucs::memory::fork::{ForkGuard, Forked};
 use uct_abi::{UctMd, UctMdOps};
 
 use crate::attr::{MdAttr, blank_md};
@@ -13,6 +15,9 @@ use crate::reason::Reason;
 use crate::rkey::RemoteKey;
 
 /// An open memory domain. Cheap to clone.
+///
+/// A child of a fork is refused all that changes it: registrations are the parent's. It opens one of its own with a new
+/// worker.
 #[derive(Clone)]
 pub struct MemoryDomain {
     pub(crate) inner: Arc<MdInner>,
@@ -23,6 +28,8 @@ pub(crate) struct MdInner {
     raw: *mut UctMd,
     name: String,
     pub(crate) alloc_methods: Vec<AllocMethod>,
+    /// Registrations and what opened them are the parent's: a child that ended them would end the parent's.
+    fork: ForkGuard,
 }
 
 // SAFETY: any thread may call the slots of a memory domain (`UctMdOps`).
@@ -37,7 +44,7 @@ impl MdInner {
         name: String,
         alloc_methods: Vec<AllocMethod>,
     ) -> MdInner {
-        MdInner { ops, raw, name, alloc_methods }
+        MdInner { ops, raw, name, alloc_methods, fork: ForkGuard::new() }
     }
 
     pub(crate) fn raw(&self) -> *mut UctMd {
@@ -47,10 +54,28 @@ impl MdInner {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
+
+    /// Whether this is a child of the process that opened it.
+    pub(crate) fn is_parents(&self) -> bool {
+        self.fork.check().is_err()
+    }
+
+    /// Refuses what a child asks of its parent's domain.
+    pub(crate) fn check_fork(&self, operation: &'static str) -> Result<(), Refused> {
+        self.fork.check().map_err(|forked: Forked| Refused {
+            operation,
+            subject: self.name.clone(),
+            status: ucs::Error::from(forked),
+            reason: forked.to_string(),
+        })
+    }
 }
 
 impl Drop for MdInner {
     fn drop(&mut self) {
+        if self.is_parents() {
+            return;
+        }
         let close = self.ops.close.expect("the loader fills every slot");
         // SAFETY: interfaces, memory and keys hold the domain, so none is left.
         unsafe { close(self.raw) };
@@ -79,6 +104,7 @@ impl MemoryDomain {
     /// What each method answered; a kind other than the host's.
     pub fn allocate(&self, length: usize, access: Access, kind: MemoryKind) -> Result<Memory, Refused> {
         self.only_host(kind, "allocate memory")?;
+        self.inner.check_fork("allocate memory")?;
         Memory::allocate(self, length, access)
     }
 
@@ -87,6 +113,7 @@ impl MemoryDomain {
     /// # Errors
     /// The domain's refusal.
     pub fn register(&self, bytes: Vec<u8>, access: Access) -> Result<Memory, Refused> {
+        self.inner.check_fork("register memory")?;
         Memory::register(self, bytes, access)
     }
 
@@ -107,6 +134,7 @@ impl MemoryDomain {
         kind: MemoryKind,
     ) -> Result<Memory, Refused> {
         self.only_host(kind, "register memory")?;
+        self.inner.check_fork("register memory")?;
         // SAFETY: the caller's promise.
         unsafe { Memory::register_raw(self, address, length, access) }
     }
@@ -116,6 +144,7 @@ impl MemoryDomain {
     /// # Errors
     /// Bytes that are no key of this domain: `INVALID_PARAM` with a reason.
     pub fn unpack(&self, packed: &[u8]) -> Result<RemoteKey, Refused> {
+        self.inner.check_fork("unpack a remote key")?;
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
         let unpack = self.inner.ops.rkey_unpack.expect("the loader fills every slot");

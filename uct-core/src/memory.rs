@@ -40,7 +40,7 @@ bitflags! {
 }
 
 /// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
-/// operation is gone.
+/// operation is gone. In a child of a fork it is left alone: the registration is the parent's.
 #[derive(Clone)]
 pub struct Memory {
     inner: Rc<MemoryInner>,
@@ -325,9 +325,12 @@ impl Memory {
     /// The bytes that let a peer reach it: what [`MemoryDomain::unpack`] takes.
     ///
     /// # Errors
-    /// [`Error::UNSUPPORTED`] where the transport has no remote access.
+    /// [`Error::UNSUPPORTED`] where the transport has no remote access; [`Error::INVALID_PARAM`] in a child of a fork.
     pub fn packed_key(&self) -> Result<Vec<u8>> {
         let md = &self.inner.md;
+        if md.inner.is_parents() {
+            return Err(Error::INVALID_PARAM);
+        }
         let mut packed = vec![0; md.attributes().rkey_packed_size];
         let pack = md.inner.ops.mkey_pack.expect("the loader fills every slot");
         // SAFETY: the registration is live, and the buffer has the size that the attributes name.
@@ -339,12 +342,16 @@ impl Memory {
     /// Tells the system that a part will be used soon (`true`) or is back to normal.
     ///
     /// # Errors
-    /// [`Error::UNSUPPORTED`] where the domain cannot, [`Error::OUT_OF_RANGE`] outside.
+    /// [`Error::UNSUPPORTED`] where the domain cannot, [`Error::OUT_OF_RANGE`] outside, [`Error::INVALID_PARAM`] in a
+    /// child of a fork.
     pub fn advise(&self, offset: usize, length: usize, will_need: bool) -> Result {
         if offset.checked_add(length).is_none_or(|end| end > self.len()) {
             return Err(Error::OUT_OF_RANGE);
         }
         let md = &self.inner.md;
+        if md.inner.is_parents() {
+            return Err(Error::INVALID_PARAM);
+        }
         let advise = md.inner.ops.mem_advise.expect("the loader fills every slot");
         let advice = if will_need { UCT_ADVICE_WILLNEED } else { UCT_ADVICE_NORMAL };
         let start = self.at(offset, length).as_ptr().cast();
@@ -356,9 +363,12 @@ impl Memory {
     /// Ends the registration of memory that was handed over with [`MemoryDomain::register`], and gives it back.
     ///
     /// # Errors
-    /// The memory itself, if somebody else holds it (an outstanding operation, a slice, a clone), or if it is not a
-    /// vector's.
+    /// The memory itself, if somebody else holds it (an outstanding operation, a slice, a clone), if it is not a
+    /// vector's, or in a child of a fork.
     pub fn into_bytes(self) -> Result<Vec<u8>, Memory> {
+        if self.inner.md.inner.is_parents() {
+            return Err(self);
+        }
         let Ownership::Vector { capacity } = self.inner.ownership else { return Err(self) };
         let mut inner = Rc::try_unwrap(self.inner).map_err(|inner| Memory { inner })?;
         inner.end();
@@ -391,6 +401,11 @@ impl MemoryInner {
 
 impl Drop for MemoryInner {
     fn drop(&mut self) {
+        if self.md.inner.is_parents() {
+            // The registration is the parent's, and a child may not even have the pages (`MADV_DONTFORK`).
+            std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Caller));
+            return;
+        }
         self.end();
         if let Ownership::Vector { capacity } = self.ownership {
             // SAFETY: the parts are those of the vector that was taken apart in `register`.

@@ -222,9 +222,10 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::BUSY`] while events are unprocessed: call [`Worker::progress`] and arm again. [`Error::UNSUPPORTED`] if an
-    /// interface cannot wake anybody.
+    /// interface cannot wake anybody. [`Error::INVALID_PARAM`] in a forked child.
     pub fn arm(&self) -> Result {
         let worker = &*self.inner;
+        worker.fork.check()?;
         if worker.unsettled.get() {
             return Err(Error::BUSY);
         }
@@ -338,9 +339,11 @@ impl WorkerInner {
         self.queue.remove(id);
     }
 
-    /// Stops watching a descriptor that is about to be closed.
+    /// Stops watching a descriptor that is about to be closed. A child shares the set with its parent, who goes on.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
-        let _ = self.events.remove(fd);
+        if self.fork.check().is_ok() {
+            let _ = self.events.remove(fd);
+        }
     }
 
     /// Runs `closing` now, or as soon as no transport is on the stack.
@@ -420,7 +423,7 @@ impl WorkerInner {
 impl Drop for Worker {
     fn drop(&mut self) {
         // What waits to be closed holds the worker; who drops a handle may never call progress again.
-        if self.inner.depth.get() == 0 {
+        if self.inner.depth.get() == 0 && self.inner.fork.check().is_ok() {
             self.inner.close_all();
         }
     }

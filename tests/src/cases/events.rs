@@ -17,7 +17,7 @@ use crate::setup::Setup;
 const ID: AmId = AmId::new(13).unwrap();
 
 /// Whether a descriptor becomes readable within so many milliseconds.
-fn readable(fd: BorrowedFd<'_>, limit: u64) -> bool {
+pub(super) fn readable(fd: BorrowedFd<'_>, limit: u64) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     let limit = Timespec { tv_sec: (limit / 1000) as i64, tv_nsec: (limit % 1000 * 1_000_000) as i64 };
     poll(&mut fds, Some(&limit)).expect("a poll") > 0

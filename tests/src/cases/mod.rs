@@ -15,6 +15,7 @@ mod counters;
 mod events;
 mod failure;
 mod flush;
+mod fork;
 mod get_short;
 mod kept;
 mod lifetime;
@@ -43,6 +44,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         events::CASES,
         failure::CASES,
         flush::CASES,
+        fork::CASES,
         get_short::CASES,
         kept::CASES,
         lifetime::CASES,

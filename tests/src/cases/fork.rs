@@ -1,0 +1,163 @@
+//! Forks: a child is refused what belongs to its parent, and whatever it does to it, the parent goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use uct_core::{Access, AmId, Error, Events, Flush, IfaceOptions, Memory, MemoryKind};
+
+use super::{case, events::readable};
+use crate::access::{Way, perform};
+use crate::case::{Case, Needs};
+use crate::message::Flavour;
+use crate::pair::{Pair, connect, flush, retry, wait};
+use crate::random::{check_bytes, pattern};
+use crate::setup::Setup;
+
+const ID: AmId = AmId::new(19).unwrap();
+
+/// Seconds until a child that hangs is ended by the system.
+const CHILD_LIMIT: u32 = 10;
+
+/// What a child of a fork found, in place of an exit status that is good.
+const FOUND: i32 = 41;
+
+/// Runs `work` in a child of a fork, which drops all that it was given, and waits for it; panics unless it ends well.
+fn in_child<T>(given: T, work: impl FnOnce(&T)) -> T {
+    // SAFETY: the child is one thread, has a copy of all memory, and ends in `_exit` without returning to the runner.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "no fork: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        // SAFETY: no memory is involved; the signal's default is the end.
+        unsafe { libc::alarm(CHILD_LIMIT) };
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            work(&given);
+            drop(given);
+        }));
+        let status = outcome.map_or_else(
+            |words| {
+                let text = words.downcast_ref::<String>().map(String::as_str);
+                eprintln!("in the child: {}", text.or(words.downcast_ref::<&str>().copied()).unwrap_or("?"));
+                FOUND
+            },
+            |()| 0,
+        );
+        // SAFETY: always permitted; neither destructors nor buffers of the parent are run or written a second time.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: the place of the answer is ours.
+    let answer = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(answer, child, "waiting for the child: {}", std::io::Error::last_os_error());
+    assert_eq!(
+        status,
+        0,
+        "how the child ended: status, or the signal ({} is one that took too long)",
+        libc::SIGALRM
+    );
+    given
+}
+
+fn child_is_refused(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let address = pair.receiver.iface.address().expect("an address");
+    let resource = setup.resource();
+    let memory = pair.sender.iface.memory_domain().register(vec![7; 100], Access::ALL).ok();
+    in_child((pair, memory), |(pair, memory)| {
+        let (side, worker) = (&pair.sender, &pair.sender.worker);
+        crate::log::take();
+        assert_eq!((worker.progress(), worker.progress()), (0, 0), "a worker of the parent makes progress");
+        let logged = crate::log::take();
+        assert!(logged.len() == 1 && logged[0].text.contains("forked child"), "it is told once: {logged:?}");
+        let words = [
+            worker.open_resource(&resource, Default::default()).expect_err("an interface").to_string(),
+            side.iface.connect(&address).expect_err("an endpoint").to_string(),
+            side.iface.memory_domain().register(vec![0; 8], Access::ALL).expect_err("memory").to_string(),
+            side.iface
+                .memory_domain()
+                .allocate(8, Access::ALL, MemoryKind::Host)
+                .expect_err("memory")
+                .to_string(),
+            side.iface.memory_domain().unpack(&[0; 8]).expect_err("a key").to_string(),
+        ];
+        // An interface that reaches nobody by an interface's address says that, and nothing of forks.
+        let by_fork = words.iter().filter(|words| words.contains("before the process forked")).count();
+        assert!(by_fork >= 4, "{words:?}");
+        let start = Instant::now();
+        assert_eq!(worker.arm(), Err(Error::INVALID_PARAM));
+        assert_eq!(worker.wait(Duration::from_secs(30)), Err(Error::INVALID_PARAM));
+        assert!(start.elapsed() < Duration::from_secs(5), "the child has slept");
+        if let Some(memory) = memory {
+            assert_eq!(memory.packed_key(), Err(Error::INVALID_PARAM));
+            assert_eq!(memory.advise(0, 8, true), Err(Error::INVALID_PARAM));
+            assert!(memory.clone().into_bytes().is_err(), "memory is given back to the child");
+        }
+    });
+}
+
+fn parent_goes_on(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let flavour = Flavour::of(&pair.sender)[0];
+    let bytes = pattern(setup.seed, 100.min(flavour.limits(pair.sender.attributes()).1));
+    let completion = pair.sender.completion();
+    let send = |pair: &Pair| {
+        let start = || flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion);
+        pair.retry("a send", start).expect("a send");
+    };
+    send(&pair);
+    pair.flush(&pair.to, Flush::REMOTE).expect("a flush");
+    pair.until("a message ahead of the fork", || inbox.take().is_some());
+    let data = pattern(!setup.seed, 64);
+    let remote = Way::of(&pair.sender).into_iter().find(|way| {
+        let (least, most) = way.limits(pair.sender.attributes());
+        way.is_put() && (least..=most).contains(&data.len())
+    });
+    let kept: Option<(Memory, Memory, _)> = remote.map(|_| {
+        let registered = pair.receiver.memory(vec![0; 64]);
+        let key = pair.sender.key_to(&registered);
+        (registered, pair.receiver.allocate(64), key)
+    });
+    // Nothing keeps this one in the child.
+    let alone = setup.open_far(IfaceOptions::default());
+    // Everything that the child drops is what the parent goes on with.
+    let (pair, kept, alone) = in_child((pair, kept, alone), |_| ());
+
+    for _ in 0..100 {
+        send(&pair);
+        pair.until("a message after the fork", || inbox.take().is_some());
+    }
+    if let (Some(way), Some((registered, allocated, key))) = (remote, &kept) {
+        let again = pair.sender.key_to(allocated);
+        for (memory, key) in [(registered, key), (allocated, &again)] {
+            perform(way, &pair.sender, &pair.to, &data, memory.address(), key, || pair.progress())
+                .unwrap_or_else(|error| panic!("{way:?} after the fork: {error}"));
+            let mut there = vec![0; data.len()];
+            memory.read(0, &mut there);
+            check_bytes("memory after the fork", &there, &data);
+        }
+    }
+    if alone.attributes().events & Events::RECV.bits() != 0 && !pair.is_loop {
+        // The set of descriptors that a worker sleeps on is shared with the child, too.
+        let inbox = alone.inbox(ID);
+        let (to, _back) = connect(&pair.sender, &alone);
+        let progress = || pair.sender.worker.progress() + alone.worker.progress();
+        flush(&pair.sender.worker, &to, Flush::REMOTE, progress).expect("a flush");
+        wait("arming", progress, || alone.worker.arm().is_ok());
+        let start = || flavour.send(&pair.sender, &to, ID, &bytes, &completion);
+        retry("a send", || pair.sender.worker.progress(), start).expect("a send");
+        let start = Instant::now();
+        while !readable(alone.worker.event_fd(), 1) {
+            pair.sender.worker.progress();
+            assert!(start.elapsed() < Duration::from_secs(10), "a message wakes nobody after the fork");
+        }
+        wait("the message", progress, || inbox.take().is_some());
+        alone.iface.clear_am_handlers();
+    }
+    pair.to.check_alive();
+    pair.back.check_alive();
+}
+
+pub(super) const CASES: &[Case] = &[
+    case("a child of a fork is refused and told why", Needs::NOTHING, child_is_refused),
+    case("a parent goes on whatever its child drops", Needs::NOTHING, parent_goes_on),
+];
