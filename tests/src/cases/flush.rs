@@ -179,6 +179,49 @@ fn canceled(setup: &Setup) {
     witness.0.check_alive();
 }
 
+fn all_canceled(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let _inbox = pair.receiver.inbox(ID);
+    let flavour = *Flavour::of(&pair.sender).last().expect("a flavour");
+    let bytes = pattern(setup.seed, flavour.limits(pair.sender.attributes()).1.min(1 << 20));
+    for round in 0..3 {
+        let links: Vec<_> = (0..4).map(|_| connect(&pair.sender, &pair.receiver)).collect();
+        let completion = pair.sender.completion();
+        for (link, _) in &links {
+            if round > 0 {
+                pair.flush(link, Flush::REMOTE).expect("a flush");
+            }
+            for _ in 0..20 {
+                if flavour.send(&pair.sender, link, ID, &bytes, &completion).is_err() {
+                    break;
+                }
+            }
+            // Where there is no room, this waits for some; else it goes at once.
+            let _ = link.pending_add(|_| Pending::Wait);
+        }
+        let flushed = pair.sender.completion();
+        let start = || pair.sender.iface.flush(Flush::CANCEL, Some(&flushed));
+        pair.retry("a flush", start).expect("a flush of the interface with CANCEL");
+        crate::pair::wait("the cancelled flush", || pair.progress(), || flushed.is_done());
+        crate::pair::wait("what was cancelled", || pair.progress(), || completion.is_done());
+        for (link, _) in &links {
+            assert!(link.failures().len() <= 1, "the error handler was called more than once");
+            link.pending_purge();
+        }
+        drop(links);
+        pair.settle();
+    }
+    // The interface itself goes on with other endpoints.
+    let (link, _back) = connect(&pair.sender, &pair.receiver);
+    let inbox = pair.receiver.inbox(ID);
+    let small = &bytes[..flavour.limits(pair.sender.attributes()).0.max(8)];
+    let completion = pair.sender.completion();
+    let send = || flavour.send(&pair.sender, &link, ID, small, &completion);
+    pair.retry("a send", send).expect("a send");
+    crate::pair::wait("a message of a new endpoint", || pair.progress(), || !inbox.is_empty());
+    link.check_alive();
+}
+
 fn fence_ahead_of_a_message(setup: &Setup) {
     let pair = Pair::new(setup);
     let ways: Vec<Way> = Way::of(&pair.sender).into_iter().filter(|way| way.is_put()).collect();
@@ -278,6 +321,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         logs: None,
         ..case("a flush with CANCEL gives up and harms no other endpoint", Needs::any(MESSAGES), canceled)
+    },
+    Case {
+        logs: None,
+        ..case(
+            "a flush of the interface with CANCEL gives up for all its endpoints",
+            Needs::any(MESSAGES),
+            all_canceled,
+        )
     },
     case(
         "a message behind a fence sees the put ahead of it",

@@ -425,7 +425,14 @@ impl Iface for ShmIface {
         Ok(())
     }
 
-    fn flush(&self, _flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        if flags.cancel {
+            let eps: Vec<_> =
+                self.channels.borrow().iter().flat_map(|(_, channel)| channel.endpoints()).collect();
+            // A completion may call back, so nothing is borrowed here.
+            eps.iter().try_for_each(|ep| ep.flush(flags, None).map(drop))?;
+            return Ok(Outcome::Done);
+        }
         if self.is_flushed() {
             return Ok(Outcome::Done);
         }
