@@ -8,10 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ucs::units::Ternary;
-use uct_plugin::abi::{
-    UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ADVISE, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG,
-    UCT_MD_RKEY_PTR,
-};
+use uct_plugin::abi::{UCT_MD_ADVISE, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_MD_RKEY_PTR};
 use uct_plugin::memory::Window;
 use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
 
@@ -159,17 +156,7 @@ impl Md for ShmMd {
 
     fn advise(&self, memh: &Memh, address: NonNull<u8>, length: usize, advice: u32) -> Result {
         memh.region.check(address.as_ptr() as u64, length, MemoryAccess::empty())?;
-        let advice = match advice {
-            UCT_ADVICE_NORMAL => rustix::mm::Advice::Normal,
-            UCT_ADVICE_WILLNEED => rustix::mm::Advice::WillNeed,
-            _ => return Err(Error::UNSUPPORTED),
-        };
-        let page = ucs::sys::pages::page_size();
-        let start = address.as_ptr() as usize;
-        let first = start - start % page;
-        // SAFETY: NORMAL and WILLNEED change nothing but when pages are read in.
-        unsafe { rustix::mm::madvise(first as *mut _, start + length - first, advice) }
-            .map_err(|errno| Error::from_errno(errno.raw_os_error()))
+        uct_plugin::memory::advise(address, length, advice)
     }
 
     fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {

@@ -1,8 +1,9 @@
-//! Memory: kinds of it, ways to allocate it, and what a fork does to it.
+//! Memory: kinds of it, ways to allocate it, advice about it, and what a fork does to it.
 //!
 //! For: memory domains, pools that register their chunks, and objects that must not be used after a fork.
 //! Stands on `mmap`, `madvise` and the allocator. `uct-core` and transports stand on it.
 
+pub mod advice;
 pub mod allocate;
 pub mod fork;
 

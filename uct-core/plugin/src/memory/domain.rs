@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ucs::{Error, Result};
-use uct_abi::{UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_MD_RKEY_PTR};
+use uct_abi::{UCT_MD_ADVISE, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_MD_RKEY_PTR};
 
 use super::{MemoryAccess, PACKED_KEY, Region, Regions, Registration, RemoteKey, Window};
 use crate::attr::{MdAttr, blank_md};
@@ -87,7 +87,7 @@ impl<D: RegionDomain> Md for D {
     fn attributes(&self) -> MdAttr {
         let pointer = if D::Key::IS_OWN { UCT_MD_RKEY_PTR } else { 0 };
         MdAttr {
-            flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_RKEY | pointer,
+            flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_RKEY | UCT_MD_ADVISE | pointer,
             rkey_packed_size: PACKED_KEY,
             max_reg: u64::MAX,
             max_alloc: u64::MAX,
@@ -119,6 +119,10 @@ impl<D: RegionDomain> Md for D {
 
     fn free(&self, memh: Registration) -> Result {
         self.deregister(memh)
+    }
+
+    fn advise(&self, _memh: &Registration, address: NonNull<u8>, length: usize, advice: u32) -> Result {
+        super::advise(address, length, advice)
     }
 
     fn pack(&self, memh: &Registration, buffer: &mut [u8]) -> Result {

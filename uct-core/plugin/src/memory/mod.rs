@@ -4,6 +4,7 @@
 //! For: `self`, `tcp`, `ud_verbs` and whoever else checks remote accesses by hand. A key is 40 bytes: a magic number, the
 //! permitted access, the identity of the table, the region's key (slot and generation), its first address and its length.
 
+mod advice;
 mod allocate;
 mod copy;
 pub mod direct;
@@ -23,6 +24,7 @@ use uct_abi::{UCT_MD_ACCESS_REMOTE_ATOMIC, UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCE
 
 use crate::failure::Failure;
 
+pub use advice::advise;
 pub use allocate::{Allocation, ZeroedChunks};
 pub use copy::copy;
 pub use domain::{RegionDomain, RegionKey};
