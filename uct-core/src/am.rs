@@ -1,6 +1,5 @@
 //! Active messages on the receiving side: ids, handlers, and messages that are kept.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::fmt;
@@ -12,6 +11,8 @@ use std::slice;
 use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmHandler, UctStatus};
 
 use crate::iface::IfaceInner;
+use crate::stats::{Count, Counter};
+use crate::worker::WorkerInner;
 
 /// The number of a kind of active message: 0 to 31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,20 +156,41 @@ impl fmt::Debug for KeptMessage {
 /// The handlers of an interface. Handlers that were replaced stay until the interface closes, since they may be running.
 pub(crate) struct HandlerTable {
     entries: Box<[Cell<UctAmHandler>; UCT_AM_IDS]>,
-    owned: RefCell<Vec<Box<dyn Any>>>,
+    owned: RefCell<Vec<Box<dyn Owned>>>,
+    /// What the handlers that were taken away had received.
+    received: Cell<Count>,
 }
 
 /// What a handler is called with.
 struct Handler<F> {
+    received: Counter,
     /// The interface that owns the table that owns the handler.
     iface: NonNull<IfaceInner>,
+    /// Its worker, at hand.
+    worker: NonNull<WorkerInner>,
     function: F,
+}
+
+/// A handler of whatever type.
+pub(crate) trait Owned {
+    /// What it has received.
+    fn received(&self) -> Count;
+}
+
+impl<F> Owned for Handler<F> {
+    fn received(&self) -> Count {
+        self.received.get()
+    }
 }
 
 impl HandlerTable {
     pub(crate) fn new() -> HandlerTable {
         let nobody = UctAmHandler { callback: unhandled, argument: std::ptr::null_mut() };
-        HandlerTable { entries: Box::new([nobody; UCT_AM_IDS].map(Cell::new)), owned: RefCell::default() }
+        HandlerTable {
+            entries: Box::new([nobody; UCT_AM_IDS].map(Cell::new)),
+            owned: RefCell::default(),
+            received: Cell::default(),
+        }
     }
 
     /// The table as the transport reads it.
@@ -181,7 +203,12 @@ impl HandlerTable {
     where
         F: Fn(AmMessage<'_>) + 'static,
     {
-        let handler = Box::new(Handler { iface: NonNull::from(iface), function });
+        let handler = Box::new(Handler {
+            received: Counter::default(),
+            iface: NonNull::from(iface),
+            worker: NonNull::from(&*iface.worker),
+            function,
+        });
         let argument = (&raw const *handler).cast_mut().cast();
         self.owned.borrow_mut().push(handler);
         self.entries[usize::from(id.get())].set(UctAmHandler { callback: deliver::<F>, argument });
@@ -193,11 +220,18 @@ impl HandlerTable {
     }
 
     /// Removes all handlers; answers what is to be dropped once none of them runs.
-    pub(crate) fn clear_all(&self) -> Vec<Box<dyn Any>> {
+    pub(crate) fn clear_all(&self) -> Vec<Box<dyn Owned>> {
         for id in 0..UCT_AM_IDS as u8 {
             self.clear(AmId(id));
         }
+        self.received.set(self.received());
         std::mem::take(&mut *self.owned.borrow_mut())
+    }
+
+    /// What all handlers have received.
+    pub(crate) fn received(&self) -> Count {
+        let owned = self.owned.borrow();
+        owned.iter().fold(self.received.get(), |sum, handler| sum + handler.received())
     }
 
     /// Removes a handler: messages of its id are dropped from now on.
@@ -215,13 +249,15 @@ unsafe extern "C" fn deliver<F: Fn(AmMessage<'_>) + 'static>(
 ) -> UctStatus {
     // SAFETY: the table holds the handler for as long as the interface is open (`HandlerTable`).
     let handler = unsafe { &*argument.cast::<Handler<F>>() };
+    handler.received.add(length);
     let kept = Cell::new(false);
     // SAFETY: the interface owns the handler, and is not closed while a handler runs (`WorkerInner::close`).
     let iface = unsafe { handler.iface.as_ref() };
-    iface.received.add(length);
+    // SAFETY: the interface holds its worker.
+    let worker = unsafe { handler.worker.as_ref() };
     let data = NonNull::new(data.cast::<u8>()).unwrap_or(NonNull::dangling());
     let message = AmMessage { data, length, flags, iface, kept: &kept };
-    iface.worker.call_application(|| (handler.function)(message));
+    worker.call_application(|| (handler.function)(message));
     if kept.get() { UCT_INPROGRESS } else { UCT_OK }
 }
 

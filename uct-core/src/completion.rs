@@ -10,7 +10,7 @@ use ucs::{Error, Result, Status};
 use uct_abi::{UCT_OK, UctCompletion};
 
 use crate::memory::MemorySlice;
-use crate::rkey::RemoteKey;
+use crate::rkey::{RemoteKey, RkeyInner};
 use crate::worker::{Worker, WorkerInner};
 
 /// How an operation was started.
@@ -34,7 +34,7 @@ struct Inner {
     /// First, so that a pointer to it is a pointer to the whole.
     abi: UnsafeCell<UctCompletion>,
     /// The key that outstanding operations use: mostly there is one.
-    key: Cell<Option<RemoteKey>>,
+    key: Cell<Option<Rc<RkeyInner>>>,
     /// What else they use.
     held: RefCell<Vec<Held>>,
     /// Outstanding operations keep the completion itself: one reference is theirs.
@@ -49,7 +49,7 @@ struct Inner {
 #[allow(dead_code, reason = "what is held is only ever dropped")]
 pub(crate) enum Held {
     Memory(MemorySlice),
-    Key(RemoteKey),
+    Key(Rc<RkeyInner>),
     Unpack(Owned),
 }
 
@@ -212,11 +212,11 @@ impl Completion {
             // `finished` lets go of it.
             std::mem::forget(Rc::clone(&self.inner));
         }
-        if let Some(key) = key {
+        if let Some(key) = key.map(RemoteKey::shared) {
             match inner.key.take() {
-                Some(same) if same.is(key) => inner.key.set(Some(same)),
+                Some(same) if Rc::ptr_eq(&same, key) => inner.key.set(Some(same)),
                 other => {
-                    inner.key.set(Some(key.clone()));
+                    inner.key.set(Some(Rc::clone(key)));
                     inner.held.borrow_mut().extend(other.map(Held::Key));
                 }
             }

@@ -23,7 +23,7 @@ use crate::log;
 use crate::md::MemoryDomain;
 use crate::reason::Reason;
 use crate::resource::Resource;
-use crate::stats::{Count, Counter};
+use crate::stats::Count;
 use crate::worker::{Worker, WorkerInner};
 
 /// How to open an interface.
@@ -54,7 +54,6 @@ pub(crate) struct IfaceInner {
     raw: Cell<*mut UctIface>,
     pub(crate) attr: OnceCell<IfaceAttr>,
     pub(crate) rx_headroom: usize,
-    pub(crate) received: Counter,
     handlers: HandlerTable,
     pub(crate) worker: Rc<WorkerInner>,
     pub(crate) md: MemoryDomain,
@@ -78,7 +77,6 @@ impl Iface {
             raw: Cell::new(std::ptr::null_mut()),
             attr: OnceCell::new(),
             rx_headroom: options.rx_headroom,
-            received: Counter::default(),
             handlers: HandlerTable::new(),
             worker: Rc::clone(&worker.inner),
             md,
@@ -314,7 +312,7 @@ impl Iface {
 
     /// Messages and bytes that were received.
     pub fn received(&self) -> Count {
-        self.inner.received.get()
+        self.inner.handlers.received()
     }
 
     /// The transport's own counters.

@@ -49,6 +49,7 @@ impl Gate {
 const WORD_SHIFT: u32 = size_of::<u64>().trailing_zeros();
 
 /// What of a key's memory lies in this process.
+#[derive(Clone)]
 struct Window {
     words: Cell<Words>,
     /// The key's memory domain, as gates name it.
@@ -115,19 +116,20 @@ impl Window {
 /// A key to a peer's memory, for all endpoints of one memory domain. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteKey {
+    /// At hand: one look less for each access.
+    window: Window,
     inner: Rc<RkeyInner>,
 }
 
-struct RkeyInner {
-    window: Window,
+/// What the clones of a key share. It holds the key.
+pub(crate) struct RkeyInner {
     md: MemoryDomain,
     raw: *mut UctRkey,
 }
 
 impl RemoteKey {
     pub(crate) fn new(md: &MemoryDomain, raw: *mut UctRkey) -> RemoteKey {
-        let window = Window::new(md);
-        let key = RemoteKey { inner: Rc::new(RkeyInner { window, md: md.clone(), raw }) };
+        let key = RemoteKey { window: Window::new(md), inner: Rc::new(RkeyInner { md: md.clone(), raw }) };
         key.look_for_window();
         key
     }
@@ -136,22 +138,19 @@ impl RemoteKey {
     /// transport is to be called, for whatever reason.
     #[inline(always)]
     pub(crate) fn put_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
-        let window = &self.inner.window;
-        window.word(gate, address, window.words.get().put)
+        self.window.word(gate, address, self.window.words.get().put)
     }
 
     /// As [`RemoteKey::put_word`], for get.
     #[inline(always)]
     pub(crate) fn get_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
-        let window = &self.inner.window;
-        window.word(gate, address, window.words.get().get)
+        self.window.word(gate, address, self.window.words.get().get)
     }
 
     /// As [`RemoteKey::put_word`], for atomics.
     #[inline(always)]
     pub(crate) fn atomic_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
-        let window = &self.inner.window;
-        window.word(gate, address, window.words.get().atomic)
+        self.window.word(gate, address, self.window.words.get().atomic)
     }
 
     /// As [`RemoteKey::atomic_word`], for four bytes.
@@ -168,7 +167,7 @@ impl RemoteKey {
     /// Asks for a window that did not exist yet. For operations that the transport is called for.
     #[inline(always)]
     pub(crate) fn look_again(&self) {
-        if self.inner.window.may_come.get() {
+        if self.window.may_come.get() {
             self.look_for_window();
         }
     }
@@ -190,18 +189,18 @@ impl RemoteKey {
         let slot = inner.md.inner.ops.rkey_window.expect("the loader fills every slot");
         // SAFETY: domain and key are live, and the table is ours and says its size.
         let status = unsafe { slot(inner.md.inner.raw(), inner.raw, &raw mut table) };
-        inner.window.may_come.set(status == UCT_ERR_NO_RESOURCE);
+        self.window.may_come.set(status == UCT_ERR_NO_RESOURCE);
         let (local, live) = (NonNull::new(table.local), NonNull::new(table.live.cast_mut()));
         if let (UCT_OK, Some(local), Some(live)) = (status, local, live) {
             let UctWindow { base, put_words: put, get_words: get, atomic_words: atomic, value, .. } = table;
-            inner.window.words.set(Words { base, local, put, get, atomic, live, value });
+            self.window.words.set(Words { base, local, put, get, atomic, live, value });
         }
     }
 
-    /// Whether both are clones of one key.
+    /// What operations hold while they use the key.
     #[inline(always)]
-    pub(crate) fn is(&self, other: &RemoteKey) -> bool {
-        Rc::ptr_eq(&self.inner, &other.inner)
+    pub(crate) fn shared(&self) -> &Rc<RkeyInner> {
+        &self.inner
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::ops::Add;
 
 /// Operations and bytes of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,16 @@ pub struct Count {
     pub operations: u64,
     /// Their bytes, headers included.
     pub bytes: u64,
+}
+
+impl Add for Count {
+    type Output = Count;
+
+    fn add(self, other: Count) -> Count {
+        let (operations, bytes) =
+            (self.operations.wrapping_add(other.operations), self.bytes.wrapping_add(other.bytes));
+        Count { operations, bytes }
+    }
 }
 
 macro_rules! counters {

@@ -18,8 +18,12 @@ use uct_core::{
 };
 
 const ID: AmId = AmId::new(1).unwrap();
-/// Operations in one call of `measured`.
-const BATCH: u64 = 16;
+/// Operations in one call of `measured`: as many as are asked for, of those that nobody has to receive.
+const ALL: u64 = u64::MAX;
+/// A burst of messages.
+const BURST: u64 = 16;
+/// As many messages as a ring of shared memory takes in any case.
+const RING: u64 = 64;
 /// Idle endpoints of a crowd, and how many peers they lead to.
 const CROWD: usize = 1000;
 const CROWD_PEERS: usize = 50;
@@ -46,6 +50,19 @@ fn count(run: &mut dyn FnMut()) {
     measured(black_box(&mut Batch { run }));
 }
 
+/// Counts so many operations in a row, and the loop that they are in. A macro, so that what the operation works on is at
+/// hand, as it is in a caller's loop; the named variables are in registers.
+macro_rules! count_loop {
+    ($batch:expr, [$($variable:ident)*], $operation:expr) => {
+        count(&mut || {
+            $(let $variable = black_box($variable);)*
+            for _ in 0..$batch {
+                $operation;
+            }
+        })
+    };
+}
+
 /// Both ends of a connection.
 struct Pair {
     sender: Worker,
@@ -64,59 +81,75 @@ struct Pair {
 /// Runs so many operations.
 type Operation = fn(&Pair, u64);
 
-const OPERATIONS: &[(&str, Operation)] = &[
-    ("am_short", am_short),
-    ("am_bcopy", am_bcopy),
-    ("put_short", put_short),
-    ("put_zcopy", put_zcopy),
-    ("get_zcopy", get_zcopy),
-    ("atomic64_fetch", atomic64_fetch),
-    ("progress_idle", progress_idle),
-    ("progress_crowd", progress_crowd),
-    ("progress_message", progress_message),
-    ("progress_burst", progress_burst),
+/// The name, whether the count has the loop in it, and what to run.
+const OPERATIONS: &[(&str, bool, Operation)] = &[
+    ("am_short", true, am_short),
+    ("am_bcopy", true, am_bcopy),
+    ("put_short", true, put_short),
+    ("put_zcopy", true, put_zcopy),
+    ("get_zcopy", true, get_zcopy),
+    ("atomic64_fetch", true, atomic64_fetch),
+    ("progress_idle", true, progress_idle),
+    ("progress_crowd", true, progress_crowd),
+    ("progress_message", false, progress_message),
+    ("progress_burst", false, progress_burst),
 ];
 
-/// A transport, its device, and the operations that are watched on it.
-type Watched = (&'static str, &'static str, &'static [&'static str]);
+/// A transport, its device, and the operations that are watched on it, with how many are in one call of `measured`.
+type Watched = (&'static str, &'static str, &'static [(&'static str, u64)]);
 
 const WATCHED: &[Watched] = &[
-    ("self", "memory", &["am_short", "am_bcopy", "put_short", "atomic64_fetch"]),
-    ("tcp", "lo", &["am_short", "progress_idle", "progress_crowd", "progress_message"]),
+    ("self", "memory", &[("am_short", ALL), ("am_bcopy", ALL), ("put_short", ALL), ("atomic64_fetch", ALL)]),
+    (
+        "tcp",
+        "lo",
+        &[("am_short", BURST), ("progress_idle", ALL), ("progress_crowd", ALL), ("progress_message", BURST)],
+    ),
     (
         "posix",
         "memory",
         &[
-            "am_short",
-            "am_bcopy",
-            "put_short",
-            "atomic64_fetch",
-            "progress_idle",
-            "progress_crowd",
-            "progress_burst",
+            ("am_short", RING),
+            ("am_bcopy", RING),
+            ("put_short", ALL),
+            ("atomic64_fetch", ALL),
+            ("progress_idle", ALL),
+            ("progress_crowd", ALL),
+            ("progress_burst", BURST),
         ],
     ),
-    ("cma", "memory", &["put_zcopy", "get_zcopy"]),
+    ("cma", "memory", &[("put_zcopy", ALL), ("get_zcopy", ALL)]),
 ];
+
+/// The loop without an operation, to be taken off the counts that have it in them.
+const LOOP: &str = "loop";
 
 /// The transport whose target is another process.
 const ELSEWHERE: &str = "cma";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let names = WATCHED
-        .iter()
-        .flat_map(|(transport, _, names)| names.iter().map(move |name| format!("{transport}.{name}")));
     match arguments.as_slice() {
-        [list] if list == "--list" => {
-            names.for_each(|name| println!("{name}"));
+        [option] if option == "--list" => {
+            list();
             ExitCode::SUCCESS
         }
         [option] if option == "--target" => finish("--target", target()),
+        [name, count] if name == LOOP => finish(name, empty_loop(count)),
         [name, count] => finish(name, run(name, count)),
         _ => {
-            eprintln!("usage: instructions --list | --target | TRANSPORT.OPERATION COUNT");
+            eprintln!("usage: instructions --list | --target | loop COUNT | TRANSPORT.OPERATION COUNT");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is watched, a line each; those with a loop in the count say so.
+fn list() {
+    for (transport, _, names) in WATCHED {
+        for (name, _) in *names {
+            let has_loop = OPERATIONS.iter().any(|(known, has_loop, _)| known == name && *has_loop);
+            println!("{transport}.{name}{}", if has_loop { " loop" } else { "" });
         }
     }
 }
@@ -141,18 +174,28 @@ impl std::error::Error for NotHere {}
 
 fn run(name: &str, count: &str) -> Result<(), Box<dyn std::error::Error>> {
     let (transport, operation) = name.split_once('.').ok_or("expected TRANSPORT.OPERATION")?;
-    let (_, device, _) = WATCHED.iter().find(|watched| watched.0 == transport).ok_or("no such transport")?;
-    let (_, run) = OPERATIONS.iter().find(|known| known.0 == operation).ok_or("no such operation")?;
+    let (_, device, names) = WATCHED.iter().find(|known| known.0 == transport).ok_or("no such transport")?;
+    let (_, batch) =
+        names.iter().find(|known| known.0 == operation).ok_or("not watched on this transport")?;
+    let (_, _, run) = OPERATIONS.iter().find(|known| known.0 == operation).ok_or("no such operation")?;
+    let count = count.parse::<u64>()?;
+    let batch = count.min(*batch);
     let other = (transport == ELSEWHERE).then(Elsewhere::start).transpose()?;
     let pair = match &other {
         Some(other) => Pair::to(other, transport, device)?,
         None => Pair::new(transport, device)?,
     };
     // The first operations find cold pools and unfinished connections.
-    run(&pair, BATCH);
-    for _ in 0..count.parse::<u64>()? / BATCH {
-        run(&pair, BATCH);
+    run(&pair, BURST);
+    for _ in 0..count / batch {
+        run(&pair, batch);
     }
+    Ok(())
+}
+
+fn empty_loop(count: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let count: u64 = count.parse()?;
+    count_loop!(count, [], black_box(()));
     Ok(())
 }
 
@@ -167,10 +210,7 @@ impl Pair {
         let other = if transport == "self" { own.clone() } else { open(&receiver)? };
         let received = Rc::new(Cell::new(0));
         let seen = Rc::clone(&received);
-        other.set_am_handler(ID, move |message| {
-            black_box(message.len());
-            seen.set(seen.get() + 1);
-        });
+        other.set_am_handler(ID, move |_| seen.set(seen.get() + 1));
         let memory = other.memory_domain().allocate(MEMORY, Access::ALL, MemoryKind::Host)?;
         let key = own.memory_domain().unpack(&memory.packed_key()?)?;
         let ep = own.connect(&other.address()?)?;
@@ -246,79 +286,63 @@ impl Pair {
 
 fn am_short(pair: &Pair, batch: u64) {
     let total = pair.received.get() + batch;
+    let ep = &pair.ep;
     let payload: &[u8] = black_box(&[1; 8]);
-    count(&mut || {
-        for _ in 0..batch {
-            pair.ep.am_short(ID, 7, payload).expect("a batch fits");
-        }
-    });
+    count_loop!(batch, [], ep.am_short(ID, 7, payload).expect("a batch fits"));
     pair.drain(total);
 }
 
 fn am_bcopy(pair: &Pair, batch: u64) {
     let total = pair.received.get() + batch;
-    let payload = black_box(&[1; 8]);
-    count(&mut || {
-        for _ in 0..batch {
-            let pack = |buffer: &mut [u8]| {
-                buffer[..8].copy_from_slice(payload);
-                8
-            };
-            pair.ep.am_bcopy(ID, SendFlags::empty(), pack).expect("a batch fits");
-        }
+    let ep = &pair.ep;
+    let payload: &[u8; 8] = black_box(&[1; 8]);
+    count_loop!(batch, [], {
+        let pack = |buffer: &mut [u8]| {
+            let Some(place) = buffer.first_chunk_mut() else { return 0 };
+            *place = *payload;
+            place.len()
+        };
+        ep.am_bcopy(ID, SendFlags::empty(), pack).expect("a batch fits");
     });
     pair.drain(total);
 }
 
 fn put_short(pair: &Pair, batch: u64) {
-    let address = pair.remote;
+    let (Pair { ep, key, .. }, address) = (pair, pair.remote);
     let data: &[u8] = black_box(&[1; 8]);
-    count(&mut || {
-        for _ in 0..batch {
-            pair.ep.put_short(data, address, &pair.key).expect("the key is right");
-        }
-    });
+    count_loop!(batch, [address], ep.put_short(data, address, key).expect("the key is right"));
 }
 
 fn put_zcopy(pair: &Pair, batch: u64) {
-    let slices = [pair.memory.slice(..8)];
-    let completion = Completion::new(&pair.sender);
-    count(&mut || {
-        for _ in 0..batch {
-            let posted = pair.ep.put_zcopy(&slices, pair.remote, &pair.key, &completion);
-            assert_eq!(posted, Ok(Posted::Done));
-        }
+    let (Pair { ep, key, .. }, remote) = (pair, pair.remote);
+    let (slices, completion) = (&[pair.memory.slice(..8)], &Completion::new(&pair.sender));
+    count_loop!(batch, [], {
+        let posted = ep.put_zcopy(slices, remote, key, completion);
+        assert_eq!(posted, Ok(Posted::Done));
     });
 }
 
 fn get_zcopy(pair: &Pair, batch: u64) {
-    let slices = [pair.memory.slice(..8)];
-    let completion = Completion::new(&pair.sender);
-    count(&mut || {
-        for _ in 0..batch {
-            let posted = pair.ep.get_zcopy(&slices, pair.remote, &pair.key, &completion);
-            assert_eq!(posted, Ok(Posted::Done));
-        }
+    let (Pair { ep, key, .. }, remote) = (pair, pair.remote);
+    let (slices, completion) = (&[pair.memory.slice(..8)], &Completion::new(&pair.sender));
+    count_loop!(batch, [], {
+        let posted = ep.get_zcopy(slices, remote, key, completion);
+        assert_eq!(posted, Ok(Posted::Done));
     });
 }
 
 fn atomic64_fetch(pair: &Pair, batch: u64) {
-    let address = pair.remote;
-    let completion = Completion::new(&pair.sender);
-    count(&mut || {
-        for _ in 0..batch {
-            let posted = pair.ep.atomic64_fetch(AtomicOp::Add, 1, address, &pair.key, &completion);
-            posted.expect("the key is right");
-        }
+    let (Pair { ep, key, .. }, address) = (pair, pair.remote);
+    let completion = &Completion::new(&pair.sender);
+    count_loop!(batch, [address], {
+        let posted = ep.atomic64_fetch(AtomicOp::Add, 1, address, key, completion);
+        posted.expect("the key is right");
     });
 }
 
 fn progress_idle(pair: &Pair, batch: u64) {
-    count(&mut || {
-        for _ in 0..batch {
-            black_box(pair.receiver.progress());
-        }
-    });
+    let receiver = &pair.receiver;
+    count_loop!(batch, [], receiver.progress());
 }
 
 /// Nothing comes, over a thousand endpoints.

@@ -467,6 +467,12 @@ impl Channel {
         self.cma.get_or_init(probe).as_ref().ok().copied()
     }
 
+    /// The process, if it is known by now that the kernel copies.
+    #[inline(always)]
+    pub(crate) fn known_process(&self) -> Option<Process> {
+        self.cma.get()?.as_ref().ok().copied()
+    }
+
     /// Rules out the way through the kernel.
     pub(crate) fn forbid_cma(&self) {
         let _ = self.cma.set(Err("it is switched off (UCT_SHM_CMA)".to_owned()));

@@ -25,8 +25,23 @@ enum Way {
 }
 
 impl ShmEp {
-    /// Finds the best way to the memory of a key.
+    /// The best way to the memory of a key.
+    #[inline(always)]
     fn way(&self, channel: &Channel, rkey: &Rkey) -> Result<Way> {
+        // Mostly it is known that there is nothing to map and that the kernel copies.
+        if let Some(process) = channel.known_process()
+            && !rkey.has_segment()
+            && channel.view().is_some_and(|peer| rkey.is_live(&peer))
+        {
+            count(&self.iface.counts.by_kernel);
+            return Ok(Way::Kernel(process));
+        }
+        self.find_way(channel, rkey)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_way(&self, channel: &Channel, rkey: &Rkey) -> Result<Way> {
         channel.look_for_welcome();
         let Some(peer) = channel.view() else { return Err(self.lacking(Lack::Welcome)) };
         if !rkey.is_live(&peer) {

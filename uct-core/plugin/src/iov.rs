@@ -34,6 +34,11 @@ impl<'a> Iov<'a> {
     /// Bytes in all.
     #[inline]
     pub fn total(&self) -> usize {
+        if let [entry] = self.entries
+            && entry.count == 1
+        {
+            return entry.length;
+        }
         self.entries
             .iter()
             .map(|entry| entry.length.saturating_mul(entry.count as usize))

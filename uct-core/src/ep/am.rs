@@ -143,8 +143,8 @@ impl Ep {
         F: FnOnce(&mut [u8]) -> usize,
     {
         let ep = &*self.inner;
-        let slot = slot!(ep.am_bcopy);
         let mut packing = Packing::new(pack, ep.max_bcopy.am);
+        let slot = slot!(ep.am_bcopy);
         // SAFETY: the endpoint is alive, and callback and argument belong together.
         let answer = unsafe { slot(ep.raw, id.get(), Packing::<F>::write, packing.argument(), flags.bits()) };
         // As in `Packing::run`.

@@ -117,13 +117,30 @@ impl Process {
     /// # Safety
     ///
     /// The memory of `iov` is readable, for a get also writable.
+    #[inline]
     pub unsafe fn copy(self, direction: Direction, iov: Iov<'_>, remote_address: u64) -> Result<(), Error> {
-        let mut blocks = iov.blocks();
-        if let (Some((block, length)), None) = (blocks.next(), blocks.next()) {
+        if let [entry] = iov.entries()
+            && entry.count == 1
+        {
             // Most are one block, and need no list.
             // SAFETY: the caller's promise.
-            return unsafe { self.copy_block(direction, block, length, remote_address) };
+            return unsafe { self.copy_block(direction, entry.buffer.cast(), entry.length, remote_address) };
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_blocks(direction, iov, remote_address) }
+    }
+
+    /// As [`copy`](Process::copy), for any number of blocks.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy`](Process::copy).
+    unsafe fn copy_blocks(
+        self,
+        direction: Direction,
+        iov: Iov<'_>,
+        remote_address: u64,
+    ) -> Result<(), Error> {
         let mut offset = 0u64;
         let mut vector = Vec::with_capacity(iov.entries().len());
         for (block, length) in iov.blocks() {
@@ -145,6 +162,7 @@ impl Process {
     /// # Safety
     ///
     /// `block` is readable, for a get also writable, for `length` bytes.
+    #[inline]
     pub unsafe fn copy_block(
         self,
         direction: Direction,
@@ -154,7 +172,12 @@ impl Process {
     ) -> Result<(), Error> {
         let mut vector = [libc::iovec { iov_base: block.cast(), iov_len: length }];
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(direction, &mut vector, remote_address)? };
+        let moved = unsafe { self.call(direction, &vector, remote_address, length)? };
+        if moved != length {
+            let rest = advance(&mut vector, moved);
+            // SAFETY: as above.
+            unsafe { self.transfer(direction, rest, remote_address.wrapping_add(moved as u64))? };
+        }
         Ok(())
     }
 
@@ -173,24 +196,9 @@ impl Process {
         let mut done = 0;
         let mut vector = vector;
         while done < total {
-            let remote = libc::iovec {
-                iov_base: remote_address.wrapping_add(done as u64) as *mut libc::c_void,
-                iov_len: total - done,
-            };
-            let call = match direction {
-                Direction::Put => libc::process_vm_writev,
-                Direction::Get => libc::process_vm_readv,
-            };
-            // SAFETY: the vector holds valid blocks by the caller's promise; the kernel checks the remote side.
-            let moved =
-                unsafe { call(self.0, vector.as_ptr(), vector.len() as u64, &raw const remote, 1, 0) };
-            let Ok(moved) = usize::try_from(moved) else {
-                return Err(match io::Error::last_os_error().raw_os_error() {
-                    Some(libc::ESRCH) => Error::CONNECTION_RESET,
-                    Some(libc::EFAULT) => Error::INVALID_PARAM,
-                    _ => Error::IO_ERROR,
-                });
-            };
+            let remote_address = remote_address.wrapping_add(done as u64);
+            // SAFETY: the vector holds valid blocks by the caller's promise.
+            let moved = unsafe { self.call(direction, vector, remote_address, total - done)? };
             if moved == 0 {
                 return Err(Error::IO_ERROR);
             }
@@ -198,6 +206,39 @@ impl Process {
             vector = advance(vector, moved);
         }
         Ok(total as u64)
+    }
+
+    /// One call of the kernel, for `length` bytes in all; answers how many it moved.
+    ///
+    /// # Safety
+    ///
+    /// As [`copy`](Process::copy).
+    #[inline(always)]
+    unsafe fn call(
+        self,
+        direction: Direction,
+        vector: &[libc::iovec],
+        remote_address: u64,
+        length: usize,
+    ) -> Result<usize, Error> {
+        let remote = libc::iovec { iov_base: remote_address as *mut libc::c_void, iov_len: length };
+        let call = match direction {
+            Direction::Put => libc::process_vm_writev,
+            Direction::Get => libc::process_vm_readv,
+        };
+        // SAFETY: the blocks are valid by the caller's promise; the kernel checks the remote side.
+        let moved = unsafe { call(self.0, vector.as_ptr(), vector.len() as u64, &raw const remote, 1, 0) };
+        usize::try_from(moved).map_err(|_| refusal())
+    }
+}
+
+/// What the kernel's last refusal means for the operation.
+#[cold]
+fn refusal() -> Error {
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::ESRCH) => Error::CONNECTION_RESET,
+        Some(libc::EFAULT) => Error::INVALID_PARAM,
+        _ => Error::IO_ERROR,
     }
 }
 

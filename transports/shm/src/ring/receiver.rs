@@ -316,10 +316,11 @@ fn next_grant(head: u64, batch: u64) -> u64 {
     (head & !(batch - 1)).wrapping_add(batch)
 }
 
-/// Whether what is in a word that [`Receiver::watch`] has named publishes the message at `position`.
+/// Whether what is in a word that [`Receiver::watch`] has named may publish the message at `position`. What was there before
+/// is of an earlier one; of a later one a correct peer writes nothing there.
 #[inline(always)]
 pub fn is_news(word: u64, position: u64) -> bool {
-    Control(word).is(position)
+    word >= position
 }
 
 /// Makes `go_cold` of any number of rings, and `arm` of a bell, known to all senders: after it, a message that is not
