@@ -4,6 +4,7 @@
 //! `verbs` owns the objects and all unsafe code; around it are devices, ports, GIDs, addresses, events and errors in words.
 
 pub mod addr;
+pub mod component;
 pub mod device;
 pub mod error;
 pub mod events;

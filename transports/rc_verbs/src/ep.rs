@@ -21,7 +21,7 @@ use uct_plugin::{
 use crate::addr::{EP_LENGTH, EpAddress};
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
-use crate::md::{Rkey, failure};
+use crate::md::Rkey;
 use crate::tx::{NOT_CONNECTED, UnderWay};
 use crate::wire::MAX_GRANT;
 
@@ -166,7 +166,7 @@ impl RcEp {
             retry_count: iface.limits.retry_count,
             rnr_retry: iface.limits.rnr_retry,
         };
-        self.qp.init_rc(port.port.number, port.pkey_index(), access).map_err(|error| failure(&error))?;
+        self.qp.init_rc(port.port.number, port.pkey_index(), access)?;
         self.connect_qp(&connect, device)?;
         self.credits.set(u32::from(address.window));
         self.available.set(self.available.get() + NOT_CONNECTED);
@@ -202,7 +202,7 @@ impl RcEp {
                         ),
                     ));
                 }
-                other => return other.map_err(|error| failure(&error)),
+                other => return other.map_err(Failure::from),
             }
         }
     }

@@ -16,7 +16,6 @@ use uct_plugin::abi::{UCT_EVENT_RECV, UCT_EVENT_RECV_SIG, UCT_EVENT_SEND_COMP, U
 use uct_plugin::{AsyncId, Error, Failure, Result, Worker};
 
 use crate::iface::RcIface;
-use crate::md::failure;
 
 /// What wakes a sleeper.
 pub(crate) struct Wakeup {
@@ -28,8 +27,8 @@ pub(crate) struct Wakeup {
 impl Wakeup {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Wakeup, Failure> {
         let system = |error: ucs::sys::SystemError| Failure::new(Error::IO_ERROR, error.to_string());
-        let rx = CompChannel::new(context).map_err(|error| failure(&error))?;
-        let tx = CompChannel::new(context).map_err(|error| failure(&error))?;
+        let rx = CompChannel::new(context)?;
+        let tx = CompChannel::new(context)?;
         let set = EventSet::new().map_err(system)?;
         set.add(rx.fd(), Events::READ, 0).map_err(system)?;
         set.add(tx.fd(), Events::READ, 1).map_err(system)?;

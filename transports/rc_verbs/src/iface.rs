@@ -25,7 +25,7 @@ use crate::ep::RcEp;
 use crate::event::{Wakeup, Watches};
 use crate::flush::IfaceFlush;
 use crate::limits::Limits;
-use crate::md::{RcMd, failure};
+use crate::md::RcMd;
 use crate::progress::State;
 use crate::rx::{RxElements, RxQueue};
 use crate::table::EpTable;
@@ -128,14 +128,13 @@ impl RcIface {
             )));
         }
         let preferences = config.port_preferences();
-        let verbs = |error| failure(&error);
-        let port = PortAddress::new(context, number, preferences).map_err(verbs)?;
+        let port = PortAddress::new(context, number, preferences)?;
         let mut limits = Limits::new(&config, &md.device, &port);
 
         let wakeup = Wakeup::new(context)?;
-        let tx_cq = Cq::new(context, limits.tx_cq_len, Some(&wakeup.tx), 0).map_err(verbs)?;
-        let rx_cq = Cq::new(context, limits.rx_queue_len, Some(&wakeup.rx), 0).map_err(verbs)?;
-        let srq = Srq::new(&md.pd, limits.rx_queue_len).map_err(verbs)?;
+        let tx_cq = Cq::new(context, limits.tx_cq_len, Some(&wakeup.tx), 0)?;
+        let rx_cq = Cq::new(context, limits.rx_queue_len, Some(&wakeup.rx), 0)?;
+        let srq = Srq::new(&md.pd, limits.rx_queue_len)?;
         let max_inline_wanted = config.max_inline.bytes() as u32;
         let probe = limits.new_qp(&md.pd, &tx_cq, &rx_cq, &srq, max_inline_wanted)?;
         limits.set_inline(probe.caps().max_inline as usize);

@@ -14,7 +14,6 @@ use crate::addr;
 use crate::config::RcConfig;
 use crate::iface::{MAX_HEADER, MAX_INLINE, MAX_PIECES};
 use crate::liveness::Schedule;
-use crate::md::failure;
 
 /// The limits of an interface and its endpoints.
 #[derive(Clone, Debug)]
@@ -124,7 +123,7 @@ impl Limits {
             max_inline,
         };
         let config = QpConfig { kind: QpKind::Rc, send_cq, recv_cq, srq: Some(srq), caps };
-        Qp::new_with_inline_up_to(pd, &config).map_err(|error| failure(&error))
+        Ok(Qp::new_with_inline_up_to(pd, &config)?)
     }
 
     /// The attributes of an interface on this port.

@@ -9,11 +9,9 @@ use std::cmp::Ordering;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use ucs::units::Ternary;
-use uct_ib::verbs::{self, Access, Mr, MrBuffer, Pd};
-use uct_ib::{IbDevice, IbError, device, fork};
-use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_MEMH, UCT_MD_NEED_RKEY, UCT_MD_REG};
-use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
+use uct_ib::verbs::{Access, Mr, MrBuffer, Pd};
+use uct_ib::{IbDevice, component};
+use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings};
 
 use crate::config::RcConfig;
 
@@ -53,47 +51,18 @@ pub(crate) struct Rkey {
 const PACKED_KEY: usize = 28;
 const MAGIC: u32 = u32::from_le_bytes(*b"rcmr");
 
-/// The failure of the boundary for one of the verbs.
-pub(crate) fn failure(error: &IbError) -> Failure {
-    Failure::new(Error::from_status(error.status()), error.to_string())
-}
-
 impl Component for RcComponent {
     const NAME: &'static str = "rc_verbs";
     type Md = RcMd;
 
     fn memory_domains(_settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
-        let table = verbs::load().map_err(|error| failure(&error))?;
-        let devices = device::devices(table).map_err(|error| failure(&error))?;
-        Ok(devices.iter().map(|device| device.name()).collect())
+        component::memory_domains()
     }
 
     fn open(name: &str, settings: &Settings<'_>) -> Result<RcMd, Failure> {
         let config = RcConfig::from_settings(settings)?;
-        let table = verbs::load().map_err(|error| failure(&error))?;
-        prepare_fork(table, config.fork_init)?;
-        let device = device::open(table, name).map_err(|error| failure(&error))?;
-        let pd = Pd::new(&device.context).map_err(|error| failure(&error))?;
+        let (device, pd) = component::open(name, config.fork_init)?;
         Ok(RcMd { device, pd })
-    }
-}
-
-fn prepare_fork(table: &verbs::VerbsTable, wanted: Ternary) -> Result<(), Failure> {
-    if wanted == Ternary::No {
-        return Ok(());
-    }
-    match fork::enable(table) {
-        fork::ForkSupport::Failed(errno) if wanted == Ternary::Yes => Err(Failure::new(
-            Error::UNSUPPORTED,
-            format!(
-                "forking cannot be made safe ({}): call before anything is registered, or set fork_init to no",
-                std::io::Error::from_raw_os_error(errno)
-            ),
-        )),
-        support => {
-            tracing::debug!(?support, "fork support");
-            Ok(())
-        }
     }
 }
 
@@ -128,16 +97,7 @@ impl Md for RcMd {
     type Rkey = Rkey;
 
     fn attributes(&self) -> MdAttr {
-        MdAttr {
-            flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_MEMH | UCT_MD_NEED_RKEY,
-            rkey_packed_size: PACKED_KEY,
-            max_reg: self.device.context.attr().max_mr_size,
-            max_alloc: self.device.context.attr().max_mr_size,
-            // A system call and the pinning of pages.
-            reg_cost: 16e-6,
-            reg_growth: 60e-12,
-            ..attr::blank_md()
-        }
+        component::md_attributes(&self.device, PACKED_KEY)
     }
 
     fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
@@ -170,13 +130,12 @@ impl Md for RcMd {
             }
             other => other,
         };
-        let mr = mr.map_err(|error| failure(&error))?;
+        let mr = mr?;
         Ok(Memh { base, length: length as u64, access, memory: Memory::Given(mr) })
     }
 
     fn allocate(&self, length: usize, access: MemoryAccess) -> Result<(NonNull<u8>, usize, Memh), Failure> {
-        let buffer =
-            MrBuffer::new(&self.pd, length, device_access(access)).map_err(|error| failure(&error))?;
+        let buffer = MrBuffer::new(&self.pd, length, device_access(access))?;
         let address = NonNull::new(buffer.as_ptr()).ok_or(Error::NO_MEMORY)?;
         let length = buffer.length();
         let memh = Memh {

@@ -11,7 +11,7 @@ use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
 use crate::addr::pack_request;
 use crate::config::{UdConfig, limit};
-use crate::md::{UdMd, failure};
+use crate::md::UdMd;
 use crate::packet::Packet;
 use crate::path::{Path, Paths};
 use crate::pool::{Arrival, PacketPool, ReceivePool};
@@ -102,7 +102,7 @@ impl Core {
         worker: Worker,
         headroom: usize,
     ) -> Result<Core, Failure> {
-        let queue = Queue::new(md, config, &port).map_err(|error| failure(&error))?;
+        let queue = Queue::new(md, config, &port)?;
         let mtu = port.mtu.bytes() as usize;
         let depth = queue.receive_depth();
         let most = limit(config.rx_max_bufs).max(depth);

@@ -20,7 +20,7 @@ use crate::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress};
 use crate::config::UdConfig;
 use crate::core::Core;
 use crate::ep::{Mark, UdEp};
-use crate::md::{OWN, UdMd, failure};
+use crate::md::{OWN, UdMd};
 use crate::protocol::{ConnectError, ConnectionId, HEADER_SIZE};
 use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
 use crate::shared::{Guard, Shared};
@@ -98,7 +98,7 @@ impl Transport for UdTransport {
                     kind: DeviceKind::Network,
                     numa_node: md.device.numa_node(),
                 }),
-                Err(error) => refusal = Some(failure(&error)),
+                Err(error) => refusal = Some(Failure::from(error)),
             }
         }
         match refusal {
@@ -111,8 +111,7 @@ impl Transport for UdTransport {
         let config = UdConfig::from_settings(&params.settings)?;
         let (_, number) = device::parse_device_name(params.device)
             .map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
-        let port = PortAddress::new(&md.device.context, number, config.port_preferences())
-            .map_err(|error| failure(&error))?;
+        let port = PortAddress::new(&md.device.context, number, config.port_preferences())?;
         let events = md.device.events.listen().map_err(|error| {
             Failure::new(Error::IO_ERROR, format!("cannot listen to the events of the device: {error}"))
         })?;

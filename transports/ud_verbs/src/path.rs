@@ -11,7 +11,6 @@ use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, PortAddress, PortPreferences}
 use uct_plugin::{Error, Failure};
 
 use crate::addr::parse_request;
-use crate::md::failure;
 
 /// The way to a peer's queue pair.
 pub(crate) struct Path {
@@ -77,7 +76,7 @@ impl Paths {
         }
         let vector = self.port.vector_to(peer);
         let vector = vector.map_err(|reason| Failure::new(Error::UNREACHABLE, reason.to_string()))?;
-        let ah = Ah::new(&self.pd, &vector).map_err(|error| failure(&error))?;
+        let ah = Ah::new(&self.pd, &vector)?;
         self.handles.insert(name, Arc::clone(&ah));
         Ok(Path { ah, qp })
     }

@@ -13,7 +13,6 @@ use uct_ib::IbError;
 use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge};
 use uct_plugin::{Error, Failure};
 
-use crate::md::failure;
 use crate::packet::{DATA, Packet};
 use crate::protocol::HEADER_SIZE;
 
@@ -225,7 +224,7 @@ fn registered(
     let made = Mpool::new(params, chunks, hooks);
     let reserved = made.and_then(|pool| pool.reserve(first).map(|()| pool));
     reserved.map_err(|error| match refusal.borrow_mut().take() {
-        Some(reason) => failure(&reason),
+        Some(reason) => Failure::from(reason),
         None => Failure::new(Error::from(error.clone()), error.to_string()),
     })
 }
