@@ -827,7 +827,8 @@ typedef struct UctIfaceOps {
     // event that comes makes the descriptor readable: none is lost.
     UctStatus (*event_arm)(struct UctIface *iface, uint32_t events);
     // Flushes all endpoints: `UCT_OK` when nothing is outstanding, `UCT_INPROGRESS` with `completion` taken, or
-    // `UCT_INPROGRESS` without it when `completion` is null (ask again).
+    // `UCT_INPROGRESS` without it when `completion` is null (ask again). With `UCT_FLUSH_CANCEL` each of them gives up, and
+    // does not wait for queued requests; the interface goes on.
     UctStatus (*flush)(struct UctIface *iface, uint32_t flags, struct UctCompletion *completion);
     // Orders operations of all endpoints before and after it.
     UctStatus (*fence)(struct UctIface *iface, uint32_t flags);

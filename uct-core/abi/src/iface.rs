@@ -249,7 +249,8 @@ pub struct UctIfaceOps {
     /// event that comes makes the descriptor readable: none is lost.
     pub event_arm: Option<unsafe extern "C" fn(iface: *mut UctIface, events: u32) -> UctStatus>,
     /// Flushes all endpoints: `UCT_OK` when nothing is outstanding, `UCT_INPROGRESS` with `completion` taken, or
-    /// `UCT_INPROGRESS` without it when `completion` is null (ask again).
+    /// `UCT_INPROGRESS` without it when `completion` is null (ask again). With `UCT_FLUSH_CANCEL` each of them gives up, and
+    /// does not wait for queued requests; the interface goes on.
     pub flush: Option<
         unsafe extern "C" fn(iface: *mut UctIface, flags: u32, completion: *mut UctCompletion) -> UctStatus,
     >,

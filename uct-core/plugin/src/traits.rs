@@ -245,7 +245,8 @@ pub trait Iface: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// Flushes all endpoints. Without a completion, [`Outcome::InProgress`] means "ask again".
+    /// Flushes all endpoints. Without a completion, [`Outcome::InProgress`] means "ask again". With [`Flush::cancel`] each of
+    /// them gives up, and does not wait for queued requests; the interface goes on with new ones.
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let _ = (flags, completion);
         if Self::Ep::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
@@ -450,7 +451,8 @@ pub trait Endpoint: Sized + 'static {
     /// Removes all queued requests and hands each to `purge`.
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<uct_abi::UctPendingReq>)) {}
 
-    /// Flushes the endpoint. Without a completion, [`Outcome::InProgress`] means "ask again".
+    /// Flushes the endpoint. Without a completion, [`Outcome::InProgress`] means "ask again". With [`Flush::cancel`] it gives up
+    /// on what is outstanding, and is good only for being destroyed.
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if Self::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
     }
