@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::ffi::OsStringExt,
+    os::unix::{ffi::OsStringExt, fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -169,6 +169,35 @@ fn a_file_that_is_found_and_cannot_be_read_is_an_error() {
     fs::create_dir_all(machine.root.path().join("here/uct.toml")).unwrap();
     let error = Config::load(&schema(), &machine.sources()).unwrap_err().to_string();
     assert!(error.contains("here/uct.toml: cannot read") && error.contains("found by the search"), "{error}");
+}
+
+#[test]
+fn a_directory_that_may_not_be_looked_into_is_passed_over_and_a_file_that_may_not_be_read_is_an_error() {
+    let machine = Machine::new();
+    let hidden = machine.file("home/.config/uct/uct.toml", 1);
+    let system = machine.file("etc/uct.toml", 2);
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let directory = hidden.parent().unwrap();
+    mode(machine.root.path(), 0o755);
+    mode(directory, 0o000);
+    // Root may look into everything, so another user's rights are taken, for this thread alone.
+    let as_other = |work: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                // SAFETY: it changes nothing but which files this thread may open.
+                unsafe { libc::setfsuid(65_534) };
+                work();
+            });
+            thread.join().unwrap();
+        });
+    };
+    as_other(&|| assert_eq!(machine.found(&machine.sources()), "2"));
+    mode(&system, 0o000);
+    as_other(&|| {
+        let error = Config::load(&schema(), &machine.sources()).unwrap_err().to_string();
+        assert!(error.contains("etc/uct.toml: cannot read"), "{error}");
+    });
+    mode(directory, 0o755);
 }
 
 #[test]

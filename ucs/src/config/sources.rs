@@ -27,7 +27,7 @@ pub enum FileSource {
     Path(PathBuf),
     /// The first there is of: the one that `UCT_CONFIG` names (an error if it is not there; empty is as not set),
     /// `uct.toml` in `directory`, `uct/uct.toml` in `$XDG_CONFIG_HOME` or else `$HOME/.config`, and `uct.toml` in
-    /// `system`. None of them is fine.
+    /// `system`. None of them is fine, and so is a directory that this user may not look into.
     Search {
         /// The current directory, or what takes its place.
         directory: PathBuf,
@@ -115,11 +115,18 @@ impl Sources {
             match read(&path) {
                 Ok(bytes) => return text_of(path, bytes, FOUND).map(Some),
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                // Another user's home, say, that the environment still names: nobody can tell whether it is there.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && is_hidden(&path) => {}
                 Err(error) => return Err(unreadable(&path, FOUND, &error.to_string())),
             }
         }
         Ok(None)
     }
+}
+
+/// Whether the directory of a file does not even let us look for it.
+fn is_hidden(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
 /// `.` as nothing, so that messages name `uct.toml` and not `./uct.toml`.
