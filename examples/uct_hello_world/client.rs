@@ -8,7 +8,7 @@ use uct_core::{Access, Completion, Error, Flush, Iface, MemoryKind, Posted, Send
 use crate::connect::Connection;
 use crate::oob::{Kind, Oob};
 use crate::options::{Flavour, Options};
-use crate::{Failure, HELLO, print_choice};
+use crate::{Failure, HELLO, print_choice, say};
 
 /// Sent ahead of the string, where `am_short` has its header.
 pub(crate) const HEADER: u64 = u64::from_le_bytes(*b"uct_helo");
@@ -63,7 +63,7 @@ fn talk(
         resource.origin,
         cost.unwrap_or_default()
     );
-    print_choice(options, &choice.explanation, &resource.device, &resource.transport, &why);
+    print_choice(options, &choice.explanation, &resource.device, &resource.transport, &why)?;
 
     let connection = Connection::new(&iface, &address, oob)?;
     let text = test_string(options.size);
@@ -85,8 +85,7 @@ fn talk(
         .into());
     }
     oob.send(Kind::Done, &[])?;
-    println!("The server received all {} bytes.", text.len());
-    Ok(())
+    say(&format!("The server received all {} bytes.\n", text.len()))
 }
 
 /// The string that UCX's program sends.

@@ -12,11 +12,12 @@ mod oob;
 mod options;
 mod server;
 
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use uct_core::select::{Explanation, Selector};
+use uct_core::select::{Explanation, Request, Selector};
 use uct_core::{AmId, Context, IfaceOptions, Worker};
 
 use oob::Oob;
@@ -59,6 +60,12 @@ fn run(options: &Options) -> Result<(), Failure> {
 
     let worker = Worker::new(&context)?;
     let selector = open_ifaces(options, &worker)?;
+    if selector.ifaces().is_empty() {
+        let request = Request::new(options.flavour().operation(), options.size);
+        return Err(
+            format!("no transport can be used: {}", selector.explain(&request, None).why_none()).into()
+        );
+    }
     match &options.server_name {
         Some(name) => {
             let oob = Oob::connect(name, options, deadline)?;
@@ -79,12 +86,12 @@ fn open_context(options: &Options) -> Result<Context, Failure> {
     if let Some(transport) = &options.tl_name {
         builder = builder.set("tls", transport);
     }
-    // The filter of the log is configuration itself, which may already be worth a message.
-    let filter = std::env::var("UCT_LOG_LEVEL").unwrap_or_else(|_| "warn".to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(&filter).map_err(|error| {
-        format!("UCT_LOG_LEVEL = {filter}: {error}; expected error, warn, info, debug or trace")
-    })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    // What building has to say is seen as well.
+    let level = builder.core_config()?.log_level;
+    let filter = tracing_subscriber::EnvFilter::try_new(&level)
+        .map_err(|error| format!("log_level = {level} (UCT_LOG_LEVEL): {error}"))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
+    log.with_writer(std::io::stderr).without_time().init();
     Ok(builder.build()?)
 }
 
@@ -121,17 +128,21 @@ pub(crate) fn print_choice(
     device: &str,
     transport: &str,
     why: &str,
-) {
-    println!("Using {device} with {transport}.");
-    println!("{why}");
-    if options.explain {
-        print!("{explanation}");
-    }
+) -> Result<(), Failure> {
+    say(&format!("Using {device} with {transport}.\n{why}\n"))?;
+    if options.explain { say(&explanation.to_string()) } else { Ok(()) }
 }
 
 /// As UCX prints it.
-pub(crate) fn print_success(label: &str, function: &str, text: &str) {
-    println!("\n\n----- UCT TEST SUCCESS ----\n");
-    println!("[{label}] uct_ep_{function} sent {text}");
-    println!("\n---------------------------");
+pub(crate) fn print_success(label: &str, function: &str, text: &str) -> Result<(), Failure> {
+    say(&format!(
+        "\n\n----- UCT TEST SUCCESS ----\n\n[{label}] uct_ep_{function} sent {text}\n\n---------------------------\n"
+    ))
+}
+
+/// Prints to standard output. Unlike `print!` it does not panic where nobody reads.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|error| format!("cannot print: {error}").into())
 }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, T
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Failure;
 use crate::options::Options;
+use crate::{Failure, say};
 
 /// Largest frame that is accepted.
 const LIMIT: usize = 64 << 20;
@@ -81,7 +81,8 @@ impl Oob {
         let listener = TcpListener::bind(address)
             .map_err(|error| format!("cannot listen on {address}: {error}; choose another port with -p"))?;
         listener.set_nonblocking(true)?;
-        println!("Waiting for connection...");
+        // With `-p 0` the system has chosen one.
+        say(&format!("Waiting for connection on port {}...\n", listener.local_addr()?.port()))?;
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, ValueEnum};
 use uct_core::select::Operation;
+use uct_core::units::MemSize;
 
 use crate::Failure;
 
@@ -31,14 +32,14 @@ pub(crate) struct Options {
     /// Host name or address of the server; makes this the client.
     #[arg(short = 'n', value_name = "HOST")]
     pub server_name: Option<String>,
-    /// Port of the server for exchanging addresses.
+    /// Port of the server for exchanging addresses; a server with 0 takes a free one and says which.
     #[arg(short = 'p', value_name = "PORT", default_value_t = 13337)]
     pub server_port: u16,
     /// Exchange addresses over IPv6.
     #[arg(short = '6')]
     pub ipv6: bool,
-    /// Length of the string, in bytes.
-    #[arg(short = 's', value_name = "SIZE", default_value_t = 16)]
+    /// Length of the string, in bytes, e.g. 64 or 64k.
+    #[arg(short = 's', value_name = "SIZE", default_value = "16", value_parser = size, allow_negative_numbers = true)]
     pub size: usize,
     /// Kind of memory that the string is sent from.
     #[arg(short = 'm', value_name = "MEMORY", value_enum, default_value_t = MemoryType::Host)]
@@ -61,6 +62,13 @@ pub(crate) struct Options {
     /// Write shell completions into a directory.
     #[arg(long, value_name = "DIR", hide = true)]
     generate_completions: Option<PathBuf>,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match text.parse::<MemSize>().map(MemSize::to_usize) {
+        Ok(size) if size < usize::MAX => Ok(size),
+        _ => Err("expected a whole number of bytes with an optional k, m or g, e.g. 64k".to_owned()),
+    }
 }
 
 /// Kinds of memory; only the host's is supported, by any transport.

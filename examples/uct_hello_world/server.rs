@@ -60,7 +60,7 @@ fn talk(
         "Chosen by the client for the lowest latency of what both sides have, from {}.",
         resource.origin
     );
-    print_choice(options, &explanation, &resource.device, &resource.transport, &why);
+    print_choice(options, &explanation, &resource.device, &resource.transport, &why)?;
 
     let connection = Connection::new(iface, address, oob)?;
     while received.borrow().is_none() {
@@ -84,7 +84,7 @@ fn talk(
         )
         .into());
     }
-    print_success("callback", flavour.operation().name(), &String::from_utf8_lossy(&text));
+    print_success("callback", flavour.operation().name(), &String::from_utf8_lossy(&text))?;
     oob.send(Kind::Received, &text)?;
     // What the transport still has to do (an acknowledgement, say) goes on until the client has seen the answer.
     while !oob.is_readable()? {

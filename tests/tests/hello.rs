@@ -244,6 +244,14 @@ const BAD_INPUT: &[Bad] = &[
     ("an unknown transport with a device", || {
         one(&["-t", "tpc", "-d", "lo"], &["tpc", "did you mean", "tcp"])
     }),
+    ("an unknown device alone", || one(&["-d", "loo"], &["no device \"loo\"", "did you mean", "lo"])),
+    ("a configuration that leaves no transport", || {
+        line(command(&[]).env("UCT_TLS", "^*"), &["no transport can be used", "UCT_TLS"])
+    }),
+    ("standard output that nobody takes", || {
+        let full = std::fs::File::options().write(true).open("/dev/full")?;
+        line(command(&["-t", "self", "-d", "memory"]).stdout(full), &["cannot print"])
+    }),
     ("an unknown configuration key", || {
         configured("[tcp]\ntx_seg_sise = \"8k\"\n", &["tx_seg_sise", "tx_seg_size", ":2"])
     }),
@@ -271,7 +279,8 @@ const BAD_INPUT: &[Bad] = &[
     ("self across processes", self_across_processes),
     ("memory of another kind", || one(&["-m", "cuda"], &["-m cuda", "only -m host"])),
     ("a timeout of nothing", || one(&["--timeout", "0"], &["--timeout 0", "seconds"])),
-    ("a size that is no number", || refused(&["-s", "many"], &["many"])),
+    ("a size that is no number", || refused(&["-s", "many"], &["many", "64k"])),
+    ("a size below nothing", || refused(&["-s", "-1"], &["-1", "64k"])),
     ("a port that is none", || refused(&["-p", "99999"], &["99999", "65535"])),
     ("an unknown option", || refused(&["--sise", "4"], &["--sise"])),
 ];
