@@ -5,6 +5,8 @@ use ucs::memory::allocate::Method;
 use ucs::units::NameList;
 use uct_abi::{UctConfig, UctConfigValue, UctStr};
 
+use crate::resource::DeviceKind;
+
 ucs::config_enum! {
     /// What a fall back to a slower class of transport is.
     pub enum Fallback {
@@ -74,6 +76,27 @@ pub(crate) enum AllocMethod {
 }
 
 impl CoreConfig {
+    /// The devices of a kind that may be used, and the key that says so.
+    pub(crate) fn devices(&self, kind: DeviceKind) -> (&NameList, &'static str) {
+        match kind {
+            DeviceKind::Network => (&self.net_devices, "net_devices"),
+            DeviceKind::SharedMemory => (&self.shm_devices, "shm_devices"),
+            DeviceKind::Accelerator => (&self.acc_devices, "acc_devices"),
+            DeviceKind::Myself => (&self.self_devices, "self_devices"),
+        }
+    }
+
+    /// What of `log_level` is neither a level nor a filter: most likely a level that is misspelt, and would show nothing.
+    pub(crate) fn odd_log_level(&self) -> Option<&str> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let is_level = |entry: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(entry));
+        // A filter names a target: with a level behind it, or one of our crates, all of which is shown.
+        let is_filter =
+            |entry: &str| entry.contains(['=', '[']) || entry.starts_with("uct") || entry.starts_with("ucs");
+        let mut entries = self.log_level.split(',').map(str::trim);
+        entries.find(|entry| !entry.is_empty() && !is_level(entry) && !is_filter(entry))
+    }
+
     /// The methods of `alloc_prio`; the name that is none.
     pub(crate) fn alloc_methods(&self) -> Result<Vec<AllocMethod>, String> {
         let method = |name: &String| match name.as_str() {

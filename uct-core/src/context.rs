@@ -16,7 +16,7 @@ use crate::loader::{Component, Ignored, LoadFailure, Loaded, LoaderSettings, Plu
 use crate::md::{MdInner, MemoryDomain};
 use crate::reason::Reason;
 use crate::resource::{DeviceKind, Resource};
-use crate::{builtin, host, loader};
+use crate::{builtin, host, loader, misspelt};
 
 /// What a process, or a library within it, uses of the framework: its configuration and the transports it loaded.
 ///
@@ -99,11 +99,7 @@ impl ContextBuilder {
     /// All that is wrong in the configuration.
     pub fn build(self) -> Result<Context, ContextError> {
         // Where the plugins are is configuration itself, so it is read ahead of the keys that they bring.
-        let mut known = Schema::new();
-        known.add_section(CoreConfig::section())?;
-        known.set_unknown_sections(UnknownSections::Ignore);
-        let early_config = Config::load(&known, &self.sources)?.config;
-        let early = CoreConfig::from_settings(&early_config)?;
+        let (known, early_config, early) = self.read_core()?;
         let module_dirs = match early_config.value("", "module_dir").map(|setting| &setting.origin) {
             Some(origin @ Origin::File { path, .. }) if self.sources.is_found_by_chance(path) => {
                 tracing::warn!(
@@ -148,6 +144,14 @@ impl ContextBuilder {
             expected: "md, thp, heap, mmap or huge",
         })?;
 
+        let transports = plugins.iter().flat_map(|plugin| &plugin.components).flat_map(|it| &it.transports);
+        let names: Vec<&str> = transports.map(|transport| transport.name.as_str()).collect();
+        misspelt::warn(&loaded.config, "tls", &core.tls, "transport", &names);
+        let seen = plugins.iter().map(|plugin| &plugin.name);
+        let seen = seen.chain(failures.iter().map(|it| &it.name)).chain(ignored.iter().map(|it| &it.name));
+        let names: Vec<&str> = seen.map(String::as_str).collect();
+        misspelt::warn(&loaded.config, "modules", &core.modules, "plugin", &names);
+
         let components = plugins
             .iter()
             .enumerate()
@@ -169,6 +173,34 @@ impl ContextBuilder {
                 discovery: OnceLock::new(),
             }),
         })
+    }
+}
+
+impl ContextBuilder {
+    /// The settings that concern all transports, read ahead of loading any: a program sets up its log by them, so that
+    /// what [`ContextBuilder::build`] has to say is seen. Blocks as reading a file does.
+    ///
+    /// # Errors
+    /// What is wrong with these settings; keys of transports are not looked at.
+    pub fn core_config(&self) -> Result<CoreConfig, ContextError> {
+        Ok(self.read_core()?.2)
+    }
+
+    fn read_core(&self) -> Result<(Schema, Config, CoreConfig), ContextError> {
+        let mut known = Schema::new();
+        known.add_section(CoreConfig::section())?;
+        known.set_unknown_sections(UnknownSections::Ignore);
+        let config = Config::load(&known, &self.sources)?.config;
+        let core = CoreConfig::from_settings(&config)?;
+        if let Some(entry) = core.odd_log_level() {
+            return Err(ContextError::Entry {
+                key: "log_level",
+                value: config.value("", "log_level").map_or_else(String::new, ToString::to_string),
+                entry: entry.to_owned(),
+                expected: "off, error, warn, info, debug, trace, or a filter such as uct_tcp=debug",
+            });
+        }
+        Ok((known, config, core))
     }
 }
 
@@ -222,9 +254,19 @@ impl Context {
     }
 
     /// Everything that can be opened, and what could not be found out. Asks the transports once; blocks for as long as
-    /// they look for devices.
+    /// they look for devices. A device that the configuration names and nobody has is one warning.
     pub fn discovery(&self) -> &Discovery {
-        self.inner.discovery.get_or_init(|| self.discover())
+        self.inner.discovery.get_or_init(|| {
+            let found = self.discover();
+            for kind in DeviceKind::ALL {
+                let (list, key) = self.inner.core.devices(kind);
+                let own = found.resources.iter().filter(|resource| resource.kind == kind);
+                let names: Vec<&str> = own.map(|resource| resource.device.as_str()).collect();
+                let what = format!("device of kind {}", kind.name());
+                misspelt::warn(&self.inner.config, key, list, &what, &names);
+            }
+            found
+        })
     }
 
     /// Everything that can be opened, whether or not the configuration permits it; see [`Context::excluded`].
@@ -235,12 +277,7 @@ impl Context {
     /// Why the configuration keeps a resource from being used: key, and value with origin. `None` if it is permitted.
     pub fn excluded(&self, resource: &Resource) -> Option<(&'static str, String)> {
         let core = &self.inner.core;
-        let (devices, key) = match resource.kind {
-            DeviceKind::Network => (&core.net_devices, "net_devices"),
-            DeviceKind::SharedMemory => (&core.shm_devices, "shm_devices"),
-            DeviceKind::Accelerator => (&core.acc_devices, "acc_devices"),
-            DeviceKind::Myself => (&core.self_devices, "self_devices"),
-        };
+        let (devices, key) = core.devices(resource.kind);
         let key = if !core.tls.contains(&resource.transport) {
             "tls"
         } else if !devices.contains(&resource.device) {

@@ -46,9 +46,9 @@ pub enum OpenError {
         because: Option<String>,
     },
     /// The transport has no device of that name.
-    #[error("no device {given:?} for transport {transport}; there is {}{}{}", list(.known), hint(.nearest), and(.because))]
+    #[error("no device {given:?}{}; there is {}{}{}", of_transport(.transport), list(.known), hint(.nearest), and(.because))]
     NoSuchDevice {
-        /// The transport.
+        /// The transport; empty if any would do.
         transport: String,
         /// The name asked for.
         given: String,
@@ -112,6 +112,10 @@ impl From<Refused> for Status {
     fn from(refused: Refused) -> Status {
         refused.status.status()
     }
+}
+
+fn of_transport(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" for transport {name}") }
 }
 
 fn list(names: &[String]) -> String {

@@ -44,6 +44,7 @@ pub mod loader;
 mod log;
 mod md;
 mod memory;
+mod misspelt;
 mod reason;
 mod resource;
 mod rkey;

@@ -49,6 +49,10 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
+    /// All of them, from near to far.
+    pub(crate) const ALL: [DeviceKind; 4] =
+        [DeviceKind::Myself, DeviceKind::SharedMemory, DeviceKind::Accelerator, DeviceKind::Network];
+
     /// The kind of a number; an unknown one counts as a network.
     pub(crate) fn from_abi(kind: u32) -> DeviceKind {
         match kind {

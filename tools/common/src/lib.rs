@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -61,18 +62,20 @@ impl CommonOptions {
     }
 }
 
-/// Has the framework's messages printed to standard error: those of `UCT_LOG_LEVEL`, which is also a filter such as
-/// `warn,uct_tcp=debug`.
+/// Has the framework's messages printed to standard error: those of the key `log_level`, which is also a filter such as
+/// `warn,uct_tcp=debug`. In colour on a terminal, unless `NO_COLOR` is set.
 ///
 /// # Errors
-/// The variable is no filter.
-pub fn init_log() -> Result<(), Failure> {
-    // The filter is configuration itself, but reading that may already be worth a message.
-    let filter = std::env::var("UCT_LOG_LEVEL").unwrap_or_else(|_| "warn".to_owned());
-    let filter = EnvFilter::try_new(&filter).map_err(|error| {
-        format!("UCT_LOG_LEVEL = {filter}: {error}; expected error, warn, info, debug or trace")
+/// What is wrong in the configuration of all transports together.
+pub fn init_log(builder: &ContextBuilder) -> Result<(), Failure> {
+    let level = builder.core_config()?.log_level;
+    let filter = EnvFilter::try_new(&level).map_err(|error| {
+        format!("log_level = {level} (UCT_LOG_LEVEL): {error}; e.g. debug or uct_tcp=debug")
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let is_coloured =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_coloured);
+    log.with_writer(std::io::stderr).without_time().init();
     Ok(())
 }
 

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    init_log()?;
+    init_log(&options.common.builder())?;
     let peer = options.peer()?;
     let context = options.common.builder().build()?;
     let mut sections = Sections::new(options.json);

@@ -163,6 +163,43 @@ fn a_wrong_configuration_is_one_line_that_says_where() {
     assert!(line.contains("/nonexistent/uct.toml"), "{line}");
     let line = run(info(&["-c"]).env("UCT_LOG_LEVEL", "tcp=loud")).failure();
     assert!(line.contains("UCT_LOG_LEVEL"), "{line}");
+    let line = run(info(&["-c"]).env("UCT_LOG_LEVEL", "verbose")).failure();
+    assert!(
+        line.contains("UCT_LOG_LEVEL") && line.contains("\"verbose\"") && line.contains("debug"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_level_of_the_log_is_set_by_variable_command_line_and_file() {
+    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    std::fs::write(file.path(), "log_level = \"debug\"\n").unwrap();
+    let path = file.path().display().to_string();
+    let quiet = ended(&["-v"]);
+    assert_eq!((quiet.code, quiet.stderr.contains("DEBUG")), (Some(0), false), "{}", quiet.stderr);
+    let by_file = ended(&["-v", "--config", &path]);
+    let by_program = ended(&["-v", "--set", "log_level=debug"]);
+    let by_variable = run(info(&["-v"]).env("UCT_LOG_LEVEL", "debug"));
+    for told in [by_file, by_program, by_variable] {
+        assert!(told.stderr.contains("DEBUG uct_core"), "{}", told.stderr);
+        assert!(!told.stderr.contains('\u{1b}'), "colours where no terminal is: {}", told.stderr);
+    }
+}
+
+#[test]
+fn a_name_that_nothing_has_is_one_warning_with_the_nearest() {
+    for (variable, value, words) in [
+        ("UCT_TLS", "self,tpc", ["no transport \"tpc\"", "did you mean \"tcp\""]),
+        ("UCT_MODULES", "^sefl", ["no plugin \"sefl\"", "did you mean \"self\""]),
+        ("UCT_SELF_DEVICES", "memroy", ["no device of kind self \"memroy\"", "did you mean \"memory\""]),
+    ] {
+        let ended = run(info(&["-d"]).env(variable, value));
+        let warnings: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("WARN")).collect();
+        let [warning] = warnings[..] else { panic!("{variable}: {}", ended.stderr) };
+        assert!(warning.contains(variable) && words.iter().all(|word| warning.contains(word)), "{warning}");
+    }
+    let patterns = run(info(&["-d"]).env("UCT_TLS", "se*,tcp").env("UCT_SELF_DEVICES", "all"));
+    assert!(!patterns.stderr.contains("WARN"), "{}", patterns.stderr);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     if let Some([a, b]) = options.compare.as_deref() {
         return compare::run(a, b, options.json);
     }
-    init_log()?;
+    init_log(&options.common.builder())?;
     options.check()?;
     let mut output = Output::of(options);
     let record = match &options.host {

@@ -95,13 +95,16 @@ impl Selector {
         known.dedup();
         if !known.iter().any(|name| name == device) {
             let nearest = nearest(device, known.iter().map(String::as_str)).map(str::to_owned);
-            let transport = "any".to_owned();
+            let mut absent: Vec<String> =
+                self.context.discovery().absent.iter().map(|absent| absent.refused.to_string()).collect();
+            absent.dedup();
             return Err(OpenError::NoSuchDevice {
-                transport,
+                transport: String::new(),
                 given: device.to_owned(),
                 known,
+                // What is misspelt is not absent.
+                because: (nearest.is_none() && !absent.is_empty()).then(|| absent.join("; ")),
                 nearest,
-                because: None,
             });
         }
         self.ifaces.retain(|iface| iface.resource().device == device);
