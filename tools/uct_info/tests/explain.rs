@@ -163,6 +163,25 @@ fn a_plugin_that_fails_to_load_is_a_candidate_rejected_at_load_and_the_others_go
 }
 
 #[test]
+fn an_interface_that_finds_no_descriptor_left_says_so_and_nothing_else_is_said() {
+    // Whichever is the one too many: of opening the shared memory transports, each step fails once.
+    for limit in 7..=16 {
+        let script = format!("ulimit -n {limit}; exec {} --explain", support::PROGRAM);
+        let mut command = support::process::command("bash", &["-c", &script]);
+        let ended = run(command.current_dir("/").env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME"));
+        assert!(ended.stderr.is_empty() || ended.code != Some(0), "{limit}: {}", ended.stderr);
+        assert!(
+            !ended.stderr.contains("panicked") && !ended.stderr.contains("WARN"),
+            "{limit}: {}",
+            ended.stderr
+        );
+        if limit == 10 {
+            assert!(ended.stdout.contains("Too many open files"), "{}", ended.stdout);
+        }
+    }
+}
+
+#[test]
 fn a_size_that_nobody_takes_names_every_limit() {
     let ended = ended(&["--explain", "--json", "--op", "am_short", "--size", "1g"]);
     let candidates = candidates(&parse(&ended.stdout));

@@ -185,8 +185,6 @@ impl ShmIface {
         }
         let kernel_copies = config.cma != Ternary::No && cma::is_likely(ptracer);
         let headroom = params.rx_headroom;
-        let inline_pool = MessagePool::new("shm message", headroom, 8 * BODY_WORDS, u32::MAX)?;
-        let inline_place = inline_pool.get()?;
         let (bell, bell_segment) = new_bell().map_err(system)?;
         let directory = addr::directory(&config.dir);
         let id = RandomState::new().hash_one(std::process::id()) | 1;
@@ -199,6 +197,9 @@ impl ShmIface {
         let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, reserved: 0 };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
+        // Last, since what is taken from the pool is put back by the interface alone.
+        let inline_pool = MessagePool::new("shm message", headroom, 8 * BODY_WORDS, u32::MAX)?;
+        let inline_place = inline_pool.get()?;
         Ok(ShmIface {
             watch: Cell::new(bell.watch()),
             watch_for: Cell::new(BELL_RUNG),

@@ -150,6 +150,12 @@ pub(crate) fn control(kind: Control, body: &[u8]) -> Vec<u8> {
 
 /// Takes a message over the socket apart; the refusal says what is wrong.
 pub(crate) fn parse_control(message: &[u8]) -> Result<(Control, &[u8]), String> {
+    if message.is_empty() {
+        // What `segment::receive` makes of one that did not arrive whole.
+        return Err("a message arrived cut off, or without its descriptors: the process that received it may be at its limit of \
+                    open files (ulimit -n)"
+            .to_owned());
+    }
     let (head, body) = Head::read_from_prefix(message).map_err(|_| "a message without a head".to_owned())?;
     if head.magic != MAGIC {
         return Err("a message of another program".to_owned());
@@ -202,6 +208,7 @@ mod tests {
     #[test]
     fn anything_else_is_refused_in_words() {
         let good = control(Control::Wake, &[1, 2, 3]);
+        assert!(parse_control(&[]).unwrap_err().contains("ulimit -n"));
         assert!(parse_control(&good[..15]).unwrap_err().contains("without a head"));
         assert!(parse_control(&good[..18]).unwrap_err().contains("2 bytes that announces 3"));
         let changed = |at: usize| {
