@@ -62,12 +62,13 @@ impl Oob {
                 {
                     thread::sleep(Duration::from_millis(50));
                 }
-                Err(error) => {
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                     return Err(format!(
                         "no server at {address}: {error}; start one with: uct_hello_world -p {port}"
                     )
                     .into());
                 }
+                Err(error) => return Err(format!("cannot connect to {address}: {error}").into()),
             }
         };
         Oob::greet(stream, deadline)
@@ -79,7 +80,7 @@ impl Oob {
             if options.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let address = SocketAddr::new(any, options.server_port);
         let listener = TcpListener::bind(address)
-            .map_err(|error| format!("cannot listen on {address}: {error}; choose another port with -p"))?;
+            .map_err(|error| format!("cannot listen on {address}: {error}{}", what_to_do(&error)))?;
         listener.set_nonblocking(true)?;
         // With `-p 0` the system has chosen one.
         say(&format!("Waiting for connection on port {}...\n", listener.local_addr()?.port()))?;
@@ -207,4 +208,10 @@ fn is_timeout(error: &std::io::Error) -> bool {
         error.kind(),
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut | std::io::ErrorKind::Interrupted
     )
+}
+
+/// What helps where a port cannot be had.
+fn what_to_do(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{AddrInUse, PermissionDenied};
+    if matches!(error.kind(), AddrInUse | PermissionDenied) { "; choose another port with -p" } else { "" }
 }
