@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{HELLO, ID, LIMIT, Side, drive, forged, play_peer, send};
 use uct_core::{Context, Error, Flush, Posted, Worker};
 
@@ -147,6 +148,32 @@ fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
     assert!(failures.borrow().is_empty());
     let grown = resident_pages().saturating_sub(pages);
     assert!(grown < 512, "{grown} pages more than after 2000 strangers");
+}
+
+#[test]
+fn without_a_descriptor_for_a_peer_the_listener_rests_and_the_peer_is_served_later() {
+    let _alone = alone();
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (to_b, failures) = a.connect(&b.address());
+    let limits = getrlimit(Resource::Nofile);
+    let most = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 + 64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limits }).unwrap();
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(550) {
+        a.worker.progress();
+        b.worker.progress();
+    }
+    let attempts = b.counter("connections_refused");
+    setrlimit(Resource::Nofile, limits).unwrap();
+    drop(taken);
+    assert!((1..=6).contains(&attempts), "{attempts} attempts to accept in half a second");
+    send(&[&a, &b], &to_b, 7);
+    drive(&[&a, &b], || b.sum.get() == 7);
+    assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
 }
 
 #[test]

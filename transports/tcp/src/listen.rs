@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -11,7 +12,7 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
-use ucs::sys::socket;
+use ucs::sys::{SystemError, socket};
 use uct_plugin::Failure;
 
 use crate::addr::IfaceAddress;
@@ -20,10 +21,13 @@ use crate::connection::socket::{set_ahead, set_up};
 use crate::connection::{Conn, State};
 use crate::device::{self, Family};
 use crate::iface::TcpIface;
+use crate::progress::LISTENERS;
 use crate::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 
 /// Connections taken in one progress.
 const ACCEPTS: usize = 32;
+/// How long the listeners rest when the system has no descriptor for another connection.
+const REST: Duration = Duration::from_millis(100);
 /// Connections that may wait for it in the system.
 const BACKLOG: i32 = 1024;
 /// Marks the number of a half-open connection in the event set.
@@ -43,6 +47,10 @@ struct HalfOpen {
 pub(crate) struct HalfOpenList {
     list: BTreeMap<u64, HalfOpen>,
     next: u64,
+    /// Until when the listeners rest.
+    resting: Option<Deadline>,
+    /// Whether it was said that they do, since one was accepted last.
+    rest_is_told: bool,
 }
 
 /// Listens on the device's addresses; answers the sockets and where they are.
@@ -118,6 +126,7 @@ impl TcpIface {
             match socket::accept(&self.listeners()[listener]) {
                 Ok(Some((socket, address))) => {
                     count += 1;
+                    self.half_open().borrow_mut().rest_is_told = false;
                     self.take_in(socket, address);
                 }
                 Ok(None) => break,
@@ -125,7 +134,7 @@ impl TcpIface {
                     // Out of descriptors, most likely: whoever has not introduced himself makes room.
                     self.count_dropped();
                     if !self.drop_oldest() {
-                        tracing::warn!("{error}");
+                        self.rest(&error);
                     }
                     break;
                 }
@@ -155,19 +164,50 @@ impl TcpIface {
         self.on_half_open(token);
     }
 
+    /// Takes the listeners, which stay readable, out of the event set for a while: what cannot be accepted waits in the system.
+    fn rest(&self, reason: &SystemError) {
+        for listener in self.listeners() {
+            let _ = self.events().remove(listener);
+        }
+        let until = Deadline::after(REST);
+        let mut half_open = self.half_open().borrow_mut();
+        half_open.resting = Some(until);
+        if !std::mem::replace(&mut half_open.rest_is_told, true) {
+            tracing::warn!("{reason}: peers wait until there is room");
+        }
+        drop(half_open);
+        self.want_tick(until);
+    }
+
+    /// Listens again, once the rest is over; answers when that is.
+    fn end_rest(&self, now: u64) -> Deadline {
+        let Some(until) = self.half_open().borrow().resting else { return Deadline::NEVER };
+        if !until.expired_at(now) {
+            return until;
+        }
+        self.half_open().borrow_mut().resting = None;
+        for (number, listener) in (LISTENERS..).zip(self.listeners()) {
+            if let Err(error) = self.events().add(listener, Events::READ, number) {
+                tracing::error!("nobody can connect any more: {error}");
+            }
+        }
+        Deadline::NEVER
+    }
+
     fn drop_oldest(&self) -> bool {
         self.half_open().borrow_mut().list.pop_first().is_some()
     }
 
     /// Drops those that took too long; answers when the next one is due.
     pub(crate) fn tick_half_open(&self, now: u64) -> Deadline {
+        let rest = self.end_rest(now);
         let mut half_open = self.half_open().borrow_mut();
         let before = half_open.list.len();
         half_open.list.retain(|_, one| !one.deadline.expired_at(now));
         for _ in half_open.list.len()..before {
             self.count_dropped();
         }
-        half_open.list.values().map(|one| one.deadline).min().unwrap_or(Deadline::NEVER)
+        half_open.list.values().map(|one| one.deadline).min().unwrap_or(Deadline::NEVER).min(rest)
     }
 
     /// Something has come from a connection that has not introduced itself.

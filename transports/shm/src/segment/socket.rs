@@ -4,6 +4,7 @@
 //! there is a directory for it, a name there, which is found by whoever shares that directory. Everything is
 //! non-blocking and closed on `exec`.
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,6 +27,8 @@ const BACKLOG: i32 = 4096;
 pub struct Listener {
     abstract_socket: OwnedFd,
     in_directory: Option<(OwnedFd, PathBuf)>,
+    /// Whether it was said that none can be accepted, since one was last.
+    refusal_is_told: Cell<bool>,
 }
 
 /// The name of a listener in the abstract namespace and, with `.sock` added, in a directory.
@@ -72,7 +75,7 @@ impl Listener {
                 })
             })
             .transpose()?;
-        Ok(Listener { abstract_socket, in_directory })
+        Ok(Listener { abstract_socket, in_directory, refusal_is_told: Cell::new(false) })
     }
 
     /// The sockets, for waiting on them.
@@ -84,7 +87,22 @@ impl Listener {
     /// Takes one connection, if there is one.
     pub fn accept(&self) -> Option<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        self.sockets().find_map(|socket| accept_with(socket, flags).ok())
+        self.sockets().find_map(|socket| match accept_with(socket, flags) {
+            Ok(connection) => {
+                self.refusal_is_told.set(false);
+                Some(connection)
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => None,
+            Err(errno) => {
+                // Out of descriptors, most likely. The peer waits in the system, and each look finds it again.
+                if !self.refusal_is_told.replace(true) {
+                    tracing::warn!(
+                        "cannot accept a peer's connection: {errno}: it waits until there is room"
+                    );
+                }
+                None
+            }
+        })
     }
 }
 
