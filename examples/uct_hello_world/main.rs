@@ -60,11 +60,10 @@ fn run(options: &Options) -> Result<(), Failure> {
 
     let worker = Worker::new(&context)?;
     let selector = open_ifaces(options, &worker)?;
-    if selector.ifaces().is_empty() {
-        let request = Request::new(options.flavour().operation(), options.size);
-        return Err(
-            format!("no transport can be used: {}", selector.explain(&request, None).why_none()).into()
-        );
+    // Nobody to wait for where nothing would do, whatever the size.
+    let explanation = selector.explain(&Request::new(options.flavour().operation(), 0), None);
+    if explanation.chosen().is_none() {
+        return Err(format!("no transport can be used: {}", explanation.why_none()).into());
     }
     match &options.server_name {
         Some(name) => {

@@ -248,6 +248,9 @@ const BAD_INPUT: &[Bad] = &[
     ("a configuration that leaves no transport", || {
         line(command(&[]).env("UCT_TLS", "^*"), &["no transport can be used", "UCT_TLS"])
     }),
+    ("a required transport that is not there", || {
+        line(command(&[]).env("UCT_REQUIRE", "nosuch"), &["no transport can be used", "UCT_REQUIRE"])
+    }),
     ("standard output that nobody takes", || {
         let full = std::fs::File::options().write(true).open("/dev/full")?;
         line(command(&["-t", "self", "-d", "memory"]).stdout(full), &["cannot print"])

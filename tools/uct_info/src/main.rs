@@ -1,7 +1,7 @@
 //! `uct_info`: what the framework found on this machine, how it is configured, and what it would choose and why.
 //!
 //! Each section is a module that makes a value from the context: as JSON it is printed as it is, and as text by its
-//! `Display`. README.md documents the JSON.
+//! `Display`. docs/tools.md documents the JSON.
 
 #![forbid(unsafe_code)]
 

@@ -15,6 +15,19 @@ fn all_sections_fit_into_one_json_object() {
 }
 
 #[test]
+fn the_page_of_the_programs_names_every_section_and_its_fields() {
+    let page = include_str!("../../../docs/tools.md");
+    let document = json(&["-v", "-d", "-c", "-s", "--matrix", "--explain", "--address", "--json"]);
+    for (section, value) in document.as_object().unwrap() {
+        let first = value.as_array().and_then(|all| all.first()).unwrap_or(value);
+        let fields = first.as_object().into_iter().flat_map(|object| object.keys());
+        for name in std::iter::once(section).chain(fields) {
+            assert!(page.contains(&format!("`{name}`")), "docs/tools.md has no `{name}` ({section})");
+        }
+    }
+}
+
+#[test]
 fn the_version_names_the_plugin_boundary_and_every_plugin() {
     let document = json(&["-v", "--json"]);
     assert_eq!(text(&document, "/version/version"), env!("CARGO_PKG_VERSION"));

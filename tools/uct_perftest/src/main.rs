@@ -1,7 +1,7 @@
 //! `uct_perftest`: latency, bandwidth and message rate of a transport, between two processes or within one.
 //!
 //! The client chooses and plans (`setup`, `plan`), both sides go through the plan's cases in step (`session`, `oob`,
-//! `run`), and the client prints (`output`, `result`, `svg`). README.md documents the figures and the JSON.
+//! `run`), and the client prints (`output`, `result`, `svg`). docs/tools.md documents the figures and the JSON.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The result of a run, as `--json` prints it. README.md documents the fields.
+//! The result of a run, as `--json` prints it. docs/tools.md documents the fields.
 
 use serde::{Deserialize, Serialize};
 use uct_core::select::Choice;

@@ -20,6 +20,18 @@ fn a_plot_is_a_picture_of_every_size() {
 }
 
 #[test]
+fn the_page_of_the_programs_names_every_field_of_a_result() {
+    fn check(value: &serde_json::Value) {
+        let page = include_str!("../../../docs/tools.md");
+        for (name, inner) in value.as_object().into_iter().flatten() {
+            assert!(page.contains(&format!("`{name}`")), "docs/tools.md has no `{name}`");
+            check(inner.as_array().and_then(|all| all.first()).unwrap_or(inner));
+        }
+    }
+    check(&parse(&ended("-l -x self -t am_lat -n 20 -w 2 --json").success()));
+}
+
+#[test]
 fn two_results_are_compared_size_by_size() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
