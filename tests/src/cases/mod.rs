@@ -24,6 +24,7 @@ mod mix;
 mod pending;
 mod progress;
 mod rma;
+mod rma_apart;
 mod rma_errors;
 
 use crate::case::{Case, Needs};
@@ -53,6 +54,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         pending::CASES,
         progress::CASES,
         rma::CASES,
+        rma_apart::CASES,
         rma_errors::CASES,
     ]
     .into_iter()

@@ -284,6 +284,32 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_in_the_middle_is_an_error_and_leaves_what_was_copied() {
+        const PAGE: usize = 4096;
+        let beacon = Beacon::new(7);
+        let process =
+            probe(std::process::id(), beacon.address(), 7).unwrap_or_else(|reason| panic!("{reason}"));
+        // SAFETY: new memory, at a place of the kernel's choice.
+        let pages = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), 2 * PAGE, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(pages, libc::MAP_FAILED);
+        let second = pages.wrapping_byte_add(PAGE);
+        // SAFETY: the second page, to which there is no reference.
+        assert_eq!(unsafe { libc::munmap(second, PAGE) }, 0);
+        let mut source = vec![7; 2 * PAGE];
+        // SAFETY: `source` has so many bytes.
+        let put = unsafe { process.copy_block(Direction::Put, source.as_mut_ptr(), 2 * PAGE, pages as u64) };
+        assert_eq!(put, Err(Error::INVALID_PARAM));
+        // SAFETY: the first page is mapped, and nobody writes to it.
+        let first = unsafe { std::slice::from_raw_parts(pages.cast::<u8>(), PAGE) };
+        assert_eq!(first, &source[..PAGE]);
+        // SAFETY: the page is not used any more.
+        unsafe { libc::munmap(pages, PAGE) };
+    }
+
+    #[test]
     fn yama_permits_all_or_those_who_were_let_in_or_administrators_or_nobody() {
         use PtraceScope::*;
         let rows = [
