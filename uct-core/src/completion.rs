@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_OK, UctCompletion};
@@ -126,6 +127,16 @@ impl Completion {
         // SAFETY: as above.
         let status = unsafe { (*self.inner.abi.get()).status };
         Status::from_raw(status).into_result()
+    }
+
+    /// Makes progress until nothing is outstanding, for `limit` at most; then the result. Blocks, and looks all the time: to
+    /// sleep meanwhile, see [`Worker::wait`].
+    ///
+    /// # Errors
+    /// [`Error::TIMED_OUT`] while operations are outstanding, which go on; else as [`Completion::result`].
+    pub fn wait(&self, limit: Duration) -> Result {
+        let worker = Worker { inner: Rc::clone(&self.inner.worker) };
+        if worker.progress_until(limit, || self.is_done()) { self.result() } else { Err(Error::TIMED_OUT) }
     }
 
     /// Forgets the result, for the next use.

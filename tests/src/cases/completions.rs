@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use uct_core::{AmId, Capabilities, Completion, Error, Flush, Posted, Result, SendFlags};
 
@@ -118,10 +119,34 @@ fn keeps_the_error(setup: &Setup) {
     completion.result().expect("a send");
 }
 
+fn waited_for(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let completion = pair.sender.completion();
+    completion.wait(Duration::ZERO).expect("nothing is outstanding");
+    let size = pair.sender.attributes().am.max_zcopy.min(1 << 22);
+    for sent in 1..=20 {
+        send(&pair, size, &completion);
+        // The receiver does nothing, so the sender may have to wait for it, and not for longer than it said.
+        let (limit, start) = (Duration::from_millis(20), Instant::now());
+        match completion.wait(limit) {
+            Ok(()) => assert!(completion.is_done(), "waited for, and yet outstanding"),
+            Err(Error::TIMED_OUT) => {
+                assert!(completion.outstanding() > 0 && start.elapsed() >= limit);
+                assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+            }
+            Err(error) => panic!("a send: {error}"),
+        }
+        pair.until("the messages", || inbox.len() == sent);
+    }
+    completion.wait(Duration::from_secs(10)).expect("all have arrived");
+}
+
 const ZCOPY: Needs = Needs::all(Capabilities::AM_ZCOPY);
 
 pub(super) const CASES: &[Case] = &[
     case("a completion counts operations and is called once from progress", ZCOPY, counts),
+    case("waiting for a completion ends with the operation or with the limit", ZCOPY, waited_for),
     case("operations end though nobody holds their completion", ZCOPY, dropped),
     case("a completion may start the next operation", ZCOPY, ends_inside),
     case("an operation that did not start leaves its completion as it was", ZCOPY, keeps_the_error),
