@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_OK, UctCompletion};
 
-use crate::memory::MemorySlice;
+use crate::memory::Memory;
 use crate::rkey::{RemoteKey, RkeyInner};
 use crate::worker::{Worker, WorkerInner};
 
@@ -34,12 +35,15 @@ pub struct Completion {
 struct Inner {
     /// First, so that a pointer to it is a pointer to the whole.
     abi: UnsafeCell<UctCompletion>,
-    /// The key that outstanding operations use: mostly there is one.
-    key: Cell<Option<Rc<RkeyInner>>>,
-    /// What else they use.
-    held: RefCell<Vec<Held>>,
-    /// Outstanding operations keep the completion itself: one reference is theirs.
+    /// Outstanding operations keep the completion itself: one reference is theirs. Without it nothing else is held.
     is_held: Cell<bool>,
+    /// What they use: mostly a key, and one thing more.
+    key: Cell<Option<Rc<RkeyInner>>>,
+    first: Cell<Option<Held>>,
+    /// And what there is beyond that.
+    more: RefCell<Vec<Held>>,
+    has_more: Cell<bool>,
+    room: Room,
     /// Where a fetching atomic leaves its result.
     fetched: Cell<u64>,
     callback: Option<Box<dyn Fn(Result)>>,
@@ -49,21 +53,21 @@ struct Inner {
 /// Something that an outstanding operation uses.
 #[allow(dead_code, reason = "what is held is only ever dropped")]
 pub(crate) enum Held {
-    Memory(MemorySlice),
+    Memory(Memory),
     Key(Rc<RkeyInner>),
     Unpack(Owned),
 }
 
-/// The owner of a box that a transport has a pointer to, and that only this pointer leads to.
+/// The owner of a value that a transport has a pointer to, and that only this pointer leads to: in a box, or in the room
+/// of a completion.
 pub(crate) struct Owned {
     place: NonNull<c_void>,
     free: unsafe fn(NonNull<c_void>),
 }
 
 impl Owned {
-    /// Of something that is to be freed when the operation has ended, and the pointer for the transport.
-    #[inline(always)]
-    pub(crate) fn new<T: 'static>(value: T) -> (Owned, NonNull<T>) {
+    /// Of a box.
+    fn boxed<T: 'static>(value: T) -> (Owned, NonNull<T>) {
         /// # Safety
         /// The place is a box of this type, and nobody uses it any more.
         unsafe fn free<T>(place: NonNull<c_void>) {
@@ -72,6 +76,45 @@ impl Owned {
         }
         let place = NonNull::from(Box::leak(Box::new(value)));
         (Owned { place: place.cast(), free: free::<T> }, place)
+    }
+}
+
+/// Room for one value that is owned, so that an operation needs no allocation for a small closure.
+struct Room {
+    is_taken: Cell<bool>,
+    bytes: UnsafeCell<[MaybeUninit<u64>; Room::WORDS]>,
+}
+
+impl Room {
+    /// A closure over four words and what goes with it.
+    const WORDS: usize = 6;
+
+    const fn new() -> Room {
+        Room { is_taken: Cell::new(false), bytes: UnsafeCell::new([MaybeUninit::uninit(); Room::WORDS]) }
+    }
+
+    /// Takes the room for a value; gives the value back if it does not fit or the room is taken.
+    #[inline(always)]
+    fn take<T: 'static>(&self, value: T) -> Result<(Owned, NonNull<T>), T> {
+        /// # Safety
+        /// The place is a room with a value of this type, which nobody uses any more.
+        unsafe fn leave<T>(place: NonNull<c_void>) {
+            // SAFETY: the caller's promise.
+            let room = unsafe { place.cast::<Room>().as_ref() };
+            // SAFETY: as above. The room is still taken: what is dropped may run code that wants one.
+            unsafe { room.bytes.get().cast::<T>().drop_in_place() };
+            room.is_taken.set(false);
+        }
+        let fits = size_of::<T>() <= Room::WORDS * size_of::<u64>() && align_of::<T>() <= align_of::<u64>();
+        if !fits || self.is_taken.replace(true) {
+            return Err(value);
+        }
+        let place = self.bytes.get().cast::<T>();
+        // SAFETY: it fits, and the room is this value's until `leave`.
+        unsafe { place.write(value) };
+        // SAFETY: a cell's address is not null.
+        let place = unsafe { NonNull::new_unchecked(place) };
+        Ok((Owned { place: NonNull::from(self).cast(), free: leave::<T> }, place))
     }
 }
 
@@ -98,9 +141,12 @@ impl Completion {
         Completion {
             inner: Rc::new(Inner {
                 abi: UnsafeCell::new(UctCompletion { func: finished, count: 0, status: UCT_OK }),
-                key: Cell::new(None),
-                held: RefCell::default(),
                 is_held: Cell::new(false),
+                key: Cell::new(None),
+                first: Cell::new(None),
+                more: RefCell::default(),
+                has_more: Cell::new(false),
+                room: Room::new(),
                 fetched: Cell::new(0),
                 callback,
                 worker: Rc::clone(&worker.inner),
@@ -217,22 +263,77 @@ impl Completion {
         Status::from_raw(status).into_result().map(|()| Posted::Done)
     }
 
+    /// Keeps `value` for an operation until it has ended, together with the answer; answers the pointer for the transport.
+    #[inline(always)]
+    pub(crate) fn own<T: 'static>(&self, value: T) -> (Owned, NonNull<T>) {
+        self.inner.room.take(value).unwrap_or_else(Owned::boxed)
+    }
+
+    #[inline(always)]
     fn hold(&self, key: Option<&RemoteKey>, held: impl IntoIterator<Item = Held>) {
         let inner = &*self.inner;
-        if !inner.is_held.replace(true) {
-            // `finished` lets go of it.
-            std::mem::forget(Rc::clone(&self.inner));
+        let mut held = held.into_iter();
+        if inner.is_held.replace(true) {
+            return inner.hold_more(key, &mut held);
         }
+        // `finished` lets go of it.
+        std::mem::forget(Rc::clone(&self.inner));
+        // The places are empty, so there is nothing to drop in them.
+        std::mem::forget(inner.key.replace(key.map(RemoteKey::shared).cloned()));
+        std::mem::forget(inner.first.replace(held.next()));
+        if let Some(second) = held.next() {
+            inner.hold_more(None, &mut std::iter::once(second).chain(held));
+        }
+    }
+}
+
+impl Inner {
+    /// What an operation uses while others are outstanding, or beyond the first.
+    #[cold]
+    #[inline(never)]
+    fn hold_more(&self, key: Option<&RemoteKey>, held: &mut dyn Iterator<Item = Held>) {
+        self.has_more.set(true);
+        let mut more = self.more.borrow_mut();
         if let Some(key) = key.map(RemoteKey::shared) {
-            match inner.key.take() {
-                Some(same) if Rc::ptr_eq(&same, key) => inner.key.set(Some(same)),
-                other => {
-                    inner.key.set(Some(Rc::clone(key)));
-                    inner.held.borrow_mut().extend(other.map(Held::Key));
-                }
+            // Mostly they all use the same.
+            let first = self.key.take();
+            if !first.as_ref().is_some_and(|first| Rc::ptr_eq(first, key)) {
+                more.push(Held::Key(Rc::clone(key)));
             }
+            self.key.set(first);
         }
-        inner.held.borrow_mut().extend(held);
+        more.extend(held);
+    }
+
+    /// Calls the callback, which may start operations, and lets go of what those that have ended used.
+    #[cold]
+    #[inline(never)]
+    fn tell(&self) {
+        let (key, first) = (self.key.take(), self.first.take());
+        let mut more = self.more.take();
+        self.has_more.set(false);
+        if let Some(callback) = &self.callback {
+            // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
+            let status = unsafe { (*self.abi.get()).status };
+            let result = Status::from_raw(status).into_result();
+            self.worker.call_application(|| callback(result));
+        }
+        // What is let go of may be the last of its kind, and run code of others. The room serves the next operations.
+        drop(key);
+        drop(first);
+        more.clear();
+        let mut place = self.more.borrow_mut();
+        if place.capacity() == 0 {
+            *place = more;
+        }
+    }
+
+    /// Lets go of what an operation used. It may be the last of its kind, and run code of others.
+    #[inline(always)]
+    fn let_go(&self) {
+        let (key, first) = (self.key.take(), self.first.take());
+        drop(key);
+        drop(first);
     }
 }
 
@@ -247,24 +348,10 @@ unsafe extern "C" fn finished(completion: *mut UctCompletion) {
     }
     // SAFETY: this takes the reference just added, or the one that `hold` forgot.
     let inner = unsafe { Rc::from_raw(inner) };
-    let key = inner.key.take();
-    let mut held = inner.held.take();
-    if let Some(callback) = &inner.callback {
-        // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
-        let status = unsafe { (*inner.abi.get()).status };
-        let result = Status::from_raw(status).into_result();
-        inner.worker.call_application(|| callback(result));
+    if inner.callback.is_some() || inner.has_more.get() {
+        return inner.tell();
     }
-    // What is let go of may be the last of its kind, and run code of others. The room serves the next operations.
-    drop(key);
-    if held.capacity() == 0 {
-        return;
-    }
-    held.clear();
-    let mut place = inner.held.borrow_mut();
-    if place.capacity() == 0 {
-        *place = held;
-    }
+    inner.let_go();
 }
 
 impl fmt::Debug for Completion {
@@ -273,5 +360,71 @@ impl fmt::Debug for Completion {
             .field("outstanding", &self.outstanding())
             .field("result", &self.result())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Sources;
+    use crate::context::Context;
+
+    fn worker() -> Worker {
+        let context = Context::builder().sources(Sources::default()).build().unwrap();
+        Worker::new(&context).unwrap()
+    }
+
+    #[test]
+    fn what_an_operation_owns_is_dropped_once_wherever_it_lies() {
+        let counted = Rc::new(());
+        let completion = Completion::new(&worker());
+        let (first, room) = completion.own(Rc::clone(&counted));
+        let (second, elsewhere) = completion.own(Rc::clone(&counted));
+        let (large, _) = completion.own((Rc::clone(&counted), [0u64; 2 * Room::WORDS]));
+        assert_ne!(room, elsewhere);
+        assert_eq!(Rc::strong_count(&counted), 4);
+        for (owned, left) in [(second, 3), (first, 2), (large, 1)] {
+            drop(owned);
+            assert_eq!(Rc::strong_count(&counted), left);
+        }
+        let (again, place) = completion.own(Rc::clone(&counted));
+        assert_eq!(place, room, "the room serves again");
+        drop(again);
+        assert_eq!(Rc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn what_operations_use_is_held_until_the_last_has_ended_the_callback_included() {
+        for operations in 1..4 {
+            let worker = worker();
+            let counted = Rc::new(());
+            let called = Rc::new(Cell::new(0));
+            let (own, times) = (Rc::clone(&counted), Rc::clone(&called));
+            for completion in [
+                Completion::new(&worker),
+                Completion::with_callback(&worker, move |_| {
+                    assert!(Rc::strong_count(&own) > 2);
+                    times.set(times.get() + 1);
+                }),
+            ] {
+                let others = Rc::strong_count(&counted);
+                let begun = completion.begin();
+                (1..operations).for_each(|_| assert_eq!(completion.begin(), begun));
+                for _ in 0..operations {
+                    let held = || [0; 2].map(|_| Held::Unpack(completion.own(Rc::clone(&counted)).0));
+                    let posted = completion.started(uct_abi::UCT_INPROGRESS, None, held);
+                    assert_eq!(posted, Ok(Posted::InProgress));
+                }
+                assert_eq!(Rc::strong_count(&counted), others + 2 * operations);
+                assert_eq!(Rc::strong_count(&completion.inner), 2, "outstanding operations keep it");
+                // SAFETY: the completion is alive, and this thread's.
+                unsafe { (*begun).count = 0 };
+                // SAFETY: the last operation has ended.
+                unsafe { finished(begun) };
+                assert_eq!(Rc::strong_count(&counted), others);
+                assert_eq!(Rc::strong_count(&completion.inner), 1);
+            }
+            assert_eq!(called.get(), 1);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use ucs::{Error, Result};
-use uct_abi::{UCT_OK, UctCompletion};
+use uct_abi::{UCT_OK, UctCompletion, UctStatus};
 
 /// How an operation that may take time was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,7 @@ impl Completion {
     }
 
     /// Counts one operation down; the last one calls the host.
+    #[inline(always)]
     pub fn complete(self, result: Result) {
         let completion = self.0.as_ptr();
         // SAFETY: valid until called (`Completion::new`); all operations of a worker are in one thread.
@@ -36,7 +37,7 @@ impl Completion {
         if let Err(error) = result
             && shared.status == UCT_OK
         {
-            shared.status = error.status().raw();
+            shared.status = failed(error);
         }
         shared.count -= 1;
         if shared.count == 0 {
@@ -47,7 +48,15 @@ impl Completion {
     }
 }
 
+/// Out of the way of what ends well.
+#[cold]
+#[inline(never)]
+fn failed(error: Error) -> UctStatus {
+    error.status().raw()
+}
+
 /// Completes an optional completion.
+#[inline(always)]
 pub fn complete(completion: Option<Completion>, result: Result<(), Error>) {
     if let Some(completion) = completion {
         completion.complete(result);

@@ -87,7 +87,7 @@ impl EpInner {
 }
 
 pub(super) fn held(slices: &[MemorySlice]) -> impl Iterator<Item = Held> {
-    slices.iter().cloned().map(Held::Memory)
+    slices.iter().map(|slice| Held::Memory(slice.memory.clone()))
 }
 
 impl Ep {

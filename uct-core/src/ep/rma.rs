@@ -9,7 +9,7 @@ use ucs::Result;
 
 use super::am::{Packing, held};
 use super::{Ep, EpInner};
-use crate::completion::{Completion, Held, Owned, Posted};
+use crate::completion::{Completion, Held, Posted};
 use crate::memory::MemorySlice;
 use crate::rkey::RemoteKey;
 use crate::stats::Counter;
@@ -151,6 +151,7 @@ impl Ep {
     ///
     /// # Errors
     /// As [`Ep::put_zcopy`].
+    #[inline]
     pub fn get_bcopy<F>(
         &self,
         length: usize,
@@ -166,7 +167,7 @@ impl Ep {
         ep.same_domain(key.domain())?;
         let slot = slot!(ep.get_bcopy);
         let (owned, unpacking) =
-            Owned::new(Unpacking { unpack: Some(unpack), worker: Rc::clone(&ep.iface.worker) });
+            completion.own(Unpacking { unpack: Some(unpack), worker: Rc::clone(&ep.iface.worker) });
         let begun = completion.begin();
         // SAFETY: the endpoint is alive; callback and argument belong together, the argument lives until the completion.
         let status = unsafe {
@@ -208,7 +209,7 @@ struct Unpacking<F> {
 
 impl<F: FnOnce(&[u8])> Unpacking<F> {
     unsafe extern "C" fn read(argument: *mut c_void, data: *const c_void, length: usize) {
-        // SAFETY: `get_bcopy` passes the box, which lives until the completion.
+        // SAFETY: `get_bcopy` passes what the completion owns until the operation has ended.
         let unpacking = unsafe { &mut *argument.cast::<Unpacking<F>>() };
         let Some(unpack) = unpacking.unpack.take() else { return };
         // SAFETY: the transport hands over readable data for the call (`UctUnpack`).
