@@ -50,16 +50,20 @@ impl Side {
         let remote = self.remote()?;
         let (place, key) = (remote.address, &remote.key);
         let wide = case.size == size_of::<u64>();
-        self.get_course(count, recorder, || {
-            let completion = self.ring.take(driver)?;
-            let posted = match (op, wide) {
-                (AtomicOp::Cswap, true) => driver.post(|| ep.atomic64_cswap(0, 1, place, key, completion)),
-                (AtomicOp::Cswap, false) => driver.post(|| ep.atomic32_cswap(0, 1, place, key, completion)),
-                (op, true) => driver.post(|| ep.atomic64_fetch(op, 1, place, key, completion)),
-                (op, false) => driver.post(|| ep.atomic32_fetch(op, 1, place, key, completion)),
-            };
-            posted.map(drop)
-        })
+        match (op, wide) {
+            (AtomicOp::Cswap, true) => self.get_course(count, recorder, |completion| {
+                driver.post(|| ep.atomic64_cswap(0, 1, place, key, completion)).map(drop)
+            }),
+            (AtomicOp::Cswap, false) => self.get_course(count, recorder, |completion| {
+                driver.post(|| ep.atomic32_cswap(0, 1, place, key, completion)).map(drop)
+            }),
+            (op, true) => self.get_course(count, recorder, |completion| {
+                driver.post(|| ep.atomic64_fetch(op, 1, place, key, completion)).map(drop)
+            }),
+            (op, false) => self.get_course(count, recorder, |completion| {
+                driver.post(|| ep.atomic32_fetch(op, 1, place, key, completion)).map(drop)
+            }),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use uct_core::Completion;
 use uct_tools_common::Failure;
 
 use super::record::Recorder;
@@ -98,8 +99,7 @@ impl Side {
             }
             Layout::Bcopy => {
                 let buffer = Rc::new(RefCell::new(vec![0; case.size]));
-                self.get_course(count, recorder, || {
-                    let completion = self.ring.take(driver)?;
+                self.get_course(count, recorder, |completion| {
                     let attempt = || {
                         let buffer = Rc::clone(&buffer);
                         let unpack =
@@ -111,8 +111,7 @@ impl Side {
             }
             Layout::Zcopy => {
                 let slices = self.source_slice(case.size)?;
-                self.get_course(count, recorder, || {
-                    let completion = self.ring.take(driver)?;
+                self.get_course(count, recorder, |completion| {
                     driver.post(|| ep.get_zcopy(&slices, place, key, completion)).map(drop)
                 })
             }
@@ -125,14 +124,14 @@ impl Side {
         &self,
         count: u64,
         recorder: &mut Recorder<'_>,
-        mut operate: impl FnMut() -> Result<(), Failure>,
+        mut operate: impl FnMut(&Completion) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        if self.plan.outstanding > 1 {
-            return self.one_sided(count, recorder, operate);
-        }
+        let (driver, ring) = (&self.driver, &self.ring);
+        let only = ring.only();
         self.one_sided(count, recorder, || {
-            operate()?;
-            self.ring.take(&self.driver).map(drop)
+            let completion = only.map_or_else(|| ring.take(driver), Ok)?;
+            operate(completion)?;
+            if only.is_some() { driver.wait(|| completion.is_done()) } else { Ok(()) }
         })
     }
 }

@@ -217,6 +217,14 @@ impl Ring {
         Ring { completions, next: Cell::new(0) }
     }
 
+    /// The completion, if there is only one.
+    pub(super) fn only(&self) -> Option<&Completion> {
+        match self.completions.as_slice() {
+            [completion] => Some(completion),
+            _ => None,
+        }
+    }
+
     /// The next completion, once its operation has ended.
     #[inline(always)]
     pub(super) fn take(&self, driver: &Driver) -> Result<&Completion, Failure> {
