@@ -92,7 +92,7 @@ fn after(change: Change, word: Word, guess: u64, found: u64) -> Next {
 
 impl RcEp {
     /// Adds without a result: the device's own, into a place that nobody reads.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add64(&self, value: u64, address: u64, rkey: &Rkey) -> Result {
         let key = self.atomic_key(address, 8, rkey)?;
         if !self.has_room() {
@@ -109,13 +109,13 @@ impl RcEp {
     }
 
     /// Whether nothing is under way that can rob an atomic of its result.
-    #[inline]
+    #[inline(always)]
     fn is_clear_for_atomic(&self) -> bool {
         !self.iface.limits.has_stray_acks || self.is_quiet() || self.last_atomic.get() == self.posted.get()
     }
 
     /// Refuses an atomic until what is in its way has ended.
-    #[inline]
+    #[inline(always)]
     fn clear_for_atomic(&self) -> Result {
         if self.is_clear_for_atomic() {
             return Ok(());
@@ -127,7 +127,7 @@ impl RcEp {
     }
 
     /// Accounts for an atomic just posted; answers its number.
-    #[inline]
+    #[inline(always)]
     fn posted_atomic(&self, unsignaled: Unsignaled) -> u32 {
         let number = self.posted(unsignaled);
         self.last_read.set(number);
@@ -139,6 +139,7 @@ impl RcEp {
     ///
     /// # Safety
     /// The buffer is a small one whose atomic has ended.
+    #[inline(always)]
     pub(crate) unsafe fn fetched(&self, buffer: NonNull<u8>) -> Result<u64> {
         // SAFETY: the caller's promise; small buffers have more than eight bytes and are aligned to as many.
         let value = unsafe { buffer.cast::<u64>().read() };
@@ -150,7 +151,7 @@ impl RcEp {
     }
 
     /// A small buffer for the result of an atomic.
-    #[inline]
+    #[inline(always)]
     fn result_buffer(&self) -> Option<NonNull<u8>> {
         let buffer = self.iface.small()?;
         if self.iface.limits.has_stray_acks {
@@ -161,6 +162,7 @@ impl RcEp {
     }
 
     /// Adds, and fetches the former value.
+    #[inline(always)]
     pub(crate) fn fetch_add64(
         &self,
         value: u64,
@@ -176,6 +178,7 @@ impl RcEp {
     }
 
     /// Compares and swaps.
+    #[inline(always)]
     pub(crate) fn cswap64(
         &self,
         operands: (u64, u64),
@@ -190,6 +193,7 @@ impl RcEp {
         })
     }
 
+    #[inline(always)]
     fn fetch(
         &self,
         former: Former,
@@ -217,7 +221,7 @@ impl RcEp {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn atomic_key(&self, address: u64, size: usize, rkey: &Rkey) -> Result<u32> {
         if !address.is_multiple_of(size as u64) {
             return Err(Error::INVALID_PARAM);

@@ -243,10 +243,12 @@ impl Endpoint for RcEp {
         self.write_short(data, remote_address, rkey)
     }
 
+    #[inline(always)]
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
         self.write_bcopy(pack, remote_address, rkey)
     }
 
+    #[inline(always)]
     fn put_zcopy(
         &self,
         iov: Iov<'_>,
@@ -261,6 +263,7 @@ impl Endpoint for RcEp {
         self.read_short(buffer, remote_address, rkey)
     }
 
+    #[inline(always)]
     fn get_bcopy(
         &self,
         unpack: Unpack,
@@ -272,6 +275,7 @@ impl Endpoint for RcEp {
         self.read_bcopy(unpack, length, remote_address, rkey, completion)
     }
 
+    #[inline(always)]
     fn get_zcopy(
         &self,
         iov: Iov<'_>,
@@ -282,6 +286,7 @@ impl Endpoint for RcEp {
         self.read_zcopy(iov, remote_address, rkey, completion)
     }
 
+    #[inline(always)]
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &Rkey) -> Result {
         match (atomic.width, atomic.change) {
             (Width::Bits64, Change::Op(AtomicOp::Add, value)) => self.add64(value, remote_address, rkey),
@@ -289,6 +294,7 @@ impl Endpoint for RcEp {
         }
     }
 
+    #[inline(always)]
     fn atomic_fetch(
         &self,
         atomic: Atomic,

@@ -52,6 +52,10 @@ pub(crate) struct RcIface {
     pub(crate) cq_available: Cell<u32>,
     /// Somebody waits for the end of a send: its completions are looked for in every progress.
     pub(crate) tx_wanted: Cell<bool>,
+    /// Looks in a row that have passed by what was received.
+    pub(crate) rx_passed: Cell<u8>,
+    /// Looks that have found nothing received while nobody waited for the end of a send.
+    pub(crate) quiet_looks: Cell<u8>,
     pub(crate) state: State,
     pub(crate) limits: Limits,
     pub(crate) rx: RxQueue,
@@ -168,6 +172,8 @@ impl RcIface {
             tx_cq,
             cq_available: Cell::new(limits.tx_cq_len),
             tx_wanted: Cell::new(false),
+            rx_passed: Cell::new(0),
+            quiet_looks: Cell::new(0),
             state: State::default(),
             limits,
             rx,

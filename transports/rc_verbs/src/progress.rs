@@ -15,6 +15,10 @@ use crate::rx::REFILL;
 
 /// Completions taken in one go.
 const BATCH: usize = 16;
+/// Looks at the queues in a row that may pass by what was received, because something sent has ended.
+const MOST_PASSED: u8 = 3;
+/// One in so many looks that find nothing received asks what was sent, if nobody waits for the end of a send.
+const SENT_EVERY: u8 = 8;
 
 /// Whether progress is on the stack, and whether there is something to do besides the queues: in one byte, so that progress
 /// finds out with one comparison that neither is the case.
@@ -77,18 +81,37 @@ impl RcIface {
             self.state.run();
             count = self.do_work();
         }
-        let received = self.poll_rx();
-        count += received;
-        let is_busy = self.cq_available.get() < self.limits.tx_cq_len;
-        if is_busy && (received == 0 || self.tx_wanted.get()) {
-            count += self.poll_tx();
-        }
+        count += self.poll();
         if self.state.is_asked() {
             self.do_deferred();
         }
         count += self.pending.dispatch(Blocked::Endpoint);
         self.state.leave();
         count
+    }
+
+    /// Looks at the queues. If somebody waits for the end of a send, that comes first, and what has come waits for the next
+    /// look: mostly nothing has. If ends keep coming, it does not wait for long.
+    #[inline(always)]
+    fn poll(&self) -> u32 {
+        let is_busy = self.cq_available.get() < self.limits.tx_cq_len;
+        if is_busy && self.tx_wanted.get() {
+            let sent = self.poll_tx();
+            let passed = self.rx_passed.get();
+            if sent > 0 && passed < MOST_PASSED {
+                self.rx_passed.set(passed + 1);
+                return sent;
+            }
+            self.rx_passed.set(0);
+            return sent + self.poll_rx();
+        }
+        let received = self.poll_rx();
+        let is_turn = || {
+            let looks = self.quiet_looks.get().wrapping_add(1);
+            self.quiet_looks.set(looks);
+            looks.is_multiple_of(SENT_EVERY)
+        };
+        if received == 0 && is_busy && is_turn() { self.poll_tx() } else { received }
     }
 
     #[inline(always)]

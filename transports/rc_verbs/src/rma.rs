@@ -3,6 +3,7 @@
 //! For: the endpoint. Stands on `tx` and the memory domain's keys, which are checked ahead of any traffic.
 
 use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge, lkey};
+use uct_plugin::abi::UctIov;
 use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use crate::ep::RcEp;
@@ -15,6 +16,14 @@ impl RcEp {
     /// registered is [`Error::INVALID_PARAM`].
     #[inline]
     pub(crate) fn pieces(&self, iov: Iov<'_>, pieces: &mut [Sge]) -> Result<Option<usize>> {
+        // Mostly it is one block.
+        if let ([entry], [place, ..]) = (iov.entries(), &mut *pieces)
+            && entry.count == 1
+            && entry.length > 0
+        {
+            *place = piece_of(entry, entry.buffer as u64)?;
+            return Ok(Some(1));
+        }
         let mut count = 0;
         for piece in pieces_of(iov) {
             let piece = piece?;
@@ -51,7 +60,7 @@ impl RcEp {
         self.write_inline(data, address, key)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_bcopy(&self, pack: Pack, address: u64, rkey: &Rkey) -> Result<usize> {
         // The length is only known once it is packed; a key that allows nothing at all is found before.
         rkey.check(address, 0, MemoryAccess::REMOTE_PUT)?;
@@ -103,7 +112,7 @@ impl RcEp {
         unsafe { self.post_write(&pieces, address, key, false) }.map(Some)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_zcopy(
         &self,
         iov: Iov<'_>,
@@ -131,12 +140,13 @@ impl RcEp {
     }
 
     /// Whether reads may bring this much more; at least one read always may.
+    #[inline(always)]
     fn may_read(&self, length: usize) -> bool {
         let reading = self.iface.read_bytes.get();
         reading == 0 || reading.saturating_add(length as u64) <= self.iface.limits.max_read_bytes
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_bcopy(
         &self,
         unpack: Unpack,
@@ -205,7 +215,7 @@ impl RcEp {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_zcopy(
         &self,
         iov: Iov<'_>,
@@ -238,7 +248,7 @@ impl RcEp {
 
     /// Posts a vector, as several work requests if it has more blocks, or more bytes, than one takes; answers the number of
     /// the last, which asks for a completion. There is room for one.
-    #[inline]
+    #[inline(always)]
     fn post_vector(
         &self,
         iov: Iov<'_>,
@@ -298,6 +308,7 @@ impl RcEp {
     ///
     /// # Safety
     /// The memory of the pieces stays valid, and untouched, until the work request has ended.
+    #[inline(always)]
     unsafe fn post_read(&self, pieces: &[Sge], address: u64, key: u32) -> Result<u32> {
         let (flags, unsignaled) = self.next_flags(true);
         let request = SendWr::rdma_read(self.next_id(), pieces, address, key, flags);
@@ -312,6 +323,7 @@ impl RcEp {
     ///
     /// # Safety
     /// The memory of the pieces stays valid until the work request has ended.
+    #[inline(always)]
     unsafe fn post_write(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
         let (flags, unsignaled) = self.next_flags(signaled);
         let request = SendWr::rdma_write(self.next_id(), pieces, address, key, flags);
@@ -321,6 +333,7 @@ impl RcEp {
     }
 
     /// Accounts for a read just posted.
+    #[inline(always)]
     fn reading(&self, length: usize) {
         self.iface.read_bytes.set(self.iface.read_bytes.get() + length as u64);
     }
@@ -330,16 +343,22 @@ impl RcEp {
 fn pieces_of(iov: Iov<'_>) -> impl Iterator<Item = Result<Sge>> + '_ {
     iov.entries().iter().flat_map(|entry| {
         let count = if entry.length == 0 { 0 } else { u64::from(entry.count) };
-        // SAFETY: registrations of this memory domain are boxes of this type, live until the operation has ended; null is
-        // refused.
-        let memh = unsafe { entry.memh.cast::<Memh>().as_ref() };
         (0..count).map(move |block| {
             let address = (entry.buffer as u64).wrapping_add(block.wrapping_mul(entry.stride as u64));
-            let key = memh.and_then(|memh| memh.lkey(address, entry.length)).ok_or(Error::INVALID_PARAM)?;
-            let length = u32::try_from(entry.length).map_err(|_| Error::INVALID_PARAM)?;
-            Ok(Sge::new(address, length, key))
+            piece_of(entry, address)
         })
     })
+}
+
+/// One block of an entry of a vector, at `address`.
+#[inline(always)]
+fn piece_of(entry: &UctIov, address: u64) -> Result<Sge> {
+    // SAFETY: registrations of this memory domain are boxes of this type, live until the operation has ended; null is
+    // refused.
+    let memh = unsafe { entry.memh.cast::<Memh>().as_ref() };
+    let key = memh.and_then(|memh| memh.lkey(address, entry.length)).ok_or(Error::INVALID_PARAM)?;
+    let length = u32::try_from(entry.length).map_err(|_| Error::INVALID_PARAM)?;
+    Ok(Sge::new(address, length, key))
 }
 
 /// Cuts pieces into work requests of at most so many pieces and bytes, each with its remote address.

@@ -197,7 +197,7 @@ impl RcEp {
     }
 
     /// Remembers what is to happen when the work request of this number ends.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remember(&self, number: u32, op: TxOp) {
         self.iface.tx_wanted.set(true);
         self.outstanding.push(number, op);
