@@ -68,6 +68,17 @@ pub(crate) struct Core {
     is_broken: bool,
     /// Datagrams too short to be one.
     pub(crate) malformed: u64,
+    /// What a message that was delivered acknowledges, and when it came: seen to when nothing is waited for.
+    late: Option<Late>,
+    /// The last progress that delivered messages left everything else to the next one.
+    pub(crate) is_untidy: bool,
+}
+
+/// An acknowledgement that was put off.
+struct Late {
+    id: ConnectionId,
+    /// Until the protocol has taken it in; the packets that it frees are fetched later still.
+    news: Option<(Time, Header)>,
 }
 
 // SAFETY: raw pointers in here (pools, packets, arrivals) are to memory that the core owns; one thread at a time works on
@@ -135,6 +146,8 @@ impl Core {
             is_fresh: false,
             is_broken: false,
             malformed: 0,
+            late: None,
+            is_untidy: false,
         };
         core.look_at_clock();
         core.fill(1);
@@ -149,6 +162,45 @@ impl Core {
     pub(crate) fn look_at_clock(&mut self) {
         self.is_fresh = true;
         self.now = Time::from_nanos(ucs::clock::now());
+    }
+
+    /// Takes in the next message of a connection that is as it should be; answers which, or `None` for any other packet. What
+    /// it acknowledges is put off, one at a time: the answer to the message goes first. Where the application waits for the
+    /// acknowledgement, to have its memory back, it is not.
+    #[inline(always)]
+    pub(crate) fn receive_plain(&mut self, header: Header) -> Option<ConnectionId> {
+        if self.late.is_some() {
+            return None;
+        }
+        let (id, has_news) = self.table.receive_plain(self.now, header, Packet::has_pieces)?;
+        if has_news {
+            self.late = Some(Late { id, news: Some((self.now, header)) });
+            self.attention = true;
+        }
+        Some(id)
+    }
+
+    /// Whether an acknowledgement was put off.
+    #[inline(always)]
+    pub(crate) fn has_late(&self) -> bool {
+        self.late.is_some()
+    }
+
+    /// Has the protocol take in what was put off; answers the connection that may have news.
+    #[inline]
+    pub(crate) fn take_late(&mut self) -> Option<ConnectionId> {
+        self.acknowledge_late();
+        self.late.take().map(|late| late.id)
+    }
+
+    /// As [`Core::take_late`] for whoever cannot tell of the news.
+    #[inline]
+    fn acknowledge_late(&mut self) {
+        if let Some(late) = &mut self.late
+            && let Some((at, header)) = late.news.take()
+        {
+            self.table.acknowledge_late(at, header);
+        }
     }
 
     /// Fetches what the peer has acknowledged, up to the first packet with a completion.
@@ -359,6 +411,7 @@ impl Core {
     /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
     pub(crate) fn tick(&mut self) {
         self.look_at_clock();
+        self.acknowledge_late();
         self.idle_ticks = self.idle_ticks.saturating_add(1);
         if self.now.since(self.looked_at_device) > LOOK_EVERY {
             self.looked_at_device = self.now;
@@ -410,7 +463,7 @@ impl Core {
 
     /// Whether a message to be delivered, or news, waits for the application's progress.
     pub(crate) fn has_news(&self) -> bool {
-        !self.arrivals.is_empty() || self.table.has_events()
+        !self.arrivals.is_empty() || self.has_late() || self.table.has_events()
     }
 
     /// Once the queue pair or the device has failed: ends all traffic and fails every connection; answers why. Nothing if
@@ -462,6 +515,7 @@ impl Core {
 
     /// Tells peers and takes the last buffers back when the interface closes; answers completions still to be called.
     pub(crate) fn abandon(&mut self, id: ConnectionId) -> Option<(Completion, Result)> {
+        self.acknowledge_late();
         while let Some(packet) = self.table.pop_acknowledged(id) {
             if let Some(completion) = self.retire(packet, Ok(())) {
                 return Some((completion, Ok(())));

@@ -33,8 +33,17 @@ impl UdIface {
     #[inline(never)]
     fn work(&self, guard: &Guard<'_, Core>, is_due: bool) -> u32 {
         let mut count = 0;
+        let (late, was_untidy) = guard.with(|core| (core.take_late(), std::mem::take(&mut core.is_untidy)));
+        if let Some(id) = late {
+            count += u32::from(self.collect(guard, id));
+        }
         while let Some(arrival) = guard.with(|core| core.arrivals.pop_front()) {
             count += self.take(guard, arrival);
+        }
+        if count > 0 && !was_untidy && !is_due && self.may_be_left(guard) {
+            // The application may have an answer, which goes first.
+            self.sent(guard);
+            return count;
         }
         if is_due {
             guard.with(Core::tick_in_progress);
@@ -53,10 +62,23 @@ impl UdIface {
         guard.with(|core| {
             core.fill(16);
             core.transmit();
-            core.attention |= owes || core.table.has_output();
+            core.attention |= owes || core.has_late() || core.table.has_output();
         });
         self.sent(guard);
         count
+    }
+
+    /// Leaves what does not have to be now to the next progress, if nobody waits for it.
+    #[inline(always)]
+    fn may_be_left(&self, guard: &Guard<'_, Core>) -> bool {
+        let is_quiet = self.pending.is_idle() && !self.targets.is_owing() && !self.starved.get();
+        is_quiet
+            && guard.with(|core| {
+                let is_left = !core.table.has_output();
+                core.is_untidy |= is_left;
+                core.attention |= is_left;
+                is_left
+            })
     }
 
     /// Moves on until `done`, for an operation on a connection that is done at its return.
@@ -107,6 +129,10 @@ impl UdIface {
         };
         if !header.is_sequenced() {
             return self.take_control(guard, arrival);
+        }
+        if let Some(id) = guard.with(|core| core.receive_plain(header)) {
+            self.deliver(guard, id, header.kind(), arrival);
+            return 1;
         }
         match guard.with(|core| core.table.receive(core.now, header, arrival)) {
             Received::Deliver(id, arrival) => {

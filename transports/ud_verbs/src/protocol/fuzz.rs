@@ -127,6 +127,15 @@ impl Lab {
         }
         debug_assert!(packet.len() >= HEADER_SIZE);
         self.packets += 1;
+        if self.packets.is_multiple_of(2)
+            && let Some((_, has_news)) = table.receive_plain(self.now, header, |_| false)
+        {
+            self.returned += 1;
+            if has_news {
+                table.acknowledge_late(self.now, header);
+            }
+            return;
+        }
         match table.receive(self.now, header, 0) {
             Received::Deliver(id, _) => {
                 self.returned += 1;

@@ -55,6 +55,44 @@ impl<T: Handles> Table<T> {
         self.receive_sequenced(now, id, header, packet)
     }
 
+    /// As [`Table::receive`], for the next message of a connection that is as it should be, which most packets are: it is
+    /// to be delivered, and nothing waited for it. What it acknowledges is left for later, if anything: that goes to
+    /// [`Table::acknowledge_late`]. `None` for any other packet, which is to be received as usual, and for one whose
+    /// acknowledgement `cannot_wait`, asked with what has been outstanding longest.
+    #[inline(always)]
+    pub fn receive_plain(
+        &mut self,
+        now: Time,
+        header: Header,
+        cannot_wait: impl FnOnce(&T::Send) -> bool,
+    ) -> Option<(ConnectionId, bool)> {
+        let (id, connection) = find(&mut self.connections, header)?;
+        let is_plain = connection.phase == Phase::Connected
+            && header.kind() != kind::FINISH
+            && connection.receiver.is_plain_next(header.psn());
+        if !is_plain {
+            return None;
+        }
+        let sender = &connection.sender;
+        let has_news = header.ack() != sender.unacknowledged();
+        if has_news && !(sender.is_honest(header.ack()) && sender.oldest().is_some_and(|it| !cannot_wait(it)))
+        {
+            return None;
+        }
+        self.take_next(now, id, header);
+        Some((id, has_news))
+    }
+
+    /// Takes in what a packet of [`Table::receive_plain`] acknowledges. `at` is when it came.
+    pub fn acknowledge_late(&mut self, at: Time, header: Header) {
+        if let Some((id, connection)) = find(&mut self.connections, header)
+            && connection.phase == Phase::Connected
+        {
+            // What has been acknowledged since is no news, and it was honest then.
+            let _ = self.acknowledge(at, id, header, None);
+        }
+    }
+
     #[inline]
     fn receive_sequenced(
         &mut self,
@@ -64,20 +102,28 @@ impl<T: Handles> Table<T> {
         packet: T::Receive,
     ) -> Received<T::Receive> {
         let connection = &mut self.connections[id.index()];
-        connection.last_heard = now;
         if connection.receiver.is_plain_next(header.psn()) && header.kind() != kind::FINISH {
-            let untold = connection.receiver.take_next();
-            if header.wants_ack() || untold >= self.settings.ack_every {
-                connection.due.ack = true;
-                self.speak(id);
-            } else if connection.deadlines.ack == Time::NEVER {
-                let deadline = now.plus(self.timing.ack_delay);
-                connection.deadlines.ack = deadline;
-                self.schedule(id, deadline);
-            }
+            self.take_next(now, id, header);
             return Received::Deliver(id, packet);
         }
+        connection.last_heard = now;
         self.receive_unusual(id, header, packet)
+    }
+
+    /// Accounts for the next packet of a connection, which nothing waited for.
+    #[inline(always)]
+    fn take_next(&mut self, now: Time, id: ConnectionId, header: Header) {
+        let connection = &mut self.connections[id.index()];
+        connection.last_heard = now;
+        let untold = connection.receiver.take_next();
+        if header.wants_ack() || untold >= self.settings.ack_every {
+            connection.due.ack = true;
+            self.speak(id);
+        } else if connection.deadlines.ack == Time::NEVER {
+            let deadline = now.plus(self.timing.ack_delay);
+            connection.deadlines.ack = deadline;
+            self.schedule(id, deadline);
+        }
     }
 
     /// A goodbye, or a packet that is not simply the next.

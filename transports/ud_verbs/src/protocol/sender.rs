@@ -209,6 +209,19 @@ impl<S> Sender<S> {
         Some(slot.packet)
     }
 
+    /// Whether an acknowledgement is of something outstanding.
+    #[inline]
+    pub(super) fn is_honest(&self, ack: Psn) -> bool {
+        ack.ahead_of(self.unacknowledged) <= self.outstanding()
+    }
+
+    /// What has been outstanding longest; nothing if what is acknowledged has not been fetched, or if that packet is its
+    /// header.
+    #[inline]
+    pub(super) fn oldest(&self) -> Option<&S> {
+        if self.has_acknowledged() { None } else { self.slots.front()?.packet.as_ref() }
+    }
+
     /// The peer has all packets before `ack`. `delay` is how long it held this back, if it says so.
     /// Answers how many packets this acknowledges.
     #[inline]
