@@ -93,6 +93,10 @@ fn map_mark() -> Option<&'static AtomicU64> {
 
 /// A new page of zeroes that is one again in each child, and never unmapped; `None` where the kernel has no such thing.
 pub(super) fn wiped_page() -> Option<NonNull<u8>> {
+    // Miri has no madvise.
+    if cfg!(miri) {
+        return None;
+    }
     let (length, protection) = (pages::page_size(), ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE) }.ok()?;

@@ -6,6 +6,7 @@
 //! Stands on all other commands; continuous integration runs it and nothing else.
 
 mod machines;
+mod miri;
 mod models;
 
 use crate::apt::{self, Package};
@@ -67,6 +68,7 @@ pub fn run(options: &Options) -> Outcome {
     });
     steps.run("conformance", || conformance(&workspace, &require));
     steps.run("models", || models::run(&workspace));
+    steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
     steps.run("hello", || hello::run(&hello::Options::default()));
     steps.run("footprint", || footprint::run(&workspace));
     steps.run_or_skip("instruction ceilings", || instructions::run_as_step(&workspace));
