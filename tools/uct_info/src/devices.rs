@@ -157,8 +157,10 @@ impl fmt::Display for Devices {
                 write!(f, "{device}")?;
             }
         }
-        for Absent { name, reason, .. } in &self.absent {
-            writeln!(f, "#\n# Not here: {}\n#   {reason}", if name.is_empty() { "plugin" } else { name })?;
+        for Absent { name, stage, reason } in &self.absent {
+            // A file that a built-in one of its name makes superfluous is not missing.
+            let heading = if *stage == "left_out" { "Left out" } else { "Not here" };
+            writeln!(f, "#\n# {heading}: {}\n#   {reason}", if name.is_empty() { "plugin" } else { name })?;
         }
         Ok(())
     }

@@ -84,6 +84,16 @@ fn the_text_of_the_devices_says_what_the_json_says() {
 }
 
 #[test]
+fn a_plugin_file_that_a_built_in_one_makes_superfluous_is_left_out_and_not_missing() {
+    let document = json(&["-d", "--json"]);
+    let printed = ended(&["-d"]).success();
+    for absent in list(&document, "/devices/absent") {
+        let heading = if text(absent, "/stage") == "left_out" { "Left out" } else { "Not here" };
+        assert!(printed.contains(&format!("# {heading}: {}\n", text(absent, "/name"))), "{printed}");
+    }
+}
+
+#[test]
 fn one_transport_can_be_asked_for_alone() {
     for transport in transports(None) {
         let document = json(&["-d", "--json", "-t", &transport]);
