@@ -140,6 +140,10 @@ impl Deref for KeptMessage {
 impl Drop for KeptMessage {
     fn drop(&mut self) {
         if let Place::Descriptor { iface, data } = &self.place {
+            if iface.worker.check_process().is_err() {
+                // The place is the parent's, which gives it back itself.
+                return;
+            }
             let release = iface.ops.release.expect("the loader fills every slot");
             // SAFETY: the handler kept the data, and this is their only owner; the interface is open, since it is held.
             unsafe { release(iface.raw(), data.as_ptr().cast()) };

@@ -275,8 +275,9 @@ impl Iface {
     /// completion, [`Posted::InProgress`] means "ask again".
     ///
     /// # Errors
-    /// [`Error::NO_RESOURCE`]: progress and ask again.
+    /// [`Error::NO_RESOURCE`]: progress and ask again. [`Error::INVALID_PARAM`] in a child of a fork.
     pub fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
+        self.inner.worker.check_process()?;
         let slot = self.inner.ops.flush.expect("the loader fills every slot");
         flushed(completion, |completion| {
             // SAFETY: the interface is open; the completion counts this operation or is null.
@@ -287,8 +288,9 @@ impl Iface {
     /// Orders operations of all endpoints before and after it.
     ///
     /// # Errors
-    /// The transport's error.
+    /// The transport's error; [`Error::INVALID_PARAM`] in a child of a fork.
     pub fn fence(&self) -> Result {
+        self.inner.worker.check_process()?;
         let slot = self.inner.ops.fence.expect("the loader fills every slot");
         // SAFETY: the interface is open.
         Status::from_raw(unsafe { slot(self.inner.raw(), 0) }).into_result()
@@ -305,7 +307,7 @@ impl Iface {
     /// Arms for events: after success, the next one makes [`Iface::event_fd`] readable.
     ///
     /// # Errors
-    /// [`Error::BUSY`] while events are unprocessed: progress and arm again.
+    /// [`Error::BUSY`] while events are unprocessed: progress and arm again. [`Error::INVALID_PARAM`] in a child of a fork.
     pub fn arm(&self, events: Events) -> Result {
         self.inner.arm(events)
     }
@@ -372,6 +374,7 @@ impl IfaceInner {
     }
 
     pub(crate) fn arm(&self, events: Events) -> Result {
+        self.worker.check_process()?;
         let slot = self.ops.event_arm.expect("the loader fills every slot");
         // SAFETY: the interface is open.
         Status::from_raw(unsafe { slot(self.raw(), events.bits()) }).into_result()

@@ -34,7 +34,12 @@ impl Gate {
     /// # Safety
     /// It is null or stays valid as long as the value is used.
     pub(crate) unsafe fn new(raw: *const UctGate) -> Gate {
-        Gate(NonNull::new(raw.cast_mut()).unwrap_or(NonNull::from(&CLOSED.0)))
+        NonNull::new(raw.cast_mut()).map_or_else(Gate::closed, Gate)
+    }
+
+    /// A gate that never opens.
+    pub(crate) fn closed() -> Gate {
+        Gate(NonNull::from(&CLOSED.0))
     }
 
     /// The memory domain whose windows may be used now; null for none.

@@ -293,6 +293,12 @@ impl WorkerInner {
         })
     }
 
+    /// As [`WorkerInner::check_fork`], for calls that answer without words.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        Ok(self.fork.check()?)
+    }
+
     /// Progress that looks at everything.
     #[inline(never)]
     fn progress_with_care(&self) -> u32 {

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use uct_core::{Access, AmId, Error, Events, Flush, IfaceOptions, Memory, MemoryKind};
+use uct_core::{Access, AmId, AtomicOp, Error, Events, Flush, IfaceOptions, Memory, MemoryKind};
 
 use super::{case, events::readable};
 use crate::access::{Way, perform};
@@ -62,7 +62,10 @@ fn child_is_refused(setup: &Setup) {
     let address = pair.receiver.iface.address().expect("an address");
     let resource = setup.resource();
     let memory = pair.sender.iface.memory_domain().register(vec![7; 100], Access::ALL).ok();
-    in_child((pair, memory), |(pair, memory)| {
+    let target = pair.receiver.memory(vec![7; 64]);
+    let key = pair.sender.key_to(&target);
+    let inbox = pair.receiver.inbox(ID);
+    let (pair, memory) = in_child((pair, memory), |(pair, memory)| {
         let (side, worker) = (&pair.sender, &pair.sender.worker);
         crate::log::take();
         assert_eq!((worker.progress(), worker.progress()), (0, 0), "a worker of the parent makes progress");
@@ -91,7 +94,39 @@ fn child_is_refused(setup: &Setup) {
             assert_eq!(memory.advise(0, 8, true), Err(Error::INVALID_PARAM));
             assert!(memory.clone().into_bytes().is_err(), "memory is given back to the child");
         }
+        // Endpoints, by whatever way they would send.
+        let refused = Err(Error::INVALID_PARAM);
+        let completion = side.completion();
+        for flavour in Flavour::of(side).into_iter().filter(|flavour| !matches!(flavour, Flavour::Zcopy)) {
+            assert_eq!(
+                flavour.send(side, &pair.to, ID, &[1; 8], &completion).map(drop),
+                refused,
+                "{flavour:?}"
+            );
+        }
+        let needs_memory = |way: &Way| matches!(way, Way::PutZcopy | Way::GetZcopy);
+        for way in Way::of(side).into_iter().filter(|way| !needs_memory(way)) {
+            let answer = way.start(side, &pair.to, &[1; 8], target.address(), &key).map(drop);
+            assert_eq!(answer, refused, "{way:?}");
+        }
+        if let Some(memory) = memory {
+            let slices = [memory.slice(..8)];
+            let (put, get) = (
+                pair.to.put_zcopy(&slices, target.address(), &key, &completion),
+                pair.to.get_zcopy(&slices, target.address(), &key, &completion),
+            );
+            assert_eq!((put.map(drop), get.map(drop)), (refused, refused));
+        }
+        assert_eq!(pair.to.atomic64_post(AtomicOp::Add, 1, target.address(), &key), refused);
+        assert_eq!(pair.to.flush(Flush::REMOTE, None).map(drop), refused);
+        assert_eq!(pair.to.fence(), refused);
+        assert_eq!(side.iface.flush(Flush::REMOTE, None).map(drop), refused);
+        assert_eq!(side.iface.fence(), refused);
     });
+    pair.settle();
+    assert!(inbox.take().is_none(), "a message of the child has arrived");
+    check_bytes("memory that the child had a key of", &target.to_vec(), &[7; 64]);
+    drop(memory);
 }
 
 fn parent_goes_on(setup: &Setup) {

@@ -41,7 +41,7 @@ macro_rules! atomics {
             pub fn $post(&self, op: AtomicOp, value: $value, remote_address: u64, key: &RemoteKey) -> Result {
                 let ep = &*self.inner;
                 if op == AtomicOp::Add
-                    && let Some(cell) = key.$cell(ep.gate, remote_address)
+                    && let Some(cell) = key.$cell(ep.gate.get(), remote_address)
                 {
                     // SYNC: remote atomics order like the processor's own.
                     cell.fetch_add(value, Ordering::SeqCst);
@@ -68,7 +68,7 @@ macro_rules! atomics {
                 let ep = &*self.inner;
                 if op == AtomicOp::Add
                     && completion.is_done()
-                    && let Some(cell) = key.$cell(ep.gate, remote_address)
+                    && let Some(cell) = key.$cell(ep.gate.get(), remote_address)
                 {
                     // SYNC: as without a result.
                     completion.set_fetched(u64::from(cell.fetch_add(value, Ordering::SeqCst)));
@@ -94,7 +94,7 @@ macro_rules! atomics {
             ) -> Result<Posted> {
                 let ep = &*self.inner;
                 if completion.is_done()
-                    && let Some(cell) = key.$cell(ep.gate, remote_address)
+                    && let Some(cell) = key.$cell(ep.gate.get(), remote_address)
                 {
                     // SYNC: as without a result.
                     let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);

@@ -5,7 +5,7 @@
 /// A slot of the endpoint's table, which the loader has filled.
 macro_rules! slot {
     ($ep:ident.$name:ident) => {{
-        let slot = $ep.ops.$name;
+        let slot = $ep.ops.get().$name;
         // SAFETY: the loader fills every slot of every table (`loader::overlay`).
         unsafe { slot.unwrap_unchecked() }
     }};
@@ -14,9 +14,11 @@ macro_rules! slot {
 mod am;
 mod atomic;
 mod failure;
+mod forked;
 mod pending;
 mod rma;
 
+use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
@@ -62,18 +64,20 @@ const _: () = assert!(UCT_FLUSH_LOCAL == 0, "no flag is a local flush");
 /// A connection to a peer. Cheap to clone; it is closed when the last clone is gone.
 ///
 /// Operations never block. [`ucs::Error::NO_RESOURCE`] means that nothing happened: call [`crate::Worker::progress`] and
-/// try again, or queue the operation with [`Ep::pending_add`]. After a failure every operation answers its error.
+/// try again, or queue the operation with [`Ep::pending_add`]. After a failure every operation answers its error. In a child of a
+/// fork every operation answers [`ucs::Error::INVALID_PARAM`]: the connection is the parent's.
 #[derive(Clone)]
 pub struct Ep {
     pub(crate) inner: Rc<EpInner>,
 }
 
 pub(crate) struct EpInner {
-    ops: &'static UctEpOps,
+    /// The transport's, until the process forks.
+    ops: Cell<&'static UctEpOps>,
     raw: *mut UctEp,
     iface: Rc<IfaceInner>,
     /// Whether memory may be accessed through windows.
-    gate: Gate,
+    gate: Cell<Gate>,
     /// The interface's memory domain, at hand.
     md: MemoryDomain,
     /// The interface's limits of buffered copies, at hand.
@@ -113,12 +117,15 @@ impl EpInner {
         // SAFETY: the endpoint was just created.
         let gate = unsafe { slot(raw) };
         // SAFETY: a gate is valid until the endpoint is destroyed (`UctEpOps::gate`), which is when the value is dropped.
-        let gate = unsafe { Gate::new(gate) };
+        let gate = Cell::new(unsafe { Gate::new(gate) });
         let counters = EpCounters::default();
-        let (ops, md, iface) = (iface.ep_ops, iface.md.clone(), Rc::clone(iface));
+        let (ops, md, iface) = (Cell::new(iface.ep_ops), iface.md.clone(), Rc::clone(iface));
         let max_bcopy =
             MaxBcopy { am: iface.attributes().am.max_bcopy, put: iface.attributes().put.max_bcopy };
-        Ok(Ep { inner: Rc::new(EpInner { ops, raw, iface, gate, md, max_bcopy, counters, mark }) })
+        let inner = Rc::new(EpInner { ops, raw, iface, gate, md, max_bcopy, counters, mark });
+        // SAFETY: it does not move, and `drop` removes it.
+        unsafe { forked::add(&inner) };
+        Ok(Ep { inner })
     }
 }
 
@@ -216,7 +223,8 @@ impl Ep {
 
 impl Drop for EpInner {
     fn drop(&mut self) {
-        let (ops, raw) = (self.ops, self.raw);
+        forked::remove(self);
+        let (ops, raw) = (self.ops.get(), self.raw);
         // The transport may tell of a failure, and uses the interface, until the endpoint is destroyed.
         let kept = (Rc::clone(&self.iface), Rc::clone(&self.mark));
         self.mark.forget_handler();

@@ -74,7 +74,7 @@ impl Ep {
     pub fn pending_purge(&self) -> usize {
         let ep = &*self.inner;
         // SAFETY: the endpoint is alive.
-        unsafe { purge(ep.ops, ep.raw) }
+        unsafe { purge(ep.ops.get(), ep.raw) }
     }
 }
 

@@ -74,7 +74,7 @@ impl Ep {
     pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
         if let Ok(data) = <[u8; 8]>::try_from(data)
-            && let Some(word) = key.put_word(ep.gate, remote_address)
+            && let Some(word) = key.put_word(ep.gate.get(), remote_address)
         {
             // SYNC: who sees the word at the peer sees what was put ahead of it.
             word.store(u64::from_ne_bytes(data), Ordering::Release);
@@ -136,7 +136,7 @@ impl Ep {
     pub fn get_short(&self, buffer: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
         if let Ok(place) = <&mut [u8; 8]>::try_from(&mut *buffer)
-            && let Some(word) = key.get_word(ep.gate, remote_address)
+            && let Some(word) = key.get_word(ep.gate.get(), remote_address)
         {
             // SYNC: what the peer wrote ahead of the word is there for the next get.
             *place = word.load(Ordering::Acquire).to_ne_bytes();

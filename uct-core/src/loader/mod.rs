@@ -21,6 +21,7 @@ use ucs::{config::Schema, units::NameList};
 use uct_abi::{UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps, UctPlugin, UctTlOps};
 
 pub use failure::{LoadFailure, LoadFailureKind, LoadStage};
+pub(crate) use table::Slot;
 pub use text::{COMPONENT_NAME_LIMIT, DEVICE_NAME_LIMIT, MD_NAME_LIMIT, TL_NAME_LIMIT};
 
 use handshake::Prepared;

@@ -1,13 +1,13 @@
 //! Which slots each table of the boundary has, which of them a plugin owes, and what stands in for the others.
 //!
-//! For: [`overlay`](super::overlay). Stands on `uct-abi`. A slot that is added to a table does not compile before it is
+//! For: [`overlay`](super::overlay), and endpoints in a child of a fork. Stands on `uct-abi`. A slot that is added to a table does not compile before it is
 //! listed here.
 
 use std::mem::offset_of;
 
 use uct_abi::{
-    UCT_ERR_UNSUPPORTED, UctComponentOps, UctEpOps, UctGate, UctIfaceOps, UctMdOps, UctPlugin, UctStr,
-    UctTlOps,
+    UCT_ERR_INVALID_PARAM, UCT_ERR_UNSUPPORTED, UctComponentOps, UctEpOps, UctGate, UctIfaceOps, UctMdOps,
+    UctPlugin, UctStatus, UctStr, UctTlOps,
 };
 
 /// A table that a plugin hands over.
@@ -145,53 +145,63 @@ impl Presence for UctStr {
     }
 }
 
-/// The type of a slot, with the function that stands in where a plugin offers none.
-trait Slot {
+/// The type of a slot, with functions that stand in for a plugin's.
+pub(crate) trait Slot {
+    /// Where a plugin offers none.
     const UNSUPPORTED: Self;
+    /// In a child of a fork.
+    const FORKED: Self;
 }
 
-/// What the function that stands in answers.
+/// What the functions that stand in answer.
 trait Answer {
-    const UNSUPPORTED: Self;
+    fn of(status: UctStatus) -> Self;
 }
 
-impl Answer for i32 {
-    const UNSUPPORTED: i32 = UCT_ERR_UNSUPPORTED;
+impl Answer for UctStatus {
+    fn of(status: UctStatus) -> UctStatus {
+        status
+    }
 }
 
 impl Answer for isize {
-    const UNSUPPORTED: isize = UCT_ERR_UNSUPPORTED as isize;
+    fn of(status: UctStatus) -> isize {
+        status as isize
+    }
 }
 
 impl Answer for *const UctGate {
-    const UNSUPPORTED: *const UctGate = std::ptr::null();
+    fn of(_: UctStatus) -> *const UctGate {
+        std::ptr::null()
+    }
 }
 
 impl Answer for () {
-    const UNSUPPORTED: () = ();
+    fn of(_: UctStatus) {}
 }
 
 macro_rules! stubs {
     ($($stub:ident($($argument:ident)*))*) => {
         $(
-        unsafe extern "C" fn $stub<$($argument,)* R: Answer>($(_: $argument),*) -> R {
-            R::UNSUPPORTED
+        unsafe extern "C" fn $stub<const STATUS: UctStatus, $($argument,)* R: Answer>($(_: $argument),*) -> R {
+            R::of(STATUS)
         }
 
         impl<$($argument,)* R: Answer> Slot for unsafe extern "C" fn($($argument),*) -> R {
-            const UNSUPPORTED: Self = $stub::<$($argument,)* R>;
+            const UNSUPPORTED: Self = $stub::<UCT_ERR_UNSUPPORTED, $($argument,)* R>;
+            const FORKED: Self = $stub::<UCT_ERR_INVALID_PARAM, $($argument,)* R>;
         }
         )*
     };
 }
 
 stubs! {
-    unsupported1(A)
-    unsupported2(A B)
-    unsupported3(A B C)
-    unsupported4(A B C D)
-    unsupported5(A B C D E)
-    unsupported6(A B C D E F)
-    unsupported7(A B C D E F G)
-    unsupported8(A B C D E F G H)
+    refuse1(A)
+    refuse2(A B)
+    refuse3(A B C)
+    refuse4(A B C D)
+    refuse5(A B C D E)
+    refuse6(A B C D E F)
+    refuse7(A B C D E F G)
+    refuse8(A B C D E F G H)
 }
