@@ -2,7 +2,8 @@
 
 mod support;
 
-use support::{ended, parse, resources, results};
+use support::process::{command, start};
+use support::{PROGRAM, ended, parse, resources, results};
 use uct_core::DeviceKind;
 
 const TESTS: [&str; 12] = [
@@ -34,6 +35,23 @@ fn every_transport_runs_every_test() {
             assert_eq!(results[0]["cpu"]["server_ns"].is_null(), alone, "{document:#}");
         }
     }
+}
+
+#[test]
+fn a_message_that_memory_does_not_suffice_for_is_refused_in_words() {
+    let mut refusals = 0;
+    for limit in [100_000, 130_000, 160_000, 190_000, 250_000] {
+        let script =
+            format!("ulimit -v {limit}; exec {PROGRAM} -l -x self -t get_bw -D short -n 2 -w 1 -s 64m");
+        let mut command = command("bash", &["-c", &script]);
+        let ended = start(command.current_dir("/").env("HOME", "/nonexistent")).end();
+        if ended.code != Some(0) {
+            assert_eq!(ended.code, Some(1), "{limit} KiB: {}", ended.stderr);
+            assert_eq!(ended.stderr.lines().count(), 1, "{limit} KiB: {}", ended.stderr);
+            refusals += 1;
+        }
+    }
+    assert!(refusals > 0, "64 MiB fit into 100 MB twice");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use ucs::units::Ternary;
-use uct_plugin::abi::{UCT_MD_ALLOC, UCT_MD_NEED_MEMH, UCT_MD_NEED_RKEY, UCT_MD_REG};
+use uct_plugin::abi::{UCT_MD_ADVISE, UCT_MD_ALLOC, UCT_MD_NEED_MEMH, UCT_MD_NEED_RKEY, UCT_MD_REG};
 use uct_plugin::{Error, Failure, MdAttr, attr};
 
 use crate::device::{self, IbDevice};
@@ -71,7 +71,7 @@ fn prepare_fork(table: &VerbsTable, wanted: Ternary) -> Result<(), Failure> {
 pub fn md_attributes(device: &IbDevice, rkey_packed_size: usize) -> MdAttr {
     let largest = device.context.attr().max_mr_size;
     MdAttr {
-        flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_MEMH | UCT_MD_NEED_RKEY,
+        flags: UCT_MD_REG | UCT_MD_ALLOC | UCT_MD_NEED_MEMH | UCT_MD_NEED_RKEY | UCT_MD_ADVISE,
         rkey_packed_size,
         max_reg: largest,
         max_alloc: largest,

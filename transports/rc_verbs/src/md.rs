@@ -147,6 +147,10 @@ impl Md for RcMd {
         Ok((address, length, memh))
     }
 
+    fn advise(&self, _memh: &Memh, address: NonNull<u8>, length: usize, advice: u32) -> Result {
+        uct_plugin::memory::advise(address, length, advice)
+    }
+
     fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {
         let buffer: &mut [u8; PACKED_KEY] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
         buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());

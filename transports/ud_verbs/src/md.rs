@@ -107,6 +107,10 @@ impl Md for UdMd {
         self.deregister(memh)
     }
 
+    fn advise(&self, _memh: &Memh, address: NonNull<u8>, length: usize, advice: u32) -> Result {
+        uct_plugin::memory::advise(address, length, advice)
+    }
+
     fn pack(&self, memh: &Memh, buffer: &mut [u8]) -> Result {
         self.regions.pack(&memh.region, buffer)
     }

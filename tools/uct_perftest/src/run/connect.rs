@@ -145,7 +145,20 @@ fn allocate(iface: &Iface, plan: &Plan) -> Result<Buffers, Failure> {
             Some((memory, base))
         }
     };
-    Ok(Buffers { payload: vec![1; largest], source, target, remote: None })
+    Ok(Buffers { payload: bytes(largest)?, source, target, remote: None })
+}
+
+/// Memory that the system has backed.
+///
+/// # Errors
+/// There is not so much.
+pub(super) fn bytes(length: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| format!("there is no memory for a message of {length} bytes; ask for less with -s"))?;
+    bytes.resize(length, 1);
+    Ok(bytes)
 }
 
 fn exchange_memory(iface: &Iface, buffers: &mut Buffers, plan: &Plan, oob: &mut Oob) -> Result<(), Failure> {

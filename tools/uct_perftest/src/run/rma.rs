@@ -9,6 +9,7 @@ use std::rc::Rc;
 use uct_core::Completion;
 use uct_tools_common::Failure;
 
+use super::connect::bytes;
 use super::record::Recorder;
 use super::side::Side;
 use crate::kind::Layout;
@@ -36,7 +37,7 @@ impl Side {
         let remote = self.remote()?;
         let end = case.size.next_multiple_of(WORD);
         let (place, key) = (remote.address + (end - case.size) as u64, &remote.key);
-        let mut payload = self.buffers.payload[..case.size].to_vec();
+        let mut payload = bytes(case.size)?;
         let last = case.size - 1;
         match case.layout {
             Layout::Short => self.put_course(end, count, recorder, move |number| {
@@ -94,11 +95,11 @@ impl Side {
         let (place, key) = (remote.address, &remote.key);
         match case.layout {
             Layout::Short => {
-                let mut buffer = vec![0; case.size];
+                let mut buffer = bytes(case.size)?;
                 self.one_sided(count, recorder, || driver.post(|| ep.get_short(&mut buffer, place, key)))
             }
             Layout::Bcopy => {
-                let buffer = Rc::new(RefCell::new(vec![0; case.size]));
+                let buffer = Rc::new(RefCell::new(bytes(case.size)?));
                 self.get_course(count, recorder, |completion| {
                     let attempt = || {
                         let buffer = Rc::clone(&buffer);
