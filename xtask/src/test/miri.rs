@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the tests, where there is a Miri.
 pub fn run_or_skip(workspace: &Workspace) -> Outcome<Verdict> {
-    let is_there = capture(miri().arg("--version"), LIMIT).is_ok_and(|(status, ..)| status.success());
+    // Builds its own standard library, for which a toolchain may lack the sources.
+    let is_there = capture(miri().arg("setup"), LIMIT).is_ok_and(|(status, ..)| status.success());
     if !is_there {
         let reason = "no Miri: rustup toolchain install nightly --component miri,rust-src";
         return Ok(Verdict::Impossible(reason.to_owned()));
