@@ -1,7 +1,7 @@
 //! Which slots each table of the boundary has, which of them a plugin owes, and what stands in for the others.
 //!
-//! For: [`overlay`](super::overlay), and endpoints in a child of a fork. Stands on `uct-abi`. A slot that is added to a table does not compile before it is
-//! listed here.
+//! For: [`overlay`](super::overlay), and endpoints in a child of a fork. Stands on `uct-abi`. A slot that is added to a table
+//! does not compile before it is listed here.
 
 use std::mem::offset_of;
 
