@@ -116,32 +116,28 @@ impl Worker {
     /// the next call if this one would answer 0.
     #[inline]
     pub fn progress(&self) -> u32 {
-        if !self.inner.attention.is_calm() {
-            return self.progress_with_attention();
+        let worker = &*self.inner;
+        if !worker.attention.is_calm() && !worker.is_passed_by() {
+            return self.progress_with_care();
         }
-        let count = self.inner.queue.dispatch_calmly();
-        // Where nothing happened, whatever may ask by now can wait for the next call. As a signed number, since the compiler
+        let count = worker.queue.dispatch_calmly();
+        // Where nothing happened, whatever may wait by now can wait for the next call. As a signed number, since the compiler
         // would make another 0 of what was compared with 0.
-        if count.cast_signed() > 0 && !self.inner.attention.is_calm() {
-            self.inner.settle();
+        if count.cast_signed() > 0 && worker.unsettled.get() {
+            worker.settle();
         }
         count
     }
 
     /// Progress when something asks for more than the interfaces, or the process has forked.
     #[inline(never)]
-    fn progress_with_attention(&self) -> u32 {
+    fn progress_with_care(&self) -> u32 {
         let worker = &*self.inner;
-        // A transport with handlers in the asynchronous context asks for as long as it is open. Most of the time it is not
-        // their turn, and it is no other process either, where the word would have been wiped.
-        let count = if worker.attention.is_only_asked(Asking::Async) && worker.async_context.passes() {
-            worker.queue.dispatch_calmly()
-        } else if worker.fork.check().is_ok() {
-            worker.progress_with_care()
-        } else {
+        if worker.fork.check().is_err() {
             worker.report_fork();
             return 0;
-        };
+        }
+        let count = worker.queue.dispatch().wrapping_add(worker.async_context.poll() as u32);
         if worker.unsettled.get() {
             worker.settle();
         }
@@ -299,11 +295,11 @@ impl WorkerInner {
         Ok(self.fork.check()?)
     }
 
-    /// Progress that looks at everything.
-    #[inline(never)]
-    fn progress_with_care(&self) -> u32 {
-        let count = self.queue.dispatch();
-        count.wrapping_add(self.async_context.poll() as u32)
+    /// Whether nobody asks but the asynchronous context, and it is not its turn: a transport with handlers there asks for as
+    /// long as it is open. It is no other process either, where the word would have been wiped.
+    #[inline(always)]
+    fn is_passed_by(&self) -> bool {
+        self.attention.is_only_asked(Asking::Async) && self.async_context.passes()
     }
 
     /// Leaves something to be done as soon as no transport is on the stack.
