@@ -15,7 +15,7 @@ use crate::md::UdMd;
 use crate::packet::Packet;
 use crate::path::{Path, Paths};
 use crate::pool::{Arrival, PacketPool, ReceivePool};
-use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Table, Time};
+use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Received, Table, Time};
 use crate::queue::Queue;
 
 mod send;
@@ -68,17 +68,17 @@ pub(crate) struct Core {
     is_broken: bool,
     /// Datagrams too short to be one.
     pub(crate) malformed: u64,
-    /// What a message that was delivered acknowledges, and when it came: seen to when nothing is waited for.
+    /// The rest of a message that was delivered, and had news: seen to when nobody waits for an answer.
     late: Option<Late>,
     /// The last progress that delivered messages left everything else to the next one.
     pub(crate) is_untidy: bool,
 }
 
-/// An acknowledgement that was put off.
+/// What was put off of a message ([`Core::receive_plain`]).
 struct Late {
     id: ConnectionId,
-    /// Until the protocol has taken it in; the packets that it frees are fetched later still.
-    news: Option<(Time, Header)>,
+    /// Until the protocol has caught up; the packets that it frees are fetched later still.
+    header: Option<Header>,
 }
 
 // SAFETY: raw pointers in here (pools, packets, arrivals) are to memory that the core owns; one thread at a time works on
@@ -103,6 +103,9 @@ const DYING: u64 = 100_000_000;
 
 /// Receive buffers that go to the device at a time.
 const BATCH: u32 = 16;
+
+/// Room for what the device gives at a time.
+pub(crate) type Completions = WcBuffer<{ BATCH as usize }>;
 
 impl Core {
     /// Makes queues, buffers and an empty table.
@@ -164,23 +167,42 @@ impl Core {
         self.now = Time::from_nanos(ucs::clock::now());
     }
 
-    /// Takes in the next message of a connection that is as it should be; answers which, or `None` for any other packet. What
-    /// it acknowledges is put off, one at a time: the answer to the message goes first. Where the application waits for the
-    /// acknowledgement, to have its memory back, it is not.
+    /// Reads the clock, unless that was done since the device was last asked for datagrams.
     #[inline(always)]
-    pub(crate) fn receive_plain(&mut self, header: Header) -> Option<ConnectionId> {
+    pub(crate) fn refresh_clock(&mut self) {
+        if !self.is_fresh {
+            self.look_at_clock();
+        }
+    }
+
+    /// Takes in the next message of a connection that is as it should be; answers which and its kind, or `None` for any other
+    /// packet. If it acknowledges something, all but its delivery is put off, the look at the clock as well, for one message at
+    /// a time: the answer goes first. Where the application waits for the acknowledgement, to have its memory back, nothing is.
+    #[inline(always)]
+    pub(crate) fn receive_plain(&mut self, arrival: &Arrival) -> Option<(ConnectionId, u8)> {
+        let header = Header::read(arrival.datagram())?;
         if self.late.is_some() {
             return None;
         }
-        let (id, has_news) = self.table.receive_plain(self.now, header, Packet::has_pieces)?;
+        let (id, has_news) = self.table.receive_plain(header, Packet::has_pieces)?;
         if has_news {
-            self.late = Some(Late { id, news: Some((self.now, header)) });
+            self.late = Some(Late { id, header: Some(header) });
             self.attention = true;
+        } else {
+            self.refresh_clock();
+            self.table.catch_up(self.now, header);
         }
-        Some(id)
+        Some((id, header.kind()))
     }
 
-    /// Whether an acknowledgement was put off.
+    /// Takes in a packet that is not as [`Core::receive_plain`] wants it.
+    #[inline]
+    pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
+        self.refresh_clock();
+        self.table.receive(self.now, header, arrival)
+    }
+
+    /// Whether anything was put off.
     #[inline(always)]
     pub(crate) fn has_late(&self) -> bool {
         self.late.is_some()
@@ -189,17 +211,21 @@ impl Core {
     /// Has the protocol take in what was put off; answers the connection that may have news.
     #[inline]
     pub(crate) fn take_late(&mut self) -> Option<ConnectionId> {
-        self.acknowledge_late();
+        self.catch_up();
         self.late.take().map(|late| late.id)
     }
 
-    /// As [`Core::take_late`] for whoever cannot tell of the news.
+    /// As [`Core::take_late`] for whoever cannot tell of the news. The message then counts as heard of now, after its handler.
+    /// So the peer takes the time of a long handler for one of the network, if no answer went out, as it does with the time
+    /// that a datagram waits for progress; this side's own estimate takes no harm, for an acknowledgement that rides on a
+    /// message only ever lowers it.
     #[inline]
-    fn acknowledge_late(&mut self) {
+    pub(crate) fn catch_up(&mut self) {
         if let Some(late) = &mut self.late
-            && let Some((at, header)) = late.news.take()
+            && let Some(header) = late.header.take()
         {
-            self.table.acknowledge_late(at, header);
+            self.refresh_clock();
+            self.table.catch_up(self.now, header);
         }
     }
 
@@ -258,13 +284,27 @@ impl Core {
         None
     }
 
-    /// Takes datagrams from the device; answers whether the caller has anything to look at.
+    /// Asks the device for datagrams, which go to [`Core::receive_alone`] or [`Core::arrived`]; answers whether there is anything
+    /// else to look at.
     #[inline(always)]
-    pub(crate) fn poll(&mut self) -> bool {
+    pub(crate) fn poll<'a>(&mut self, buffer: &'a mut Completions) -> (&'a [Wc], bool) {
         self.idle_ticks = 0;
         self.is_fresh = false;
-        self.poll_device();
-        self.attention || !self.arrivals.is_empty()
+        (self.queue.poll(buffer), self.attention || !self.arrivals.is_empty())
+    }
+
+    /// Takes in the datagram of the only completion, where none waits ahead of it: as [`Core::receive_plain`], if it can.
+    /// `None` if the completion goes to [`Core::arrived`].
+    #[inline(always)]
+    pub(crate) fn receive_alone(&mut self, completion: &Wc) -> Option<(Arrival, Option<(ConnectionId, u8)>)> {
+        if !completion.is_ok() {
+            return None;
+        }
+        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one.
+        let arrival = unsafe { self.receives.arrived(completion.wr_id(), completion.byte_length()) }?;
+        self.posted -= 1;
+        let plain = self.receive_plain(&arrival);
+        Some((arrival, plain))
     }
 
     /// Finds out whether there is something to do that no datagram told of.
@@ -284,15 +324,13 @@ impl Core {
 
     #[inline(always)]
     pub(crate) fn poll_device(&mut self) {
-        let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
+        let mut buffer = Completions::new();
         let completions = self.queue.poll(&mut buffer);
-        if !completions.is_empty() {
-            self.arrived(completions);
-        }
+        self.arrived(completions);
     }
 
-    #[inline(never)]
-    fn arrived(&mut self, completions: &[Wc]) {
+    /// Keeps the datagrams that the device has given.
+    pub(crate) fn arrived(&mut self, completions: &[Wc]) {
         self.posted -= completions.len() as u32;
         let mut failed = None;
         for wc in completions {
@@ -310,7 +348,6 @@ impl Core {
             self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
             self.attention = true;
         }
-        self.look_at_clock();
     }
 
     /// Takes a receive buffer back.
@@ -372,6 +409,9 @@ impl Core {
     }
 
     fn transmit_now(&mut self) {
+        // Acknowledgements and questions carry times, and a handler may have run for long.
+        self.look_at_clock();
+        self.catch_up();
         loop {
             if !self.queue.has_room() {
                 self.queue.reap();
@@ -411,7 +451,7 @@ impl Core {
     /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
     pub(crate) fn tick(&mut self) {
         self.look_at_clock();
-        self.acknowledge_late();
+        self.catch_up();
         self.idle_ticks = self.idle_ticks.saturating_add(1);
         if self.now.since(self.looked_at_device) > LOOK_EVERY {
             self.looked_at_device = self.now;
@@ -423,6 +463,8 @@ impl Core {
         self.table.handle_timeout(self.now);
         self.transmit();
         self.attention = true;
+        // Who sends before the next progress does so much later.
+        self.is_fresh = false;
     }
 
     /// Looks at what peers send while the application does not: their acknowledgements count, and they learn that this
@@ -457,6 +499,7 @@ impl Core {
 
     /// Takes a control packet in; answers the connection that may have news.
     pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
+        self.refresh_clock();
         let Core { table, paths, now, .. } = self;
         table.receive_control(*now, arrival.datagram(), |address| paths.back(address))
     }
@@ -515,7 +558,7 @@ impl Core {
 
     /// Tells peers and takes the last buffers back when the interface closes; answers completions still to be called.
     pub(crate) fn abandon(&mut self, id: ConnectionId) -> Option<(Completion, Result)> {
-        self.acknowledge_late();
+        self.catch_up();
         while let Some(packet) = self.table.pop_acknowledged(id) {
             if let Some(completion) = self.retire(packet, Ok(())) {
                 return Some((completion, Ok(())));

@@ -291,6 +291,7 @@ impl Iface for UdIface {
         })
     }
 
+    #[inline(always)]
     fn progress(&self) -> u32 {
         self.progress_all()
     }

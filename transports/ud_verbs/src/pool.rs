@@ -45,7 +45,8 @@ pub(crate) struct PacketPool {
 pub(crate) struct ReceivePool {
     pool: Mpool,
     routing: usize,
-    mtu: usize,
+    /// What the device may fill: a routing header and an MTU.
+    room: usize,
 }
 
 /// A received datagram, in its buffer, owned. It goes back to its pool or to the device; dropping it leaks it.
@@ -132,7 +133,7 @@ impl ReceivePool {
             ..MpoolParams::new("ud_verbs receive", size)
         };
         let pool = registered(pd, params, ReceiveHooks, first.min(most))?;
-        Ok(ReceivePool { pool, routing, mtu })
+        Ok(ReceivePool { pool, routing, room: ROUTING + mtu })
     }
 
     /// A buffer to be posted, if there is one.
@@ -141,7 +142,7 @@ impl ReceivePool {
         // SAFETY: the hooks wrote the key there.
         let lkey = unsafe { element.cast::<u32>().read() };
         let address = element.as_ptr() as u64;
-        let sge = Sge::new(address + self.routing as u64, (ROUTING + self.mtu) as u32, lkey);
+        let sge = Sge::new(address + self.routing as u64, self.room as u32, lkey);
         Some(RecvSlot { wr_id: address, sge })
     }
 
@@ -152,7 +153,7 @@ impl ReceivePool {
     #[inline(always)]
     pub(crate) unsafe fn arrived(&self, wr_id: u64, length: usize) -> Option<Arrival> {
         let element = NonNull::new(wr_id as *mut u8)?;
-        let length = length.clamp(ROUTING, ROUTING + self.mtu) - ROUTING;
+        let length = length.min(self.room).saturating_sub(ROUTING);
         Some(Arrival { element, length: length as u32, routing: self.routing as u32 })
     }
 

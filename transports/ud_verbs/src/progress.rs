@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use uct_ib::verbs::AsyncEvent;
+use uct_ib::verbs::{AsyncEvent, Wc};
 use uct_plugin::{Blocked, Disposition, Error};
 
-use crate::core::{Collected, Core};
+use crate::core::{Collected, Completions, Core};
 use crate::ep::status;
 use crate::iface::UdIface;
 use crate::pool::Arrival;
@@ -24,27 +24,58 @@ impl UdIface {
     pub(crate) fn progress_all(&self) -> u32 {
         let guard = self.enter();
         let is_due = self.shared.take_due();
-        if !guard.with(Core::poll) && self.pending.is_idle() && !is_due {
-            return 0;
+        let mut buffer = Completions::new();
+        let (completions, has_more) = guard.with(|core| core.poll(&mut buffer));
+        if has_more || is_due {
+            return self.work(&guard, completions, is_due);
         }
-        self.work(&guard, is_due)
+        match completions {
+            [] if self.pending.is_idle() => 0,
+            [completion] => self.take_alone(&guard, completion),
+            _ => self.work(&guard, completions, is_due),
+        }
+    }
+
+    /// Takes one datagram in where nothing else is to be done, as in an exchange of question and answer.
+    #[inline(always)]
+    fn take_alone(&self, guard: &Guard<'_, Core>, completion: &Wc) -> u32 {
+        let Some((arrival, plain)) = guard.with(|core| core.receive_alone(completion)) else {
+            return self.work(guard, std::slice::from_ref(completion), false);
+        };
+        let count = match plain {
+            Some((id, kind)) => {
+                self.deliver(guard, id, kind, arrival);
+                1
+            }
+            None => self.take_other(guard, arrival),
+        };
+        if count > 0 && self.leave_rest(guard) { count } else { count + self.tidy(guard, false) }
     }
 
     #[inline(never)]
-    fn work(&self, guard: &Guard<'_, Core>, is_due: bool) -> u32 {
+    fn work(&self, guard: &Guard<'_, Core>, completions: &[Wc], is_due: bool) -> u32 {
         let mut count = 0;
-        let (late, was_untidy) = guard.with(|core| (core.take_late(), std::mem::take(&mut core.is_untidy)));
+        let (late, was_untidy) = guard.with(|core| {
+            core.arrived(completions);
+            (core.take_late(), std::mem::take(&mut core.is_untidy))
+        });
         if let Some(id) = late {
             count += u32::from(self.collect(guard, id));
         }
         while let Some(arrival) = guard.with(|core| core.arrivals.pop_front()) {
             count += self.take(guard, arrival);
         }
-        if count > 0 && !was_untidy && !is_due && self.may_be_left(guard) {
+        if count > 0 && !was_untidy && !is_due && self.leave_rest(guard) {
             // The application may have an answer, which goes first.
-            self.sent(guard);
             return count;
         }
+        count + self.tidy(guard, is_due)
+    }
+
+    /// Does what no datagram asks for.
+    #[inline(never)]
+    fn tidy(&self, guard: &Guard<'_, Core>, is_due: bool) -> u32 {
+        let mut count = 0;
         if is_due {
             guard.with(Core::tick_in_progress);
         }
@@ -68,17 +99,23 @@ impl UdIface {
         count
     }
 
-    /// Leaves what does not have to be now to the next progress, if nobody waits for it.
+    /// Leaves what does not have to be now to the next progress, if nobody waits for it; answers whether it did.
     #[inline(always)]
-    fn may_be_left(&self, guard: &Guard<'_, Core>) -> bool {
+    fn leave_rest(&self, guard: &Guard<'_, Core>) -> bool {
         let is_quiet = self.pending.is_idle() && !self.targets.is_owing() && !self.starved.get();
-        is_quiet
-            && guard.with(|core| {
-                let is_left = !core.table.has_output();
-                core.is_untidy |= is_left;
-                core.attention |= is_left;
-                is_left
-            })
+        if !is_quiet {
+            return false;
+        }
+        let (is_left, is_ticking) = guard.with(|core| {
+            let is_left = !core.table.has_output();
+            core.is_untidy |= is_left;
+            core.attention |= is_left;
+            (is_left, core.is_ticking)
+        });
+        if is_left {
+            self.sent_while(is_ticking, guard);
+        }
+        is_left
     }
 
     /// Moves on until `done`, for an operation on a connection that is done at its return.
@@ -120,6 +157,18 @@ impl UdIface {
     /// Takes one datagram in.
     #[inline(always)]
     fn take(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
+        match guard.with(|core| core.receive_plain(&arrival)) {
+            Some((id, kind)) => {
+                self.deliver(guard, id, kind, arrival);
+                1
+            }
+            None => self.take_other(guard, arrival),
+        }
+    }
+
+    /// Takes one datagram in that is not simply the next message.
+    #[inline(never)]
+    fn take_other(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
         let Some(header) = Header::read(arrival.datagram()) else {
             guard.with(|core| {
                 core.malformed += 1;
@@ -130,11 +179,7 @@ impl UdIface {
         if !header.is_sequenced() {
             return self.take_control(guard, arrival);
         }
-        if let Some(id) = guard.with(|core| core.receive_plain(header)) {
-            self.deliver(guard, id, header.kind(), arrival);
-            return 1;
-        }
-        match guard.with(|core| core.table.receive(core.now, header, arrival)) {
+        match guard.with(|core| core.receive(header, arrival)) {
             Received::Deliver(id, arrival) => {
                 self.collect(guard, id);
                 self.deliver(guard, id, header.kind(), arrival);
@@ -336,6 +381,7 @@ impl UdIface {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
             core.look_at_clock();
+            core.catch_up();
             core.now.plus(limit)
         });
         // The application hears of nothing any more: what arrives now only counts as an acknowledgement.

@@ -248,7 +248,10 @@ impl UdIface {
         };
         if let Err(reason) = served {
             tracing::debug!(connection = id.index(), kind, %reason, "a peer sent what makes no sense");
-            guard.with(|core| core.table.refuse(core.now, id, Reason::MALFORMED));
+            guard.with(|core| {
+                core.refresh_clock();
+                core.table.refuse(core.now, id, Reason::MALFORMED);
+            });
         }
     }
 

@@ -97,9 +97,9 @@ fn begin(iface: &UdIface, guard: &Guard<'_, Core>, interval: Duration) {
     }
 }
 
-/// Whether the next deadline comes before the slow timer's next tick may.
+/// Whether the next deadline comes before the slow timer's next tick may, as far as is known.
 fn is_near(core: &Core) -> bool {
-    core.table.next_timeout() < core.now.plus(SLOW_NANOS)
+    core.has_late() || core.table.next_timeout() < core.now.plus(SLOW_NANOS)
 }
 
 unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {

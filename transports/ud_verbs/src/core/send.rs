@@ -48,9 +48,9 @@ impl Core {
     /// As [`Core::packet`].
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
-        let Core { queue, table, packets, now, is_fresh, .. } = self;
+        let Core { queue, table, packets, now, is_fresh, late, .. } = self;
         match table.next(id) {
-            Some(next) => hand_over(next, queue, packets, (now, is_fresh), kind, packet),
+            Some(next) => hand_over(next, queue, packets, (now, is_fresh, late.is_some()), kind, packet),
             None => {
                 self.unsend(packet);
                 Err(self.refusal(id))
@@ -70,7 +70,7 @@ impl Core {
         length: usize,
         fill: impl FnOnce(&mut Packet) -> Result,
     ) -> Result {
-        let Core { queue, table, packets, now, is_fresh, .. } = self;
+        let Core { queue, table, packets, now, is_fresh, late, .. } = self;
         let Some(next) = table.next(id) else { return Err(self.refusal(id)) };
         if queue.wants_reaping() && !queue.makes_room() {
             return Err(Error::NO_RESOURCE);
@@ -80,7 +80,7 @@ impl Core {
             unsend(packets, packet);
             return Err(error);
         }
-        hand_over(next, queue, packets, (now, is_fresh), kind, packet)
+        hand_over(next, queue, packets, (now, is_fresh, late.is_some()), kind, packet)
     }
 
     /// As [`Core::send`], for a packet that was made for more than it now has.
@@ -104,13 +104,14 @@ fn unsend(packets: &PacketPool, mut packet: Packet) {
     packets.put(packet);
 }
 
-/// Posts a message and hands it over to the protocol. `clock` is the time, and whether that is fresh.
+/// Posts a message and hands it over to the protocol. `clock` is the time, whether that is fresh, and whether this may be an
+/// answer to a message for which nobody has looked at the clock.
 #[inline(always)]
 fn hand_over(
     next: Next<'_, UdHandles>,
     queue: &mut Queue,
     packets: &PacketPool,
-    clock: (&mut Time, &mut bool),
+    clock: (&mut Time, &mut bool, bool),
     kind: u8,
     mut packet: Packet,
 ) -> Result {
@@ -122,9 +123,9 @@ fn hand_over(
         unsend(packets, packet);
         return Err(error);
     }
-    let (now, is_fresh) = clock;
-    // What else is outstanding was sent a moment ago; otherwise the clock may have stood for long.
-    if !*is_fresh && next.is_first() {
+    let (now, is_fresh, is_answer) = clock;
+    // What else is outstanding was sent a moment ago, unless this is an answer; otherwise the clock may have stood for long.
+    if !*is_fresh && (is_answer || next.is_first()) {
         *is_fresh = true;
         *now = Time::from_nanos(ucs::clock::now());
     }

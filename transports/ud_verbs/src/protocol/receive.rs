@@ -2,7 +2,7 @@
 //!
 //! Stands on `table` and `connection`; the interface calls it with every datagram.
 
-use super::connection::{Connection, ConnectionId, Failure, Handles, Phase};
+use super::connection::{Connection, ConnectionId, Failure, Handles, Phase, is_message};
 use super::control::{Ack, Greeting, Reason, read_ack, read_greeting, read_ping, read_reject, read_reset};
 use super::header::{HEADER_SIZE, Header, kind};
 use super::receiver::Place;
@@ -56,19 +56,18 @@ impl<T: Handles> Table<T> {
     }
 
     /// As [`Table::receive`], for the next message of a connection that is as it should be, which most packets are: it is
-    /// to be delivered, and nothing waited for it. What it acknowledges is left for later, if anything: that goes to
-    /// [`Table::acknowledge_late`]. `None` for any other packet, which is to be received as usual, and for one whose
-    /// acknowledgement `cannot_wait`, asked with what has been outstanding longest.
+    /// to be delivered, and nothing waited for it. The rest goes to [`Table::catch_up`]: at once, or after the answer to the
+    /// message if it `has_news` of what this side has sent. `None` for any other packet, which is to be received otherwise,
+    /// and for one whose acknowledgement `cannot_wait`, asked with what has been outstanding longest.
     #[inline(always)]
     pub fn receive_plain(
         &mut self,
-        now: Time,
         header: Header,
         cannot_wait: impl FnOnce(&T::Send) -> bool,
     ) -> Option<(ConnectionId, bool)> {
         let (id, connection) = find(&mut self.connections, header)?;
         let is_plain = connection.phase == Phase::Connected
-            && header.kind() != kind::FINISH
+            && is_message(header.kind())
             && connection.receiver.is_plain_next(header.psn());
         if !is_plain {
             return None;
@@ -79,17 +78,22 @@ impl<T: Handles> Table<T> {
         {
             return None;
         }
-        self.take_next(now, id, header);
+        connection.receiver.take_next();
         Some((id, has_news))
     }
 
-    /// Takes in what a packet of [`Table::receive_plain`] acknowledges. `at` is when it came.
-    pub fn acknowledge_late(&mut self, at: Time, header: Header) {
-        if let Some((id, connection)) = find(&mut self.connections, header)
-            && connection.phase == Phase::Connected
-        {
+    /// Does what [`Table::receive_plain`] has left of a packet: the peer was heard, is to be answered, and acknowledges.
+    #[inline]
+    pub fn catch_up(&mut self, now: Time, header: Header) {
+        let Some((id, connection)) = find(&mut self.connections, header) else { return };
+        if connection.phase != Phase::Connected {
+            return;
+        }
+        let has_news = header.ack() != connection.sender.unacknowledged();
+        self.heard_message(now, id, header);
+        if has_news {
             // What has been acknowledged since is no news, and it was honest then.
-            let _ = self.acknowledge(at, id, header, None);
+            let _ = self.acknowledge(now, id, header, None);
         }
     }
 
@@ -103,19 +107,23 @@ impl<T: Handles> Table<T> {
     ) -> Received<T::Receive> {
         let connection = &mut self.connections[id.index()];
         if connection.receiver.is_plain_next(header.psn()) && header.kind() != kind::FINISH {
-            self.take_next(now, id, header);
+            connection.receiver.take_next();
+            self.heard_message(now, id, header);
             return Received::Deliver(id, packet);
         }
         connection.last_heard = now;
         self.receive_unusual(id, header, packet)
     }
 
-    /// Accounts for the next packet of a connection, which nothing waited for.
+    /// Sees to it that a packet which was simply the next one is acknowledged, unless what was sent since has done that.
     #[inline(always)]
-    fn take_next(&mut self, now: Time, id: ConnectionId, header: Header) {
+    fn heard_message(&mut self, now: Time, id: ConnectionId, header: Header) {
         let connection = &mut self.connections[id.index()];
         connection.last_heard = now;
-        let untold = connection.receiver.take_next();
+        let untold = connection.receiver.untold();
+        if untold == 0 {
+            return;
+        }
         if header.wants_ack() || untold >= self.settings.ack_every {
             connection.due.ack = true;
             self.speak(id);

@@ -67,11 +67,16 @@ impl<R> Receiver<R> {
         psn == self.next && self.held.is_empty()
     }
 
-    /// Counts the next packet as taken; answers how many no acknowledgement has told of.
+    /// Counts the next packet as taken.
     #[inline]
-    pub(super) fn take_next(&mut self) -> u32 {
+    pub(super) fn take_next(&mut self) {
         self.next = self.next.plus(1);
         self.unacknowledged += 1;
+    }
+
+    /// Packets taken in order that no acknowledgement has told of.
+    #[inline]
+    pub(super) fn untold(&self) -> u32 {
         self.unacknowledged
     }
 

@@ -217,7 +217,7 @@ impl<S> Sender<S> {
 
     /// What has been outstanding longest; nothing if what is acknowledged has not been fetched, or if that packet is its
     /// header.
-    #[inline]
+    #[inline(always)]
     pub(super) fn oldest(&self) -> Option<&S> {
         if self.has_acknowledged() { None } else { self.slots.front()?.packet.as_ref() }
     }

@@ -106,8 +106,8 @@ pub struct Node {
     pub endpoints: Vec<Endpoint>,
     /// Messages that arrived, by the endpoint that sent them.
     pub delivered: HashMap<EndpointId, u64>,
-    /// What the last message acknowledges, and when it came, if the node's messages go first.
-    late: Option<(Time, Header)>,
+    /// The last message, whose acknowledgement was put off so that the node's own messages go first.
+    late: Option<Header>,
     /// Every other message may be received on the short way.
     is_short: bool,
     /// It neither sends nor receives, nor does anything else.
@@ -271,9 +271,9 @@ impl Network {
             }
             for node in self.nodes.iter_mut().filter(|node| !node.is_dead) {
                 if node.table.next_timeout() <= self.now
-                    && let Some((at, header)) = node.late.take()
+                    && let Some(header) = node.late.take()
                 {
-                    node.table.acknowledge_late(at, header);
+                    node.table.catch_up(self.now, header);
                 }
                 node.table.handle_timeout(self.now);
             }
@@ -292,8 +292,8 @@ impl Network {
                 continue;
             }
             self.speak(node);
-            if let Some((at, header)) = self.nodes[node].late.take() {
-                self.nodes[node].table.acknowledge_late(at, header);
+            if let Some(header) = self.nodes[node].late.take() {
+                self.nodes[node].table.catch_up(self.now, header);
                 self.speak(node);
             }
         }
@@ -438,9 +438,13 @@ impl Network {
         node.is_short = !node.is_short;
         if node.is_short
             && node.late.is_none()
-            && let Some((_, has_news)) = node.table.receive_plain(self.now, header, |_| false)
+            && let Some((_, has_news)) = node.table.receive_plain(header, |_| false)
         {
-            node.late = has_news.then_some((self.now, header));
+            if has_news {
+                node.late = Some(header);
+            } else {
+                node.table.catch_up(self.now, header);
+            }
             deliver(node, &bytes);
             return;
         }
