@@ -63,10 +63,9 @@ fn drawer(peer: &mut Peer) -> Result<(), Failure> {
     let drawn = Completion::new(&worker);
     let mut tickets = Vec::new();
     for _ in 0..TICKETS {
-        worker.retry(LIMIT, || connection.ep.atomic64_fetch(AtomicOp::Add, 1, remote, &key, &drawn))?;
-        connection.wait("a ticket", || drawn.is_done())?;
-        drawn.result()?;
-        tickets.extend(drawn.fetched().to_le_bytes());
+        let add = || connection.ep.atomic64_fetch(AtomicOp::Add, 1, remote, &key, &drawn);
+        let ticket = worker.retry(LIMIT, add)?.wait(&drawn, LIMIT)?;
+        tickets.extend(ticket.to_le_bytes());
     }
     peer.send(&tickets)?;
     // Another process may still be drawing; the owner says when all are done with this one.

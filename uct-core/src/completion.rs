@@ -24,6 +24,38 @@ pub enum Posted {
     InProgress,
 }
 
+/// How an atomic with a result was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the former value is in here, or comes with the completion"]
+pub enum Fetched {
+    /// It is done, and this is the former value; the completion is not involved.
+    Done(u64),
+    /// It goes on; the completion will tell, and has the former value then.
+    InProgress,
+}
+
+impl Fetched {
+    /// The former value of an atomic that has ended; `completion` is what it was started with.
+    #[inline]
+    pub fn former(self, completion: &Completion) -> u64 {
+        match self {
+            Fetched::Done(former) => former,
+            Fetched::InProgress => completion.fetched(),
+        }
+    }
+
+    /// Waits for the former value, as [`Completion::wait`]. Blocks.
+    ///
+    /// # Errors
+    /// As [`Completion::wait`].
+    pub fn wait(self, completion: &Completion, limit: Duration) -> Result<u64> {
+        if self == Fetched::InProgress {
+            completion.wait(limit)?;
+        }
+        Ok(self.former(completion))
+    }
+}
+
 /// Tells when operations have ended. One completion may serve many operations: it is done when all of them are, and
 /// keeps the first error. Cheap to clone; it can be used again once it is done.
 #[derive(Clone)]
@@ -198,16 +230,10 @@ impl Completion {
         Ok(())
     }
 
-    /// The former value that the last fetching atomic brought; meaningful once it has ended without an error.
+    /// The former value that the last atomic brought which was [`Fetched::InProgress`], once it has ended without an error.
     #[inline]
     pub fn fetched(&self) -> u64 {
         self.inner.fetched.get()
-    }
-
-    /// Keeps the result of a fetching atomic that was done at once.
-    #[inline(always)]
-    pub(crate) fn set_fetched(&self, former: u64) {
-        self.inner.fetched.set(former);
     }
 
     /// Where a fetching atomic leaves its result: 8 bytes, of which it may write the first 4.

@@ -57,7 +57,7 @@ pub use am::{AmId, AmMessage, KeptMessage};
 pub use attr::{
     AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, MdFlags, OpLimits, Origin,
 };
-pub use completion::{Completion, Posted};
+pub use completion::{Completion, Fetched, Posted};
 pub use config::{CoreConfig, Fallback};
 pub use context::{Absent, Context, ContextBuilder, Discovery};
 pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags};

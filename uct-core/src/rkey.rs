@@ -4,7 +4,7 @@
 //! go single aligned words, which are what short operations mostly are, without a call of the transport; all the checks
 //! of such a call are made here.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::cmp::Ordering;
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -12,41 +12,34 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
 
 use ucs::{Error, Result, Status};
-use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctMd, UctRkey, UctWindow};
+use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctRkey, UctWindow};
 
 use crate::md::MemoryDomain;
 
-/// What an endpoint lets pass: a word of the transport's that changes with the endpoint's state.
-#[derive(Clone, Copy)]
-pub(crate) struct Gate(NonNull<UctGate>);
-
-/// The gate of endpoints that have none.
-struct Closed(UctGate);
-
-// SAFETY: it is never written.
-unsafe impl Sync for Closed {}
-
-static CLOSED: Closed = Closed(UctGate { md: ptr::null() });
+/// Whether an endpoint lets accesses through windows pass. The transport opens and closes it.
+pub(crate) struct Gate(UnsafeCell<UctGate>);
 
 impl Gate {
-    /// The gate that a transport answered.
-    ///
-    /// # Safety
-    /// It is null or stays valid as long as the value is used.
-    pub(crate) unsafe fn new(raw: *const UctGate) -> Gate {
-        NonNull::new(raw.cast_mut()).map_or_else(Gate::closed, Gate)
+    /// The gate of an endpoint of this memory domain. Closed.
+    pub(crate) fn new(md: &MemoryDomain) -> Gate {
+        Gate(UnsafeCell::new(UctGate { state: 0, open: md.inner.open_gate }))
     }
 
-    /// A gate that never opens.
-    pub(crate) fn closed() -> Gate {
-        Gate(NonNull::from(&CLOSED.0))
+    /// For the transport.
+    pub(crate) fn as_raw(&self) -> *mut UctGate {
+        self.0.get()
     }
 
-    /// The memory domain whose windows may be used now; null for none.
+    /// Closes it for good.
+    pub(crate) fn brick_up(&self) {
+        // SAFETY: the gate belongs to this thread, and no reference into the cell is ever held.
+        unsafe { *self.0.get() = UctGate { state: 0, open: 0 } };
+    }
+
     #[inline(always)]
-    fn md(self) -> *const UctMd {
-        // SAFETY: `new` was promised that it is valid; it changes in this thread only (`UctGate`).
-        unsafe { (*self.0.as_ptr()).md }
+    fn state(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (*self.0.get()).state }
     }
 }
 
@@ -57,8 +50,6 @@ const WORD_SHIFT: u32 = size_of::<u64>().trailing_zeros();
 #[derive(Clone)]
 struct Window {
     words: Cell<Words>,
-    /// The key's memory domain, as gates name it.
-    md: *const UctMd,
     /// The transport may have a window for the key later.
     may_come: Cell<bool>,
 }
@@ -72,7 +63,8 @@ struct Words {
     get: u64,
     atomic: u64,
     live: NonNull<u64>,
-    value: u64,
+    /// What `live` and the state of an open gate of the key's memory domain come to.
+    pass: u64,
 }
 
 impl Words {
@@ -83,22 +75,19 @@ impl Words {
         get: 0,
         atomic: 0,
         live: NonNull::dangling(),
-        value: 0,
+        pass: 0,
     };
 }
 
 impl Window {
-    fn new(md: &MemoryDomain) -> Window {
-        Window { words: Cell::new(Words::NONE), md: md.inner.raw(), may_come: Cell::new(false) }
+    fn new() -> Window {
+        Window { words: Cell::new(Words::NONE), may_come: Cell::new(false) }
     }
 
     /// The word at `address`, if it is one of the first `count`, aligned, its registration lives, and the gate is open to it.
     #[inline(always)]
-    fn word(&self, gate: Gate, address: u64, count: u64) -> Option<&AtomicU64> {
+    fn word(&self, gate: &Gate, address: u64, count: u64) -> Option<&AtomicU64> {
         let words = self.words.get();
-        if gate.md() != self.md {
-            return None;
-        }
         // The base is aligned. Low bits of an address that is not become high ones, beyond any number of words.
         let index = address.wrapping_sub(words.base).rotate_right(WORD_SHIFT);
         if index >= count {
@@ -108,7 +97,10 @@ impl Window {
         let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
         // SYNC: pairs with whoever ends the registration, in this process or the peer's; ending it while it is accessed is
         // the owner's race, as it would be in hardware.
-        if live.load(Memory::Acquire) != words.value {
+        let live = live.load(Memory::Acquire);
+        // The states of gates differ by less than 2^32, what `live` holds by multiples of that: one cannot make up for the
+        // other, unless a peer writes something else to a word of its own, and then the memory is its own as well.
+        if gate.state().wrapping_add(live) != words.pass {
             return None;
         }
         // SAFETY: the index is below the number of words that are mapped from there on (`UctWindow`).
@@ -134,7 +126,7 @@ pub(crate) struct RkeyInner {
 
 impl RemoteKey {
     pub(crate) fn new(md: &MemoryDomain, raw: *mut UctRkey) -> RemoteKey {
-        let key = RemoteKey { window: Window::new(md), inner: Rc::new(RkeyInner { md: md.clone(), raw }) };
+        let key = RemoteKey { window: Window::new(), inner: Rc::new(RkeyInner { md: md.clone(), raw }) };
         key.look_for_window();
         key
     }
@@ -142,25 +134,25 @@ impl RemoteKey {
     /// The word at `address` that put may write at once on behalf of the endpoint with this gate; `None` where the
     /// transport is to be called, for whatever reason.
     #[inline(always)]
-    pub(crate) fn put_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
+    pub(crate) fn put_word(&self, gate: &Gate, address: u64) -> Option<&AtomicU64> {
         self.window.word(gate, address, self.window.words.get().put)
     }
 
     /// As [`RemoteKey::put_word`], for get.
     #[inline(always)]
-    pub(crate) fn get_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
+    pub(crate) fn get_word(&self, gate: &Gate, address: u64) -> Option<&AtomicU64> {
         self.window.word(gate, address, self.window.words.get().get)
     }
 
     /// As [`RemoteKey::put_word`], for atomics.
     #[inline(always)]
-    pub(crate) fn atomic_word(&self, gate: Gate, address: u64) -> Option<&AtomicU64> {
+    pub(crate) fn atomic_word(&self, gate: &Gate, address: u64) -> Option<&AtomicU64> {
         self.window.word(gate, address, self.window.words.get().atomic)
     }
 
     /// As [`RemoteKey::atomic_word`], for four bytes.
     #[inline(always)]
-    pub(crate) fn atomic_half(&self, gate: Gate, address: u64) -> Option<&AtomicU32> {
+    pub(crate) fn atomic_half(&self, gate: &Gate, address: u64) -> Option<&AtomicU32> {
         let second = address & size_of::<u32>() as u64;
         let word = self.atomic_word(gate, address ^ second)?.as_ptr().cast::<u32>();
         // SAFETY: one of the two halves of a word.
@@ -196,9 +188,11 @@ impl RemoteKey {
         let status = unsafe { slot(inner.md.inner.raw(), inner.raw, &raw mut table) };
         self.window.may_come.set(status == UCT_ERR_NO_RESOURCE);
         let (local, live) = (NonNull::new(table.local), NonNull::new(table.live.cast_mut()));
-        if let (UCT_OK, Some(local), Some(live)) = (status, local, live) {
+        let open = inner.md.inner.open_gate;
+        if let (UCT_OK, Some(local), Some(live), 1..) = (status, local, live, open) {
             let UctWindow { base, put_words: put, get_words: get, atomic_words: atomic, value, .. } = table;
-            self.window.words.set(Words { base, local, put, get, atomic, live, value });
+            let pass = value.wrapping_add(open);
+            self.window.words.set(Words { base, local, put, get, atomic, live, pass });
         }
     }
 

@@ -13,8 +13,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use uct_core::{
-    Access, AmId, AtomicOp, Completion, Context, Ep, Error, Iface, IfaceAddress, IfaceOptions, Memory,
-    MemoryKind, Posted, RemoteKey, SendFlags, Worker,
+    Access, AmId, AtomicOp, Completion, Context, Ep, Error, Fetched, Iface, IfaceAddress, IfaceOptions,
+    Memory, MemoryKind, Posted, RemoteKey, SendFlags, Worker,
 };
 
 const ID: AmId = AmId::new(1).unwrap();
@@ -333,11 +333,13 @@ fn get_zcopy(pair: &Pair, batch: u64) {
 
 fn atomic64_fetch(pair: &Pair, batch: u64) {
     let (Pair { ep, key, .. }, address) = (pair, pair.remote);
-    let completion = &Completion::new(&pair.sender);
+    let (mut former, completion) = (0, &Completion::new(&pair.sender));
     count_loop!(batch, [address], {
-        let posted = ep.atomic64_fetch(AtomicOp::Add, 1, address, key, completion);
-        posted.expect("the key is right");
+        let fetched = ep.atomic64_fetch(AtomicOp::Add, 1, address, key, completion);
+        let Ok(Fetched::Done(value)) = fetched else { panic!("the key is right: {fetched:?}") };
+        former = value;
     });
+    black_box(former);
 }
 
 fn progress_idle(pair: &Pair, batch: u64) {

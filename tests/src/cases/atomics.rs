@@ -1,6 +1,6 @@
 //! Atomics do what a serial model does, also when several senders run at once.
 
-use uct_core::{AtomicOp, Ep, Error, Flush, Memory, Posted, RemoteKey, Result};
+use uct_core::{AtomicOp, Ep, Error, Fetched, Flush, Memory, RemoteKey, Result};
 
 use super::case;
 use crate::access::{finish, is_refusal};
@@ -64,11 +64,11 @@ fn fetch(
         (Width::Four, _) => link.atomic32_fetch(op, value as u32, at, key, &completion),
         (Width::Eight, _) => link.atomic64_fetch(op, value, at, key, &completion),
     };
-    let posted: Posted = pair.retry("a fetching atomic", start)?;
-    if posted == Posted::InProgress {
+    let fetched = pair.retry("a fetching atomic", start)?;
+    if fetched == Fetched::InProgress {
         finish(&pair.sender, link, &completion, || pair.progress())?;
     }
-    Ok(completion.fetched())
+    Ok(fetched.former(&completion))
 }
 
 fn model(op: AtomicOp, old: u64, value: u64, compare: u64, mask: u64) -> u64 {
@@ -153,23 +153,24 @@ fn several_senders(setup: &Setup) {
                 }
                 if ops.fetch & add != 0 {
                     let completion = pair.sender.completion();
-                    pair.retry("a fetch", || match width {
+                    let fetch = || match width {
                         Width::Four => link.atomic32_fetch(AtomicOp::Add, 1, at, &key, &completion),
                         Width::Eight => link.atomic64_fetch(AtomicOp::Add, 1, at, &key, &completion),
-                    })
-                    .expect("a fetch");
+                    };
+                    let fetched = pair.retry("a fetch", fetch).expect("a fetch");
                     total += 1;
-                    outstanding.push(completion);
+                    outstanding.push((fetched, completion));
                 }
             }
         }
-        pair.until("all fetches", || outstanding.iter().all(uct_core::Completion::is_done));
+        pair.until("all fetches", || outstanding.iter().all(|(_, completion)| completion.is_done()));
         for (link, _) in &links {
             pair.flush(link, Flush::REMOTE).expect("a flush");
         }
         assert_eq!(width.read(&memory, offset), total, "{width:?}: increments got lost");
         // Each increment saw a value that no other saw.
-        let mut seen: Vec<u64> = outstanding.iter().map(|completion| completion.fetched()).collect();
+        let mut seen: Vec<u64> =
+            outstanding.iter().map(|(fetched, completion)| fetched.former(completion)).collect();
         seen.sort_unstable();
         assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{width:?}: two increments saw one value");
     }
@@ -262,7 +263,7 @@ fn busy_completion(setup: &Setup) {
     }
     let completion = pair.sender.completion();
     let fetch = || pair.to.atomic64_fetch(AtomicOp::Add, 1, at, &key, &completion);
-    if pair.retry("a fetch", fetch).expect("a fetch") == Posted::Done {
+    if pair.retry("a fetch", fetch).expect("a fetch") != Fetched::InProgress {
         setup.skip("its atomics are done at once");
     }
     assert_eq!(fetch(), Err(Error::BUSY), "a completion has one place for a former value");

@@ -2,7 +2,7 @@
 
 use uct_core::{
     AmId, AtomicOp, AtomicOps, Capabilities, Completion, Ep, Error, Events, Flush, IfaceAttr, Memory,
-    OpLimits, Pending, Posted, RemoteKey, Result, SendFlags,
+    OpLimits, Pending, RemoteKey, Result, SendFlags,
 };
 
 use super::case;
@@ -209,7 +209,6 @@ fn remote_access<'a>(
     let can = |ops: u32, op: AtomicOp| ops & op.bit() != 0;
     let AtomicOps { post: post32, fetch: fetch32, .. } = attributes.atomic32;
     let AtomicOps { post: post64, fetch: fetch64, .. } = attributes.atomic64;
-    let done = |answer: Result<Posted>| answer.map(drop);
     for op in [AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor, AtomicOp::Swap] {
         if op != AtomicOp::Swap {
             asks.push(Ask {
@@ -226,23 +225,23 @@ fn remote_access<'a>(
         asks.push(Ask {
             name: "a 32-bit fetching atomic",
             has: can(fetch32, op),
-            call: Box::new(move || done(ep.atomic32_fetch(op, 1, at, key, completion))),
+            call: Box::new(move || ep.atomic32_fetch(op, 1, at, key, completion).map(drop)),
         });
         asks.push(Ask {
             name: "a 64-bit fetching atomic",
             has: can(fetch64, op),
-            call: Box::new(move || done(ep.atomic64_fetch(op, 1, at, key, completion))),
+            call: Box::new(move || ep.atomic64_fetch(op, 1, at, key, completion).map(drop)),
         });
     }
     asks.push(Ask {
         name: "a 32-bit compare and swap",
         has: can(fetch32, AtomicOp::Cswap),
-        call: Box::new(move || done(ep.atomic32_cswap(1, 2, at, key, completion))),
+        call: Box::new(move || ep.atomic32_cswap(1, 2, at, key, completion).map(drop)),
     });
     asks.push(Ask {
         name: "a 64-bit compare and swap",
         has: can(fetch64, AtomicOp::Cswap),
-        call: Box::new(move || done(ep.atomic64_cswap(1, 2, at, key, completion))),
+        call: Box::new(move || ep.atomic64_cswap(1, 2, at, key, completion).map(drop)),
     });
     asks
 }

@@ -67,7 +67,7 @@ fn counters(setup: &Setup) {
         if pair.sender.attributes().atomic64.fetch & AtomicOp::Add.bit() != 0 {
             let at = memory.address().next_multiple_of(8);
             let fetch = || pair.to.atomic64_fetch(AtomicOp::Add, 1, at, &key, &completion);
-            pair.retry("an add", fetch).expect("an add");
+            let _ = pair.retry("an add", fetch).expect("an add");
             pair.until("the add", || completion.is_done());
             add(&mut expected.atomic, 8);
         }

@@ -288,10 +288,10 @@ fn fence_ahead_of_an_atomic(setup: &Setup) {
         pair.retry("a fence", || pair.to.fence()).expect("a fence");
         let completion = pair.sender.completion();
         let add = || pair.to.atomic64_fetch(AtomicOp::Add, 1, memory.address(), &key, &completion);
-        pair.retry("an add", add).expect("an add");
+        let fetched = pair.retry("an add", add).expect("an add");
         pair.until("the add", || completion.is_done() && put.completion.is_done());
         assert_eq!(
-            completion.fetched(),
+            fetched.former(&completion),
             value,
             "the add behind a fence saw what was there ahead of the {way:?}"
         );

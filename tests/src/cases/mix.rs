@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use uct_core::{AmId, AtomicOp, Capabilities, Completion, Error, Flush, Memory, Posted, RemoteKey};
+use uct_core::{AmId, AtomicOp, Capabilities, Completion, Error, Fetched, Flush, Memory, RemoteKey};
 
 use super::case;
 use crate::access::{Started, Way};
@@ -39,14 +39,14 @@ enum Work {
     /// Writes; it is visible once a flush behind it is done.
     Put(Completion),
     /// Brings this former value.
-    Fetch(Completion, u64),
+    Fetch(Completion, Fetched, u64),
 }
 
 impl Work {
     fn completion(&self) -> &Completion {
         match self {
             Work::Get(started, _) => &started.completion,
-            Work::Put(completion) | Work::Fetch(completion, _) => completion,
+            Work::Put(completion) | Work::Fetch(completion, ..) => completion,
         }
     }
 }
@@ -137,19 +137,22 @@ impl Lane {
         let completion = pair.sender.completion();
         let fetches = random.below(2) == 0 && ops.fetch & op.bit() != 0;
         let answer = if fetches {
-            self.link.atomic64_fetch(op, value, remote, key, &completion)
+            self.link.atomic64_fetch(op, value, remote, key, &completion).map(Some)
         } else if ops.post & op.bit() != 0 {
-            self.link.atomic64_post(op, value, remote, key).map(|()| Posted::Done)
+            self.link.atomic64_post(op, value, remote, key).map(|()| None)
         } else {
             return;
         };
-        match answer {
-            Ok(_) => cell.copy_from_slice(&new.to_le_bytes()),
+        let fetched = match answer {
+            Ok(fetched) => fetched,
             Err(Error::NO_RESOURCE) => return,
             Err(error) => panic!("{op:?}: {error}"),
-        }
-        self.busy[place] =
-            Some(if fetches { Work::Fetch(completion, former) } else { Work::Put(completion) });
+        };
+        cell.copy_from_slice(&new.to_le_bytes());
+        self.busy[place] = Some(match fetched {
+            Some(fetched) => Work::Fetch(completion, fetched, former),
+            None => Work::Put(completion),
+        });
     }
 
     /// Compares what arrived, and what ended, with the model.
@@ -164,10 +167,10 @@ impl Lane {
                     started.completion.result().expect("a get");
                     check_bytes("what was read", &started.read(), &expected);
                 }
-                Some(Work::Fetch(completion, former)) => {
+                Some(Work::Fetch(completion, fetched, former)) => {
                     completion.result().expect("an atomic");
                     assert_eq!(
-                        completion.fetched(),
+                        fetched.former(&completion),
                         former,
                         "an atomic brought another value than was there"
                     );

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ucs::Error;
-use uct_plugin::memory::{Gate, MessagePool, Region, copy};
+use uct_plugin::memory::{MessagePool, Region, copy};
 use uct_plugin::{Answer, Completion, Endpoint, Iov, Outcome, Pack, Result, guarded};
 
 use crate::iface::SelfIface;
@@ -94,10 +94,6 @@ impl Endpoint for SelfEp {
 
     fn buffers(&self) -> Option<&MessagePool> {
         Some(&self.iface.buffers)
-    }
-
-    fn gate(&self) -> Option<&Gate> {
-        Some(&self.iface.gate)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ucs::Error;
 use ucs::event_set::EventFd;
 use uct_plugin::abi::*;
-use uct_plugin::memory::{Gate, MessagePool};
+use uct_plugin::memory::MessagePool;
 use uct_plugin::{
     AmHandlers, Device, DeviceKind, Disposition, Endpoint, EpParams, Failure, Iface, IfaceAttr, IfaceParams,
     PeerAddress, Result, Scope, Settings, Transport, attr,
@@ -27,8 +27,6 @@ pub(crate) struct SelfTransport;
 pub(crate) struct SelfIface {
     pub(crate) seg_size: usize,
     pub(crate) buffers: MessagePool,
-    /// Open: all memory is here.
-    pub(crate) gate: Gate,
     am: AmHandlers,
     number: u64,
     event: EventFd,
@@ -45,15 +43,12 @@ impl Transport for SelfTransport {
         Ok(vec![Device { name: "memory".to_owned(), kind: DeviceKind::Myself, numa_node: None }])
     }
 
-    fn open(md: &Arc<SelfMd>, params: IfaceParams<'_>) -> Result<Rc<SelfIface>, Failure> {
+    fn open(_md: &Arc<SelfMd>, params: IfaceParams<'_>) -> Result<Rc<SelfIface>, Failure> {
         let config = SelfConfig::from_settings(&params.settings)?;
         let seg_size = config.seg_size.bytes() as usize;
         let event = EventFd::new().map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
-        let gate = Gate::default();
-        gate.open(md);
         Ok(Rc::new(SelfIface {
             seg_size,
-            gate,
             buffers: MessagePool::new("self message", params.rx_headroom, seg_size, config.max_kept)?,
             am: params.am,
             number: addr::next_iface(),

@@ -63,7 +63,8 @@ impl ShmEp {
         Rc::new_cyclic(|me| ShmEp {
             open: Cell::new(None),
             gate: Cell::new(gate::UNCONNECTED),
-            memory_gate: Gate::default(),
+            // SAFETY: `gate` answers it.
+            memory_gate: unsafe { Gate::new() },
             lack: Cell::new(None),
             channel: OnceCell::new(),
             iface: Rc::clone(iface),

@@ -64,7 +64,7 @@ impl ShmEp {
         self.gate.set(self.gate.get() & !why);
         if self.gate.get() == 0 {
             self.open.set(self.channel.get().map(|channel| NonNull::from(&**channel)));
-            self.memory_gate.open(&self.iface.md);
+            self.memory_gate.open();
         }
     }
 

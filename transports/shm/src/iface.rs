@@ -68,8 +68,6 @@ pub(crate) struct ShmIface {
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
     pub(crate) am: AmHandlers,
-    /// What the memory gates of endpoints open to.
-    pub(crate) md: Arc<ShmMd>,
     /// Where the next short message is copied to, with the headroom ahead.
     pub(crate) inline_place: Cell<NonNull<u8>>,
     pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
@@ -161,12 +159,12 @@ impl<F: Flavor> Transport for ShmTransport<F> {
     }
 
     fn open(md: &Arc<ShmMd>, params: IfaceParams<'_>) -> Result<Rc<ShmIface>, Failure> {
-        ShmIface::open(Arc::clone(md), &params).map(Rc::new)
+        ShmIface::open(md, &params).map(Rc::new)
     }
 }
 
 impl ShmIface {
-    fn open(md: Arc<ShmMd>, params: &IfaceParams<'_>) -> Result<ShmIface, Failure> {
+    fn open(md: &ShmMd, params: &IfaceParams<'_>) -> Result<ShmIface, Failure> {
         crate::remote::registry()?;
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         let config = ShmConfig::from_settings(&params.settings)?;
@@ -242,7 +240,6 @@ impl ShmIface {
             scratch: Cell::new(None),
             listener,
             directory,
-            md,
             config,
         })
     }

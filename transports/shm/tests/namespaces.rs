@@ -130,19 +130,19 @@ fn work_on(worker: &Worker, iface: &Iface, ep: &Ep, at: &Remote) -> u64 {
 
     let cell = address + 250_000;
     until(worker, || ep.atomic64_post(AtomicOp::Add, 5, cell, key)).expect("atomic64_post");
-    let posted = until(worker, || ep.atomic64_fetch(AtomicOp::Add, 3, cell, key, &completion));
-    finish(worker, posted, &completion).expect("atomic64_fetch");
-    assert_eq!(completion.fetched(), 5);
-    let posted = until(worker, || ep.atomic64_cswap(8, 0x0101, cell, key, &completion));
-    finish(worker, posted, &completion).expect("atomic64_cswap");
-    assert_eq!(completion.fetched(), 8);
+    let fetched = until(worker, || ep.atomic64_fetch(AtomicOp::Add, 3, cell, key, &completion))
+        .expect("atomic64_fetch");
+    assert_eq!(fetched.wait(&completion, LIMIT), Ok(5));
+    let fetched =
+        until(worker, || ep.atomic64_cswap(8, 0x0101, cell, key, &completion)).expect("atomic64_cswap");
+    assert_eq!(fetched.wait(&completion, LIMIT), Ok(8));
     until(worker, || ep.atomic32_post(AtomicOp::Or, 0x10, cell + 8, key)).expect("atomic32_post");
-    let posted = until(worker, || ep.atomic32_fetch(AtomicOp::Swap, 0x20, cell + 8, key, &completion));
-    finish(worker, posted, &completion).expect("atomic32_fetch");
-    assert_eq!(completion.fetched(), 0x10);
-    let posted = until(worker, || ep.atomic32_cswap(0, 0x30, cell + 8, key, &completion));
-    finish(worker, posted, &completion).expect("atomic32_cswap");
-    assert_eq!(completion.fetched(), 0x20);
+    let fetched = until(worker, || ep.atomic32_fetch(AtomicOp::Swap, 0x20, cell + 8, key, &completion))
+        .expect("atomic32_fetch");
+    assert_eq!(fetched.wait(&completion, LIMIT), Ok(0x10));
+    let fetched =
+        until(worker, || ep.atomic32_cswap(0, 0x30, cell + 8, key, &completion)).expect("atomic32_cswap");
+    assert_eq!(fetched.wait(&completion, LIMIT), Ok(0x20));
     flush(worker, ep).expect("flush");
 
     // What lies outside, by a byte or wholly, is an error here, and nothing happens there.

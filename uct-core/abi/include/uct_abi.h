@@ -363,6 +363,15 @@ typedef struct UctConfig {
 // An endpoint; the plugin's own.
 typedef struct UctEp UctEp;
 
+// Whether an endpoint lets the host access memory through the windows of keys. The host's, and closed at first.
+typedef struct UctGate {
+    // Set to `open` by the plugin while such an access may go ahead at once; to 0 while the endpoint is not connected, has
+    // failed, or keeps operations back. In the worker's thread only.
+    uint64_t state;
+    // What `state` is while the gate is open: below 2^32, and of the endpoint's memory domain.
+    uint64_t open;
+} UctGate;
+
 // How to create an endpoint. Valid for the call, `user` for the life of the endpoint.
 typedef struct UctEpParams {
     // Size of this table in bytes.
@@ -377,6 +386,8 @@ typedef struct UctEpParams {
     const uint8_t *iface_address;
     // Its length in bytes.
     size_t iface_address_length;
+    // For the plugin to open and close, if its memory domain has windows; valid until the endpoint is destroyed.
+    struct UctGate *gate;
 } UctEpParams;
 
 // A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
@@ -439,16 +450,6 @@ typedef struct UctText {
     // How many were written; a plugin sets it, never above `capacity`.
     size_t length;
 } UctText;
-
-// A memory domain; the plugin's own.
-typedef struct UctMd UctMd;
-
-// Whether an endpoint lets the host access memory through the windows of keys.
-typedef struct UctGate {
-    // The memory domain of the endpoint, while such an access may go ahead at once; null while the endpoint is not
-    // connected, has failed, or keeps operations back. Changes in the worker's thread only.
-    const struct UctMd *md;
-} UctGate;
 
 // The calls of an endpoint.
 typedef struct UctEpOps {
@@ -576,9 +577,6 @@ typedef struct UctEpOps {
                                const uint8_t *ep_address,
                                size_t ep_address_length,
                                struct UctText *reason);
-    // The endpoint's gate, asked for once, behind `ep_create`; valid until the endpoint is destroyed. Null: memory is only
-    // accessed by the slots.
-    const struct UctGate *(*gate)(struct UctEp *ep);
 } UctEpOps;
 
 // A worker; the host's own.
@@ -836,6 +834,9 @@ typedef struct UctIfaceOps {
     UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
 } UctIfaceOps;
 
+// A memory domain; the plugin's own.
+typedef struct UctMd UctMd;
+
 // One transport: a way to move data, on some devices.
 typedef struct UctTlOps {
     // Size of this table in bytes.
@@ -875,7 +876,8 @@ typedef struct UctWindow {
     // Aligned words that atomics may change.
     uint64_t atomic_words;
     // A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
-    // key is released.
+    // key is released. Whatever else the word may hold differs from `value` by a multiple of 2^32, so that the host can test
+    // it together with the gate.
     const uint64_t *live;
     // What `live` holds.
     uint64_t value;

@@ -30,6 +30,8 @@ pub struct UctEpParams {
     pub iface_address: *const u8,
     /// Its length in bytes.
     pub iface_address_length: usize,
+    /// For the plugin to open and close, if its memory domain has windows; valid until the endpoint is destroyed.
+    pub gate: *mut UctGate,
 }
 
 /// Purge callback: called once per queued request, which is no longer queued then.
@@ -243,7 +245,4 @@ pub struct UctEpOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
-    /// The endpoint's gate, asked for once, behind `ep_create`; valid until the endpoint is destroyed. Null: memory is only
-    /// accessed by the slots.
-    pub gate: Option<unsafe extern "C" fn(ep: *mut UctEp) -> *const UctGate>,
 }

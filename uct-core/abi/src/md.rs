@@ -40,18 +40,21 @@ pub struct UctWindow {
     /// Aligned words that atomics may change.
     pub atomic_words: u64,
     /// A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
-    /// key is released.
+    /// key is released. Whatever else the word may hold differs from `value` by a multiple of 2^32, so that the host can test
+    /// it together with the gate.
     pub live: *const u64,
     /// What `live` holds.
     pub value: u64,
 }
 
-/// Whether an endpoint lets the host access memory through the windows of keys.
+/// Whether an endpoint lets the host access memory through the windows of keys. The host's, and closed at first.
 #[repr(C)]
 pub struct UctGate {
-    /// The memory domain of the endpoint, while such an access may go ahead at once; null while the endpoint is not
-    /// connected, has failed, or keeps operations back. Changes in the worker's thread only.
-    pub md: *const UctMd,
+    /// Set to `open` by the plugin while such an access may go ahead at once; to 0 while the endpoint is not connected, has
+    /// failed, or keeps operations back. In the worker's thread only.
+    pub state: u64,
+    /// What `state` is while the gate is open: below 2^32, and of the endpoint's memory domain.
+    pub open: u64,
 }
 
 /// Takes one name of a list.

@@ -324,7 +324,7 @@ pub trait Endpoint: Sized + 'static {
         None
     }
 
-    /// The gate, for endpoints of a domain that has windows (see [`Md::window`]).
+    /// The gate, for endpoints of a domain that has windows (see [`Md::window`]). With [`Endpoint::AT_ONCE`] it is always open.
     fn gate(&self) -> Option<&Gate> {
         None
     }

@@ -100,7 +100,7 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.am_short);
         // SAFETY: the endpoint is alive, and the payload valid for the call.
-        let status = unsafe { slot(ep.raw, id.get(), header, payload.as_ptr().cast(), payload.len()) };
+        let status = unsafe { slot(ep.raw.get(), id.get(), header, payload.as_ptr().cast(), payload.len()) };
         ep.counted(status, &ep.counters.am_short, size_of::<u64>() + payload.len())
     }
 
@@ -126,7 +126,7 @@ impl Ep {
         }
         // SAFETY: the endpoint is alive; as many entries as there are parts were written, and the parts are valid for the
         // call and only read.
-        let status = unsafe { slot(ep.raw, id.get(), entries.as_ptr().cast(), parts.len()) };
+        let status = unsafe { slot(ep.raw.get(), id.get(), entries.as_ptr().cast(), parts.len()) };
         ep.counted(status, &ep.counters.am_short, parts.iter().map(|part| part.len()).sum())
     }
 
@@ -146,7 +146,8 @@ impl Ep {
         let mut packing = Packing::new(pack, ep.max_bcopy.am);
         let slot = slot!(ep.am_bcopy);
         // SAFETY: the endpoint is alive, and callback and argument belong together.
-        let answer = unsafe { slot(ep.raw, id.get(), Packing::<F>::write, packing.argument(), flags.bits()) };
+        let answer =
+            unsafe { slot(ep.raw.get(), id.get(), Packing::<F>::write, packing.argument(), flags.bits()) };
         // As in `Packing::run`.
         if answer <= 0 {
             return ep.packed_nothing(answer);
@@ -176,7 +177,16 @@ impl Ep {
             // SAFETY: the endpoint is alive; header and vector are valid for the call, and the memory until the
             // completion, which `started` holds it for.
             let status = unsafe {
-                slot(ep.raw, id.get(), header.as_ptr().cast(), header.len(), iov, count, flags.bits(), begun)
+                slot(
+                    ep.raw.get(),
+                    id.get(),
+                    header.as_ptr().cast(),
+                    header.len(),
+                    iov,
+                    count,
+                    flags.bits(),
+                    begun,
+                )
             };
             let posted = completion.started(status, None, || held(memory));
             match posted {

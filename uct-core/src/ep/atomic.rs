@@ -8,7 +8,7 @@ use uct_abi::{UctCompletion, UctStatus};
 
 use super::{Ep, EpInner};
 use crate::attr::AtomicOp;
-use crate::completion::{Completion, Posted};
+use crate::completion::{Completion, Fetched, Posted};
 use crate::rkey::RemoteKey;
 
 impl EpInner {
@@ -20,12 +20,17 @@ impl EpInner {
         key: &RemoteKey,
         completion: &Completion,
         call: impl FnOnce(*mut T, *mut UctCompletion) -> UctStatus,
-    ) -> Result<Posted> {
+    ) -> Result<Fetched> {
         self.same_domain(key.domain())?;
         let begun = completion.begin_alone()?;
         key.look_again();
         let status = call(completion.cleared_place().cast(), begun);
-        self.posted(status, completion, &self.counters.atomic, size_of::<T>(), Some(key), || None)
+        let posted =
+            self.posted(status, completion, &self.counters.atomic, size_of::<T>(), Some(key), || None)?;
+        Ok(match posted {
+            Posted::Done => Fetched::Done(completion.fetched()),
+            Posted::InProgress => Fetched::InProgress,
+        })
     }
 }
 
@@ -41,7 +46,7 @@ macro_rules! atomics {
             pub fn $post(&self, op: AtomicOp, value: $value, remote_address: u64, key: &RemoteKey) -> Result {
                 let ep = &*self.inner;
                 if op == AtomicOp::Add
-                    && let Some(cell) = key.$cell(ep.gate.get(), remote_address)
+                    && let Some(cell) = key.$cell(&ep.gate, remote_address)
                 {
                     // SYNC: remote atomics order like the processor's own.
                     cell.fetch_add(value, Ordering::SeqCst);
@@ -52,10 +57,11 @@ macro_rules! atomics {
             }
 
             #[doc = concat!("Add, and, or, xor, swap on ", $bytes, " bytes of remote memory.")]
-            /// The former value is [`Completion::fetched`] once it is done, at once with [`Posted::Done`].
+            /// The former value is in the answer, or [`Completion::fetched`] once the operation has ended.
             ///
             /// # Errors
-            /// As without a result; [`ucs::Error::BUSY`] while the completion has other operations outstanding.
+            /// As without a result; [`ucs::Error::BUSY`] where the operation would go on while the completion has others
+            /// outstanding.
             #[inline]
             pub fn $fetch(
                 &self,
@@ -64,22 +70,21 @@ macro_rules! atomics {
                 remote_address: u64,
                 key: &RemoteKey,
                 completion: &Completion,
-            ) -> Result<Posted> {
+            ) -> Result<Fetched> {
                 let ep = &*self.inner;
                 if op == AtomicOp::Add
-                    && completion.is_done()
-                    && let Some(cell) = key.$cell(ep.gate.get(), remote_address)
+                    && let Some(cell) = key.$cell(&ep.gate, remote_address)
                 {
                     // SYNC: as without a result.
-                    completion.set_fetched(u64::from(cell.fetch_add(value, Ordering::SeqCst)));
+                    let former = cell.fetch_add(value, Ordering::SeqCst);
                     ep.counters.atomic.add_value::<$value>();
-                    return Ok(Posted::Done);
+                    return Ok(Fetched::Done(u64::from(former)));
                 }
                 ep.$fetch(op, value, remote_address, key, completion)
             }
 
             #[doc = concat!("Writes `swap` to ", $bytes, " bytes of remote memory if they equal `compare`.")]
-            /// The former value is [`Completion::fetched`] once it is done, at once with [`Posted::Done`].
+            /// The former value is in the answer, or [`Completion::fetched`] once the operation has ended.
             ///
             /// # Errors
             /// As the other fetching atomics.
@@ -91,17 +96,14 @@ macro_rules! atomics {
                 remote_address: u64,
                 key: &RemoteKey,
                 completion: &Completion,
-            ) -> Result<Posted> {
+            ) -> Result<Fetched> {
                 let ep = &*self.inner;
-                if completion.is_done()
-                    && let Some(cell) = key.$cell(ep.gate.get(), remote_address)
-                {
+                if let Some(cell) = key.$cell(&ep.gate, remote_address) {
                     // SYNC: as without a result.
                     let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
                     let former = cell.compare_exchange(compare, swap, success, failure);
-                    completion.set_fetched(u64::from(former.unwrap_or_else(|former| former)));
                     ep.counters.atomic.add_value::<$value>();
-                    return Ok(Posted::Done);
+                    return Ok(Fetched::Done(u64::from(former.unwrap_or_else(|former| former))));
                 }
                 ep.$cswap(compare, swap, remote_address, key, completion)
             }
@@ -117,7 +119,7 @@ macro_rules! atomics {
                 key.look_again();
                 let slot = slot!(self.$post);
                 // SAFETY: the endpoint is alive, and the key is of its domain.
-                let status = unsafe { slot(self.raw, op as u32, value, remote_address, key.raw()) };
+                let status = unsafe { slot(self.raw.get(), op as u32, value, remote_address, key.raw()) };
                 self.counted(status, &self.counters.atomic, size_of::<$value>())
             }
 
@@ -130,12 +132,12 @@ macro_rules! atomics {
                 remote_address: u64,
                 key: &RemoteKey,
                 completion: &Completion,
-            ) -> Result<Posted> {
+            ) -> Result<Fetched> {
                 let slot = slot!(self.$fetch);
                 self.fetching::<$value>(key, completion, |place, begun| {
                     // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
                     // completion, which lives until it is called.
-                    unsafe { slot(self.raw, op as u32, value, place, remote_address, key.raw(), begun) }
+                    unsafe { slot(self.raw.get(), op as u32, value, place, remote_address, key.raw(), begun) }
                 })
             }
 
@@ -148,11 +150,11 @@ macro_rules! atomics {
                 remote_address: u64,
                 key: &RemoteKey,
                 completion: &Completion,
-            ) -> Result<Posted> {
+            ) -> Result<Fetched> {
                 let slot = slot!(self.$cswap);
                 self.fetching::<$value>(key, completion, |place, begun| {
                     // SAFETY: as for the other fetching atomics.
-                    unsafe { slot(self.raw, compare, swap, place, remote_address, key.raw(), begun) }
+                    unsafe { slot(self.raw.get(), compare, swap, place, remote_address, key.raw(), begun) }
                 })
             }
         }

@@ -13,7 +13,6 @@ use uct_abi::UctEpOps;
 
 use super::EpInner;
 use crate::loader::Slot;
-use crate::rkey::Gate;
 
 /// Every slot refuses.
 static REFUSING: UctEpOps = UctEpOps {
@@ -42,7 +41,6 @@ static REFUSING: UctEpOps = UctEpOps {
     check: Some(Slot::FORKED),
     get_address: Some(Slot::FORKED),
     connect_to_ep: Some(Slot::FORKED),
-    gate: Some(Slot::FORKED),
 };
 
 /// The endpoints of all threads.
@@ -101,6 +99,6 @@ unsafe extern "C" fn refuse() {
         // SAFETY: what is in the list is alive (`add`), and no other thread is here to use it.
         let ep = unsafe { ep.as_ref() };
         ep.ops.set(&REFUSING);
-        ep.gate.set(Gate::closed());
+        ep.gate.brick_up();
     }
 }

@@ -74,10 +74,11 @@ pub struct Ep {
 pub(crate) struct EpInner {
     /// The transport's, until the process forks.
     ops: Cell<&'static UctEpOps>,
-    raw: *mut UctEp,
+    /// Null until the transport has made it.
+    raw: Cell<*mut UctEp>,
     iface: Rc<IfaceInner>,
     /// Whether memory may be accessed through windows.
-    gate: Cell<Gate>,
+    gate: Gate,
     /// The interface's memory domain, at hand.
     md: MemoryDomain,
     /// The interface's limits of buffered copies, at hand.
@@ -98,31 +99,34 @@ impl EpInner {
         on_failure: Option<OnFailure>,
     ) -> Result<Ep, Refused> {
         iface.worker.check_fork("create an endpoint", || iface.resource().to_string())?;
-        let mark = EpMark::new(iface, on_failure);
+        let max_bcopy =
+            MaxBcopy { am: iface.attributes().am.max_bcopy, put: iface.attributes().put.max_bcopy };
+        let inner = Rc::new(EpInner {
+            ops: Cell::new(iface.ep_ops),
+            raw: Cell::default(),
+            iface: Rc::clone(iface),
+            gate: Gate::new(&iface.md),
+            md: iface.md.clone(),
+            max_bcopy,
+            counters: EpCounters::default(),
+            mark: EpMark::new(iface, on_failure),
+        });
         let params = UctEpParams {
             size: size_of::<UctEpParams>(),
-            user: Rc::as_ptr(&mark).cast_mut().cast(),
+            user: Rc::as_ptr(&inner.mark).cast_mut().cast(),
             device_address: peer.map_or(std::ptr::null(), |peer| peer.device.as_ptr()),
             device_address_length: peer.map_or(0, |peer| peer.device.len()),
             iface_address: peer.map_or(std::ptr::null(), |peer| peer.iface.as_ptr()),
             iface_address_length: peer.map_or(0, |peer| peer.iface.len()),
+            gate: inner.gate.as_raw(),
         };
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
         let slot = iface.ops.ep_create.expect("the loader fills every slot");
-        // SAFETY: the interface is open; the parameters are ours, and the mark lives as long as the endpoint.
+        // SAFETY: the interface is open; the parameters are ours; mark and gate live as long as the transport's endpoint.
         let status = unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) };
         reason.check(status, "create an endpoint", || iface.resource().to_string())?;
-        let slot = iface.ep_ops.gate.expect("the loader fills every slot");
-        // SAFETY: the endpoint was just created.
-        let gate = unsafe { slot(raw) };
-        // SAFETY: a gate is valid until the endpoint is destroyed (`UctEpOps::gate`), which is when the value is dropped.
-        let gate = Cell::new(unsafe { Gate::new(gate) });
-        let counters = EpCounters::default();
-        let (ops, md, iface) = (Cell::new(iface.ep_ops), iface.md.clone(), Rc::clone(iface));
-        let max_bcopy =
-            MaxBcopy { am: iface.attributes().am.max_bcopy, put: iface.attributes().put.max_bcopy };
-        let inner = Rc::new(EpInner { ops, raw, iface, gate, md, max_bcopy, counters, mark });
+        inner.raw.set(raw);
         // SAFETY: it does not move, and `drop` removes it.
         unsafe { forked::add(&inner) };
         Ok(Ep { inner })
@@ -154,7 +158,8 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.flush);
         // SAFETY: the endpoint is alive; the completion counts this operation or is null.
-        let posted = flushed(completion, |completion| unsafe { slot(ep.raw, flags.bits(), completion) });
+        let posted =
+            flushed(completion, |completion| unsafe { slot(ep.raw.get(), flags.bits(), completion) });
         if posted.is_ok() {
             ep.counters.flush.add(0);
         }
@@ -169,7 +174,7 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.fence);
         // SAFETY: the endpoint is alive.
-        Status::from_raw(unsafe { slot(ep.raw, 0) }).into_result()?;
+        Status::from_raw(unsafe { slot(ep.raw.get(), 0) }).into_result()?;
         ep.counters.flush.add(0);
         Ok(())
     }
@@ -182,7 +187,7 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.check);
         // SAFETY: the endpoint is alive; the completion counts this operation or is null.
-        flushed(completion, |completion| unsafe { slot(ep.raw, 0, completion) })
+        flushed(completion, |completion| unsafe { slot(ep.raw.get(), 0, completion) })
     }
 
     /// Its own address, for a peer's [`Ep::connect_to_ep`].
@@ -194,7 +199,7 @@ impl Ep {
         let mut address = vec![0; ep.iface.attributes().ep_addr_len];
         let slot = slot!(ep.get_address);
         // SAFETY: the endpoint is alive, and the buffer has the length that the attributes name.
-        Status::from_raw(unsafe { slot(ep.raw, address.as_mut_ptr()) }).into_result()?;
+        Status::from_raw(unsafe { slot(ep.raw.get(), address.as_mut_ptr()) }).into_result()?;
         Ok(address)
     }
 
@@ -209,7 +214,7 @@ impl Ep {
         // SAFETY: the endpoint is alive; the bytes are ours and valid for the call.
         let status = unsafe {
             slot(
-                ep.raw,
+                ep.raw.get(),
                 peer.device.as_ptr(),
                 peer.device.len(),
                 ep_address.as_ptr(),
@@ -221,20 +226,22 @@ impl Ep {
     }
 }
 
-impl Drop for EpInner {
+impl Drop for Ep {
     fn drop(&mut self) {
-        forked::remove(self);
-        let (ops, raw) = (self.ops.get(), self.raw);
-        // The transport may tell of a failure, and uses the interface, until the endpoint is destroyed.
-        let kept = (Rc::clone(&self.iface), Rc::clone(&self.mark));
-        self.mark.forget_handler();
-        self.iface.worker.close(Box::new(move || {
+        if Rc::strong_count(&self.inner) > 1 {
+            return;
+        }
+        self.inner.mark.forget_handler();
+        // The transport may tell of a failure, and uses interface and gate, until the endpoint is destroyed.
+        let inner = Rc::clone(&self.inner);
+        self.inner.iface.worker.close(Box::new(move || {
+            forked::remove(&inner);
+            let (ops, raw) = (inner.ops.get(), inner.raw.get());
             // SAFETY: the endpoint is alive until it is destroyed below, and no transport is on the stack.
             unsafe { pending::purge(ops, raw) };
             let destroy = ops.destroy.expect("the loader fills every slot");
             // SAFETY: nobody holds the endpoint any more, and nothing is pending.
             unsafe { destroy(raw) };
-            drop(kept);
         }));
     }
 }

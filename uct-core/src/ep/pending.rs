@@ -62,7 +62,7 @@ impl Ep {
         let slot = slot!(ep.pending_add);
         let raw = Box::into_raw(request);
         // SAFETY: the endpoint is alive; the request stays where it is until it was served or purged.
-        let status = unsafe { slot(ep.raw, raw.cast()) };
+        let status = unsafe { slot(ep.raw.get(), raw.cast()) };
         Status::from_raw(status).into_result().map_err(|error| {
             // SAFETY: the transport did not take the request.
             let request = unsafe { Box::from_raw(raw) };
@@ -74,7 +74,7 @@ impl Ep {
     pub fn pending_purge(&self) -> usize {
         let ep = &*self.inner;
         // SAFETY: the endpoint is alive.
-        unsafe { purge(ep.ops.get(), ep.raw) }
+        unsafe { purge(ep.ops.get(), ep.raw.get()) }
     }
 }
 

@@ -46,7 +46,8 @@ impl EpInner {
         key.look_again();
         let slot = slot!(self.put_short);
         // SAFETY: the endpoint is alive, the data are valid for the call, the key is of the endpoint's domain.
-        let status = unsafe { slot(self.raw, data.as_ptr().cast(), data.len(), remote_address, key.raw()) };
+        let status =
+            unsafe { slot(self.raw.get(), data.as_ptr().cast(), data.len(), remote_address, key.raw()) };
         self.counted(status, &self.counters.put, data.len())
     }
 
@@ -58,8 +59,9 @@ impl EpInner {
         key.look_again();
         let slot = slot!(self.get_short);
         // SAFETY: the endpoint is alive, the buffer is valid for the call, the key is of the endpoint's domain.
-        let status =
-            unsafe { slot(self.raw, buffer.as_mut_ptr().cast(), buffer.len(), remote_address, key.raw()) };
+        let status = unsafe {
+            slot(self.raw.get(), buffer.as_mut_ptr().cast(), buffer.len(), remote_address, key.raw())
+        };
         self.counted(status, &self.counters.get, buffer.len())
     }
 }
@@ -74,7 +76,7 @@ impl Ep {
     pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
         if let Ok(data) = <[u8; 8]>::try_from(data)
-            && let Some(word) = key.put_word(ep.gate.get(), remote_address)
+            && let Some(word) = key.put_word(&ep.gate, remote_address)
         {
             // SYNC: who sees the word at the peer sees what was put ahead of it.
             word.store(u64::from_ne_bytes(data), Ordering::Release);
@@ -98,7 +100,8 @@ impl Ep {
         let slot = slot!(ep.put_bcopy);
         Packing::run(pack, ep.max_bcopy.put, |packing| {
             // SAFETY: the endpoint is alive, callback and argument belong together, the key is of the domain.
-            let answer = unsafe { slot(ep.raw, Packing::<F>::write, packing, remote_address, key.raw()) };
+            let answer =
+                unsafe { slot(ep.raw.get(), Packing::<F>::write, packing, remote_address, key.raw()) };
             ep.counted_length(answer, &ep.counters.put)
         })
     }
@@ -122,7 +125,7 @@ impl Ep {
             let begun = completion.begin();
             // SAFETY: the endpoint is alive; the vector is valid for the call, and memory and key until the
             // completion, which `started` holds them for.
-            let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
+            let status = unsafe { slot(ep.raw.get(), iov, count, remote_address, key.raw(), begun) };
             ep.posted(status, completion, &ep.counters.put, bytes, Some(key), || held(memory))
         })
     }
@@ -136,7 +139,7 @@ impl Ep {
     pub fn get_short(&self, buffer: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
         if let Ok(place) = <&mut [u8; 8]>::try_from(&mut *buffer)
-            && let Some(word) = key.get_word(ep.gate.get(), remote_address)
+            && let Some(word) = key.get_word(&ep.gate, remote_address)
         {
             // SYNC: what the peer wrote ahead of the word is there for the next get.
             *place = word.load(Ordering::Acquire).to_ne_bytes();
@@ -172,7 +175,7 @@ impl Ep {
         // SAFETY: the endpoint is alive; callback and argument belong together, the argument lives until the completion.
         let status = unsafe {
             let argument = unpacking.as_ptr().cast();
-            slot(ep.raw, Unpacking::<F>::read, argument, length, remote_address, key.raw(), begun)
+            slot(ep.raw.get(), Unpacking::<F>::read, argument, length, remote_address, key.raw(), begun)
         };
         ep.posted(status, completion, &ep.counters.get, length, Some(key), || [Held::Unpack(owned)])
     }
@@ -195,7 +198,7 @@ impl Ep {
         ep.with_iov(memory, |iov, count, bytes| {
             let begun = completion.begin();
             // SAFETY: as in `put_zcopy`.
-            let status = unsafe { slot(ep.raw, iov, count, remote_address, key.raw(), begun) };
+            let status = unsafe { slot(ep.raw.get(), iov, count, remote_address, key.raw(), begun) };
             ep.posted(status, completion, &ep.counters.get, bytes, Some(key), || held(memory))
         })
     }

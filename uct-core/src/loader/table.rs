@@ -6,8 +6,8 @@
 use std::mem::offset_of;
 
 use uct_abi::{
-    UCT_ERR_INVALID_PARAM, UCT_ERR_UNSUPPORTED, UctComponentOps, UctEpOps, UctGate, UctIfaceOps, UctMdOps,
-    UctPlugin, UctStatus, UctStr, UctTlOps,
+    UCT_ERR_INVALID_PARAM, UCT_ERR_UNSUPPORTED, UctComponentOps, UctEpOps, UctIfaceOps, UctMdOps, UctPlugin,
+    UctStatus, UctStr, UctTlOps,
 };
 
 /// A table that a plugin hands over.
@@ -95,7 +95,7 @@ tables! {
         mandatory: destroy;
         optional: am_short am_short_iov am_bcopy am_zcopy put_short put_bcopy put_zcopy get_short get_bcopy get_zcopy
             atomic32_post atomic64_post atomic32_fetch atomic64_fetch atomic32_cswap atomic64_cswap pending_add
-            pending_purge flush fence check get_address connect_to_ep gate;
+            pending_purge flush fence check get_address connect_to_ep;
         data: ;
     }
 }
@@ -167,12 +167,6 @@ impl Answer for UctStatus {
 impl Answer for isize {
     fn of(status: UctStatus) -> isize {
         status as isize
-    }
-}
-
-impl Answer for *const UctGate {
-    fn of(_: UctStatus) -> *const UctGate {
-        std::ptr::null()
     }
 }
 

@@ -15,7 +15,6 @@ pub(crate) fn replace(ops: UctEpOps) -> UctEpOps {
         get_zcopy: Some(get_zcopy),
         atomic64_fetch: Some(atomic64_fetch),
         // The host asks the plugin, whose the mistakes are, for every access.
-        gate: None,
         ..ops
     }
 }

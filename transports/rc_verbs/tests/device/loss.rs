@@ -54,12 +54,13 @@ fn atomics_among_messages_bring_the_former_value_although_packets_are_lost() {
         // The device's own and an emulated one, each on a word of its own.
         for (word, op) in [(0, AtomicOp::Add), (1, AtomicOp::Xor)] {
             let completion = Completion::new(&left.worker);
+            let at = memory.address() + word * 8;
+            let mut fetched = Err(Error::NO_RESOURCE);
             until(&left, &right, "room for an atomic", || {
-                match near.ep.atomic64_fetch(op, round + 1, memory.address() + word * 8, &key, &completion) {
-                    Err(Error::NO_RESOURCE) => false,
-                    other => other.map(|_| true).expect("an atomic"),
-                }
+                fetched = near.ep.atomic64_fetch(op, round + 1, at, &key, &completion);
+                fetched != Err(Error::NO_RESOURCE)
             });
+            let fetched = fetched.expect("an atomic");
             // More behind it, which are sent again with it.
             let _ = near.ep.am_short(ID, 0, b"behind");
             until(&left, &right, "the atomic", || completion.is_done());
@@ -68,7 +69,7 @@ fn atomics_among_messages_bring_the_former_value_although_packets_are_lost() {
                 AtomicOp::Add => round * (round + 1) / 2,
                 _ => (0..=round).fold(0, |all, value| all ^ value),
             };
-            assert_eq!(completion.fetched(), expected, "round {round}, {op:?}");
+            assert_eq!(fetched.former(&completion), expected, "round {round}, {op:?}");
         }
     }
     assert!(near.failures.borrow().is_empty() && far.failures.borrow().is_empty());

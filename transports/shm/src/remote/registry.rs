@@ -188,9 +188,10 @@ pub(super) fn live_word(table: &Mapping, key: u64) -> &AtomicU64 {
     unsafe { word.as_ref() }
 }
 
-/// What that word holds while it does: never 0.
+/// What that word holds while it does: never 0, and a multiple of 2^32 (`Window::new`).
 pub(super) fn live_value(key: u64) -> u64 {
-    key.wrapping_add(1 << 32).max(1)
+    const GENERATION: u64 = 1 << 32;
+    (key & !(GENERATION - 1)).wrapping_add(GENERATION).max(GENERATION)
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

@@ -31,6 +31,7 @@ pub use domain::{RegionDomain, RegionKey};
 pub use known::KnownDomains;
 pub use message_pool::MessagePool;
 pub use registration::Registration;
+pub(crate) use window::open_gate;
 pub use window::{Gate, Window};
 
 bitflags::bitflags! {
@@ -75,8 +76,8 @@ pub struct Region {
     live: AtomicU64,
 }
 
-/// What the word of a live region holds.
-const LIVE: u64 = 1;
+/// What the word of a live region holds ([`Window::new`]).
+const LIVE: u64 = 1 << 32;
 
 /// An unpacked key: what a peer may reach and how the peer's table calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,14 +6,12 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::ptr;
-use std::sync::Arc;
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use uct_abi::{UctGate, UctMd, UctWindow};
+use uct_abi::{UctGate, UctWindow};
 
 use super::MemoryAccess;
-use crate::traits::Md;
 
 /// Bytes of a word.
 const WORD: u64 = size_of::<u64>() as u64;
@@ -28,6 +26,8 @@ pub struct Window<'key> {
 impl<'key> Window<'key> {
     /// The window onto `length` bytes of remote memory at `base`, which lie `shift` higher in this process (it wraps around),
     /// for what is `granted`, while `live` holds `value`. Whole aligned words are accessible through it.
+    ///
+    /// Whatever else `live` may hold differs from `value` by a multiple of 2^32.
     ///
     /// # Safety
     /// As long as the key lives and `live` holds `value`, the bytes may be read and written here as granted.
@@ -64,33 +64,66 @@ impl<'key> Window<'key> {
 
 /// Whether the host may access memory through windows on behalf of an endpoint. Closed at first.
 #[derive(Debug)]
-#[repr(transparent)]
 pub struct Gate {
-    /// Where the host expects [`UctGate::md`].
-    md: Cell<*const UctMd>,
-}
-
-impl Default for Gate {
-    fn default() -> Gate {
-        Gate { md: Cell::new(ptr::null()) }
-    }
+    is_open: Cell<bool>,
+    /// Where the host looks, while it does.
+    host: Cell<Option<NonNull<UctGate>>>,
 }
 
 impl Gate {
-    /// Accesses to memory of this domain's keys may go ahead.
-    pub fn open<M: Md>(&self, md: &Arc<M>) {
-        self.md.set(Arc::as_ptr(md).cast());
+    /// A closed gate.
+    ///
+    /// # Safety
+    /// It is part of an endpoint, which answers it, and never another one, from [`Endpoint::gate`](crate::Endpoint::gate).
+    pub const unsafe fn new() -> Gate {
+        Gate { is_open: Cell::new(false), host: Cell::new(None) }
+    }
+
+    /// Accesses to memory of the domain's keys may go ahead.
+    pub fn open(&self) {
+        self.set(true);
     }
 
     /// They may not: the endpoint's methods are called instead.
     pub fn close(&self) {
-        self.md.set(ptr::null());
+        self.set(false);
     }
 
-    /// The word that the host looks at.
-    pub(crate) fn as_raw(&self) -> *const UctGate {
-        ptr::from_ref(self).cast()
+    fn set(&self, is_open: bool) {
+        self.is_open.set(is_open);
+        match self.host.get() {
+            // SAFETY: `attach` was promised that it is valid, in this thread.
+            Some(host) if is_open => unsafe { open_gate(host) },
+            // SAFETY: as above.
+            Some(host) => unsafe { (*host.as_ptr()).state = 0 },
+            None => {}
+        }
     }
+
+    /// From now on the host's gate is as this one.
+    ///
+    /// # Safety
+    /// It is null, or valid until [`Gate::detach`].
+    pub(crate) unsafe fn attach(&self, host: *mut UctGate) {
+        self.host.set(NonNull::new(host));
+        self.set(self.is_open.get());
+    }
+
+    /// The host's gate is about to be gone.
+    pub(crate) fn detach(&self) {
+        self.host.set(None);
+    }
+}
+
+/// Opens a gate of the host's.
+///
+/// # Safety
+/// It is valid, and of this thread.
+pub(crate) unsafe fn open_gate(host: NonNull<UctGate>) {
+    // SAFETY: the caller's promise.
+    let open = unsafe { (*host.as_ptr()).open };
+    // SAFETY: as above.
+    unsafe { (*host.as_ptr()).state = open };
 }
 
 #[cfg(test)]
@@ -118,6 +151,25 @@ mod tests {
         }
         assert_eq!(window(u64::MAX - 3, 3, 0, ALL).put_words, 0);
         assert_eq!(window(64, 64, 4, ALL).atomic_words, 0, "words that are not aligned here");
+    }
+
+    #[test]
+    fn a_gate_of_the_hosts_follows_that_of_the_endpoint_while_it_is_attached() {
+        let mut host = UctGate { state: 0, open: 7 };
+        let at = &raw mut host;
+        // SAFETY: it outlives the gate.
+        let state = || unsafe { (*at).state };
+        // SAFETY: no endpoint, and it is detached below.
+        let gate = unsafe { Gate::new() };
+        gate.open();
+        // SAFETY: as above.
+        unsafe { gate.attach(at) };
+        assert_eq!(state(), 7);
+        gate.close();
+        assert_eq!(state(), 0);
+        gate.detach();
+        gate.open();
+        assert_eq!(state(), 0);
     }
 
     #[test]

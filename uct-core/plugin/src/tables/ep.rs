@@ -2,14 +2,14 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
 
 use ucs::{Error, Status};
 use uct_abi::{
-    UCT_ERR_IO_ERROR, UCT_SEND_SIGNALED, UctCompletion, UctEp, UctEpOps, UctGate, UctIov, UctPack,
-    UctPendingReq, UctPurge, UctRkey, UctStatus, UctText, UctUnpack,
+    UCT_ERR_IO_ERROR, UCT_SEND_SIGNALED, UctCompletion, UctEp, UctEpOps, UctIov, UctPack, UctPendingReq,
+    UctPurge, UctRkey, UctStatus, UctText, UctUnpack,
 };
 
 use super::bytes;
@@ -19,7 +19,6 @@ use crate::attr::{AtomicOp, Flush};
 use crate::completion::Completion;
 use crate::guard::{self, Answer};
 use crate::iov::Iov;
-use crate::memory::Gate;
 use crate::pack::{Pack, Unpack};
 use crate::traits::{Endpoint, RkeyOf};
 
@@ -54,7 +53,6 @@ impl<E: Endpoint> EpTables<E> {
         check: Some(check::<E>),
         get_address: Some(get_address::<E>),
         connect_to_ep: Some(connect_to_ep::<E>),
-        gate: Some(gate::<E>),
     };
 }
 
@@ -90,7 +88,11 @@ unsafe fn vector<'a, E: Endpoint>(iov: *const UctIov, count: usize) -> Option<Io
 unsafe extern "C" fn destroy<E: Endpoint>(ep: *mut UctEp) {
     guard::or("destroy", (), || {
         // SAFETY: `ep_create` made the pointer with `Rc::into_raw`, and the host destroys once.
-        unsafe { Rc::from_raw(ep.cast::<E>().cast_const()) }.destroy();
+        let ep = unsafe { Rc::from_raw(ep.cast::<E>().cast_const()) };
+        if let Some(gate) = ep.gate() {
+            gate.detach();
+        }
+        ep.destroy();
     });
 }
 
@@ -430,9 +432,4 @@ unsafe extern "C" fn connect_to_ep<E: Endpoint>(
             Err(failure) => failure.write(reason),
         }
     })
-}
-
-unsafe extern "C" fn gate<E: Endpoint>(ep: *mut UctEp) -> *const UctGate {
-    // SAFETY: the endpoint is alive.
-    guard::or("gate", ptr::null(), || unsafe { alive::<E>(ep) }.gate().map_or(ptr::null(), Gate::as_raw))
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use ucs::{Error, Status};
@@ -16,7 +16,8 @@ use crate::attr::{Flush, Scope};
 use crate::completion::{Completion, Outcome};
 use crate::failure::write_text;
 use crate::guard;
-use crate::traits::{EpParams, EpUser, Iface, PeerAddress};
+use crate::memory::open_gate;
+use crate::traits::{Endpoint, EpParams, EpUser, Iface, PeerAddress};
 
 /// The table of an interface.
 pub(super) struct IfaceTables<I>(PhantomData<I>);
@@ -168,6 +169,15 @@ unsafe extern "C" fn ep_create<I: Iface>(
         };
         match iface.create_ep(EpParams { peer, user: EpUser(params.user) }) {
             Ok(made) => {
+                if I::Ep::AT_ONCE {
+                    if let Some(gate) = NonNull::new(params.gate) {
+                        // SAFETY: the host's gate is valid until the endpoint is destroyed (`UctEpParams`).
+                        unsafe { open_gate(gate) };
+                    }
+                } else if let Some(gate) = made.gate() {
+                    // SAFETY: as above, and `destroy` detaches.
+                    unsafe { gate.attach(params.gate) };
+                }
                 let raw = Rc::into_raw(made).cast_mut().cast();
                 // SAFETY: `ep` is the host's place for the answer.
                 unsafe { ep.write(raw) };
