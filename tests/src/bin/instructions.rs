@@ -92,6 +92,7 @@ const OPERATIONS: &[(&str, bool, Operation)] = &[
     ("progress_idle", true, progress_idle),
     ("progress_crowd", true, progress_crowd),
     ("progress_message", false, progress_message),
+    ("progress_answer", false, progress_answer),
     ("progress_burst", false, progress_burst),
 ];
 
@@ -115,6 +116,8 @@ const WATCHED: &[Watched] = &[
             ("atomic64_fetch", ALL),
             ("progress_idle", ALL),
             ("progress_crowd", ALL),
+            ("progress_message", BURST),
+            ("progress_answer", BURST),
             ("progress_burst", BURST),
         ],
     ),
@@ -368,17 +371,25 @@ fn progress_message(pair: &Pair, batch: u64) {
     }
 }
 
+/// One message for a call of progress, after one that has found nothing: as an answer comes that somebody waits for.
+fn progress_answer(pair: &Pair, batch: u64) {
+    for _ in 0..batch {
+        pair.receiver.progress();
+        progress_message(pair, 1);
+    }
+}
+
 /// A burst of messages, taken by as many calls of progress as it needs.
 fn progress_burst(pair: &Pair, batch: u64) {
     let total = pair.received.get() + batch;
     for _ in 0..batch {
         pair.ep.am_short(ID, 7, &[1; 8]).expect("a batch fits");
     }
-    count(&mut || {
-        while pair.received.get() < total {
+    while pair.received.get() < total {
+        count(&mut || {
             black_box(pair.receiver.progress());
-        }
-    });
+        });
+    }
 }
 
 /// The other process, with what it has told of itself.

@@ -3,6 +3,7 @@
 //! For: `fuzz/`. Stands on the parsers and on the ring. Whatever the bytes are, nothing panics, and nothing outside of what
 //! is shared is touched.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 use uct_plugin::memory::Allocation;
@@ -64,7 +65,19 @@ pub fn fuzz_ring(bytes: &[u8]) {
                     let _ = sender.send_block(argument, block, usize::from(argument) % 64);
                 }
             }
-            5 | 6 => {
+            5 => {
+                let watch = Cell::new(receiver.watch());
+                let each = |tag, data: &[u8]| {
+                    assert!(tag < 32 && data.len() <= INLINE_BYTES, "{} bytes of tag {tag}", data.len());
+                    std::hint::black_box(data.iter().map(|byte| u32::from(*byte)).sum::<u32>());
+                };
+                if argument == 0 {
+                    receiver.take_one_short(&watch, each);
+                } else {
+                    receiver.take_shorts(argument.into(), &watch, each);
+                }
+            }
+            6 => {
                 let mut inline = [0; BODY_WORDS];
                 match receiver.next(&mut inline) {
                     Ok(Some(message)) => held.extend(received(&receiver, &layout, message.data)),

@@ -14,11 +14,9 @@ use std::sync::Arc;
 
 use slab::Slab;
 use ucs::event_set::{EventSet, Events};
-use ucs::sync::atomic::AtomicU64;
 use ucs::sys::SystemError;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
-use uct_plugin::memory::MessagePool;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, Endpoint, Error, Failure, Flush, Iface, IfaceAttr,
@@ -34,7 +32,7 @@ use crate::config::{CmaConfig, ShmConfig};
 use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
 use crate::md::{Flavor, Kind, ShmMd};
-use crate::ring::{BODY_WORDS, Bell, MappedBell, Place, register_heavy_barrier};
+use crate::ring::{Bell, MappedBell, Place, Watch, register_heavy_barrier};
 use crate::segment::socket::Listener;
 
 /// A transport: `posix`, `sysv` or `cma`.
@@ -48,14 +46,11 @@ pub(crate) const LISTENER: u64 = u64::MAX;
 pub(crate) const GREETING: u64 = 1 << 63;
 /// Channels with a bit of their own in the bell.
 pub(crate) const BELL_RINGS: usize = Bell::<MappedBell>::RINGS as usize;
-/// As a position, what a bell's word has from once it has rung, for the first thousand rings; others are noticed later.
-const BELL_RUNG: u64 = 1;
 
 /// An interface.
 pub(crate) struct ShmIface {
-    /// The word that the next message changes, and that message's position.
-    pub(crate) watch: Cell<NonNull<AtomicU64>>,
-    pub(crate) watch_for: Cell<u64>,
+    /// What the next message changes.
+    pub(crate) watch: Cell<Watch>,
     /// The hot channel that is watched.
     pub(crate) watched: Cell<Option<NonNull<Channel>>>,
     /// Calls of progress that were left when it last received something.
@@ -68,8 +63,6 @@ pub(crate) struct ShmIface {
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
     pub(crate) am: AmHandlers,
-    /// Where the next short message is copied to, with the headroom ahead.
-    pub(crate) inline_place: Cell<NonNull<u8>>,
     pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
     pub(crate) turn: Cell<u32>,
     pub(crate) swept: Cell<usize>,
@@ -89,7 +82,6 @@ pub(crate) struct ShmIface {
     pub(crate) counts: Counts,
     pub(crate) errors: ErrorHandler,
     pub(crate) next_ep: Cell<u32>,
-    inline_pool: MessagePool,
     /// Large messages that handlers keep, by the address that they were given.
     kept: RefCell<HashMap<usize, Kept>>,
     scratch: Cell<Option<Box<[u8]>>>,
@@ -195,12 +187,8 @@ impl ShmIface {
         let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, reserved: 0 };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
-        // Last, since what is taken from the pool is put back by the interface alone.
-        let inline_pool = MessagePool::new("shm message", headroom, 8 * BODY_WORDS, u32::MAX)?;
-        let inline_place = inline_pool.get()?;
         Ok(ShmIface {
             watch: Cell::new(bell.watch()),
-            watch_for: Cell::new(BELL_RUNG),
             watched: Cell::new(None),
             received_at: Cell::new(0),
             bell,
@@ -210,7 +198,6 @@ impl ShmIface {
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
             am: params.am,
-            inline_place: Cell::new(inline_place),
             hot: RefCell::default(),
             turn: Cell::new(0),
             swept: Cell::new(0),
@@ -235,7 +222,6 @@ impl ShmIface {
             counts: Counts::default(),
             errors: params.errors,
             next_ep: Cell::new(0),
-            inline_pool,
             kept: RefCell::default(),
             scratch: Cell::new(None),
             listener,
@@ -250,16 +236,6 @@ impl ShmIface {
         self.attention.raise(flag::ALARM);
     }
 
-    /// Takes another element for short messages: the handler keeps the one there was.
-    #[cold]
-    pub(crate) fn renew_inline_place(&self) {
-        match self.inline_pool.get() {
-            Ok(place) => self.inline_place.set(place),
-            // There is no receiving without a place to receive to.
-            Err(_) => panic!("no memory for received messages"),
-        }
-    }
-
     /// Remembers what a handler keeps.
     pub(crate) fn keep(&self, data: *mut u8, kept: Kept) {
         self.kept.borrow_mut().insert(data as usize, kept);
@@ -268,7 +244,6 @@ impl ShmIface {
     /// Watches the bell, for want of a ring.
     pub(crate) fn watch_bell(&self) {
         self.watch.set(self.bell.watch());
-        self.watch_for.set(BELL_RUNG);
         self.watched.set(None);
     }
 
@@ -384,26 +359,13 @@ impl Iface for ShmIface {
         }
         self.channels.borrow_mut().clear();
         self.greetings.borrow_mut().clear();
-        // SAFETY: the place came from the pool and is nobody's.
-        unsafe { self.inline_pool.put(self.inline_place.get()) };
     }
 
     unsafe fn release(&self, data: *mut u8) {
         // The borrow ends ahead of what follows, which may drop a channel.
-        let kept = if self.kept.borrow().is_empty() {
-            None
-        } else {
-            self.kept.borrow_mut().remove(&(data as usize))
-        };
-        match kept {
-            Some(Kept::Block(channel, place, index)) => channel.receiver.release(place, index),
-            Some(Kept::Heap { .. }) => (),
-            None => {
-                if let Some(place) = NonNull::new(data) {
-                    // SAFETY: what is not in the table was delivered from the pool; the host releases it once.
-                    unsafe { self.inline_pool.put(place) };
-                }
-            }
+        let kept = self.kept.borrow_mut().remove(&(data as usize));
+        if let Some(Kept::Block(channel, place, index)) = kept {
+            channel.receiver.release(place, index);
         }
     }
 

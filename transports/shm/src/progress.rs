@@ -4,19 +4,20 @@
 //! of peers: a count, and one word of shared memory, which is the slot of the ring from which something came last. The bell
 //! is looked at once in [`GLANCE`] calls, or at each if no ring is polled; sockets once in `poll_interval` calls.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::event_set::EventBuffer;
-use ucs::sync::atomic::{AtomicU64, Ordering};
 use uct_plugin::{Disposition, Error, guarded};
+use zerocopy::IntoBytes;
 
 use crate::attention::flag;
 use crate::channel::Channel;
 use crate::handshake::Greeting;
 use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
-use crate::ring::{Delivery, Message, Place, is_news, settle};
+use crate::ring::{BODY_WORDS, Delivery, Message, Place, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
@@ -39,9 +40,10 @@ impl ShmIface {
     #[inline(always)]
     fn look(&self) -> u32 {
         // SAFETY: `watch` points into the rings of a hot channel, or to the bell (`rewatch`).
-        let word: &AtomicU64 = unsafe { self.watch.get().as_ref() };
-        // SYNC: only a hint; the receiver reads the word again with Acquire.
-        if is_news(word.load(Ordering::Relaxed), self.watch_for.get()) { receive(self) } else { 0 }
+        if !unsafe { self.watch.get().has_news() } {
+            return 0;
+        }
+        receive(self)
     }
 
     /// Looks at the bell and at what is asked for, and if it is nothing at what every call looks at.
@@ -58,41 +60,53 @@ impl ShmIface {
         self.look()
     }
 
-    /// Something has come from the one peer that is polled, and nothing else is to be done.
-    ///
-    /// The first message after a look at nothing is taken alone. To look for a second one means to wait for a cache line
-    /// that the sender may be about to write; what the handler sends would leave only behind that.
-    fn receive(&self) -> u32 {
+    /// Something has come from the one peer that is polled, and nothing else is to be done. Takes one message if it is short.
+    #[inline(always)]
+    fn receive_one(&self) -> u32 {
+        self.receive(|channel| {
+            let am = self.am;
+            // SAFETY: a slice is readable, and a private copy is written by nobody.
+            let deliver = |id, data: &[u8]| unsafe { am.deliver(id, data.as_ptr(), data.len()) };
+            u32::from(channel.receiver.take_one_short(&self.watch, deliver))
+        })
+    }
+
+    /// As [`receive_one`](Self::receive_one), for as many as there are.
+    #[inline(always)]
+    fn receive_many(&self) -> u32 {
+        self.receive(|channel| {
+            let count = self.take_shorts(channel, self.max_poll, &self.watch);
+            if count > 0 {
+                self.attention.skip(count - 1);
+            }
+            count
+        })
+    }
+
+    #[inline(always)]
+    fn receive(&self, shorts: impl FnOnce(&Channel) -> u32) -> u32 {
         let Some(channel) = self.watched.get() else { return self.work() };
         if self.is_working.replace(true) {
             return self.work();
         }
         // SAFETY: it is hot, and what ends that waits until `is_working` is over.
-        let channel = unsafe { channel.as_ref() };
-        let is_quiet = self.received_at.get().wrapping_sub(1) != self.attention.left();
-        let count = if is_quiet && self.receive_one(channel) { 1 } else { self.receive_many(channel) };
-        self.watch_ring(channel);
+        let mut count = shorts(unsafe { channel.as_ref() });
+        if count == 0 {
+            count = self.receive_others();
+        }
         self.received_at.set(self.attention.left());
         self.is_working.set(false);
         count
     }
 
-    /// Receives one short message; answers whether there was one.
-    #[inline(always)]
-    fn receive_one(&self, channel: &Channel) -> bool {
-        // SAFETY: the inline place has room for a slot and is aligned to 8.
-        let short = unsafe { channel.receiver.take_one_short(self.inline_place.get().cast().as_ptr()) };
-        short.map(|(id, length)| self.deliver_inline(id, length)).is_some()
-    }
-
+    /// What has come from the one peer that is polled is no short message.
     #[inline(never)]
-    fn receive_many(&self, channel: &Channel) -> u32 {
-        let mut count = self.take_shorts(channel, self.max_poll);
-        if count != self.max_poll && channel.receiver.has_message() {
-            let channel = self.hot.borrow().first().cloned();
-            count += channel.map_or(0, |channel| self.drain(&channel, self.max_poll - count));
-        }
-        self.attention.skip(count);
+    fn receive_others(&self) -> u32 {
+        let channel = self.hot.borrow().first().cloned();
+        let Some(channel) = channel else { return 0 };
+        let count = self.drain(&channel, self.max_poll);
+        self.watch.set(channel.receiver.watch());
+        self.attention.skip(count.saturating_sub(1));
         count
     }
 
@@ -142,8 +156,10 @@ impl ShmIface {
     #[inline(never)]
     fn drain(&self, channel: &Rc<Channel>, limit: u32) -> u32 {
         let mut count = 0;
+        // The interface may watch another ring.
+        let watch = Cell::new(channel.receiver.watch());
         while count < limit {
-            count += self.take_shorts(channel, limit - count);
+            count += self.take_shorts(channel, limit - count, &watch);
             // What is left is of another kind, or nothing.
             if count == limit || !self.receive_other(channel) {
                 break;
@@ -158,19 +174,11 @@ impl ShmIface {
 
     /// Receives up to `limit` short messages of one peer, up to the first of another kind.
     #[inline(always)]
-    fn take_shorts(&self, channel: &Channel, limit: u32) -> u32 {
-        let mut place = self.inline_place.get();
+    fn take_shorts(&self, channel: &Channel, limit: u32, watch: &Cell<Watch>) -> u32 {
         let am = self.am;
-        let each = |id, length| {
-            // SAFETY: the place holds the message, with the headroom ahead in the same element.
-            if unsafe { am.deliver_desc(id, place.as_ptr(), length) } == Disposition::Kept {
-                self.renew_inline_place();
-                place = self.inline_place.get();
-            }
-            place.cast().as_ptr()
-        };
-        // SAFETY: the inline place has room for a slot and is aligned to 8.
-        unsafe { channel.receiver.take_shorts(limit, self.inline_place.get().cast().as_ptr(), each) }
+        // SAFETY: a slice is readable, and a private copy is written by nobody.
+        let deliver = |id, data: &[u8]| unsafe { am.deliver(id, data.as_ptr(), data.len()) };
+        channel.receiver.take_shorts(limit, watch, deliver)
     }
 
     /// Notes that something has come from a peer.
@@ -182,54 +190,38 @@ impl ShmIface {
         }
     }
 
-    /// Hands the message that was copied to the inline place to its handler.
-    #[inline(always)]
-    fn deliver_inline(&self, id: u8, length: usize) {
-        // SAFETY: the place holds the message, with the headroom ahead in the same element.
-        if unsafe { self.am.deliver_desc(id, self.inline_place.get().as_ptr(), length) } == Disposition::Kept
-        {
-            self.renew_inline_place();
-        }
-    }
-
     /// Receives one message in a block, or one of the transport's own; answers whether there was one.
     #[inline(never)]
     fn receive_other(&self, channel: &Rc<Channel>) -> bool {
-        let place = self.inline_place.get();
-        // SAFETY: the place has room for a slot, is aligned to 8, and is the interface's until it is delivered.
-        let body = unsafe { place.cast().as_mut() };
-        match channel.receiver.next(body) {
+        let mut body = [0; BODY_WORDS];
+        match channel.receiver.next(&mut body) {
             Ok(None) => false,
-            Ok(Some(Message { tag, data })) => {
-                self.receive_large(channel, tag, data);
+            Ok(Some(Message { tag, data: Delivery::Inline { length } })) => {
+                let data = &body.as_bytes()[..length];
+                if tag < AM_IDS {
+                    // A short message that came after the last look.
+                    // SAFETY: a slice is readable, and a private copy is written by nobody.
+                    unsafe { self.am.deliver(tag, data.as_ptr(), length) };
+                } else {
+                    self.receive_frame(channel, tag, data);
+                }
+                true
+            }
+            Ok(Some(Message { tag, data: Delivery::Block { place, index, length } })) => {
+                if tag < AM_IDS {
+                    self.deliver_block(channel, tag, place, index, length);
+                } else {
+                    // SAFETY: the block is held and has `length` bytes. The copy is private.
+                    let copy = |data: *mut u8| unsafe { std::slice::from_raw_parts(data, length) }.to_vec();
+                    let frame = channel.receiver.block(place, index, copy);
+                    channel.receiver.release(place, index);
+                    self.receive_frame(channel, tag, &frame);
+                }
                 true
             }
             Err(corrupt) => {
                 channel.corrupt(&corrupt);
                 false
-            }
-        }
-    }
-
-    fn receive_large(&self, channel: &Rc<Channel>, tag: u8, data: Delivery) {
-        match data {
-            // A short message that came after the last look.
-            Delivery::Inline { length } if tag < AM_IDS => self.deliver_inline(tag, length),
-            Delivery::Inline { length } => {
-                // SAFETY: `length` bytes were copied there.
-                let frame =
-                    unsafe { std::slice::from_raw_parts(self.inline_place.get().as_ptr(), length) }.to_vec();
-                self.receive_frame(channel, tag, &frame);
-            }
-            Delivery::Block { place, index, length } if tag < AM_IDS => {
-                self.deliver_block(channel, tag, place, index, length);
-            }
-            Delivery::Block { place, index, length } => {
-                // SAFETY: the block is held and has `length` bytes. The copy is private.
-                let copy = |data: *mut u8| unsafe { std::slice::from_raw_parts(data, length) }.to_vec();
-                let frame = channel.receiver.block(place, index, copy);
-                channel.receiver.release(place, index);
-                self.receive_frame(channel, tag, &frame);
             }
         }
     }
@@ -310,18 +302,10 @@ impl ShmIface {
         match hot.first() {
             Some(channel) => {
                 self.watched.set(Some(NonNull::from(&**channel)));
-                self.watch_ring(channel);
+                self.watch.set(channel.receiver.watch());
             }
             None => self.watch_bell(),
         }
-    }
-
-    /// Points the quick look at the next message of a hot channel.
-    #[inline(always)]
-    fn watch_ring(&self, channel: &Channel) {
-        let (word, position) = channel.receiver.watch();
-        self.watch.set(word);
-        self.watch_for.set(position);
     }
 
     /// Does what flags ask for.
@@ -518,8 +502,24 @@ extern "C" fn look_around(iface: &ShmIface) -> u32 {
     guarded("progress", 0, || iface.look_around())
 }
 
-/// [`ShmIface::receive`], as [`look_around`].
+/// Something has come: a function of its own, so that a look at nothing does not even ask how many to take.
+///
+/// The first message after a look at nothing is taken alone. To look for a second one means to wait for a cache line
+/// that the sender may be about to write; what the handler sends would leave only behind that.
 #[inline(never)]
 extern "C" fn receive(iface: &ShmIface) -> u32 {
-    guarded("progress", 0, || iface.receive())
+    let has_just_received = iface.received_at.get().wrapping_sub(1) == iface.attention.left();
+    if has_just_received { receive_many(iface) } else { receive_one(iface) }
+}
+
+/// [`ShmIface::receive_one`], as [`look_around`].
+#[inline(never)]
+extern "C" fn receive_one(iface: &ShmIface) -> u32 {
+    guarded("progress", 0, || iface.receive_one())
+}
+
+/// [`ShmIface::receive_many`], as [`look_around`].
+#[inline(never)]
+extern "C" fn receive_many(iface: &ShmIface) -> u32 {
+    guarded("progress", 0, || iface.receive_many())
 }

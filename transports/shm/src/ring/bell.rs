@@ -8,8 +8,12 @@ use std::ptr::NonNull;
 
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
+use super::Watch;
+
 /// Words of ring bits.
 const WORDS: usize = 64;
+/// From here on the summary says that somebody has rung.
+const RUNG: u64 = 1;
 /// Bytes of a mapped bell.
 pub const BELL_BYTES: usize = 4096;
 
@@ -62,9 +66,9 @@ impl<M: BellMemory> Bell<M> {
         self.memory.summary().load(Ordering::Relaxed) != 0
     }
 
-    /// The word that is not 0 once anybody has rung, for looking without a call.
-    pub fn watch(&self) -> NonNull<AtomicU64> {
-        NonNull::from(self.memory.summary())
+    /// What is not 0 once anybody has rung.
+    pub fn watch(&self) -> Watch {
+        Watch::new(self.memory.summary(), RUNG)
     }
 
     /// Takes all bits and calls `each` with the number of every ring that has news, modulo [`RINGS`](Self::RINGS).

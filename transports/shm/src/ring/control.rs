@@ -28,26 +28,35 @@ pub enum Place {
 ///
 /// A position is the sequence number of a message times this, so that the number and what else a word says are added and
 /// taken apart by one instruction. Positions wrap with `u64`.
-pub const STEP: u64 = 1 << 16;
+pub const STEP: u64 = 1 << 19;
 /// Position of the first message. Not 0, so that zeroed memory holds no message.
 pub const FIRST: u64 = STEP;
 
-/// Bits of a tag that stand lowest in a control word; of the transport's own tags the others stand highest.
+/// Bits of a tag that stand lowest; of the transport's own tags the others stand highest.
 const TAG_BITS: u32 = 5;
-/// Where the length, or the index of the block, stands.
-const DETAIL_SHIFT: u32 = TAG_BITS;
-/// What a word says beyond its position, if it is a short message: at most this.
-const SHORT_MAX: u64 = (INLINE_BYTES as u64) << DETAIL_SHIFT | ((1 << TAG_BITS) - 1);
+/// Where the tag stands, its low bits: so that it is found as an offset into a table without a shift.
+const TAG_SHIFT: u32 = 3;
+/// Where the length, or the index of the block, stands: alone in a byte, which a processor takes out at once.
+const DETAIL_SHIFT: u32 = 8;
+/// Where the place stands.
+const PLACE_SHIFT: u32 = 14;
+/// Where the high bits of the tag stand.
+const TAG_HIGH_SHIFT: u32 = 16;
+/// What a word says beyond its position, if it is a short message of so many bytes at most: at most this.
+const fn short_max(length: usize) -> u64 {
+    (length as u64) << DETAIL_SHIFT | ((1 << DETAIL_SHIFT) - 1)
+}
 
 /// The control word: what is in a slot.
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0..5 | tag, its low bits |
-/// | 5..11 | inline: length in bytes; otherwise: index of the block, the length is the first word of the body |
-/// | 11..13 | [`Place`] |
-/// | 13..16 | tag, its high bits |
-/// | 16..64 | sequence number of the message; the first one has 1 |
+/// | 0..3 | 0 |
+/// | 3..8 | tag, its low bits |
+/// | 8..14 | inline: length in bytes; otherwise: index of the block, the length is the first word of the body |
+/// | 14..16 | [`Place`] |
+/// | 16..19 | tag, its high bits |
+/// | 19..64 | sequence number of the message; the first one has 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control(pub u64);
 
@@ -55,16 +64,16 @@ impl Control {
     /// A word that publishes the message at `position`. `detail` is below 64.
     pub fn new(position: u64, tag: u8, place: Place, detail: u32) -> Control {
         debug_assert!(detail < 64);
-        let tag = u64::from(tag);
-        let low = tag & 0x1f | u64::from(detail) << DETAIL_SHIFT | (place as u64) << 11 | (tag & 0xe0) << 8;
-        Control(position | low)
+        let (low, high) = (u64::from(tag) & ((1 << TAG_BITS) - 1), u64::from(tag) >> TAG_BITS);
+        let tag = low << TAG_SHIFT | high << TAG_HIGH_SHIFT;
+        Control(position | tag | u64::from(detail) << DETAIL_SHIFT | (place as u64) << PLACE_SHIFT)
     }
 
     /// As [`new`](Control::new) for an inline message with a tag below 32.
     #[inline(always)]
     pub fn short(position: u64, tag: u8, length: usize) -> Control {
         debug_assert!(length <= INLINE_BYTES && tag < 1 << TAG_BITS);
-        Control(position + u64::from(tag) + ((length as u64) << DETAIL_SHIFT))
+        Control(position + (u64::from(tag) << TAG_SHIFT) + ((length as u64) << DETAIL_SHIFT))
     }
 
     /// Whether the word publishes the message at `position`.
@@ -73,28 +82,49 @@ impl Control {
         self.0.wrapping_sub(position) < STEP
     }
 
-    /// Tag and length if this is the message at `position`, inline, with a tag below 32 and a length that fits.
+    /// What the word says if it publishes the message at `position`, inline, with a tag below 32 and at most `longest` bytes.
     ///
-    /// One comparison for all four: what is checked stands above what is not.
+    /// One comparison for all four: what is checked stands above what is not. It leaves of the position nothing that a
+    /// [`Short`] takes for something else.
     #[inline(always)]
-    pub fn as_short(self, position: u64) -> Option<(u8, usize)> {
+    pub fn as_short(self, position: u64, longest: usize) -> Option<Short> {
         let low = self.0.wrapping_sub(position);
-        (low <= SHORT_MAX).then_some((low as u8 & 0x1f, (low >> DETAIL_SHIFT) as usize))
+        (low <= short_max(longest)).then_some(Short(self.0))
     }
 
     /// The tag.
     pub fn tag(self) -> u8 {
-        (self.0 & 0x1f) as u8 | (self.0 >> 8) as u8 & 0xe0
+        let (low, high) = (self.0 >> TAG_SHIFT, self.0 >> TAG_HIGH_SHIFT);
+        (low & ((1 << TAG_BITS) - 1) | (high & 7) << TAG_BITS) as u8
     }
 
     /// The place as a number; not yet checked.
     pub fn place(self) -> u8 {
-        (self.0 >> 11) as u8 & 3
+        (self.0 >> PLACE_SHIFT) as u8 & 3
     }
 
     /// Length or index, below 64; not yet checked.
     pub fn detail(self) -> u32 {
         (self.0 >> DETAIL_SHIFT) as u32 & 63
+    }
+}
+
+/// The control word of a short message, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Short(u64);
+
+impl Short {
+    /// The tag, below 32.
+    #[inline(always)]
+    pub fn tag(self) -> u8 {
+        (self.0 >> TAG_SHIFT) as u8 & ((1 << TAG_BITS) - 1)
+    }
+
+    /// The length in bytes.
+    #[inline(always)]
+    pub fn length(self) -> usize {
+        // With the place, which is 0: a byte.
+        (self.0 >> DETAIL_SHIFT) as usize & 0xff
     }
 }
 
@@ -104,7 +134,7 @@ impl Control {
 /// |---|---|
 /// | 0 | [`COLD`](Credit::COLD) |
 /// | 1 | [`FENCE`](Credit::FENCE) |
-/// | 16..64 | sequence number of the first message not yet received |
+/// | 19..64 | sequence number of the first message not yet received |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit(pub u64);
 
@@ -154,22 +184,27 @@ mod tests {
 
     #[test]
     fn one_comparison_tells_a_short_message_from_all_others() {
+        let as_short = |word: Control, position, longest| {
+            word.as_short(position, longest).map(|short| (short.tag(), short.length()))
+        };
         for position in [FIRST, STEP.wrapping_neg()] {
             for tag in 0..=255 {
                 for length in 0..64 {
-                    let word = Control::new(position, tag, Place::Inline, length);
-                    let is_short = tag < 32 && length as usize <= INLINE_BYTES;
-                    assert_eq!(word.as_short(position), is_short.then_some((tag, length as usize)));
-                    assert_eq!(word.as_short(position.wrapping_add(STEP)), None);
-                    assert_eq!(word.as_short(position.wrapping_sub(STEP)), None);
-                    if is_short {
-                        assert_eq!(Control::short(position, tag, length as usize), word);
+                    let word = Control::new(position, tag, Place::Inline, length as u32);
+                    for longest in [0, 16, INLINE_BYTES] {
+                        let is_short = tag < 32 && length <= longest;
+                        assert_eq!(as_short(word, position, longest), is_short.then_some((tag, length)));
+                        assert_eq!(as_short(word, position.wrapping_add(STEP), longest), None);
+                        assert_eq!(as_short(word, position.wrapping_sub(STEP), longest), None);
+                    }
+                    if tag < 32 && length <= INLINE_BYTES {
+                        assert_eq!(Control::short(position, tag, length), word);
                     }
                 }
             }
-            assert_eq!(Control::new(position, 1, Place::Small, 1).as_short(position), None);
-            assert_eq!(Control::new(position, 1, Place::Bulk, 1).as_short(position), None);
+            assert_eq!(as_short(Control::new(position, 1, Place::Small, 1), position, INLINE_BYTES), None);
+            assert_eq!(as_short(Control::new(position, 1, Place::Bulk, 1), position, INLINE_BYTES), None);
         }
-        assert_eq!(Control(0).as_short(FIRST), None, "zeroed memory holds no message");
+        assert_eq!(as_short(Control(0), FIRST, INLINE_BYTES), None, "zeroed memory holds no message");
     }
 }

@@ -71,27 +71,64 @@ unsafe fn copy_fixed<const N: usize>(source: *const u8, target: *mut u8) {
     unsafe { target.cast::<[u8; N]>().write(bytes) };
 }
 
-/// Copies the first two words of a slot's body, and the others if a message of `length` bytes reaches there. Each once, so
-/// that what is used later cannot change.
+/// Words of a slot's body that [`copy_start`] copies.
+const START: usize = 2;
+/// The same in bytes.
+pub const START_BYTES: usize = 8 * START;
+
+/// Copies one word.
+///
+/// # Safety
+///
+/// As [`copy_start`], and `at` is below the number of words.
+#[inline(always)]
+unsafe fn copy_word(body: *const u64, place: *mut u64, at: usize) {
+    // SAFETY: the caller's promise.
+    let (body, place) = (unsafe { body.add(at) }, unsafe { place.add(at) });
+    // SAFETY: as above.
+    let word = unsafe { body.read() };
+    // SAFETY: as above.
+    unsafe { place.write(word) };
+}
+
+/// Copies the first two words of a slot's body, and the others if a message of `length` bytes reaches there.
+///
+/// # Safety
+///
+/// As [`copy_start`].
+#[inline(always)]
+pub unsafe fn copy_body(body: *const u64, place: *mut u64, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_start(body, place) };
+    if length > START_BYTES {
+        // SAFETY: as above.
+        unsafe { copy_rest(body, place) };
+    }
+}
+
+/// Copies the first words of a slot's body; a message of up to [`START_BYTES`] has no others. Each once, so that what is
+/// used later cannot change.
 ///
 /// # Safety
 ///
 /// `body` is readable and `place` writable for 56 bytes, both aligned to 8.
 #[inline(always)]
-pub unsafe fn copy_body(body: *const u64, place: *mut u64, length: usize) {
-    const START: usize = 2;
+pub unsafe fn copy_start(body: *const u64, place: *mut u64) {
     // SAFETY: the caller's promise.
-    let start = unsafe { body.cast::<[u64; START]>().read() };
+    let start = unsafe { body.cast::<u128>().read_unaligned() };
     // SAFETY: as above.
-    unsafe { place.cast::<[u64; START]>().write(start) };
-    if length > size_of_val(&start) {
-        // SAFETY: as above.
-        let (body, place) = (unsafe { body.add(START) }, unsafe { place.add(START) });
-        // SAFETY: as above.
-        let rest = unsafe { body.cast::<[u64; BODY_WORDS - START]>().read() };
-        // SAFETY: as above.
-        unsafe { place.cast::<[u64; BODY_WORDS - START]>().write(rest) };
-    }
+    unsafe { place.cast::<u128>().write_unaligned(start) };
+}
+
+/// Copies the words of a slot's body that [`copy_start`] leaves, as it does.
+///
+/// # Safety
+///
+/// As [`copy_start`].
+#[inline(always)]
+pub unsafe fn copy_rest(body: *const u64, place: *mut u64) {
+    // SAFETY: the caller's promise.
+    (START..BODY_WORDS).for_each(|at| unsafe { copy_word(body, place, at) });
 }
 
 #[cfg(all(test, not(loom)))]

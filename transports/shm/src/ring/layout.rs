@@ -70,7 +70,19 @@ pub enum LayoutError {
 /// The offset among the slots of the one in which the message at `position` travels. `mask` is [`Layout::slot_mask`]'s.
 #[inline(always)]
 pub(super) fn slot_of(position: u64, mask: usize) -> usize {
-    (position / (STEP / SLOT_BYTES as u64)) as usize & mask
+    bytes_of(position) & mask
+}
+
+/// How many messages, as a distance of positions, are in so many bytes of slots.
+#[inline(always)]
+pub(super) fn distance_of(bytes: usize) -> u64 {
+    bytes as u64 * (STEP / SLOT_BYTES as u64)
+}
+
+/// Bytes of as many slots as `distance` is messages.
+#[inline(always)]
+pub(super) fn bytes_of(distance: u64) -> usize {
+    (distance / (STEP / SLOT_BYTES as u64)) as usize
 }
 
 /// Largest block, in bytes.

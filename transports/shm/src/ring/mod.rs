@@ -47,7 +47,7 @@ pub use copy::{copy_body, copy_small};
 use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
-pub use receiver::{Delivery, Message, Receiver, is_news, settle};
+pub use receiver::{Delivery, Message, Receiver, Watch, settle};
 pub use sender::{Block, Refused, Scratch, Sender, Sent};
 
 /// The peer wrote something into shared memory that no correct peer writes.

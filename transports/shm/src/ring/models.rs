@@ -2,6 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p uct-shm --release ring::models`.
 
+use std::cell::Cell;
+
 use ucs::sync::atomic::{AtomicBool, Ordering};
 use ucs::sync::{Arc, thread};
 
@@ -107,29 +109,21 @@ fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() 
             }
             (sent, sender)
         });
-        let mut place = [0; BODY_WORDS];
-        let pointer = &raw mut place;
+        let watch = Cell::new(receiver.watch());
         let mut got = 0;
         let mut take = |limit| {
-            let mut count = 0;
-            let mut each = |tag, length| {
-                // SAFETY: the place holds the message that was just copied there.
-                let value = unsafe { pointer.cast::<u64>().read() };
-                assert_eq!((tag, length, value), (7, 8, got));
+            let before = got;
+            let each = |tag, data: &[u8]| {
+                assert_eq!((tag, data), (7, &u64::to_ne_bytes(got)[..]));
                 got += 1;
-                count += 1;
-                pointer
             };
-            if limit > 1 {
-                // SAFETY: the place is a body.
-                let taken = unsafe { receiver.take_shorts(limit, pointer, &mut each) };
-                assert_eq!(taken, count);
+            let taken = if limit > 1 {
+                receiver.take_shorts(limit, &watch, each)
             } else {
-                // SAFETY: the place is a body.
-                let short = unsafe { receiver.take_one_short(pointer) };
-                short.map(|(tag, length)| each(tag, length));
-            }
-            count
+                u32::from(receiver.take_one_short(&watch, each))
+            };
+            assert_eq!(u64::from(taken), got - before);
+            taken
         };
         take(1);
         take(2);

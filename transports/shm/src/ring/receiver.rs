@@ -4,14 +4,16 @@
 //! short message is copied out of its slot, the place of a long one is checked against what the sender may use.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::slice;
 
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
 use super::barrier;
-use super::control::{BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP};
-use super::copy::copy_body;
-use super::layout::slot_of;
+use super::control::{BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP, Short};
+use super::copy::{START_BYTES, copy_rest, copy_start};
+use super::layout::{bytes_of, distance_of, slot_of};
 use super::{Corrupt, RingMemory};
 
 /// A received message.
@@ -93,64 +95,69 @@ impl<M: RingMemory> Receiver<M> {
         Control(self.memory.control(slot_of(head, self.mask)).load(Ordering::Relaxed)).is(head)
     }
 
-    /// Takes short messages, those with a tag below 32, until another comes or `limit` have; answers how many.
-    ///
-    /// The first is copied to `place`; `each` takes it and answers where the next one is copied to. It may not use the
-    /// receiver but to release blocks.
-    ///
-    /// # Safety
-    ///
-    /// `place`, and what `each` answers, are good for writing.
+    /// Takes short messages, those with a tag below 32, until another comes or `limit` have, which is at least 1; answers how
+    /// many. `each` gets the tag and a private copy of the data, aligned to 16; it may not use the receiver but to release
+    /// blocks. What is next to come is then in `watch`.
     #[inline(always)]
-    pub unsafe fn take_shorts(
-        &self,
-        limit: u32,
-        mut place: *mut [u64; BODY_WORDS],
-        mut each: impl FnMut(u8, usize) -> *mut [u64; BODY_WORDS],
-    ) -> u32 {
+    pub fn take_shorts(&self, limit: u32, watch: &Cell<Watch>, mut each: impl FnMut(u8, &[u8])) -> u32 {
+        debug_assert!(limit > 0);
         // SAFETY: for this call, as the receiver that it is.
         let memory = unsafe { self.memory.alias() };
+        let mut copy = Body::new();
         let start = self.head.get();
         let last = start.wrapping_add(u64::from(limit) * STEP);
         let mut head = start;
-        'messages: while head != last {
+        loop {
             // Up to where credit is due, slots lie one behind the other.
-            let due = self.grant_at.get();
-            let end = if due.wrapping_sub(head) < last.wrapping_sub(head) { due } else { last };
-            let mut slot = slot_of(head, self.mask);
-            while head != end {
-                // SAFETY: `place` is good for writing.
-                let short = unsafe { take_short(&memory, slot, head, place) };
-                let Some((tag, length)) = short else { break 'messages };
-                head = head.wrapping_add(STEP);
+            let run = last.wrapping_sub(head).min(self.grant_at.get().wrapping_sub(head));
+            let first = slot_of(head, self.mask);
+            let end = first + bytes_of(run);
+            let mut slot = first;
+            let mut position = head;
+            while let Some(short) = take_short(&memory, slot, position, &mut copy) {
+                position = position.wrapping_add(STEP);
                 slot += SLOT_BYTES;
-                place = each(tag, length);
+                each(short.tag(), copy.bytes(short));
+                if slot == end {
+                    break;
+                }
             }
+            head = self.head.get().wrapping_add(distance_of(slot - first));
             self.head.set(head);
-            if head == due {
-                self.grant();
+            if head != self.grant_at.get() {
+                watch.set(Watch::new(memory.control(slot), head));
+                break;
+            }
+            self.grant();
+            watch.set(self.watch());
+            if head == last {
+                break;
             }
         }
-        self.head.set(head);
         (head.wrapping_sub(start) / STEP) as u32
     }
 
-    /// Takes one short message to `place`; answers its tag, which is below 32, and its length. `None`: there is none, or the
-    /// next message is of another kind.
-    ///
-    /// # Safety
-    ///
-    /// `place` is good for writing.
+    /// As [`take_shorts`](Receiver::take_shorts) with a limit of one; answers whether there was one. All that changes has
+    /// changed before `deliver` is called.
     #[inline(always)]
-    pub unsafe fn take_one_short(&self, place: *mut [u64; BODY_WORDS]) -> Option<(u8, usize)> {
+    pub fn take_one_short(&self, watch: &Cell<Watch>, deliver: impl FnOnce(u8, &[u8])) -> bool {
+        // SAFETY: for this call, as the receiver that it is.
+        let memory = unsafe { self.memory.alias() };
+        let mut copy = Body::new();
         let head = self.head.get();
-        // SAFETY: the caller's promise.
-        let short = unsafe { take_short(&self.memory, slot_of(head, self.mask), head, place) }?;
-        self.head.set(head.wrapping_add(STEP));
-        if self.head.get() == self.grant_at.get() {
+        let slot = slot_of(head, self.mask);
+        let Some(short) = take_short(&memory, slot, head, &mut copy) else { return false };
+        let next = head.wrapping_add(STEP);
+        self.head.set(next);
+        if next == self.grant_at.get() {
             self.grant();
+            watch.set(self.watch());
+        } else {
+            // Up to where credit is due, slots lie one behind the other.
+            watch.set(Watch::new(memory.control(slot + SLOT_BYTES), next));
         }
-        Some(short)
+        deliver(short.tag(), copy.bytes(short));
+        true
     }
 
     /// Takes the next message. A short one is copied to `inline`; the block of a long one is the caller's until `release`.
@@ -212,11 +219,11 @@ impl<M: RingMemory> Receiver<M> {
         self.memory.block(place, index, access)
     }
 
-    /// The word that the next message changes, and its position, for [`is_news`]: for looking without a call.
+    /// What the next message changes.
     #[inline(always)]
-    pub fn watch(&self) -> (NonNull<AtomicU64>, u64) {
+    pub fn watch(&self) -> Watch {
         let head = self.head.get();
-        (NonNull::from(self.memory.control(slot_of(head, self.mask))), head)
+        Watch::new(self.memory.control(slot_of(head, self.mask)), head)
     }
 
     /// Whether so many blocks of a pool are held that the sender may soon be out of them.
@@ -291,24 +298,42 @@ impl<M: RingMemory> Receiver<M> {
     }
 }
 
+/// Room for a short message, as it lies in a slot.
+#[repr(C, align(16))]
+struct Body(MaybeUninit<[u64; BODY_WORDS]>);
+
+impl Body {
+    #[inline(always)]
+    fn new() -> Body {
+        Body(MaybeUninit::uninit())
+    }
+
+    /// The bytes of the message that [`take_short`] has just copied here.
+    #[inline(always)]
+    fn bytes(&self, short: Short) -> &[u8] {
+        // SAFETY: `take_short` has written at least `length` bytes, which are up to 56.
+        unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), short.length()) }
+    }
+}
+
 /// Copies the message at `head` out of its slot if it is there and is a short one.
-///
-/// # Safety
-///
-/// `place` is good for writing.
 #[inline(always)]
-unsafe fn take_short<M: RingMemory>(
-    memory: &M,
-    slot: usize,
-    head: u64,
-    place: *mut [u64; BODY_WORDS],
-) -> Option<(u8, usize)> {
+fn take_short<M: RingMemory>(memory: &M, slot: usize, head: u64, copy: &mut Body) -> Option<Short> {
     // SYNC: pairs with the Release in `Sender::send_slot`.
     let control = Control(memory.control(slot).load(Ordering::Acquire));
-    let (tag, length) = control.as_short(head)?;
-    // SAFETY: a body is 56 readable bytes, aligned to 8, and the caller's place has room for as many.
-    memory.body(slot, |body| unsafe { copy_body(body.cast(), place.cast(), length) });
-    Some((tag, length))
+    let place = copy.0.as_mut_ptr().cast::<u64>();
+    let short = match control.as_short(head, START_BYTES) {
+        Some(short) => short,
+        None => {
+            let short = control.as_short(head, INLINE_BYTES)?;
+            // SAFETY: a body is 56 readable bytes, aligned to 8, and the copy has room for as many.
+            memory.body(slot, |body| unsafe { copy_rest(body.cast(), place) });
+            short
+        }
+    };
+    // SAFETY: as above.
+    memory.body(slot, |body| unsafe { copy_start(body.cast(), place) });
+    Some(short)
 }
 
 /// The next multiple of `batch` behind `head`.
@@ -316,11 +341,33 @@ fn next_grant(head: u64, batch: u64) -> u64 {
     (head & !(batch - 1)).wrapping_add(batch)
 }
 
-/// Whether what is in a word that [`Receiver::watch`] has named may publish the message at `position`. What was there before
-/// is of an earlier one; of a later one a correct peer writes nothing there.
-#[inline(always)]
-pub fn is_news(word: u64, position: u64) -> bool {
-    word >= position
+/// A word that changes when something comes, for looking without a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Watch {
+    word: NonNull<AtomicU64>,
+    position: u64,
+}
+
+impl Watch {
+    /// A word in which there is news from a number on.
+    #[inline(always)]
+    pub fn new(word: &AtomicU64, position: u64) -> Watch {
+        Watch { word: NonNull::from(word), position }
+    }
+
+    /// Whether there may be news: of a ring's word, the message at this position. What was there before is of an earlier one;
+    /// of a later one a correct peer writes nothing there.
+    ///
+    /// # Safety
+    ///
+    /// The word is still there.
+    #[inline(always)]
+    pub unsafe fn has_news(self) -> bool {
+        // SAFETY: the caller's promise.
+        let word = unsafe { self.word.as_ref() };
+        // SYNC: only a hint; the receiver reads the word again with Acquire.
+        word.load(Ordering::Relaxed) >= self.position
+    }
 }
 
 /// Makes `go_cold` of any number of rings, and `arm` of a bell, known to all senders: after it, a message that is not
