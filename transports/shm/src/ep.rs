@@ -515,7 +515,7 @@ mod tests {
     /// A thousand endpoints share what is large: the channel.
     #[test]
     fn endpoints_and_interfaces_do_not_grow_unnoticed() {
-        assert!(size_of::<ShmEp>() <= 104, "an endpoint: {} bytes", size_of::<ShmEp>());
-        assert!(size_of::<ShmIface>() <= 832, "an interface: {} bytes", size_of::<ShmIface>());
+        assert!(size_of::<ShmEp>() <= 112, "an endpoint: {} bytes", size_of::<ShmEp>());
+        assert!(size_of::<ShmIface>() <= 784, "an interface: {} bytes", size_of::<ShmIface>());
     }
 }
