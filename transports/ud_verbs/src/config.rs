@@ -19,7 +19,7 @@ ucs::config_struct! {
         pub max_inline: u32 = "256" in 0..=1024,
         /// Most pieces of memory in one zero-copy operation. The device may allow less.
         pub max_iov: u32 = "7" in 1..=7,
-        /// Receive buffers posted for all endpoints together.
+        /// Most receive buffers posted for all endpoints together; no more of them than the peers can fill.
         pub rx_queue_len: u32 = "2048" in 32..=65536,
         /// Most receive buffers in all, posted and kept by handlers.
         pub rx_max_bufs: Count = "inf",

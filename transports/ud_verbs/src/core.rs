@@ -18,6 +18,7 @@ use crate::pool::{Arrival, PacketPool, ReceivePool};
 use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Received, Table, Time};
 use crate::queue::Queue;
 
+mod receives;
 mod send;
 
 /// What the protocol keeps of ours.
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     retiring: VecDeque<Packet>,
     /// Receive buffers that the device has.
     posted: u32,
+    /// Datagrams that a peer may have under way.
+    window: u32,
     /// Ticks since the application last called progress.
     pub(crate) idle_ticks: u32,
     /// The timer that runs while something is under way.
@@ -136,6 +139,7 @@ impl Core {
             arrivals: VecDeque::new(),
             retiring: VecDeque::new(),
             posted: 0,
+            window: config.max_window,
             idle_ticks: 0,
             timer: None,
             is_ticking: false,
@@ -347,56 +351,6 @@ impl Core {
         if let Some(status) = failed {
             self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
             self.attention = true;
-        }
-    }
-
-    /// Takes a receive buffer back.
-    #[inline(always)]
-    pub(crate) fn recycle(&mut self, arrival: Arrival) {
-        self.receives.put(arrival);
-    }
-
-    /// Takes back a message that a handler kept.
-    ///
-    /// # Safety
-    /// As [`ReceivePool::kept`].
-    pub(crate) unsafe fn release(&mut self, message: *mut u8) {
-        // SAFETY: the caller's promise.
-        if let Some(arrival) = unsafe { self.receives.kept(message) } {
-            self.receives.put(arrival);
-        }
-    }
-
-    /// Gives the device receive buffers, if at least `least` are missing.
-    #[inline(always)]
-    pub(crate) fn fill(&mut self, least: u32) {
-        if self.queue.receive_depth() - self.posted >= least {
-            self.fill_now();
-        }
-    }
-
-    fn fill_now(&mut self) {
-        while self.posted < self.queue.receive_depth() && self.queue.broken.is_none() {
-            let room = (self.queue.receive_depth() - self.posted).min(BATCH) as usize;
-            let Some(first) = self.receives.take() else { return };
-            let mut posts = [first; BATCH as usize];
-            let mut count = 1;
-            while count < room {
-                let Some(slot) = self.receives.take() else { break };
-                posts[count] = slot;
-                count += 1;
-            }
-            // SAFETY: the buffers are out of the pool until their completions come (`poll_device`) or the queue pair is
-            // stopped, and nobody else has them.
-            let taken = unsafe { self.queue.post_receives(&posts[..count]) };
-            self.posted += taken as u32;
-            for slot in &posts[taken..count] {
-                // SAFETY: just taken, and refused by the device.
-                unsafe { self.receives.put_slot(*slot) };
-            }
-            if taken < count || count < room {
-                return;
-            }
         }
     }
 
