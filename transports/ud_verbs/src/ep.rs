@@ -50,6 +50,9 @@ struct Wait {
     completion: Completion,
 }
 
+/// Bytes of a zero-copy message that are copied nevertheless: that costs less than to be told when the device has read them.
+const COPIED: usize = 1024;
+
 /// The status of a failure.
 pub(crate) fn status(failure: protocol::Failure) -> Error {
     match failure {
@@ -168,22 +171,15 @@ impl UdEp {
             return Err(Error::INVALID_PARAM);
         }
         let pieces = self.iface.limits.pieces;
-        let must_copy =
-            iov.blocks().count() > pieces || iov.entries().iter().any(|entry| entry.memh.is_null());
-        let mut outcome = Outcome::InProgress;
-        let length = if must_copy { ahead.len() + total } else { ahead.len() };
+        let is_copied = total <= COPIED
+            || iov.blocks().count() > pieces
+            || iov.entries().iter().any(|entry| entry.memh.is_null());
+        let length = if is_copied { ahead.len() + total } else { ahead.len() };
         self.send(kind, length, |packet| {
             // SAFETY: the buffer holds a message of the length just checked, and is no part of its head.
             unsafe { packet.message().copy_from_nonoverlapping(ahead.as_ptr(), ahead.len()) };
-            packet.begin(ahead.len(), wakes);
-            if must_copy || total == 0 {
-                // SAFETY: as above, for the application's memory.
-                unsafe { iov.gather(packet.message().wrapping_add(ahead.len())) };
-                packet.begin(ahead.len() + total, wakes);
-                outcome = Outcome::Done;
-                return Ok(());
-            }
-            for entry in iov.entries() {
+            packet.begin(length, wakes);
+            for entry in iov.entries().iter().filter(|entry| !entry.memh.is_null()) {
                 // SAFETY: it is not null, so a registration of this domain that lives until the operation has ended.
                 let memh = unsafe { &*entry.memh.cast::<Memh>() };
                 for place in 0..entry.count as usize {
@@ -191,14 +187,21 @@ impl UdEp {
                     let address = (entry.buffer as u64).wrapping_add(offset);
                     if entry.length > 0 {
                         let lkey = memh.lkey(address, entry.length)?;
-                        packet.add_piece(Sge::new(address, entry.length as u32, lkey))?;
+                        if !is_copied {
+                            packet.add_piece(Sge::new(address, entry.length as u32, lkey))?;
+                        }
                     }
                 }
             }
-            packet.set_completion(completion);
+            if is_copied {
+                // SAFETY: as above, for the application's memory.
+                unsafe { iov.gather(packet.message().wrapping_add(ahead.len())) };
+            } else {
+                packet.set_completion(completion);
+            }
             Ok(())
         })?;
-        Ok(outcome)
+        Ok(if is_copied { Outcome::Done } else { Outcome::InProgress })
     }
 
     /// Why nothing may overtake the requests that wait: they do, or the endpoint has failed.
