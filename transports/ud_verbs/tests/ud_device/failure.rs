@@ -26,8 +26,9 @@ fn break_one(device: &str) {
         near.send(progress).expect("a message");
         far.send(progress).expect("a message");
     }
+    // So much that it is not copied.
     let memory =
-        victim.iface.memory_domain().register(vec![7; 1024], uct_core::Access::all()).expect("memory");
+        victim.iface.memory_domain().register(vec![7; 2048], uct_core::Access::all()).expect("memory");
     let slices = [memory.slice(..)];
     let completions: Vec<_> = links
         .iter()
