@@ -47,3 +47,18 @@ for transport in rc_verbs ud_verbs; do
         sleep 0.1
     done
 done
+
+# Ends with different MTUs: a connection takes the smaller one, datagrams can not.
+ends() {
+    env "UCT_${1^^}_PATH_MTU=1024" timeout 60 uct_hello_world -d mlx5_0:1 -t "$1" >/tmp/server 2>&1 &
+    server=$!
+    listening 13337
+    client=(env "UCT_${1^^}_PATH_MTU=512" uct_hello_world -n 127.0.0.1 -d mlx5_0:1 -t "$1")
+}
+ends ud_verbs
+refused 'the MTUs differ: 512 bytes here, 1024 there; give both' "${client[@]}"
+wait $server && fail "the server of a client that was refused"
+grep -q 'the peer gave up: .*the MTUs differ' /tmp/server || fail "the server does not say why"
+ends rc_verbs
+timeout 60 "${client[@]}" >/tmp/client 2>&1 || fail "rc_verbs between different MTUs"
+wait $server || fail "the server of rc_verbs between different MTUs"
