@@ -73,12 +73,6 @@ pub(super) fn slot_of(position: u64, mask: usize) -> usize {
     bytes_of(position) & mask
 }
 
-/// How many messages, as a distance of positions, are in so many bytes of slots.
-#[inline(always)]
-pub(super) fn distance_of(bytes: usize) -> u64 {
-    bytes as u64 * (STEP / SLOT_BYTES as u64)
-}
-
 /// Bytes of as many slots as `distance` is messages.
 #[inline(always)]
 pub(super) fn bytes_of(distance: u64) -> usize {

@@ -13,7 +13,8 @@ use ucs::sync::atomic::{AtomicU64, Ordering};
 use super::barrier;
 use super::control::{BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP, Short};
 use super::copy::{START_BYTES, copy_rest, copy_start};
-use super::layout::{bytes_of, distance_of, slot_of};
+use super::hint::opaque;
+use super::layout::{bytes_of, slot_of};
 use super::{Corrupt, RingMemory};
 
 /// A received message.
@@ -105,32 +106,34 @@ impl<M: RingMemory> Receiver<M> {
         let memory = unsafe { self.memory.alias() };
         let mut copy = Body::new();
         let start = self.head.get();
-        let last = start.wrapping_add(u64::from(limit) * STEP);
-        let mut head = start;
+        let (mut head, mut left) = (start, u64::from(limit) * STEP);
         loop {
             // Up to where credit is due, slots lie one behind the other.
-            let run = last.wrapping_sub(head).min(self.grant_at.get().wrapping_sub(head));
-            let first = slot_of(head, self.mask);
-            let end = first + bytes_of(run);
-            let mut slot = first;
-            let mut position = head;
-            while let Some(short) = take_short(&memory, slot, position, &mut copy) {
-                position = position.wrapping_add(STEP);
-                slot += SLOT_BYTES;
+            let run = left.min(self.grant_at.get().wrapping_sub(head));
+            // Counted from the end, so that one register is count and address at once; the compiler would make two of it if
+            // it knew where the end came from. The position is counted as what it takes to find its distance by an addition.
+            let end = opaque(slot_of(head, self.mask) + bytes_of(run));
+            let (mut from_end, mut minus_head) = (bytes_of(run).wrapping_neg(), head.wrapping_neg());
+            loop {
+                let (slot, position) = (end.wrapping_add(from_end), minus_head.wrapping_neg());
+                let Some(short) = take_short(&memory, slot, position, &mut copy) else { break };
+                minus_head = minus_head.wrapping_sub(STEP);
+                from_end = from_end.wrapping_add(SLOT_BYTES);
                 each(short.tag(), copy.bytes(short));
-                if slot == end {
+                if from_end == 0 {
                     break;
                 }
             }
-            head = self.head.get().wrapping_add(distance_of(slot - first));
+            head = minus_head.wrapping_neg();
             self.head.set(head);
             if head != self.grant_at.get() {
-                watch.set(Watch::new(memory.control(slot), head));
+                watch.set(Watch::new(memory.control(end.wrapping_add(from_end)), head));
                 break;
             }
             self.grant();
             watch.set(self.watch());
-            if head == last {
+            left -= run;
+            if left == 0 {
                 break;
             }
         }
