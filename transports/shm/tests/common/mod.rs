@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::backtrace::Backtrace;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -25,9 +26,9 @@ pub fn role() -> Option<String> {
 fn panic_is_fatal() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        let tell = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            tell(panic);
+            // Past the test harness, which would keep it to itself when the process ends.
+            let _ = writeln!(std::io::stderr(), "{panic}\n{}", Backtrace::force_capture());
             std::process::exit(101);
         }));
     });
