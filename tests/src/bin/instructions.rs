@@ -51,11 +51,11 @@ fn count(run: &mut dyn FnMut()) {
 }
 
 /// Counts so many operations in a row, and the loop that they are in. A macro, so that what the operation works on is at
-/// hand, as it is in a caller's loop; the named variables are in registers.
+/// hand, as it is in a caller's loop; the named variables, handles among them, are in registers.
 macro_rules! count_loop {
     ($batch:expr, [$($variable:ident)*], $operation:expr) => {
         count(&mut || {
-            $(let $variable = black_box($variable);)*
+            $(let $variable = black_box($variable).clone();)*
             for _ in 0..$batch {
                 $operation;
             }
@@ -291,7 +291,7 @@ fn am_short(pair: &Pair, batch: u64) {
     let total = pair.received.get() + batch;
     let ep = &pair.ep;
     let payload: &[u8] = black_box(&[1; 8]);
-    count_loop!(batch, [], ep.am_short(ID, 7, payload).expect("a batch fits"));
+    count_loop!(batch, [ep], ep.am_short(ID, 7, payload).expect("a batch fits"));
     pair.drain(total);
 }
 
@@ -299,7 +299,7 @@ fn am_bcopy(pair: &Pair, batch: u64) {
     let total = pair.received.get() + batch;
     let ep = &pair.ep;
     let payload: &[u8; 8] = black_box(&[1; 8]);
-    count_loop!(batch, [], {
+    count_loop!(batch, [ep], {
         let pack = |buffer: &mut [u8]| {
             let Some(place) = buffer.first_chunk_mut() else { return 0 };
             *place = *payload;
@@ -313,7 +313,7 @@ fn am_bcopy(pair: &Pair, batch: u64) {
 fn put_short(pair: &Pair, batch: u64) {
     let (Pair { ep, key, .. }, address) = (pair, pair.remote);
     let data: &[u8] = black_box(&[1; 8]);
-    count_loop!(batch, [address], ep.put_short(data, address, key).expect("the key is right"));
+    count_loop!(batch, [address ep], ep.put_short(data, address, key).expect("the key is right"));
 }
 
 fn put_zcopy(pair: &Pair, batch: u64) {
@@ -337,7 +337,7 @@ fn get_zcopy(pair: &Pair, batch: u64) {
 fn atomic64_fetch(pair: &Pair, batch: u64) {
     let (Pair { ep, key, .. }, address) = (pair, pair.remote);
     let (mut former, completion) = (0, &Completion::new(&pair.sender));
-    count_loop!(batch, [address], {
+    count_loop!(batch, [address ep], {
         let fetched = ep.atomic64_fetch(AtomicOp::Add, 1, address, key, completion);
         let Ok(Fetched::Done(value)) = fetched else { panic!("the key is right: {fetched:?}") };
         former = value;
