@@ -14,14 +14,14 @@ pub(crate) fn replace(ops: UctEpOps) -> UctEpOps {
         put_short: Some(put_short),
         get_zcopy: Some(get_zcopy),
         atomic64_fetch: Some(atomic64_fetch),
-        // The host asks the plugin, whose the mistakes are, for every access.
         ..ops
     }
 }
 
 /// The memory domain's.
 pub(crate) fn replace_md(ops: UctMdOps) -> UctMdOps {
-    UctMdOps { mem_dereg: Some(mem_dereg), ..ops }
+    // Without windows the host asks the plugin, whose the mistakes are, for every access.
+    UctMdOps { mem_dereg: Some(mem_dereg), rkey_window: None, ..ops }
 }
 
 unsafe extern "C" fn put_short(
