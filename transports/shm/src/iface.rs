@@ -63,6 +63,8 @@ pub(crate) struct ShmIface {
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
     pub(crate) am: AmHandlers,
+    /// The id of the last short message.
+    pub(crate) last_id: Cell<u8>,
     pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
     pub(crate) turn: Cell<u32>,
     pub(crate) swept: Cell<usize>,
@@ -198,6 +200,7 @@ impl ShmIface {
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
             am: params.am,
+            last_id: Cell::new(0),
             hot: RefCell::default(),
             turn: Cell::new(0),
             swept: Cell::new(0),

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::event_set::EventBuffer;
-use uct_plugin::{Disposition, Error, guarded};
+use uct_plugin::{AmRun, Disposition, Error, guarded};
 use zerocopy::IntoBytes;
 
 use crate::attention::flag;
@@ -175,10 +175,12 @@ impl ShmIface {
     /// Receives up to `limit` short messages of one peer, up to the first of another kind.
     #[inline(always)]
     fn take_shorts(&self, channel: &Channel, limit: u32, watch: &Cell<Watch>) -> u32 {
-        let am = self.am;
+        let mut run = AmRun::new(self.am, self.last_id.get());
         // SAFETY: a slice is readable, and a private copy is written by nobody.
-        let deliver = |id, data: &[u8]| unsafe { am.deliver(id, data.as_ptr(), data.len()) };
-        channel.receiver.take_shorts(limit, watch, deliver)
+        let deliver = |id, data: &[u8]| unsafe { run.deliver(id, data.as_ptr(), data.len()) };
+        let count = channel.receiver.take_shorts(limit, watch, deliver);
+        self.last_id.set(run.id());
+        count
     }
 
     /// Notes that something has come from a peer.

@@ -53,13 +53,69 @@ impl AmHandlers {
 
     #[inline(always)]
     unsafe fn call(&self, id: u8, data: *mut u8, length: usize, flags: u32) -> i32 {
+        // SAFETY: the caller's promise, and the entry is one of the table's.
+        unsafe { call(self.entry(id), data, length, flags) }
+    }
+
+    #[inline(always)]
+    fn entry(&self, id: u8) -> NonNull<UctAmHandler> {
         const ENTRY: usize = size_of::<UctAmHandler>();
         let offset = usize::from(id) * ENTRY % (UCT_AM_IDS * ENTRY);
         // SAFETY: the table has UCT_AM_IDS entries (`AmHandlers::new`), and the offset is that of one of them.
-        let entry = unsafe { self.0.byte_add(offset) };
-        // SAFETY: the host keeps every entry valid and changes it only between calls (`UctAmHandler`).
-        let UctAmHandler { callback, argument } = unsafe { entry.read() };
-        // SAFETY: the callback goes with its argument (`UctAmHandler`); the data are as the caller promised.
-        unsafe { callback(argument, data.cast::<c_void>(), length, flags) }
+        unsafe { self.0.byte_add(offset) }
     }
+}
+
+/// Delivers messages that come one behind the other, most of which have the same id.
+///
+/// Whose handler is called does not depend on the message then, but on a comparison that the processor predicts: it goes on to
+/// later messages while the line with this one's id is still on its way.
+pub struct AmRun {
+    handlers: AmHandlers,
+    id: u8,
+    entry: NonNull<UctAmHandler>,
+}
+
+impl AmRun {
+    /// The first message probably has this id.
+    #[inline(always)]
+    pub fn new(handlers: AmHandlers, id: u8) -> AmRun {
+        AmRun { handlers, id, entry: handlers.entry(id) }
+    }
+
+    /// The id of the last message; that of `new` if there was none.
+    #[inline(always)]
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
+    /// As [`AmHandlers::deliver`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn deliver(&mut self, id: u8, data: *const u8, length: usize) {
+        if id != self.id {
+            (self.id, self.entry) = (id, other(self.handlers, id));
+        }
+        // SAFETY: the caller's promise, and the entry is one of the table's; without the descriptor flag the data are only read.
+        unsafe { call(self.entry, data.cast_mut(), length, 0) };
+    }
+}
+
+/// A call, so that the compiler does not make an instruction of it that waits for the id.
+#[cold]
+#[inline(never)]
+fn other(handlers: AmHandlers, id: u8) -> NonNull<UctAmHandler> {
+    handlers.entry(id)
+}
+
+/// # Safety
+/// The entry is one of the host's table; data and flags as for [`AmHandlers::deliver`] or [`AmHandlers::deliver_desc`].
+#[inline(always)]
+unsafe fn call(entry: NonNull<UctAmHandler>, data: *mut u8, length: usize, flags: u32) -> i32 {
+    // SAFETY: the host keeps every entry valid and changes it only between calls (`UctAmHandler`).
+    let UctAmHandler { callback, argument } = unsafe { entry.read() };
+    // SAFETY: the callback goes with its argument (`UctAmHandler`); the data are as the caller promised.
+    unsafe { callback(argument, data.cast::<c_void>(), length, flags) }
 }
