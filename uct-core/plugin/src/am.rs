@@ -119,3 +119,43 @@ unsafe fn call(entry: NonNull<UctAmHandler>, data: *mut u8, length: usize, flags
     // SAFETY: the callback goes with its argument (`UctAmHandler`); the data are as the caller promised.
     unsafe { callback(argument, data.cast::<c_void>(), length, flags) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Adds the length to the argument.
+    unsafe extern "C" fn add(argument: *mut c_void, _: *mut c_void, length: usize, _: u32) -> i32 {
+        // SAFETY: the table below has cells that outlive the messages.
+        let sum = unsafe { &*argument.cast::<Cell<usize>>() };
+        sum.set(sum.get() + length);
+        0
+    }
+
+    #[test]
+    fn a_run_calls_the_handler_that_each_id_has_by_then() {
+        let sums = [const { Cell::new(0usize) }; UCT_AM_IDS + 1];
+        let entry = |sum: &Cell<usize>| UctAmHandler {
+            callback: add,
+            argument: std::ptr::from_ref(sum).cast_mut().cast(),
+        };
+        let mut table: Vec<UctAmHandler> = sums[..UCT_AM_IDS].iter().map(entry).collect();
+        let table = table.as_mut_ptr();
+        // SAFETY: the table is as long as it has to be, and outlives the run.
+        let handlers = unsafe { AmHandlers::new(table) }.expect("a table");
+        let mut run = AmRun::new(handlers, 3);
+        for (id, length) in [(5, 1), (5, 2), (31, 4), (5, 8)] {
+            // SAFETY: as many bytes are readable.
+            unsafe { run.deliver(id, [0; 8].as_ptr(), length) };
+        }
+        assert_eq!((run.id(), sums[3].get(), sums[5].get(), sums[31].get()), (5, 0, 11, 4));
+        // SAFETY: the entry is one of the table's.
+        let fifth = unsafe { table.add(5) };
+        // SAFETY: as above, and nobody reads it meanwhile.
+        unsafe { fifth.write(entry(&sums[UCT_AM_IDS])) };
+        // SAFETY: as many bytes are readable.
+        unsafe { run.deliver(5, [0; 8].as_ptr(), 7) };
+        assert_eq!((sums[5].get(), sums[UCT_AM_IDS].get()), (11, 7), "its handler was replaced");
+    }
+}
