@@ -4,6 +4,7 @@
 //! the attributes.
 
 mod addresses;
+mod am_conversations;
 mod am_errors;
 mod am_handlers;
 mod am_sizes;
@@ -34,6 +35,7 @@ use crate::setup::Setup;
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
     [
         addresses::CASES,
+        am_conversations::CASES,
         am_errors::CASES,
         am_handlers::CASES,
         am_sizes::CASES,

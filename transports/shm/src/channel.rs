@@ -22,9 +22,10 @@ use crate::cma::{self, Process};
 use crate::ep::ShmEp;
 use crate::remote::{Emulation, PeerView, TABLE_BYTES};
 use crate::ring::{
-    BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, Place, Receiver,
-    Refused, RingMemory, Sender, Sent, register_heavy_barrier,
+    BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
+    Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
 };
+use crate::seat::Seat;
 use crate::segment::socket::{self, Credentials, Received};
 use crate::segment::{Mapping, Segment, Source, accept};
 use crate::wire::{self, Control, Side, Welcome};
@@ -78,6 +79,12 @@ enum Asked {
 pub(crate) struct Channel {
     pub(crate) sender: Sender<MappedRing>,
     pub(crate) receiver: Receiver<MappedRing>,
+    /// What short answers travel in.
+    pub(crate) seat: Seat,
+    /// This side has connected.
+    pub(crate) connects: bool,
+    /// What the peer's welcome says of the shuttle, until it is done.
+    pub(crate) shares: Cell<u32>,
     /// Number in the interface; what the peer rings the bell for.
     pub(crate) number: u32,
     /// The peer's interface.
@@ -106,7 +113,7 @@ pub(crate) struct Channel {
     /// Where the channel asks to be looked at.
     attention: Flags,
     /// What the rings lie in. Dropped last.
-    _memory: Mapping,
+    _memory: Rc<Mapping>,
 }
 
 /// The shapes of both rings, and where they lie in their segment.
@@ -127,8 +134,9 @@ impl Rings {
         self.forward.size() + self.backward.size()
     }
 
-    /// The two sides of the rings in `memory`: for who connects, the forward ring is the one to send on.
-    fn sides(&self, memory: &Mapping, connects: bool) -> (Sender<MappedRing>, Receiver<MappedRing>) {
+    /// One end of what is in `memory`: for who connects, the forward ring is the one to send on. Who accepts has the first turn
+    /// with the shuttle: it is for answers.
+    fn ends(&self, memory: &Mapping, connects: bool) -> Ends {
         debug_assert!(memory.length() >= self.size());
         let base = memory.base();
         // SAFETY: the mapping holds both rings.
@@ -142,9 +150,16 @@ impl Rings {
         let sender = Sender::new(unsafe { MappedRing::new(send.0, send.1) });
         // SAFETY: as above; one receiver.
         let receiver = Receiver::new(unsafe { MappedRing::new(receive.0, receive.1) });
-        (sender, receiver)
+        // SAFETY: inside the forward ring.
+        let line = unsafe { base.add(self.forward.shuttle()) };
+        // SAFETY: a line of the mapping that nothing else uses; one end in this process for each channel.
+        let shuttle = Shuttle::new(unsafe { MappedShuttle::new(line, connects) }, !connects);
+        (sender, receiver, shuttle)
     }
 }
+
+/// What a channel sends and receives with.
+type Ends = (Sender<MappedRing>, Receiver<MappedRing>, Shuttle<MappedShuttle>);
 
 /// Makes a bell: a page that all peers of an interface map.
 pub(crate) fn new_bell() -> Result<(Bell<MappedBell>, Segment), SystemError> {
@@ -178,11 +193,11 @@ impl Channel {
         memory: Mapping,
         attention: Flags,
     ) -> Result<Channel, Failure> {
-        let (sender, receiver) = rings.sides(&memory, true);
-        sender.prepare();
+        let channel = Channel::new(number, (to.id, to.key), socket, (rings, memory, true), attention)?;
+        channel.sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
-        receiver.go_cold();
-        Channel::new(number, (to.id, to.key), socket, (sender, receiver), memory, attention)
+        channel.receiver.go_cold();
+        Ok(channel)
     }
 
     /// The side that accepts.
@@ -194,9 +209,8 @@ impl Channel {
         peer: Peer,
         attention: Flags,
     ) -> Result<Channel, Failure> {
-        let sides = rings.sides(&memory, false);
-        let channel =
-            Channel::new(number, (peer.side.iface, peer.side.key), socket, sides, memory, attention)?;
+        let from = (peer.side.iface, peer.side.key);
+        let channel = Channel::new(number, from, socket, (rings, memory, false), attention)?;
         channel.take_peer(peer);
         Ok(channel)
     }
@@ -205,16 +219,20 @@ impl Channel {
         number: u32,
         (peer_iface, peer_key): (u64, u64),
         socket: OwnedFd,
-        (sender, receiver): (Sender<MappedRing>, Receiver<MappedRing>),
-        memory: Mapping,
+        (rings, memory, connects): (&Rings, Mapping, bool),
         attention: Flags,
     ) -> Result<Channel, Failure> {
+        let (sender, receiver, shuttle) = rings.ends(&memory, connects);
+        let memory = Rc::new(memory);
         let credentials = socket::peer_credentials(socket.as_fd())
             .map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
         let emulation = Emulation::new(sender.memory().layout().bulk_capacity());
         Ok(Channel {
             sender,
             receiver,
+            seat: Seat::new(shuttle, Rc::clone(&memory)),
+            connects,
+            shares: Cell::new(0),
             number,
             peer_iface,
             peer_key,
@@ -245,6 +263,10 @@ impl Channel {
             return Err("a welcome that was not asked for".to_owned());
         }
         self.take_peer(Peer::new(welcome.from, fds)?);
+        if welcome.shares != 0 {
+            self.shares.set(welcome.shares);
+            self.raise();
+        }
         // What was sent meanwhile may have found the ring cold.
         self.attend();
         Ok(())
@@ -290,6 +312,26 @@ impl Channel {
         let block = self.reserve(length)?;
         self.sender.fill_block(&block, fill);
         self.settle(self.sender.send_block(tag, block, length))
+    }
+
+    /// Sends a short message of at most [`SHUTTLE_BYTES`](crate::ring::SHUTTLE_BYTES) that `fill` writes, in the shuttle, which
+    /// is ours; `None` without room.
+    #[inline(always)]
+    pub(crate) fn try_shuttle(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Option<Sent> {
+        self.sender.try_beside(|position| self.seat.send(position, id, length, fill))
+    }
+
+    /// Whether a message waits.
+    #[inline(always)]
+    pub(crate) fn has_message(&self) -> bool {
+        self.receiver.has_message() || self.seat.has(self.receiver.position())
+    }
+
+    /// What the next message changes, or most likely changes: while the peer may use the shuttle, the ring is to be looked at
+    /// besides.
+    #[inline(always)]
+    pub(crate) fn watch(&self) -> Watch {
+        if self.seat.is_mine() { self.receiver.watch() } else { self.seat.watch(self.receiver.position()) }
     }
 
     /// Reserves a block for `length` bytes, at most a bulk block's.

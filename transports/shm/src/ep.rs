@@ -24,7 +24,7 @@ use crate::channel::{Channel, Lack};
 use crate::gate;
 use crate::iface::ShmIface;
 use crate::remote::{Reach, Rkey};
-use crate::ring::{INLINE_BYTES, Scratch, Sent, copy_body, copy_small};
+use crate::ring::{INLINE_BYTES, SHUTTLE_BYTES, Scratch, Sent, copy_body, copy_small};
 
 /// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
 const SMALL_COPY: usize = 512;
@@ -93,14 +93,35 @@ impl ShmEp {
         self.send_packed(channel, id, scratch, length)
     }
 
+    /// Sends a short message in the shuttle, if that is ours and the message fits; `None` otherwise, or without room.
+    #[inline(always)]
+    fn try_shuttle(
+        &self,
+        channel: &Channel,
+        id: u8,
+        length: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<Result> {
+        if !channel.seat.is_mine() || length > SHUTTLE_BYTES {
+            return None;
+        }
+        let sent = channel.try_shuttle(id, length, fill)?;
+        self.iface.expect_shuttle(channel);
+        Some(if sent == Sent::Quiet { Ok(()) } else { channel.attended() })
+    }
+
     /// Sends what was packed into the scratch block: the block itself if it is much, a copy if it is little.
     fn send_packed(&self, channel: &Channel, id: u8, scratch: Scratch, length: usize) -> Result<usize> {
+        // SAFETY: `length` bytes were packed, and there is room for as many.
+        let copy = |target| unsafe { copy_small(scratch.data, target, length) };
+        if let Some(sent) = self.try_shuttle(channel, id, length, copy) {
+            channel.sender.keep_scratch(scratch);
+            return sent.map(|()| length);
+        }
         let sent = if length > SMALL_COPY {
             channel.settle(channel.sender.send_scratch(id, scratch, length))
         } else {
-            // SAFETY: `length` bytes were packed, and there is room for as many.
-            let copied =
-                channel.send(id, length, |target| unsafe { copy_small(scratch.data, target, length) });
+            let copied = channel.send(id, length, copy);
             channel.sender.keep_scratch(scratch);
             copied
         };
@@ -111,12 +132,15 @@ impl ShmEp {
         let length = WORD + payload.len();
         if length <= INLINE_BYTES
             && let Some(channel) = self.open()
-            && let Some(sent) = channel.sender.try_short(id, length, |body| {
-                // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
-                unsafe { write_short(body, header, payload) }
-            })
         {
-            return if sent == Sent::Quiet { Ok(()) } else { channel.attended() };
+            // SAFETY: a slot has room for INLINE_BYTES bytes, the shuttle for those that are sent there, both aligned to 8.
+            let fill = |body: *mut u8| unsafe { write_short(body, header, payload) };
+            if let Some(sent) = self.try_shuttle(channel, id, length, fill) {
+                return sent;
+            }
+            if let Some(sent) = channel.sender.try_short(id, length, fill) {
+                return if sent == Sent::Quiet { Ok(()) } else { channel.attended() };
+            }
         }
         if length > self.iface.limits.short {
             return Err(Error::INVALID_PARAM);
@@ -213,6 +237,7 @@ impl Endpoint for ShmEp {
         // One word is frequent, and takes half the instructions of any length.
         if payload.len() == WORD
             && let Some(channel) = self.open()
+            && !channel.seat.is_mine()
             && let Some(sent) = channel.sender.try_short(id, 2 * WORD, |body| {
                 // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8, and the payload is a word.
                 unsafe { write_words(body, header, payload.as_ptr()) }
@@ -244,6 +269,7 @@ impl Endpoint for ShmEp {
         // SAFETY: it was open a moment ago.
         let channel = unsafe { self.connected() };
         if length <= INLINE_BYTES
+            && !channel.seat.is_mine()
             && let Some(sent) = channel.sender.try_short(id, length, |body| {
                 // SAFETY: both hold a whole body, aligned to 8.
                 unsafe { copy_body(data.cast(), body.cast(), length) }
@@ -516,6 +542,6 @@ mod tests {
     #[test]
     fn endpoints_and_interfaces_do_not_grow_unnoticed() {
         assert!(size_of::<ShmEp>() <= 112, "an endpoint: {} bytes", size_of::<ShmEp>());
-        assert!(size_of::<ShmIface>() <= 784, "an interface: {} bytes", size_of::<ShmIface>());
+        assert!(size_of::<ShmIface>() <= 792, "an interface: {} bytes", size_of::<ShmIface>());
     }
 }

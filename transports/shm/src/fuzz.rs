@@ -11,7 +11,8 @@ use zerocopy::IntoBytes;
 
 use crate::addr::{DeviceAddress, IfaceAddress};
 use crate::ring::{
-    BODY_WORDS, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, Place, Pool, Receiver, Sender,
+    BODY_WORDS, Body, Control, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, MappedShuttle, Place,
+    Pool, Receiver, SHUTTLE_BYTES, Sender, Shuttle,
 };
 use crate::wire;
 
@@ -43,11 +44,16 @@ pub fn fuzz_ring(bytes: &[u8]) {
     // SAFETY: as above; one sender and one receiver.
     let receiver = Receiver::new(unsafe { MappedRing::new(memory.address(), layout) });
     sender.prepare();
+    // SAFETY: inside the allocation.
+    let line = unsafe { memory.address().add(layout.shuttle()) };
+    // SAFETY: a line that only these two use, and lives longer than both.
+    let [near, far] =
+        [true, false].map(|is_near| unsafe { Shuttle::new(MappedShuttle::new(line, is_near), is_near) });
     let mut held = Vec::new();
     let mut steps = bytes.iter().copied();
     while let Some(step) = steps.next() {
         let argument = steps.next().unwrap_or(0);
-        match step % 8 {
+        match step % 10 {
             0..=2 => {
                 let offset = usize::from(argument) | usize::from(steps.next().unwrap_or(0)) << 8;
                 let value = std::array::from_fn(|_| steps.next().unwrap_or(0));
@@ -84,6 +90,27 @@ pub fn fuzz_ring(bytes: &[u8]) {
                     Ok(None) => {}
                     // The end of this ring, and of nothing else.
                     Err(_) => return,
+                }
+            }
+            7 if near.is_mine() => {
+                let length = usize::from(argument) % (SHUTTLE_BYTES + 1);
+                let _ = sender.try_beside(|position| {
+                    // SAFETY: a body has room for SHUTTLE_BYTES bytes.
+                    let fill = |body: *mut u8| unsafe { body.write_bytes(argument, length) };
+                    near.send(Control::short(position, argument % 32, length), fill);
+                });
+            }
+            8 if !far.is_mine() => {
+                let mut copy = Body::new();
+                if let Some(short) = far.take(receiver.position(), &mut copy) {
+                    receiver.pass();
+                    assert!(short.tag() < 32 && copy.bytes(short).len() <= SHUTTLE_BYTES);
+                    std::hint::black_box(copy.bytes(short).iter().map(|byte| u32::from(*byte)).sum::<u32>());
+                    // The answer to nothing: the turn goes back.
+                    far.send(Control::short(u64::from(argument), 0, 0), |_| ());
+                    if !near.is_mine() {
+                        near.take(u64::from(argument), &mut copy);
+                    }
                 }
             }
             _ => {

@@ -160,9 +160,9 @@ impl Party {
         Ok((hello, rings, memory.map_err(|error| error.to_string())?))
     }
 
-    /// Accepts: tells the peer what it needs to know.
-    pub(crate) fn welcome(&self, socket: BorrowedFd<'_>, number: u32) -> Result<(), Failure> {
-        let welcome = Welcome { from: self.side(number)? };
+    /// Accepts: tells the peer what it needs to know. `shares` as in [`Welcome`].
+    pub(crate) fn welcome(&self, socket: BorrowedFd<'_>, number: u32, shares: u32) -> Result<(), Failure> {
+        let welcome = Welcome { from: self.side(number)?, shares, reserved: 0 };
         socket::send(socket, &wire::control(Control::Welcome, welcome.as_bytes()), &self.descriptors()?)
             .map_err(|errno| Failure::system("cannot welcome the peer", &errno.into()))
     }

@@ -53,6 +53,8 @@ pub(crate) struct ShmIface {
     pub(crate) watch: Cell<Watch>,
     /// The hot channel that is watched.
     pub(crate) watched: Cell<Option<NonNull<Channel>>>,
+    /// What is watched is its shuttle: its ring is to be looked at besides.
+    pub(crate) is_beside: Cell<bool>,
     /// Calls of progress that were left when it last received something.
     pub(crate) received_at: Cell<u32>,
     pub(crate) bell: Bell<MappedBell>,
@@ -192,6 +194,7 @@ impl ShmIface {
         Ok(ShmIface {
             watch: Cell::new(bell.watch()),
             watched: Cell::new(None),
+            is_beside: Cell::new(false),
             received_at: Cell::new(0),
             bell,
             attention: Attention::new(),
@@ -248,6 +251,26 @@ impl ShmIface {
     pub(crate) fn watch_bell(&self) {
         self.watch.set(self.bell.watch());
         self.watched.set(None);
+        self.is_beside.set(false);
+    }
+
+    /// Watches what comes next from a hot channel.
+    #[inline(always)]
+    pub(crate) fn watch_channel(&self, channel: &Channel) {
+        self.watched.set(Some(NonNull::from(channel)));
+        self.watch.set(channel.watch());
+        self.is_beside.set(!channel.seat.is_mine());
+    }
+
+    /// Something was sent in the shuttle of a channel: the answer comes there, or crosses it in a ring.
+    #[inline(always)]
+    pub(crate) fn expect_shuttle(&self, channel: &Channel) {
+        // SAFETY: it is hot (`watch_channel`).
+        let watched = self.watched.get().map(|watched| unsafe { watched.as_ref() });
+        if let Some(watched) = watched.filter(|watched| watched.seat.is_beside(&channel.seat)) {
+            self.watch_channel(watched);
+            self.attention.hasten();
+        }
     }
 
     /// Whether nothing is outstanding or pending.

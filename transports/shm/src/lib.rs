@@ -21,6 +21,7 @@ mod peers;
 mod progress;
 mod remote;
 mod ring;
+mod seat;
 mod segment;
 mod wire;
 

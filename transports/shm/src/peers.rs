@@ -10,6 +10,7 @@ use ucs::units::Ternary;
 use uct_plugin::{Error, Failure, PeerAddress};
 
 use crate::addr::{DeviceAddress, IfaceAddress, Route};
+use crate::attention::flag;
 use crate::channel::{Channel, Peer, Rings};
 use crate::handshake::Greeting;
 use crate::iface::{GREETING, ShmIface};
@@ -113,10 +114,13 @@ impl ShmIface {
         memory: Mapping,
     ) {
         let number = self.channels.borrow().vacant_key();
+        let own = self.own_connection(hello);
+        let shares = own.as_ref().filter(|own| own.peer_iface > self.party.address.id);
         let met = Peer::new(hello.from, fds)
             .map_err(|reason| Failure::new(Error::REJECTED, reason))
             .and_then(|peer| {
-                self.party.welcome(std::os::fd::AsFd::as_fd(&socket), number as u32)?;
+                let shared = shares.map_or(0, |own| own.number + 1);
+                self.party.welcome(std::os::fd::AsFd::as_fd(&socket), number as u32, shared)?;
                 let attention = self.attention.flags();
                 let channel =
                     Rc::new(Channel::accepted(number as u32, socket, rings, memory, peer, attention)?);
@@ -125,12 +129,44 @@ impl ShmIface {
             });
         match met {
             Ok(channel) => {
+                if let Some(own) = shares {
+                    channel.seat.share(&own.seat);
+                    self.attention.raise(flag::ALARM);
+                } else if let Some(own) = own.filter(|own| own.shares.get() != 0) {
+                    self.share_shuttle(&own);
+                }
                 if hello.from.iface != self.party.address.id {
                     self.by_peer.borrow_mut().entry(hello.from.iface).or_insert_with(|| Rc::clone(&channel));
                 }
                 self.heat(&channel);
             }
             Err(failure) => tracing::debug!("a peer cannot be met: {failure}"),
+        }
+    }
+
+    /// The connection that we have made to who says hello: both have connected at once.
+    fn own_connection(&self, hello: &Hello) -> Option<Rc<Channel>> {
+        let known = self.by_peer.borrow().get(&hello.from.iface).cloned();
+        known.filter(|own| {
+            let is_alive = own.broken().is_none() && !own.is_closed.get();
+            own.connects && is_alive && own.peer_key == hello.from.key
+        })
+    }
+
+    /// Has our connection use the shuttle of the peer's, as the peer has asked for, once that connection is here.
+    pub(crate) fn share_shuttle(&self, own: &Channel) {
+        let channels = self.channels.borrow();
+        let is_it = |channel: &&Rc<Channel>| {
+            let number = channel.peer().map(|peer| peer.side.bell_number.wrapping_add(1));
+            !channel.connects
+                && (channel.peer_iface, channel.peer_key) == (own.peer_iface, own.peer_key)
+                && number == Some(own.shares.get())
+        };
+        if let Some(channel) = channels.iter().map(|(_, channel)| channel).find(is_it) {
+            own.seat.share(&channel.seat);
+            own.shares.set(0);
+            // What is to be looked at may be another word now.
+            self.attention.raise(flag::ALARM);
         }
     }
 

@@ -17,11 +17,13 @@ use crate::attention::flag;
 use crate::channel::Channel;
 use crate::handshake::Greeting;
 use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
-use crate::ring::{BODY_WORDS, Delivery, Message, Place, Watch, settle};
+use crate::ring::{BODY_WORDS, Body, Delivery, Message, Place, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
 const GLANCE: u32 = 32;
+/// The same while a shuttle is watched: its ring is looked at so often.
+const SHORT_GLANCE: u32 = 2;
 /// Turns without a message after which a ring is not polled any more.
 const PATIENCE: u32 = 2;
 /// Quiet rings that are looked into at each turn, in case that a bell was not heard.
@@ -55,9 +57,16 @@ impl ShmIface {
         self.until_turn.set(left);
         // The last call has received something if this one would have been told so by the count.
         let is_quiet = self.received_at.get() != 1;
-        self.attention.start(left.min(GLANCE));
+        let is_beside = self.is_beside.get();
+        self.attention.start(left.min(if is_beside { SHORT_GLANCE } else { GLANCE }));
         self.received_at.set(if is_quiet { 0 } else { self.attention.left() + 1 });
-        self.look()
+        if is_beside && self.has_crossed() { receive(self) } else { self.look() }
+    }
+
+    /// Whether a message has come in the ring whose shuttle is watched.
+    fn has_crossed(&self) -> bool {
+        // SAFETY: it is hot (`watch_channel`).
+        self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.receiver.has_message())
     }
 
     /// Something has come from the one peer that is polled, and nothing else is to be done. Takes one message if it is short.
@@ -69,6 +78,25 @@ impl ShmIface {
             let deliver = |id, data: &[u8]| unsafe { am.deliver(id, data.as_ptr(), data.len()) };
             u32::from(channel.receiver.take_one_short(&self.watch, deliver))
         })
+    }
+
+    /// Receives the message in the shuttle, if that is the peer's; answers whether there was one. All that changes has changed
+    /// before its handler is called.
+    #[inline(always)]
+    fn take_shuttle(&self, channel: &Channel) -> bool {
+        let mut copy = Body::new();
+        if channel.seat.is_mine() {
+            return false;
+        }
+        let Some(short) = channel.seat.take(channel.receiver.position(), &mut copy) else { return false };
+        channel.receiver.pass();
+        if self.is_beside.get() && self.watched.get() == Some(NonNull::from(channel)) {
+            self.watch_channel(channel);
+        }
+        let data = copy.bytes(short);
+        // SAFETY: a slice is readable, and a private copy is written by nobody.
+        unsafe { self.am.deliver(short.tag(), data.as_ptr(), data.len()) };
+        true
     }
 
     /// As [`receive_one`](Self::receive_one), for as many as there are.
@@ -90,9 +118,13 @@ impl ShmIface {
             return self.work();
         }
         // SAFETY: it is hot, and what ends that waits until `is_working` is over.
-        let mut count = shorts(unsafe { channel.as_ref() });
+        let channel = unsafe { channel.as_ref() };
+        let mut count = if self.is_beside.get() && self.take_shuttle(channel) { 1 } else { shorts(channel) };
         if count == 0 {
             count = self.receive_others();
+        } else if self.is_beside.get() {
+            // A look into the ring has left that to be watched.
+            self.watch_channel(channel);
         }
         self.received_at.set(self.attention.left());
         self.is_working.set(false);
@@ -105,7 +137,7 @@ impl ShmIface {
         let channel = self.hot.borrow().first().cloned();
         let Some(channel) = channel else { return 0 };
         let count = self.drain(&channel, self.max_poll);
-        self.watch.set(channel.receiver.watch());
+        self.watch_channel(&channel);
         self.attention.skip(count.saturating_sub(1));
         count
     }
@@ -145,7 +177,7 @@ impl ShmIface {
         loop {
             // Handlers run in between, so no borrow is held.
             let Some(channel) = self.hot.borrow().get(index).cloned() else { return events };
-            if channel.receiver.has_message() {
+            if channel.has_message() {
                 events += self.drain(&channel, self.max_poll);
             }
             index += 1;
@@ -159,6 +191,10 @@ impl ShmIface {
         // The interface may watch another ring.
         let watch = Cell::new(channel.receiver.watch());
         while count < limit {
+            if self.take_shuttle(channel) {
+                count += 1;
+                continue;
+            }
             count += self.take_shorts(channel, limit - count, &watch);
             // What is left is of another kind, or nothing.
             if count == limit || !self.receive_other(channel) {
@@ -302,10 +338,7 @@ impl ShmIface {
         let is_quiet = !self.attention.has(!0);
         self.attention.start(if is_quiet { self.until_turn.get().min(GLANCE) } else { 1 });
         match hot.first() {
-            Some(channel) => {
-                self.watched.set(Some(NonNull::from(&**channel)));
-                self.watch.set(channel.receiver.watch());
-            }
+            Some(channel) => self.watch_channel(channel),
             None => self.watch_bell(),
         }
     }
@@ -353,6 +386,9 @@ impl ShmIface {
             self.channels.borrow().iter().map(|(_, channel)| Rc::clone(channel)).collect();
         let mut events = 0;
         for channel in channels {
+            if channel.shares.get() != 0 {
+                self.share_shuttle(&channel);
+            }
             if channel.emulation.has_work() {
                 channel.emulation.resume(&channel);
             }
@@ -402,7 +438,7 @@ impl ShmIface {
         let Some(latest) = hot.iter().min_by_key(|channel| age(channel)).map(Rc::clone) else { return };
         hot.retain(|channel| {
             let age = age(channel);
-            if Rc::ptr_eq(channel, &latest) || age < PATIENCE || channel.receiver.has_message() {
+            if Rc::ptr_eq(channel, &latest) || age < PATIENCE || channel.has_message() {
                 return true;
             }
             if !channel.receiver.is_cold() {
@@ -428,7 +464,7 @@ impl ShmIface {
             self.swept.set(if next >= channels.capacity() { 0 } else { next });
             if let Some(channel) = channels.get(self.swept.get())
                 && !channel.is_hot.get()
-                && channel.receiver.has_message()
+                && channel.has_message()
             {
                 self.heat(channel);
             }
@@ -489,7 +525,7 @@ impl ShmIface {
         settle();
         // Whoever rings finds the rings cold, or has woken us: the bell is what to look at next.
         self.attention.hasten();
-        let news = self.hot.borrow().iter().any(|channel| channel.receiver.has_message());
+        let news = self.hot.borrow().iter().any(|channel| channel.has_message());
         if news || self.bell.has_rung() || self.attention.has(flag::ALARM) {
             self.bell.disarm();
             return false;

@@ -10,7 +10,7 @@ use crate::ring::{Geometry, Pool};
 /// Starts every message over the socket.
 const MAGIC: u32 = u32::from_le_bytes(*b"uSHM");
 /// Grows when a message changes, or what is in shared memory.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Largest message over the socket.
 pub(crate) const MAX_CONTROL: usize = 512;
@@ -85,6 +85,11 @@ pub(crate) struct Hello {
 pub(crate) struct Welcome {
     /// Who accepts.
     pub(crate) from: Side,
+    /// The channel whose shuttle this one shares from now on: the number by which who accepts has its own connection to the
+    /// other, and one more; 0 if none.
+    pub(crate) shares: u32,
+    /// 0.
+    pub(crate) reserved: u32,
 }
 
 /// A ring's geometry.
@@ -226,6 +231,6 @@ mod tests {
     #[test]
     fn the_sizes_on_the_wire_stay() {
         assert_eq!(size_of::<Hello>(), 104);
-        assert_eq!(size_of::<Welcome>(), 40);
+        assert_eq!(size_of::<Welcome>(), 48);
     }
 }

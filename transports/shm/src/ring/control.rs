@@ -55,12 +55,16 @@ const fn short_max(length: usize) -> u64 {
 /// | 3..8 | tag, its low bits |
 /// | 8..14 | inline: length in bytes; otherwise: index of the block, the length is the first word of the body |
 /// | 14..16 | [`Place`] |
-/// | 16..19 | tag, its high bits |
+/// | 16..19 | tag, its high bits; of a short message in a shuttle: [`SHARED`](Control::SHARED) or 0 |
 /// | 19..64 | sequence number of the message; the first one has 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control(pub u64);
 
 impl Control {
+    /// Added to the position of a message in a shuttle that another channel's rings have as well: a short message's word has
+    /// nothing else there.
+    pub const SHARED: u64 = 1 << TAG_HIGH_SHIFT;
+
     /// A word that publishes the message at `position`. `detail` is below 64.
     pub fn new(position: u64, tag: u8, place: Place, detail: u32) -> Control {
         debug_assert!(detail < 64);

@@ -6,6 +6,7 @@
 use core::ptr;
 
 use super::control::BODY_WORDS;
+use super::shuttle::SHUTTLE_BYTES;
 
 /// Copies `length` bytes from `source` to `target`.
 ///
@@ -80,7 +81,7 @@ pub const START_BYTES: usize = 8 * START;
 ///
 /// # Safety
 ///
-/// As [`copy_start`], and `at` is below the number of words.
+/// `body` is readable and `place` writable for `at` words and one more, both aligned to 8.
 #[inline(always)]
 unsafe fn copy_word(body: *const u64, place: *mut u64, at: usize) {
     // SAFETY: the caller's promise.
@@ -95,7 +96,7 @@ unsafe fn copy_word(body: *const u64, place: *mut u64, at: usize) {
 ///
 /// # Safety
 ///
-/// As [`copy_start`].
+/// As [`copy_rest`].
 #[inline(always)]
 pub unsafe fn copy_body(body: *const u64, place: *mut u64, length: usize) {
     // SAFETY: the caller's promise.
@@ -111,7 +112,7 @@ pub unsafe fn copy_body(body: *const u64, place: *mut u64, length: usize) {
 ///
 /// # Safety
 ///
-/// `body` is readable and `place` writable for 56 bytes, both aligned to 8.
+/// `body` is readable and `place` writable for [`START_BYTES`], both aligned to 8.
 #[inline(always)]
 pub unsafe fn copy_start(body: *const u64, place: *mut u64) {
     // SAFETY: the caller's promise.
@@ -120,11 +121,26 @@ pub unsafe fn copy_start(body: *const u64, place: *mut u64) {
     unsafe { place.cast::<u128>().write_unaligned(start) };
 }
 
+/// Copies a message of `length` bytes out of the shuttle: all of its words, or the first two if there are no others.
+///
+/// # Safety
+///
+/// `body` is readable and `place` writable for `SHUTTLE_BYTES`, both aligned to 8.
+#[inline(always)]
+pub unsafe fn copy_shuttle(body: *const u64, place: *mut u64, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_start(body, place) };
+    if length > START_BYTES {
+        // SAFETY: as above.
+        (START..SHUTTLE_BYTES / 8).for_each(|at| unsafe { copy_word(body, place, at) });
+    }
+}
+
 /// Copies the words of a slot's body that [`copy_start`] leaves, as it does.
 ///
 /// # Safety
 ///
-/// As [`copy_start`].
+/// `body` is readable and `place` writable for 56 bytes, both aligned to 8.
 #[inline(always)]
 pub unsafe fn copy_rest(body: *const u64, place: *mut u64) {
     // SAFETY: the caller's promise.

@@ -6,7 +6,8 @@
 //! ```text
 //! 0      credit word of the receiver           (a cache line of its own)
 //! 128    release words: small pool, bulk pool  (a cache line of their own)
-//! 256    slots, 64 bytes each
+//! 256    shuttle                              (a cache line of its own; of the ring towards who accepts)
+//! 384    slots, 64 bytes each
 //! ...    small blocks, then bulk blocks, each pool aligned to a page
 //! ```
 //! Lines that different sides write are 128 bytes apart, since processors fetch lines in pairs.
@@ -17,8 +18,10 @@ use super::control::{SLOT_BYTES, STEP};
 pub(super) const CREDIT_OFFSET: usize = 0;
 /// Offset of the release words.
 pub(super) const RELEASE_OFFSET: usize = 128;
+/// Offset of the shuttle.
+const SHUTTLE_OFFSET: usize = 256;
 /// Offset of the first slot.
-pub(super) const SLOT_OFFSET: usize = 256;
+pub(super) const SLOT_OFFSET: usize = 384;
 /// How far ahead of a message lines are fetched for writing. Close to the end of the slots that is a line of the blocks, at no
 /// harm. The next slot would be wrong: that is the line at which the receiver looks while it waits.
 pub(super) const AHEAD: usize = 4 * SLOT_BYTES;
@@ -123,6 +126,11 @@ impl Layout {
     /// Bytes of memory that the ring takes, a multiple of 4096.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// Offset of the shuttle, for the ring that has it.
+    pub fn shuttle(&self) -> usize {
+        SHUTTLE_OFFSET
     }
 
     /// Offset of a slot, from its offset among the slots.

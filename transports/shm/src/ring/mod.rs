@@ -3,7 +3,8 @@
 //! For: the transports of this crate. Stands on `ucs::sync` and on memory that implements [`RingMemory`].
 //!
 //! A ring is an array of 64-byte slots. A message of up to [`INLINE_BYTES`] travels in its slot, so that it costs the
-//! move of one cache line; a larger one lies in a block (small or bulk) that its slot names. Four ideas carry it:
+//! move of one cache line; a larger one lies in a block (small or bulk) that its slot names. Four ideas carry it
+//! (and a [`Shuttle`] beside two of them short answers):
 //!
 //! - **Publication.** The first word of a slot holds the sequence number of the message that is in it. The sender
 //!   writes it last, the receiver looks for the number that it expects next. Nothing else is polled.
@@ -27,6 +28,7 @@ mod layout;
 mod memory;
 mod receiver;
 mod sender;
+mod shuttle;
 
 #[cfg(all(test, loom))]
 mod models;
@@ -41,14 +43,15 @@ pub use barrier::register_heavy_barrier;
 #[cfg(all(test, loom))]
 use bell::BellMemory;
 pub use bell::{BELL_BYTES, Bell, MappedBell};
-pub use control::{BODY_WORDS, INLINE_BYTES, Place};
+pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, Short};
 pub use copy::{copy_body, copy_small};
 #[cfg(all(test, not(loom)))]
 use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
-pub use receiver::{Delivery, Message, Receiver, Watch, settle};
+pub use receiver::{Body, Delivery, Message, Receiver, Watch, settle};
 pub use sender::{Block, Refused, Scratch, Sender, Sent};
+pub use shuttle::{MappedShuttle, SHUTTLE_BYTES, Shuttle};
 
 /// The peer wrote something into shared memory that no correct peer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

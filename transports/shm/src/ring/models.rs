@@ -9,7 +9,8 @@ use ucs::sync::{Arc, thread};
 
 use super::receiver::settle;
 use super::sender::Refused;
-use super::watched::{WatchedBell, WatchedRing};
+use super::testing::Talker;
+use super::watched::{WatchedBell, WatchedRing, WatchedShuttle};
 use super::{BODY_WORDS, Bell, Delivery, Place, Receiver, Sender, Sent};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -131,6 +132,32 @@ fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() 
         while take(3) > 0 {}
         assert!(sent >= 4, "there is room for four");
         assert_eq!(got, sent);
+    });
+}
+
+#[test]
+fn messages_in_the_shuttle_and_in_the_rings_arrive_in_the_order_of_both() {
+    explore(|| {
+        let (there, back) = (WatchedRing::new(4, 1), WatchedRing::new(4, 1));
+        let [first, second] = WatchedShuttle::ends();
+        let mut left = Talker::new(there.clone(), back.clone(), first, true);
+        let mut right = Talker::new(back, there, second, false);
+        let other = thread::spawn(move || {
+            right.receive();
+            right.send();
+            right.send();
+            right.receive();
+            right
+        });
+        left.send();
+        left.send();
+        left.receive();
+        left.send();
+        let mut right = other.join().expect("the other has not failed");
+        while left.receive() {}
+        while right.receive() {}
+        assert_eq!((left.received, right.received), (right.sent, left.sent));
+        assert_eq!((left.sent, right.sent), (3, 2), "there is room for all");
     });
 }
 

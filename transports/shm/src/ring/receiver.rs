@@ -163,6 +163,21 @@ impl<M: RingMemory> Receiver<M> {
         true
     }
 
+    /// Position of the next message.
+    #[inline(always)]
+    pub fn position(&self) -> u64 {
+        self.head.get()
+    }
+
+    /// Passes the next message, which has come by another way.
+    #[inline(always)]
+    pub fn pass(&self) {
+        self.head.set(self.head.get().wrapping_add(STEP));
+        if self.head.get() == self.grant_at.get() {
+            self.grant();
+        }
+    }
+
     /// Takes the next message. A short one is copied to `inline`; the block of a long one is the caller's until `release`.
     #[inline(always)]
     pub fn next(&self, inline: &mut [u64; BODY_WORDS]) -> Result<Option<Message>, Corrupt> {
@@ -185,10 +200,7 @@ impl<M: RingMemory> Receiver<M> {
         } else {
             self.accept_block(slot, control)?
         };
-        self.head.set(head.wrapping_add(STEP));
-        if self.head.get() == self.grant_at.get() {
-            self.grant();
-        }
+        self.pass();
         Ok(Some(Message { tag: control.tag(), data }))
     }
 
@@ -302,19 +314,27 @@ impl<M: RingMemory> Receiver<M> {
 }
 
 /// Room for a short message, as it lies in a slot.
+#[derive(Debug)]
 #[repr(C, align(16))]
-struct Body(MaybeUninit<[u64; BODY_WORDS]>);
+pub struct Body(MaybeUninit<[u64; BODY_WORDS]>);
 
 impl Body {
+    /// Nothing yet.
     #[inline(always)]
-    fn new() -> Body {
+    pub fn new() -> Body {
         Body(MaybeUninit::uninit())
     }
 
-    /// The bytes of the message that [`take_short`] has just copied here.
+    /// Where to copy to.
     #[inline(always)]
-    fn bytes(&self, short: Short) -> &[u8] {
-        // SAFETY: `take_short` has written at least `length` bytes, which are up to 56.
+    pub(super) fn words(&mut self) -> *mut u64 {
+        self.0.as_mut_ptr().cast()
+    }
+
+    /// The bytes of the message that was just copied here.
+    #[inline(always)]
+    pub fn bytes(&self, short: Short) -> &[u8] {
+        // SAFETY: who answers a `Short` has written at least its length, which is up to 56.
         unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), short.length()) }
     }
 }
@@ -324,7 +344,7 @@ impl Body {
 fn take_short<M: RingMemory>(memory: &M, slot: usize, head: u64, copy: &mut Body) -> Option<Short> {
     // SYNC: pairs with the Release in `Sender::send_slot`.
     let control = Control(memory.control(slot).load(Ordering::Acquire));
-    let place = copy.0.as_mut_ptr().cast::<u64>();
+    let place = copy.words();
     let short = match control.as_short(head, START_BYTES) {
         Some(short) => short,
         None => {

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::ptr;
 
-use ucs::sync::atomic::Ordering;
+use ucs::sync::atomic::{AtomicU64, Ordering};
 
 use super::barrier;
 use super::control::{Control, Credit, FIRST, Place, STEP};
@@ -165,6 +165,18 @@ impl<M: RingMemory> Sender<M> {
         Some(self.send_slot(tail, Control::short(tail, tag, length), fill))
     }
 
+    /// Sends a message by another way, if there is room for it as far as is known: `publish` gets its position.
+    #[inline(always)]
+    pub fn try_beside(&self, publish: impl FnOnce(u64)) -> Option<Sent> {
+        let tail = self.tail.get();
+        if tail == self.limit.get() {
+            return None;
+        }
+        publish(tail);
+        self.tail.set(tail.wrapping_add(STEP));
+        Some(self.sent(self.memory.credit()))
+    }
+
     /// Takes the scratch block, if there is room for a message as far as is known; give it back with
     /// [`put_back`](Sender::put_back), or make a [`Scratch`] of it with [`taken`](Sender::taken).
     #[inline(always)]
@@ -282,6 +294,12 @@ impl<M: RingMemory> Sender<M> {
         word.store(control.0, Ordering::Release);
         self.tail.set(tail.wrapping_add(STEP));
         memory.prefetch(slot);
+        self.sent(credit)
+    }
+
+    /// What is left to do for a message that was published.
+    #[inline(always)]
+    fn sent(&self, credit: &AtomicU64) -> Sent {
         // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is cold.
         barrier::light(self.fenced.get());
         if credit.load(Ordering::Relaxed) == self.seen.get() { Sent::Quiet } else { Sent::Attend }

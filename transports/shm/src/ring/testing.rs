@@ -1,8 +1,10 @@
-//! The shape of rings in tests.
+//! What tests of this module share: the shape of rings, and one who talks over two of them.
 //!
-//! For: the models and tests of this module. Stands on nothing.
+//! For: the models and tests of this module. Stands on senders, receivers and shuttles.
 
-use super::{Geometry, Pool};
+use super::control::Control;
+use super::shuttle::ShuttleMemory;
+use super::{BODY_WORDS, Body, Delivery, Geometry, Pool, Receiver, RingMemory, Sender, Sent, Shuttle};
 
 /// A small ring's shape.
 pub fn geometry(slots: u32, blocks: u32) -> Geometry {
@@ -11,5 +13,78 @@ pub fn geometry(slots: u32, blocks: u32) -> Geometry {
         small: Pool { count: blocks, stride: 128 },
         bulk: Pool { count: blocks, stride: 1024 },
         headroom: 64,
+    }
+}
+
+/// Sends numbers in a row over a ring, receives those of another over a second one, and answers in a shuttle.
+pub struct Talker<M, S> {
+    sender: Sender<M>,
+    receiver: Receiver<M>,
+    shuttle: Shuttle<S>,
+    /// How many were sent, which is what the next one says.
+    pub sent: u64,
+    /// How many were received.
+    pub received: u64,
+    /// How many of those sent have gone in the shuttle.
+    pub answered: u64,
+}
+
+impl<M: RingMemory, S: ShuttleMemory> Talker<M, S> {
+    pub fn new(there: M, back: M, shuttle: S, begins: bool) -> Talker<M, S> {
+        let (sender, receiver) = (Sender::new(there), Receiver::new(back));
+        sender.prepare();
+        let shuttle = Shuttle::new(shuttle, begins);
+        Talker { sender, receiver, shuttle, sent: 0, received: 0, answered: 0 }
+    }
+
+    /// Sends the next number, in the shuttle if that is ours; answers whether there was room.
+    pub fn send(&mut self) -> bool {
+        let number = self.sent;
+        // SAFETY: slot and shuttle have room for a u64 and are aligned to it.
+        let fill = |body: *mut u8| unsafe { body.cast::<u64>().write(number) };
+        let is_mine = self.shuttle.is_mine();
+        let sent = if is_mine {
+            self.sender.try_beside(|position| self.shuttle.send(Control::short(position, 7, 8), fill))
+        } else {
+            self.sender.try_short(7, 8, fill)
+        };
+        let Some(sent) = sent else {
+            self.sender.has_room().expect("the receiver is honest");
+            return false;
+        };
+        if sent == Sent::Attend {
+            self.sender.attend().expect("the receiver is honest");
+        }
+        self.answered += u64::from(is_mine);
+        self.sent += 1;
+        true
+    }
+
+    /// Receives a number, in the shuttle or in the ring; answers whether there was one. It has to be the next one.
+    pub fn receive(&mut self) -> bool {
+        let number = self.shuttled().or_else(|| self.slotted());
+        if let Some(number) = number {
+            assert_eq!(number, self.received, "every number once, in order");
+            self.received += 1;
+        }
+        number.is_some()
+    }
+
+    fn shuttled(&self) -> Option<u64> {
+        if self.shuttle.is_mine() {
+            return None;
+        }
+        let mut copy = Body::new();
+        let short = self.shuttle.take(self.receiver.position(), &mut copy)?;
+        self.receiver.pass();
+        assert_eq!(short.tag(), 7);
+        Some(u64::from_ne_bytes(copy.bytes(short).try_into().expect("a number")))
+    }
+
+    fn slotted(&self) -> Option<u64> {
+        let mut body = [0; BODY_WORDS];
+        let message = self.receiver.next(&mut body).expect("the sender is honest")?;
+        assert!(matches!((message.tag, message.data), (7, Delivery::Inline { length: 8 })));
+        Some(body[0])
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::control::{Control, FIRST, SLOT_BYTES, STEP};
 use super::layout::SLOT_OFFSET;
 use super::sender::Refused;
-use super::testing::geometry;
+use super::testing::{Talker, geometry};
 use super::{
     BELL_BYTES, BODY_WORDS, Bell, Corrupt, Delivery, Geometry, INLINE_BYTES, Layout, LayoutError, MappedBell,
-    MappedRing, Place, Pool, Receiver, Sender, Sent,
+    MappedRing, MappedShuttle, Place, Pool, Receiver, SHUTTLE_BYTES, Sender, Sent, Shuttle,
 };
 
 /// Zeroed, page-aligned memory.
@@ -373,4 +373,82 @@ fn two_threads_exchange_mixed_sizes_with_back_pressure() {
         }
     }
     producer.join().expect("the sender has not failed");
+}
+
+/// Both sides of two rings and a shuttle.
+fn talkers() -> (Pages, [Talker<MappedRing, MappedShuttle>; 2]) {
+    let layout = Layout::new(geometry(4, 1)).expect("a valid shape");
+    let pages = Pages::new(2 * layout.size());
+    // SAFETY: inside the pages.
+    let second = unsafe { pages.base.add(layout.size()) };
+    // SAFETY: as above.
+    let line = unsafe { pages.base.add(layout.shuttle()) };
+    // SAFETY: the pages are large enough, aligned, and kept by every test to its end.
+    let ring = |base| unsafe { MappedRing::new(base, layout) };
+    // SAFETY: as above; nothing else uses the line.
+    let end = |is_first| unsafe { MappedShuttle::new(line, is_first) };
+    let first = Talker::new(ring(pages.base), ring(second), end(true), true);
+    let other = Talker::new(ring(second), ring(pages.base), end(false), false);
+    (pages, [first, other])
+}
+
+#[test]
+fn an_answer_travels_in_the_shuttle_and_what_nobody_waits_for_in_the_ring() {
+    let (_pages, [mut first, mut other]) = talkers();
+    for round in 1..=20 {
+        assert!(first.send() && other.receive() && other.send() && first.receive());
+        assert_eq!((first.answered, other.answered), (round, round), "all of a conversation");
+    }
+    for _ in 0..3 {
+        assert!(first.send());
+    }
+    assert_eq!(first.answered, 21, "the first of three, and then it is the other's turn");
+    for _ in 0..3 {
+        assert!(other.receive());
+    }
+    assert!(!other.receive() && !first.receive());
+}
+
+#[test]
+fn messages_that_cross_in_shuttle_and_rings_arrive_in_order() {
+    let (_pages, mut talkers) = talkers();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    for _ in 0..if cfg!(miri) { 300 } else { 100_000 } {
+        let talker = &mut talkers[next(2) as usize];
+        if next(2) == 0 {
+            talker.send();
+        } else {
+            talker.receive();
+        }
+    }
+    while talkers[0].receive() {}
+    while talkers[1].receive() {}
+    let [first, other] = talkers;
+    assert_eq!((first.received, other.received), (other.sent, first.sent));
+    assert!(first.answered > 0 && first.answered < first.sent && other.answered > 0);
+}
+
+#[test]
+fn a_shuttle_takes_nothing_but_a_short_message_at_its_position() {
+    let pages = Pages::new(4096);
+    // SAFETY: a line of its own, kept to the end.
+    let end = Shuttle::new(unsafe { MappedShuttle::new(pages.base, true) }, false);
+    let mut copy = super::Body::new();
+    let mut taken = |word: Control| {
+        pages.scribble(SLOT_BYTES - 8, word.0);
+        assert!(end.has(FIRST) == word.as_short(FIRST, SHUTTLE_BYTES).is_some());
+        end.take(FIRST, &mut copy).map(|short| copy.bytes(short).len())
+    };
+    assert_eq!(taken(Control(0)), None, "zeroed memory");
+    assert_eq!(taken(Control(u64::MAX)), None);
+    assert_eq!(taken(Control::short(FIRST + STEP, 3, 8)), None, "a later one");
+    assert_eq!(taken(Control::short(FIRST + Control::SHARED, 3, 8)), None, "another ring's");
+    assert_eq!(taken(Control::short(FIRST, 3, SHUTTLE_BYTES + 1)), None, "longer than it holds");
+    assert_eq!(taken(Control::new(FIRST, 3, Place::Bulk, 1)), None);
+    assert_eq!(taken(Control::short(FIRST, 3, SHUTTLE_BYTES)), Some(SHUTTLE_BYTES));
+    assert!(end.is_mine() && !end.has(FIRST), "now it is ours to write");
 }

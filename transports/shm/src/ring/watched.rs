@@ -1,4 +1,4 @@
-//! A ring and a bell in memory that loom watches.
+//! A ring, a bell and a shuttle in memory that loom watches.
 //!
 //! For: the models of this module. Stands on `ucs::sync`.
 
@@ -8,6 +8,7 @@ use ucs::sync::atomic::AtomicU64;
 use ucs::sync::cell::UnsafeCell;
 
 use super::control::SLOT_BYTES;
+use super::shuttle::ShuttleMemory;
 use super::testing::geometry;
 use super::{BellMemory, Layout, Place, RingMemory};
 
@@ -107,5 +108,44 @@ unsafe impl BellMemory for WatchedBell {
 
     fn armed(&self) -> &AtomicU64 {
         &self.0.2
+    }
+}
+
+/// One end of a shuttle of separate words.
+#[derive(Clone)]
+pub struct WatchedShuttle(Arc<Line>, usize);
+
+struct Line([AtomicU64; 2], UnsafeCell<[u64; 6]>);
+
+// SAFETY: the body is handed from end to end; loom reports it if both use it at a time.
+unsafe impl Sync for Line {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for Line {}
+
+impl WatchedShuttle {
+    /// Both ends.
+    pub fn ends() -> [WatchedShuttle; 2] {
+        let words = [AtomicU64::new(0), AtomicU64::new(0)];
+        let line = Arc::new(Line(words, UnsafeCell::new([0; 6])));
+        [0, 1].map(|end| WatchedShuttle(Arc::clone(&line), end))
+    }
+}
+
+// SAFETY: distinct objects behind an `Arc`.
+unsafe impl ShuttleMemory for WatchedShuttle {
+    fn own(&self) -> &AtomicU64 {
+        &self.0.0[self.1]
+    }
+
+    fn other(&self) -> &AtomicU64 {
+        &self.0.0[1 - self.1]
+    }
+
+    fn body<R>(&self, read: impl FnOnce(*const u8) -> R) -> R {
+        self.0.1.with(|body| read(body.cast()))
+    }
+
+    fn body_mut<R>(&self, write: impl FnOnce(*mut u8) -> R) -> R {
+        self.0.1.with_mut(|body| write(body.cast()))
     }
 }
