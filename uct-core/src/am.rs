@@ -3,12 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::offset_of;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
 
-use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmHandler, UctStatus};
+use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmTable, UctStatus};
 
 use crate::iface::IfaceInner;
 use crate::stats::{Count, Counter};
@@ -157,9 +159,49 @@ impl fmt::Debug for KeptMessage {
     }
 }
 
+/// A [`UctAmTable`], which host and transport both change.
+#[repr(C)]
+pub(crate) struct AmTable {
+    callbacks: [Cell<UctAmCallback>; UCT_AM_IDS],
+    arguments: [Cell<*mut c_void>; UCT_AM_IDS],
+    in_run: [Cell<UctAmCallback>; UCT_AM_IDS],
+    running: Cell<u32>,
+}
+
+const _: () = assert!(
+    size_of::<AmTable>() == size_of::<UctAmTable>()
+        && offset_of!(AmTable, arguments) == offset_of!(UctAmTable, arguments)
+        && offset_of!(AmTable, in_run) == offset_of!(UctAmTable, in_run)
+        && offset_of!(AmTable, running) == offset_of!(UctAmTable, running)
+);
+
+impl AmTable {
+    fn new() -> AmTable {
+        let nobody = || [unhandled as UctAmCallback; UCT_AM_IDS].map(Cell::new);
+        AmTable {
+            callbacks: nobody(),
+            arguments: [std::ptr::null_mut(); UCT_AM_IDS].map(Cell::new),
+            in_run: nobody(),
+            running: Cell::new(0),
+        }
+    }
+
+    fn set(&self, id: AmId, callback: UctAmCallback, in_run: UctAmCallback, argument: *mut c_void) {
+        let index = usize::from(id.get());
+        self.callbacks[index].set(callback);
+        self.in_run[index].set(in_run);
+        self.arguments[index].set(argument);
+    }
+
+    /// Whether a handler runs, or a transport is in the midst of a run of messages.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.get() > 0
+    }
+}
+
 /// The handlers of an interface. Handlers that were replaced stay until the interface closes, since they may be running.
 pub(crate) struct HandlerTable {
-    entries: Box<[Cell<UctAmHandler>; UCT_AM_IDS]>,
+    table: Rc<AmTable>,
     owned: RefCell<Vec<Box<dyn Owned>>>,
     /// What the handlers that were taken away had received.
     received: Cell<Count>,
@@ -168,7 +210,9 @@ pub(crate) struct HandlerTable {
 /// What a handler is called with.
 struct Handler<F> {
     received: Counter,
-    /// The interface that owns the table that owns the handler.
+    /// The table it is in.
+    table: NonNull<AmTable>,
+    /// The interface that owns the handler.
     iface: NonNull<IfaceInner>,
     /// Its worker, at hand.
     worker: NonNull<WorkerInner>,
@@ -189,17 +233,17 @@ impl<F> Owned for Handler<F> {
 
 impl HandlerTable {
     pub(crate) fn new() -> HandlerTable {
-        let nobody = UctAmHandler { callback: unhandled, argument: std::ptr::null_mut() };
-        HandlerTable {
-            entries: Box::new([nobody; UCT_AM_IDS].map(Cell::new)),
-            owned: RefCell::default(),
-            received: Cell::default(),
-        }
+        HandlerTable { table: Rc::new(AmTable::new()), owned: RefCell::default(), received: Cell::default() }
     }
 
-    /// The table as the transport reads it.
-    pub(crate) fn as_ptr(&self) -> *const UctAmHandler {
-        self.entries.as_ptr().cast()
+    /// The table as the transport has it.
+    pub(crate) fn as_ptr(&self) -> *mut UctAmTable {
+        Rc::as_ptr(&self.table).cast_mut().cast()
+    }
+
+    /// The table, for the worker, which asks whether a handler runs.
+    pub(crate) fn table(&self) -> Rc<AmTable> {
+        Rc::clone(&self.table)
     }
 
     /// Installs a handler.
@@ -209,18 +253,20 @@ impl HandlerTable {
     {
         let handler = Box::new(Handler {
             received: Counter::default(),
+            table: NonNull::from(&*self.table),
             iface: NonNull::from(iface),
             worker: NonNull::from(&*iface.worker),
             function,
         });
         let argument = (&raw const *handler).cast_mut().cast();
         self.owned.borrow_mut().push(handler);
-        self.entries[usize::from(id.get())].set(UctAmHandler { callback: deliver::<F>, argument });
+        self.table.set(id, deliver::<F>, deliver_in_run::<F>, argument);
     }
 
-    /// Takes the handlers and the table itself, which a transport reads until it is closed; nobody is called any more.
+    /// Takes the handlers, and shares the table, which a transport reads until it is closed.
     pub(crate) fn take(&mut self) -> HandlerTable {
-        std::mem::replace(self, HandlerTable::new())
+        let owned = RefCell::new(self.owned.take());
+        HandlerTable { table: self.table(), owned, received: self.received.clone() }
     }
 
     /// Removes all handlers; answers what is to be dropped once none of them runs.
@@ -240,29 +286,54 @@ impl HandlerTable {
 
     /// Removes a handler: messages of its id are dropped from now on.
     pub(crate) fn clear(&self, id: AmId) {
-        self.entries[usize::from(id.get())]
-            .set(UctAmHandler { callback: unhandled, argument: std::ptr::null_mut() });
+        self.table.set(id, unhandled, unhandled, std::ptr::null_mut());
     }
 }
 
+impl<F: Fn(AmMessage<'_>)> Handler<F> {
+    /// Calls the application. `running` of the table is counted up meanwhile: the transport is on the stack.
+    #[inline(always)]
+    fn call(&self, data: *mut c_void, length: usize, flags: u32) -> UctStatus {
+        self.received.add(length);
+        let kept = Cell::new(false);
+        // SAFETY: the interface owns the handler, and is not closed while a handler runs (`WorkerInner::close`).
+        let iface = unsafe { self.iface.as_ref() };
+        let data = NonNull::new(data.cast::<u8>()).unwrap_or(NonNull::dangling());
+        let message = AmMessage { data, length, flags, iface, kept: &kept };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.function)(message))) {
+            // SAFETY: the interface holds its worker, and so does what is left of an interface that the handler has dropped.
+            unsafe { self.worker.as_ref() }.keep_panic(panic);
+        }
+        if kept.get() { UCT_INPROGRESS } else { UCT_OK }
+    }
+}
+
+/// One of [`UctAmTable::callbacks`].
 unsafe extern "C" fn deliver<F: Fn(AmMessage<'_>) + 'static>(
     argument: *mut c_void,
     data: *mut c_void,
     length: usize,
     flags: u32,
 ) -> UctStatus {
-    // SAFETY: the table holds the handler for as long as the interface is open (`HandlerTable`).
+    // SAFETY: the handler lives until its interface is closed (`HandlerTable`), which is not while it runs.
     let handler = unsafe { &*argument.cast::<Handler<F>>() };
-    handler.received.add(length);
-    let kept = Cell::new(false);
-    // SAFETY: the interface owns the handler, and is not closed while a handler runs (`WorkerInner::close`).
-    let iface = unsafe { handler.iface.as_ref() };
-    // SAFETY: the interface holds its worker.
-    let worker = unsafe { handler.worker.as_ref() };
-    let data = NonNull::new(data.cast::<u8>()).unwrap_or(NonNull::dangling());
-    let message = AmMessage { data, length, flags, iface, kept: &kept };
-    worker.call_application(|| (handler.function)(message));
-    if kept.get() { UCT_INPROGRESS } else { UCT_OK }
+    // SAFETY: as the handler itself.
+    let running = unsafe { &handler.table.as_ref().running };
+    running.set(running.get() + 1);
+    let status = handler.call(data, length, flags);
+    running.set(running.get() - 1);
+    status
+}
+
+/// One of [`UctAmTable::in_run`]: the transport counts.
+unsafe extern "C" fn deliver_in_run<F: Fn(AmMessage<'_>) + 'static>(
+    argument: *mut c_void,
+    data: *mut c_void,
+    length: usize,
+    flags: u32,
+) -> UctStatus {
+    // SAFETY: as in `deliver`.
+    unsafe { &*argument.cast::<Handler<F>>() }.call(data, length, flags)
 }
 
 unsafe extern "C" fn unhandled(

@@ -83,6 +83,7 @@ impl Iface {
             resource: resource.clone(),
             progress: Cell::new(None),
         });
+        worker.inner.add_table(inner.handlers.table());
 
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();

@@ -17,6 +17,7 @@ use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
 use ucs::memory::fork::ForkGuard;
 use ucs::{Error, Result};
 
+use crate::am::AmTable;
 use crate::config::AsyncMode;
 use crate::context::Context;
 use crate::error::{OpenError, Refused};
@@ -33,8 +34,11 @@ pub struct Worker {
 pub(crate) struct WorkerInner {
     queue: CallbackQ,
     pub(crate) remote: CallbackQHandle,
-    /// How many calls of the application's code from inside a transport are running, one inside the other.
+    /// How many calls of the application's code from inside a transport are running, one inside the other. Handlers of messages
+    /// are counted by their tables.
     depth: Cell<u32>,
+    /// The tables of handlers of all interfaces, until they are closed.
+    tables: RefCell<Vec<Rc<AmTable>>>,
     /// Whether something waits until no transport is on the stack; asked for as [`Asking::Owner`].
     unsettled: Cell<bool>,
     /// All that progress looks at before it calls the interfaces.
@@ -84,6 +88,7 @@ impl Worker {
                 remote: queue.handle(),
                 queue,
                 depth: Cell::new(0),
+                tables: RefCell::default(),
                 unsettled: Cell::new(false),
                 attention: attention.clone(),
                 closing: RefCell::default(),
@@ -348,6 +353,19 @@ impl WorkerInner {
         }
     }
 
+    /// Asks a table of handlers from now on whether one of them runs.
+    pub(crate) fn add_table(&self, table: Rc<AmTable>) {
+        let mut tables = self.tables.borrow_mut();
+        // Those that are nobody else's were of interfaces that are closed.
+        tables.retain(|table| Rc::strong_count(table) > 1);
+        tables.push(table);
+    }
+
+    /// Whether a transport is on the stack, that is one that has called the application's code.
+    fn is_on_stack(&self) -> bool {
+        self.depth.get() > 0 || self.tables.borrow().iter().any(|table| table.is_running())
+    }
+
     /// Runs `closing` now, or as soon as no transport is on the stack.
     pub(crate) fn close(&self, closing: Closing) {
         if self.fork.check().is_err() {
@@ -355,7 +373,7 @@ impl WorkerInner {
             std::mem::forget(closing);
             return;
         }
-        if self.depth.get() == 0 {
+        if !self.is_on_stack() {
             closing();
         } else {
             self.closing.borrow_mut().push(closing);
@@ -363,7 +381,7 @@ impl WorkerInner {
         }
     }
 
-    /// Runs code of the application from inside a transport: its panic is kept until the transport's frames are left.
+    /// Runs code of the application, other than handlers of messages, from inside a transport: its panic is kept until the transport's frames are left.
     #[inline(always)]
     pub(crate) fn call_application(&self, call: impl FnOnce()) {
         self.depth.set(self.depth.get() + 1);
@@ -374,8 +392,9 @@ impl WorkerInner {
         }
     }
 
+    /// Keeps a panic of the application's code until the transport's frames are left.
     #[cold]
-    fn keep_panic(&self, panic: Box<dyn Any + Send>) {
+    pub(crate) fn keep_panic(&self, panic: Box<dyn Any + Send>) {
         self.panic.borrow_mut().get_or_insert(panic);
         self.unsettle();
     }
@@ -384,7 +403,7 @@ impl WorkerInner {
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&self) {
-        if self.depth.get() > 0 || !self.unsettled.replace(false) {
+        if self.is_on_stack() || !self.unsettled.replace(false) {
             return;
         }
         self.attention.settle(Asking::Owner);
@@ -425,7 +444,7 @@ impl WorkerInner {
 impl Drop for Worker {
     fn drop(&mut self) {
         // What waits to be closed holds the worker; who drops a handle may never call progress again.
-        if self.inner.depth.get() == 0 && self.inner.fork.check().is_ok() {
+        if !self.inner.is_on_stack() && self.inner.fork.check().is_ok() {
             self.inner.close_all();
         }
     }

@@ -16,7 +16,7 @@ struct Open {
     ep: *mut UctEp,
     inbox: Box<Inbox>,
     // Reached by the interface until it is closed.
-    _handlers: Box<[UctAmHandler]>,
+    _handlers: Box<UctAmTable>,
     _modules: Modules,
 }
 
@@ -57,8 +57,13 @@ impl Open {
         let loaded = modules.load();
         let component = plugin(&loaded, "cself").components[0].clone();
         let mut inbox = Box::<Inbox>::default();
-        let handler = UctAmHandler { callback: receive, argument: (&raw mut *inbox).cast() };
-        let handlers: Box<[UctAmHandler]> = vec![handler; UCT_AM_IDS].into();
+        let argument: *mut c_void = (&raw mut *inbox).cast();
+        let mut handlers = Box::new(UctAmTable {
+            callbacks: [receive; UCT_AM_IDS],
+            arguments: [argument; UCT_AM_IDS],
+            in_run: [receive; UCT_AM_IDS],
+            running: 0,
+        });
         let value = UctConfigValue {
             section: text("cself"),
             name: text("queue_limit"),
@@ -72,7 +77,7 @@ impl Open {
             worker: (&raw const HOST).cast_mut().cast(),
             device: text("memory"),
             config: &raw const config,
-            am_handlers: handlers.as_ptr(),
+            am_handlers: &raw mut *handlers,
             error_handler: ignore,
             error_argument: ptr::null_mut(),
             rx_headroom: HEADROOM,

@@ -46,14 +46,19 @@ fn a_panic_in_a_slot_is_the_status_of_that_call() {
 }
 
 fn check_transport(md: *mut UctMd, transport: &Transport) {
-    let handlers = [UctAmHandler { callback: refuse, argument: ptr::null_mut() }; UCT_AM_IDS];
+    let mut handlers = UctAmTable {
+        callbacks: [refuse; UCT_AM_IDS],
+        arguments: [ptr::null_mut(); UCT_AM_IDS],
+        in_run: [refuse; UCT_AM_IDS],
+        running: 0,
+    };
     let params = UctIfaceParams {
         size: size_of::<UctIfaceParams>(),
         // A worker that is never asked for anything.
         worker: (&raw const HOST).cast_mut().cast(),
         device: text("memory"),
         config: ptr::null(),
-        am_handlers: handlers.as_ptr(),
+        am_handlers: &raw mut handlers,
         error_handler: ignore,
         error_argument: ptr::null_mut(),
         rx_headroom: 0,

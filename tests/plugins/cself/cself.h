@@ -30,7 +30,7 @@ struct message {
 };
 
 struct iface {
-    const UctAmHandler *handlers;
+    const UctAmTable *handlers;
     size_t headroom;
     uint64_t address;
     struct message *first, **last;

@@ -35,7 +35,8 @@ static uint32_t iface_progress(UctIface *handle)
     /* What handlers send meanwhile waits for the next call. A handler that calls progress may leave nothing to do. */
     for (size_t due = iface->queued < BATCH ? iface->queued : BATCH; due > 0 && iface->queued > 0; due--) {
         struct message *message = iface->first;
-        const UctAmHandler *handler;
+        const UctAmTable *handlers = iface->handlers;
+        void *argument;
 
         iface->first = message->next;
         if (iface->first == NULL)
@@ -50,8 +51,9 @@ static uint32_t iface_progress(UctIface *handle)
             continue;
         }
         iface->received++;
-        handler = &iface->handlers[message->id];
-        if (handler->callback(handler->argument, data_of(iface, message), message->length, UCT_AM_DESC) != UCT_INPROGRESS)
+        argument = handlers->arguments[message->id];
+        if (handlers->callbacks[message->id](argument, data_of(iface, message), message->length, UCT_AM_DESC) !=
+            UCT_INPROGRESS)
             free(message);
     }
     return events + serve_pending(iface);

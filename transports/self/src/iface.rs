@@ -1,4 +1,5 @@
-//! The interface of `self`: a pool of message buffers and the way to the handlers.
+//! The interface of `self`: the way to the handlers, with a place for the message that most send and a pool of buffers for the
+//! others.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,8 +12,8 @@ use ucs::event_set::EventFd;
 use uct_plugin::abi::*;
 use uct_plugin::memory::MessagePool;
 use uct_plugin::{
-    AmHandlers, Device, DeviceKind, Disposition, Endpoint, EpParams, Failure, Iface, IfaceAttr, IfaceParams,
-    PeerAddress, Result, Scope, Settings, Transport, attr,
+    AmHandlers, Device, DeviceKind, Disposition, Endpoint, EpParams, Failure, IdleHandlers, Iface, IfaceAttr,
+    IfaceParams, PeerAddress, Result, Scope, Settings, Transport, attr,
 };
 
 use crate::addr;
@@ -28,6 +29,10 @@ pub(crate) struct SelfIface {
     pub(crate) seg_size: usize,
     pub(crate) buffers: MessagePool,
     am: AmHandlers,
+    /// The handlers for short messages of one word; while somebody sleeps, ones that are never idle.
+    pub(crate) quick: Cell<IdleHandlers>,
+    /// The place of such a message while its handler runs.
+    pub(crate) word: Cell<[u64; 2]>,
     number: u64,
     event: EventFd,
     /// Somebody sleeps until a message comes.
@@ -51,6 +56,8 @@ impl Transport for SelfTransport {
             seg_size,
             buffers: MessagePool::new("self message", params.rx_headroom, seg_size, config.max_kept)?,
             am: params.am,
+            quick: Cell::new(IdleHandlers::new(params.am)),
+            word: Cell::default(),
             number: addr::next_iface(),
             event,
             is_armed: Cell::new(false),
@@ -84,6 +91,7 @@ impl SelfIface {
         self.buffers.lend(|buffer| {
             let length = fill(buffer);
             if self.is_armed.replace(false) {
+                self.quick.set(IdleHandlers::new(self.am));
                 self.buffers.offer();
                 self.event.signal();
             }
@@ -169,6 +177,7 @@ impl Iface for SelfIface {
         }
         self.is_armed.set(true);
         // What comes next has somebody to wake.
+        self.quick.set(IdleHandlers::busy());
         self.buffers.withhold();
         Ok(())
     }

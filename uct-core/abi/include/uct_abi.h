@@ -655,13 +655,19 @@ typedef struct UctIface UctIface;
 // `release`. Any other answer gives the data back.
 typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
 
-// One entry of the handler table. The host owns the table and changes entries between calls; none is ever null.
-typedef struct UctAmHandler {
-    // Whom to call.
-    UctAmCallback callback;
-    // With what.
-    void *argument;
-} UctAmHandler;
+// The handlers of an interface by their ids, and how many of them are running; none is ever null. The host owns the table and
+// changes handlers between calls; host and transport use it on the thread that drives the worker, and no other.
+typedef struct UctAmTable {
+    // Whom to call with a message. They count themselves in `running`.
+    UctAmCallback callbacks[UCT_AM_IDS];
+    // With what to call them, and those of `in_run`.
+    void *arguments[UCT_AM_IDS];
+    // The same handlers, which do not count themselves: for a transport that counts `running` up by one ahead of a run of
+    // messages, and down by one behind it.
+    UctAmCallback in_run[UCT_AM_IDS];
+    // How many handlers are running, one inside the other, and runs. While it is not 0, the host closes nothing of the worker.
+    uint32_t running;
+} UctAmTable;
 
 // Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
 typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, struct UctStr reason);
@@ -694,8 +700,8 @@ typedef struct UctIfaceParams {
     struct UctStr device;
     // The plugin's values.
     const struct UctConfig *config;
-    // `UCT_AM_IDS` handlers.
-    const struct UctAmHandler *am_handlers;
+    // The handlers of active messages.
+    struct UctAmTable *am_handlers;
     // Called for endpoints that fail.
     UctErrorHandler error_handler;
     // First argument of the error handler.

@@ -21,14 +21,20 @@ pub const UCT_AM_IDS: usize = 32;
 pub type UctAmCallback =
     unsafe extern "C" fn(argument: *mut c_void, data: *mut c_void, length: usize, flags: u32) -> UctStatus;
 
-/// One entry of the handler table. The host owns the table and changes entries between calls; none is ever null.
+/// The handlers of an interface by their ids, and how many of them are running; none is ever null. The host owns the table and
+/// changes handlers between calls; host and transport use it on the thread that drives the worker, and no other.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct UctAmHandler {
-    /// Whom to call.
-    pub callback: UctAmCallback,
-    /// With what.
-    pub argument: *mut c_void,
+pub struct UctAmTable {
+    /// Whom to call with a message. They count themselves in `running`.
+    pub callbacks: [UctAmCallback; UCT_AM_IDS],
+    /// With what to call them, and those of `in_run`.
+    pub arguments: [*mut c_void; UCT_AM_IDS],
+    /// The same handlers, which do not count themselves: for a transport that counts `running` up by one ahead of a run of
+    /// messages, and down by one behind it.
+    pub in_run: [UctAmCallback; UCT_AM_IDS],
+    /// How many handlers are running, one inside the other, and runs. While it is not 0, the host closes nothing of the worker.
+    pub running: u32,
 }
 
 /// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
@@ -67,8 +73,8 @@ pub struct UctIfaceParams {
     pub device: UctStr,
     /// The plugin's values.
     pub config: *const UctConfig,
-    /// [`UCT_AM_IDS`] handlers.
-    pub am_handlers: *const UctAmHandler,
+    /// The handlers of active messages.
+    pub am_handlers: *mut UctAmTable,
     /// Called for endpoints that fail.
     pub error_handler: UctErrorHandler,
     /// First argument of the error handler.

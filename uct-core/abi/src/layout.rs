@@ -35,7 +35,7 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctGate { state open }),
     layout!(UctComponentOps { size name tls tl_count md_ops query_mds md_open }),
     layout!(UctMdOps { size close query mem_reg mem_dereg mem_alloc mem_free mem_advise mkey_pack rkey_unpack rkey_release rkey_ptr rkey_compare rkey_window }),
-    layout!(UctAmHandler { callback argument }),
+    layout!(UctAmTable { callbacks arguments in_run running }),
     layout!(UctDevice { size name kind numa_node }),
     layout!(UctIfaceParams { size worker device config am_handlers error_handler error_argument rx_headroom }),
     layout!(UctOpLimits { max_short max_bcopy min_zcopy max_zcopy opt_zcopy_align align_mtu max_iov max_hdr }),

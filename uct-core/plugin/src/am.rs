@@ -1,9 +1,11 @@
 //! The way of a received message to the application: one indirect call through the host's handler table.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UctAmHandler};
+use ucs::{Result, Status};
+use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmTable};
 
 /// What the handler did with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,14 +18,14 @@ pub enum Disposition {
 
 /// The handler table of an interface.
 #[derive(Clone, Copy)]
-pub struct AmHandlers(NonNull<UctAmHandler>);
+pub struct AmHandlers(NonNull<UctAmTable>);
 
 impl AmHandlers {
     /// # Safety
-    /// `table` has [`UCT_AM_IDS`] entries that stay valid as long as the value is used, which the host promises for
+    /// `table` stays valid as long as the value is used, and is used by this thread alone, which the host promises for
     /// the life of an interface (`UctIfaceParams`).
-    pub(crate) unsafe fn new(table: *const UctAmHandler) -> Option<AmHandlers> {
-        NonNull::new(table.cast_mut()).map(AmHandlers)
+    pub(crate) unsafe fn new(table: *mut UctAmTable) -> Option<AmHandlers> {
+        NonNull::new(table).map(AmHandlers)
     }
 
     /// Delivers `length` bytes at `data`, which the handler may not keep.
@@ -54,32 +56,118 @@ impl AmHandlers {
     #[inline(always)]
     unsafe fn call(&self, id: u8, data: *mut u8, length: usize, flags: u32) -> i32 {
         // SAFETY: the caller's promise, and the entry is one of the table's.
-        unsafe { call(self.entry(id), data, length, flags) }
+        unsafe { call::<CALLBACKS>(self.entry(id), data, length, flags) }
     }
 
+    /// The place of a callback, for any number: those that have come by a wire may be wrong.
     #[inline(always)]
-    fn entry(&self, id: u8) -> NonNull<UctAmHandler> {
-        const ENTRY: usize = size_of::<UctAmHandler>();
-        let offset = usize::from(id) * ENTRY % (UCT_AM_IDS * ENTRY);
-        // SAFETY: the table has UCT_AM_IDS entries (`AmHandlers::new`), and the offset is that of one of them.
-        unsafe { self.0.byte_add(offset) }
+    fn entry(&self, id: u8) -> NonNull<UctAmCallback> {
+        // SAFETY: the table begins with UCT_AM_IDS callbacks, and this is one of them.
+        unsafe { self.0.cast::<UctAmCallback>().add(usize::from(id) % UCT_AM_IDS) }
     }
+
+    /// Changes how many handlers are running.
+    #[inline(always)]
+    fn count(&self, change: impl FnOnce(u32) -> u32) {
+        // SAFETY: the table is valid (`AmHandlers::new`).
+        let running = unsafe { running_of(self.0) };
+        // SAFETY: whoever counts does it on this thread (`AmHandlers::new`).
+        let count = unsafe { running.read() };
+        // SAFETY: as above.
+        unsafe { running.write(change(count)) };
+    }
+}
+
+/// # Safety
+/// The table is valid.
+#[inline(always)]
+unsafe fn running_of(table: NonNull<UctAmTable>) -> NonNull<u32> {
+    // SAFETY: a field of it.
+    unsafe { table.byte_add(offset_of!(UctAmTable, running)) }.cast()
+}
+
+/// A handler table to which messages go only while none of its handlers is running: for a transport that delivers where it
+/// sends, and has one place for what it sends.
+#[derive(Clone, Copy)]
+pub struct IdleHandlers(NonNull<UctAmTable>);
+
+impl IdleHandlers {
+    /// Of an interface.
+    pub fn new(handlers: AmHandlers) -> IdleHandlers {
+        IdleHandlers(handlers.0)
+    }
+
+    /// Of which one is running for ever, to put in the place of those of an interface that has more to do with a message than most.
+    pub fn busy() -> IdleHandlers {
+        IdleHandlers(NonNull::from(&BUSY.0))
+    }
+
+    /// Delivers what `write` answers, data and length, as [`AmHandlers::deliver`] does; `None`, and nothing has happened, while a
+    /// handler is running.
+    ///
+    /// The host's answer is for the caller to give as its own: nothing is left to be done then, and the call becomes a jump.
+    ///
+    /// # Safety
+    /// The handlers are those of an interface that is open, or busy. What `write` answers is as for [`AmHandlers::deliver`]; `id` is below
+    /// [`UCT_AM_IDS`], as those are that the host sends with.
+    #[inline(always)]
+    pub unsafe fn deliver(&self, id: u8, write: impl FnOnce() -> (*const u8, usize)) -> Option<Result> {
+        // SAFETY: the table has a callback for each id, of which this is one.
+        let entry = unsafe { self.0.cast::<UctAmCallback>().add(usize::from(id)) };
+        // Ahead of the question, and volatile, since the compiler would look later: the id's register is free then for the data.
+        // SAFETY: as above.
+        let argument = unsafe { argument_of(entry) };
+        // SAFETY: as in `call`.
+        let argument = unsafe { argument.read_volatile() };
+        // SAFETY: as in `call`.
+        let callback = unsafe { entry.read_volatile() };
+        // SAFETY: the table is valid, as the caller promised.
+        let running = unsafe { running_of(self.0) };
+        // SAFETY: whoever counts does it on this thread (`AmHandlers::new`), and in the busy one nobody does.
+        if unsafe { running.read() } != 0 {
+            return None;
+        }
+        let (data, length) = write();
+        // SAFETY: the callback goes with its argument (`UctAmTable`), and the data are only read, as the caller promised.
+        let status = unsafe { callback(argument, data.cast_mut().cast(), length, 0) };
+        Some(Status::from_raw(status).into_result())
+    }
+}
+
+/// [`IdleHandlers::busy`].
+static BUSY: Busy = Busy(UctAmTable {
+    callbacks: [dropped; UCT_AM_IDS],
+    arguments: [std::ptr::null_mut(); UCT_AM_IDS],
+    in_run: [dropped; UCT_AM_IDS],
+    running: 1,
+});
+
+struct Busy(UctAmTable);
+
+// SAFETY: nobody writes it, and its arguments are null.
+unsafe impl Sync for Busy {}
+
+unsafe extern "C" fn dropped(_: *mut c_void, _: *mut c_void, _: usize, _: u32) -> i32 {
+    UCT_OK
 }
 
 /// Delivers messages that come one behind the other, most of which have the same id.
 ///
 /// Whose handler is called does not depend on the message then, but on a comparison that the processor predicts: it goes on to
 /// later messages while the line with this one's id is still on its way.
+///
+/// From [`AmRun::new`] until it is dropped a handler counts as running, once for all of them.
 pub struct AmRun {
     handlers: AmHandlers,
     id: u8,
-    entry: NonNull<UctAmHandler>,
+    entry: NonNull<UctAmCallback>,
 }
 
 impl AmRun {
     /// The first message probably has this id.
     #[inline(always)]
     pub fn new(handlers: AmHandlers, id: u8) -> AmRun {
+        handlers.count(|running| running + 1);
         AmRun { handlers, id, entry: handlers.entry(id) }
     }
 
@@ -99,24 +187,60 @@ impl AmRun {
             (self.id, self.entry) = (id, other(self.handlers, id));
         }
         // SAFETY: the caller's promise, and the entry is one of the table's; without the descriptor flag the data are only read.
-        unsafe { call(self.entry, data.cast_mut(), length, 0) };
+        unsafe { call::<IN_RUN>(self.entry, data.cast_mut(), length, 0) };
     }
 }
 
 /// A call, so that the compiler does not make an instruction of it that waits for the id.
 #[cold]
 #[inline(never)]
-fn other(handlers: AmHandlers, id: u8) -> NonNull<UctAmHandler> {
+fn other(handlers: AmHandlers, id: u8) -> NonNull<UctAmCallback> {
     handlers.entry(id)
 }
 
+impl Drop for AmRun {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.handlers.count(|running| running - 1);
+    }
+}
+
+/// Which callbacks of the table, as the distance in bytes from the first of them.
+const CALLBACKS: usize = offset_of!(UctAmTable, callbacks);
+const IN_RUN: usize = offset_of!(UctAmTable, in_run);
+const _: () = assert!(CALLBACKS == 0 && size_of::<UctAmCallback>() == size_of::<*mut c_void>());
+
+/// Where the argument lies that goes with a callback.
+///
 /// # Safety
-/// The entry is one of the host's table; data and flags as for [`AmHandlers::deliver`] or [`AmHandlers::deliver_desc`].
+/// The entry is one of `callbacks` of the host's table.
 #[inline(always)]
-unsafe fn call(entry: NonNull<UctAmHandler>, data: *mut u8, length: usize, flags: u32) -> i32 {
-    // SAFETY: the host keeps every entry valid and changes it only between calls (`UctAmHandler`).
-    let UctAmHandler { callback, argument } = unsafe { entry.read() };
-    // SAFETY: the callback goes with its argument (`UctAmHandler`); the data are as the caller promised.
+unsafe fn argument_of(entry: NonNull<UctAmCallback>) -> NonNull<*mut c_void> {
+    // SAFETY: the lists are as long as each other, with entries of one size.
+    unsafe { entry.byte_add(offset_of!(UctAmTable, arguments)) }.cast()
+}
+
+/// Calls a handler.
+///
+/// # Safety
+/// The entry is one of `callbacks` of the host's table; data and flags as for [`AmHandlers::deliver`] or
+/// [`AmHandlers::deliver_desc`].
+#[inline(always)]
+unsafe fn call<const LIST: usize>(
+    entry: NonNull<UctAmCallback>,
+    data: *mut u8,
+    length: usize,
+    flags: u32,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    let argument = unsafe { argument_of(entry) };
+    // SAFETY: the host keeps every argument valid and changes it only between calls (`UctAmTable`).
+    let argument = unsafe { argument.read() };
+    // SAFETY: the lists are as long as each other, with entries of one size.
+    let callback = unsafe { entry.byte_add(LIST) };
+    // SAFETY: as the argument.
+    let callback = unsafe { callback.read() };
+    // SAFETY: the callback goes with its argument (`UctAmTable`); the data are as the caller promised.
     unsafe { callback(argument, data.cast::<c_void>(), length, flags) }
 }
 
@@ -133,29 +257,66 @@ mod tests {
         0
     }
 
+    fn argument(sum: &Cell<usize>) -> *mut c_void {
+        std::ptr::from_ref(sum).cast_mut().cast()
+    }
+
+    #[test]
+    fn idle_handlers_are_called_and_busy_ones_are_not() {
+        let sums = [const { Cell::new(0usize) }; UCT_AM_IDS];
+        let mut table = UctAmTable {
+            callbacks: [add; UCT_AM_IDS],
+            arguments: std::array::from_fn(|id| argument(&sums[id])),
+            in_run: [dropped; UCT_AM_IDS],
+            running: 0,
+        };
+        // SAFETY: the table outlives its users.
+        let handlers = unsafe { AmHandlers::new(&raw mut table) }.expect("a table");
+        let (idle, bytes, written) = (IdleHandlers::new(handlers), [0; 8], Cell::new(0));
+        let write = || {
+            written.set(written.get() + 1);
+            (bytes.as_ptr(), bytes.len())
+        };
+        // SAFETY: the bytes are readable, here and below, and the ids are small enough.
+        assert_eq!(unsafe { idle.deliver(31, write) }, Some(Ok(())));
+        let run = AmRun::new(handlers, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { idle.deliver(31, write) }, None);
+        drop(run);
+        // SAFETY: as above.
+        assert_eq!(unsafe { IdleHandlers::busy().deliver(31, write) }, None);
+        // SAFETY: as above.
+        assert_eq!(unsafe { idle.deliver(30, write) }, Some(Ok(())));
+        assert_eq!((sums[30].get(), sums[31].get(), written.get()), (8, 8, 2));
+    }
+
     #[test]
     fn a_run_calls_the_handler_that_each_id_has_by_then() {
         let sums = [const { Cell::new(0usize) }; UCT_AM_IDS + 1];
-        let entry = |sum: &Cell<usize>| UctAmHandler {
-            callback: add,
-            argument: std::ptr::from_ref(sum).cast_mut().cast(),
+        let mut table = UctAmTable {
+            callbacks: [dropped; UCT_AM_IDS],
+            arguments: std::array::from_fn(|id| argument(&sums[id])),
+            in_run: [add; UCT_AM_IDS],
+            running: 0,
         };
-        let mut table: Vec<UctAmHandler> = sums[..UCT_AM_IDS].iter().map(entry).collect();
-        let table = table.as_mut_ptr();
-        // SAFETY: the table is as long as it has to be, and outlives the run.
+        let table = &raw mut table;
+        // SAFETY: the table outlives the run.
         let handlers = unsafe { AmHandlers::new(table) }.expect("a table");
         let mut run = AmRun::new(handlers, 3);
+        // SAFETY: as above, and nobody writes it meanwhile; as below.
+        assert_eq!(unsafe { (*table).running }, 1);
         for (id, length) in [(5, 1), (5, 2), (31, 4), (5, 8)] {
             // SAFETY: as many bytes are readable.
             unsafe { run.deliver(id, [0; 8].as_ptr(), length) };
         }
         assert_eq!((run.id(), sums[3].get(), sums[5].get(), sums[31].get()), (5, 0, 11, 4));
-        // SAFETY: the entry is one of the table's.
-        let fifth = unsafe { table.add(5) };
-        // SAFETY: as above, and nobody reads it meanwhile.
-        unsafe { fifth.write(entry(&sums[UCT_AM_IDS])) };
+        // SAFETY: the table is this test's, and nobody reads it meanwhile.
+        unsafe { (*table).arguments[5] = argument(&sums[UCT_AM_IDS]) };
         // SAFETY: as many bytes are readable.
         unsafe { run.deliver(5, [0; 8].as_ptr(), 7) };
         assert_eq!((sums[5].get(), sums[UCT_AM_IDS].get()), (11, 7), "its handler was replaced");
+        drop(run);
+        // SAFETY: as above.
+        assert_eq!(unsafe { (*table).running }, 0);
     }
 }

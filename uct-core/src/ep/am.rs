@@ -98,7 +98,7 @@ impl Ep {
     #[inline]
     pub fn am_short(&self, id: AmId, header: u64, payload: &[u8]) -> Result {
         let ep = &*self.inner;
-        let slot = slot!(ep.am_short);
+        let slot = ep.am_short.get();
         // SAFETY: the endpoint is alive, and the payload valid for the call.
         let status = unsafe { slot(ep.raw.get(), id.get(), header, payload.as_ptr().cast(), payload.len()) };
         ep.counted(status, &ep.counters.am_short, size_of::<u64>() + payload.len())
@@ -143,7 +143,7 @@ impl Ep {
         F: FnOnce(&mut [u8]) -> usize,
     {
         let ep = &*self.inner;
-        let mut packing = Packing::new(pack, ep.max_bcopy.am);
+        let mut packing = Packing::new(pack, ep.am_max_bcopy);
         let slot = slot!(ep.am_bcopy);
         // SAFETY: the endpoint is alive, and callback and argument belong together.
         let answer =

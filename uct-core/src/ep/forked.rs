@@ -99,6 +99,7 @@ unsafe extern "C" fn refuse() {
         // SAFETY: what is in the list is alive (`add`), and no other thread is here to use it.
         let ep = unsafe { ep.as_ref() };
         ep.ops.set(&REFUSING);
+        ep.am_short.set(Slot::FORKED);
         ep.gate.brick_up();
     }
 }

@@ -19,6 +19,7 @@ mod pending;
 mod rma;
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::fmt;
 use std::rc::Rc;
 
@@ -26,6 +27,7 @@ use bitflags::bitflags;
 use ucs::{Result, Status};
 use uct_abi::{
     UCT_FLUSH_CANCEL, UCT_FLUSH_LOCAL, UCT_FLUSH_REMOTE, UCT_SEND_SIGNALED, UctEp, UctEpOps, UctEpParams,
+    UctStatus,
 };
 
 use crate::address::IfaceAddress;
@@ -74,6 +76,8 @@ pub struct Ep {
 pub(crate) struct EpInner {
     /// The transport's, until the process forks.
     ops: Cell<&'static UctEpOps>,
+    /// Its `am_short`, at hand.
+    am_short: Cell<AmShort>,
     /// Null until the transport has made it.
     raw: Cell<*mut UctEp>,
     iface: Rc<IfaceInner>,
@@ -81,16 +85,14 @@ pub(crate) struct EpInner {
     gate: Gate,
     /// The interface's memory domain, at hand.
     md: MemoryDomain,
-    /// The interface's limits of buffered copies, at hand.
-    max_bcopy: MaxBcopy,
+    /// The interface's limit of a buffered copy of a message, at hand.
+    am_max_bcopy: usize,
     counters: EpCounters,
     mark: Rc<EpMark>,
 }
 
-struct MaxBcopy {
-    am: usize,
-    put: usize,
-}
+/// [`UctEpOps::am_short`].
+type AmShort = unsafe extern "C" fn(*mut UctEp, u8, u64, *const c_void, usize) -> UctStatus;
 
 impl EpInner {
     pub(crate) fn create(
@@ -99,15 +101,14 @@ impl EpInner {
         on_failure: Option<OnFailure>,
     ) -> Result<Ep, Refused> {
         iface.worker.check_fork("create an endpoint", || iface.resource().to_string())?;
-        let max_bcopy =
-            MaxBcopy { am: iface.attributes().am.max_bcopy, put: iface.attributes().put.max_bcopy };
         let inner = Rc::new(EpInner {
             ops: Cell::new(iface.ep_ops),
+            am_short: Cell::new(iface.ep_ops.am_short.expect("the loader fills every slot")),
             raw: Cell::default(),
             iface: Rc::clone(iface),
             gate: Gate::new(&iface.md),
             md: iface.md.clone(),
-            max_bcopy,
+            am_max_bcopy: iface.attributes().am.max_bcopy,
             counters: EpCounters::default(),
             mark: EpMark::new(iface, on_failure),
         });

@@ -98,7 +98,7 @@ impl Ep {
         let ep = &*self.inner;
         ep.same_domain(key.domain())?;
         let slot = slot!(ep.put_bcopy);
-        Packing::run(pack, ep.max_bcopy.put, |packing| {
+        Packing::run(pack, ep.iface.attributes().put.max_bcopy, |packing| {
             // SAFETY: the endpoint is alive, callback and argument belong together, the key is of the domain.
             let answer =
                 unsafe { slot(ep.raw.get(), Packing::<F>::write, packing, remote_address, key.raw()) };
