@@ -146,6 +146,7 @@ impl Drop for KeptMessage {
                 // The place is the parent's, which gives it back itself.
                 return;
             }
+            IfaceInner::let_go(iface);
             let release = iface.ops.release.expect("the loader fills every slot");
             // SAFETY: the handler kept the data, and this is their only owner; the interface is open, since it is held.
             unsafe { release(iface.raw(), data.as_ptr().cast()) };

@@ -374,6 +374,15 @@ impl IfaceInner {
         unsafe { Rc::from_raw(this) }
     }
 
+    /// For an owner that is about to be gone. If it is the last one, and a transport is on the stack, the interface gets another one
+    /// until none is: handlers that run use it.
+    pub(crate) fn let_go(this: &Rc<IfaceInner>) {
+        if Rc::strong_count(this) == 1 {
+            let last = Rc::clone(this);
+            this.worker.close(Box::new(move || drop(last)));
+        }
+    }
+
     pub(crate) fn arm(&self, events: Events) -> Result {
         self.worker.check_process()?;
         let slot = self.ops.event_arm.expect("the loader fills every slot");
@@ -406,6 +415,12 @@ unsafe extern "C" fn failed(_argument: *mut c_void, ep: *mut c_void, status: Uct
     // SAFETY: the mark is the one given to `ep_create`, and lives until the endpoint is destroyed.
     let mark = unsafe { &*ep.cast::<EpMark>() };
     mark.fail(Error::from_status(Status::from_raw(status)), reason);
+}
+
+impl Drop for Iface {
+    fn drop(&mut self) {
+        IfaceInner::let_go(&self.inner);
+    }
 }
 
 impl Drop for IfaceInner {

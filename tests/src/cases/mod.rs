@@ -11,6 +11,7 @@ mod am_sizes;
 mod am_zcopy;
 mod atomics;
 mod capabilities;
+mod closing;
 mod completions;
 mod counters;
 mod events;
@@ -42,6 +43,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         am_zcopy::CASES,
         atomics::CASES,
         capabilities::CASES,
+        closing::CASES,
         completions::CASES,
         counters::CASES,
         events::CASES,

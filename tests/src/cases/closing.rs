@@ -1,0 +1,191 @@
+//! Handlers that close an interface, their own or another one, that panic amid a run of messages, or that send to their own
+//! interface: a transport that is on the stack is never closed from under itself.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::{Rc, Weak};
+
+use uct_core::{AmId, Capabilities, Ep, Error, IfaceOptions};
+
+use super::case;
+use crate::case::{Case, Needs};
+use crate::pair::{Link, Pair, Side, connect, other_end, retry, wait};
+use crate::setup::Setup;
+
+const ID: AmId = AmId::new(6).unwrap();
+
+/// Sends a number twice over, in the flavour that transports are quickest with.
+fn send(ep: &Ep, value: u64) -> Result<(), Error> {
+    ep.am_short(ID, value, &value.to_ne_bytes())
+}
+
+fn message(value: u64) -> [u8; 16] {
+    let mut message = [0; 16];
+    message[..8].copy_from_slice(&value.to_ne_bytes());
+    message[8..].copy_from_slice(&value.to_ne_bytes());
+    message
+}
+
+/// Gives an interface a handler that is there until the interface is closed, which the answer tells.
+fn told_of_its_end(side: &Side) -> Weak<()> {
+    let token = Rc::new(());
+    let is_open = Rc::downgrade(&token);
+    side.iface.set_am_handler(AmId::new(7).expect("an id"), move |_| drop(Rc::clone(&token)));
+    is_open
+}
+
+/// Sends messages that the receiver finds all at once.
+fn send_run(
+    sender: &Side,
+    link: &Link,
+    count: u64,
+    progress: impl Fn() -> u32,
+    is_first_there: impl Fn() -> bool,
+) {
+    retry("a send", &progress, || send(&link.ep, 0)).expect("a send");
+    wait("the first message", &progress, is_first_there);
+    for value in 1..count {
+        retry("a send", || sender.worker.progress(), || send(&link.ep, value)).expect("a send");
+    }
+}
+
+fn its_own(setup: &Setup) {
+    const COUNT: u64 = 12;
+    const LAST: u64 = 4;
+    let sender = setup.open(IfaceOptions::default());
+    let (receiver, _) = other_end(setup, &sender, IfaceOptions::default());
+    let (link, back) = connect(&sender, &receiver);
+    // Where it need not be there, the interface is not held by what is dropped with it.
+    let by_iface = sender.iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE);
+    let back = (!by_iface).then_some(back);
+    let worker = receiver.worker.clone();
+    let is_open = told_of_its_end(&receiver);
+    let (calls, kept) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+    let held = Rc::new(RefCell::new(None));
+    let (counted, list, end, open) = (Rc::clone(&calls), Rc::clone(&kept), Rc::clone(&held), is_open.clone());
+    receiver.iface.set_am_handler(ID, move |message| {
+        counted.set(counted.get() + 1);
+        if message.header() == Some(LAST) {
+            drop(end.take());
+            assert!(open.upgrade().is_some(), "the interface is closed while its handler runs");
+        }
+        if message.header() >= Some(LAST) {
+            list.borrow_mut().push(message.keep());
+        }
+    });
+    *held.borrow_mut() = Some((receiver, back));
+    let progress = || sender.worker.progress() + worker.progress();
+    send_run(&sender, &link, COUNT, progress, || calls.get() == 1);
+    wait("the handler that closes", progress, || calls.get() > LAST);
+    for (kept, value) in kept.borrow().iter().zip(LAST..) {
+        assert_eq!(**kept, message(value), "a message that was kept by who closes the interface");
+    }
+    kept.borrow_mut().clear();
+    worker.progress();
+    assert!(is_open.upgrade().is_none(), "nothing holds the interface, and it is open");
+    let calls_by_then = calls.get();
+    for _ in 0..1000 {
+        progress();
+    }
+    assert_eq!(calls.get(), calls_by_then, "a message was delivered by an interface that is closed");
+}
+
+fn another_one(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let other = setup.open_on(&pair.receiver.worker, IfaceOptions::default());
+    let is_open = told_of_its_end(&other);
+    let (held, calls) = (RefCell::new(Some(other)), Rc::new(Cell::new(0)));
+    let (open, counted) = (is_open.clone(), Rc::clone(&calls));
+    pair.receiver.iface.set_am_handler(ID, move |_| {
+        counted.set(counted.get() + 1);
+        if held.take().is_some() {
+            assert!(open.upgrade().is_some(), "an interface is closed while a handler of its worker runs");
+        }
+    });
+    pair.retry("a send", || send(&pair.to.ep, 1)).expect("a send");
+    pair.until("the message", || calls.get() == 1);
+    pair.progress();
+    assert!(is_open.upgrade().is_none(), "nothing holds the other interface, and it is open");
+    pair.retry("a send", || send(&pair.to.ep, 2)).expect("a send");
+    pair.until("a message afterwards", || calls.get() == 2);
+}
+
+fn panics_amid(setup: &Setup) {
+    const COUNT: u64 = 12;
+    let pair = Pair::new(setup);
+    let calls = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&calls);
+    pair.receiver.iface.set_am_handler(ID, move |message| {
+        counted.set(counted.get() + 1);
+        assert_ne!(message.header(), Some(5), "the handler gives up");
+    });
+    let panics = Cell::new(0);
+    let progress = || {
+        let progressed = catch_unwind(AssertUnwindSafe(|| pair.progress()));
+        panics.set(panics.get() + u32::from(progressed.is_err()));
+        progressed.unwrap_or(1)
+    };
+    send_run(&pair.sender, &pair.to, COUNT, progress, || calls.get() == 1);
+    wait("all messages", progress, || calls.get() == COUNT);
+    progress();
+    assert_eq!(panics.get(), 1, "the panic of a handler comes out of progress once");
+    let other = setup.open_on(&pair.receiver.worker, IfaceOptions::default());
+    let is_open = told_of_its_end(&other);
+    drop(other);
+    assert!(is_open.upgrade().is_none(), "no handler runs, and an interface is not closed at once");
+}
+
+fn sends_to_itself(setup: &Setup) {
+    const MOST: u64 = 200;
+    const KEPT: u32 = 16;
+    let is_limited = setup.configure("max_kept", &KEPT.to_string());
+    let pair = Pair::new(setup);
+    let [calls, refused] = [(); 2].map(|()| Rc::new(Cell::new(0_u64)));
+    let [depth, deepest] = [(); 2].map(|()| Rc::new(Cell::new(0_u32)));
+    for (side, link) in [(&pair.sender, &pair.to), (&pair.receiver, &pair.back)] {
+        let ep = link.ep.clone();
+        let (calls, refused) = (Rc::clone(&calls), Rc::clone(&refused));
+        let (depth, deepest) = (Rc::clone(&depth), Rc::clone(&deepest));
+        side.iface.set_am_handler(ID, move |received| {
+            calls.set(calls.get() + 1);
+            depth.set(depth.get() + 1);
+            deepest.set(deepest.get().max(depth.get()));
+            let value = received.header().expect("a header");
+            assert_eq!(*received, message(value));
+            if value < MOST {
+                match send(&ep, value + 1) {
+                    Ok(()) => {}
+                    Err(Error::NO_RESOURCE) => refused.set(refused.get() + 1),
+                    Err(error) => panic!("a send of a handler: {error}"),
+                }
+            }
+            assert_eq!(*received, message(value), "a message is another one after its handler has sent");
+            depth.set(depth.get() - 1);
+        });
+    }
+    pair.retry("a send", || send(&pair.to.ep, 0)).expect("a send");
+    pair.until("the last message, or a refusal", || calls.get() + refused.get() > MOST || refused.get() > 0);
+    if is_limited && pair.is_loop {
+        assert_eq!((deepest.get(), refused.get()), (KEPT + 1, 1), "handlers inside handlers");
+    }
+    // It is not out of room for ever.
+    let before = calls.get();
+    pair.retry("a send afterwards", || send(&pair.to.ep, MOST)).expect("a send");
+    pair.until("a message afterwards", || calls.get() > before);
+}
+
+const SHORT: Needs = Needs::all(Capabilities::AM_SHORT);
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        logs: None,
+        ..case(
+            "an interface that its own handler drops is closed behind the handler",
+            Needs { two_ifaces: true, ..SHORT },
+            its_own,
+        )
+    },
+    case("an interface that another one's handler drops is closed behind the handler", SHORT, another_one),
+    case("a panic amid a run of messages comes out once and nothing counts as running", SHORT, panics_amid),
+    case("a handler may send to its own interface, and finds its message as it was", SHORT, sends_to_itself),
+];
