@@ -117,6 +117,8 @@ pub(crate) struct Counts {
     pub(crate) bound: Cell<u64>,
     /// Operations that lacked room, or an answer.
     pub(crate) no_resource: Cell<u64>,
+    /// Messages that were sent in a shuttle.
+    pub(crate) shuttled: Cell<u64>,
     /// Times that this interface went to sleep.
     pub(crate) slept: Cell<u64>,
 }
@@ -265,6 +267,7 @@ impl ShmIface {
     /// Something was sent in the shuttle of a channel: the answer comes there, or crosses it in a ring.
     #[inline(always)]
     pub(crate) fn expect_shuttle(&self, channel: &Channel) {
+        count(&self.counts.shuttled);
         // SAFETY: it is hot (`watch_channel`).
         let watched = self.watched.get().map(|watched| unsafe { watched.as_ref() });
         if let Some(watched) = watched.filter(|watched| watched.seat.is_beside(&channel.seat)) {
@@ -430,12 +433,13 @@ impl Iface for ShmIface {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counts { by_kernel, by_peer, bound, no_resource, slept } = &self.counts;
+        let Counts { by_kernel, by_peer, bound, no_resource, shuttled, slept } = &self.counts;
         vec![
             ("rma_by_kernel", by_kernel.get()),
             ("rma_by_peer", by_peer.get()),
             ("keys_bound_late", bound.get()),
             ("no_resource", no_resource.get()),
+            ("shuttled", shuttled.get()),
             ("slept", slept.get()),
             ("peers", self.channels.borrow().len() as u64),
             ("rings_polled", self.hot.borrow().len() as u64),
