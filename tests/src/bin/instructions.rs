@@ -4,6 +4,7 @@
 //! to be counted (the other end's share, or setting up) happens outside of `measured`. Only `cma`, which is about memory of
 //! other processes, has its target in one: this program once more, as `--target`.
 
+use std::arch::asm;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::hint::black_box;
@@ -61,6 +62,13 @@ macro_rules! count_loop {
             }
         })
     };
+}
+
+/// As `black_box`, for a result that stays in its register.
+#[inline(always)]
+fn use_up(value: u64) {
+    // SAFETY: there is no instruction in it.
+    unsafe { asm!("/* {} */", in(reg) value, options(nomem, nostack, preserves_flags)) };
 }
 
 /// Both ends of a connection.
@@ -336,13 +344,12 @@ fn get_zcopy(pair: &Pair, batch: u64) {
 
 fn atomic64_fetch(pair: &Pair, batch: u64) {
     let (Pair { ep, key, .. }, address) = (pair, pair.remote);
-    let (mut former, completion) = (0, &Completion::new(&pair.sender));
+    let completion = &Completion::new(&pair.sender);
     count_loop!(batch, [address ep], {
         let fetched = ep.atomic64_fetch(AtomicOp::Add, 1, address, key, completion);
-        let Ok(Fetched::Done(value)) = fetched else { panic!("the key is right: {fetched:?}") };
-        former = value;
+        let Ok(Fetched::Done(former)) = fetched else { panic!("the key is right: {fetched:?}") };
+        use_up(former);
     });
-    black_box(former);
 }
 
 fn progress_idle(pair: &Pair, batch: u64) {
