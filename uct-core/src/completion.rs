@@ -213,7 +213,7 @@ impl Completion {
     /// # Errors
     /// [`Error::TIMED_OUT`] while operations are outstanding, which go on; else as [`Completion::result`].
     pub fn wait(&self, limit: Duration) -> Result {
-        let worker = Worker { inner: Rc::clone(&self.inner.worker) };
+        let worker = Worker::of(&self.inner.worker);
         if worker.progress_until(limit, || self.is_done()) { self.result() } else { Err(Error::TIMED_OUT) }
     }
 

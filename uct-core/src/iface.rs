@@ -147,7 +147,7 @@ impl Iface {
 
     /// The worker that drives it.
     pub fn worker(&self) -> Worker {
-        Worker { inner: Rc::clone(&self.inner.worker) }
+        Worker::of(&self.inner.worker)
     }
 
     /// Has `handler` called with every message of `id`, in place of the handler so far. It runs inside

@@ -29,6 +29,8 @@ use crate::resource::Resource;
 #[derive(Clone)]
 pub struct Worker {
     pub(crate) inner: Rc<WorkerInner>,
+    /// The worker's, at hand.
+    attention: Attention,
 }
 
 pub(crate) struct WorkerInner {
@@ -62,6 +64,9 @@ pub(crate) type Closing = Box<dyn FnOnce()>;
 
 const WAKE: u64 = 0;
 
+/// More events than [`WorkerInner::progress_seldom`] is told of.
+const NOT_YET: u32 = u32::MAX;
+
 /// The key of what other threads submit.
 const SUBMITTED: OneshotKey = 0;
 
@@ -83,26 +88,29 @@ impl Worker {
         };
         let attention = Attention::new();
         let queue = CallbackQ::with_attention(attention.clone());
-        Ok(Worker {
-            inner: Rc::new(WorkerInner {
-                remote: queue.handle(),
-                queue,
-                depth: Cell::new(0),
-                tables: RefCell::default(),
-                unsettled: Cell::new(false),
-                attention: attention.clone(),
-                closing: RefCell::default(),
-                panic: RefCell::default(),
-                async_context: AsyncContext::with_attention(mode, attention),
-                wake: Arc::new(wake),
-                events,
-                async_watched: Cell::new(false),
-                ifaces: RefCell::default(),
-                context: context.clone(),
-                fork: ForkGuard::new(),
-                fork_reported: Cell::new(false),
-            }),
-        })
+        Ok(Worker::of(&Rc::new(WorkerInner {
+            remote: queue.handle(),
+            queue,
+            depth: Cell::new(0),
+            tables: RefCell::default(),
+            unsettled: Cell::new(false),
+            attention: attention.clone(),
+            closing: RefCell::default(),
+            panic: RefCell::default(),
+            async_context: AsyncContext::with_attention(mode, attention),
+            wake: Arc::new(wake),
+            events,
+            async_watched: Cell::new(false),
+            ifaces: RefCell::default(),
+            context: context.clone(),
+            fork: ForkGuard::new(),
+            fork_reported: Cell::new(false),
+        })))
+    }
+
+    /// Another handle to it.
+    pub(crate) fn of(inner: &Rc<WorkerInner>) -> Worker {
+        Worker { inner: Rc::clone(inner), attention: inner.attention.clone() }
     }
 
     /// The context it was made from.
@@ -122,29 +130,14 @@ impl Worker {
     #[inline]
     pub fn progress(&self) -> u32 {
         let worker = &*self.inner;
-        if !worker.attention.is_calm() && !worker.is_passed_by() {
-            return self.progress_with_care();
+        if !self.attention.is_calm() && !worker.is_passed_by() {
+            return worker.progress_seldom(NOT_YET);
         }
         let count = worker.queue.dispatch_calmly();
         // Where nothing happened, whatever may wait by now can wait for the next call. As a signed number, since the compiler
         // would make another 0 of what was compared with 0.
         if count.cast_signed() > 0 && worker.unsettled.get() {
-            worker.settle();
-        }
-        count
-    }
-
-    /// Progress when something asks for more than the interfaces, or the process has forked.
-    #[inline(never)]
-    fn progress_with_care(&self) -> u32 {
-        let worker = &*self.inner;
-        if worker.fork.check().is_err() {
-            worker.report_fork();
-            return 0;
-        }
-        let count = worker.queue.dispatch().wrapping_add(worker.async_context.poll() as u32);
-        if worker.unsettled.get() {
-            worker.settle();
+            return worker.progress_seldom(count);
         }
         count
     }
@@ -298,6 +291,30 @@ impl WorkerInner {
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         Ok(self.fork.check()?)
+    }
+
+    /// What progress seldom does: `count` events were handled and something waits to be settled, or progress has to be made with
+    /// care. One function, so that the frequent way keeps one pointer to the worker.
+    #[inline(never)]
+    fn progress_seldom(&self, count: u32) -> u32 {
+        if count == NOT_YET {
+            return self.progress_with_care();
+        }
+        self.settle();
+        count
+    }
+
+    /// Progress when something asks for more than the interfaces, or the process has forked.
+    fn progress_with_care(&self) -> u32 {
+        if self.fork.check().is_err() {
+            self.report_fork();
+            return 0;
+        }
+        let count = self.queue.dispatch().wrapping_add(self.async_context.poll() as u32);
+        if self.unsettled.get() {
+            self.settle();
+        }
+        count
     }
 
     /// Whether nobody asks but the asynchronous context, and it is not its turn: a transport with handlers there asks for as

@@ -21,7 +21,7 @@ use crate::ring::{BODY_WORDS, Body, Delivery, Message, Place, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
-const GLANCE: u32 = 32;
+const GLANCE: u32 = 64;
 /// The same while a shuttle is watched: its ring is looked at so often.
 const SHORT_GLANCE: u32 = 2;
 /// Turns without a message after which a ring is not polled any more.
