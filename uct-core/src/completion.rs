@@ -304,9 +304,13 @@ impl Completion {
         }
         // `finished` lets go of it.
         std::mem::forget(Rc::clone(&self.inner));
-        // The places are empty, so there is nothing to drop in them.
-        std::mem::forget(inner.key.replace(key.map(RemoteKey::shared).cloned()));
-        std::mem::forget(inner.first.replace(held.next()));
+        // The places are empty, so there is nothing to drop in them, nor anything to write where there is nothing to hold.
+        if let Some(key) = key {
+            std::mem::forget(inner.key.replace(Some(Rc::clone(key.shared()))));
+        }
+        if let Some(first) = held.next() {
+            std::mem::forget(inner.first.replace(Some(first)));
+        }
         if let Some(second) = held.next() {
             inner.hold_more(None, &mut std::iter::once(second).chain(held));
         }
@@ -357,9 +361,13 @@ impl Inner {
     /// Lets go of what an operation used. It may be the last of its kind, and run code of others.
     #[inline(always)]
     fn let_go(&self) {
-        let (key, first) = (self.key.take(), self.first.take());
-        drop(key);
-        drop(first);
+        drop(self.key.take());
+        // SAFETY: the completion belongs to this thread, and no reference into the cell is kept.
+        let has_first = unsafe { (*self.first.as_ptr()).is_some() };
+        // An atomic has none: looking is less than taking it out.
+        if has_first {
+            drop(self.first.take());
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
 use crate::ep::RcEp;
 use crate::iface::{MAX_HEADER, MAX_PIECES};
-use crate::tx::{TxOp, Unsignaled};
+use crate::queue::TxOp;
+use crate::tx::Unsignaled;
 use crate::wire::Immediate;
 
 /// Whether a buffer is still needed when its message has been posted.
@@ -145,36 +146,78 @@ impl RcEp {
         if !self.has_room_for_message() {
             return Err(self.message_refusal());
         }
+        // A block without bytes is none.
+        let only = if iov.total() > 0 { self.only_piece(iov)? } else { None };
+        let Some(piece) = only else {
+            return self.send_vector(id, header, iov, solicited, completion);
+        };
+        let mut pieces = [piece; 2];
+        let header = self.copy_of_header(header, &mut pieces[0])?;
+        let pieces = if header.is_some() { &pieces[..] } else { &pieces[1..] };
+        // SAFETY: the host keeps the vector's memory until the completion, and the header's copy is put back then.
+        unsafe { self.send_zero_copy(id, pieces, header, solicited, completion) }
+    }
+
+    /// As [`RcEp::send_zcopy`], of a vector that is not one block. There is room.
+    #[cold]
+    #[inline(never)]
+    fn send_vector(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        solicited: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
         let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
         let first = usize::from(!header.is_empty());
-        let Some(count) = self.pieces(iov, &mut pieces[first..limits.max_pieces])? else {
+        let Some(count) = self.pieces(iov, &mut pieces[first..self.iface.limits.max_pieces])? else {
             return self.send_gathered(id, header, iov, solicited);
         };
-        let count = first + count;
-        let copy = if header.is_empty() {
-            None
-        } else {
-            let Some(copy) = self.iface.small() else { return Err(self.starved()) };
-            // SAFETY: a small buffer has room for `MAX_HEADER` bytes, and is no part of the caller's memory.
-            unsafe { copy.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
-            // SAFETY: the buffer is of a pool of registered memory.
-            let key = unsafe { lkey(copy) };
-            pieces[0] = Sge::new(copy.as_ptr() as u64, header.len() as u32, key);
-            Some(copy)
-        };
+        let header = self.copy_of_header(header, &mut pieces[0])?;
         // SAFETY: the host keeps the vector's memory until the completion, and the header's copy is put back then.
-        match unsafe { self.send_pieces(id, &pieces[..count], self.next_flags(true), solicited) } {
-            Ok(number) => {
-                self.remember(number, TxOp::Zcopy(copy, completion));
-                Ok(Outcome::InProgress)
-            }
-            Err(error) => {
-                if let Some(copy) = copy {
-                    self.iface.put_small(copy);
-                }
-                Err(error)
-            }
+        unsafe { self.send_zero_copy(id, &pieces[..first + count], header, solicited, completion) }
+    }
+
+    /// A small buffer with a copy of the header, if there is one, which becomes the piece at `place`.
+    #[inline(always)]
+    fn copy_of_header(&self, header: &[u8], place: &mut Sge) -> Result<Option<NonNull<u8>>> {
+        if header.is_empty() {
+            return Ok(None);
         }
+        let Some(copy) = self.iface.small() else { return Err(self.starved()) };
+        // SAFETY: a small buffer has room for `MAX_HEADER` bytes, and is no part of the caller's memory.
+        unsafe { copy.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
+        // SAFETY: the buffer is of a pool of registered memory.
+        let key = unsafe { lkey(copy) };
+        *place = Sge::new(copy.as_ptr() as u64, header.len() as u32, key);
+        Ok(Some(copy))
+    }
+
+    /// Posts a message that completes, and whose header's copy is put back then. There is room.
+    ///
+    /// # Safety
+    /// The memory of the pieces stays valid until the completion, and the header's copy until it is put back.
+    #[inline(always)]
+    unsafe fn send_zero_copy(
+        &self,
+        id: u8,
+        pieces: &[Sge],
+        header: Option<NonNull<u8>>,
+        solicited: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.prepare(TxOp::Zcopy(header, completion));
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { self.send_pieces(id, pieces, self.next_flags(true), solicited) } {
+            if let Some(header) = header {
+                self.iface.put_small(header);
+            }
+            return Err(error);
+        }
+        // SAFETY: nothing but the post came in between.
+        unsafe { self.go_ahead() };
+        Ok(Outcome::InProgress)
     }
 
     /// Copies a vector of more blocks than a work request takes. There is room.

@@ -11,13 +11,14 @@
 
 use std::ptr::NonNull;
 
-use uct_ib::verbs::{SendWr, Sge, lkey};
+use uct_ib::verbs::{PostError, SendWr, Sge, lkey};
 use uct_plugin::atomic::{Change, Width};
 use uct_plugin::{Atomic, AtomicOp, Completion, Error, Former, MemoryAccess, Outcome, Result, completion};
 
 use crate::ep::RcEp;
 use crate::md::Rkey;
-use crate::tx::{TxOp, Unsignaled};
+use crate::queue::TxOp;
+use crate::tx::Unsignaled;
 
 /// Which bits of the eight bytes it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,29 +136,22 @@ impl RcEp {
         number
     }
 
-    /// The value that the device has put into a buffer of [`RcEp::result_buffer`].
-    ///
-    /// # Safety
-    /// The buffer is a small one whose atomic has ended.
-    #[inline(always)]
-    pub(crate) unsafe fn fetched(&self, buffer: NonNull<u8>) -> Result<u64> {
-        // SAFETY: the caller's promise; small buffers have more than eight bytes and are aligned to as many.
-        let value = unsafe { buffer.cast::<u64>().read() };
-        if self.iface.limits.has_stray_acks && value == self.iface.mark() {
+    /// Whether a result that is the mark was never written. The mark may as well be the value where no result gets lost.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn is_lost(&self) -> bool {
+        if self.iface.limits.has_stray_acks {
             tracing::error!(qp = self.qp.number(), "rc_verbs: the device lost the result of an atomic");
-            return Err(Error::IO_ERROR);
         }
-        Ok(value)
+        self.iface.limits.has_stray_acks
     }
 
     /// A small buffer for the result of an atomic.
     #[inline(always)]
     fn result_buffer(&self) -> Option<NonNull<u8>> {
         let buffer = self.iface.small()?;
-        if self.iface.limits.has_stray_acks {
-            // SAFETY: small buffers have more than eight bytes, are aligned to as many, and this one is ours.
-            unsafe { buffer.cast::<u64>().write(self.iface.mark()) };
-        }
+        // SAFETY: small buffers have more than eight bytes, are aligned to as many, and this one is ours.
+        unsafe { buffer.cast::<u64>().write(self.iface.mark) };
         Some(buffer)
     }
 
@@ -207,18 +201,23 @@ impl RcEp {
         let Some(buffer) = self.result_buffer() else { return Err(self.starved()) };
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [result_piece(buffer)];
+        self.prepare(TxOp::Fetch(buffer, former, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
-        match unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
-            Ok(()) => {
-                let number = self.posted_atomic(unsignaled);
-                self.remember(number, TxOp::Fetch(buffer, former, completion));
-                Ok(Outcome::InProgress)
-            }
-            Err(error) => {
-                self.iface.put_small(buffer);
-                Err(self.refused(error))
-            }
+        if let Err(error) = unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
+            return Err(self.refused_with_small(error, buffer));
         }
+        self.posted_atomic(unsignaled);
+        // SAFETY: nothing but the post came in between.
+        unsafe { self.go_ahead() };
+        Ok(Outcome::InProgress)
+    }
+
+    /// A post of something with a small buffer was refused.
+    #[cold]
+    #[inline(never)]
+    fn refused_with_small(&self, error: PostError, buffer: NonNull<u8>) -> Error {
+        self.iface.put_small(buffer);
+        self.refused(error)
     }
 
     #[inline(always)]

@@ -22,12 +22,18 @@ use crate::addr::{EP_LENGTH, EpAddress};
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
 use crate::md::Rkey;
-use crate::tx::{NOT_CONNECTED, UnderWay};
+use crate::queue::UnderWay;
+use crate::tx::NOT_CONNECTED;
 use crate::wire::MAX_GRANT;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
 /// second, in which it asks about once; one lost packet must not be the end.
 const RESOLVE_ATTEMPTS: u32 = 3;
+
+/// A mark of an endpoint: a fence waits for reads and atomics.
+pub(crate) const FENCE: u8 = 1;
+/// The host has destroyed it; it lives on until everything under way has ended.
+const DESTROYED: u8 = 2;
 
 /// An endpoint.
 pub(crate) struct RcEp {
@@ -56,14 +62,12 @@ pub(crate) struct RcEp {
     pub(crate) last_read: Cell<u32>,
     /// Number of the last atomic that was posted behind nothing but atomics, where that matters.
     pub(crate) last_atomic: Cell<u32>,
-    /// A fence waits for reads and atomics.
-    pub(crate) is_fenced: Cell<bool>,
+    /// What the end of a work request has to look at: [`FENCE`] and [`DESTROYED`], mostly neither.
+    pub(crate) marks: Cell<u8>,
     /// It is in the interface's list of those that want anything that all share.
     pub(crate) is_starved: Cell<bool>,
     /// It is in the interface's list of those with something to do.
     pub(crate) is_deferred: Cell<bool>,
-    /// The host has destroyed it; it lives on until everything under way has ended.
-    pub(crate) is_destroyed: Cell<bool>,
     /// The last work request that had ended at the last look, and looks since at which none had.
     pub(crate) last_ended: Cell<u32>,
     pub(crate) stalls: Cell<u8>,
@@ -92,10 +96,9 @@ impl RcEp {
             window: Cell::new(window),
             last_read: Cell::new(0),
             last_atomic: Cell::new(0),
-            is_fenced: Cell::new(false),
+            marks: Cell::new(0),
             is_starved: Cell::new(false),
             is_deferred: Cell::new(false),
-            is_destroyed: Cell::new(false),
             last_ended: Cell::new(0),
             stalls: Cell::new(0),
             failure: Cell::new(None),
@@ -124,6 +127,20 @@ impl RcEp {
     /// Whether the peer's endpoint is known.
     pub(crate) fn is_connected(&self) -> bool {
         self.available.get() > -(NOT_CONNECTED >> 1)
+    }
+
+    pub(crate) fn mark(&self, mark: u8) {
+        self.marks.set(self.marks.get() | mark);
+    }
+
+    /// Whether a fence waits for reads and atomics.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.marks.get() & FENCE != 0
+    }
+
+    /// Whether the host has destroyed it.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.marks.get() & DESTROYED != 0
     }
 
     /// Messages promised that the peer has not been told of.
@@ -303,14 +320,16 @@ impl Endpoint for RcEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        match (atomic.width, atomic.change) {
+        let Atomic { width, change } = atomic;
+        match (width, change) {
             (Width::Bits64, Change::Op(AtomicOp::Add, value)) => {
                 self.fetch_add64(value, former, remote_address, rkey, completion)
             }
             (Width::Bits64, Change::CompareSwap { compare, swap }) => {
                 self.cswap64((compare, swap), former, remote_address, rkey, completion)
             }
-            _ => self.emulate(atomic, Some(former), remote_address, rkey, completion),
+            // Put together again here, so that it need not lie in memory where it is not emulated.
+            _ => self.emulate(Atomic { width, change }, Some(former), remote_address, rkey, completion),
         }
     }
 
@@ -370,7 +389,7 @@ impl Endpoint for RcEp {
     }
 
     fn destroy(self: Rc<Self>) {
-        self.is_destroyed.set(true);
+        self.mark(DESTROYED);
         self.iface.pending.purge(&self.group, &mut |_| {});
         let iface = Rc::clone(&self.iface);
         iface.bury(&self);

@@ -187,6 +187,6 @@ impl RcIface {
     }
 
     fn has_emulated(&self) -> bool {
-        self.eps.borrow().iter().any(|ep| !ep.emulated.borrow().is_empty())
+        self.eps.all().iter().any(|ep| !ep.emulated.borrow().is_empty())
     }
 }

@@ -3,11 +3,9 @@
 //! For: progress and the endpoint. A failure is told once, with what the device said in words; then everything under way
 //! comes back with an error, one request after another, as the device flushes it.
 
-use std::rc::Rc;
-
 use uct_ib::WcStatus;
 use uct_ib::verbs::{AsyncEvent, Wc};
-use uct_plugin::{Error, Result};
+use uct_plugin::Error;
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
@@ -22,7 +20,7 @@ impl RcIface {
 
     /// Fails an endpoint: nothing more is sent, and its error handler is told if it is the first failure. From progress.
     #[cold]
-    pub(crate) fn fail(&self, ep: &Rc<RcEp>, error: Error, reason: &str) {
+    pub(crate) fn fail(&self, ep: &RcEp, error: Error, reason: &str) {
         if !ep.shut(error) {
             return;
         }
@@ -37,14 +35,14 @@ impl RcIface {
             ep.fail_emulated(error);
         }
         self.pending.schedule(&ep.group);
-        if !ep.is_destroyed.get() {
+        if !ep.is_destroyed() {
             self.errors.report(ep.user, error, &reason);
         }
     }
 
     /// The completion of a work request that failed.
     #[cold]
-    pub(crate) fn failed_send(&self, ep: &Rc<RcEp>, wc: &Wc) {
+    pub(crate) fn failed_send(&self, ep: &RcEp, wc: &Wc) {
         let status = wc.status();
         let error = match ep.failure() {
             Some(error) => error,
@@ -53,24 +51,16 @@ impl RcIface {
             None => Error::from_status(status.status()),
         };
         self.fail(ep, error, &format!("{status}, vendor error {:#x}", wc.vendor_error()));
-        self.end_and_bury(ep, wc.wr_id() as u32, Err(error));
+        ep.end_badly(wc.wr_id() as u32, error);
         if ep.is_quiet() {
             ep.fail_emulated(error);
         }
     }
 
-    /// Ends work requests, and the endpoint itself if it only lived for them.
-    #[inline(always)]
-    pub(crate) fn end_and_bury(&self, ep: &Rc<RcEp>, number: u32, result: Result) {
-        ep.end_up_to(number, result);
-        if ep.is_destroyed.get() {
-            self.bury(ep);
-        }
-    }
-
-    /// Lets go of an endpoint that the host has destroyed, as soon as nothing is under way.
+    /// Lets go of an endpoint that the host has destroyed, as soon as nothing is under way. Where progress is at work on it, it
+    /// lives on until that is over.
     #[cold]
-    pub(crate) fn bury(&self, ep: &Rc<RcEp>) {
+    pub(crate) fn bury(&self, ep: &RcEp) {
         if ep.failure().is_some() && ep.is_quiet() {
             ep.fail_emulated(Error::CANCELED);
         }
@@ -82,9 +72,11 @@ impl RcIface {
             self.tx_wanted.set(true);
             return;
         }
-        let removed = self.eps.borrow_mut().remove(ep);
-        if let Some(ep) = removed {
-            self.rx.leave(&ep);
+        let Some(ep) = self.eps.remove(ep) else { return };
+        self.rx.leave(&ep);
+        if self.state.is_running() {
+            self.buried.borrow_mut().push(ep);
+            self.state.ask();
         }
     }
 
@@ -99,22 +91,22 @@ impl RcIface {
         let port = self.port.borrow().port.number;
         match event {
             AsyncEvent::QpFatal(number) | AsyncEvent::QpPeerError(number) => {
-                let ep = self.eps.borrow().find(number).cloned();
-                if let Some(ep) = ep {
+                if let Some(ep) = self.eps.find(number) {
+                    let ep = self.during_progress(ep);
                     let reason = match event {
                         AsyncEvent::QpFatal(_) => "the device gave the connection up",
                         _ => "the peer asked for what it may not (wrong key, address or request)",
                     };
-                    self.fail(&ep, Error::CONNECTION_RESET, reason);
+                    self.fail(ep, Error::CONNECTION_RESET, reason);
                 }
             }
             AsyncEvent::DeviceFatal => {
-                for ep in self.living() {
+                for ep in self.eps.all() {
                     self.fail(&ep, Error::IO_ERROR, "the device failed, or was taken out");
                 }
             }
             AsyncEvent::CqError | AsyncEvent::SrqError => {
-                for ep in self.living() {
+                for ep in self.eps.all() {
                     self.fail(&ep, Error::IO_ERROR, "a queue of the device failed");
                 }
             }

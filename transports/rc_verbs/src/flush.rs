@@ -7,9 +7,10 @@ use uct_ib::verbs::InlineWr;
 use uct_plugin::{Completion, Endpoint, Error, Flush, Outcome, Result};
 
 use crate::atomic::Emulated;
-use crate::ep::RcEp;
+use crate::ep::{FENCE, RcEp};
 use crate::iface::RcIface;
-use crate::tx::{FENCED, TxOp};
+use crate::queue::TxOp;
+use crate::tx::FENCED;
 
 impl RcEp {
     /// Posts a write of no bytes that asks for a completion; answers whether there was room.
@@ -98,7 +99,8 @@ impl RcEp {
     /// What comes after waits for what is ahead. Writes and messages are in order by themselves; reads and atomics are
     /// waited for here. (The device's own fence would do, but software RoCE hangs on it when a packet is sent again.)
     pub(crate) fn fence_here(&self) {
-        if self.has_reads_under_way() && !self.is_fenced.replace(true) {
+        if self.has_reads_under_way() && !self.is_fenced() {
+            self.mark(FENCE);
             self.available.set(self.available.get() - FENCED);
             self.announce_reads();
         }
@@ -117,8 +119,8 @@ impl RcEp {
 
     /// Lets the endpoint send again if what a fence waits for has ended.
     pub(crate) fn lift_fence(&self) {
-        if self.is_fenced.get() && !self.has_reads_under_way() {
-            self.is_fenced.set(false);
+        if self.is_fenced() && !self.has_reads_under_way() {
+            self.marks.set(self.marks.get() & !FENCE);
             self.available.set(self.available.get() + FENCED);
             self.iface.pending.schedule(&self.group);
         }
@@ -162,7 +164,7 @@ impl RcIface {
     /// Flushes every endpoint.
     pub(crate) fn flush_all(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let mut waits = Vec::new();
-        for ep in self.living() {
+        for ep in self.eps.all() {
             match ep.flush(flags, None) {
                 Ok(Outcome::Done) => {}
                 Ok(Outcome::InProgress) => waits.push((ep.index, ep.posted.get())),
@@ -204,7 +206,7 @@ impl RcIface {
     }
 
     fn is_waited_for(&self, index: u32, number: u32) -> bool {
-        self.ep(index).is_some_and(|ep| {
+        self.eps.get(index).is_some_and(|ep| {
             (ep.ended.get().wrapping_sub(number) as i32) < 0 || !ep.emulated.borrow().is_empty()
         })
     }

@@ -52,15 +52,17 @@ pub(crate) struct RcIface {
     pub(crate) cq_available: Cell<u32>,
     /// Somebody waits for the end of a send: its completions are looked for in every progress.
     pub(crate) tx_wanted: Cell<bool>,
-    /// Looks in a row that have passed by what was received.
-    pub(crate) rx_passed: Cell<u8>,
+    /// Looks in a row that may still pass by what was received.
+    pub(crate) rx_passes: Cell<u8>,
     /// Looks that have found nothing received while nobody waited for the end of a send.
     pub(crate) quiet_looks: Cell<u8>,
     pub(crate) state: State,
     pub(crate) limits: Limits,
     pub(crate) rx: RxQueue,
     pub(crate) pending: PendingQueue,
-    pub(crate) eps: RefCell<EpTable>,
+    pub(crate) eps: EpTable,
+    /// Endpoints that have left the table while progress, which may be at work on them, goes on.
+    pub(crate) buried: RefCell<Vec<Rc<RcEp>>>,
     /// Buffers of `seg_size` bytes, and of [`MAX_HEADER`] bytes.
     pub(crate) messages: Mpool,
     pub(crate) smalls: Mpool,
@@ -74,6 +76,7 @@ pub(crate) struct RcIface {
     pub(crate) ticks: Cell<u32>,
     /// Endpoints that lack something that all share; with something to do; about to fail.
     pub(crate) starved: RefCell<Vec<u32>>,
+    pub(crate) has_starved: Cell<bool>,
     pub(crate) deferred: RefCell<Vec<u32>>,
     pub(crate) failing: RefCell<Vec<(u32, Error, String)>>,
     pub(crate) flushes: RefCell<Vec<IfaceFlush>>,
@@ -87,6 +90,8 @@ pub(crate) struct RcIface {
     preferences: PortPreferences,
     /// Makes packet numbers hard to guess.
     pub(crate) salt: u32,
+    /// What stands in the buffer of an atomic's result until the device writes there: nothing that anybody could guess.
+    pub(crate) mark: u64,
     pub(crate) name: String,
     max_inline_wanted: u32,
     md: Arc<RcMd>,
@@ -165,6 +170,7 @@ impl RcIface {
         let buffers = Mpool::new(receive, registered(), elements.hooks()).map_err(memory)?;
         let max_window = config.fc_window as u16;
         let rx = RxQueue::new(srq, buffers, elements, headroom, limits.seg_size, max_window);
+        let salt = salt();
         let watches = Watches::new(&md.device, params.worker, limits.schedule.tick)?;
         Ok(RcIface {
             am: params.am,
@@ -172,13 +178,14 @@ impl RcIface {
             tx_cq,
             cq_available: Cell::new(limits.tx_cq_len),
             tx_wanted: Cell::new(false),
-            rx_passed: Cell::new(0),
+            rx_passes: Cell::new(0),
             quiet_looks: Cell::new(0),
             state: State::default(),
             limits,
             rx,
             pending: PendingQueue::default(),
-            eps: RefCell::default(),
+            eps: EpTable::default(),
+            buried: RefCell::default(),
             messages,
             smalls,
             sink,
@@ -186,6 +193,7 @@ impl RcIface {
             read_bytes: Cell::new(0),
             ticks: Cell::new(0),
             starved: RefCell::default(),
+            has_starved: Cell::new(false),
             deferred: RefCell::default(),
             failing: RefCell::default(),
             flushes: RefCell::default(),
@@ -196,7 +204,8 @@ impl RcIface {
             errors: params.errors,
             port: RefCell::new(port),
             preferences,
-            salt: salt(),
+            salt,
+            mark: u64::from(salt) << 32 | u64::from(salt ^ 0x5bd1_e995),
             name: params.device.to_owned(),
             max_inline_wanted,
             md: Arc::clone(md),
@@ -211,19 +220,12 @@ impl RcIface {
         Sge::new(self.sink.as_ptr() as u64, 8, key)
     }
 
-    /// What stands in the buffer of a result until the device writes there: nothing that anybody could guess.
-    pub(crate) fn mark(&self) -> u64 {
-        u64::from(self.salt) << 32 | u64::from(self.salt ^ 0x5bd1_e995)
-    }
-
-    /// The endpoint at a place.
-    pub(crate) fn ep(&self, index: u32) -> Option<Rc<RcEp>> {
-        self.eps.borrow().get(index).cloned()
-    }
-
-    /// All endpoints, as they are now.
-    pub(crate) fn living(&self) -> Vec<Rc<RcEp>> {
-        self.eps.borrow().iter().cloned().collect()
+    /// An endpoint of the table, while progress runs.
+    #[inline(always)]
+    pub(crate) fn during_progress(&self, ep: NonNull<RcEp>) -> &RcEp {
+        debug_assert!(self.state.is_running());
+        // SAFETY: the table holds it, or `buried` does until the end of this progress (`RcIface::bury`).
+        unsafe { ep.as_ref() }
     }
 
     /// Asks for the port's addresses again, which may have changed.
@@ -289,33 +291,34 @@ impl Iface for RcIface {
             &self.rx.srq,
             self.max_inline_wanted,
         )?;
-        let mut eps = self.eps.borrow_mut();
         let window = self.rx.join();
-        let ep = Rc::new(RcEp::new(self, qp, eps.next_index(), window, params.user));
-        eps.insert(Rc::clone(&ep));
+        let ep = Rc::new(RcEp::new(self, qp, self.eps.next_index(), window, params.user));
+        self.eps.insert(Rc::clone(&ep));
         Ok(ep)
     }
 
     fn close(&self) {
+        self.state.run();
         let deadline = Instant::now() + self.limits.linger;
-        while self.living().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {
+        while self.eps.all().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {
             self.work_off();
             self.poll_tx();
             self.do_deferred();
             std::thread::yield_now();
         }
-        for ep in self.living() {
+        for ep in self.eps.all() {
             tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with something under way");
             // The device lets go of the memory before its owners are told.
             if let Err(error) = ep.qp.reset() {
                 tracing::warn!(%error, "rc_verbs: a queue pair does not stop");
             }
             ep.abandon(Error::CANCELED);
-            self.eps.borrow_mut().remove(&ep);
+            self.eps.remove(&ep);
         }
         for flush in self.flushes.take() {
             flush.cancel();
         }
+        self.buried.take();
         self.put_small(self.sink);
         self.rx.collect();
     }
@@ -343,7 +346,7 @@ impl Iface for RcIface {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let eps = self.living();
+        let eps = self.eps.all();
         let sum = |what: fn(&RcEp) -> u64| eps.iter().map(|ep| what(ep)).sum::<u64>();
         vec![
             ("endpoints", eps.len() as u64),
@@ -361,7 +364,7 @@ impl Iface for RcIface {
     }
 
     fn fence(&self) -> Result {
-        for ep in self.living() {
+        for ep in self.eps.all() {
             ep.fence_here();
         }
         Ok(())

@@ -17,6 +17,7 @@ mod limits;
 mod liveness;
 mod md;
 mod progress;
+mod queue;
 mod rma;
 mod rx;
 mod table;

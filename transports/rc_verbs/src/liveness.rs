@@ -59,7 +59,7 @@ impl RcIface {
         let tick = self.ticks.get().wrapping_add(1);
         self.ticks.set(tick);
         let is_question_time = schedule.keepalive > 0 && tick.is_multiple_of(schedule.keepalive);
-        for ep in self.living() {
+        for ep in self.eps.all() {
             if ep.failure().is_some() || !ep.is_connected() {
                 continue;
             }
@@ -92,7 +92,7 @@ impl RcIface {
     /// Whether a sleeper must be woken for a look.
     pub(crate) fn has_something_to_watch(&self) -> bool {
         let asks = self.limits.schedule.keepalive > 0;
-        self.eps.borrow().iter().any(|ep| ep.is_connected() && (asks || !ep.is_quiet()))
+        self.eps.all().iter().any(|ep| ep.is_connected() && (asks || !ep.is_quiet()))
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Memh {
     base: u64,
     length: u64,
     access: MemoryAccess,
+    /// The device's key to it; of no meaning without bytes.
+    lkey: u32,
     memory: Memory,
 }
 
@@ -103,7 +105,7 @@ impl Md for RcMd {
     fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
         let base = address.as_ptr() as u64;
         if length == 0 {
-            return Ok(Memh { base, length: 0, access, memory: Memory::Nothing });
+            return Ok(Memh { base, length: 0, access, lkey: 0, memory: Memory::Nothing });
         }
         if base.checked_add(length as u64).is_none() {
             return Err(Failure::new(
@@ -131,7 +133,7 @@ impl Md for RcMd {
             other => other,
         };
         let mr = mr?;
-        Ok(Memh { base, length: length as u64, access, memory: Memory::Given(mr) })
+        Ok(Memh { base, length: length as u64, access, lkey: mr.lkey(), memory: Memory::Given(mr) })
     }
 
     fn allocate(&self, length: usize, access: MemoryAccess) -> Result<(NonNull<u8>, usize, Memh), Failure> {
@@ -142,6 +144,7 @@ impl Md for RcMd {
             base: address.as_ptr() as u64,
             length: length as u64,
             access,
+            lkey: buffer.mr().lkey(),
             memory: Memory::Allocated(buffer),
         };
         Ok((address, length, memh))
@@ -188,7 +191,7 @@ impl Memh {
     pub(crate) fn lkey(&self, address: u64, length: usize) -> Option<u32> {
         let offset = address.wrapping_sub(self.base);
         let fits = offset <= self.length && length as u64 <= self.length - offset;
-        if fits { self.mr().map(Mr::lkey) } else { None }
+        fits.then_some(self.lkey)
     }
 }
 

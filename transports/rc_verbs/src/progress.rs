@@ -3,7 +3,6 @@
 //! For: the interface. A quiet progress polls one queue; what is rare hangs on two flags.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Instant;
 
 use uct_ib::verbs::{Wc, WcBuffer};
@@ -36,7 +35,7 @@ impl State {
     }
 
     #[inline(always)]
-    fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.0.get() & State::RUNNING != 0
     }
 
@@ -58,7 +57,7 @@ impl State {
     }
 
     #[inline(always)]
-    fn run(&self) {
+    pub(crate) fn run(&self) {
         self.0.set(self.0.get() | State::RUNNING);
     }
 
@@ -94,15 +93,16 @@ impl RcIface {
     /// look: mostly nothing has. If ends keep coming, it does not wait for long.
     #[inline(always)]
     fn poll(&self) -> u32 {
-        let is_busy = self.cq_available.get() < self.limits.tx_cq_len;
-        if is_busy && self.tx_wanted.get() {
+        if self.tx_wanted.get() {
             let sent = self.poll_tx();
-            let passed = self.rx_passed.get();
-            if sent > 0 && passed < MOST_PASSED {
-                self.rx_passed.set(passed + 1);
-                return sent;
+            if sent > 0 {
+                let passes = self.rx_passes.get();
+                if passes > 0 {
+                    self.rx_passes.set(passes - 1);
+                    return sent;
+                }
             }
-            self.rx_passed.set(0);
+            self.rx_passes.set(MOST_PASSED);
             return sent + self.poll_rx();
         }
         let received = self.poll_rx();
@@ -111,7 +111,8 @@ impl RcIface {
             self.quiet_looks.set(looks);
             looks.is_multiple_of(SENT_EVERY)
         };
-        if received == 0 && is_busy && is_turn() { self.poll_tx() } else { received }
+        let is_busy = || self.cq_available.get() < self.limits.tx_cq_len;
+        if received == 0 && is_busy() && is_turn() { self.poll_tx() } else { received }
     }
 
     #[inline(always)]
@@ -145,6 +146,11 @@ impl RcIface {
                 self.tx_wanted.set(false);
                 return 0;
             }
+            // Mostly it is one.
+            Ok([wc]) => {
+                self.sent_wc(wc);
+                return 1;
+            }
             Ok(completions) => completions,
             Err(errno) => return self.broken("send", errno),
         };
@@ -157,26 +163,28 @@ impl RcIface {
         for wc in completions {
             self.sent_wc(wc);
         }
-        if !self.starved.borrow().is_empty() {
-            self.feed();
-        }
         completions.len() as u32
     }
 
-    #[inline(always)]
+    /// As [`RcIface::receive_all`].
+    #[inline(never)]
     fn sent_wc(&self, wc: &Wc) {
-        let Some(ep) = self.ep((wc.wr_id() >> 32) as u32) else { return };
-        if wc.is_ok() {
-            self.end_and_bury(&ep, wc.wr_id() as u32, Ok(()));
-        } else {
-            self.failed_send(&ep, wc);
+        let Some(ep) = self.eps.at((wc.wr_id() >> 32) as u32) else { return };
+        let ep = self.during_progress(ep);
+        if !wc.is_ok() {
+            self.failed_send(ep, wc);
+            return self.feed();
+        }
+        ep.end_up_to(wc.wr_id() as u32);
+        if self.has_starved.get() {
+            self.feed();
         }
     }
 
     /// A completion queue that does not work any more: nothing on it will ever end.
     #[cold]
     fn broken(&self, which: &str, errno: i32) -> u32 {
-        for ep in self.living() {
+        for ep in self.eps.all() {
             let reason = format!("the {which} completion queue of {} answers {errno}", self.name);
             self.fail(&ep, Error::IO_ERROR, &reason);
         }
@@ -186,8 +194,9 @@ impl RcIface {
     /// Has the endpoints served again that lacked what all share.
     #[cold]
     fn feed(&self) {
+        self.has_starved.set(false);
         for index in self.starved.take() {
-            if let Some(ep) = self.ep(index) {
+            if let Some(ep) = self.eps.get(index) {
                 ep.is_starved.set(false);
                 self.pending.schedule(&ep.group);
             }
@@ -227,19 +236,20 @@ impl RcIface {
     pub(crate) fn do_deferred(&self) {
         self.state.answer();
         for (index, error, reason) in self.failing.take() {
-            if let Some(ep) = self.ep(index) {
+            if let Some(ep) = self.eps.get(index) {
                 self.fail(&ep, error, &reason);
             }
         }
         for index in self.deferred.take() {
-            let Some(ep) = self.ep(index) else { continue };
+            let Some(ep) = self.eps.get(index) else { continue };
             ep.is_deferred.set(false);
             self.do_for(&ep);
         }
         self.end_flushes();
+        self.buried.take();
     }
 
-    fn do_for(&self, ep: &Rc<RcEp>) {
+    fn do_for(&self, ep: &RcEp) {
         if let Some(error) = ep.failure() {
             if ep.is_quiet() {
                 ep.fail_emulated(error);
@@ -248,14 +258,14 @@ impl RcIface {
             if !ep.emulated.borrow().is_empty() && !ep.has_step_under_way() {
                 ep.step();
             }
-            if ep.is_fenced.get() {
+            if ep.is_fenced() {
                 ep.announce_reads();
             }
             if !self.send_grant(ep) {
                 self.defer(ep);
             }
         }
-        if ep.is_destroyed.get() {
+        if ep.is_destroyed() {
             self.bury(ep);
         }
     }
@@ -268,9 +278,6 @@ impl RcIface {
             let Some(wc) = first else { break };
             self.sent_wc(&wc);
             count += 1;
-        }
-        if count > 0 {
-            self.feed();
         }
         count
     }

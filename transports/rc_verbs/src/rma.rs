@@ -9,21 +9,23 @@ use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Un
 use crate::ep::RcEp;
 use crate::iface::MAX_PIECES;
 use crate::md::{Memh, Rkey};
-use crate::tx::TxOp;
+use crate::queue::TxOp;
 
 impl RcEp {
+    /// The one block that a vector mostly is, with its key, if it is no longer than what a work request may move.
+    #[inline(always)]
+    pub(crate) fn only_piece(&self, iov: Iov<'_>) -> Result<Option<Sge>> {
+        match iov.entries() {
+            [entry] if entry.count == 1 && entry.length <= self.iface.limits.max_part => {
+                piece_of(entry, entry.buffer as u64).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The vector as pieces with their keys; answers how many, or `None` if there are more than fit. Memory that is not
     /// registered is [`Error::INVALID_PARAM`].
-    #[inline]
     pub(crate) fn pieces(&self, iov: Iov<'_>, pieces: &mut [Sge]) -> Result<Option<usize>> {
-        // Mostly it is one block.
-        if let ([entry], [place, ..]) = (iov.entries(), &mut *pieces)
-            && entry.count == 1
-            && entry.length > 0
-        {
-            *place = piece_of(entry, entry.buffer as u64)?;
-            return Ok(Some(1));
-        }
         let mut count = 0;
         for piece in pieces_of(iov) {
             let piece = piece?;
@@ -131,11 +133,19 @@ impl RcEp {
         if total == 0 {
             return Ok(Outcome::Done);
         }
-        let number = self.post_vector(iov, total, address, |pieces, address| {
-            // SAFETY: the host keeps the vector's memory until the completion.
-            unsafe { self.post_write(pieces, address, key, true) }
-        })?;
-        self.remember(number, TxOp::Zcopy(None, completion));
+        let Some(piece) = self.only_piece(iov)? else {
+            let number = self.post_vector(iov, total, address, |pieces, address| {
+                // SAFETY: the host keeps the vector's memory until the completion.
+                unsafe { self.post_write(pieces, address, key, true) }
+            })?;
+            self.remember(number, TxOp::Zcopy(None, completion));
+            return Ok(Outcome::InProgress);
+        };
+        self.prepare(TxOp::Zcopy(None, completion));
+        // SAFETY: the host keeps the vector's memory until the completion.
+        unsafe { self.post_write(&[piece], address, key, true) }?;
+        // SAFETY: nothing but the post came in between.
+        unsafe { self.go_ahead() };
         Ok(Outcome::InProgress)
     }
 
@@ -173,18 +183,16 @@ impl RcEp {
         // SAFETY: the buffer is of a pool of registered memory.
         let local = unsafe { lkey(buffer) };
         let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
+        self.prepare(TxOp::GetBcopy(buffer, length, unpack, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
-        match unsafe { self.post_read(&pieces, address, key) } {
-            Ok(number) => {
-                self.reading(length);
-                self.remember(number, TxOp::GetBcopy(buffer, length, unpack, completion));
-                Ok(Outcome::InProgress)
-            }
-            Err(error) => {
-                self.iface.put_message(buffer);
-                Err(error)
-            }
+        if let Err(error) = unsafe { self.post_read(&pieces, address, key) } {
+            self.iface.put_message(buffer);
+            return Err(error);
         }
+        self.reading(length);
+        // SAFETY: nothing but the post came in between.
+        unsafe { self.go_ahead() };
+        Ok(Outcome::InProgress)
     }
 
     /// Reads, and waits for the end of it. The peer's device answers by itself, so the wait is short, or the peer is gone.
@@ -237,18 +245,28 @@ impl RcEp {
         if !self.may_read(total) {
             return Err(self.starved());
         }
-        let number = self.post_vector(iov, total, address, |pieces, address| {
-            // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
-            unsafe { self.post_read(pieces, address, key) }
-        })?;
+        let Some(piece) = self.only_piece(iov)? else {
+            let number = self.post_vector(iov, total, address, |pieces, address| {
+                // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
+                unsafe { self.post_read(pieces, address, key) }
+            })?;
+            self.reading(total);
+            self.remember(number, TxOp::Get(total, completion));
+            return Ok(Outcome::InProgress);
+        };
+        self.prepare(TxOp::Get(total, completion));
+        // SAFETY: as above.
+        unsafe { self.post_read(&[piece], address, key) }?;
         self.reading(total);
-        self.remember(number, TxOp::Get(total, completion));
+        // SAFETY: nothing but the post came in between.
+        unsafe { self.go_ahead() };
         Ok(Outcome::InProgress)
     }
 
     /// Posts a vector, as several work requests if it has more blocks, or more bytes, than one takes; answers the number of
     /// the last, which asks for a completion. There is room for one.
-    #[inline(always)]
+    #[cold]
+    #[inline(never)]
     fn post_vector(
         &self,
         iov: Iov<'_>,

@@ -305,9 +305,9 @@ impl RcIface {
     /// What a message means for the windows of both sides.
     #[inline(always)]
     fn account(&self, qp: u32, immediate: Immediate) -> Message {
-        let eps = self.eps.borrow();
         // Without an endpoint it came before the endpoint was destroyed, and is delivered all the same.
-        let Some(ep) = eps.find(qp) else { return immediate.message() };
+        let Some(ep) = self.eps.find(qp) else { return immediate.message() };
+        let ep = self.during_progress(ep);
         if immediate.has_grant() {
             if immediate.was_held_up() {
                 self.rx.widen(ep);
@@ -349,8 +349,8 @@ impl RcIface {
 
     #[cold]
     fn bad_receive(&self, wc: &Wc) {
-        let eps = self.eps.borrow();
-        let Some(ep) = eps.find(wc.qp_number()) else { return };
+        let Some(ep) = self.eps.find(wc.qp_number()) else { return };
+        let ep = self.during_progress(ep);
         if wc.is_ok() {
             self.fail_later(
                 ep,
@@ -366,7 +366,7 @@ impl RcIface {
     /// Tells the peer of what it was promised, if no message has yet; answers false if there is no room to.
     pub(crate) fn send_grant(&self, ep: &RcEp) -> bool {
         // What a destroyed endpoint grants is of no use to anyone.
-        if ep.failure().is_some() || !ep.is_connected() || ep.is_destroyed.get() {
+        if ep.failure().is_some() || !ep.is_connected() || ep.is_destroyed() {
             return true;
         }
         let left = ep.promised.get().saturating_sub(u32::from(ep.untold()));

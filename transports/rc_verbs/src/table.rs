@@ -2,6 +2,8 @@
 //!
 //! For: progress, which is told of one or the other with every completion.
 
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use slab::Slab;
@@ -14,7 +16,10 @@ const PAGE: usize = 1 << PAGE_BITS;
 
 /// All endpoints, also those that the host has destroyed and that still have something under way.
 #[derive(Default)]
-pub(crate) struct EpTable {
+pub(crate) struct EpTable(UnsafeCell<Inner>);
+
+#[derive(Default)]
+struct Inner {
     eps: Slab<Rc<RcEp>>,
     /// Indexed by queue pair number, whose 24 bits make at most 16384 pages. Numbers go up for ever, so a page without
     /// endpoints is given back.
@@ -30,13 +35,62 @@ struct Page {
 }
 
 impl EpTable {
+    #[inline(always)]
+    fn with<R>(&self, work: impl FnOnce(&mut Inner) -> R) -> R {
+        // SAFETY: the table belongs to one thread, and no reference to it leaves this type: what the methods below do with it
+        // calls nobody who might come here again. None of them drops an endpoint.
+        work(unsafe { &mut *self.0.get() })
+    }
+
     /// The place that the next endpoint gets.
     pub(crate) fn next_index(&self) -> u32 {
-        self.eps.vacant_key() as u32
+        self.with(|table| table.eps.vacant_key() as u32)
     }
 
     /// Adds an endpoint at the place that it was given.
-    pub(crate) fn insert(&mut self, ep: Rc<RcEp>) {
+    pub(crate) fn insert(&self, ep: Rc<RcEp>) {
+        self.with(|table| table.insert(ep));
+    }
+
+    /// Removes an endpoint.
+    pub(crate) fn remove(&self, ep: &RcEp) -> Option<Rc<RcEp>> {
+        self.with(|table| table.remove(ep))
+    }
+
+    /// The endpoint at a place.
+    #[inline(always)]
+    pub(crate) fn at(&self, index: u32) -> Option<NonNull<RcEp>> {
+        self.with(|table| table.eps.get(index as usize).map(as_pointer))
+    }
+
+    /// The endpoint of a queue pair.
+    #[inline(always)]
+    pub(crate) fn find(&self, number: u32) -> Option<NonNull<RcEp>> {
+        self.with(|table| {
+            let page = table.pages.get((number >> PAGE_BITS) as usize)?.as_ref()?;
+            let place = page.places[number as usize % PAGE];
+            table.eps.get(place.wrapping_sub(1) as usize).map(as_pointer)
+        })
+    }
+
+    /// The endpoint at a place, held.
+    pub(crate) fn get(&self, index: u32) -> Option<Rc<RcEp>> {
+        self.with(|table| table.eps.get(index as usize).cloned())
+    }
+
+    /// All endpoints, as they are now.
+    pub(crate) fn all(&self) -> Vec<Rc<RcEp>> {
+        self.with(|table| table.eps.iter().map(|(_, ep)| Rc::clone(ep)).collect())
+    }
+}
+
+#[inline(always)]
+fn as_pointer(ep: &Rc<RcEp>) -> NonNull<RcEp> {
+    NonNull::from(&**ep)
+}
+
+impl Inner {
+    fn insert(&mut self, ep: Rc<RcEp>) {
         let number = ep.qp.number() & 0xff_ffff;
         let page = (number >> PAGE_BITS) as usize;
         if self.pages.len() <= page {
@@ -49,8 +103,7 @@ impl EpTable {
         debug_assert_eq!(self.eps[index].index as usize, index);
     }
 
-    /// Removes an endpoint.
-    pub(crate) fn remove(&mut self, ep: &RcEp) -> Option<Rc<RcEp>> {
+    fn remove(&mut self, ep: &RcEp) -> Option<Rc<RcEp>> {
         let number = ep.qp.number() & 0xff_ffff;
         if let Some(slot) = self.pages.get_mut((number >> PAGE_BITS) as usize)
             && let Some(page) = slot
@@ -63,24 +116,5 @@ impl EpTable {
             }
         }
         self.eps.try_remove(ep.index as usize)
-    }
-
-    /// The endpoint at a place.
-    #[inline]
-    pub(crate) fn get(&self, index: u32) -> Option<&Rc<RcEp>> {
-        self.eps.get(index as usize)
-    }
-
-    /// The endpoint of a queue pair.
-    #[inline]
-    pub(crate) fn find(&self, number: u32) -> Option<&Rc<RcEp>> {
-        let page = self.pages.get((number >> PAGE_BITS) as usize)?.as_ref()?;
-        let place = page.places[number as usize % PAGE];
-        self.eps.get(place.wrapping_sub(1) as usize)
-    }
-
-    /// All endpoints.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<RcEp>> {
-        self.eps.iter().map(|(_, ep)| ep)
     }
 }

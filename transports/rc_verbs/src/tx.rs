@@ -1,10 +1,8 @@
 //! What an endpoint has under way: work requests in order, and what happens when each ends.
 //!
 //! For: all operations of an endpoint, and progress. Stands on the order of a reliable connection: requests end in the
-//! order in which they were posted, so one completion ends all ahead of it.
+//! order in which they were posted, so one completion ends all ahead of it; `queue` keeps what is to be done then.
 
-use std::cell::UnsafeCell;
-use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use uct_ib::verbs::{PostError, SendFlags};
@@ -12,71 +10,8 @@ use uct_plugin::{Completion, Error, Former, Result, Unpack, completion};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
+use crate::queue::TxOp;
 use crate::wire::HELD_UP;
-
-/// What to do when a work request has ended.
-pub(crate) enum TxOp {
-    /// Put back a buffer of messages.
-    Buffer(NonNull<u8>),
-    /// Put back a small buffer, if any, and complete.
-    Zcopy(Option<NonNull<u8>>, Option<Completion>),
-    /// A read of this many bytes into the caller's memory.
-    Get(usize, Option<Completion>),
-    /// A read into a buffer of messages, to be handed over.
-    GetBcopy(NonNull<u8>, usize, Unpack, Option<Completion>),
-    /// An atomic whose result is in a small buffer.
-    Fetch(NonNull<u8>, Former, Option<Completion>),
-    /// One step of an emulated atomic, whose result is in a small buffer.
-    Step(NonNull<u8>),
-    /// Nothing but the end itself is of interest.
-    Notify(Completion),
-}
-
-/// An operation with the number of its work request.
-struct Outstanding {
-    number: u32,
-    op: TxOp,
-}
-
-/// The operations under way, oldest first.
-#[derive(Default)]
-pub(crate) struct UnderWay(UnsafeCell<VecDeque<Outstanding>>);
-
-impl UnderWay {
-    #[inline(always)]
-    fn with<R>(&self, work: impl FnOnce(&mut VecDeque<Outstanding>) -> R) -> R {
-        // SAFETY: the queue belongs to one thread, and no reference to it leaves this type: what the methods below do with it
-        // calls nobody who might come here again.
-        work(unsafe { &mut *self.0.get() })
-    }
-
-    #[inline(always)]
-    fn push(&self, number: u32, op: TxOp) {
-        self.with(|queue| queue.push_back(Outstanding { number, op }));
-    }
-
-    /// The oldest, if its work request is the one of this number or ahead of it.
-    #[inline(always)]
-    fn pop_up_to(&self, number: u32) -> Option<Outstanding> {
-        self.with(|queue| match queue.front() {
-            Some(first) if (first.number.wrapping_sub(number) as i32) <= 0 => queue.pop_front(),
-            _ => None,
-        })
-    }
-
-    fn pop(&self) -> Option<Outstanding> {
-        self.with(VecDeque::pop_front)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.with(|queue| queue.is_empty())
-    }
-
-    /// Whether a step of an emulated atomic is among them.
-    pub(crate) fn has_step(&self) -> bool {
-        self.with(|queue| queue.iter().any(|outstanding| matches!(outstanding.op, TxOp::Step(_))))
-    }
-}
 
 /// How many work requests, up to one that is about to be posted, ask for no completion.
 #[derive(Clone, Copy)]
@@ -104,7 +39,7 @@ impl RcEp {
 
     /// Whether a work request of the endpoint's own may be posted, which neither pending requests nor a fence hold up.
     pub(crate) fn has_own_room(&self) -> bool {
-        let fenced = if self.is_fenced.get() { FENCED } else { 0 };
+        let fenced = if self.is_fenced() { FENCED } else { 0 };
         self.available.get() + fenced > 0 && self.iface.cq_available.get() > 0
     }
 
@@ -196,6 +131,24 @@ impl RcEp {
         u64::from(self.index) << 32 | u64::from(self.posted.get().wrapping_add(1))
     }
 
+    /// Writes down what is to happen when the next work request ends, ahead of its post: so little has to be kept across
+    /// that. It counts from [`RcEp::go_ahead`] on, or is forgotten.
+    #[inline(always)]
+    pub(crate) fn prepare(&self, op: TxOp) {
+        self.outstanding.prepare(self.posted.get().wrapping_add(1), op);
+    }
+
+    /// Has what was prepared count, whose work request was just posted.
+    ///
+    /// # Safety
+    /// [`RcEp::prepare`] came last.
+    #[inline(always)]
+    pub(crate) unsafe fn go_ahead(&self) {
+        self.iface.tx_wanted.set(true);
+        // SAFETY: the caller's promise.
+        unsafe { self.outstanding.commit() };
+    }
+
     /// Remembers what is to happen when the work request of this number ends.
     #[inline(always)]
     pub(crate) fn remember(&self, number: u32, op: TxOp) {
@@ -242,31 +195,83 @@ impl RcEp {
         has_ended && self.emulated.borrow().is_empty()
     }
 
-    /// Work requests up to this number have ended, the last of them with `result`, those ahead of it well.
+    /// Work requests up to this number have ended well.
     #[inline(always)]
-    pub(crate) fn end_up_to(&self, number: u32, result: Result) {
-        let count = number.wrapping_sub(self.ended.get());
-        // A number that is not under way would be the provider's mistake.
-        if count == 0 || count > self.posted.get().wrapping_sub(self.ended.get()) {
+    pub(crate) fn end_up_to(&self, number: u32) {
+        if !self.account_for_end(number) {
             return;
         }
-        self.ended.set(number);
-        self.available.set(self.available.get() + count as i32);
-        self.iface.cq_available.set(self.iface.cq_available.get() + count);
-        while let Some(first) = self.outstanding.pop_up_to(number) {
-            let own = if first.number == number { result } else { Ok(()) };
-            self.end(first.op, own);
+        if self.outstanding.has_up_to(number) {
+            // SAFETY: there is one.
+            self.end(unsafe { self.outstanding.pop_first() }.op);
+            if self.outstanding.has_up_to(number) {
+                self.end_further(number);
+            }
         }
-        if self.is_fenced.get() {
-            self.lift_fence();
+        if self.marks.get() != 0 {
+            self.after_end();
         }
         if !self.group.is_empty() {
             self.iface.pending.schedule(&self.group);
         }
     }
 
+    /// Mostly it is one operation that ends: in a function of their own the others take no registers from that.
+    #[inline(never)]
+    fn end_further(&self, number: u32) {
+        while self.outstanding.has_up_to(number) {
+            // SAFETY: there is one.
+            self.end(unsafe { self.outstanding.pop_first() }.op);
+        }
+    }
+
+    /// What seldom comes after an end.
+    #[cold]
+    #[inline(never)]
+    fn after_end(&self) {
+        self.lift_fence();
+        if self.is_destroyed() {
+            self.iface.bury(self);
+        }
+    }
+
+    /// The work request of this number has failed, those ahead of it have ended well.
+    #[cold]
+    pub(crate) fn end_badly(&self, number: u32, error: Error) {
+        if !self.account_for_end(number) {
+            return;
+        }
+        while self.outstanding.has_up_to(number) {
+            // SAFETY: there is one.
+            let first = unsafe { self.outstanding.pop_first() };
+            if first.number == number {
+                self.give_up(first.op, error);
+            } else {
+                self.end(first.op);
+            }
+        }
+        self.after_end();
+        self.iface.pending.schedule(&self.group);
+    }
+
+    /// Counts work requests up to this number as ended; answers whether there are any.
     #[inline(always)]
-    fn end(&self, op: TxOp, result: Result) {
+    fn account_for_end(&self, number: u32) -> bool {
+        let ended = self.ended.get();
+        let count = number.wrapping_sub(ended);
+        // None is less than none. A number that is not under way would be the provider's mistake.
+        if count.wrapping_sub(1) >= self.posted.get().wrapping_sub(ended) {
+            return false;
+        }
+        self.ended.set(number);
+        self.available.set(self.available.get() + count as i32);
+        self.iface.cq_available.set(self.iface.cq_available.get() + count);
+        true
+    }
+
+    /// An operation has ended well.
+    #[inline(always)]
+    fn end(&self, op: TxOp) {
         let iface = &*self.iface;
         match op {
             TxOp::Buffer(buffer) => iface.put_message(buffer),
@@ -274,42 +279,84 @@ impl RcEp {
                 if let Some(header) = header {
                     iface.put_small(header);
                 }
-                completion::complete(done, result);
+                completion::complete(done, Ok(()));
             }
             TxOp::Get(length, done) => {
                 iface.reads_end(length);
-                completion::complete(done, result);
+                completion::complete(done, Ok(()));
             }
-            TxOp::GetBcopy(buffer, length, unpack, done) => {
-                iface.reads_end(length);
-                if result.is_ok() {
-                    // SAFETY: the read of `length` bytes into the buffer has ended, and the buffer is this operation's.
-                    unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
-                }
-                iface.put_message(buffer);
-                completion::complete(done, result);
-            }
+            // SAFETY: the read of `length` bytes into the buffer has ended, and the buffer is this operation's.
+            TxOp::GetBcopy(buffer, length, unpack, done) => unsafe {
+                iface.hand_over(buffer, length, unpack, done);
+            },
             TxOp::Fetch(buffer, former, done) => {
                 // SAFETY: the atomic that this buffer was for has ended.
-                let result = result.and_then(|()| unsafe { self.fetched(buffer) });
-                let result = result.map(|value| {
-                    // SAFETY: the completion comes next.
-                    unsafe { former.write(value) };
-                });
+                let value = unsafe { result_of(buffer) };
                 iface.put_small(buffer);
-                completion::complete(done, result);
+                if value == iface.mark {
+                    return self.end_with_mark(former, done);
+                }
+                // SAFETY: the completion comes next.
+                unsafe { former.write(value) };
+                completion::complete(done, Ok(()));
             }
-            TxOp::Step(buffer) => self.end_step(buffer, result),
-            TxOp::Notify(done) => done.complete(result),
+            TxOp::Step(buffer) => self.end_step(buffer, Ok(())),
+            TxOp::Notify(done) => done.complete(Ok(())),
         }
     }
 
+    /// An operation has ended with an error.
     #[cold]
+    #[inline(never)]
+    fn give_up(&self, op: TxOp, error: Error) {
+        let iface = &*self.iface;
+        let done = match op {
+            TxOp::Buffer(buffer) => return iface.put_message(buffer),
+            TxOp::Step(buffer) => return self.end_step(buffer, Err(error)),
+            TxOp::Notify(done) => Some(done),
+            TxOp::Zcopy(header, done) => {
+                if let Some(header) = header {
+                    iface.put_small(header);
+                }
+                done
+            }
+            TxOp::Get(length, done) => {
+                iface.reads_end(length);
+                done
+            }
+            TxOp::GetBcopy(buffer, length, _, done) => {
+                iface.reads_end(length);
+                iface.put_message(buffer);
+                done
+            }
+            TxOp::Fetch(buffer, _, done) => {
+                iface.put_small(buffer);
+                done
+            }
+        };
+        completion::complete(done, Err(error));
+    }
+
+    /// An atomic has ended, and its result is the mark.
+    #[cold]
+    #[inline(never)]
+    fn end_with_mark(&self, former: Former, done: Option<Completion>) {
+        if self.is_lost() {
+            return completion::complete(done, Err(Error::IO_ERROR));
+        }
+        // SAFETY: the completion comes next.
+        unsafe { former.write(self.iface.mark) };
+        completion::complete(done, Ok(()));
+    }
+
+    #[cold]
+    #[inline(never)]
     fn end_step(&self, buffer: NonNull<u8>, result: Result) {
         // SAFETY: the atomic that this buffer was for has ended.
-        let result = result.and_then(|()| unsafe { self.fetched(buffer) });
+        let value = unsafe { result_of(buffer) };
         self.iface.put_small(buffer);
-        self.step_ended(result);
+        let is_lost = value == self.iface.mark && self.is_lost();
+        self.step_ended(result.and(if is_lost { Err(Error::IO_ERROR) } else { Ok(value) }));
     }
 
     /// Gives up on what has not ended, since the queue pair is about to go.
@@ -317,10 +364,20 @@ impl RcEp {
         loop {
             let first = self.outstanding.pop();
             let Some(first) = first else { break };
-            self.end(first.op, Err(error));
+            self.give_up(first.op, error);
         }
         self.fail_emulated(error);
     }
+}
+
+/// What the device has put into the buffer of an atomic's result, or the mark.
+///
+/// # Safety
+/// The buffer is a small one whose atomic has ended.
+#[inline(always)]
+unsafe fn result_of(buffer: NonNull<u8>) -> u64 {
+    // SAFETY: the caller's promise; small buffers have more than eight bytes and are aligned to as many.
+    unsafe { buffer.cast::<u64>().read() }
 }
 
 impl RcIface {
@@ -354,7 +411,21 @@ impl RcIface {
     pub(crate) fn starve(&self, ep: &RcEp) {
         if !ep.is_starved.replace(true) {
             self.starved.borrow_mut().push(ep.index);
+            self.has_starved.set(true);
         }
+    }
+
+    /// Hands over what a read has brought. As [`RcEp::end_further`]: only this keeps anything across a call.
+    ///
+    /// # Safety
+    /// The read of `length` bytes into the message buffer has ended, and the buffer is the operation's.
+    #[inline(never)]
+    unsafe fn hand_over(&self, buffer: NonNull<u8>, length: usize, unpack: Unpack, done: Option<Completion>) {
+        self.reads_end(length);
+        // SAFETY: the caller's promise.
+        unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
+        self.put_message(buffer);
+        completion::complete(done, Ok(()));
     }
 
     /// A read has ended.

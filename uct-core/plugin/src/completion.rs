@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use ucs::{Error, Result};
 use uct_abi::{UCT_OK, UctCompletion, UctStatus};
 
-/// How an operation that may take time was started.
+/// How an operation that may take time was started. As wide as an error, so that a result of it stays in registers.
+#[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is done; its completion is not called.

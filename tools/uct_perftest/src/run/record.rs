@@ -35,7 +35,9 @@ pub(crate) struct Recorder<'a> {
     batch: u64,
     left: u64,
     last: u64,
-    samples: Vec<u64>,
+    /// Those of the first places.
+    samples: Box<[u64; ROOM]>,
+    taken: usize,
     next_report: u64,
     reported: (u64, u64),
     counts_pauses: bool,
@@ -73,16 +75,15 @@ impl<'a> Recorder<'a> {
             batch,
             left: batch,
             last: 0,
-            samples: Vec::with_capacity(ROOM),
+            // Pages that are touched for the first time are not part of what is measured.
+            samples: vec![1; ROOM].try_into().expect("as many as there is room for"),
+            taken: 0,
             next_report: 0,
             reported: (0, 0),
             counts_pauses,
             times,
             report,
         };
-        // Pages that are touched for the first time are not part of what is measured.
-        recorder.samples.resize(ROOM, 1);
-        recorder.samples.clear();
         let now = clock::ticks();
         recorder.next_report = now.saturating_add(second());
         recorder.last = now;
@@ -102,9 +103,14 @@ impl<'a> Recorder<'a> {
     fn end_batch(&mut self) {
         self.left = self.batch;
         let now = clock::ticks();
-        self.samples.push(now.wrapping_sub(self.last));
+        // A full room was emptied, so this is the index itself; the compiler need not be told.
+        self.samples[self.taken % ROOM] = now.wrapping_sub(self.last);
+        self.taken += 1;
         self.last = now;
-        if self.samples.len() == ROOM || now >= self.next_report {
+        if self.taken == ROOM {
+            return self.pause(now);
+        }
+        if now >= self.next_report {
             self.pause(now);
         }
     }
@@ -128,11 +134,12 @@ impl<'a> Recorder<'a> {
     }
 
     fn put_away(&mut self) {
-        for ticks in self.samples.drain(..) {
+        for &ticks in &self.samples[..self.taken] {
             self.times.ticks += ticks;
             self.times.iterations += self.batch;
             self.times.histogram.record(ticks).expect("the histogram grows with its values");
         }
+        self.taken = 0;
     }
 
     /// Stops the clock. What the last, incomplete batch took counts for the mean only.

@@ -96,14 +96,16 @@ impl Cq {
         buffer: &'a mut WcBuffer<N>,
         limit: usize,
     ) -> Result<&'a [Wc], i32> {
-        let limit = limit.min(N) as i32;
+        let limit = limit.min(N) as u32;
         let first = buffer.slots.as_mut_ptr();
         // SAFETY: the buffer has room for `N >= limit` completions, and `Wc` is laid out as `ibv_wc`.
-        let count = unsafe { (self.poll)(self.raw, limit, first.cast::<ibv_wc>()) };
-        let Ok(count) = usize::try_from(count) else { return Err(count) };
-        // SAFETY: the provider has filled `count` completions, which it promises to be at most `limit`; the minimum holds
-        // even if it breaks that promise.
-        Ok(unsafe { std::slice::from_raw_parts(first.cast::<Wc>(), count.min(limit as usize)) })
+        let count = unsafe { (self.poll)(self.raw, limit as i32, first.cast::<ibv_wc>()) };
+        // In one comparison: an error is negative, and no provider may answer more than the limit.
+        if count as u32 > limit {
+            return Err(count);
+        }
+        // SAFETY: the provider has filled `count` completions, at most as many as there is room for.
+        Ok(unsafe { std::slice::from_raw_parts(first.cast::<Wc>(), count as usize) })
     }
 
     /// Asks for one announcement on the channel at the next completion, or at the next one that is solicited or failed.
