@@ -11,7 +11,7 @@
 
 use std::ptr::NonNull;
 
-use uct_ib::verbs::{PostError, SendWr, Sge, lkey};
+use uct_ib::verbs::{PostError, SendFlags, SendWr, Sge, lkey};
 use uct_plugin::atomic::{Change, Width};
 use uct_plugin::{Atomic, AtomicOp, Completion, Error, Former, MemoryAccess, Outcome, Result, completion};
 
@@ -44,6 +44,10 @@ pub(crate) struct Steps {
     former: Option<Former>,
     completion: Option<Completion>,
 }
+
+/// Makes the work request of a fetching atomic.
+trait Request: for<'a> FnOnce(u64, &'a [Sge; 1], SendFlags) -> SendWr<'a> {}
+impl<F: for<'a> FnOnce(u64, &'a [Sge; 1], SendFlags) -> SendWr<'a>> Request for F {}
 
 /// What to do after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,13 +150,11 @@ impl RcEp {
         self.iface.limits.has_stray_acks
     }
 
-    /// A small buffer for the result of an atomic.
+    /// Makes a small buffer of the caller's ready for the result of an atomic.
     #[inline(always)]
-    fn result_buffer(&self) -> Option<NonNull<u8>> {
-        let buffer = self.iface.small()?;
-        // SAFETY: small buffers have more than eight bytes, are aligned to as many, and this one is ours.
+    fn mark_buffer(&self, buffer: NonNull<u8>) {
+        // SAFETY: small buffers have more than eight bytes, are aligned to as many, and this one is the caller's.
         unsafe { buffer.cast::<u64>().write(self.iface.mark) };
-        Some(buffer)
     }
 
     /// Adds, and fetches the former value.
@@ -166,7 +168,7 @@ impl RcEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
-        self.fetch(former, completion, |id, piece, flags| {
+        self.fetch(former, completion, move |id, piece, flags| {
             SendWr::fetch_add(id, piece, address, key, value, flags)
         })
     }
@@ -182,7 +184,7 @@ impl RcEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
-        self.fetch(former, completion, |id, piece, flags| {
+        self.fetch(former, completion, move |id, piece, flags| {
             SendWr::compare_swap(id, piece, address, key, operands, flags)
         })
     }
@@ -192,13 +194,45 @@ impl RcEp {
         &self,
         former: Former,
         completion: Option<Completion>,
-        request: impl for<'a> FnOnce(u64, &'a [Sge; 1], uct_ib::verbs::SendFlags) -> SendWr<'a>,
+        request: impl Request,
+    ) -> Result<Outcome> {
+        if self.has_room()
+            && self.is_clear_for_atomic()
+            && let Some(buffer) = self.iface.smalls.get_free()
+        {
+            return self.post_fetch(buffer, former, completion, request);
+        }
+        self.fetch_unready(former, completion, request)
+    }
+
+    /// As [`RcEp::fetch`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what comes
+    /// after it.
+    #[cold]
+    #[inline(never)]
+    fn fetch_unready(
+        &self,
+        former: Former,
+        completion: Option<Completion>,
+        request: impl Request,
     ) -> Result<Outcome> {
         if !self.has_room() {
             return Err(self.refusal());
         }
         self.clear_for_atomic()?;
-        let Some(buffer) = self.result_buffer() else { return Err(self.starved()) };
+        let Some(buffer) = self.iface.small() else { return Err(self.starved()) };
+        self.post_fetch(buffer, former, completion, request)
+    }
+
+    /// Posts an atomic whose result goes to this small buffer. There is room.
+    #[inline(always)]
+    fn post_fetch(
+        &self,
+        buffer: NonNull<u8>,
+        former: Former,
+        completion: Option<Completion>,
+        request: impl Request,
+    ) -> Result<Outcome> {
+        self.mark_buffer(buffer);
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [result_piece(buffer)];
         self.prepare(TxOp::Fetch(buffer, former, completion));
@@ -231,7 +265,23 @@ impl RcEp {
         rkey.check(address, size, MemoryAccess::REMOTE_ATOMIC)
     }
 
+    /// As [`RcEp::emulate`].
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn emulate_op(
+        &self,
+        (width, op, value): (Width, AtomicOp, u64),
+        former: Former,
+        address: u64,
+        rkey: &Rkey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let atomic = Atomic { width, change: Change::Op(op, value) };
+        self.emulate(atomic, Some(former), address, rkey, completion)
+    }
+
     /// An atomic that the device does not have.
+    #[inline(never)]
     pub(crate) fn emulate(
         &self,
         atomic: Atomic,
@@ -320,7 +370,8 @@ impl RcEp {
             self.fence_here();
             return false;
         }
-        let Some(buffer) = self.result_buffer() else { return false };
+        let Some(buffer) = self.iface.small() else { return false };
+        self.mark_buffer(buffer);
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [result_piece(buffer)];
         let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);

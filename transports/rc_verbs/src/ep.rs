@@ -32,6 +32,8 @@ const RESOLVE_ATTEMPTS: u32 = 3;
 
 /// A mark of an endpoint: a fence waits for reads and atomics.
 pub(crate) const FENCE: u8 = 1;
+/// Pending requests may wait for it.
+pub(crate) const WAITED_FOR: u8 = 4;
 /// The host has destroyed it; it lives on until everything under way has ended.
 const DESTROYED: u8 = 2;
 
@@ -62,7 +64,7 @@ pub(crate) struct RcEp {
     pub(crate) last_read: Cell<u32>,
     /// Number of the last atomic that was posted behind nothing but atomics, where that matters.
     pub(crate) last_atomic: Cell<u32>,
-    /// What the end of a work request has to look at: [`FENCE`] and [`DESTROYED`], mostly neither.
+    /// What the end of a work request has to look at: [`FENCE`], [`WAITED_FOR`] and [`DESTROYED`], mostly none.
     pub(crate) marks: Cell<u8>,
     /// It is in the interface's list of those that want anything that all share.
     pub(crate) is_starved: Cell<bool>,
@@ -131,6 +133,10 @@ impl RcEp {
 
     pub(crate) fn mark(&self, mark: u8) {
         self.marks.set(self.marks.get() | mark);
+    }
+
+    pub(crate) fn unmark(&self, mark: u8) {
+        self.marks.set(self.marks.get() & !mark);
     }
 
     /// Whether a fence waits for reads and atomics.
@@ -328,8 +334,11 @@ impl Endpoint for RcEp {
             (Width::Bits64, Change::CompareSwap { compare, swap }) => {
                 self.cswap64((compare, swap), former, remote_address, rkey, completion)
             }
-            // Put together again here, so that it need not lie in memory where it is not emulated.
-            _ => self.emulate(Atomic { width, change }, Some(former), remote_address, rkey, completion),
+            // In pieces, so that it need not lie in memory where it is not emulated.
+            (_, Change::Op(op, value)) => {
+                self.emulate_op((width, op, value), former, remote_address, rkey, completion)
+            }
+            _ => self.emulate(atomic, Some(former), remote_address, rkey, completion),
         }
     }
 
@@ -340,6 +349,7 @@ impl Endpoint for RcEp {
         if self.has_room_for_message() && !self.is_starved.get() {
             return Err(Error::BUSY);
         }
+        self.mark(WAITED_FOR);
         // SAFETY: the caller's promise; the endpoint is in its `Rc` until the group is empty.
         unsafe { self.iface.pending.add(&self.group, request) };
         Ok(())

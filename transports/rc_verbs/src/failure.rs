@@ -55,6 +55,7 @@ impl RcIface {
         if ep.is_quiet() {
             ep.fail_emulated(error);
         }
+        self.feed();
     }
 
     /// Lets go of an endpoint that the host has destroyed, as soon as nothing is under way. Where progress is at work on it, it

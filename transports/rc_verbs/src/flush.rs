@@ -120,7 +120,7 @@ impl RcEp {
     /// Lets the endpoint send again if what a fence waits for has ended.
     pub(crate) fn lift_fence(&self) {
         if self.is_fenced() && !self.has_reads_under_way() {
-            self.marks.set(self.marks.get() & !FENCE);
+            self.unmark(FENCE);
             self.available.set(self.available.get() + FENCED);
             self.iface.pending.schedule(&self.group);
         }

@@ -94,7 +94,7 @@ impl RcIface {
     #[inline(always)]
     fn poll(&self) -> u32 {
         if self.tx_wanted.get() {
-            let sent = self.poll_tx();
+            let sent = self.poll_sent();
             if sent > 0 {
                 let passes = self.rx_passes.get();
                 if passes > 0 {
@@ -120,6 +120,11 @@ impl RcIface {
         let mut buffer = WcBuffer::<BATCH>::new();
         let completions = match self.rx_cq.poll(&mut buffer) {
             Ok([]) => return 0,
+            // Mostly it is one.
+            Ok([wc]) => {
+                self.receive_one(wc);
+                return 1;
+            }
             Ok(completions) => completions,
             Err(errno) => return self.broken("receive", errno),
         };
@@ -128,18 +133,36 @@ impl RcIface {
 
     /// Out of the way of a progress that finds nothing, which is most of them.
     #[inline(never)]
+    fn receive_one(&self, wc: &Wc) {
+        self.receive(wc);
+        self.refill();
+    }
+
+    /// As [`RcIface::receive_one`].
+    #[inline(never)]
     fn receive_all(&self, completions: &[Wc]) -> u32 {
         for wc in completions {
             self.receive(wc);
         }
-        if !self.rx.fill(REFILL) {
-            self.state.ask();
-        }
+        self.refill();
         completions.len() as u32
     }
 
-    #[inline]
+    #[inline(always)]
+    fn refill(&self) {
+        if !self.rx.fill(REFILL) {
+            self.state.ask();
+        }
+    }
+
+    /// Looks for ends of sends.
+    #[inline(never)]
     pub(crate) fn poll_tx(&self) -> u32 {
+        self.poll_sent()
+    }
+
+    #[inline(always)]
+    fn poll_sent(&self) -> u32 {
         let mut buffer = WcBuffer::<BATCH>::new();
         let completions = match self.tx_cq.poll(&mut buffer) {
             Ok([]) => {
@@ -148,7 +171,7 @@ impl RcIface {
             }
             // Mostly it is one.
             Ok([wc]) => {
-                self.sent_wc(wc);
+                self.ended(wc);
                 return 1;
             }
             Ok(completions) => completions,
@@ -157,23 +180,22 @@ impl RcIface {
         self.end_all(completions)
     }
 
-    /// As [`RcIface::receive_all`].
+    /// As [`RcIface::receive_one`].
     #[inline(never)]
     fn end_all(&self, completions: &[Wc]) -> u32 {
         for wc in completions {
-            self.sent_wc(wc);
+            self.ended(wc);
         }
         completions.len() as u32
     }
 
-    /// As [`RcIface::receive_all`].
-    #[inline(never)]
-    fn sent_wc(&self, wc: &Wc) {
+    /// What a completion of a send ends.
+    #[inline(always)]
+    fn ended(&self, wc: &Wc) {
         let Some(ep) = self.eps.at((wc.wr_id() >> 32) as u32) else { return };
         let ep = self.during_progress(ep);
         if !wc.is_ok() {
-            self.failed_send(ep, wc);
-            return self.feed();
+            return self.failed_send(ep, wc);
         }
         ep.end_up_to(wc.wr_id() as u32);
         if self.has_starved.get() {
@@ -193,7 +215,7 @@ impl RcIface {
 
     /// Has the endpoints served again that lacked what all share.
     #[cold]
-    fn feed(&self) {
+    pub(crate) fn feed(&self) {
         self.has_starved.set(false);
         for index in self.starved.take() {
             if let Some(ep) = self.eps.get(index) {
@@ -276,7 +298,7 @@ impl RcIface {
         loop {
             let first = self.backlog.borrow_mut().pop_front();
             let Some(wc) = first else { break };
-            self.sent_wc(&wc);
+            self.ended(&wc);
             count += 1;
         }
         count

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use uct_ib::verbs::{PostError, SendFlags};
 use uct_plugin::{Completion, Error, Former, Result, Unpack, completion};
 
-use crate::ep::RcEp;
+use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
 use crate::queue::TxOp;
 use crate::wire::HELD_UP;
@@ -211,9 +211,6 @@ impl RcEp {
         if self.marks.get() != 0 {
             self.after_end();
         }
-        if !self.group.is_empty() {
-            self.iface.pending.schedule(&self.group);
-        }
     }
 
     /// Mostly it is one operation that ends: in a function of their own the others take no registers from that.
@@ -230,6 +227,11 @@ impl RcEp {
     #[inline(never)]
     fn after_end(&self) {
         self.lift_fence();
+        if self.group.is_empty() {
+            self.unmark(WAITED_FOR);
+        } else {
+            self.iface.pending.schedule(&self.group);
+        }
         if self.is_destroyed() {
             self.iface.bury(self);
         }
@@ -251,7 +253,6 @@ impl RcEp {
             }
         }
         self.after_end();
-        self.iface.pending.schedule(&self.group);
     }
 
     /// Counts work requests up to this number as ended; answers whether there are any.

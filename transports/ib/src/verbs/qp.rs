@@ -363,10 +363,11 @@ impl Qp {
 
     #[inline]
     fn post_raw(&self, raw: &mut ibv_send_wr) -> Result<(), PostError> {
-        let mut bad = std::ptr::null_mut();
+        // Of one request it is known which the provider did not take.
+        let mut bad = MaybeUninit::uninit();
         // SAFETY: the queue pair lives; the request and its list live through the call, by the borrow that their types
         // carry. That the memory named by key lives on is the promise of `post_send`'s caller.
-        match unsafe { (self.post_send)(self.raw, raw, &mut bad) } {
+        match unsafe { (self.post_send)(self.raw, raw, bad.as_mut_ptr()) } {
             0 => Ok(()),
             failed => Err(PostError(failed)),
         }

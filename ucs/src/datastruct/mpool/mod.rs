@@ -124,6 +124,12 @@ impl Mpool {
         }
     }
 
+    /// As [`Mpool::get`], but `None` where that would take a new chunk.
+    #[inline]
+    pub fn get_free(&self) -> Option<NonNull<u8>> {
+        if self.free.get().is_null() { None } else { self.get() }
+    }
+
     /// Gives an element back. It is the next to be handed out.
     ///
     /// # Safety
