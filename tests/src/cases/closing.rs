@@ -14,6 +14,9 @@ use crate::setup::Setup;
 
 const ID: AmId = AmId::new(6).unwrap();
 
+/// Messages of a run: as many as a connection takes at first, whose receiver does nothing.
+const RUN: u64 = 8;
+
 /// Sends a number twice over, in the flavour that transports are quickest with.
 fn send(ep: &Ep, value: u64) -> Result<(), Error> {
     ep.am_short(ID, value, &value.to_ne_bytes())
@@ -50,7 +53,6 @@ fn send_run(
 }
 
 fn its_own(setup: &Setup) {
-    const COUNT: u64 = 12;
     const LAST: u64 = 4;
     let sender = setup.open(IfaceOptions::default());
     let (receiver, _) = other_end(setup, &sender, IfaceOptions::default());
@@ -75,7 +77,7 @@ fn its_own(setup: &Setup) {
     });
     *held.borrow_mut() = Some((receiver, back));
     let progress = || sender.worker.progress() + worker.progress();
-    send_run(&sender, &link, COUNT, progress, || calls.get() == 1);
+    send_run(&sender, &link, RUN, progress, || calls.get() == 1);
     wait("the handler that closes", progress, || calls.get() > LAST);
     for (kept, value) in kept.borrow().iter().zip(LAST..) {
         assert_eq!(**kept, message(value), "a message that was kept by who closes the interface");
@@ -111,7 +113,6 @@ fn another_one(setup: &Setup) {
 }
 
 fn panics_amid(setup: &Setup) {
-    const COUNT: u64 = 12;
     let pair = Pair::new(setup);
     let calls = Rc::new(Cell::new(0));
     let counted = Rc::clone(&calls);
@@ -125,8 +126,8 @@ fn panics_amid(setup: &Setup) {
         panics.set(panics.get() + u32::from(progressed.is_err()));
         progressed.unwrap_or(1)
     };
-    send_run(&pair.sender, &pair.to, COUNT, progress, || calls.get() == 1);
-    wait("all messages", progress, || calls.get() == COUNT);
+    send_run(&pair.sender, &pair.to, RUN, progress, || calls.get() == 1);
+    wait("all messages", progress, || calls.get() == RUN);
     progress();
     assert_eq!(panics.get(), 1, "the panic of a handler comes out of progress once");
     let other = setup.open_on(&pair.receiver.worker, IfaceOptions::default());

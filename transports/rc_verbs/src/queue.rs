@@ -40,7 +40,7 @@ const _: () = assert!(!needs_drop::<Outstanding>());
 pub(crate) struct UnderWay(UnsafeCell<Ring>);
 
 struct Ring {
-    /// A power of two. Those from `first` up to `end`, modulo their number, are initialised, which are not all.
+    /// A power of two. Those from `first` up to `end`, modulo their number, are initialised; one at least is free.
     places: Box<[MaybeUninit<Outstanding>]>,
     first: u32,
     end: u32,

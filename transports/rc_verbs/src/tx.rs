@@ -260,7 +260,7 @@ impl RcEp {
     fn account_for_end(&self, number: u32) -> bool {
         let ended = self.ended.get();
         let count = number.wrapping_sub(ended);
-        // None is less than none. A number that is not under way would be the provider's mistake.
+        // One comparison for both: that there is none, and that it is not under way, which would be the provider's mistake.
         if count.wrapping_sub(1) >= self.posted.get().wrapping_sub(ended) {
             return false;
         }
