@@ -10,7 +10,9 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
 
-use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmTable, UctStatus};
+use uct_abi::{
+    UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmRunCallback, UctAmTable, UctStatus,
+};
 
 use crate::iface::IfaceInner;
 use crate::stats::{Count, Counter};
@@ -165,7 +167,7 @@ impl fmt::Debug for KeptMessage {
 pub(crate) struct AmTable {
     callbacks: [Cell<UctAmCallback>; UCT_AM_IDS],
     arguments: [Cell<*mut c_void>; UCT_AM_IDS],
-    in_run: [Cell<UctAmCallback>; UCT_AM_IDS],
+    in_run: [Cell<UctAmRunCallback>; UCT_AM_IDS],
     running: Cell<u32>,
 }
 
@@ -178,16 +180,15 @@ const _: () = assert!(
 
 impl AmTable {
     fn new() -> AmTable {
-        let nobody = || [unhandled as UctAmCallback; UCT_AM_IDS].map(Cell::new);
         AmTable {
-            callbacks: nobody(),
+            callbacks: [unhandled as UctAmCallback; UCT_AM_IDS].map(Cell::new),
             arguments: [std::ptr::null_mut(); UCT_AM_IDS].map(Cell::new),
-            in_run: nobody(),
+            in_run: [unhandled_in_run as UctAmRunCallback; UCT_AM_IDS].map(Cell::new),
             running: Cell::new(0),
         }
     }
 
-    fn set(&self, id: AmId, callback: UctAmCallback, in_run: UctAmCallback, argument: *mut c_void) {
+    fn set(&self, id: AmId, callback: UctAmCallback, in_run: UctAmRunCallback, argument: *mut c_void) {
         let index = usize::from(id.get());
         self.callbacks[index].set(callback);
         self.in_run[index].set(in_run);
@@ -287,7 +288,7 @@ impl HandlerTable {
 
     /// Removes a handler: messages of its id are dropped from now on.
     pub(crate) fn clear(&self, id: AmId) {
-        self.table.set(id, unhandled, unhandled, std::ptr::null_mut());
+        self.table.set(id, unhandled, unhandled_in_run, std::ptr::null_mut());
     }
 }
 
@@ -329,12 +330,13 @@ unsafe extern "C" fn deliver<F: Fn(AmMessage<'_>) + 'static>(
 /// One of [`UctAmTable::in_run`]: the transport counts.
 unsafe extern "C" fn deliver_in_run<F: Fn(AmMessage<'_>) + 'static>(
     argument: *mut c_void,
-    data: *mut c_void,
+    data: *const c_void,
     length: usize,
-    flags: u32,
-) -> UctStatus {
+) {
     // SAFETY: as in `deliver`.
-    unsafe { &*argument.cast::<Handler<F>>() }.call(data, length, flags)
+    let handler = unsafe { &*argument.cast::<Handler<F>>() };
+    // Without the descriptor flag the data are only read.
+    handler.call(data.cast_mut(), length, 0);
 }
 
 unsafe extern "C" fn unhandled(
@@ -343,6 +345,14 @@ unsafe extern "C" fn unhandled(
     length: usize,
     _flags: u32,
 ) -> UctStatus {
-    tracing::warn!(length, "an active message arrived for an id without a handler and was dropped");
+    warn_of_unhandled(length);
     UCT_OK
+}
+
+unsafe extern "C" fn unhandled_in_run(_argument: *mut c_void, _data: *const c_void, length: usize) {
+    warn_of_unhandled(length);
+}
+
+fn warn_of_unhandled(length: usize) {
+    tracing::warn!(length, "an active message arrived for an id without a handler and was dropped");
 }

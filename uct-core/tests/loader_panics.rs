@@ -49,7 +49,7 @@ fn check_transport(md: *mut UctMd, transport: &Transport) {
     let mut handlers = UctAmTable {
         callbacks: [refuse; UCT_AM_IDS],
         arguments: [ptr::null_mut(); UCT_AM_IDS],
-        in_run: [refuse; UCT_AM_IDS],
+        in_run: [refuse_in_run; UCT_AM_IDS],
         running: 0,
     };
     let params = UctIfaceParams {
@@ -112,5 +112,7 @@ unsafe extern "C" fn pack_nothing(_destination: *mut c_void, _argument: *mut c_v
 unsafe extern "C" fn refuse(_: *mut c_void, _: *mut c_void, _: usize, _: u32) -> UctStatus {
     UCT_OK
 }
+
+unsafe extern "C" fn refuse_in_run(_: *mut c_void, _: *const c_void, _: usize) {}
 
 unsafe extern "C" fn ignore(_: *mut c_void, _: *mut c_void, _: UctStatus, _: UctStr) {}

@@ -68,11 +68,17 @@ impl Attention {
 
     /// Has progress look around at its next call.
     pub(crate) fn hasten(&self) {
+        self.look_within(1);
+    }
+
+    /// Has progress look around within so many calls, at least one.
+    #[inline(always)]
+    pub(crate) fn look_within(&self, calls: u32) {
         let left = self.countdown.get();
-        if left > 1 {
+        if left > calls {
             // As if the count had started later, so that what has passed stays known.
-            self.from.set(self.from.get() - (left - 1));
-            self.countdown.set(1);
+            self.from.set(self.from.get() - (left - calls));
+            self.countdown.set(calls);
         }
     }
 

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 use crate::addr::{DeviceAddress, IfaceAddress};
 use crate::ring::{
     BODY_WORDS, Body, Control, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, MappedShuttle, Place,
-    Pool, Receiver, SHUTTLE_BYTES, Sender, Shuttle,
+    Pool, Receiver, SHUTTLE_BYTES, Sender, Short, Shuttle,
 };
 use crate::wire;
 
@@ -73,8 +73,12 @@ pub fn fuzz_ring(bytes: &[u8]) {
             }
             5 => {
                 let watch = Cell::new(receiver.watch());
-                let each = |tag, data: &[u8]| {
-                    assert!(tag < 32 && data.len() <= INLINE_BYTES, "{} bytes of tag {tag}", data.len());
+                let each = |short: Short, data: &[u8]| {
+                    assert!(
+                        short.tag() < 32 && data.len() <= INLINE_BYTES,
+                        "{short:?}: {} bytes",
+                        data.len()
+                    );
                     std::hint::black_box(data.iter().map(|byte| u32::from(*byte)).sum::<u32>());
                 };
                 if argument == 0 {

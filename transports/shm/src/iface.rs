@@ -53,8 +53,10 @@ pub(crate) struct ShmIface {
     pub(crate) watch: Cell<Watch>,
     /// The hot channel that is watched.
     pub(crate) watched: Cell<Option<NonNull<Channel>>>,
-    /// What is watched is its shuttle: its ring is to be looked at besides.
+    /// The next message comes in its ring or in its shuttle, one of which is watched.
     pub(crate) is_beside: Cell<bool>,
+    /// The bell is watched in the place of a hot channel for a few calls, so that messages gather there.
+    pub(crate) is_resting: Cell<bool>,
     /// Calls of progress that were left when it last received something.
     pub(crate) received_at: Cell<u32>,
     pub(crate) bell: Bell<MappedBell>,
@@ -65,8 +67,8 @@ pub(crate) struct ShmIface {
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
     pub(crate) am: AmHandlers,
-    /// The id of the last short message.
-    pub(crate) last_id: Cell<u8>,
+    /// Id and mark of the last short message of a run.
+    pub(crate) last: Cell<(u8, u8)>,
     pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
     pub(crate) turn: Cell<u32>,
     pub(crate) swept: Cell<usize>,
@@ -197,6 +199,7 @@ impl ShmIface {
             watch: Cell::new(bell.watch()),
             watched: Cell::new(None),
             is_beside: Cell::new(false),
+            is_resting: Cell::new(false),
             received_at: Cell::new(0),
             bell,
             attention: Attention::new(),
@@ -205,7 +208,7 @@ impl ShmIface {
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
             am: params.am,
-            last_id: Cell::new(0),
+            last: Cell::new((0, 0)),
             hot: RefCell::default(),
             turn: Cell::new(0),
             swept: Cell::new(0),

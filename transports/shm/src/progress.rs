@@ -17,13 +17,17 @@ use crate::attention::flag;
 use crate::channel::Channel;
 use crate::handshake::Greeting;
 use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
-use crate::ring::{BODY_WORDS, Body, Delivery, Message, Place, Watch, settle};
+use crate::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
 const GLANCE: u32 = 64;
-/// The same while a shuttle is watched: its ring is looked at so often.
+/// The same while the next message may come in the ring as well as in the shuttle. What is watched is where the last one came, or
+/// the shuttle when something was sent there; both are looked at so often.
 const SHORT_GLANCE: u32 = 2;
+/// Calls of progress until a ring is looked at again when a burst of messages has ended. To look for the next message is to take the
+/// line that its sender is about to write: a receiver that is the faster one would do so for each of them.
+const REST: u32 = 2;
 /// Turns without a message after which a ring is not polled any more.
 const PATIENCE: u32 = 2;
 /// Quiet rings that are looked into at each turn, in case that a bell was not heard.
@@ -57,16 +61,22 @@ impl ShmIface {
         self.until_turn.set(left);
         // The last call has received something if this one would have been told so by the count.
         let is_quiet = self.received_at.get() != 1;
+        if self.is_resting.replace(false)
+            && let Some(channel) = self.watched.get()
+        {
+            // SAFETY: it is hot (`watch_channel`).
+            self.watch_channel(unsafe { channel.as_ref() });
+        }
         let is_beside = self.is_beside.get();
         self.attention.start(left.min(if is_beside { SHORT_GLANCE } else { GLANCE }));
         self.received_at.set(if is_quiet { 0 } else { self.attention.left() + 1 });
         if is_beside && self.has_crossed() { receive(self) } else { self.look() }
     }
 
-    /// Whether a message has come in the ring whose shuttle is watched.
+    /// Whether a message has come where it was not expected, in the ring or in the shuttle.
     fn has_crossed(&self) -> bool {
         // SAFETY: it is hot (`watch_channel`).
-        self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.receiver.has_message())
+        self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.has_message())
     }
 
     /// Something has come from the one peer that is polled, and nothing else is to be done. Takes one message if it is short.
@@ -75,7 +85,8 @@ impl ShmIface {
         self.receive(|channel| {
             let am = self.am;
             // SAFETY: a slice is readable, and a private copy is written by nobody.
-            let deliver = |id, data: &[u8]| unsafe { am.deliver(id, data.as_ptr(), data.len()) };
+            let deliver =
+                |short: Short, data: &[u8]| unsafe { am.deliver(short.tag(), data.as_ptr(), data.len()) };
             u32::from(channel.receiver.take_one_short(&self.watch, deliver))
         })
     }
@@ -107,6 +118,11 @@ impl ShmIface {
             if count > 0 {
                 self.attention.skip(count - 1);
             }
+            if count > 1 && count < self.max_poll {
+                self.is_resting.set(true);
+                self.watch.set(self.bell.watch());
+                self.attention.look_within(REST);
+            }
             count
         })
     }
@@ -122,11 +138,8 @@ impl ShmIface {
         let mut count = if self.is_beside.get() && self.take_shuttle(channel) { 1 } else { shorts(channel) };
         if count == 0 {
             count = self.receive_others();
-        } else if self.is_beside.get() {
-            // A look into the ring has left that to be watched.
-            self.watch_channel(channel);
         }
-        self.received_at.set(self.attention.left());
+        self.received_at.set(if self.is_resting.get() { 1 } else { self.attention.left() });
         self.is_working.set(false);
         count
     }
@@ -211,12 +224,17 @@ impl ShmIface {
     /// Receives up to `limit` short messages of one peer, up to the first of another kind.
     #[inline(always)]
     fn take_shorts(&self, channel: &Channel, limit: u32, watch: &Cell<Watch>) -> u32 {
-        let mut run = AmRun::new(self.am, self.last_id.get());
-        // SAFETY: a slice is readable, and a private copy is written by nobody.
-        let deliver = |id, data: &[u8]| unsafe { run.deliver(id, data.as_ptr(), data.len()) };
-        let count = channel.receiver.take_shorts(limit, watch, deliver);
-        self.last_id.set(run.id());
-        count
+        let (id, mark) = self.last.get();
+        let mut run = AmRun::new(self.am, id, mark);
+        let deliver = |short: Short, data: &[u8]| {
+            let id = || {
+                self.last.set((short.tag(), short.mark()));
+                short.tag()
+            };
+            // SAFETY: a slice is readable, and a private copy is written by nobody.
+            unsafe { run.deliver(short.mark(), id, data.as_ptr(), data.len()) };
+        };
+        channel.receiver.take_shorts(limit, watch, deliver)
     }
 
     /// Notes that something has come from a peer.

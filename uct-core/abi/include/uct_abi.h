@@ -655,6 +655,9 @@ typedef struct UctIface UctIface;
 // `release`. Any other answer gives the data back.
 typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
 
+// Receives an active message of a run: `data` are readable for `length` bytes until it returns, and then given back.
+typedef void (*UctAmRunCallback)(void *argument, const void *data, size_t length);
+
 // The handlers of an interface by their ids, and how many of them are running; none is ever null. The host owns the table and
 // changes handlers between calls; host and transport use it on the thread that drives the worker, and no other.
 typedef struct UctAmTable {
@@ -664,7 +667,7 @@ typedef struct UctAmTable {
     void *arguments[UCT_AM_IDS];
     // The same handlers, which do not count themselves: for a transport that counts `running` up by one ahead of a run of
     // messages, and down by one behind it.
-    UctAmCallback in_run[UCT_AM_IDS];
+    UctAmRunCallback in_run[UCT_AM_IDS];
     // How many handlers are running, one inside the other, and runs. While it is not 0, the host closes nothing of the worker.
     uint32_t running;
 } UctAmTable;

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use ucs::{Result, Status};
-use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmTable};
+use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmRunCallback, UctAmTable};
 
 /// What the handler did with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl AmHandlers {
     #[inline(always)]
     unsafe fn call(&self, id: u8, data: *mut u8, length: usize, flags: u32) -> i32 {
         // SAFETY: the caller's promise, and the entry is one of the table's.
-        unsafe { call::<CALLBACKS>(self.entry(id), data, length, flags) }
+        unsafe { call(self.entry(id), data, length, flags) }
     }
 
     /// The place of a callback, for any number: those that have come by a wire may be wrong.
@@ -138,7 +138,7 @@ impl IdleHandlers {
 static BUSY: Busy = Busy(UctAmTable {
     callbacks: [dropped; UCT_AM_IDS],
     arguments: [std::ptr::null_mut(); UCT_AM_IDS],
-    in_run: [dropped; UCT_AM_IDS],
+    in_run: [dropped_in_run; UCT_AM_IDS],
     running: 1,
 });
 
@@ -151,43 +151,50 @@ unsafe extern "C" fn dropped(_: *mut c_void, _: *mut c_void, _: usize, _: u32) -
     UCT_OK
 }
 
+unsafe extern "C" fn dropped_in_run(_: *mut c_void, _: *const c_void, _: usize) {}
+
 /// Delivers messages that come one behind the other, most of which have the same id.
 ///
 /// Whose handler is called does not depend on the message then, but on a comparison that the processor predicts: it goes on to
 /// later messages while the line with this one's id is still on its way.
 ///
+/// What is compared is a mark: the id, or another byte that a transport has at hand, of which those that are equal go with equal
+/// ids.
+///
 /// From [`AmRun::new`] until it is dropped a handler counts as running, once for all of them.
 pub struct AmRun {
     handlers: AmHandlers,
-    id: u8,
+    mark: u8,
     entry: NonNull<UctAmCallback>,
 }
 
 impl AmRun {
-    /// The first message probably has this id.
+    /// The first message probably has this id, and this mark.
     #[inline(always)]
-    pub fn new(handlers: AmHandlers, id: u8) -> AmRun {
+    pub fn new(handlers: AmHandlers, id: u8, mark: u8) -> AmRun {
         handlers.count(|running| running + 1);
-        AmRun { handlers, id, entry: handlers.entry(id) }
+        AmRun { handlers, mark, entry: handlers.entry(id) }
     }
 
-    /// The id of the last message; that of `new` if there was none.
-    #[inline(always)]
-    pub fn id(&self) -> u8 {
-        self.id
-    }
-
-    /// As [`AmHandlers::deliver`].
+    /// As [`AmHandlers::deliver`]. The id is asked for if the mark is another than that of the message before.
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub unsafe fn deliver(&mut self, id: u8, data: *const u8, length: usize) {
-        if id != self.id {
-            (self.id, self.entry) = (id, other(self.handlers, id));
+    pub unsafe fn deliver(&mut self, mark: u8, id: impl FnOnce() -> u8, data: *const u8, length: usize) {
+        if mark != self.mark {
+            (self.mark, self.entry) = (mark, other(self.handlers, id()));
         }
-        // SAFETY: the caller's promise, and the entry is one of the table's; without the descriptor flag the data are only read.
-        unsafe { call::<IN_RUN>(self.entry, data.cast_mut(), length, 0) };
+        // SAFETY: the entry is one of the table's.
+        let argument = unsafe { argument_of(self.entry) };
+        // SAFETY: as in `call`.
+        let argument = unsafe { argument.read() };
+        // SAFETY: the lists are as long as each other, with entries of one size.
+        let callback = unsafe { self.entry.byte_add(IN_RUN) }.cast::<UctAmRunCallback>();
+        // SAFETY: as in `call`.
+        let callback = unsafe { callback.read() };
+        // SAFETY: the callback goes with its argument (`UctAmTable`); the data are as the caller promised.
+        unsafe { callback(argument, data.cast(), length) };
     }
 }
 
@@ -205,10 +212,13 @@ impl Drop for AmRun {
     }
 }
 
-/// Which callbacks of the table, as the distance in bytes from the first of them.
-const CALLBACKS: usize = offset_of!(UctAmTable, callbacks);
+/// From one of `callbacks` to that of the same id for a run, in bytes.
 const IN_RUN: usize = offset_of!(UctAmTable, in_run);
-const _: () = assert!(CALLBACKS == 0 && size_of::<UctAmCallback>() == size_of::<*mut c_void>());
+const _: () = assert!(
+    offset_of!(UctAmTable, callbacks) == 0
+        && size_of::<UctAmCallback>() == size_of::<*mut c_void>()
+        && size_of::<UctAmRunCallback>() == size_of::<*mut c_void>()
+);
 
 /// Where the argument lies that goes with a callback.
 ///
@@ -226,20 +236,13 @@ unsafe fn argument_of(entry: NonNull<UctAmCallback>) -> NonNull<*mut c_void> {
 /// The entry is one of `callbacks` of the host's table; data and flags as for [`AmHandlers::deliver`] or
 /// [`AmHandlers::deliver_desc`].
 #[inline(always)]
-unsafe fn call<const LIST: usize>(
-    entry: NonNull<UctAmCallback>,
-    data: *mut u8,
-    length: usize,
-    flags: u32,
-) -> i32 {
+unsafe fn call(entry: NonNull<UctAmCallback>, data: *mut u8, length: usize, flags: u32) -> i32 {
     // SAFETY: the caller's promise.
     let argument = unsafe { argument_of(entry) };
     // SAFETY: the host keeps every argument valid and changes it only between calls (`UctAmTable`).
     let argument = unsafe { argument.read() };
-    // SAFETY: the lists are as long as each other, with entries of one size.
-    let callback = unsafe { entry.byte_add(LIST) };
     // SAFETY: as the argument.
-    let callback = unsafe { callback.read() };
+    let callback = unsafe { entry.read() };
     // SAFETY: the callback goes with its argument (`UctAmTable`); the data are as the caller promised.
     unsafe { callback(argument, data.cast::<c_void>(), length, flags) }
 }
@@ -257,6 +260,13 @@ mod tests {
         0
     }
 
+    /// As [`add`].
+    unsafe extern "C" fn add_in_run(argument: *mut c_void, _: *const c_void, length: usize) {
+        // SAFETY: as in `add`.
+        let sum = unsafe { &*argument.cast::<Cell<usize>>() };
+        sum.set(sum.get() + length);
+    }
+
     fn argument(sum: &Cell<usize>) -> *mut c_void {
         std::ptr::from_ref(sum).cast_mut().cast()
     }
@@ -267,7 +277,7 @@ mod tests {
         let mut table = UctAmTable {
             callbacks: [add; UCT_AM_IDS],
             arguments: std::array::from_fn(|id| argument(&sums[id])),
-            in_run: [dropped; UCT_AM_IDS],
+            in_run: [dropped_in_run; UCT_AM_IDS],
             running: 0,
         };
         // SAFETY: the table outlives its users.
@@ -279,7 +289,7 @@ mod tests {
         };
         // SAFETY: the bytes are readable, here and below, and the ids are small enough.
         assert_eq!(unsafe { idle.deliver(31, write) }, Some(Ok(())));
-        let run = AmRun::new(handlers, 0);
+        let run = AmRun::new(handlers, 0, 0);
         // SAFETY: as above.
         assert_eq!(unsafe { idle.deliver(31, write) }, None);
         drop(run);
@@ -296,24 +306,24 @@ mod tests {
         let mut table = UctAmTable {
             callbacks: [dropped; UCT_AM_IDS],
             arguments: std::array::from_fn(|id| argument(&sums[id])),
-            in_run: [add; UCT_AM_IDS],
+            in_run: [add_in_run; UCT_AM_IDS],
             running: 0,
         };
         let table = &raw mut table;
         // SAFETY: the table outlives the run.
         let handlers = unsafe { AmHandlers::new(table) }.expect("a table");
-        let mut run = AmRun::new(handlers, 3);
+        let mut run = AmRun::new(handlers, 3, 103);
         // SAFETY: as above, and nobody writes it meanwhile; as below.
         assert_eq!(unsafe { (*table).running }, 1);
         for (id, length) in [(5, 1), (5, 2), (31, 4), (5, 8)] {
             // SAFETY: as many bytes are readable.
-            unsafe { run.deliver(id, [0; 8].as_ptr(), length) };
+            unsafe { run.deliver(100 + id, || id, [0; 8].as_ptr(), length) };
         }
-        assert_eq!((run.id(), sums[3].get(), sums[5].get(), sums[31].get()), (5, 0, 11, 4));
+        assert_eq!((sums[3].get(), sums[5].get(), sums[31].get()), (0, 11, 4));
         // SAFETY: the table is this test's, and nobody reads it meanwhile.
         unsafe { (*table).arguments[5] = argument(&sums[UCT_AM_IDS]) };
         // SAFETY: as many bytes are readable.
-        unsafe { run.deliver(5, [0; 8].as_ptr(), 7) };
+        unsafe { run.deliver(105, || panic!("the mark is known"), [0; 8].as_ptr(), 7) };
         assert_eq!((sums[5].get(), sums[UCT_AM_IDS].get()), (11, 7), "its handler was replaced");
         drop(run);
         // SAFETY: as above.

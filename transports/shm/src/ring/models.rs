@@ -11,7 +11,7 @@ use super::receiver::settle;
 use super::sender::Refused;
 use super::testing::Talker;
 use super::watched::{WatchedBell, WatchedRing, WatchedShuttle};
-use super::{BODY_WORDS, Bell, Delivery, Place, Receiver, Sender, Sent};
+use super::{BODY_WORDS, Bell, Delivery, Place, Receiver, Sender, Sent, Short};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -114,8 +114,8 @@ fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() 
         let mut got = 0;
         let mut take = |limit| {
             let before = got;
-            let each = |tag, data: &[u8]| {
-                assert_eq!((tag, data), (7, &u64::to_ne_bytes(got)[..]));
+            let each = |short: Short, data: &[u8]| {
+                assert_eq!((short.tag(), data), (7, &u64::to_ne_bytes(got)[..]));
                 got += 1;
             };
             let taken = if limit > 1 {

@@ -97,10 +97,10 @@ impl<M: RingMemory> Receiver<M> {
     }
 
     /// Takes short messages, those with a tag below 32, until another comes or `limit` have, which is at least 1; answers how
-    /// many. `each` gets the tag and a private copy of the data, aligned to 16; it may not use the receiver but to release
+    /// many. `each` gets what the slot says and a private copy of the data, aligned to 16; it may not use the receiver but to release
     /// blocks. What is next to come is then in `watch`.
     #[inline(always)]
-    pub fn take_shorts(&self, limit: u32, watch: &Cell<Watch>, mut each: impl FnMut(u8, &[u8])) -> u32 {
+    pub fn take_shorts(&self, limit: u32, watch: &Cell<Watch>, mut each: impl FnMut(Short, &[u8])) -> u32 {
         debug_assert!(limit > 0);
         // SAFETY: for this call, as the receiver that it is.
         let memory = unsafe { self.memory.alias() };
@@ -119,7 +119,7 @@ impl<M: RingMemory> Receiver<M> {
                 let Some(short) = take_short(&memory, slot, position, &mut copy) else { break };
                 minus_head = minus_head.wrapping_sub(STEP);
                 from_end = from_end.wrapping_add(SLOT_BYTES);
-                each(short.tag(), copy.bytes(short));
+                each(short, copy.bytes(short));
                 if from_end == 0 {
                     break;
                 }
@@ -143,7 +143,7 @@ impl<M: RingMemory> Receiver<M> {
     /// As [`take_shorts`](Receiver::take_shorts) with a limit of one; answers whether there was one. All that changes has
     /// changed before `deliver` is called.
     #[inline(always)]
-    pub fn take_one_short(&self, watch: &Cell<Watch>, deliver: impl FnOnce(u8, &[u8])) -> bool {
+    pub fn take_one_short(&self, watch: &Cell<Watch>, deliver: impl FnOnce(Short, &[u8])) -> bool {
         // SAFETY: for this call, as the receiver that it is.
         let memory = unsafe { self.memory.alias() };
         let mut copy = Body::new();
@@ -159,7 +159,7 @@ impl<M: RingMemory> Receiver<M> {
             // Up to where credit is due, slots lie one behind the other.
             watch.set(Watch::new(memory.control(slot + SLOT_BYTES), next));
         }
-        deliver(short.tag(), copy.bytes(short));
+        deliver(short, copy.bytes(short));
         true
     }
 

@@ -11,7 +11,7 @@ use super::sender::Refused;
 use super::testing::{Talker, geometry};
 use super::{
     BELL_BYTES, BODY_WORDS, Bell, Corrupt, Delivery, Geometry, INLINE_BYTES, Layout, LayoutError, MappedBell,
-    MappedRing, MappedShuttle, Place, Pool, Receiver, SHUTTLE_BYTES, Sender, Sent, Shuttle,
+    MappedRing, MappedShuttle, Place, Pool, Receiver, SHUTTLE_BYTES, Sender, Sent, Short, Shuttle,
 };
 
 /// Zeroed, page-aligned memory.
@@ -194,9 +194,9 @@ fn short_messages_are_taken_up_to_a_limit_and_to_the_first_of_another_kind() {
     let mut next = 0;
     let take = |limit, first: usize| {
         let mut seen = Vec::new();
-        let each = |tag, data: &[u8]| {
+        let each = |short: Short, data: &[u8]| {
             assert!(data.as_ptr().cast::<u128>().is_aligned());
-            seen.push((tag, data.to_vec()));
+            seen.push((short.tag(), data.to_vec()));
         };
         let count = if limit == 1 {
             usize::from(receiver.take_one_short(&watch, each))
