@@ -264,6 +264,7 @@ impl ShmIface {
     pub(crate) fn watch_channel(&self, channel: &Channel) {
         self.watched.set(Some(NonNull::from(channel)));
         self.watch.set(channel.watch());
+        self.is_resting.set(false);
         self.is_beside.set(!channel.seat.is_mine());
     }
 

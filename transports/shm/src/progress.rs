@@ -45,7 +45,7 @@ impl ShmIface {
     /// Looks at the one word that is watched.
     #[inline(always)]
     fn look(&self) -> u32 {
-        // SAFETY: `watch` points into the rings of a hot channel, or to the bell (`rewatch`).
+        // SAFETY: `watch` points to what a hot channel receives from, or to the bell (`rewatch`).
         if !unsafe { self.watch.get().has_news() } {
             return 0;
         }
@@ -61,7 +61,7 @@ impl ShmIface {
         self.until_turn.set(left);
         // The last call has received something if this one would have been told so by the count.
         let is_quiet = self.received_at.get() != 1;
-        if self.is_resting.replace(false)
+        if self.is_resting.get()
             && let Some(channel) = self.watched.get()
         {
             // SAFETY: it is hot (`watch_channel`).
