@@ -201,10 +201,11 @@ impl AmTable {
     }
 }
 
-/// The handlers of an interface. Handlers that were replaced stay until the interface closes, since they may be running.
+/// The handlers of an interface. Who takes one away sees to it that it is dropped no earlier than no transport is on the stack,
+/// since it may be running.
 pub(crate) struct HandlerTable {
     table: Rc<AmTable>,
-    owned: RefCell<Vec<Box<dyn Owned>>>,
+    owned: RefCell<Vec<(AmId, Box<dyn Owned>)>>,
     /// What the handlers that were taken away had received.
     received: Cell<Count>,
 }
@@ -248,8 +249,8 @@ impl HandlerTable {
         Rc::clone(&self.table)
     }
 
-    /// Installs a handler.
-    pub(crate) fn set<F>(&self, iface: &IfaceInner, id: AmId, function: F)
+    /// Installs a handler; answers the one that it replaces, to be dropped once that does not run.
+    pub(crate) fn set<F>(&self, iface: &IfaceInner, id: AmId, function: F) -> Option<Box<dyn Owned>>
     where
         F: Fn(AmMessage<'_>) + 'static,
     {
@@ -261,8 +262,19 @@ impl HandlerTable {
             function,
         });
         let argument = (&raw const *handler).cast_mut().cast();
-        self.owned.borrow_mut().push(handler);
         self.table.set(id, deliver::<F>, deliver_in_run::<F>, argument);
+        let replaced = self.take_one(id);
+        self.owned.borrow_mut().push((id, handler));
+        replaced
+    }
+
+    /// Takes the handler of an id, which the table has no more. What it has received stays counted.
+    fn take_one(&self, id: AmId) -> Option<Box<dyn Owned>> {
+        let mut owned = self.owned.borrow_mut();
+        let index = owned.iter().position(|(of, _)| *of == id)?;
+        let (_, handler) = owned.swap_remove(index);
+        self.received.set(self.received.get() + handler.received());
+        Some(handler)
     }
 
     /// Takes the handlers, and shares the table, which a transport reads until it is closed.
@@ -273,22 +285,19 @@ impl HandlerTable {
 
     /// Removes all handlers; answers what is to be dropped once none of them runs.
     pub(crate) fn clear_all(&self) -> Vec<Box<dyn Owned>> {
-        for id in 0..UCT_AM_IDS as u8 {
-            self.clear(AmId(id));
-        }
-        self.received.set(self.received());
-        std::mem::take(&mut *self.owned.borrow_mut())
+        (0..UCT_AM_IDS as u8).filter_map(|id| self.clear(AmId(id))).collect()
     }
 
     /// What all handlers have received.
     pub(crate) fn received(&self) -> Count {
         let owned = self.owned.borrow();
-        owned.iter().fold(self.received.get(), |sum, handler| sum + handler.received())
+        owned.iter().fold(self.received.get(), |sum, (_, handler)| sum + handler.received())
     }
 
-    /// Removes a handler: messages of its id are dropped from now on.
-    pub(crate) fn clear(&self, id: AmId) {
+    /// Removes a handler, as [`HandlerTable::set`] does: messages of its id are dropped from now on.
+    pub(crate) fn clear(&self, id: AmId) -> Option<Box<dyn Owned>> {
         self.table.set(id, unhandled, unhandled_in_run, std::ptr::null_mut());
+        self.take_one(id)
     }
 }
 

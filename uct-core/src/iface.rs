@@ -13,7 +13,7 @@ use uct_abi::{
 };
 
 use crate::address::IfaceAddress;
-use crate::am::{AmId, AmMessage, HandlerTable};
+use crate::am::{AmId, AmMessage, HandlerTable, Owned};
 use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
 use crate::completion::{Completion, Posted};
 use crate::config::text;
@@ -153,18 +153,20 @@ impl Iface {
     /// Has `handler` called with every message of `id`, in place of the handler so far. It runs inside
     /// [`Worker::progress`] (of `self`: inside the send) and may call anything, also send.
     pub fn set_am_handler(&self, id: AmId, handler: impl Fn(AmMessage<'_>) + 'static) {
-        self.inner.handlers.set(&self.inner, id, handler);
+        let replaced = self.inner.handlers.set(&self.inner, id, handler);
+        self.inner.drop_handlers(replaced);
     }
 
     /// Drops messages of `id` from now on.
     pub fn clear_am_handler(&self, id: AmId) {
-        self.inner.handlers.clear(id);
+        let removed = self.inner.handlers.clear(id);
+        self.inner.drop_handlers(removed);
     }
 
     /// Forgets all handlers and what they hold: endpoints that a handler holds would keep the interface open for ever.
     pub fn clear_am_handlers(&self) {
-        let handlers = self.inner.handlers.clear_all();
-        self.inner.worker.close(Box::new(move || drop(handlers)));
+        let removed = self.inner.handlers.clear_all();
+        self.inner.drop_handlers(removed);
     }
 
     /// Has the worker's progress drive the interface.
@@ -352,6 +354,11 @@ pub(crate) fn flushed(
 }
 
 impl IfaceInner {
+    /// Drops handlers that were taken away, as soon as none of them can be running.
+    fn drop_handlers(&self, handlers: impl IntoIterator<Item = Box<dyn Owned>> + 'static) {
+        self.worker.close(Box::new(move || handlers.into_iter().for_each(drop)));
+    }
+
     #[inline(always)]
     pub(crate) fn raw(&self) -> *mut UctIface {
         self.raw.get()
