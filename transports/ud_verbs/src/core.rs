@@ -21,6 +21,8 @@ use crate::queue::Queue;
 mod receives;
 mod send;
 
+use receives::Spare;
+
 /// What the protocol keeps of ours.
 pub(crate) struct UdHandles;
 
@@ -45,8 +47,7 @@ pub(crate) struct Core {
     retiring: VecDeque<Packet>,
     /// Receive buffers that the device has.
     posted: u32,
-    /// Datagrams that a peer may have under way.
-    window: u32,
+    spare: Spare,
     /// Ticks since the application last called progress.
     pub(crate) idle_ticks: u32,
     /// The timer that runs while something is under way.
@@ -139,7 +140,7 @@ impl Core {
             arrivals: VecDeque::new(),
             retiring: VecDeque::new(),
             posted: 0,
-            window: config.max_window,
+            spare: Spare::NEW,
             idle_ticks: 0,
             timer: None,
             is_ticking: false,

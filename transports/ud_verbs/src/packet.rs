@@ -27,7 +27,7 @@ pub(crate) struct Head {
     /// Written once, when the element is made.
     lkey: u32,
     /// As well.
-    is_small: bool,
+    size: Size,
     /// Bytes of the datagram that lie in the buffer, header included.
     length: u32,
     /// Number of the last work request that reads it.
@@ -44,6 +44,18 @@ pub(crate) struct Head {
     list: [Sge; 1 + MAX_PIECES],
 }
 
+/// What a packet's buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Size {
+    /// An MTU.
+    Large,
+    /// An MTU as well; but many of them are in use, so that a small message is not to stay in it.
+    Late,
+    /// A small message.
+    Small,
+}
+
 /// A datagram's buffer, owned. It goes back to its pool by [`Packet::into_raw`]; dropping it leaks it.
 #[must_use = "a packet that is not put back is lost to its pool"]
 pub(crate) struct Packet(NonNull<Head>);
@@ -53,11 +65,11 @@ impl Packet {
     ///
     /// # Safety
     /// `element` points to at least [`DATA`] bytes, aligned to 8, that are nobody else's.
-    pub(crate) unsafe fn prepare(element: NonNull<u8>, lkey: u32, is_small: bool) {
+    pub(crate) unsafe fn prepare(element: NonNull<u8>, lkey: u32, size: Size) {
         let none = Sge::new(0, 0, 0);
         let head = Head {
             lkey,
-            is_small,
+            size,
             length: 0,
             last_post: 0,
             pieces: 0,
@@ -146,10 +158,10 @@ impl Packet {
         unsafe { self.data().cast::<[u8; HEADER_SIZE]>().write(*header) };
     }
 
-    /// Which pool it is of.
+    /// Which of the buffers it is.
     #[inline(always)]
-    pub(crate) fn is_small(&self) -> bool {
-        self.head().is_small
+    pub(crate) fn size(&self) -> Size {
+        self.head().size
     }
 
     /// Bytes in the buffer, header included.

@@ -2,7 +2,7 @@
 //!
 //! For: `core`. Stands on `ucs::datastruct::mpool`, whose chunks are registered as they are allocated.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use uct_ib::IbError;
 use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge};
 use uct_plugin::{Error, Failure};
 
-use crate::packet::{DATA, Packet};
+use crate::packet::{DATA, Packet, Size};
 use crate::protocol::HEADER_SIZE;
 
 /// What the device writes ahead of a datagram: a routing header, or nothing, in this many bytes.
@@ -25,8 +25,8 @@ const KEY: usize = 8;
 /// Bytes of a message that fit into a small packet. Those of many peers may be outstanding at once.
 pub(crate) const SMALL: usize = 128 - HEADER_SIZE;
 
-/// Chunks of large packets from which on small messages do not keep one until they are acknowledged.
-const STRETCHED: usize = 2;
+/// Large packets; small messages do not keep one of any further ones until they are acknowledged.
+const PLENTY: u32 = 128;
 
 /// Datagrams to be sent: small ones, and ones of an MTU.
 pub(crate) struct PacketPool {
@@ -61,15 +61,15 @@ pub(crate) struct Arrival {
 impl PacketPool {
     /// Buffers for datagrams of `mtu` bytes, at most `most` of each size.
     pub(crate) fn new(pd: &Arc<Pd>, mtu: usize, most: u32) -> Result<PacketPool, Failure> {
-        let pool = |name: &str, bytes: usize, chunk: u32, is_small| {
+        let pool = |name: &str, bytes: usize, chunk: u32, plenty: Option<u32>| {
             let elems_per_chunk = chunk.min(most);
             let params =
                 MpoolParams { elems_per_chunk, max_elems: most, ..MpoolParams::new(name, DATA + bytes) };
-            registered(pd, params, PacketHooks { is_small }, 1)
+            registered(pd, params, PacketHooks { plenty, made: Cell::new(0) }, 1)
         };
         Ok(PacketPool {
-            small: pool("ud_verbs small send", HEADER_SIZE + SMALL, 256, true)?,
-            large: pool("ud_verbs send", mtu, 64, false)?,
+            small: pool("ud_verbs small send", HEADER_SIZE + SMALL, 256, None)?,
+            large: pool("ud_verbs send", mtu, 64, Some(PLENTY))?,
         })
     }
 
@@ -85,15 +85,15 @@ impl PacketPool {
     /// Takes a buffer back.
     #[inline(always)]
     pub(crate) fn put(&self, packet: Packet) {
-        let pool = if packet.is_small() { &self.small } else { &self.large };
+        let pool = if packet.size() == Size::Small { &self.small } else { &self.large };
         // SAFETY: an interface has one pool of each size, and a packet is put back by value.
         unsafe { pool.put(packet.into_raw()) };
     }
 
-    /// A packet whose message turned out small: in a small buffer, if many large ones are in use.
+    /// A packet whose message may have turned out small: in a small buffer then, if many large ones are in use.
     #[inline(always)]
     pub(crate) fn fit(&self, packet: Packet) -> Packet {
-        if packet.length() <= HEADER_SIZE + SMALL && self.large.chunks() > STRETCHED {
+        if packet.size() == Size::Late && packet.length() <= HEADER_SIZE + SMALL {
             return self.moved(packet);
         }
         packet
@@ -101,7 +101,7 @@ impl PacketPool {
 
     #[inline(never)]
     fn moved(&self, packet: Packet) -> Packet {
-        if packet.is_small() || packet.has_pieces() {
+        if packet.has_pieces() {
             return packet;
         }
         let Some(mut small) = self.take(SMALL) else { return packet };
@@ -273,15 +273,23 @@ unsafe fn lkey(cookie: *mut c_void) -> u32 {
 }
 
 struct PacketHooks {
-    is_small: bool,
+    /// Large packets that are made before they are [`Size::Late`]; `None` makes small ones.
+    plenty: Option<u32>,
+    made: Cell<u32>,
 }
 
 impl ElementHooks for PacketHooks {
     unsafe fn init(&self, element: NonNull<u8>, cookie: *mut c_void) {
         // SAFETY: the pool passes the cookie of the chunk that the element is in.
         let lkey = unsafe { lkey(cookie) };
+        let made = self.made.replace(self.made.get().saturating_add(1));
+        let size = match self.plenty {
+            None => Size::Small,
+            Some(plenty) if made < plenty => Size::Large,
+            Some(_) => Size::Late,
+        };
         // SAFETY: the pool's elements hold `DATA` bytes and more, on a cache line.
-        unsafe { Packet::prepare(element, lkey, self.is_small) };
+        unsafe { Packet::prepare(element, lkey, size) };
     }
 }
 

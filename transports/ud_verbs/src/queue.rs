@@ -184,7 +184,7 @@ impl Queue {
     fn flags(&self, must_tell: bool) -> (SendFlags, u32) {
         let unsignaled = self.unsignaled + 1;
         if must_tell || unsignaled >= self.moderation {
-            return (SendFlags::SIGNALED, 0);
+            return signaled();
         }
         (SendFlags::NONE, unsignaled)
     }
@@ -306,4 +306,11 @@ impl Queue {
     fn unsignaled_end(&self) -> u32 {
         self.posted.wrapping_sub(self.unsignaled)
     }
+}
+
+/// As [`Queue::flags`] answers once in so many times: by itself, so that the other times pass by it.
+#[cold]
+#[inline(never)]
+fn signaled() -> (SendFlags, u32) {
+    (SendFlags::SIGNALED, 0)
 }

@@ -38,7 +38,8 @@ fn the_loss_of_any_kind_of_packet_is_made_good() {
     // Kind 3 is the fourth message; all others are the protocol's own.
     for lost in [kind::CONNECT, kind::ACCEPT, kind::ACK, kind::PING, kind::FINISH, 0, 3] {
         for count in 1..=4 {
-            let mut network = quiet(u64::from(lost));
+            let settings = Settings { window_initial: 16 * count, ..Settings::default() };
+            let mut network = Network::new(2, u64::from(lost), Faults::default(), settings);
             let dropped = drop_first(&mut network, lost, count);
             let left = network.connect(0, 1, 40);
             network.pass(5 * MILLISECOND);
@@ -283,8 +284,8 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
     let user = network.connect(0, 1, 5);
     assert!(network.run(SECOND, |network| network.failures() == 1));
     let failure = network.at(user).failures[0].1;
-    assert_eq!(failure, Failure::OtherVersion(1, 0));
-    assert!(failure.to_string().contains("version 1.0"), "{failure}");
+    assert_eq!(failure, Failure::OtherVersion(2, 0));
+    assert!(failure.to_string().contains("version 2.0"), "{failure}");
     assert_eq!(network.phase(user), Phase::Failed(failure));
     network.pass(5 * SECOND);
     assert!(network.nodes[1].table.is_empty(), "nothing stays of the refused");

@@ -154,6 +154,7 @@ fn replies_carry_the_acknowledgements() {
     }
     let acknowledgements: u64 = network.nodes.iter().map(|node| node.table.counters().acknowledgements).sum();
     assert!(acknowledgements < 20, "{acknowledgements} acknowledgements in 1000 round trips");
+    assert_eq!(network.nodes[0].table.room(), 32, "a peer that waits for answers needs little room");
 }
 
 #[test]
@@ -236,6 +237,33 @@ fn the_window_is_never_exceeded() {
         });
         assert!(done);
     }
+}
+
+#[test]
+fn there_is_room_for_what_is_under_way() {
+    /// What the transport keeps ready for datagrams that are no messages, at least.
+    const SPARE: u32 = 32;
+    let some = |loss, reorder| Faults { loss, reorder, detour: 100 * MICROSECOND, ..Faults::default() };
+    for (faults, seed) in [(Faults::default(), 1), (some(10, 0), 2), (some(0, 100), 3), (some(50, 50), 4)] {
+        let mut network = Network::new(3, seed, faults, Settings::default());
+        network.connect(0, 1, 10_000);
+        network.connect(2, 1, 3_000);
+        let mut most = 0;
+        let done = network.run(600 * SECOND, |network| {
+            let (under_way, room) = (network.under_way(1), network.nodes[1].table.room());
+            most = most.max(under_way);
+            assert!(under_way <= room + SPARE, "{under_way} datagrams under way, room for {room}");
+            network.is_flushed()
+        });
+        assert!(done);
+        assert!(most > 32 || network.faults.loss > 0, "{most} datagrams under way at most");
+    }
+    let mut network = Network::new(2, 5, Faults::default(), Settings::default());
+    let user = network.connect(0, 1, 1000);
+    network.pass(SECOND);
+    network.close(user);
+    network.pass(60 * SECOND);
+    assert_eq!(network.nodes[1].table.room(), 0, "who is gone needs none");
 }
 
 #[test]

@@ -5,8 +5,32 @@
 use super::{BATCH, Core};
 use crate::pool::Arrival;
 
-/// Receive buffers for those who are no peers yet, and for what has no place in a window.
-const SPARE: u32 = 256;
+/// Receive buffers beyond those that the peers need: for newcomers' greetings, and for what has no place in a window.
+#[derive(Clone, Copy)]
+pub(super) struct Spare {
+    buffers: u32,
+    /// Peers when it was last looked at.
+    peers: usize,
+}
+
+impl Spare {
+    /// While peers come, and none are known: many may come at once.
+    const MOST: u32 = 256;
+    const LEAST: u32 = 32;
+    /// So many less whenever buffers went to the device and nobody had come.
+    const STEP: u32 = 4;
+
+    pub(super) const NEW: Spare = Spare { buffers: Spare::MOST, peers: 0 };
+
+    /// Follows how many peers there are.
+    fn adapt(&mut self, peers: usize) {
+        self.buffers = match peers > self.peers {
+            true => Spare::MOST,
+            false => (self.buffers - Spare::STEP).max(Spare::LEAST),
+        };
+        self.peers = peers;
+    }
+}
 
 impl Core {
     /// Takes a receive buffer back.
@@ -31,17 +55,20 @@ impl Core {
     pub(crate) fn fill(&mut self, least: u32) {
         let wanted = self.wanted();
         if wanted.saturating_sub(self.posted) >= least {
-            self.fill_up(wanted);
+            self.fill_up();
         }
     }
 
-    /// Receive buffers that the device should have.
+    /// Receive buffers that the device should have: as many as peers can fill before they hear of it. More would do harm: the
+    /// fewer there are, the sooner a buffer is used again, and is still near the processor.
     #[inline(always)]
     fn wanted(&self) -> u32 {
-        enough(self.table.len(), self.window).min(self.queue.receive_depth())
+        (self.table.room() + self.spare.buffers).min(self.queue.receive_depth())
     }
 
-    fn fill_up(&mut self, wanted: u32) {
+    fn fill_up(&mut self) {
+        self.spare.adapt(self.table.len());
+        let wanted = self.wanted();
         while self.posted < wanted && self.queue.broken.is_none() {
             let room = (wanted - self.posted).min(BATCH) as usize;
             let Some(first) = self.receives.take() else { return };
@@ -67,23 +94,22 @@ impl Core {
     }
 }
 
-/// Receive buffers for all that so many peers may have under way, each of them up to `window` datagrams. More would do harm:
-/// the fewer there are, the sooner a buffer is used again, and is still near the processor.
-#[inline(always)]
-fn enough(peers: usize, window: u32) -> u32 {
-    u32::try_from(peers).unwrap_or(u32::MAX).saturating_mul(window).saturating_add(SPARE)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{SPARE, enough};
+    use super::Spare;
 
     #[test]
-    fn every_peer_finds_room_for_its_window_and_newcomers_for_their_greeting() {
-        assert_eq!(enough(0, 256), SPARE);
-        for (peers, window) in [(1, 256), (3, 16), (300, 256)] {
-            assert!(enough(peers, window) > peers as u32 * window, "{peers} peers, {window} each");
+    fn there_is_room_for_newcomers_while_they_come() {
+        let mut spare = Spare::NEW;
+        spare.adapt(1);
+        assert_eq!(spare.buffers, Spare::MOST);
+        for _ in 0..100 {
+            spare.adapt(1);
         }
-        assert_eq!(enough(usize::MAX, 256), u32::MAX);
+        assert_eq!(spare.buffers, Spare::LEAST);
+        spare.adapt(0);
+        assert_eq!(spare.buffers, Spare::LEAST, "who goes leaves room");
+        spare.adapt(1);
+        assert_eq!(spare.buffers, Spare::MOST);
     }
 }

@@ -187,7 +187,7 @@ impl<T: Handles> Table<T> {
         };
         if let Some(&id) = self.pairings.get(&pairing) {
             let connection = &mut self.connections[id.index()];
-            let is_same = connection.to == invitation.key.word();
+            let is_same = invitation.key.is_in(connection.to);
             match connection.phase {
                 // Both have asked at once.
                 Phase::Connecting => {

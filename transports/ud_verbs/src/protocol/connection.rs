@@ -3,7 +3,7 @@
 //! Stands on `sender` and `receiver`; the [table](super::table) owns the connections and calls them.
 
 use super::control::{Invitation, Reason};
-use super::header::{Header, Key, kind};
+use super::header::{self, Header, Key, kind};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::Settings;
@@ -121,7 +121,8 @@ pub(super) struct Pairing {
 
 pub(super) struct Connection<T: Handles> {
     pub(super) key: Key,
-    /// The peer's [`Key::word`]; meaningless until connected.
+    /// The first word of headers to the peer, kind and flags being zero: its key and this side's window. Meaningless until
+    /// connected.
     pub(super) to: u64,
     pub(super) sender: Sender<T::Send>,
     pub(super) receiver: Receiver<T::Receive>,
@@ -186,11 +187,18 @@ impl<T: Handles> Connection<T> {
     pub(super) fn establish(&mut self, now: Time, peer: Invitation, settings: &Settings) {
         self.to = peer.key.word();
         self.sender.open(peer.first_psn, u32::from(peer.window), settings);
+        self.show_window();
         self.phase = Phase::Connected;
         self.last_heard = now;
         self.due.connect = false;
         self.attempts = 0;
         self.deadlines.retransmit = Time::NEVER;
+    }
+
+    /// Has the headers from now on tell the window.
+    #[inline]
+    pub(super) fn show_window(&mut self) {
+        self.to = header::with_window(self.to, self.sender.window());
     }
 
     pub(super) fn is_connected(&self) -> bool {

@@ -52,7 +52,7 @@ use super::psn::Psn;
 /// "udrv", read as little-endian.
 const MAGIC: u32 = u32::from_le_bytes(*b"udrv");
 /// Version of what is on the wire: major, minor.
-pub const WIRE_VERSION: (u8, u8) = (1, 0);
+pub const WIRE_VERSION: (u8, u8) = (2, 0);
 /// Packets that one acknowledgement can speak of beyond the first missing one, and the largest window.
 pub const WINDOW_LIMIT: u32 = 256;
 /// Longest address that a CONNECT carries.
@@ -316,7 +316,7 @@ mod tests {
     fn a_connect_is_laid_out_as_documented_and_reads_back() {
         let mut bytes = Vec::new();
         write_connect(&mut bytes, invitation(), 7, 0x1122_3344_5566_7788, b"addr");
-        assert_eq!(&bytes[..8], b"udrv\x01\x00\x00\x00");
+        assert_eq!(&bytes[..8], b"udrv\x02\x00\x00\x00");
         assert_eq!(&bytes[8..20], [4, 3, 2, 1, 6, 5, 0, 1, 0x0d, 0x0c, 0x0b, 0x0a]);
         assert_eq!(&bytes[20..], b"\x07\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11\x04addr");
         let read = read_connect(&bytes).expect("what was written");

@@ -5,7 +5,8 @@
 //! | offset | width | field | meaning |
 //! |---|---|---|---|
 //! | 0 | u8 | kind | below 0x80: takes a sequence number; from 0x80: control, see [`kind`] |
-//! | 1 | u8 | flags | [`flag`] |
+//! | 1 | 4 bits | flags | [`flag`] |
+//! | 1.5 | 4 bits | window | packets that the sender may have in flight, in steps of 16, less one |
 //! | 2 | u16 | token | random part of the destination's [`Key`] |
 //! | 4 | u32 | destination | the receiver's connection: index in the low 20 bits, the rest random |
 //! | 8 | u32 | psn | sequence number of this packet; control packets carry the next one to be used |
@@ -40,12 +41,25 @@ pub mod kind {
     pub const RESET: u8 = 0x85;
 }
 
-/// Bits of the flags field. Unknown bits are ignored.
+/// Bits of the flags field, of which there are four. Unknown bits are ignored.
 pub mod flag {
     /// The receiver should acknowledge at once.
     pub const ACK_REQUEST: u8 = 1;
     /// The receiver should be woken (the packet was sent solicited).
     pub const WAKE: u8 = 2;
+}
+
+/// The window is told in steps of so many packets.
+pub(super) const WINDOW_STEP: u32 = 16;
+/// Where the window is in the first word.
+const WINDOW_SHIFT: u32 = 12;
+const WINDOW_MASK: u64 = 0xf << WINDOW_SHIFT;
+
+/// A header's first word that tells a window of so many packets.
+#[inline]
+pub(super) fn with_window(word: u64, packets: u32) -> u64 {
+    let steps = packets.saturating_sub(1) / WINDOW_STEP;
+    word & !WINDOW_MASK | u64::from(steps.min(0xf)) << WINDOW_SHIFT
 }
 
 /// Names a connection at its receiver: 20 bits of index and 28 random ones, so that a packet meant for an
@@ -93,6 +107,11 @@ impl Key {
     pub(super) fn word(self) -> u64 {
         self.0 << 16
     }
+
+    /// Whether a header's first word carries this key.
+    pub(super) fn is_in(self, word: u64) -> bool {
+        self.0 == word >> 16
+    }
 }
 
 /// A header as two words.
@@ -103,7 +122,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Puts a header together; `to` is the receiver's [`Key::word`].
+    /// Puts a header together; `to` is the receiver's [`Key::word`], perhaps [`with_window`].
     #[inline]
     pub(super) fn new(to: u64, kind: u8, flags: u8, psn: Psn, ack: Psn) -> Header {
         Header {
@@ -150,6 +169,12 @@ impl Header {
         self.first & (u64::from(flag::ACK_REQUEST) << 8) != 0
     }
 
+    /// Packets that the sender may have in flight, rounded up to a step.
+    #[inline]
+    pub(super) fn window(self) -> u16 {
+        (((self.first & WINDOW_MASK) >> WINDOW_SHIFT) as u16 + 1) * WINDOW_STEP as u16
+    }
+
     /// The connection that the packet is for.
     #[inline]
     pub(super) fn key(self) -> Key {
@@ -187,6 +212,18 @@ mod tests {
         assert_eq!(read.key(), key);
         assert_eq!(key.index(), 0x2_c3d4);
         assert!(read.wants_ack() && read.is_sequenced());
+    }
+
+    #[test]
+    fn the_window_is_told_in_steps_beside_the_flags() {
+        for (packets, told) in [(0, 16), (1, 16), (16, 16), (17, 32), (255, 256), (256, 256)] {
+            let word = with_window(u64::MAX << 16, packets);
+            let header = Header::new(word, 0x11, flag::ACK_REQUEST | flag::WAKE, Psn(0), Psn(0));
+            assert_eq!(header.window(), told);
+            assert_eq!(with_window(word, 1), u64::MAX << 16, "it can be told anew");
+            assert_eq!((header.kind(), header.wants_ack()), (0x11, true));
+            assert_eq!(header.key(), Key(u64::MAX >> 16));
+        }
     }
 
     #[test]

@@ -120,6 +120,7 @@ impl<T: Handles> Table<T> {
     fn heard_message(&mut self, now: Time, id: ConnectionId, header: Header) {
         let connection = &mut self.connections[id.index()];
         connection.last_heard = now;
+        self.room += connection.receiver.show(header.window());
         let untold = connection.receiver.untold();
         if untold == 0 {
             return;
@@ -143,6 +144,7 @@ impl<T: Handles> Table<T> {
         packet: T::Receive,
     ) -> Received<T::Receive> {
         let connection = &mut self.connections[id.index()];
+        self.room += connection.receiver.show(header.window());
         connection.due.ack = true;
         let received = match connection.receiver.place(header.psn()) {
             Place::Next => {
@@ -244,6 +246,7 @@ impl<T: Handles> Table<T> {
         delay: Option<u64>,
     ) -> bool {
         let connection = &mut self.connections[id.index()];
+        let window = connection.sender.window();
         let Ok(count) = connection.sender.on_ack(now.stamp(), header.ack(), delay) else {
             return false;
         };
@@ -252,6 +255,9 @@ impl<T: Handles> Table<T> {
         }
         self.adapt(id);
         let connection = &mut self.connections[id.index()];
+        if connection.sender.window() != window {
+            connection.show_window();
+        }
         connection.restart_retransmission(now);
         if connection.sender.is_disturbed() {
             self.look_for_losses(now, id);

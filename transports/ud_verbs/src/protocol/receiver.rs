@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use super::control::{Ack, Bitmap};
+use super::header::WINDOW_STEP;
 use super::psn::Psn;
 
 /// What is to be done with a sequenced packet.
@@ -24,6 +25,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Receiver<R> {
     next: Psn,
+    /// Packets that the peer may have outstanding at most.
     window: u32,
     /// Entry 0 is `next`, so it is empty until that arrives; no entries while nothing waits.
     held: VecDeque<Option<Held<R>>>,
@@ -31,6 +33,8 @@ pub(super) struct Receiver<R> {
     unacknowledged: u32,
     /// The peer must hear of a gap or a duplicate: an acknowledgement that rides on data does not tell enough.
     must_explain: bool,
+    /// The largest window that the peer has shown.
+    shown: u16,
     duplicates: u32,
     /// The time in the last PING that no ACK has sent back, or 0.
     echo: u32,
@@ -50,6 +54,7 @@ impl<R> Receiver<R> {
             held: VecDeque::new(),
             unacknowledged: 0,
             must_explain: false,
+            shown: WINDOW_STEP as u16,
             duplicates: 0,
             echo: 0,
         }
@@ -78,6 +83,24 @@ impl<R> Receiver<R> {
     #[inline]
     pub(super) fn untold(&self) -> u32 {
         self.unacknowledged
+    }
+
+    /// Packets that there should be room for: twice the largest window that the peer has shown, since that doubles in a round
+    /// trip at most, but no more than it may have outstanding.
+    #[inline]
+    pub(super) fn room(&self) -> u32 {
+        (u32::from(self.shown) * 2).min(self.window)
+    }
+
+    /// Takes in the window that a packet shows; answers by how much [`Receiver::room`] has grown.
+    #[inline]
+    pub(super) fn show(&mut self, window: u16) -> u32 {
+        if window <= self.shown {
+            return 0;
+        }
+        let before = self.room();
+        self.shown = window;
+        self.room() - before
     }
 
     /// Where `psn` belongs.
@@ -236,5 +259,17 @@ mod tests {
             receiver.hold(ahead, 0, ());
         }
         assert_eq!(receiver.bitmap().iter().collect::<Vec<_>>(), [0, 2, 254]);
+    }
+
+    #[test]
+    fn there_is_room_for_twice_the_window_that_the_peer_has_shown() {
+        let mut receiver = Receiver::<()>::new(Psn(0), 256);
+        assert_eq!(receiver.room(), 32);
+        assert_eq!(receiver.show(16), 0);
+        assert_eq!(receiver.show(48), 96 - 32);
+        assert_eq!(receiver.show(32), 0, "never less than before");
+        assert_eq!(receiver.show(256), 256 - 96, "no more than it may have outstanding");
+        assert_eq!(receiver.room(), 256);
+        assert_eq!(Receiver::<()>::new(Psn(0), 8).room(), 8);
     }
 }

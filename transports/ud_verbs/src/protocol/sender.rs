@@ -159,6 +159,12 @@ impl<S> Sender<S> {
         self.next.ahead_of(self.unacknowledged)
     }
 
+    /// Packets that may be in flight.
+    #[inline]
+    pub(super) fn window(&self) -> u32 {
+        self.congestion.window()
+    }
+
     /// Whether the window has room.
     #[inline]
     pub(super) fn may_send(&self) -> bool {

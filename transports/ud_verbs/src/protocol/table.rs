@@ -9,7 +9,6 @@ use super::connection::{Connection, ConnectionId, Failure, Handles, Pairing, Pha
 use super::control::Invitation;
 use super::header::{HEADER_SIZE, Key, flag};
 use super::psn::Psn;
-use super::receiver::Receiver;
 use super::settings::{SettingError, Settings};
 use super::time::{Time, nanos};
 
@@ -74,6 +73,8 @@ pub struct Table<T: Handles> {
     pub(super) counters: Counters,
     /// Packets that wait for one ahead of them, over all connections.
     pub(super) held: u32,
+    /// See [`Table::room`].
+    pub(super) room: u32,
     pub(super) pairings: HashMap<Pairing, ConnectionId>,
     /// How many connections have been asked for, by interface.
     pub(super) ordinals: HashMap<u64, u32>,
@@ -120,9 +121,6 @@ impl<T: Handles> Next<'_, T> {
     pub fn sent(self, now: Time, kind: u8, flags: u8, packet: T::Send) {
         let was_idle = self.is_first();
         let Next { id, connection, earliest, timed } = self;
-        connection.receiver.acknowledged_by_header();
-        connection.deadlines.ack = Time::NEVER;
-        connection.sender.sent(now.stamp(), kind, flags, Some(packet));
         if was_idle {
             connection.waiting_since = now;
             let deadline = now.plus(connection.timeout);
@@ -133,6 +131,9 @@ impl<T: Handles> Next<'_, T> {
                 timed.push(id);
             }
         }
+        connection.receiver.acknowledged_by_header();
+        connection.deadlines.ack = Time::NEVER;
+        connection.sender.sent(now.stamp(), kind, flags, Some(packet));
     }
 }
 
@@ -174,6 +175,7 @@ impl<T: Handles> Table<T> {
             events: VecDeque::new(),
             counters: Counters::default(),
             held: 0,
+            room: 0,
             pairings: HashMap::new(),
             ordinals: HashMap::new(),
             identity: 0,
@@ -342,6 +344,7 @@ impl<T: Handles> Table<T> {
         empty.phase = Phase::Aborted;
         (empty.is_timed, empty.is_queued) = (is_timed, is_queued);
         let old = std::mem::replace(connection, empty);
+        self.room -= old.receiver.room();
         if let Some(pairing) = old.pairing
             && self.pairings.get(&pairing) == Some(&id)
         {
@@ -354,6 +357,12 @@ impl<T: Handles> Table<T> {
     /// Connections that exist, lingering ones included.
     pub fn len(&self) -> usize {
         self.connections.len() - self.vacant.len()
+    }
+
+    /// Packets that peers may have under way to here before they hear of it: the sum of what each connection needs room for.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        self.room
     }
 
     /// Whether no connection exists.
@@ -391,7 +400,7 @@ impl<T: Handles> Table<T> {
         *old = Connection::new(key, &self.settings, self.timing.initial, is_owned);
         (old.is_timed, old.is_queued) = (is_timed, is_queued);
         old.last_heard = now;
-        old.receiver = Receiver::new(self.settings.first_psn, self.settings.window_max);
+        self.room += old.receiver.room();
         if let Some(keepalive) = self.timing.keepalive
             && self.keepalive_at == Time::NEVER
         {

@@ -465,6 +465,11 @@ impl Network {
         }
     }
 
+    /// Datagrams on their way to a node.
+    pub fn under_way(&self, to: usize) -> u32 {
+        self.wire.iter().filter(|Reverse(datagram)| datagram.2 == to).count() as u32
+    }
+
     /// All that was sent has arrived and is acknowledged.
     pub fn is_flushed(&self) -> bool {
         let alive = self.nodes.iter().filter(|node| !node.is_dead);
