@@ -273,10 +273,9 @@ fn soaking(setup: &Setup, _peer: &mut Peer) {
     }
     all.iter_mut().for_each(|lane| lane.finish(&pair));
     let (half, end) = (half.expect("half of the time has passed"), resident());
-    assert!(
-        end <= half + GROWTH,
-        "{half} kB in use at half time, {end} kB in the end, of {count} operations"
-    );
+    let found = format!("{count} operations: {half} kB in use at half time, {end} kB in the end");
+    assert!(end <= half + GROWTH, "{found}");
+    eprintln!("{found}");
 }
 
 const MESSAGES: Needs =
