@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use uct_core::{Access, AmId, AtomicOp, Error, Events, Flush, IfaceOptions, Memory, MemoryKind};
 
-use super::{case, events::readable};
+use super::{case, events::readable, kept::keep_all};
 use crate::access::{Way, perform};
 use crate::case::{Case, Needs};
 use crate::message::Flavour;
@@ -197,7 +197,35 @@ fn parent_goes_on(setup: &Setup) {
     pair.back.check_alive();
 }
 
+fn kept_messages_stay(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let kept = keep_all(&pair.receiver, ID);
+    let other = AmId::new(20).unwrap();
+    let inbox = pair.receiver.inbox(other);
+    let completion = pair.sender.completion();
+    for flavour in Flavour::of(&pair.sender) {
+        let bytes = pattern(setup.seed, 1000.min(flavour.limits(pair.sender.attributes()).1));
+        let noise = vec![0xee; bytes.len()];
+        let send = |id, bytes: &[u8]| {
+            let start = || flavour.send(&pair.sender, &pair.to, id, bytes, &completion);
+            pair.retry("a send", start).expect("a send");
+        };
+        (0..4).for_each(|_| send(ID, &bytes));
+        pair.until("what is to be kept", || kept.borrow().len() == 4);
+        let messages = in_child(kept.take(), |_| ());
+        // What the child had given back would be written over now.
+        (0..300).for_each(|_| send(other, &noise));
+        pair.until("the noise", || inbox.len() == 300);
+        (0..300).for_each(|_| drop(inbox.take()));
+        for message in &messages {
+            check_bytes(&format!("a message of {flavour:?}, kept"), message, &bytes);
+        }
+    }
+    pair.flush(&pair.to, Flush::REMOTE).expect("a flush");
+}
+
 pub(super) const CASES: &[Case] = &[
     case("a child of a fork is refused and told why", Needs::NOTHING, child_is_refused),
     case("a parent goes on whatever its child drops", Needs::NOTHING, parent_goes_on),
+    case("kept messages are the parent's whatever its child drops", Needs::NOTHING, kept_messages_stay),
 ];

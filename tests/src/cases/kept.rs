@@ -14,17 +14,17 @@ use crate::setup::Setup;
 
 const ID: AmId = AmId::new(4).unwrap();
 
-/// Messages that a handler keeps.
-fn keep_all(side: &Side) -> Rc<RefCell<Vec<KeptMessage>>> {
+/// Messages that a handler of this id keeps.
+pub(super) fn keep_all(side: &Side, id: AmId) -> Rc<RefCell<Vec<KeptMessage>>> {
     let kept = Rc::new(RefCell::new(Vec::new()));
     let list = Rc::clone(&kept);
-    side.iface.set_am_handler(ID, move |message| list.borrow_mut().push(message.keep()));
+    side.iface.set_am_handler(id, move |message| list.borrow_mut().push(message.keep()));
     kept
 }
 
 fn stay_as_they_are(setup: &Setup) {
     let pair = Pair::new(setup);
-    let kept = keep_all(&pair.receiver);
+    let kept = keep_all(&pair.receiver, ID);
     let completion = pair.sender.completion();
     let mut sent = Vec::new();
     for flavour in Flavour::of(&pair.sender) {
@@ -58,7 +58,7 @@ fn stay_as_they_are(setup: &Setup) {
 fn headroom(setup: &Setup) {
     for rx_headroom in [1, 8, 12, 16, 40, 128, 1000] {
         let pair = Pair::with(setup, IfaceOptions { rx_headroom, ..IfaceOptions::default() });
-        let kept = keep_all(&pair.receiver);
+        let kept = keep_all(&pair.receiver, ID);
         let completion = pair.sender.completion();
         let mut sent = Vec::new();
         for flavour in Flavour::of(&pair.sender) {
@@ -89,7 +89,7 @@ fn headroom(setup: &Setup) {
 
 fn in_any_order(setup: &Setup) {
     let pair = Pair::new(setup);
-    let kept = keep_all(&pair.receiver);
+    let kept = keep_all(&pair.receiver, ID);
     let flavour = Flavour::of(&pair.sender)[0];
     let completion = pair.sender.completion();
     let mut random = setup.random();
@@ -117,7 +117,7 @@ fn in_any_order(setup: &Setup) {
 
 fn outlive_the_endpoint(setup: &Setup) {
     let pair = Pair::new(setup);
-    let kept = keep_all(&pair.receiver);
+    let kept = keep_all(&pair.receiver, ID);
     let flavour = Flavour::of(&pair.sender)[0];
     let completion = pair.sender.completion();
     let bytes = pattern(setup.seed, 100.min(flavour.limits(pair.sender.attributes()).1));
@@ -131,7 +131,7 @@ fn many(setup: &Setup) {
     // Where a transport has a limit of its own, it is set low enough to be reached.
     let limited = setup.configure("max_kept", "64");
     let pair = Pair::new(setup);
-    let kept = keep_all(&pair.receiver);
+    let kept = keep_all(&pair.receiver, ID);
     let flavour = Flavour::of(&pair.sender)[0];
     let completion = pair.sender.completion();
     let bytes = pattern(setup.seed, 64.min(flavour.limits(pair.sender.attributes()).1));
