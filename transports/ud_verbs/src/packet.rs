@@ -50,8 +50,8 @@ pub(crate) struct Head {
 pub(crate) enum Size {
     /// An MTU.
     Large,
-    /// An MTU as well; but many of them are in use, so that a small message is not to stay in it.
-    Late,
+    /// An MTU as well, made when many were in use: a small message is not to stay in it.
+    Extra,
     /// A small message.
     Small,
 }

@@ -93,7 +93,7 @@ impl PacketPool {
     /// A packet whose message may have turned out small: in a small buffer then, if many large ones are in use.
     #[inline(always)]
     pub(crate) fn fit(&self, packet: Packet) -> Packet {
-        if packet.size() == Size::Late && packet.length() <= HEADER_SIZE + SMALL {
+        if packet.size() == Size::Extra && packet.length() <= HEADER_SIZE + SMALL {
             return self.moved(packet);
         }
         packet
@@ -273,7 +273,7 @@ unsafe fn lkey(cookie: *mut c_void) -> u32 {
 }
 
 struct PacketHooks {
-    /// Large packets that are made before they are [`Size::Late`]; `None` makes small ones.
+    /// Large packets that are made before they are [`Size::Extra`]; `None` makes small ones.
     plenty: Option<u32>,
     made: Cell<u32>,
 }
@@ -286,7 +286,7 @@ impl ElementHooks for PacketHooks {
         let size = match self.plenty {
             None => Size::Small,
             Some(plenty) if made < plenty => Size::Large,
-            Some(_) => Size::Late,
+            Some(_) => Size::Extra,
         };
         // SAFETY: the pool's elements hold `DATA` bytes and more, on a cache line.
         unsafe { Packet::prepare(element, lkey, size) };
