@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::{Error, Result, Status};
-use uct_abi::{UCT_OK, UctCompletion};
+use uct_abi::{UCT_INPROGRESS, UCT_OK, UctCompletion, UctStatus};
 
 use crate::memory::Memory;
 use crate::rkey::{RemoteKey, RkeyInner};
@@ -35,6 +35,15 @@ pub enum Fetched {
 }
 
 impl Fetched {
+    /// What the status of an atomic means that was started with this completion.
+    #[inline(always)]
+    pub(crate) fn of(status: UctStatus, completion: &Completion) -> Result<Fetched> {
+        if status == UCT_INPROGRESS {
+            return Ok(Fetched::InProgress);
+        }
+        Status::from_raw(status).into_result().map(|()| Fetched::Done(completion.fetched()))
+    }
+
     /// The former value of an atomic that has ended; `completion` is what it was started with.
     #[inline]
     pub fn former(self, completion: &Completion) -> u64 {
@@ -67,20 +76,26 @@ pub struct Completion {
 struct Inner {
     /// First, so that a pointer to it is a pointer to the whole.
     abi: UnsafeCell<UctCompletion>,
-    /// Outstanding operations keep the completion itself: one reference is theirs. Without it nothing else is held.
-    is_held: Cell<bool>,
+    /// What the end of the operations finds: [`HELD`], [`MORE`] and [`CALLS`].
+    marks: Cell<u8>,
     /// What they use: mostly a key, and one thing more.
     key: Cell<Option<Rc<RkeyInner>>>,
     first: Cell<Option<Held>>,
     /// And what there is beyond that.
     more: RefCell<Vec<Held>>,
-    has_more: Cell<bool>,
     room: Room,
     /// Where a fetching atomic leaves its result.
     fetched: Cell<u64>,
     callback: Option<Box<dyn Fn(Result)>>,
     worker: Rc<WorkerInner>,
 }
+
+/// Outstanding operations keep the completion itself: one reference is theirs. Without it nothing else is held.
+const HELD: u8 = 1;
+/// There is something in `more`.
+const MORE: u8 = 2;
+/// There is a callback.
+const CALLS: u8 = 4;
 
 /// Something that an outstanding operation uses.
 #[allow(dead_code, reason = "what is held is only ever dropped")]
@@ -173,11 +188,10 @@ impl Completion {
         Completion {
             inner: Rc::new(Inner {
                 abi: UnsafeCell::new(UctCompletion { func: finished, count: 0, status: UCT_OK }),
-                is_held: Cell::new(false),
+                marks: Cell::new(if callback.is_some() { CALLS } else { 0 }),
                 key: Cell::new(None),
                 first: Cell::new(None),
                 more: RefCell::default(),
-                has_more: Cell::new(false),
                 room: Room::new(),
                 fetched: Cell::new(0),
                 callback,
@@ -279,7 +293,7 @@ impl Completion {
     where
         I: IntoIterator<Item = Held>,
     {
-        if status == uct_abi::UCT_INPROGRESS {
+        if status == UCT_INPROGRESS {
             if self.outstanding() > 0 {
                 self.hold(key, held());
             }
@@ -299,9 +313,10 @@ impl Completion {
     fn hold(&self, key: Option<&RemoteKey>, held: impl IntoIterator<Item = Held>) {
         let inner = &*self.inner;
         let mut held = held.into_iter();
-        if inner.is_held.replace(true) {
+        if inner.marks.get() & HELD != 0 {
             return inner.hold_more(key, &mut held);
         }
+        inner.marks.set(inner.marks.get() | HELD);
         // `finished` lets go of it.
         std::mem::forget(Rc::clone(&self.inner));
         // The places are empty, so there is nothing to drop in them, nor anything to write where there is nothing to hold.
@@ -322,7 +337,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn hold_more(&self, key: Option<&RemoteKey>, held: &mut dyn Iterator<Item = Held>) {
-        self.has_more.set(true);
+        self.marks.set(self.marks.get() | MORE);
         let mut more = self.more.borrow_mut();
         if let Some(key) = key.map(RemoteKey::shared) {
             // Mostly they all use the same.
@@ -336,12 +351,9 @@ impl Inner {
     }
 
     /// Calls the callback, which may start operations, and lets go of what those that have ended used.
-    #[cold]
-    #[inline(never)]
     fn tell(&self) {
         let (key, first) = (self.key.take(), self.first.take());
         let mut more = self.more.take();
-        self.has_more.set(false);
         if let Some(callback) = &self.callback {
             // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
             let status = unsafe { (*self.abi.get()).status };
@@ -373,19 +385,36 @@ impl Inner {
 
 /// Called by the transport when the last outstanding operation has ended.
 unsafe extern "C" fn finished(completion: *mut UctCompletion) {
-    let inner = completion.cast::<Inner>().cast_const();
+    let pointer = completion.cast::<Inner>().cast_const();
     // SAFETY: whoever called has the completion alive: `hold` kept it, or the call that started the operation still runs.
-    let was_held = unsafe { (*inner).is_held.replace(false) };
-    if !was_held {
+    let inner = unsafe { &*pointer };
+    if inner.marks.get() != HELD {
         // SAFETY: as above.
-        unsafe { Rc::increment_strong_count(inner) };
+        return unsafe { finished_otherwise(pointer) };
+    }
+    inner.marks.set(0);
+    inner.let_go();
+    // SAFETY: this gives up the reference that `hold` forgot.
+    unsafe { Rc::decrement_strong_count(pointer) };
+}
+
+/// As [`finished`], where operations use more than one thing, somebody is to be called, or nothing is held.
+///
+/// # Safety
+/// The completion is alive.
+#[cold]
+#[inline(never)]
+unsafe fn finished_otherwise(pointer: *const Inner) {
+    // SAFETY: the caller's promise.
+    let inner = unsafe { &*pointer };
+    let marks = inner.marks.replace(inner.marks.get() & CALLS);
+    if marks & HELD == 0 {
+        // SAFETY: as above.
+        unsafe { Rc::increment_strong_count(pointer) };
     }
     // SAFETY: this takes the reference just added, or the one that `hold` forgot.
-    let inner = unsafe { Rc::from_raw(inner) };
-    if inner.callback.is_some() || inner.has_more.get() {
-        return inner.tell();
-    }
-    inner.let_go();
+    let inner = unsafe { Rc::from_raw(pointer) };
+    if marks & (MORE | CALLS) != 0 { inner.tell() } else { inner.let_go() }
 }
 
 impl fmt::Debug for Completion {

@@ -344,7 +344,7 @@ pub(crate) fn flushed(
     match completion {
         Some(completion) => {
             let status = slot(completion.begin());
-            completion.started(status, None, || None)
+            completion.started(status, None, std::iter::empty)
         }
         None => match slot(std::ptr::null_mut()) {
             uct_abi::UCT_INPROGRESS => Ok(Posted::InProgress),

@@ -1,6 +1,7 @@
 //! Atomics on remote memory: 4 or 8 aligned bytes. Additions and compare-and-swap, which most are, go through the key's window
 //! where it has one; the rest is the transport's.
 
+use std::iter;
 use std::sync::atomic::Ordering;
 
 use ucs::Result;
@@ -8,29 +9,35 @@ use uct_abi::{UctCompletion, UctStatus};
 
 use super::{Ep, EpInner};
 use crate::attr::AtomicOp;
-use crate::completion::{Completion, Fetched, Posted};
+use crate::completion::{Completion, Fetched};
 use crate::rkey::RemoteKey;
 
 impl EpInner {
     /// An atomic on a `T` with a result: `call` has the transport carry it out, with the place of the result and the
-    /// completion.
+    /// completion. Answers a status, which takes one register.
     #[inline(always)]
     fn fetching<T>(
         &self,
         key: &RemoteKey,
         completion: &Completion,
         call: impl FnOnce(*mut T, *mut UctCompletion) -> UctStatus,
-    ) -> Result<Fetched> {
-        self.same_domain(key.domain())?;
-        let begun = completion.begin_alone()?;
-        key.look_again();
+    ) -> UctStatus {
+        if let Err(error) = self.same_domain(key.domain()) {
+            return error.status().raw();
+        }
+        let begun = match completion.begin_alone() {
+            Ok(begun) => begun,
+            Err(error) => return error.status().raw(),
+        };
         let status = call(completion.cleared_place().cast(), begun);
         let posted =
-            self.posted(status, completion, &self.counters.atomic, size_of::<T>(), Some(key), || None)?;
-        Ok(match posted {
-            Posted::Done => Fetched::Done(completion.fetched()),
-            Posted::InProgress => Fetched::InProgress,
-        })
+            self.posted(status, completion, &self.counters.atomic, size_of::<T>(), Some(key), iter::empty);
+        // Last, so that little has to be kept for it.
+        key.look_again();
+        match posted {
+            Ok(_) => status,
+            Err(error) => error.status().raw(),
+        }
     }
 }
 
@@ -80,7 +87,7 @@ macro_rules! atomics {
                     ep.counters.atomic.add_value::<$value>();
                     return Ok(Fetched::Done(u64::from(former)));
                 }
-                ep.$fetch(op, value, remote_address, key, completion)
+                Fetched::of(ep.$fetch(op, value, remote_address, key, completion), completion)
             }
 
             #[doc = concat!("Writes `swap` to ", $bytes, " bytes of remote memory if they equal `compare`.")]
@@ -105,7 +112,7 @@ macro_rules! atomics {
                     ep.counters.atomic.add_value::<$value>();
                     return Ok(Fetched::Done(u64::from(former.unwrap_or_else(|former| former))));
                 }
-                ep.$cswap(compare, swap, remote_address, key, completion)
+                Fetched::of(ep.$cswap(compare, swap, remote_address, key, completion), completion)
             }
         }
 
@@ -132,9 +139,9 @@ macro_rules! atomics {
                 remote_address: u64,
                 key: &RemoteKey,
                 completion: &Completion,
-            ) -> Result<Fetched> {
-                let slot = slot!(self.$fetch);
+            ) -> UctStatus {
                 self.fetching::<$value>(key, completion, |place, begun| {
+                    let slot = slot!(self.$fetch);
                     // SAFETY: the endpoint is alive, the key is of its domain; the place of the result belongs to the
                     // completion, which lives until it is called.
                     unsafe { slot(self.raw.get(), op as u32, value, place, remote_address, key.raw(), begun) }
@@ -150,9 +157,9 @@ macro_rules! atomics {
                 remote_address: u64,
                 key: &RemoteKey,
                 completion: &Completion,
-            ) -> Result<Fetched> {
-                let slot = slot!(self.$cswap);
+            ) -> UctStatus {
                 self.fetching::<$value>(key, completion, |place, begun| {
+                    let slot = slot!(self.$cswap);
                     // SAFETY: as for the other fetching atomics.
                     unsafe { slot(self.raw.get(), compare, swap, place, remote_address, key.raw(), begun) }
                 })
