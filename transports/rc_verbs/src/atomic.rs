@@ -13,7 +13,9 @@ use std::ptr::NonNull;
 
 use uct_ib::verbs::{PostError, SendFlags, SendWr, Sge, lkey};
 use uct_plugin::atomic::{Change, Width};
-use uct_plugin::{Atomic, AtomicOp, Completion, Error, Former, MemoryAccess, Outcome, Result, completion};
+use uct_plugin::{
+    Atomic, AtomicOp, Completion, Error, Former, FormerWord, MemoryAccess, Outcome, Result, completion,
+};
 
 use crate::ep::RcEp;
 use crate::md::Rkey;
@@ -168,7 +170,29 @@ impl RcEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
-        self.fetch(former, completion, move |id, piece, flags| {
+        let Some(former) = former.word() else { return Err(Error::INVALID_PARAM) };
+        let Some(result) = self.result_at_hand() else {
+            return self.fetch_add64_unready(value, former, address, key, completion);
+        };
+        self.fetch(result, former, completion, |id, piece, flags| {
+            SendWr::fetch_add(id, piece, address, key, value, flags)
+        })
+    }
+
+    /// As [`RcEp::fetch_add64`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what
+    /// comes after it.
+    #[cold]
+    #[inline(never)]
+    fn fetch_add64_unready(
+        &self,
+        value: u64,
+        former: FormerWord,
+        address: u64,
+        key: u32,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let result = self.result_place()?;
+        self.fetch(result, former, completion, |id, piece, flags| {
             SendWr::fetch_add(id, piece, address, key, value, flags)
         })
     }
@@ -184,60 +208,62 @@ impl RcEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
-        self.fetch(former, completion, move |id, piece, flags| {
+        let Some(former) = former.word() else { return Err(Error::INVALID_PARAM) };
+        let Some(result) = self.result_at_hand() else {
+            return self.cswap64_unready(operands, former, address, key, completion);
+        };
+        self.fetch(result, former, completion, |id, piece, flags| {
             SendWr::compare_swap(id, piece, address, key, operands, flags)
         })
     }
 
-    #[inline(always)]
-    fn fetch(
-        &self,
-        former: Former,
-        completion: Option<Completion>,
-        request: impl Request,
-    ) -> Result<Outcome> {
-        if self.has_room()
-            && self.is_clear_for_atomic()
-            && let Some(buffer) = self.iface.smalls.get_free()
-        {
-            return self.post_fetch(buffer, former, completion, request);
-        }
-        self.fetch_unready(former, completion, request)
-    }
-
-    /// As [`RcEp::fetch`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what comes
-    /// after it.
+    /// As [`RcEp::fetch_add64_unready`].
     #[cold]
     #[inline(never)]
-    fn fetch_unready(
+    fn cswap64_unready(
         &self,
-        former: Former,
+        operands: (u64, u64),
+        former: FormerWord,
+        address: u64,
+        key: u32,
         completion: Option<Completion>,
-        request: impl Request,
     ) -> Result<Outcome> {
+        let result = self.result_place()?;
+        self.fetch(result, former, completion, |id, piece, flags| {
+            SendWr::compare_swap(id, piece, address, key, operands, flags)
+        })
+    }
+
+    /// A small buffer for the result of an atomic, if one is at hand and the atomic may be posted.
+    #[inline(always)]
+    fn result_at_hand(&self) -> Option<NonNull<u8>> {
+        if self.has_room() && self.is_clear_for_atomic() { self.iface.smalls.get_free() } else { None }
+    }
+
+    /// A small buffer for the result of an atomic that may be posted, or why it may not.
+    fn result_place(&self) -> Result<NonNull<u8>> {
         if !self.has_room() {
             return Err(self.refusal());
         }
         self.clear_for_atomic()?;
-        let Some(buffer) = self.iface.small() else { return Err(self.starved()) };
-        self.post_fetch(buffer, former, completion, request)
+        self.iface.small().ok_or_else(|| self.starved())
     }
 
     /// Posts an atomic whose result goes to this small buffer. There is room.
     #[inline(always)]
-    fn post_fetch(
+    fn fetch(
         &self,
         buffer: NonNull<u8>,
-        former: Former,
+        former: FormerWord,
         completion: Option<Completion>,
         request: impl Request,
     ) -> Result<Outcome> {
         self.mark_buffer(buffer);
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [result_piece(buffer)];
-        self.prepare(TxOp::Fetch(buffer, former, completion));
+        let id = self.prepare(TxOp::Fetch(buffer, former, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
-        if let Err(error) = unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
+        if let Err(error) = unsafe { self.qp.post_send(request(id, &piece, flags)) } {
             return Err(self.refused_with_small(error, buffer));
         }
         self.posted_atomic(unsignaled);

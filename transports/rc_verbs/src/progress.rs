@@ -70,23 +70,36 @@ impl State {
 impl RcIface {
     #[inline(always)]
     pub(crate) fn make_progress(&self) -> u32 {
-        let mut count = 0;
-        if self.state.is_calm() && !self.watches.mailbox.is_full() {
-            self.state.run();
-        } else if self.state.is_running() {
+        if !self.state.is_calm() || self.watches.mailbox.is_full() {
+            return self.progress_with_work();
+        }
+        self.state.run();
+        self.go_round()
+    }
+
+    /// As [`RcIface::make_progress`], where there is something to do ahead of the queues: apart, so that nothing has to be kept
+    /// for it.
+    #[cold]
+    #[inline(never)]
+    fn progress_with_work(&self) -> u32 {
+        if self.state.is_running() {
             // A handler that asks for progress would get later messages ahead of earlier ones of the same batch.
             return 0;
-        } else {
-            self.state.run();
-            count = self.do_work();
         }
-        count += self.poll();
+        self.state.run();
+        self.do_work() + self.go_round()
+    }
+
+    /// The queues, and what follows them.
+    #[inline(always)]
+    fn go_round(&self) -> u32 {
+        let count = self.poll();
         if self.state.is_asked() {
             self.do_deferred();
         }
-        count += self.pending.dispatch(Blocked::Endpoint);
+        let served = self.pending.dispatch(Blocked::Endpoint);
         self.state.leave();
-        count
+        count + served
     }
 
     /// Looks at the queues. If somebody waits for the end of a send, that comes first, and what has come waits for the next
@@ -197,7 +210,7 @@ impl RcIface {
         if !wc.is_ok() {
             return self.failed_send(ep, wc);
         }
-        ep.end_up_to(wc.wr_id() as u32);
+        ep.end_up_to(wc.wr_id() as u32, self);
         if self.has_starved.get() {
             self.feed();
         }

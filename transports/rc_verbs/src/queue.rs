@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::mem::{MaybeUninit, needs_drop};
 use std::ptr::NonNull;
 
-use uct_plugin::{Completion, Former, Unpack};
+use uct_plugin::{Completion, FormerWord, Unpack};
 
 /// What to do when a work request has ended.
 pub(crate) enum TxOp {
@@ -20,7 +20,7 @@ pub(crate) enum TxOp {
     /// A read into a buffer of messages, to be handed over.
     GetBcopy(NonNull<u8>, usize, Unpack, Option<Completion>),
     /// An atomic whose result is in a small buffer.
-    Fetch(NonNull<u8>, Former, Option<Completion>),
+    Fetch(NonNull<u8>, FormerWord, Option<Completion>),
     /// One step of an emulated atomic, whose result is in a small buffer.
     Step(NonNull<u8>),
     /// Nothing but the end itself is of interest.
@@ -40,8 +40,10 @@ const _: () = assert!(!needs_drop::<Outstanding>());
 pub(crate) struct UnderWay(UnsafeCell<Ring>);
 
 struct Ring {
-    /// A power of two. Those from `first` up to `end`, modulo their number, are initialised; one at least is free.
+    /// As many as a power of two. Those from `first` up to `end`, modulo their number, are initialised; one at least is free.
     places: Box<[MaybeUninit<Outstanding>]>,
+    /// Their number less one.
+    mask: u32,
     first: u32,
     end: u32,
 }
@@ -51,7 +53,7 @@ const FIRST: usize = 4;
 
 impl Default for UnderWay {
     fn default() -> UnderWay {
-        UnderWay(UnsafeCell::new(Ring { places: Box::new_uninit_slice(FIRST), first: 0, end: 0 }))
+        UnderWay(UnsafeCell::new(Ring::new(FIRST, 0)))
     }
 }
 
@@ -88,7 +90,7 @@ impl UnderWay {
     pub(crate) unsafe fn commit(&self) {
         self.with(|ring| {
             ring.end = ring.end.wrapping_add(1);
-            if ring.len() == ring.places.len() {
+            if ring.len() > ring.mask {
                 ring.grow();
             }
         });
@@ -104,7 +106,7 @@ impl UnderWay {
             let first = ring.place(ring.first);
             // SAFETY: the first is initialised.
             let first = unsafe { first.assume_init_ref() };
-            first.number.wrapping_sub(number).cast_signed() <= 0
+            number.wrapping_sub(first.number).cast_signed() >= 0
         })
     }
 
@@ -136,7 +138,7 @@ impl UnderWay {
     /// Whether a step of an emulated atomic is among them.
     pub(crate) fn has_step(&self) -> bool {
         self.with(|ring| {
-            (0..ring.len() as u32).any(|offset| {
+            (0..ring.len()).any(|offset| {
                 let place = ring.place(ring.first.wrapping_add(offset));
                 // SAFETY: as many as there are from the first on are initialised.
                 matches!(unsafe { place.assume_init_ref() }.op, TxOp::Step(_))
@@ -146,26 +148,31 @@ impl UnderWay {
 }
 
 impl Ring {
+    /// Without operations, at this position.
+    fn new(places: usize, position: u32) -> Ring {
+        let mask = places as u32 - 1;
+        Ring { places: Box::new_uninit_slice(places), mask, first: position, end: position }
+    }
+
     #[inline(always)]
-    fn len(&self) -> usize {
-        self.end.wrapping_sub(self.first) as usize
+    fn len(&self) -> u32 {
+        self.end.wrapping_sub(self.first)
     }
 
     /// The place of a position.
     #[inline(always)]
     fn place(&mut self, position: u32) -> &mut MaybeUninit<Outstanding> {
-        let mask = self.places.len().wrapping_sub(1);
-        // SAFETY: the number of places is a power of two and not zero (`FIRST`, `grow`), so the index is below it.
-        unsafe { self.places.get_unchecked_mut(position as usize & mask) }
+        // SAFETY: the mask is the number of places less one (`new`), so the index is below that.
+        unsafe { self.places.get_unchecked_mut((position & self.mask) as usize) }
     }
 
     /// Twice as many places.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
-        let places = Box::new_uninit_slice(2 * self.places.len());
-        let mut grown = Ring { places, first: self.first, end: self.end };
-        for offset in 0..self.len() as u32 {
+        let mut grown = Ring::new(2 * self.places.len(), self.first);
+        grown.end = self.end;
+        for offset in 0..self.len() {
             let position = self.first.wrapping_add(offset);
             // SAFETY: as many as there are from the first on are initialised; the old ring goes without a look at them.
             let outstanding = unsafe { self.place(position).assume_init_read() };

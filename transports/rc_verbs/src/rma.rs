@@ -111,7 +111,7 @@ impl RcEp {
         let local = unsafe { lkey(buffer) };
         let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
         // SAFETY: the buffer is put back when the work request has ended.
-        unsafe { self.post_write(&pieces, address, key, false) }.map(Some)
+        unsafe { self.post_write(self.next_id(), &pieces, address, key, false) }.map(Some)
     }
 
     #[inline(always)]
@@ -136,14 +136,14 @@ impl RcEp {
         let Some(piece) = self.only_piece(iov)? else {
             let number = self.post_vector(iov, total, address, |pieces, address| {
                 // SAFETY: the host keeps the vector's memory until the completion.
-                unsafe { self.post_write(pieces, address, key, true) }
+                unsafe { self.post_write(self.next_id(), pieces, address, key, true) }
             })?;
             self.remember(number, TxOp::Zcopy(None, completion));
             return Ok(Outcome::InProgress);
         };
-        self.prepare(TxOp::Zcopy(None, completion));
+        let id = self.prepare(TxOp::Zcopy(None, completion));
         // SAFETY: the host keeps the vector's memory until the completion.
-        unsafe { self.post_write(&[piece], address, key, true) }?;
+        unsafe { self.post_write(id, &[piece], address, key, true) }?;
         // SAFETY: nothing but the post came in between.
         unsafe { self.go_ahead() };
         Ok(Outcome::InProgress)
@@ -183,9 +183,9 @@ impl RcEp {
         // SAFETY: the buffer is of a pool of registered memory.
         let local = unsafe { lkey(buffer) };
         let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
-        self.prepare(TxOp::GetBcopy(buffer, length, unpack, completion));
+        let id = self.prepare(TxOp::GetBcopy(buffer, length, unpack, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
-        if let Err(error) = unsafe { self.post_read(&pieces, address, key) } {
+        if let Err(error) = unsafe { self.post_read(id, &pieces, address, key) } {
             self.iface.put_message(buffer);
             return Err(error);
         }
@@ -214,7 +214,7 @@ impl RcEp {
         let local = unsafe { lkey(source) };
         let pieces = [Sge::new(source.as_ptr() as u64, length as u32, local)];
         // SAFETY: the buffer is put back when the work request has ended, whatever becomes of this call.
-        let posted = unsafe { self.post_read(&pieces, address, key) };
+        let posted = unsafe { self.post_read(self.next_id(), &pieces, address, key) };
         let number = posted.inspect_err(|_| self.iface.put_message(source))?;
         self.remember(number, TxOp::Buffer(source));
         self.iface.wait_for(self, number)?;
@@ -248,15 +248,15 @@ impl RcEp {
         let Some(piece) = self.only_piece(iov)? else {
             let number = self.post_vector(iov, total, address, |pieces, address| {
                 // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
-                unsafe { self.post_read(pieces, address, key) }
+                unsafe { self.post_read(self.next_id(), pieces, address, key) }
             })?;
             self.reading(total);
             self.remember(number, TxOp::Get(total, completion));
             return Ok(Outcome::InProgress);
         };
-        self.prepare(TxOp::Get(total, completion));
+        let id = self.prepare(TxOp::Get(total, completion));
         // SAFETY: as above.
-        unsafe { self.post_read(&[piece], address, key) }?;
+        unsafe { self.post_read(id, &[piece], address, key) }?;
         self.reading(total);
         // SAFETY: nothing but the post came in between.
         unsafe { self.go_ahead() };
@@ -327,9 +327,9 @@ impl RcEp {
     /// # Safety
     /// The memory of the pieces stays valid, and untouched, until the work request has ended.
     #[inline(always)]
-    unsafe fn post_read(&self, pieces: &[Sge], address: u64, key: u32) -> Result<u32> {
+    unsafe fn post_read(&self, id: u64, pieces: &[Sge], address: u64, key: u32) -> Result<u32> {
         let (flags, unsignaled) = self.next_flags(true);
-        let request = SendWr::rdma_read(self.next_id(), pieces, address, key, flags);
+        let request = SendWr::rdma_read(id, pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
         let number = self.posted(unsignaled);
@@ -342,9 +342,16 @@ impl RcEp {
     /// # Safety
     /// The memory of the pieces stays valid until the work request has ended.
     #[inline(always)]
-    unsafe fn post_write(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
+    unsafe fn post_write(
+        &self,
+        id: u64,
+        pieces: &[Sge],
+        address: u64,
+        key: u32,
+        signaled: bool,
+    ) -> Result<u32> {
         let (flags, unsignaled) = self.next_flags(signaled);
-        let request = SendWr::rdma_write(self.next_id(), pieces, address, key, flags);
+        let request = SendWr::rdma_write(id, pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
         Ok(self.posted(unsignaled))

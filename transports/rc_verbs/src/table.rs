@@ -21,6 +21,8 @@ pub(crate) struct EpTable(UnsafeCell<Inner>);
 #[derive(Default)]
 struct Inner {
     eps: Slab<Rc<RcEp>>,
+    /// The same, as all that progress needs of it.
+    pointers: Vec<Option<NonNull<RcEp>>>,
     /// Indexed by queue pair number, whose 24 bits make at most 16384 pages. Numbers go up for ever, so a page without
     /// endpoints is given back.
     pages: Vec<Option<Box<Page>>>,
@@ -60,7 +62,7 @@ impl EpTable {
     /// The endpoint at a place.
     #[inline(always)]
     pub(crate) fn at(&self, index: u32) -> Option<NonNull<RcEp>> {
-        self.with(|table| table.eps.get(index as usize).map(as_pointer))
+        self.with(|table| table.pointers.get(index as usize).copied().flatten())
     }
 
     /// The endpoint of a queue pair.
@@ -69,7 +71,7 @@ impl EpTable {
         self.with(|table| {
             let page = table.pages.get((number >> PAGE_BITS) as usize)?.as_ref()?;
             let place = page.places[number as usize % PAGE];
-            table.eps.get(place.wrapping_sub(1) as usize).map(as_pointer)
+            table.pointers.get(place.wrapping_sub(1) as usize).copied().flatten()
         })
     }
 
@@ -84,11 +86,6 @@ impl EpTable {
     }
 }
 
-#[inline(always)]
-fn as_pointer(ep: &Rc<RcEp>) -> NonNull<RcEp> {
-    NonNull::from(&**ep)
-}
-
 impl Inner {
     fn insert(&mut self, ep: Rc<RcEp>) {
         let number = ep.qp.number() & 0xff_ffff;
@@ -99,8 +96,13 @@ impl Inner {
         let page = self.pages[page].get_or_insert_with(|| Box::new(Page { used: 0, places: [0; PAGE] }));
         page.used += 1;
         page.places[number as usize % PAGE] = ep.index + 1;
+        let pointer = NonNull::from(&*ep);
         let index = self.eps.insert(ep);
         debug_assert_eq!(self.eps[index].index as usize, index);
+        if self.pointers.len() <= index {
+            self.pointers.resize(index + 1, None);
+        }
+        self.pointers[index] = Some(pointer);
     }
 
     fn remove(&mut self, ep: &RcEp) -> Option<Rc<RcEp>> {
@@ -115,6 +117,8 @@ impl Inner {
                 *slot = None;
             }
         }
-        self.eps.try_remove(ep.index as usize)
+        let removed = self.eps.try_remove(ep.index as usize)?;
+        self.pointers[ep.index as usize] = None;
+        Some(removed)
     }
 }

@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 
 use uct_ib::verbs::{PostError, SendFlags};
-use uct_plugin::{Completion, Error, Former, Result, Unpack, completion};
+use uct_plugin::{Completion, Error, FormerWord, Result, Unpack, completion};
 
 use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
@@ -117,7 +117,7 @@ impl RcEp {
     /// Accounts for a work request just posted; answers its number.
     #[inline(always)]
     pub(crate) fn posted(&self, unsignaled: Unsignaled) -> u32 {
-        let number = self.posted.get().wrapping_add(1);
+        let number = self.next_number();
         self.posted.set(number);
         self.available.set(self.available.get() - 1);
         self.unsignaled.set(unsignaled.0);
@@ -125,17 +125,30 @@ impl RcEp {
         number
     }
 
+    #[inline(always)]
+    fn next_number(&self) -> u32 {
+        self.posted.get().wrapping_add(1)
+    }
+
     /// The id of the next work request: which endpoint, and which request.
     #[inline(always)]
     pub(crate) fn next_id(&self) -> u64 {
-        u64::from(self.index) << 32 | u64::from(self.posted.get().wrapping_add(1))
+        self.id_of(self.next_number())
+    }
+
+    #[inline(always)]
+    fn id_of(&self, number: u32) -> u64 {
+        u64::from(self.index) << 32 | u64::from(number)
     }
 
     /// Writes down what is to happen when the next work request ends, ahead of its post: so little has to be kept across
-    /// that. It counts from [`RcEp::go_ahead`] on, or is forgotten.
+    /// that. It counts from [`RcEp::go_ahead`] on, or is forgotten. Answers the id of that work request.
     #[inline(always)]
-    pub(crate) fn prepare(&self, op: TxOp) {
-        self.outstanding.prepare(self.posted.get().wrapping_add(1), op);
+    pub(crate) fn prepare(&self, op: TxOp) -> u64 {
+        let number = self.next_number();
+        self.iface.tx_wanted.set(true);
+        self.outstanding.prepare(number, op);
+        self.id_of(number)
     }
 
     /// Has what was prepared count, whose work request was just posted.
@@ -144,7 +157,6 @@ impl RcEp {
     /// [`RcEp::prepare`] came last.
     #[inline(always)]
     pub(crate) unsafe fn go_ahead(&self) {
-        self.iface.tx_wanted.set(true);
         // SAFETY: the caller's promise.
         unsafe { self.outstanding.commit() };
     }
@@ -195,15 +207,15 @@ impl RcEp {
         has_ended && self.emulated.borrow().is_empty()
     }
 
-    /// Work requests up to this number have ended well.
+    /// Work requests up to this number have ended well. The endpoint's interface is at hand.
     #[inline(always)]
-    pub(crate) fn end_up_to(&self, number: u32) {
-        if !self.account_for_end(number) {
+    pub(crate) fn end_up_to(&self, number: u32, iface: &RcIface) {
+        if !self.account_for_end(number, iface) {
             return;
         }
         if self.outstanding.has_up_to(number) {
             // SAFETY: there is one.
-            self.end(unsafe { self.outstanding.pop_first() }.op);
+            self.end(unsafe { self.outstanding.pop_first() }.op, iface);
             if self.outstanding.has_up_to(number) {
                 self.end_further(number);
             }
@@ -218,7 +230,7 @@ impl RcEp {
     fn end_further(&self, number: u32) {
         while self.outstanding.has_up_to(number) {
             // SAFETY: there is one.
-            self.end(unsafe { self.outstanding.pop_first() }.op);
+            self.end(unsafe { self.outstanding.pop_first() }.op, &self.iface);
         }
     }
 
@@ -240,7 +252,7 @@ impl RcEp {
     /// The work request of this number has failed, those ahead of it have ended well.
     #[cold]
     pub(crate) fn end_badly(&self, number: u32, error: Error) {
-        if !self.account_for_end(number) {
+        if !self.account_for_end(number, &self.iface) {
             return;
         }
         while self.outstanding.has_up_to(number) {
@@ -249,7 +261,7 @@ impl RcEp {
             if first.number == number {
                 self.give_up(first.op, error);
             } else {
-                self.end(first.op);
+                self.end(first.op, &self.iface);
             }
         }
         self.after_end();
@@ -257,7 +269,7 @@ impl RcEp {
 
     /// Counts work requests up to this number as ended; answers whether there are any.
     #[inline(always)]
-    fn account_for_end(&self, number: u32) -> bool {
+    fn account_for_end(&self, number: u32, iface: &RcIface) -> bool {
         let ended = self.ended.get();
         let count = number.wrapping_sub(ended);
         // One comparison for both: that there is none, and that it is not under way, which would be the provider's mistake.
@@ -266,14 +278,13 @@ impl RcEp {
         }
         self.ended.set(number);
         self.available.set(self.available.get() + count as i32);
-        self.iface.cq_available.set(self.iface.cq_available.get() + count);
+        iface.cq_available.set(iface.cq_available.get() + count);
         true
     }
 
     /// An operation has ended well.
     #[inline(always)]
-    fn end(&self, op: TxOp) {
-        let iface = &*self.iface;
+    fn end(&self, op: TxOp, iface: &RcIface) {
         match op {
             TxOp::Buffer(buffer) => iface.put_message(buffer),
             TxOp::Zcopy(header, done) => {
@@ -341,7 +352,7 @@ impl RcEp {
     /// An atomic has ended, and its result is the mark.
     #[cold]
     #[inline(never)]
-    fn end_with_mark(&self, former: Former, done: Option<Completion>) {
+    fn end_with_mark(&self, former: FormerWord, done: Option<Completion>) {
         if self.is_lost() {
             return completion::complete(done, Err(Error::IO_ERROR));
         }

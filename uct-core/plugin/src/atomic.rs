@@ -116,6 +116,22 @@ macro_rules! change {
 }
 use change;
 
+/// As [`Former`], of eight bytes.
+#[derive(Debug)]
+pub struct FormerWord(NonNull<u64>);
+
+impl FormerWord {
+    /// Writes the value.
+    ///
+    /// # Safety
+    /// The operation has not been completed.
+    #[inline(always)]
+    pub unsafe fn write(self, value: u64) {
+        // SAFETY: the caller's promise, and the host's, which made the place.
+        unsafe { self.0.write(value) };
+    }
+}
+
 impl Former {
     #[inline(always)]
     pub(crate) fn new(width: Width, place: NonNull<u8>) -> Former {
@@ -126,6 +142,12 @@ impl Former {
     #[inline(always)]
     pub fn bytes(&self) -> usize {
         self.width.bytes()
+    }
+
+    /// The same, if it is of eight bytes.
+    #[inline(always)]
+    pub fn word(self) -> Option<FormerWord> {
+        (self.width == Width::Bits64).then(|| FormerWord(self.place.cast()))
     }
 
     /// Writes the value.

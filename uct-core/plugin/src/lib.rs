@@ -26,7 +26,7 @@ mod tables;
 pub mod traits;
 
 pub use am::{AmHandlers, AmRun, Disposition, IdleHandlers};
-pub use atomic::{Atomic, Former};
+pub use atomic::{Atomic, Former, FormerWord};
 pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
 pub use completion::{Completion, Outcome};
 pub use failure::Failure;

@@ -72,7 +72,7 @@ impl PendingQueue {
     /// Serves the scheduled endpoints in turn until each is out of requests or of resources. From progress only.
     #[inline(always)]
     pub fn dispatch(&self, blocked: Blocked) -> u32 {
-        self.dispatch_by(|| blocked)
+        self.dispatch_by(move || blocked)
     }
 
     /// As [`PendingQueue::dispatch`]; `blocked` is asked after each request that was told to wait.

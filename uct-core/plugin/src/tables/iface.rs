@@ -50,20 +50,16 @@ unsafe fn open<'a, I>(iface: *mut UctIface) -> &'a I {
     unsafe { &*iface.cast::<I>() }
 }
 
-/// The status of an outcome. Errors are out of the way, so that the others are constants.
+const _: () =
+    assert!(Outcome::Done as UctStatus == UCT_OK && Outcome::InProgress as UctStatus == UCT_INPROGRESS);
+
+/// The status of an outcome: the number that it is, whichever it is.
 #[inline(always)]
 pub(super) fn outcome(result: ucs::Result<Outcome>) -> UctStatus {
     match result {
-        Ok(Outcome::Done) => UCT_OK,
-        Ok(Outcome::InProgress) => UCT_INPROGRESS,
-        Err(error) => refused(error),
+        Ok(outcome) => outcome as UctStatus,
+        Err(error) => error.status().raw(),
     }
-}
-
-#[cold]
-#[inline(never)]
-fn refused(error: ucs::Error) -> UctStatus {
-    error.status().raw()
 }
 
 unsafe extern "C" fn close<I: Iface>(iface: *mut UctIface) {
