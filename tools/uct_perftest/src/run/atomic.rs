@@ -51,16 +51,16 @@ impl Side {
         let (place, key) = (remote.address, &remote.key);
         let wide = case.size == size_of::<u64>();
         match (op, wide) {
-            (AtomicOp::Cswap, true) => self.get_course(count, recorder, |completion| {
+            (AtomicOp::Cswap, true) => self.get_course(count, recorder, move |completion| {
                 driver.post(|| ep.atomic64_cswap(0, 1, place, key, completion)).map(drop)
             }),
-            (AtomicOp::Cswap, false) => self.get_course(count, recorder, |completion| {
+            (AtomicOp::Cswap, false) => self.get_course(count, recorder, move |completion| {
                 driver.post(|| ep.atomic32_cswap(0, 1, place, key, completion)).map(drop)
             }),
-            (op, true) => self.get_course(count, recorder, |completion| {
+            (op, true) => self.get_course(count, recorder, move |completion| {
                 driver.post(|| ep.atomic64_fetch(op, 1, place, key, completion)).map(drop)
             }),
-            (op, false) => self.get_course(count, recorder, |completion| {
+            (op, false) => self.get_course(count, recorder, move |completion| {
                 driver.post(|| ep.atomic32_fetch(op, 1, place, key, completion)).map(drop)
             }),
         }

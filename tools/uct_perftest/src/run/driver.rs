@@ -79,7 +79,12 @@ impl Driver {
     pub(super) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
         let mut waiting = Waiting::default();
         while !done() {
-            self.turn(&mut waiting)?;
+            // As `turn`, but that a turn which brought something has no result to look at.
+            if self.worker.progress() > 0 {
+                waiting.turns = 0;
+                continue;
+            }
+            self.turn_in_vain(&mut waiting)?;
         }
         Ok(())
     }
@@ -116,6 +121,11 @@ impl Driver {
             waiting.turns = 0;
             return Ok(());
         }
+        self.turn_in_vain(waiting)
+    }
+
+    #[inline(always)]
+    fn turn_in_vain(&self, waiting: &mut Waiting) -> Result<(), Failure> {
         waiting.turns += 1;
         if waiting.turns < self.spins {
             if self.pauses {

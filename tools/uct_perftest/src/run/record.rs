@@ -107,10 +107,7 @@ impl<'a> Recorder<'a> {
         self.samples[self.taken % ROOM] = now.wrapping_sub(self.last);
         self.taken += 1;
         self.last = now;
-        if self.taken == ROOM {
-            return self.pause(now);
-        }
-        if now >= self.next_report {
+        if self.taken == ROOM || now >= self.next_report {
             self.pause(now);
         }
     }

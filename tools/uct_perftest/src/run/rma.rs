@@ -99,21 +99,21 @@ impl Side {
                 self.one_sided(count, recorder, || driver.post(|| ep.get_short(&mut buffer, place, key)))
             }
             Layout::Bcopy => {
-                let buffer = Rc::new(RefCell::new(bytes(case.size)?));
-                self.get_course(count, recorder, |completion| {
+                let (buffer, size) = (Rc::new(RefCell::new(bytes(case.size)?)), case.size);
+                self.get_course(count, recorder, move |completion| {
                     let attempt = || {
                         let buffer = Rc::clone(&buffer);
                         let unpack =
                             move |data: &[u8]| buffer.borrow_mut()[..data.len()].copy_from_slice(data);
-                        ep.get_bcopy(case.size, place, key, completion, unpack)
+                        ep.get_bcopy(size, place, key, completion, unpack)
                     };
                     driver.post(attempt).map(drop)
                 })
             }
             Layout::Zcopy => {
-                let slices = self.source_slice(case.size)?;
-                self.get_course(count, recorder, |completion| {
-                    driver.post(|| ep.get_zcopy(&slices, place, key, completion)).map(drop)
+                let slices = &self.source_slice(case.size)?;
+                self.get_course(count, recorder, move |completion| {
+                    driver.post(|| ep.get_zcopy(slices, place, key, completion)).map(drop)
                 })
             }
         }
@@ -130,7 +130,10 @@ impl Side {
         let (driver, ring) = (&self.driver, &self.ring);
         let only = ring.only();
         self.one_sided(count, recorder, || {
-            let completion = only.map_or_else(|| ring.take(driver), Ok)?;
+            let completion = match only {
+                Some(completion) => completion,
+                None => ring.take(driver)?,
+            };
             operate(completion)?;
             if only.is_some() { driver.wait(|| completion.is_done()) } else { Ok(()) }
         })
