@@ -51,6 +51,15 @@ pub(crate) struct Steps {
 trait Request: for<'a> FnOnce(u64, &'a [Sge; 1], SendFlags) -> SendWr<'a> {}
 impl<F: for<'a> FnOnce(u64, &'a [Sge; 1], SendFlags) -> SendWr<'a>> Request for F {}
 
+/// Makes the work request of an atomic on eight bytes: adds the operand, or puts it in the place of what it is compared with.
+#[inline(always)]
+fn request(operand: u64, compare: Option<u64>, address: u64, key: u32) -> impl Request {
+    move |id, piece: &[Sge; 1], flags| match compare {
+        None => SendWr::fetch_add(id, piece, address, key, operand, flags),
+        Some(compare) => SendWr::compare_swap(id, piece, address, key, (compare, operand), flags),
+    }
+}
+
 /// What to do after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
@@ -159,11 +168,12 @@ impl RcEp {
         unsafe { buffer.cast::<u64>().write(self.iface.mark) };
     }
 
-    /// Adds, and fetches the former value.
+    /// Carries out an atomic of the device's, which [`request`] says, and fetches the former value.
     #[inline(always)]
-    pub(crate) fn fetch_add64(
+    pub(crate) fn fetch64(
         &self,
-        value: u64,
+        operand: u64,
+        compare: Option<u64>,
         former: Former,
         address: u64,
         rkey: &Rkey,
@@ -172,66 +182,26 @@ impl RcEp {
         let key = self.atomic_key(address, 8, rkey)?;
         let Some(former) = former.word() else { return Err(Error::INVALID_PARAM) };
         let Some(result) = self.result_at_hand() else {
-            return self.fetch_add64_unready(value, former, address, key, completion);
+            return self.fetch64_unready(operand, compare, former, address, key, completion);
         };
-        self.fetch(result, former, completion, |id, piece, flags| {
-            SendWr::fetch_add(id, piece, address, key, value, flags)
-        })
+        self.fetch(result, former, completion, request(operand, compare, address, key))
     }
 
-    /// As [`RcEp::fetch_add64`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what
-    /// comes after it.
+    /// As [`RcEp::fetch64`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what comes
+    /// after it.
     #[cold]
     #[inline(never)]
-    fn fetch_add64_unready(
+    fn fetch64_unready(
         &self,
-        value: u64,
+        operand: u64,
+        compare: Option<u64>,
         former: FormerWord,
         address: u64,
         key: u32,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let result = self.result_place()?;
-        self.fetch(result, former, completion, |id, piece, flags| {
-            SendWr::fetch_add(id, piece, address, key, value, flags)
-        })
-    }
-
-    /// Compares and swaps.
-    #[inline(always)]
-    pub(crate) fn cswap64(
-        &self,
-        operands: (u64, u64),
-        former: Former,
-        address: u64,
-        rkey: &Rkey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let key = self.atomic_key(address, 8, rkey)?;
-        let Some(former) = former.word() else { return Err(Error::INVALID_PARAM) };
-        let Some(result) = self.result_at_hand() else {
-            return self.cswap64_unready(operands, former, address, key, completion);
-        };
-        self.fetch(result, former, completion, |id, piece, flags| {
-            SendWr::compare_swap(id, piece, address, key, operands, flags)
-        })
-    }
-
-    /// As [`RcEp::fetch_add64_unready`].
-    #[cold]
-    #[inline(never)]
-    fn cswap64_unready(
-        &self,
-        operands: (u64, u64),
-        former: FormerWord,
-        address: u64,
-        key: u32,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let result = self.result_place()?;
-        self.fetch(result, former, completion, |id, piece, flags| {
-            SendWr::compare_swap(id, piece, address, key, operands, flags)
-        })
+        self.fetch(result, former, completion, request(operand, compare, address, key))
     }
 
     /// A small buffer for the result of an atomic, if one is at hand and the atomic may be posted.

@@ -329,10 +329,10 @@ impl Endpoint for RcEp {
         let Atomic { width, change } = atomic;
         match (width, change) {
             (Width::Bits64, Change::Op(AtomicOp::Add, value)) => {
-                self.fetch_add64(value, former, remote_address, rkey, completion)
+                self.fetch64(value, None, former, remote_address, rkey, completion)
             }
             (Width::Bits64, Change::CompareSwap { compare, swap }) => {
-                self.cswap64((compare, swap), former, remote_address, rkey, completion)
+                self.fetch64(swap, Some(compare), former, remote_address, rkey, completion)
             }
             // In pieces, so that it need not lie in memory where it is not emulated.
             (_, Change::Op(op, value)) => {
