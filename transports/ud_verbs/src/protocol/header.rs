@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | 0 | u8 | kind | below 0x80: takes a sequence number; from 0x80: control, see [`kind`] |
 //! | 1 | 4 bits | flags | [`flag`] |
-//! | 1.5 | 4 bits | window | packets that the sender may have in flight, in steps of 16, less one |
+//! | 1.5 | 4 bits | window | packets that the sender has in flight at most, in steps of 16, less one; not told anew when it shrinks |
 //! | 2 | u16 | token | random part of the destination's [`Key`] |
 //! | 4 | u32 | destination | the receiver's connection: index in the low 20 bits, the rest random |
 //! | 8 | u32 | psn | sequence number of this packet; control packets carry the next one to be used |
@@ -169,7 +169,7 @@ impl Header {
         self.first & (u64::from(flag::ACK_REQUEST) << 8) != 0
     }
 
-    /// Packets that the sender may have in flight, rounded up to a step.
+    /// Packets that the sender has in flight at most, rounded up to a step.
     #[inline]
     pub(super) fn window(self) -> u16 {
         (((self.first & WINDOW_MASK) >> WINDOW_SHIFT) as u16 + 1) * WINDOW_STEP as u16
