@@ -6,10 +6,12 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
+use ucs::async_context::Mode;
 use ucs::datastruct::callbackq::CallbackId;
 use ucs::{Error, Result, Status};
 use uct_abi::{
-    UCT_SCOPE_NETWORK, UctEmitCounter, UctEpOps, UctIface, UctIfaceOps, UctIfaceParams, UctStatus, UctStr,
+    UCT_IFACE_ASYNC_IN_PROGRESS, UCT_SCOPE_NETWORK, UctEmitCounter, UctEpOps, UctIface, UctIfaceOps,
+    UctIfaceParams, UctStatus, UctStr,
 };
 
 use crate::address::IfaceAddress;
@@ -98,6 +100,10 @@ impl Iface {
                 error_handler: failed,
                 error_argument: std::ptr::null_mut(),
                 rx_headroom: options.rx_headroom,
+                flags: match worker.inner.async_context.mode() {
+                    Mode::Poll => UCT_IFACE_ASYNC_IN_PROGRESS,
+                    Mode::ThreadSpinlock | Mode::ThreadMutex => 0,
+                },
             };
             // SAFETY: the slot goes with the table, the domain is open; the parameters are ours: the worker and the
             // handler table live as long as the interface.

@@ -81,6 +81,7 @@ impl Open {
             error_handler: ignore,
             error_argument: ptr::null_mut(),
             rx_headroom: HEADROOM,
+            flags: 0,
         };
         let (mut md, mut iface) = (ptr::null_mut(), ptr::null_mut());
         let (md_open, iface_open) =

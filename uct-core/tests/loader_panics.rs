@@ -62,6 +62,7 @@ fn check_transport(md: *mut UctMd, transport: &Transport) {
         error_handler: ignore,
         error_argument: ptr::null_mut(),
         rx_headroom: 0,
+        flags: 0,
     };
     let (ops, ep_ops) = (transport.iface_ops, transport.ep_ops);
     let mut iface = ptr::null_mut();

@@ -36,3 +36,9 @@ for device in eth0 eth1; do
     tc qdisc replace dev $device root netem loss 5% || fail "tc"
 done
 suites "messages of mixed flavours" || fail "a stream with loss"
+
+# The timers of ud_verbs in a thread of their own, as fast as they are at work.
+echo "== netem loss 5%, an asynchronous context with a thread"
+for mode in thread_spinlock thread_mutex; do
+    UCT_ASYNC_MODE=$mode suite ud_verbs "$everything" || fail "async_mode $mode"
+done

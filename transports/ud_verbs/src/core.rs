@@ -41,6 +41,10 @@ pub(crate) struct Core {
     receives: ReceivePool,
     pub(crate) paths: Paths,
     pub(crate) now: Time,
+    /// What the device gave last, to [`Core::poll`].
+    completions: Completions,
+    /// So many of them, or 0 once they are taken.
+    polled: usize,
     /// Datagrams that were taken from the device and not yet looked at.
     pub(crate) arrivals: VecDeque<Arrival>,
     /// Packets that the protocol is done with, but not the device.
@@ -85,6 +89,14 @@ struct Late {
     header: Option<Header>,
 }
 
+/// A message that [`Core::receive_plain`] took in.
+pub(crate) struct Plain {
+    pub(crate) id: ConnectionId,
+    pub(crate) kind: u8,
+    /// Its sender wants to hear of it.
+    pub(crate) asks: bool,
+}
+
 // SAFETY: raw pointers in here (pools, packets, arrivals) are to memory that the core owns; one thread at a time works on
 // it (`Shared`). Completions are only carried, and completed by the worker's thread.
 unsafe impl Send for Core {}
@@ -109,7 +121,7 @@ const DYING: u64 = 100_000_000;
 const BATCH: u32 = 16;
 
 /// Room for what the device gives at a time.
-pub(crate) type Completions = WcBuffer<{ BATCH as usize }>;
+type Completions = WcBuffer<{ BATCH as usize }>;
 
 impl Core {
     /// Makes queues, buffers and an empty table.
@@ -137,6 +149,8 @@ impl Core {
             receives,
             paths: Paths::new(&md.pd, port, config.port_preferences()),
             now: Time::default(),
+            completions: Completions::new(),
+            polled: 0,
             arrivals: VecDeque::new(),
             retiring: VecDeque::new(),
             posted: 0,
@@ -180,11 +194,11 @@ impl Core {
         }
     }
 
-    /// Takes in the next message of a connection that is as it should be; answers which and its kind, or `None` for any other
-    /// packet. If it acknowledges something, all but its delivery is put off, the look at the clock as well, for one message at
-    /// a time: the answer goes first. Where the application waits for the acknowledgement, to have its memory back, nothing is.
+    /// Takes in the next message of a connection that is as it should be; `None` for any other packet. If it acknowledges
+    /// something, all but its delivery is put off, the look at the clock as well, for one message at a time: the answer goes
+    /// first. Where the application waits for the acknowledgement, to have its memory back, nothing is.
     #[inline(always)]
-    pub(crate) fn receive_plain(&mut self, arrival: &Arrival) -> Option<(ConnectionId, u8)> {
+    pub(crate) fn receive_plain(&mut self, arrival: &Arrival) -> Option<Plain> {
         let header = Header::read(arrival.datagram())?;
         if self.late.is_some() {
             return None;
@@ -197,7 +211,7 @@ impl Core {
             self.refresh_clock();
             self.table.catch_up(self.now, header);
         }
-        Some((id, header.kind()))
+        Some(Plain { id, kind: header.kind(), asks: !has_news && self.table.has_output() })
     }
 
     /// Takes in a packet that is not as [`Core::receive_plain`] wants it.
@@ -205,6 +219,13 @@ impl Core {
     pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
         self.refresh_clock();
         self.table.receive(self.now, header, arrival)
+    }
+
+    /// Leaves whatever there may be to do to the next progress.
+    #[inline(always)]
+    pub(crate) fn leave_rest(&mut self) {
+        self.is_untidy = true;
+        self.attention = true;
     }
 
     /// Whether anything was put off.
@@ -289,27 +310,74 @@ impl Core {
         None
     }
 
-    /// Asks the device for datagrams, which go to [`Core::receive_alone`] or [`Core::arrived`]; answers whether there is anything
-    /// else to look at.
+    /// Asks the device for datagrams, which go to [`Core::receive_alone`] or [`Core::keep_polled`]; answers how many there
+    /// are, and whether there is anything else to look at.
     #[inline(always)]
-    pub(crate) fn poll<'a>(&mut self, buffer: &'a mut Completions) -> (&'a [Wc], bool) {
+    pub(crate) fn poll(&mut self) -> (usize, bool) {
         self.idle_ticks = 0;
         self.is_fresh = false;
-        (self.queue.poll(buffer), self.attention || !self.arrivals.is_empty())
+        (self.ask_device(), self.attention)
     }
 
-    /// Takes in the datagram of the only completion, where none waits ahead of it: as [`Core::receive_plain`], if it can.
-    /// `None` if the completion goes to [`Core::arrived`].
     #[inline(always)]
-    pub(crate) fn receive_alone(&mut self, completion: &Wc) -> Option<(Arrival, Option<(ConnectionId, u8)>)> {
+    fn ask_device(&mut self) -> usize {
+        self.polled = self.queue.poll(&mut self.completions).len();
+        self.polled
+    }
+
+    /// Takes in the only datagram that [`Core::poll`] has found, where nothing waits ahead of it; answers it, and what
+    /// [`Core::receive_plain`] says of it. `None` if it goes to [`Core::keep_polled`].
+    #[inline(always)]
+    pub(crate) fn receive_alone(&mut self) -> Option<(Arrival, Option<Plain>)> {
+        let [completion] = self.polled()[..] else { return None };
         if !completion.is_ok() {
             return None;
         }
-        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one.
+        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
         let arrival = unsafe { self.receives.arrived(completion.wr_id(), completion.byte_length()) }?;
+        self.polled = 0;
         self.posted -= 1;
         let plain = self.receive_plain(&arrival);
         Some((arrival, plain))
+    }
+
+    /// Keeps the datagrams that [`Core::poll`] has found.
+    pub(crate) fn keep_polled(&mut self) {
+        for index in 0..self.polled {
+            let completion = self.polled()[index];
+            self.keep(&completion);
+        }
+        self.polled = 0;
+    }
+
+    /// What the last poll found and nobody has taken yet.
+    #[inline(always)]
+    fn polled(&self) -> &[Wc] {
+        // SAFETY: it filled so many, and fewer are never left (`poll`, and whoever takes).
+        unsafe { self.completions.filled(self.polled) }
+    }
+
+    /// Asks the device for datagrams, and keeps them.
+    pub(crate) fn poll_device(&mut self) {
+        self.ask_device();
+        self.keep_polled();
+    }
+
+    /// Keeps a datagram that the device has given.
+    #[inline]
+    fn keep(&mut self, completion: &Wc) {
+        self.posted -= 1;
+        let length = if completion.is_ok() { completion.byte_length() } else { 0 };
+        // SAFETY: as in `receive_alone`.
+        let Some(arrival) = (unsafe { self.receives.arrived(completion.wr_id(), length) }) else { return };
+        self.attention = true;
+        if completion.is_ok() {
+            self.arrivals.push_back(arrival);
+        } else {
+            let status = completion.status();
+            self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
+            self.receives.put(arrival);
+        }
     }
 
     /// Finds out whether there is something to do that no datagram told of.
@@ -319,40 +387,13 @@ impl Core {
     }
 
     fn has_attention(&self) -> bool {
-        self.table.has_events()
+        !self.arrivals.is_empty()
+            || self.table.has_events()
             || self.table.has_output()
             || self.queue.wants_reaping()
             || !self.retiring.is_empty()
             || (self.queue.broken.is_some() && !self.is_broken)
             || self.must_look_at_device
-    }
-
-    #[inline(always)]
-    pub(crate) fn poll_device(&mut self) {
-        let mut buffer = Completions::new();
-        let completions = self.queue.poll(&mut buffer);
-        self.arrived(completions);
-    }
-
-    /// Keeps the datagrams that the device has given.
-    pub(crate) fn arrived(&mut self, completions: &[Wc]) {
-        self.posted -= completions.len() as u32;
-        let mut failed = None;
-        for wc in completions {
-            let length = if wc.is_ok() { wc.byte_length() } else { 0 };
-            // SAFETY: the queue pair has only slots of this pool, and the completion ends this one.
-            let Some(arrival) = (unsafe { self.receives.arrived(wc.wr_id(), length) }) else { continue };
-            if wc.is_ok() {
-                self.arrivals.push_back(arrival);
-            } else {
-                failed = Some(wc.status());
-                self.receives.put(arrival);
-            }
-        }
-        if let Some(status) = failed {
-            self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
-            self.attention = true;
-        }
     }
 
     /// Sends what the protocol has to say, while there is room.

@@ -119,8 +119,13 @@ impl Transport for UdTransport {
         let message = port.mtu.bytes() as usize - HEADER_SIZE;
         let core = Core::new(md, &config, port, params.worker, params.rx_headroom)?;
         let (identity, qp, pieces) = (core.table.identity(), core.queue.number(), core.queue.max_pieces());
+        let shared = match params.async_in_progress {
+            // SAFETY: timers alone visit, and they are handlers of the asynchronous context.
+            true => unsafe { Shared::uncontended(core) },
+            false => Shared::new(core),
+        };
         let iface = Rc::new(UdIface {
-            shared: Arc::new(Shared::new(core)),
+            shared: Arc::new(shared),
             limits: Limits { message, header: message.min(256), pieces, operations: config.max_rma as usize },
             pending: PendingQueue::default(),
             am: params.am,
@@ -355,7 +360,7 @@ impl Iface for UdIface {
         let guard = self.enter();
         guard.with(|core| {
             core.queue.channel.drain();
-            if core.has_news() {
+            if core.has_news() || core.is_untidy {
                 return Err(Error::BUSY);
             }
             // No message is to be expected that they could ride on.

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use uct_ib::verbs::{AsyncEvent, Wc};
+use uct_ib::verbs::AsyncEvent;
 use uct_plugin::{Blocked, Disposition, Error};
 
-use crate::core::{Collected, Completions, Core};
+use crate::core::{Collected, Core, Plain};
 use crate::ep::status;
 use crate::iface::UdIface;
 use crate::pool::Arrival;
@@ -23,28 +23,43 @@ impl UdIface {
     #[inline(always)]
     pub(crate) fn progress_all(&self) -> u32 {
         let guard = self.enter();
-        let is_due = self.shared.take_due();
-        let mut buffer = Completions::new();
-        let (completions, has_more) = guard.with(|core| core.poll(&mut buffer));
-        if has_more || is_due {
-            return self.work(&guard, completions, is_due);
+        let (count, has_more) = guard.with(Core::poll);
+        let has_more = has_more || self.shared.is_due() || !self.pending.is_idle();
+        if count == 0 && !has_more {
+            return 0;
         }
-        match completions {
-            [] if self.pending.is_idle() => 0,
-            [completion] => self.take_alone(&guard, completion),
-            _ => self.work(&guard, completions, is_due),
+        self.move_on(guard, has_more)
+    }
+
+    /// Takes in what was found.
+    #[inline(never)]
+    fn move_on(&self, guard: Guard<'_, Core>, has_more: bool) -> u32 {
+        if !has_more && let Some((arrival, plain)) = guard.with(Core::receive_alone) {
+            self.take_alone(&guard, arrival, plain)
+        } else {
+            self.work(&guard)
         }
     }
 
-    /// Takes one datagram in where nothing else is to be done, as in an exchange of question and answer.
+    /// Takes one datagram in where nothing else is to be done, as in an exchange of question and answer: what it brings to be
+    /// done is left to the next progress, whatever it is, for the application may have an answer.
     #[inline(always)]
-    fn take_alone(&self, guard: &Guard<'_, Core>, completion: &Wc) -> u32 {
-        let Some((arrival, plain)) = guard.with(|core| core.receive_alone(completion)) else {
-            return self.work(guard, std::slice::from_ref(completion), false);
-        };
+    fn take_alone(&self, guard: &Guard<'_, Core>, arrival: Arrival, plain: Option<Plain>) -> u32 {
         let count = match plain {
-            Some((id, kind)) => {
-                self.deliver(guard, id, kind, arrival);
+            Some(Plain { id: _, kind, asks: false }) if kind < AM_IDS => {
+                let is_done = self.hand_over(kind, &arrival);
+                let is_ticking = guard.with(|core| {
+                    if is_done {
+                        core.recycle(arrival);
+                    }
+                    core.leave_rest();
+                    core.is_ticking
+                });
+                self.sent_while(is_ticking, guard);
+                return 1;
+            }
+            Some(plain) => {
+                self.deliver(guard, plain.id, plain.kind, arrival);
                 1
             }
             None => self.take_other(guard, arrival),
@@ -53,10 +68,11 @@ impl UdIface {
     }
 
     #[inline(never)]
-    fn work(&self, guard: &Guard<'_, Core>, completions: &[Wc], is_due: bool) -> u32 {
+    fn work(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
+        let is_due = self.shared.take_due();
         let (late, was_untidy) = guard.with(|core| {
-            core.arrived(completions);
+            core.keep_polled();
             (core.take_late(), std::mem::take(&mut core.is_untidy))
         });
         if let Some(id) = late {
@@ -108,8 +124,9 @@ impl UdIface {
         }
         let (is_left, is_ticking) = guard.with(|core| {
             let is_left = !core.table.has_output();
-            core.is_untidy |= is_left;
-            core.attention |= is_left;
+            if is_left {
+                core.leave_rest();
+            }
             (is_left, core.is_ticking)
         });
         if is_left {
@@ -158,8 +175,8 @@ impl UdIface {
     #[inline(always)]
     fn take(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
         match guard.with(|core| core.receive_plain(&arrival)) {
-            Some((id, kind)) => {
-                self.deliver(guard, id, kind, arrival);
+            Some(plain) => {
+                self.deliver(guard, plain.id, plain.kind, arrival);
                 1
             }
             None => self.take_other(guard, arrival),
@@ -240,14 +257,18 @@ impl UdIface {
             guard.with(|core| core.recycle(arrival));
             return;
         }
+        if self.hand_over(kind, &arrival) {
+            guard.with(|core| core.recycle(arrival));
+        }
+    }
+
+    /// Hands a message to the application; answers whether the buffer is free again. Otherwise `release` brings it back.
+    #[inline(always)]
+    fn hand_over(&self, kind: u8, arrival: &Arrival) -> bool {
         let (message, length) = (arrival.message(), arrival.message_length());
         // SAFETY: the message lies in a buffer that is nobody else's, behind the headroom that the pool provides for; it
         // is not touched before it comes back, here or by `release`.
-        match unsafe { self.am.deliver_desc(kind, message, length) } {
-            Disposition::Consumed => guard.with(|core| core.recycle(arrival)),
-            // `release` brings it back.
-            Disposition::Kept => drop(arrival),
-        }
+        unsafe { self.am.deliver_desc(kind, message, length) == Disposition::Consumed }
     }
 
     /// Hands over what waited for a message just delivered.

@@ -30,8 +30,11 @@ pub(crate) struct Queue {
     /// Numbers of the last work request posted and of the last one known to have ended.
     posted: u32,
     ended: u32,
-    /// Work requests since the last that asks for a completion.
-    unsignaled: u32,
+    /// Number of the last work request that asks for a completion, and of the next that has to.
+    signaled: u32,
+    next_signaled: u32,
+    /// With more posted than up to this number it is time to look what has ended.
+    reap_behind: u32,
     depth: u32,
     moderation: u32,
     max_inline: usize,
@@ -67,6 +70,7 @@ impl Queue {
         let setup = QpConfig { kind: QpKind::Ud, send_cq: &send_cq, recv_cq: &recv_cq, srq: None, caps };
         let qp = Qp::new_with_inline_up_to(&md.pd, &setup)?;
         qp.start_ud(port.port.number, port.pkey_index(), QKEY)?;
+        let moderation = config.tx_moderation.min(sends / 2).max(1);
         let max_inline = qp.caps().max_inline.min(config.max_inline) as usize;
         Ok(Queue {
             qp,
@@ -75,9 +79,11 @@ impl Queue {
             channel,
             posted: 0,
             ended: 0,
-            unsignaled: 0,
+            signaled: 0,
+            next_signaled: moderation,
+            reap_behind: sends / 2,
             depth: sends,
-            moderation: config.tx_moderation.min(sends / 2).max(1),
+            moderation,
             max_inline,
             errors: 0,
             broken: None,
@@ -119,7 +125,13 @@ impl Queue {
     /// Whether so much is under way that it is time to look what has ended.
     #[inline(always)]
     pub(crate) fn wants_reaping(&self) -> bool {
-        self.under_way() > self.depth / 2
+        (self.reap_behind.wrapping_sub(self.posted) as i32) < 0
+    }
+
+    /// All up to this number has ended.
+    fn has_come_to(&mut self, number: u32) {
+        self.ended = number;
+        self.reap_behind = number.wrapping_add(self.depth / 2);
     }
 
     /// Looks what has ended; answers whether a work request may be posted then.
@@ -152,9 +164,8 @@ impl Queue {
 
     #[inline(always)]
     fn post_to(&mut self, packet: &mut Packet, path: &Path, must_tell: bool) -> Result {
-        let (flags, unsignaled) = self.flags(must_tell);
-        let flags = flags.with(SendFlags::SOLICITED, packet.wakes());
         let number = self.posted.wrapping_add(1);
+        let flags = self.flags(number, must_tell).with(SendFlags::SOLICITED, packet.wakes());
         packet.posted(number);
         let posted = if packet.length() <= self.max_inline && !packet.has_pieces() {
             let pieces = [packet.inline()];
@@ -166,39 +177,50 @@ impl Queue {
             // which its completion gives back. Address handles live as long as the queue pair (`Paths`).
             unsafe { self.qp.post_send(request) }
         };
-        self.account(posted, unsignaled)
+        self.account(posted, number, must_tell)
     }
 
     /// Posts bytes that are copied; no more than [`Queue::max_inline`].
     pub(crate) fn post_copied(&mut self, bytes: &[u8], path: &Path) -> Result {
-        let (flags, unsignaled) = self.flags(false);
-        let pieces = [InlineData::new(bytes)];
         let number = self.posted.wrapping_add(1);
+        let flags = self.flags(number, false);
+        let pieces = [InlineData::new(bytes)];
         let posted =
             self.qp.post_inline(InlineWr::send(number.into(), &pieces, flags).to(&path.ah, path.qp, QKEY));
-        self.account(posted, unsignaled)
+        self.account(posted, number, false)
     }
 
-    /// The flags of the next work request, and how many up to it will then ask for no completion.
+    /// The flags of the work request of this number.
     #[inline(always)]
-    fn flags(&self, must_tell: bool) -> (SendFlags, u32) {
-        let unsignaled = self.unsignaled + 1;
-        if must_tell || unsignaled >= self.moderation {
-            return signaled();
-        }
-        (SendFlags::NONE, unsignaled)
+    fn flags(&self, number: u32, must_tell: bool) -> SendFlags {
+        if self.tells(number, must_tell) { signaled() } else { SendFlags::NONE }
+    }
+
+    /// Whether the work request of this number asks for a completion.
+    #[inline(always)]
+    fn tells(&self, number: u32, must_tell: bool) -> bool {
+        must_tell || number == self.next_signaled
     }
 
     #[inline(always)]
-    fn account(&mut self, posted: Result<(), PostError>, unsignaled: u32) -> Result {
+    fn account(&mut self, posted: Result<(), PostError>, number: u32, must_tell: bool) -> Result {
         match posted {
             Ok(()) => {
-                self.posted = self.posted.wrapping_add(1);
-                self.unsignaled = unsignaled;
+                self.posted = number;
+                if self.tells(number, must_tell) {
+                    self.has_asked(number);
+                }
                 Ok(())
             }
             Err(error) => Err(self.refused(error)),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_asked(&mut self, number: u32) {
+        self.signaled = number;
+        self.next_signaled = number.wrapping_add(self.moderation);
     }
 
     #[cold]
@@ -227,7 +249,7 @@ impl Queue {
                 // The lower half of the id is the number.
                 let number = wc.wr_id() as u32;
                 if !self.has_ended(number) {
-                    self.ended = number;
+                    self.has_come_to(number);
                 }
                 if !wc.is_ok() && wc.status() != WcStatus::FLUSHED {
                     failed = Some(wc.status());
@@ -251,7 +273,7 @@ impl Queue {
         let state = self.qp.state();
         if matches!(state, Ok(QpState::SendError)) && self.errors < ERRORS && self.qp.resume_ud().is_ok() {
             // What was posted behind the failed request is gone with it.
-            self.ended = self.posted;
+            self.has_come_to(self.posted);
             return;
         }
         if !matches!(state, Ok(QpState::ReadyToSend)) || self.errors >= ERRORS {
@@ -265,10 +287,16 @@ impl Queue {
         match self.recv_cq.poll(buffer) {
             Ok(completions) => completions,
             Err(code) => {
-                self.broken.get_or_insert_with(|| format!("the receive completion queue answers {code}"));
+                self.cannot_receive(code);
                 &[]
             }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cannot_receive(&mut self, code: i32) {
+        self.broken.get_or_insert_with(|| format!("the receive completion queue answers {code}"));
     }
 
     /// Posts receive buffers; answers how many were taken.
@@ -294,23 +322,19 @@ impl Queue {
 
     /// After [`Queue::stop`], when it is sure that the device reads nothing any more.
     pub(crate) fn all_ended(&mut self) {
-        self.ended = self.posted;
+        self.has_come_to(self.posted);
     }
 
     /// Whether anything posted for sending has not ended.
     pub(crate) fn is_sending(&self) -> bool {
-        self.unsignaled_end() != self.ended
-    }
-
-    /// The last work request that will tell of its end.
-    fn unsignaled_end(&self) -> u32 {
-        self.posted.wrapping_sub(self.unsignaled)
+        // What was posted behind the last that tells is not waited for: nothing would tell of its end.
+        !self.has_ended(self.signaled)
     }
 }
 
 /// As [`Queue::flags`] answers once in so many times: by itself, so that the other times pass by it.
 #[cold]
 #[inline(never)]
-fn signaled() -> (SendFlags, u32) {
-    (SendFlags::SIGNALED, 0)
+fn signaled() -> SendFlags {
+    SendFlags::SIGNALED
 }

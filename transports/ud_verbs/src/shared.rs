@@ -1,6 +1,7 @@
 //! What the worker's thread and the asynchronous context share: a value that one of them has at a time.
 //!
-//! For: the interface, whose timers go on while the application does not call progress. Stands on one atomic flag.
+//! For: the interface, whose timers go on while the application does not call progress. Stands on one atomic flag, and on none
+//! where the handlers of the asynchronous context run inside progress: then there is only one side, which is inside or not.
 //! The worker's thread may enter while it is inside, as a handler that sends does; the other side never waits: it leaves
 //! word that there is something to do.
 
@@ -12,6 +13,8 @@ use ucs::sync::cell::UnsafeCell;
 
 /// A value of which one side has hold at a time.
 pub(crate) struct Shared<T> {
+    /// The other side may be another thread.
+    is_contended: bool,
     held: AtomicBool,
     is_due: AtomicBool,
     /// How often the worker's thread is inside. Touched by it alone.
@@ -21,15 +24,15 @@ pub(crate) struct Shared<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` and `is_borrowed` are touched by whoever has set `held`, `depth` by the worker's thread (`enter`).
+// SAFETY: `value` and `is_borrowed` are touched by whoever has set `held`, `depth` by the worker's thread (`enter`). Without
+// contention all three are that thread's (`Shared::uncontended`).
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// The value is this side's.
+/// The value is the worker's thread's.
 pub(crate) struct Guard<'a, T> {
     shared: &'a Shared<T>,
-    is_worker: bool,
     /// A guard stays in its thread.
     thread: PhantomData<*const ()>,
 }
@@ -37,7 +40,20 @@ pub(crate) struct Guard<'a, T> {
 impl<T> Shared<T> {
     /// A value that nobody holds.
     pub(crate) fn new(value: T) -> Shared<T> {
+        Shared::of(true, value)
+    }
+
+    /// As [`Shared::new`], for less.
+    ///
+    /// # Safety
+    /// The worker's thread is the only one that ever calls [`Shared::visit`].
+    pub(crate) unsafe fn uncontended(value: T) -> Shared<T> {
+        Shared::of(false, value)
+    }
+
+    fn of(is_contended: bool, value: T) -> Shared<T> {
         Shared {
+            is_contended,
             held: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
             depth: Cell::new(0),
@@ -53,31 +69,52 @@ impl<T> Shared<T> {
     #[inline(always)]
     pub(crate) unsafe fn enter(&self) -> Guard<'_, T> {
         let depth = self.depth.get();
-        if depth == 0 {
+        if self.is_contended && depth == 0 {
             self.take();
         }
         self.depth.set(depth + 1);
-        Guard { shared: self, is_worker: true, thread: PhantomData }
+        Guard { shared: self, thread: PhantomData }
     }
 
-    /// Takes hold if nobody has, from any thread; otherwise leaves word for [`Shared::take_due`].
-    pub(crate) fn try_enter(&self) -> Option<Guard<'_, T>> {
-        if !self.is_taken() {
+    /// Works on the value, as [`Guard::with`] does, if nobody has hold of it, from any thread; otherwise leaves word for
+    /// [`Shared::take_due`].
+    pub(crate) fn visit<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        struct Taken<'a>(&'a AtomicBool);
+        impl Drop for Taken<'_> {
+            fn drop(&mut self) {
+                // SYNC: as in `Guard::drop`.
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let is_free = if self.is_contended { self.is_taken() } else { self.depth.get() == 0 };
+        if !is_free {
             // SYNC: a flag by itself; what it asks for is found in the value, under the lock.
             self.is_due.store(true, Ordering::Relaxed);
             return None;
         }
-        Some(Guard { shared: self, is_worker: false, thread: PhantomData })
+        if self.is_contended {
+            let _taken = Taken(&self.held);
+            return Some(self.lend(work));
+        }
+        // SAFETY: without contention this is the worker's thread (`Shared::uncontended`).
+        let guard = unsafe { self.enter() };
+        Some(guard.with(work))
     }
 
-    /// Whether the other side found the value held since the last call.
+    /// Whether the other side found the value held since the last [`Shared::take_due`].
     #[inline(always)]
+    pub(crate) fn is_due(&self) -> bool {
+        // SYNC: as in `visit`.
+        self.is_due.load(Ordering::Relaxed)
+    }
+
+    /// As [`Shared::is_due`], and the word is taken.
     pub(crate) fn take_due(&self) -> bool {
-        // SYNC: as in `try_enter`. Two steps, so that the usual "no" writes nothing.
-        self.is_due.load(Ordering::Relaxed) && self.is_due.swap(false, Ordering::Relaxed)
+        // SYNC: as in `visit`.
+        self.is_due() && self.is_due.swap(false, Ordering::Relaxed)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn take(&self) {
         while !self.is_taken() {
             ucs::sync::thread::yield_now();
@@ -87,8 +124,25 @@ impl<T> Shared<T> {
     /// Takes hold if nobody has.
     #[inline(always)]
     fn is_taken(&self) -> bool {
-        // SYNC: the Acquire pairs with the Release in `Guard::drop`. Who fails has seen nothing, and writes nothing.
+        // SYNC: the Acquire pairs with the Release in `Guard::drop` and `visit`. Who fails has seen nothing, and writes nothing.
         self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Works on the value, for who has hold of it.
+    #[inline(always)]
+    fn lend<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        struct Returned<'a>(&'a Cell<bool>);
+        impl Drop for Returned<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        assert!(!self.is_borrowed.replace(true), "the interface's state is in use further up the stack");
+        let _returned = Returned(&self.is_borrowed);
+        self.value.with_mut(|value| {
+            // SAFETY: this side holds the value, which both callers see to, and the flag just set keeps out a second reference.
+            work(unsafe { &mut *value })
+        })
     }
 }
 
@@ -96,36 +150,19 @@ impl<T> Guard<'_, T> {
     /// Works on the value. `work` calls nobody who might come here again: nothing of the application's.
     #[inline(always)]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        struct Returned<'a>(&'a Cell<bool>);
-        impl Drop for Returned<'_> {
-            fn drop(&mut self) {
-                self.0.set(false);
-            }
-        }
-        assert!(
-            !self.shared.is_borrowed.replace(true),
-            "the interface's state is in use further up the stack"
-        );
-        let _returned = Returned(&self.shared.is_borrowed);
-        self.shared.value.with_mut(|value| {
-            // SAFETY: this side holds the value (a guard exists), and the flag just set keeps out a second reference.
-            work(unsafe { &mut *value })
-        })
+        self.shared.lend(work)
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.is_worker {
-            let depth = self.shared.depth.get() - 1;
-            self.shared.depth.set(depth);
-            if depth != 0 {
-                return;
-            }
+        let depth = self.shared.depth.get() - 1;
+        self.shared.depth.set(depth);
+        if self.shared.is_contended && depth == 0 {
+            // SYNC: pairs with the Acquire in `take` and `visit`.
+            self.shared.held.store(false, Ordering::Release);
         }
-        // SYNC: pairs with the Acquire in `take` and `try_enter`.
-        self.shared.held.store(false, Ordering::Release);
     }
 }
 
@@ -139,19 +176,24 @@ mod tests {
 
     #[test]
     fn the_worker_nests_and_the_other_side_leaves_word() {
-        let shared = Shared::new(1);
+        nest_and_leave_word(&Shared::new(1));
+        // SAFETY: nothing leaves this test's thread.
+        nest_and_leave_word(&unsafe { Shared::uncontended(1) });
+    }
+
+    fn nest_and_leave_word(shared: &Shared<i32>) {
         // SAFETY: this test's thread is the only one that enters.
         let outer = unsafe { shared.enter() };
         // SAFETY: as above.
         let inner = unsafe { shared.enter() };
         inner.with(|value| *value += 1);
         drop(inner);
-        assert!(shared.try_enter().is_none());
+        assert_eq!(shared.visit(|value| *value), None);
         outer.with(|value| *value += 1);
         drop(outer);
         assert!(shared.take_due());
         assert!(!shared.take_due(), "word is left once");
-        assert_eq!(shared.try_enter().expect("free").with(|value| *value), 3);
+        assert_eq!(shared.visit(|value| *value), Some(3));
     }
 
     #[test]
@@ -161,10 +203,8 @@ mod tests {
         let thread = std::thread::spawn(move || {
             let mut done = 0;
             while done < 10_000 {
-                if let Some(guard) = other.try_enter() {
-                    done += 1;
-                    guard.with(|value| value.iter_mut().for_each(|half| *half += 1));
-                }
+                let visit = other.visit(|value: &mut [u64; 2]| value.iter_mut().for_each(|half| *half += 1));
+                done += u32::from(visit.is_some());
             }
         });
         for _ in 0..10_000 {

@@ -29,7 +29,7 @@ const AWAKE: u32 = 32;
 pub(crate) fn start(iface: &UdIface, interval: Duration) -> Result<AsyncId> {
     let argument = Arc::as_ptr(&iface.shared).cast_mut().cast::<c_void>();
     // SAFETY: the shared state lives as long as the interface, which removes its timers when it is closed; `tick` may be
-    // called from any thread, for it tries to take hold, and never enters.
+    // called from any thread that `Shared` was made for, for it visits, and never enters.
     unsafe { iface.worker.async_add_timer(interval, tick, argument) }
 }
 
@@ -107,16 +107,15 @@ unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
     let outcome = std::panic::catch_unwind(|| {
         // SAFETY: the interface keeps the shared state until its timers are removed (`start`).
         let shared = unsafe { &*argument.cast::<Shared<Core>>() };
-        // Without the value, the worker's thread is inside, and finds word that something is due.
-        let Some(guard) = shared.try_enter() else { return };
-        let (unneeded, worker, has_events) = guard.with(|core| {
+        let ticked = shared.visit(|core| {
             core.tick();
             core.quiet_ticks = if is_near(core) { 0 } else { core.quiet_ticks + 1 };
             let unneeded = if core.quiet_ticks > QUIET { core.timer.take() } else { None };
             core.is_ticking &= unneeded.is_none();
             (unneeded, core.worker, core.table.has_events())
         });
-        drop(guard);
+        // Without an answer, the worker's thread is inside, and finds word that something is due.
+        let Some((unneeded, worker, has_events)) = ticked else { return };
         if let Some(timer) = unneeded {
             worker.async_remove(timer);
         }

@@ -153,6 +153,9 @@
 // Progress receives.
 #define UCT_PROGRESS_RECV (UINT32_C(1) << 1)
 
+// Interface flag: handlers of the asynchronous context run inside the worker's progress, and in no other thread.
+#define UCT_IFACE_ASYNC_IN_PROGRESS (UINT64_C(1) << 0)
+
 // Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
 #define UCT_AM_DESC (UINT32_C(1) << 0)
 
@@ -711,6 +714,8 @@ typedef struct UctIfaceParams {
     void *error_argument;
     // Bytes ahead of received data that a keeper may write to.
     size_t rx_headroom;
+    // `UCT_IFACE_*`.
+    uint64_t flags;
 } UctIfaceParams;
 
 // Limits of one class of operations, in bytes unless said otherwise.

@@ -64,6 +64,9 @@ pub const UCT_PROGRESS_SEND: u32 = 1 << 0;
 /// Progress receives.
 pub const UCT_PROGRESS_RECV: u32 = 1 << 1;
 
+/// Interface flag: handlers of the asynchronous context run inside the worker's progress, and in no other thread.
+pub const UCT_IFACE_ASYNC_IN_PROGRESS: u64 = 1 << 0;
+
 /// Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
 pub const UCT_AM_DESC: u32 = 1 << 0;
 

@@ -84,6 +84,8 @@ pub struct UctIfaceParams {
     pub error_argument: *mut c_void,
     /// Bytes ahead of received data that a keeper may write to.
     pub rx_headroom: usize,
+    /// `UCT_IFACE_*`.
+    pub flags: u64,
 }
 
 /// Limits of one class of operations, in bytes unless said otherwise.

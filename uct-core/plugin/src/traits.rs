@@ -150,6 +150,8 @@ pub struct IfaceParams<'a> {
     pub errors: ErrorHandler,
     /// Bytes ahead of received data that a keeper may write to.
     pub rx_headroom: usize,
+    /// Handlers of the asynchronous context run inside progress, and in no other thread than the worker's.
+    pub async_in_progress: bool,
 }
 
 /// Where an interface tells of failed endpoints.

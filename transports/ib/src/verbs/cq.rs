@@ -146,6 +146,16 @@ impl<const N: usize> WcBuffer<N> {
     pub const fn new() -> Self {
         Self { slots: [const { MaybeUninit::uninit() }; N] }
     }
+
+    /// The first `count` completions.
+    ///
+    /// # Safety
+    /// The last [`Cq::poll`] with this buffer answered so many, or more.
+    #[inline]
+    pub unsafe fn filled(&self, count: usize) -> &[Wc] {
+        // SAFETY: the caller's promise, and `Wc` is plain data.
+        unsafe { std::slice::from_raw_parts(self.slots.as_ptr().cast::<Wc>(), count) }
+    }
 }
 
 impl<const N: usize> Default for WcBuffer<N> {

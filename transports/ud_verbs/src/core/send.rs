@@ -4,7 +4,7 @@
 
 use uct_plugin::{Error, Result};
 
-use super::{Core, UdHandles};
+use super::{Core, Late, UdHandles};
 use crate::packet::Packet;
 use crate::pool::PacketPool;
 use crate::protocol::{ConnectionId, Next, Phase, Time, header::flag};
@@ -50,7 +50,7 @@ impl Core {
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
         let Core { queue, table, packets, now, is_fresh, late, .. } = self;
         match table.next(id) {
-            Some(next) => hand_over(next, queue, packets, (now, is_fresh, late.is_some()), kind, packet),
+            Some(next) => hand_over(next, queue, packets, (now, is_fresh, late), kind, packet),
             None => {
                 self.unsend(packet);
                 Err(self.refusal(id))
@@ -80,7 +80,7 @@ impl Core {
             unsend(packets, packet);
             return Err(error);
         }
-        hand_over(next, queue, packets, (now, is_fresh, late.is_some()), kind, packet)
+        hand_over(next, queue, packets, (now, is_fresh, late), kind, packet)
     }
 
     /// As [`Core::send`], for a packet that was made for more than it now has.
@@ -104,14 +104,14 @@ fn unsend(packets: &PacketPool, mut packet: Packet) {
     packets.put(packet);
 }
 
-/// Posts a message and hands it over to the protocol. `clock` is the time, whether that is fresh, and whether this may be an
-/// answer to a message for which nobody has looked at the clock.
+/// Posts a message and hands it over to the protocol. `clock` is the time, whether that is fresh, and the
+/// message that this may be an answer to, for which nobody has looked at the clock.
 #[inline(always)]
 fn hand_over(
     next: Next<'_, UdHandles>,
     queue: &mut Queue,
     packets: &PacketPool,
-    clock: (&mut Time, &mut bool, bool),
+    clock: (&mut Time, &mut bool, &Option<Late>),
     kind: u8,
     mut packet: Packet,
 ) -> Result {
@@ -123,9 +123,9 @@ fn hand_over(
         unsend(packets, packet);
         return Err(error);
     }
-    let (now, is_fresh, is_answer) = clock;
+    let (now, is_fresh, late) = clock;
     // What else is outstanding was sent a moment ago, unless this is an answer; otherwise the clock may have stood for long.
-    if !*is_fresh && (is_answer || next.is_first()) {
+    if !*is_fresh && (late.is_some() || next.is_first()) {
         *is_fresh = true;
         *now = Time::from_nanos(ucs::clock::now());
     }

@@ -201,8 +201,9 @@ impl<T: Handles> Connection<T> {
         self.to = header::with_window(self.to, self.sender.window());
     }
 
+    #[inline(always)]
     pub(super) fn is_connected(&self) -> bool {
-        self.phase == Phase::Connected
+        matches!(self.phase, Phase::Connected)
     }
 
     /// Whether nothing more will come of this connection but answers to late packets.

@@ -19,6 +19,11 @@ impl Psn {
         self.0.wrapping_sub(other.0)
     }
 
+    /// The numbers from this one on, ahead of `end`, which is not behind.
+    pub(super) fn until(self, end: Psn) -> impl Iterator<Item = Psn> + use<> {
+        (0..end.ahead_of(self)).map(move |count| self.plus(count))
+    }
+
     /// Whether this number comes before `other`.
     #[inline]
     pub fn is_before(self, other: Psn) -> bool {
@@ -39,5 +44,6 @@ mod tests {
         assert!(!first.is_before(last));
         assert!(!first.is_before(first));
         assert_eq!(first.plus(4).ahead_of(last), 5);
+        assert!(last.until(first.plus(1)).eq([last, first]));
     }
 }

@@ -45,7 +45,7 @@ impl<T: Handles> Table<T> {
             self.counters.discarded += 1;
             return Received::Discard(None, packet, Discard::Unknown);
         };
-        if connection.phase != Phase::Connected {
+        if !connection.is_connected() {
             return self.receive_unconnected(now, id, header, packet);
         }
         if header.ack() != connection.sender.unacknowledged() && !self.acknowledge(now, id, header, None) {
@@ -66,7 +66,7 @@ impl<T: Handles> Table<T> {
         cannot_wait: impl FnOnce(&T::Send) -> bool,
     ) -> Option<(ConnectionId, bool)> {
         let (id, connection) = find(&mut self.connections, header)?;
-        let is_plain = connection.phase == Phase::Connected
+        let is_plain = connection.is_connected()
             && is_message(header.kind())
             && connection.receiver.is_plain_next(header.psn());
         if !is_plain {
@@ -86,7 +86,7 @@ impl<T: Handles> Table<T> {
     #[inline]
     pub fn catch_up(&mut self, now: Time, header: Header) {
         let Some((id, connection)) = find(&mut self.connections, header) else { return };
-        if connection.phase != Phase::Connected {
+        if !connection.is_connected() {
             return;
         }
         let has_news = header.ack() != connection.sender.unacknowledged();

@@ -1,12 +1,10 @@
 //! The sending half of a connection: what is outstanding, what may be sent, what must be sent again.
 //!
-//! Stands on `psn`, `time`, `congestion` and `round_trip`; the [connection](super::connection) stands on it.
+//! Stands on `slots`, `psn`, `time`, `congestion` and `round_trip`; the [connection](super::connection) stands on it.
 //! Losses are found by time of sending, as RFC 8985 does: a packet is lost when one sent after it has arrived and
 //! it has been out for a round trip and the extent of reordering that has been seen. Silence alone proves no loss: a PING
 //! asks, and its answer counts as the arrival of a packet. So a network that is merely slow gets a question, not everything
 //! again.
-
-use std::collections::VecDeque;
 
 use super::congestion::Congestion;
 use super::control::{Ack, Bitmap};
@@ -14,6 +12,10 @@ use super::psn::Psn;
 use super::round_trip::RoundTrip;
 use super::settings::Settings;
 use super::time::Stamp;
+
+mod slots;
+
+use slots::{Slot, Slots, State};
 
 /// The sending half of a connection. `S` is the transport's handle of a packet that may have to be sent again.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ pub(super) struct Sender<S> {
     request_ack_at: Psn,
     /// The first packet in `slots`: those before `unacknowledged` wait for the transport to fetch them.
     released: Psn,
-    slots: VecDeque<Slot<S>>,
+    slots: Slots<S>,
     open: bool,
     in_recovery: bool,
     recovery_end: Psn,
@@ -41,24 +43,6 @@ pub(super) struct Sender<S> {
     /// Of the packets known to have arrived, the one that was sent last.
     newest: Newest,
     reordering: Reordering,
-}
-
-#[derive(Debug)]
-struct Slot<S> {
-    /// `None`: the header is all of the packet.
-    packet: Option<S>,
-    sent_at: Stamp,
-    kind: u8,
-    flags: u8,
-    state: State,
-    resent: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Sent,
-    Arrived,
-    Lost,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,7 +95,7 @@ impl<S> Sender<S> {
             unacknowledged: Psn(0),
             request_ack_at: Psn(0),
             released: Psn(0),
-            slots: VecDeque::new(),
+            slots: Slots::new(),
             open: false,
             in_recovery: false,
             recovery_end: Psn(0),
@@ -178,13 +162,14 @@ impl<S> Sender<S> {
     }
 
     /// Takes the next packet, which has been sent, over.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sent(&mut self, now: Stamp, kind: u8, flags: u8, packet: Option<S>) {
         if self.should_request_ack() {
             self.request_ack_at = self.next.plus(self.congestion.window() / 4 + 1);
         }
-        self.next = self.next.plus(1);
-        self.slots.push_back(Slot { packet, sent_at: now, kind, flags, state: State::Sent, resent: false });
+        let psn = self.next;
+        self.next = psn.plus(1);
+        self.slots.put(self.released, psn, Slot::sent(now, kind, flags, packet));
     }
 
     /// A packet that the peer has acknowledged, oldest first. The outer `Option` ends the queue.
@@ -193,8 +178,9 @@ impl<S> Sender<S> {
         if self.released == self.unacknowledged {
             return None;
         }
+        let packet = self.slots.get_mut(self.released)?.packet.take();
         self.released = self.released.plus(1);
-        Some(self.slots.pop_front()?.packet)
+        Some(packet)
     }
 
     /// Whether [`Sender::pop_acknowledged`] has something.
@@ -206,13 +192,16 @@ impl<S> Sender<S> {
     /// A packet of those still outstanding when there is no hope left for them, oldest first.
     pub(super) fn abandon(&mut self) -> Option<Option<S>> {
         self.close();
-        let slot = self.slots.pop_front()?;
+        if self.released == self.next {
+            return None;
+        }
+        let packet = self.slots.get_mut(self.released)?.packet.take();
         self.released = self.released.plus(1);
         if self.unacknowledged.is_before(self.released) {
             self.unacknowledged = self.released;
         }
         (self.arrived, self.lost) = (0, 0);
-        Some(slot.packet)
+        Some(packet)
     }
 
     /// Whether an acknowledgement is of something outstanding.
@@ -225,7 +214,8 @@ impl<S> Sender<S> {
     /// header.
     #[inline(always)]
     pub(super) fn oldest(&self) -> Option<&S> {
-        if self.has_acknowledged() { None } else { self.slots.front()?.packet.as_ref() }
+        let is_there = !self.has_acknowledged() && self.outstanding() != 0;
+        if is_there { self.slots.get(self.unacknowledged)?.packet.as_ref() } else { None }
     }
 
     /// The peer has all packets before `ack`. `delay` is how long it held this back, if it says so.
@@ -244,7 +234,7 @@ impl<S> Sender<S> {
             self.settle(count);
         }
         let last = ack.plus(u32::MAX);
-        let slot = &self.slots[last.ahead_of(self.released) as usize];
+        let Some(slot) = self.slots.get(last) else { return Err(Bogus) };
         let (sent_at, resent) = (slot.sent_at, slot.resent);
         let trip = now.since(sent_at);
         match delay {
@@ -295,7 +285,7 @@ impl<S> Sender<S> {
 
     fn mark_arrived(&mut self, now: Stamp, first: Psn, bitmap: Bitmap) {
         for psn in bitmap.iter().map(|bit| first.plus(bit)) {
-            let Some(slot) = self.slots.get_mut(psn.ahead_of(self.released) as usize) else { return };
+            let Some(slot) = self.slots.get_mut(psn) else { return };
             match slot.state {
                 State::Arrived => continue,
                 State::Lost => self.lost -= 1,
@@ -314,9 +304,8 @@ impl<S> Sender<S> {
 
     /// Accounts for the oldest `count` packets, which are acknowledged, while some are not plainly outstanding.
     fn settle(&mut self, count: u32) {
-        let start = self.unacknowledged.ahead_of(self.released) as usize;
-        for index in start..start + count as usize {
-            let Some(slot) = self.slots.get(index) else { return };
+        for psn in self.unacknowledged.until(self.unacknowledged.plus(count)) {
+            let Some(slot) = self.slots.get(psn) else { return };
             let (state, resent) = (slot.state, slot.resent);
             match state {
                 State::Arrived => {
@@ -326,7 +315,7 @@ impl<S> Sender<S> {
                 State::Lost => self.lost -= 1,
                 State::Sent => {}
             }
-            self.note_order(self.released.plus(index as u32), resent);
+            self.note_order(psn, resent);
         }
     }
 
@@ -372,11 +361,10 @@ impl<S> Sender<S> {
     /// Looks for packets that should have arrived by now; answers after how many nanoseconds to look again, if at all.
     pub(super) fn detect_losses(&mut self, now: Stamp) -> Option<u64> {
         let allowed = self.newest.trip + self.reorder_allowance();
-        let start = self.unacknowledged.ahead_of(self.released) as usize;
         let mut again: Option<u64> = None;
         let mut found = 0;
-        for (index, slot) in self.slots.iter_mut().enumerate().skip(start) {
-            let psn = self.released.plus(index as u32);
+        for psn in self.unacknowledged.until(self.next) {
+            let Some(slot) = self.slots.get_mut(psn) else { break };
             let is_older = slot.sent_at.is_before(self.newest.sent_at)
                 || slot.sent_at == self.newest.sent_at && psn.is_before(self.newest.psn);
             if slot.state != State::Sent || !is_older {
@@ -437,20 +425,20 @@ impl<S> Sender<S> {
         if !self.may_resend() {
             return None;
         }
-        let start = self.unacknowledged.ahead_of(self.released) as usize;
-        let (index, slot) =
-            self.slots.iter_mut().enumerate().skip(start).find(|(_, slot)| slot.state == State::Lost)?;
+        let lost = |psn: &Psn| self.slots.get(*psn).is_some_and(|slot| slot.state == State::Lost);
+        let psn = self.unacknowledged.until(self.next).find(lost)?;
+        let slot = self.slots.get_mut(psn)?;
         slot.state = State::Sent;
         slot.resent = true;
         slot.sent_at = now;
         self.lost -= 1;
         self.reordering.has_resent = true;
-        Some(Resend { psn: self.released.plus(index as u32), kind: slot.kind, flags: slot.flags })
+        Some(Resend { psn, kind: slot.kind, flags: slot.flags })
     }
 
     /// What a packet consists of beyond its header, if there is more.
     pub(super) fn packet(&mut self, psn: Psn) -> Option<&mut S> {
-        self.slots.get_mut(psn.ahead_of(self.released) as usize)?.packet.as_mut()
+        self.slots.get_mut(psn)?.packet.as_mut()
     }
 
     fn in_flight(&self) -> u32 {

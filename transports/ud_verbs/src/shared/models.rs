@@ -31,10 +31,7 @@ fn one_side_has_the_value_at_a_time_and_sees_what_the_other_has_done() {
         let side = thread::spawn(move || {
             let mut done = 0;
             for _ in 0..2 {
-                if let Some(guard) = other.try_enter() {
-                    done += 1;
-                    guard.with(|value| value.by_other += 1);
-                }
+                done += u32::from(other.visit(|value: &mut Done| value.by_other += 1).is_some());
             }
             done
         });
@@ -48,8 +45,8 @@ fn one_side_has_the_value_at_a_time_and_sees_what_the_other_has_done() {
             outer.with(|value| assert_eq!(value.by_worker, turn + 1));
         }
         let done = side.join().expect("the other side does not panic");
-        let guard = shared.try_enter().expect("nobody holds it any more");
-        guard.with(|value| assert_eq!((value.by_worker, value.by_other), (2, done)));
+        let seen = shared.visit(|value| (value.by_worker, value.by_other));
+        assert_eq!(seen, Some((2, done)), "nobody holds it any more");
     });
 }
 
@@ -58,13 +55,7 @@ fn word_that_was_left_is_found_at_the_latest_with_the_next_look() {
     explore(|| {
         let shared = Arc::new(Shared::new(0u32));
         let other = Arc::clone(&shared);
-        let side = thread::spawn(move || match other.try_enter() {
-            Some(guard) => {
-                guard.with(|value| *value += 1);
-                true
-            }
-            None => false,
-        });
+        let side = thread::spawn(move || other.visit(|value: &mut u32| *value += 1).is_some());
         // SAFETY: only this thread of the model enters.
         let guard = unsafe { shared.enter() };
         guard.with(|value| *value += 1);

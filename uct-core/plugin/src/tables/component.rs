@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ucs::Error;
 use uct_abi::{
-    UCT_OK, UctComponentOps, UctConfig, UctDevice, UctEmitDevice, UctEmitName, UctEpOps, UctIface,
-    UctIfaceOps, UctIfaceParams, UctMd, UctStatus, UctStr, UctText, UctTlOps,
+    UCT_IFACE_ASYNC_IN_PROGRESS, UCT_OK, UctComponentOps, UctConfig, UctDevice, UctEmitDevice, UctEmitName,
+    UctEpOps, UctIface, UctIfaceOps, UctIfaceParams, UctMd, UctStatus, UctStr, UctText, UctTlOps,
 };
 
 use super::ep::EpTables;
@@ -166,7 +166,15 @@ unsafe extern "C" fn iface_open<T: Transport>(
         let errors = ErrorHandler { handler: params.error_handler, argument: params.error_argument };
         let opened = T::open(
             &md,
-            IfaceParams { device, settings, worker, am, errors, rx_headroom: params.rx_headroom },
+            IfaceParams {
+                device,
+                settings,
+                worker,
+                am,
+                errors,
+                rx_headroom: params.rx_headroom,
+                async_in_progress: params.flags & UCT_IFACE_ASYNC_IN_PROGRESS != 0,
+            },
         );
         match opened {
             Ok(opened) => {
