@@ -92,7 +92,6 @@ fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
 }
 
 /// All figures of one row, one of each per round.
-#[derive(Default)]
 struct Figures {
     floor: Vec<f64>,
     ucx: Vec<f64>,
@@ -149,31 +148,31 @@ fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8>
     Ok(status)
 }
 
-/// Floor, UCX, ours; floor, UCX, ours; and so on. The first failure of each ends its measurements.
+/// Floor, UCX, ours; then UCX, ours, floor; and so on, so that each of them comes behind each other one. The first failure of
+/// each ends its measurements.
 fn measure_row(rounds: u8, table: &Table, row: &Row, programs: &Programs) -> (Figures, Vec<String>) {
-    let mut figures = Figures::default();
+    let measures: [&dyn Fn() -> Option<Outcome<f64>>; 3] = [
+        &|| row.floor.as_ref().map(|floor| programs.floor(floor, row.metric)),
+        &|| row.ucx.as_ref().map(|ucx| programs.ucx(row, ucx)),
+        &|| row.ours.as_ref().map(|ours| programs.ours(table, row, ours)),
+    ];
+    let mut figures: [Vec<f64>; 3] = Default::default();
     let mut complaints = Vec::new();
     for round in 0..usize::from(rounds) {
-        // Those that failed in an earlier round have fewer figures than rounds went by.
-        let mut take = |into: &mut Vec<f64>, figure: &dyn Fn() -> Outcome<f64>| {
-            if into.len() == round {
-                match figure() {
-                    Ok(figure) => into.push(figure),
-                    Err(failure) => complaints.push(failure.to_string()),
-                }
+        for whose in (0..3).map(|turn| (round + turn) % 3) {
+            // Those that failed in an earlier round have fewer figures than rounds went by.
+            if figures[whose].len() < round {
+                continue;
             }
-        };
-        if let Some(floor) = &row.floor {
-            take(&mut figures.floor, &|| programs.floor(floor, row.metric));
-        }
-        if let Some(ucx) = &row.ucx {
-            take(&mut figures.ucx, &|| programs.ucx(row, ucx));
-        }
-        if let Some(ours) = &row.ours {
-            take(&mut figures.ours, &|| programs.ours(table, row, ours));
+            match measures[whose]() {
+                Some(Ok(figure)) => figures[whose].push(figure),
+                Some(Err(failure)) => complaints.push(failure.to_string()),
+                None => {}
+            }
         }
     }
-    (figures, complaints)
+    let [floor, ucx, ours] = figures;
+    (Figures { floor, ucx, ours }, complaints)
 }
 
 fn median(mut figures: Vec<f64>) -> Option<f64> {
