@@ -18,9 +18,11 @@ use crate::pool::{Arrival, PacketPool, ReceivePool};
 use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Received, Table, Time};
 use crate::queue::Queue;
 
+mod attention;
 mod receives;
 mod send;
 
+pub(crate) use attention::Attention;
 use receives::Spare;
 
 /// What the protocol keeps of ours.
@@ -68,8 +70,8 @@ pub(crate) struct Core {
     /// When the events of the device were last due to be looked at, and whether they are.
     looked_at_device: Time,
     pub(crate) must_look_at_device: bool,
-    /// There may be something to do that no datagram tells of.
-    pub(crate) attention: bool,
+    /// There may be something to do that no datagram tells of, or the rest of what one told.
+    pub(crate) attention: Attention,
     /// The clock was looked at since the device was last asked for datagrams.
     is_fresh: bool,
     /// The failure of the queue pair has been seen to.
@@ -78,8 +80,6 @@ pub(crate) struct Core {
     pub(crate) malformed: u64,
     /// The rest of a message that was delivered, and had news: seen to when nobody waits for an answer.
     late: Option<Late>,
-    /// The last progress that delivered messages left everything else to the next one.
-    pub(crate) is_untidy: bool,
 }
 
 /// What was put off of a message ([`Core::receive_plain`]).
@@ -87,6 +87,13 @@ struct Late {
     id: ConnectionId,
     /// Until the protocol has caught up; the packets that it frees are fetched later still.
     header: Option<Header>,
+}
+
+impl Late {
+    /// Whether a later message of the same connection says all that this one does.
+    fn gives_way_to(&self, header: Header) -> bool {
+        self.header.is_some_and(|own| own.has_destination_of(header) && !own.wants_ack())
+    }
 }
 
 /// A message that [`Core::receive_plain`] took in.
@@ -164,12 +171,11 @@ impl Core {
             worker,
             looked_at_device: Time::default(),
             must_look_at_device: false,
-            attention: true,
+            attention: Attention::NOW,
             is_fresh: false,
             is_broken: false,
             malformed: 0,
             late: None,
-            is_untidy: false,
         };
         core.look_at_clock();
         core.fill(1);
@@ -195,22 +201,24 @@ impl Core {
     }
 
     /// Takes in the next message of a connection that is as it should be; `None` for any other packet. If it acknowledges
-    /// something, all but its delivery is put off, the look at the clock as well, for one message at a time: the answer goes
-    /// first. Where the application waits for the acknowledgement, to have its memory back, nothing is.
+    /// something, all but its delivery is put off, the look at the clock as well: the answer goes first. Where the application
+    /// waits for the acknowledgement, to have its memory back, nothing is.
     #[inline(always)]
     pub(crate) fn receive_plain(&mut self, arrival: &Arrival) -> Option<Plain> {
         let header = Header::read(arrival.datagram())?;
-        if self.late.is_some() {
+        if let Some(late) = &self.late
+            && !late.gives_way_to(header)
+        {
             return None;
         }
         let (id, has_news) = self.table.receive_plain(header, Packet::has_pieces)?;
         if has_news {
             self.late = Some(Late { id, header: Some(header) });
-            self.attention = true;
         } else {
             self.refresh_clock();
             self.table.catch_up(self.now, header);
         }
+        self.attention.leave();
         Some(Plain { id, kind: header.kind(), asks: !has_news && self.table.has_output() })
     }
 
@@ -219,13 +227,6 @@ impl Core {
     pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
         self.refresh_clock();
         self.table.receive(self.now, header, arrival)
-    }
-
-    /// Leaves whatever there may be to do to the next progress.
-    #[inline(always)]
-    pub(crate) fn leave_rest(&mut self) {
-        self.is_untidy = true;
-        self.attention = true;
     }
 
     /// Whether anything was put off.
@@ -277,7 +278,7 @@ impl Core {
             }
             if !self.queue.has_ended(packet.last_post()) {
                 packet.set_outcome(outcome);
-                self.attention = true;
+                self.attention.add(Attention::NOW);
                 self.retiring.push_back(packet);
                 return None;
             }
@@ -311,9 +312,9 @@ impl Core {
     }
 
     /// Asks the device for datagrams, which go to [`Core::receive_alone`] or [`Core::keep_polled`]; answers how many there
-    /// are, and whether there is anything else to look at.
+    /// are, and what else there is to look at.
     #[inline(always)]
-    pub(crate) fn poll(&mut self) -> (usize, bool) {
+    pub(crate) fn poll(&mut self) -> (usize, Attention) {
         self.idle_ticks = 0;
         self.is_fresh = false;
         (self.ask_device(), self.attention)
@@ -357,10 +358,12 @@ impl Core {
         unsafe { self.completions.filled(self.polled) }
     }
 
-    /// Asks the device for datagrams, and keeps them.
+    /// Asks the device for datagrams, and keeps them for the next progress.
     pub(crate) fn poll_device(&mut self) {
-        self.ask_device();
-        self.keep_polled();
+        if self.ask_device() > 0 {
+            self.keep_polled();
+            self.attention.add(Attention::NOW);
+        }
     }
 
     /// Keeps a datagram that the device has given.
@@ -370,10 +373,10 @@ impl Core {
         let length = if completion.is_ok() { completion.byte_length() } else { 0 };
         // SAFETY: as in `receive_alone`.
         let Some(arrival) = (unsafe { self.receives.arrived(completion.wr_id(), length) }) else { return };
-        self.attention = true;
         if completion.is_ok() {
             self.arrivals.push_back(arrival);
         } else {
+            self.attention.add(Attention::NOW);
             let status = completion.status();
             self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
             self.receives.put(arrival);
@@ -382,8 +385,9 @@ impl Core {
 
     /// Finds out whether there is something to do that no datagram told of.
     pub(crate) fn wants_attention(&mut self) -> bool {
-        self.attention = self.has_attention();
-        self.attention
+        let has_attention = self.has_attention();
+        self.attention = if has_attention { Attention::NOW } else { Attention::NOTHING };
+        has_attention
     }
 
     fn has_attention(&self) -> bool {
@@ -430,7 +434,7 @@ impl Core {
                     match posted {
                         Ok(()) => {
                             self.retiring.push_back(packet);
-                            self.attention = true;
+                            self.attention.add(Attention::NOW);
                         }
                         Err(_) => self.packets.put(packet),
                     }
@@ -458,7 +462,7 @@ impl Core {
         }
         self.table.handle_timeout(self.now);
         self.transmit();
-        self.attention = true;
+        self.attention.add(Attention::NOW);
         // Who sends before the next progress does so much later.
         self.is_fresh = false;
     }

@@ -18,7 +18,7 @@ use uct_plugin::{
 
 use crate::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress};
 use crate::config::UdConfig;
-use crate::core::Core;
+use crate::core::{Attention, Core};
 use crate::ep::{Mark, UdEp};
 use crate::md::{OWN, UdMd};
 use crate::protocol::{ConnectError, ConnectionId, HEADER_SIZE};
@@ -182,7 +182,7 @@ impl UdIface {
 
     /// To be called after everything but a message that concerns a connection.
     pub(crate) fn touched(&self, guard: &Guard<'_, Core>) {
-        guard.with(|core| core.attention = true);
+        guard.with(|core| core.attention.add(Attention::NOW));
         self.sent(guard);
     }
 
@@ -360,7 +360,7 @@ impl Iface for UdIface {
         let guard = self.enter();
         guard.with(|core| {
             core.queue.channel.drain();
-            if core.has_news() || core.is_untidy {
+            if core.has_news() || core.attention.has_rest() {
                 return Err(Error::BUSY);
             }
             // No message is to be expected that they could ride on.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uct_ib::verbs::AsyncEvent;
 use uct_plugin::{Blocked, Disposition, Error};
 
-use crate::core::{Collected, Core, Plain};
+use crate::core::{Attention, Collected, Core, Plain};
 use crate::ep::status;
 use crate::iface::UdIface;
 use crate::pool::Arrival;
@@ -23,26 +23,26 @@ impl UdIface {
     #[inline(always)]
     pub(crate) fn progress_all(&self) -> u32 {
         let guard = self.enter();
-        let (count, has_more) = guard.with(Core::poll);
-        let has_more = has_more || self.shared.is_due() || !self.pending.is_idle();
-        if count == 0 && !has_more {
+        let (count, attention) = guard.with(Core::poll);
+        let is_asked = self.shared.is_due() || !self.pending.is_idle();
+        if count == 0 && attention.is_nothing() && !is_asked {
             return 0;
         }
-        self.move_on(guard, has_more)
+        self.move_on(guard, attention.can_wait() && !is_asked)
     }
 
-    /// Takes in what was found.
+    /// Takes in what was found, ahead of all else if that `can_wait`.
     #[inline(never)]
-    fn move_on(&self, guard: Guard<'_, Core>, has_more: bool) -> u32 {
-        if !has_more && let Some((arrival, plain)) = guard.with(Core::receive_alone) {
+    fn move_on(&self, guard: Guard<'_, Core>, can_wait: bool) -> u32 {
+        if can_wait && let Some((arrival, plain)) = guard.with(Core::receive_alone) {
             self.take_alone(&guard, arrival, plain)
         } else {
             self.work(&guard)
         }
     }
 
-    /// Takes one datagram in where nothing else is to be done, as in an exchange of question and answer: what it brings to be
-    /// done is left to the next progress, whatever it is, for the application may have an answer.
+    /// Takes one datagram in where nothing else has to be done, as in an exchange of question and answer: what it brings to be
+    /// done is left to the next progress, for the application may have an answer.
     #[inline(always)]
     fn take_alone(&self, guard: &Guard<'_, Core>, arrival: Arrival, plain: Option<Plain>) -> u32 {
         let count = match plain {
@@ -52,7 +52,6 @@ impl UdIface {
                     if is_done {
                         core.recycle(arrival);
                     }
-                    core.leave_rest();
                     core.is_ticking
                 });
                 self.sent_while(is_ticking, guard);
@@ -73,7 +72,7 @@ impl UdIface {
         let is_due = self.shared.take_due();
         let (late, was_untidy) = guard.with(|core| {
             core.keep_polled();
-            (core.take_late(), std::mem::take(&mut core.is_untidy))
+            (core.take_late(), core.attention.take_rest())
         });
         if let Some(id) = late {
             count += u32::from(self.collect(guard, id));
@@ -109,7 +108,12 @@ impl UdIface {
         guard.with(|core| {
             core.fill(16);
             core.transmit();
-            core.attention |= owes || core.has_late() || core.table.has_output();
+            if owes || core.table.has_output() {
+                core.attention.add(Attention::NOW);
+            }
+            if core.has_late() {
+                core.attention.leave();
+            }
         });
         self.sent(guard);
         count
@@ -125,7 +129,7 @@ impl UdIface {
         let (is_left, is_ticking) = guard.with(|core| {
             let is_left = !core.table.has_output();
             if is_left {
-                core.leave_rest();
+                core.attention.leave();
             }
             (is_left, core.is_ticking)
         });

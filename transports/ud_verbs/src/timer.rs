@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use uct_plugin::{AsyncId, Result};
 
-use crate::core::Core;
+use crate::core::{Attention, Core};
 use crate::iface::UdIface;
 use crate::protocol::Time;
 use crate::shared::{Guard, Shared};
@@ -43,7 +43,7 @@ pub(crate) fn keep_ticking(iface: &UdIface, guard: &Guard<'_, Core>) {
         // Who sleeps between messages is likely to sleep again soon.
         if core.rest.is_some() && core.calls_since_rest < AWAKE {
             core.calls_since_rest += 1;
-            core.attention = true;
+            core.attention.add(Attention::NOW);
             return (false, None);
         }
         core.rest = None;

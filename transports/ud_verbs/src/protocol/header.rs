@@ -55,6 +55,9 @@ pub(super) const WINDOW_STEP: u32 = 16;
 const WINDOW_SHIFT: u32 = 12;
 const WINDOW_MASK: u64 = 0xf << WINDOW_SHIFT;
 
+/// Where the key is in the first word.
+const KEY_SHIFT: u32 = 16;
+
 /// A header's first word that tells a window of so many packets.
 #[inline]
 pub(super) fn with_window(word: u64, packets: u32) -> u64 {
@@ -105,12 +108,12 @@ impl Key {
 
     /// This key where the header's first word has it, kind and flags being zero.
     pub(super) fn word(self) -> u64 {
-        self.0 << 16
+        self.0 << KEY_SHIFT
     }
 
     /// Whether a header's first word carries this key.
     pub(super) fn is_in(self, word: u64) -> bool {
-        self.0 == word >> 16
+        self.0 == word >> KEY_SHIFT
     }
 }
 
@@ -161,6 +164,12 @@ impl Header {
     #[inline]
     pub fn is_sequenced(self) -> bool {
         self.kind() < kind::CONTROL
+    }
+
+    /// Whether both packets are for the same connection.
+    #[inline]
+    pub fn has_destination_of(self, other: Header) -> bool {
+        (self.first ^ other.first) >> KEY_SHIFT == 0
     }
 
     /// Whether the packet asks for an acknowledgement at once.
