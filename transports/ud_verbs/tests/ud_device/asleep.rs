@@ -10,6 +10,10 @@ use crate::support::{Link, PATIENCE, Side, context, devices};
 /// Ticks a second of the timer that always runs; each wakes a sleeper in poll mode.
 const SLOW_TICKS: f64 = 2.0;
 
+/// Part of the wake-ups that may be for nothing: a peer that the machine holds up for longer than this side waits for an
+/// acknowledgement lets the timer wake it. One that ticked, or woke with each message, would be far beyond it.
+const PATIENCE_LOST: f64 = 0.05;
+
 /// Sleeps until so many messages are there; answers how often it was woken, and how often for nothing.
 fn sleep_until(side: &Side, messages: u64) -> (u64, u64) {
     let deadline = Instant::now() + PATIENCE;
@@ -76,7 +80,7 @@ fn receive_asleep(count: u64, answers: bool, send: impl Fn(&Side, &Link)) {
     let (woken, spurious, took) = receiver.join().expect("the receiver does not panic");
     println!("{count} messages in {took:.1?}: woken {woken} times, {spurious} of them for nothing");
     let unasked = (took.as_secs_f64() * SLOW_TICKS).ceil();
-    assert!(spurious as f64 <= 0.01 * woken as f64 + unasked, "{spurious} of {woken}");
+    assert!(spurious as f64 <= PATIENCE_LOST * woken as f64 + unasked, "{spurious} of {woken}");
 }
 
 #[test]
