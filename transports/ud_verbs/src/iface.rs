@@ -366,6 +366,10 @@ impl Iface for UdIface {
             // No message is to be expected that they could ride on.
             core.table.acknowledge_now();
             core.transmit();
+            // That sends have ended is nothing to wake the application for.
+            if core.queue.wants_reaping() {
+                core.queue.reap();
+            }
             if core.wants_attention() {
                 return Err(Error::BUSY);
             }
