@@ -18,7 +18,7 @@ const SPINS: u32 = 1024;
 const ADAPTIVE_SPINS: u32 = 256;
 /// Longest sleep: after it the side looks whether the peer is still there.
 const NAP: Duration = Duration::from_millis(100);
-/// Sleep of a side that has no part in what goes on.
+/// Sleep of a side that has no part in what goes on, where the transport cannot wake it.
 const DOZE: Duration = Duration::from_millis(1);
 /// Time between two looks at the connection beside the transport, which cost a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -89,14 +89,17 @@ impl Driver {
         Ok(())
     }
 
-    /// Moves on until `done`, asleep most of the time: the processor is left to whoever does the work, which on software
-    /// RoCE is a thread of the kernel.
+    /// Moves on until `done`, asleep until something comes: the processor is left to whoever does the work, which on
+    /// software RoCE is a thread of the kernel.
     pub(super) fn doze(&self, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
         let mut waiting = Waiting::default();
         while !done() {
             if self.worker.progress() == 0 {
-                self.rest(&mut waiting)?;
-                std::thread::sleep(DOZE);
+                self.look_around(&mut waiting)?;
+                match self.worker.wait(NAP) {
+                    Err(Error::UNSUPPORTED) => std::thread::sleep(DOZE),
+                    slept => awake(slept)?,
+                }
             }
         }
         Ok(())
@@ -139,6 +142,17 @@ impl Driver {
     #[cold]
     #[inline(never)]
     fn rest(&self, waiting: &mut Waiting) -> Result<(), Failure> {
+        self.look_around(waiting)?;
+        if !self.sleeps {
+            // Where both sides share a processor, the other one has to run too.
+            std::thread::yield_now();
+            return Ok(());
+        }
+        awake(self.worker.wait(NAP))
+    }
+
+    /// Whether all is well, and the peer has not been silent for longer than there is patience.
+    fn look_around(&self, waiting: &mut Waiting) -> Result<(), Failure> {
         waiting.turns = 0;
         self.check()?;
         let now = clock::ticks();
@@ -150,15 +164,7 @@ impl Driver {
                 format!("nothing came from the peer for {seconds} s; allow more with --timeout").into()
             );
         }
-        if !self.sleeps {
-            // Where both sides share a processor, the other one has to run too.
-            std::thread::yield_now();
-            return Ok(());
-        }
-        let slept = self.worker.wait(NAP);
-        slept
-            .map(drop)
-            .map_err(|error| format!("cannot sleep until something happens: {error}; use -E poll").into())
+        Ok(())
     }
 
     /// Looks whether endpoint and peer are alive.
@@ -218,4 +224,8 @@ impl Driver {
             None => Ok(()),
         }
     }
+}
+
+fn awake(slept: uct_core::Result<bool>) -> Result<(), Failure> {
+    slept.map(drop).map_err(|error| format!("cannot sleep until something happens: {error}").into())
 }
