@@ -33,8 +33,8 @@
 //! # Resolution
 //!
 //! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll`
-//! mode: [`poll::FD_CHECK_INTERVAL`] if `poll` is called steadily; at worst [`poll::MAX_STRIDE`] calls when
-//! their rate drops suddenly.
+//! mode: [`poll::LOOK_INTERVAL`] for timers and [`poll::FD_CHECK_INTERVAL`] for descriptors if `poll` is called
+//! steadily; at worst [`poll::MAX_STRIDE`] calls more when their rate drops suddenly.
 
 mod block;
 mod error;

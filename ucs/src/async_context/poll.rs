@@ -2,7 +2,7 @@
 //!
 //! For: workers, which call it with every progress, so it has to cost next to nothing. Stands on `shared`.
 //! Reading the clock (9 ns) is rationed by counting calls, asking the kernel (100 ns) is rationed by the
-//! clock.
+//! clock. Both come cold into the caches of a caller whose other work is long.
 
 use std::time::Duration;
 
@@ -16,7 +16,10 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How often the kernel is asked for ready descriptors. Their events are at most this old, if `poll` is
 /// called steadily. They are rare ones (a port goes down): whoever polls for messages must not pay for them.
-pub const FD_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+pub const FD_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How late a timer is at most, if `poll` is called steadily: the longest time between two looks at the clock.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The most calls of `poll` between two looks at the clock.
 pub const MAX_STRIDE: u32 = 64;
@@ -32,7 +35,7 @@ pub(super) struct Pace {
     registered: AtomicU32,
     /// Calls until the next look at the clock.
     calls_left: AtomicU32,
-    /// Calls between two looks; adapted so that looks come some times per `FD_CHECK_INTERVAL`.
+    /// Calls between two looks; adapted so that looks come once or a few times per [`LOOK_INTERVAL`].
     stride: AtomicU32,
     /// The tick of the last look.
     last_look: AtomicU64,
@@ -85,7 +88,8 @@ impl Pace {
         }
         let now = clock::ticks();
         let elapsed = now.saturating_sub(self.last_look.load(Ordering::Relaxed));
-        let stride = adapted(self.stride.load(Ordering::Relaxed), elapsed, fd_check_ticks());
+        let interval = clock::duration_to_ticks(LOOK_INTERVAL);
+        let stride = adapted(self.stride.load(Ordering::Relaxed), elapsed, interval);
         self.last_look.store(now, Ordering::Relaxed);
         self.stride.store(stride, Ordering::Relaxed);
         self.calls_left.store(stride - 1, Ordering::Relaxed);
@@ -93,20 +97,16 @@ impl Pace {
     }
 }
 
-/// A stride after which looks are between an eighth of the interval and half of it apart, approached by
+/// A stride after which looks are between a quarter of the interval and all of it apart, approached by
 /// halves and doubles.
 fn adapted(stride: u32, elapsed: u64, interval: u64) -> u32 {
-    if elapsed > interval / 2 {
+    if elapsed > interval {
         (stride / 2).max(1)
-    } else if elapsed < interval / 8 {
+    } else if elapsed < interval / 4 {
         (stride * 2).min(MAX_STRIDE)
     } else {
         stride
     }
-}
-
-fn fd_check_ticks() -> u64 {
-    clock::duration_to_ticks(FD_CHECK_INTERVAL)
 }
 
 impl Shared {
@@ -155,7 +155,11 @@ impl Shared {
             ran += self.run_ready_descriptors();
         }
         let registry = self.registry();
-        let next_fd_check = if has_descriptors { now.saturating_add(fd_check_ticks()) } else { u64::MAX };
+        let next_fd_check = if has_descriptors {
+            now.saturating_add(clock::duration_to_ticks(FD_CHECK_INTERVAL))
+        } else {
+            u64::MAX
+        };
         self.pace.next_check.store(registry.next_due().min(next_fd_check), Ordering::Relaxed);
         ran
     }
@@ -203,7 +207,7 @@ mod tests {
             stride
         };
         assert_eq!(settle(1), MAX_STRIDE);
-        assert!((125..=500).contains(&(settle(20) * 20)), "{}", settle(20));
+        assert!((250..=1000).contains(&(settle(20) * 20)), "{}", settle(20));
         assert_eq!(settle(100_000), 1);
     }
 }
