@@ -215,12 +215,13 @@ impl Worker {
     /// Arms every interface, so that the next event makes [`Worker::event_fd`] readable.
     ///
     /// # Errors
-    /// [`Error::BUSY`] while events are unprocessed: call [`Worker::progress`] and arm again. [`Error::UNSUPPORTED`] if an
-    /// interface cannot wake anybody. [`Error::INVALID_PARAM`] in a forked child.
+    /// [`Error::BUSY`] while events are unprocessed, a [`WorkerHandle::wake`] among them: call [`Worker::progress`] and arm
+    /// again. [`Error::UNSUPPORTED`] if an interface cannot wake anybody. [`Error::INVALID_PARAM`] in a forked child.
     pub fn arm(&self) -> Result {
         let worker = &*self.inner;
         worker.fork.check()?;
-        if worker.unsettled.get() {
+        // What was submitted before the flag went up is run by the progress that follows; what comes later raises it again.
+        if worker.unsettled.get() || worker.wake.drain() {
             return Err(Error::BUSY);
         }
         worker.watch_async();
@@ -253,7 +254,6 @@ impl Worker {
                 self.inner.wake.drain();
             }
         }
-        self.inner.async_context.poll_now();
         Ok(woken)
     }
 

@@ -194,6 +194,43 @@ fn worker_waits(setup: &Setup) {
     }
 }
 
+/// An event loop of the application's own: nothing but the descriptor, `arm` and `progress`.
+fn own_event_loop(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    pair.flush(&pair.to, Flush::REMOTE).expect("a flush");
+    pair.flush(&pair.back, Flush::REMOTE).expect("a flush");
+    let worker = &pair.receiver.worker;
+    let quiet = |after: &str| {
+        let is_quiet = (0..20).any(|_| {
+            pair.settle();
+            crate::pair::wait("arming", || worker.progress(), || worker.arm().is_ok());
+            !readable(worker.event_fd(), 30)
+        });
+        assert!(is_quiet, "{after} keeps the descriptor readable");
+    };
+    quiet("connecting");
+
+    worker.handle().wake();
+    assert!(readable(worker.event_fd(), 5000), "nobody woke it");
+    assert_eq!(worker.arm(), Err(Error::BUSY), "armed over a wake-up");
+    quiet("a wake-up");
+
+    let (sender, done) = std::sync::mpsc::channel();
+    worker.handle().submit(move || sender.send(()).expect("the case listens")).expect("the worker is there");
+    assert!(readable(worker.event_fd(), 5000), "what was submitted woke nobody");
+    worker.progress();
+    done.try_recv().expect("what was submitted runs with the next progress");
+    quiet("what was submitted");
+
+    let flavour = Flavour::of(&pair.sender)[0];
+    let completion = pair.sender.completion();
+    let bytes = pattern(1, 32);
+    pair.retry("a send", || flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion)).expect("a send");
+    pair.until("the message", || !inbox.is_empty());
+    quiet("a message");
+}
+
 fn submitted(setup: &Setup) {
     let pair = Pair::new(setup);
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -294,6 +331,7 @@ pub(super) const CASES: &[Case] = &[
     case("arm answers BUSY while a message is unprocessed", NEEDS, busy_until_processed),
     case("a signalled message wakes who waits for those only", NEEDS, signalled),
     case("a worker sleeps until a message or another thread wakes it", NEEDS, worker_waits),
+    case("an event loop of the application's own is woken, and sleeps again", NEEDS, own_event_loop),
     case("what other threads submit runs in order and wakes the worker", NEEDS, submitted),
     Case {
         peer: Some(other_sleeper),

@@ -278,8 +278,9 @@ impl AsyncHandle {
         self.shared.event_fd()
     }
 
-    /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it. Answers `BUSY` if a
-    /// timer is due already; then poll first. In the thread modes it always succeeds.
+    /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it, and the next
+    /// [`poll`](Self::poll) look at everything. Answers `BUSY` if a timer is due already; then poll first. In the thread
+    /// modes it always succeeds.
     pub fn arm(&self) -> status::Result {
         self.shared.arm()
     }

@@ -352,6 +352,8 @@ impl Shared {
             registry.programmed = u64::MAX;
             self.program_timer(&mut registry);
         }
+        // Whoever is woken finds what woke it.
+        self.pace.look_soon();
         Ok(())
     }
 
