@@ -254,17 +254,26 @@ mod counter {
     const ADVANCED_POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT_BIT: u32 = 1 << 8;
 
-    /// Whether the CPU has a counter that runs at one rate in every power state.
     pub(super) fn is_present() -> bool {
-        __cpuid(0x8000_0000).eax >= ADVANCED_POWER_LEAF
-            && __cpuid(ADVANCED_POWER_LEAF).edx & INVARIANT_BIT != 0
+        true
     }
 
-    /// Whether, in addition, the kernel has not found it to differ between cores: it then leaves the list.
+    /// Whether it runs at one rate in every power state, and on all cores. The kernel finds out: what it takes for its own
+    /// clock does, also where a virtual CPU does not say so; and what it has found to differ leaves its list.
     pub(super) fn is_trustworthy() -> bool {
-        const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-        // Unreadable in some containers; then the CPU's word has to do.
-        is_present() && std::fs::read_to_string(CLOCK_SOURCES).map_or(true, |list| list.contains("tsc"))
+        const DIRECTORY: &str = "/sys/devices/system/clocksource/clocksource0";
+        let read = |name| std::fs::read_to_string(format!("{DIRECTORY}/{name}"));
+        if is_invariant() {
+            // Unreadable in some containers; then the CPU's word has to do.
+            read("available_clocksource").map_or(true, |list| list.contains("tsc"))
+        } else {
+            read("current_clocksource").is_ok_and(|clock| clock.trim() == "tsc")
+        }
+    }
+
+    fn is_invariant() -> bool {
+        __cpuid(0x8000_0000).eax >= ADVANCED_POWER_LEAF
+            && __cpuid(ADVANCED_POWER_LEAF).edx & INVARIANT_BIT != 0
     }
 
     #[inline]
