@@ -3,6 +3,7 @@
 //! Stands on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml.
 
 mod measure;
+mod rounds;
 mod table;
 
 use crate::apt::{self, Package};
@@ -12,6 +13,7 @@ use crate::workspace::Workspace;
 use clap::Args;
 use comfy_table::{CellAlignment, presets::UTF8_FULL_CONDENSED};
 use measure::Programs;
+use rounds::{FLOOR, OURS, Rounds, UCX};
 use std::path::PathBuf;
 use table::{Row, Table};
 
@@ -80,7 +82,7 @@ fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
         script = format!("{script} {}", crate::process::quote(only));
     }
     let machine = vm::Options {
-        timeout: 900,
+        timeout: 3600,
         files: vec![
             format!("{}:/usr/bin/xtask", this.display()),
             format!("{}:{GUEST_TABLE}", table.display()),
@@ -91,50 +93,42 @@ fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
     vm::run_with(workspace, &built, &machine)
 }
 
-/// All figures of one row, one of each per round.
-struct Figures {
-    floor: Vec<f64>,
-    ucx: Vec<f64>,
-    ours: Vec<f64>,
-}
-
 fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8> {
     let mut shown = comfy_table::Table::new();
     shown.load_style(UTF8_FULL_CONDENSED);
-    shown.set_header(["", "unit", "floor", "UCX", "ours", "ours/floor", "ours/UCX", "goal"]);
+    shown.set_header(["", "unit", "floor", "UCX", "ours", "ours/floor", "ours/UCX", "goal", "rounds"]);
     let mut status = 0;
     for row in &table.row {
         if options.only.as_ref().is_some_and(|only| !row.name.contains(only.as_str())) {
             continue;
         }
-        let (figures, complaints) = measure_row(options.rounds, table, row, programs);
+        let (rounds, complaints) = measure_row(options.rounds, table, row, programs);
         for complaint in &complaints {
             eprintln!("{}: {complaint}", row.name);
             status = 1;
         }
-        let shown_figure = |figures: &[f64]| median(figures.to_vec()).map_or_else(|| "-".to_owned(), digits);
-        let ratio = |of: &[f64], to: &[f64]| {
-            let ratios = of.iter().zip(to).map(|(of, to)| of / to).collect();
-            median(ratios).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
-        };
+        let [floor, ucx, ours] = [FLOOR, UCX, OURS].map(|whose| rounds.median(whose));
+        let figure = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), digits);
+        let ratio = |to| rounds.ratio(OURS, to).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         // A run that is ended early has told what it found so far.
         eprintln!(
             "{}: floor {}, UCX {}, ours {} {}",
             row.name,
-            shown_figure(&figures.floor),
-            shown_figure(&figures.ucx),
-            shown_figure(&figures.ours),
+            figure(floor),
+            figure(ucx),
+            figure(ours),
             row.metric.unit()
         );
         shown.add_row([
             row.name.clone(),
             row.metric.unit().to_owned(),
-            shown_figure(&figures.floor),
-            shown_figure(&figures.ucx),
-            shown_figure(&figures.ours),
-            ratio(&figures.ours, &figures.floor),
-            ratio(&figures.ours, &figures.ucx),
+            figure(floor),
+            figure(ucx),
+            figure(ours),
+            ratio(FLOOR),
+            ratio(UCX),
             row.goal.clone().unwrap_or_default(),
+            rounds.count(),
         ]);
     }
     for column in shown.column_iter_mut().skip(2).take(5) {
@@ -142,44 +136,46 @@ fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8>
     }
     println!("{shown}");
     println!(
-        "Medians of {} rounds, each of floor, UCX, ours in turn; ratios are medians of the rounds' ratios.",
-        options.rounds
+        "Medians of the rounds, each of floor, UCX, ours in turn; ratios are medians of the rounds' ratios."
     );
+    if let Some(disturbed) = table.disturbed {
+        println!(
+            "Rounds: those that count, of those taken. In the others one of the three took more than {disturbed} times its \
+             lower quartile."
+        );
+    }
     Ok(status)
 }
 
 /// Floor, UCX, ours; then UCX, ours, floor; and so on, so that each of them comes behind each other one. The first failure of
-/// each ends its measurements.
-fn measure_row(rounds: u8, table: &Table, row: &Row, programs: &Programs) -> (Figures, Vec<String>) {
+/// each ends its measurements. Where the table says what a disturbed round is, others are taken in their place.
+fn measure_row(wanted: u8, table: &Table, row: &Row, programs: &Programs) -> (Rounds, Vec<String>) {
     let measures: [&dyn Fn() -> Option<Outcome<f64>>; 3] = [
         &|| row.floor.as_ref().map(|floor| programs.floor(floor, row.metric)),
         &|| row.ucx.as_ref().map(|ucx| programs.ucx(row, ucx)),
         &|| row.ours.as_ref().map(|ours| programs.ours(table, row, ours)),
     ];
-    let mut figures: [Vec<f64>; 3] = Default::default();
+    let mut goes_on = [true; 3];
+    let mut rounds = Rounds::new(row.metric, table.disturbed);
     let mut complaints = Vec::new();
-    for round in 0..usize::from(rounds) {
-        for whose in (0..3).map(|turn| (round + turn) % 3) {
-            // Those that failed in an earlier round have fewer figures than rounds went by.
-            if figures[whose].len() < round {
+    while rounds.wants_more(usize::from(wanted)) {
+        let mut round = [None; 3];
+        for whose in (0..3).map(|turn| (rounds.taken() + turn) % 3) {
+            if !goes_on[whose] {
                 continue;
             }
             match measures[whose]() {
-                Some(Ok(figure)) => figures[whose].push(figure),
-                Some(Err(failure)) => complaints.push(failure.to_string()),
+                Some(Ok(figure)) => round[whose] = Some(figure),
+                Some(Err(failure)) => {
+                    complaints.push(failure.to_string());
+                    goes_on[whose] = false;
+                }
                 None => {}
             }
         }
+        rounds.add(round);
     }
-    let [floor, ucx, ours] = figures;
-    (Figures { floor, ucx, ours }, complaints)
-}
-
-fn median(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    let upper = *figures.get(middle)?;
-    if figures.len() % 2 == 1 { Some(upper) } else { Some((figures[middle - 1] + upper) / 2.0) }
+    (rounds, complaints)
 }
 
 /// Three digits are as many as such figures have.
@@ -197,13 +193,6 @@ fn digits(figure: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
-    }
 
     #[test]
     fn figures_have_three_digits() {

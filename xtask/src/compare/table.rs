@@ -13,6 +13,9 @@ use std::path::Path;
 pub struct Table {
     /// Whether client and server are kept on a processor each.
     pub pin: bool,
+    /// A round does not count, and another is taken, in which one of the three takes more than so many times its lower quartile;
+    /// 1 or more. Without it all rounds count.
+    pub disturbed: Option<f64>,
     /// Where `uct_perftest --json` says each metric.
     pub ours: BTreeMap<Metric, Figure>,
     /// The comparisons.
@@ -86,6 +89,11 @@ impl Table {
 
     fn parse(text: &str) -> Outcome<Self> {
         let table: Table = toml::from_str(text).context(|| "not a table of comparisons".to_owned())?;
+        if table.disturbed.is_some_and(|disturbed| disturbed.is_nan() || disturbed < 1.0) {
+            return Err(Failure::new(
+                "`disturbed` is how many times its lower quartile a figure may take, 1 or more",
+            ));
+        }
         match table.row.iter().find(|row| row.ours.is_some() && !table.ours.contains_key(&row.metric)) {
             Some(row) => {
                 Err(Failure::new(format!("`{}`: [ours] does not say where {:?} is", row.name, row.metric)))
