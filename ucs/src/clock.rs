@@ -254,6 +254,7 @@ mod counter {
     const ADVANCED_POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT_BIT: u32 = 1 << 8;
 
+    /// Every x86-64 CPU has one.
     pub(super) fn is_present() -> bool {
         true
     }

@@ -246,8 +246,8 @@ impl AsyncHandle {
     /// nothing.
     ///
     /// With nothing registered it is one relaxed load. Otherwise the clock is read every few calls, and the
-    /// kernel is asked at most once per [`poll::FD_CHECK_INTERVAL`]. Inside a blocked section nothing runs;
-    /// the unblock does it.
+    /// kernel is asked at most once per [`poll::FD_CHECK_INTERVAL`], and after an [`arm`](Self::arm). Inside a
+    /// blocked section nothing runs; the unblock does it.
     #[inline]
     pub fn poll(&self) -> usize {
         self.shared.poll()
@@ -260,19 +260,13 @@ impl AsyncHandle {
         self.shared.pace.passes()
     }
 
-    /// As [`poll`](Self::poll), but looks at once at everything, which costs a system call if a descriptor is
-    /// registered. For a caller that has just been woken.
-    pub fn poll_now(&self) -> usize {
-        self.shared.poll_now()
-    }
-
     /// When the next timer is due, in [`Mode::Poll`]; [`Deadline::NEVER`] without timers or in the thread
     /// modes.
     pub fn next_deadline(&self) -> Deadline {
         self.shared.next_deadline()
     }
 
-    /// A descriptor that is readable when [`poll_now`](Self::poll_now) has something to do, after an
+    /// A descriptor that is readable when [`poll`](Self::poll) has something to do, after an
     /// [`arm`](Self::arm). For [`Mode::Poll`]; in the thread modes nobody has to wait.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, AsyncError> {
         self.shared.event_fd()
