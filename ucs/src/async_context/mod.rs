@@ -32,9 +32,9 @@
 //!
 //! # Resolution
 //!
-//! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll`
-//! mode: [`poll::LOOK_INTERVAL`] for timers and [`poll::FD_CHECK_INTERVAL`] for descriptors if `poll` is called
-//! steadily; at worst [`poll::MAX_STRIDE`] calls more when their rate drops suddenly.
+//! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll` mode, if
+//! `poll` is called steadily: [`poll::LOOK_INTERVAL`] for timers, and [`poll::FD_CHECK_INTERVAL`] more for
+//! descriptors; at worst [`poll::MAX_STRIDE`] calls more when their rate drops suddenly.
 
 mod block;
 mod error;

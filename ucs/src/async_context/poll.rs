@@ -14,9 +14,9 @@ use crate::clock;
 use crate::event_set::{Event, EventBuffer, Events};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How often the kernel is asked for ready descriptors. Their events are at most this old, if `poll` is
-/// called steadily. They are rare ones (a port goes down): whoever polls for messages must not pay for them.
-pub const FD_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// How often the kernel is asked for ready descriptors: with the first look at the clock after this time, if `poll` is
+/// called steadily. Their events are rare ones (a port goes down): whoever polls for messages must not pay for them.
+pub const FD_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How late a timer is at most, if `poll` is called steadily: the longest time between two looks at the clock.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(1);
