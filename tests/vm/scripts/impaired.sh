@@ -11,7 +11,7 @@ ip neigh replace 10.7.0.2 lladdr "$(cat /sys/class/net/eth1/address)" dev eth0 n
 ip neigh replace 10.7.0.1 lladdr "$(cat /sys/class/net/eth0/address)" dev eth1 nud permanent || fail "ip neigh"
 
 everything="ten thousand random operations"
-for impairment in "loss 5%" "delay 1ms reorder 25% 50%" "duplicate 10%" "corrupt 2%" "delay 2ms"; do
+for impairment in "loss 5%" "delay 1ms reorder 25% 50%" "duplicate 10%" "delay 2ms"; do
     echo "== netem $impairment"
     for device in eth0 eth1; do
         tc qdisc replace dev $device root netem $impairment || fail "tc"

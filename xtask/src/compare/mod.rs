@@ -90,7 +90,7 @@ fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
         ],
         ..vm::Options::script(script)
     };
-    vm::run_with(workspace, &built, &machine)
+    vm::run_with(workspace, &built, &machine).map(|ended| ended.status)
 }
 
 fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8> {

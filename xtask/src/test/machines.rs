@@ -96,11 +96,17 @@ fn boot(workspace: &Workspace, contents: &Contents, row: Row) -> Outcome {
         files: contents.files.clone(),
         ..vm::Options::script(row.script)
     };
-    match vm::run_with(workspace, &contents.programs, &options)? {
-        0 => Ok(()),
-        status => {
-            Err(Failure::new(format!("the script ended with status {status}; what it printed is above")))
-        }
+    verdict(&vm::run_with(workspace, &contents.programs, &options)?)
+}
+
+/// A kernel that died is named first: what the script did after that says nothing of this project.
+fn verdict(ended: &vm::Ended) -> Outcome {
+    let status = ended.status;
+    let script = format!("the script ended with status {status}; what it printed is above");
+    match &ended.fault {
+        _ if status == 0 => Ok(()),
+        Some(fault) => Err(Failure::new(format!("{fault}\n{script}"))),
+        None => Err(Failure::new(script)),
     }
 }
 
@@ -111,6 +117,20 @@ mod tests {
     #[test]
     fn the_committed_table_is_valid() {
         assert!(!parse(include_str!("../../../tests/vm/tests.toml")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_guest_whose_kernel_died_is_told_apart_from_a_script_that_failed() {
+        let ended = |status, log| vm::Ended {
+            status,
+            fault: vm::console::KernelFault::find(log),
+            timings: Vec::new(),
+        };
+        let said = |ended| verdict(&ended).unwrap_err().to_string();
+        let log = "[   48.2] BUG: kernel NULL pointer dereference, address: 0000000000000018\r\n";
+        assert!(said(ended(125, log)).starts_with("the guest's kernel died: BUG: kernel NULL pointer"));
+        assert_eq!(said(ended(3, "")), "the script ended with status 3; what it printed is above");
+        assert!(verdict(&ended(0, "")).is_ok());
     }
 
     #[test]

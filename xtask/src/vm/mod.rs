@@ -2,6 +2,7 @@
 //! (the kernel's Soft-RoCE), with this project's programs and plugins in it.
 //! Stands on QEMU's software emulation and a stock Debian kernel; the tests of the verbs transports stand on it.
 
+pub mod console;
 mod contents;
 mod initramfs;
 mod kernel;
@@ -14,6 +15,8 @@ use crate::workspace::{Built, Workspace};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+pub use qemu::Ended;
 
 /// Where plugins are in the guest; `UCT_MODULE_DIR` there.
 const GUEST_MODULES: &str = "/usr/lib/uct";
@@ -40,7 +43,8 @@ pub struct Options {
     #[arg(long)]
     pub pair: bool,
 
-    /// What tc-netem does to the packets between the pair, for example 'loss 5% delay 1ms'
+    /// What tc-netem does to the packets between the pair, for example 'loss 5% delay 1ms'; not 'corrupt', which
+    /// rdma_rxe of Debian's kernel dies of
     #[arg(long, value_name = "ARGUMENTS", requires = "pair")]
     pub netem: Option<String>,
 
@@ -114,7 +118,7 @@ pub fn run(options: &Options) -> Outcome<u8> {
         [] => build(&workspace, &options.profile)?,
         packages => build_packages(&workspace, &options.profile, packages.iter().map(String::as_str))?,
     };
-    run_with(&workspace, &built, options)
+    run_with(&workspace, &built, options).map(|ended| ended.status)
 }
 
 /// Installs what the machine is made of.
@@ -123,7 +127,7 @@ pub fn install() -> Outcome {
 }
 
 /// As [`run`], with programs and plugins that are built already.
-pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outcome<u8> {
+pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outcome<Ended> {
     let start = Instant::now();
     let kernel = kernel::fetch(&workspace.target().join("vm"))?;
     let image = contents::gather(&kernel, built, &options.files, &settings(options)?)?;
@@ -144,7 +148,7 @@ pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outc
             eprintln!("[vm] guest's seconds since its boot: {line}");
         }
     }
-    Ok(ended.status)
+    Ok(ended)
 }
 
 /// Builds the programs and plugins that are in the guest.

@@ -1,6 +1,7 @@
 //! One boot under QEMU's software emulation: what the command prints goes through, its status comes back.
 //! Stands on qemu-system-x86_64; `vm` stands on it. KVM is not used: it may be there and not work.
 
+use super::console::KernelFault;
 use crate::failure::{Context, Outcome};
 use crate::process::{command, spawn, wait_until};
 use std::fs;
@@ -34,6 +35,8 @@ pub struct Guest<'a> {
 pub struct Ended {
     /// The command's status, 124 if it took too long, 125 if the guest died before the command ended.
     pub status: u8,
+    /// What the guest's kernel said of itself, where it died or stalled.
+    pub fault: Option<KernelFault>,
     /// Milestones of the guest.
     pub timings: Vec<String>,
 }
@@ -74,16 +77,21 @@ impl Guest<'_> {
         let report = fs::read_to_string(file("report")).unwrap_or_default();
         let timings = report.lines().filter_map(|line| line.strip_prefix("AT ")).map(str::to_owned).collect();
         let status = report.lines().rev().find_map(|line| line.strip_prefix("EXIT ")?.trim().parse().ok());
+        let log = fs::read(file("kernel")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let fault = KernelFault::find(&log);
+        if let Some(fault) = &fault {
+            eprintln!("[vm] {fault}");
+        }
         if let Some(status) = status {
-            return Ok(Ended { status, timings });
+            return Ok(Ended { status, fault, timings });
         }
         let timed_out =
             ended.and_then(|status| status.code()).is_none_or(|code| code == i32::from(TIMED_OUT));
         let what = if timed_out { "the guest hangs" } else { "the guest died" };
         eprintln!("[vm] {what}: it reported no status. The end of its kernel's log:");
-        let log = fs::read(file("kernel")).unwrap_or_default();
-        eprintln!("{}", last_lines(&String::from_utf8_lossy(&log), KERNEL_LOG_LINES));
-        Ok(Ended { status: if timed_out { TIMED_OUT } else { GUEST_DIED }, timings })
+        eprintln!("{}", last_lines(&log, KERNEL_LOG_LINES));
+        Ok(Ended { status: if timed_out { TIMED_OUT } else { GUEST_DIED }, fault, timings })
     }
 }
 
