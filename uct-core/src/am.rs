@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
 
+use ucs::log::Limited;
 use uct_abi::{
     UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmRunCallback, UctAmTable, UctStatus,
 };
@@ -162,30 +163,40 @@ impl fmt::Debug for KeptMessage {
     }
 }
 
-/// A [`UctAmTable`], which host and transport both change.
+/// A [`UctAmTable`], which host and transport both change, and behind it what the arguments of ids without a handler point to.
 #[repr(C)]
 pub(crate) struct AmTable {
     callbacks: [Cell<UctAmCallback>; UCT_AM_IDS],
     arguments: [Cell<*mut c_void>; UCT_AM_IDS],
     in_run: [Cell<UctAmRunCallback>; UCT_AM_IDS],
     running: Cell<u32>,
+    /// Limits the warnings of messages without a handler: their number is up to the peers.
+    unhandled: Limited,
 }
 
 const _: () = assert!(
-    size_of::<AmTable>() == size_of::<UctAmTable>()
+    offset_of!(AmTable, unhandled) >= size_of::<UctAmTable>()
         && offset_of!(AmTable, arguments) == offset_of!(UctAmTable, arguments)
         && offset_of!(AmTable, in_run) == offset_of!(UctAmTable, in_run)
         && offset_of!(AmTable, running) == offset_of!(UctAmTable, running)
 );
 
 impl AmTable {
-    fn new() -> AmTable {
-        AmTable {
+    fn new(log_rate: u32) -> Rc<AmTable> {
+        let table = Rc::new(AmTable {
             callbacks: [unhandled as UctAmCallback; UCT_AM_IDS].map(Cell::new),
             arguments: [std::ptr::null_mut(); UCT_AM_IDS].map(Cell::new),
             in_run: [unhandled_in_run as UctAmRunCallback; UCT_AM_IDS].map(Cell::new),
             running: Cell::new(0),
-        }
+            unhandled: Limited::new(log_rate),
+        });
+        (0..UCT_AM_IDS as u8).for_each(|id| table.clear(AmId(id)));
+        table
+    }
+
+    /// Drops messages of an id from now on.
+    fn clear(&self, id: AmId) {
+        self.set(id, unhandled, unhandled_in_run, (&raw const self.unhandled).cast_mut().cast());
     }
 
     fn set(&self, id: AmId, callback: UctAmCallback, in_run: UctAmRunCallback, argument: *mut c_void) {
@@ -235,8 +246,9 @@ impl<F> Owned for Handler<F> {
 }
 
 impl HandlerTable {
-    pub(crate) fn new() -> HandlerTable {
-        HandlerTable { table: Rc::new(AmTable::new()), owned: RefCell::default(), received: Cell::default() }
+    /// A table without handlers, which warns of at most `log_rate` messages a second.
+    pub(crate) fn new(log_rate: u32) -> HandlerTable {
+        HandlerTable { table: AmTable::new(log_rate), owned: RefCell::default(), received: Cell::default() }
     }
 
     /// The table as the transport has it.
@@ -296,7 +308,7 @@ impl HandlerTable {
 
     /// Removes a handler, as [`HandlerTable::set`] does: messages of its id are dropped from now on.
     pub(crate) fn clear(&self, id: AmId) -> Option<Box<dyn Owned>> {
-        self.table.set(id, unhandled, unhandled_in_run, std::ptr::null_mut());
+        self.table.clear(id);
         self.take_one(id)
     }
 }
@@ -348,20 +360,33 @@ unsafe extern "C" fn deliver_in_run<F: Fn(AmMessage<'_>) + 'static>(
     handler.call(data.cast_mut(), length, 0);
 }
 
+/// One of [`UctAmTable::callbacks`].
 unsafe extern "C" fn unhandled(
-    _argument: *mut c_void,
+    argument: *mut c_void,
     _data: *mut c_void,
     length: usize,
     _flags: u32,
 ) -> UctStatus {
-    warn_of_unhandled(length);
+    // SAFETY: `AmTable::clear` set the argument together with this callback.
+    unsafe { warn_of_unhandled(argument, length) };
     UCT_OK
 }
 
-unsafe extern "C" fn unhandled_in_run(_argument: *mut c_void, _data: *const c_void, length: usize) {
-    warn_of_unhandled(length);
+/// One of [`UctAmTable::in_run`].
+unsafe extern "C" fn unhandled_in_run(argument: *mut c_void, _data: *const c_void, length: usize) {
+    // SAFETY: as in `unhandled`.
+    unsafe { warn_of_unhandled(argument, length) };
 }
 
-fn warn_of_unhandled(length: usize) {
-    tracing::warn!(length, "an active message arrived for an id without a handler and was dropped");
+/// # Safety
+/// The argument is the one that [`AmTable::clear`] sets, and the table is there.
+unsafe fn warn_of_unhandled(argument: *mut c_void, length: usize) {
+    // SAFETY: the caller's promise; the host shares the limit with nobody but this thread, and only reads it.
+    let limited = unsafe { &*argument.cast::<Limited>() };
+    if let Some(left_out) = limited.admit() {
+        tracing::warn!(
+            length,
+            "an active message arrived for an id without a handler and was dropped{left_out}"
+        );
+    }
 }

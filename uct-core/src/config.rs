@@ -61,6 +61,8 @@ ucs::config_struct! {
         /// Most verbose messages that the programs print: error, warn, info, debug, trace, or a filter such as
         /// `uct_tcp=debug`.
         pub log_level: String = "warn",
+        /// Lines a second that an interface logs about messages without a handler; of all others their number is logged.
+        pub log_rate: u32 = "5" in 1..=1_000_000,
         /// How the asynchronous context of a worker runs its handlers.
         pub async_mode: AsyncMode = "poll",
     }

@@ -79,7 +79,7 @@ impl Iface {
             raw: Cell::new(std::ptr::null_mut()),
             attr: OnceCell::new(),
             rx_headroom: options.rx_headroom,
-            handlers: HandlerTable::new(),
+            handlers: HandlerTable::new(context.inner.core.log_rate),
             worker: Rc::clone(&worker.inner),
             md,
             resource: resource.clone(),

@@ -1,6 +1,7 @@
 //! What is wrong about an active message is an error at the sender, or one line at the receiver, and harms nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use uct_core::{AmId, Capabilities, Error, SendFlags};
 
@@ -98,6 +99,36 @@ fn nobody_handles_it(setup: &Setup) {
     // One line, and no more.
 }
 
+fn nobody_handles_a_flood(setup: &Setup) {
+    const MESSAGES: usize = 400;
+    // A line with its fields and its count of what was left out.
+    const MAX_LINE: u64 = 300;
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let nobodys = AmId::new(10).unwrap();
+    let bytes = pattern(setup.seed, 16);
+    let completion = pair.sender.completion();
+    let flavour = crate::message::Flavour::of(&pair.sender)[0];
+    let send = |id| {
+        pair.retry("a send", || flavour.send(&pair.sender, &pair.to, id, &bytes, &completion))
+            .expect("a send");
+    };
+    let start = Instant::now();
+    (0..MESSAGES).for_each(|_| send(nobodys));
+    send(ID);
+    pair.until("the message behind them", || !inbox.is_empty());
+    let seconds = start.elapsed().as_secs() + 1;
+    let lines = crate::log::take();
+    let log: u64 = lines.iter().map(|line| line.text.len() as u64 + 1).sum();
+    let limit = (seconds + 1) * u64::from(setup.context().core_config().log_rate) * MAX_LINE;
+    assert!(
+        (1..=limit).contains(&log),
+        "{MESSAGES} messages in up to {seconds} s made {} lines, {log} bytes of log; {limit} are permitted",
+        lines.len()
+    );
+    assert!(lines.iter().any(|line| line.text.contains("only counted")), "no word about the rest: {lines:?}");
+}
+
 fn handler_is_replaced(setup: &Setup) {
     let pair = Pair::new(setup);
     let first = pair.receiver.inbox(ID);
@@ -132,5 +163,6 @@ pub(super) const CASES: &[Case] = &[
         pack_panics,
     ),
     case("a message without a handler is dropped with one warning", ANY, nobody_handles_it),
+    case("a flood of messages without a handler makes a few lines of log", ANY, nobody_handles_a_flood),
     case("a new handler takes the place of the one so far", ANY, handler_is_replaced),
 ];

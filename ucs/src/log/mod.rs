@@ -5,7 +5,10 @@
 //! [`receive`]; the record between them is plain data that the plugin boundary carries in its own form.
 
 pub mod forward;
+mod limited;
 pub mod receive;
+
+pub use limited::{LeftOut, Limited};
 
 use tracing::{Level, level_filters::LevelFilter};
 
