@@ -216,7 +216,8 @@ impl RemoteKey {
     /// The local address of remote memory, where the transport reaches it directly.
     ///
     /// # Errors
-    /// [`Error::UNSUPPORTED`] where it does not; the error of the check where address or key is wrong.
+    /// [`Error::UNSUPPORTED`] where it does not; [`Error::NO_RESOURCE`] where it will behind a first operation with the key; the
+    /// error of the check where address or key is wrong.
     pub fn local_ptr(&self, remote_address: u64) -> Result<NonNull<u8>> {
         let md = &self.inner.md;
         let mut local = ptr::null_mut();

@@ -20,14 +20,14 @@ use crate::addr::IfaceAddress;
 use crate::attention::{Flags, flag};
 use crate::cma::{self, Process};
 use crate::ep::ShmEp;
-use crate::remote::{Emulation, PeerView, TABLE_BYTES};
+use crate::remote::{Allocated, Emulation, Lent, PeerView, TABLE_BYTES};
 use crate::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
     Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
 };
 use crate::seat::Seat;
 use crate::segment::socket::{self, Credentials, Received};
-use crate::segment::{Mapping, Segment, Source, accept};
+use crate::segment::{Mapping, Segment, Source, accept, attach_sysv};
 use crate::wire::{self, Control, Side, Welcome};
 
 /// What an operation lacked; it can be tried again when that is there.
@@ -72,7 +72,7 @@ enum Asked {
     /// The peer was asked.
     Waiting,
     /// It has answered: nothing to share, or the segment as long as a key uses it.
-    Answered(Option<std::sync::Weak<Mapping>>, Option<Arc<Mapping>>),
+    Answered(Option<std::sync::Weak<Lent>>, Option<Arc<Lent>>),
 }
 
 /// See the module.
@@ -109,7 +109,8 @@ pub(crate) struct Channel {
     broken: OnceCell<Broken>,
     /// The peer's end of the socket is closed; what is in the ring is still to be received.
     pub(crate) is_closed: Cell<bool>,
-    segments: RefCell<HashMap<u64, Asked>>,
+    /// By key and secret.
+    segments: RefCell<HashMap<(u64, u64), Asked>>,
     /// Where the channel asks to be looked at.
     attention: Flags,
     /// What the rings lie in. Dropped last.
@@ -432,7 +433,7 @@ impl Channel {
             }
             Control::Wake => Ok(()),
             Control::SegmentRequest => {
-                wire::body::<wire::SegmentRequest>(body).map(|request| self.give_segment(request.key))
+                wire::body::<wire::SegmentRequest>(body).map(|request| self.give_segment(&request))
             }
             Control::SegmentReply => {
                 wire::body(body).and_then(|reply| self.take_segment(&reply, &fds, trusted))
@@ -459,7 +460,10 @@ impl Channel {
             Lack::Answer => self.emulation.has_answer(),
             Lack::Fence => self.emulation.is_idle(),
             Lack::Welcome => self.peer().is_some(),
-            Lack::Segment(key) => !matches!(self.segments.borrow().get(&key), Some(Asked::Waiting)),
+            Lack::Segment(key) => {
+                let segments = self.segments.borrow();
+                !segments.iter().any(|(proof, asked)| proof.0 == key && matches!(asked, Asked::Waiting))
+            }
             Lack::Whole => true,
         }
     }
@@ -520,11 +524,12 @@ impl Channel {
         let _ = self.cma.set(Err("it is switched off (UCT_SHM_CMA)".to_owned()));
     }
 
-    /// The segment of a remote key, asking the peer for it if need be. `Ok(None)`: there is none to be had.
-    pub(crate) fn segment(&self, key: u64) -> Result<Option<Arc<Mapping>>, Lack> {
+    /// The segment of a remote key, asking the peer for it if need be; `proof` is key and secret. `Ok(None)`: there is none to be
+    /// had.
+    pub(crate) fn segment(&self, proof: (u64, u64)) -> Result<Option<Arc<Lent>>, Lack> {
         let mut segments = self.segments.borrow_mut();
-        match segments.get_mut(&key) {
-            Some(Asked::Waiting) => return Err(Lack::Segment(key)),
+        match segments.get_mut(&proof) {
+            Some(Asked::Waiting) => return Err(Lack::Segment(proof.0)),
             Some(Asked::Answered(None, _)) => return Ok(None),
             Some(Asked::Answered(Some(known), fresh)) => {
                 if let Some(segment) = fresh.take().or_else(|| known.upgrade()) {
@@ -533,14 +538,23 @@ impl Channel {
             }
             None => (),
         }
-        let request = wire::SegmentRequest { key };
+        let request = wire::SegmentRequest { key: proof.0, secret: proof.1 };
         let message = wire::control(Control::SegmentRequest, zerocopy::IntoBytes::as_bytes(&request));
         match socket::send(self.socket(), &message, &[]) {
             Ok(()) => {
-                segments.insert(key, Asked::Waiting);
-                Err(Lack::Segment(key))
+                if segments.len() == segments.capacity() {
+                    // Of those that are gone, no key is left that would ask.
+                    segments.retain(|_, asked| match asked {
+                        Asked::Waiting => true,
+                        Asked::Answered(known, fresh) => {
+                            fresh.is_some() || known.as_ref().is_some_and(|known| known.strong_count() > 0)
+                        }
+                    });
+                }
+                segments.insert(proof, Asked::Waiting);
+                Err(Lack::Segment(proof.0))
             }
-            Err(Errno::AGAIN) => Err(Lack::Segment(key)),
+            Err(Errno::AGAIN) => Err(Lack::Segment(proof.0)),
             Err(_) => Ok(None),
         }
     }
@@ -553,30 +567,44 @@ impl Channel {
         trusted: bool,
     ) -> Result<(), String> {
         let mut segments = self.segments.borrow_mut();
-        let Some(asked @ Asked::Waiting) = segments.get_mut(&reply.key) else {
+        let Some(asked @ Asked::Waiting) = segments.get_mut(&(reply.key, reply.secret)) else {
             return Err("a segment that was not asked for".to_owned());
         };
-        *asked = match (fds, usize::try_from(reply.length)) {
-            ([fd, ..], Ok(length)) if length > 0 => {
-                let segment = accept(fd.as_fd(), length, true, trusted).map_err(|error| error.to_string())?;
-                let segment = Arc::new(segment);
+        let length = usize::try_from(reply.length).unwrap_or(0);
+        let is_writable = reply.is_writable == 1;
+        let mapping = match (fds, reply.sysv_segment) {
+            _ if length == 0 => None,
+            ([fd, ..], _) => Some(accept(fd.as_fd(), length, is_writable, trusted)),
+            ([], id @ 0..) => Some(attach_sysv(id, length)),
+            _ => None,
+        };
+        *asked = match mapping.transpose().map_err(|error| error.to_string())? {
+            Some(mapping) => {
+                let segment = Arc::new(Lent { mapping, is_writable });
                 Asked::Answered(Some(Arc::downgrade(&segment)), Some(segment))
             }
-            _ => Asked::Answered(None, None),
+            None => Asked::Answered(None, None),
         };
         Ok(())
     }
 
-    /// Hands the segment of a registration to the peer.
-    pub(crate) fn give_segment(&self, key: u64) {
-        let segment = crate::remote::registry().ok().and_then(|registry| registry.segment_of(key));
-        let (length, fd) = match segment.as_deref() {
-            Some(Segment { mapping, source: Source::File(fd) }) => {
-                (mapping.length() as u64, Some(fd.as_fd()))
+    /// Hands the segment of a registration to the peer, if it shows the key and the memory is lent.
+    pub(crate) fn give_segment(&self, request: &wire::SegmentRequest) {
+        let (key, secret) = (request.key, request.secret);
+        let allocated = crate::remote::registry().ok().and_then(|registry| registry.allocated(key, secret));
+        let segment = allocated.filter(|allocated| allocated.is_lent);
+        let nothing = wire::SegmentReply { key, secret, length: 0, sysv_segment: -1, is_writable: 0 };
+        let (reply, fd) = match &segment {
+            None => (nothing, None),
+            Some(Allocated { segment, is_written, .. }) => {
+                let length = segment.mapping.length() as u64;
+                let lent = wire::SegmentReply { length, is_writable: (*is_written).into(), ..nothing };
+                match &segment.source {
+                    Source::File(fd) => (lent, Some(fd.as_fd())),
+                    Source::Sysv(id) => (wire::SegmentReply { sysv_segment: *id, ..lent }, None),
+                }
             }
-            _ => (0, None),
         };
-        let reply = wire::SegmentReply { key, length };
         let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
         if let Err(errno) = socket::send(self.socket(), &message, fd.as_slice()) {
             tracing::debug!("a segment could not be handed to the peer: {errno}");

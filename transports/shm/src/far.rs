@@ -48,10 +48,7 @@ impl ShmEp {
             return Err(Error::INVALID_PARAM);
         }
         if rkey.has_segment() {
-            let segment = match rkey.attach() {
-                Some(segment) => Some(segment),
-                None => channel.segment(rkey.remote.key).map_err(|lack| self.lacking(lack))?,
-            };
+            let segment = channel.segment(rkey.proof()).map_err(|lack| self.lacking(lack))?;
             if let Some(segment) = segment {
                 rkey.bind(&peer, segment)?;
                 count(&self.iface.counts.bound);

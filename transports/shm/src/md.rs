@@ -7,13 +7,14 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::fs::SealFlags;
 use ucs::units::Ternary;
 use uct_plugin::abi::{UCT_MD_ADVISE, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_MD_RKEY_PTR};
 use uct_plugin::memory::Window;
 use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
 
 use crate::config::{Peers, PosixConfig, Segments, ShmConfig, SysvConfig};
-use crate::remote::{self, Memh, PACKED_LENGTH, Rkey, registry};
+use crate::remote::{self, Allocated, Memh, PACKED_LENGTH, Rkey, is_written, registry};
 use crate::segment::{Origin, Segment};
 
 /// Which of the transports.
@@ -101,19 +102,27 @@ impl<F: Flavor> Component for ShmComponent<F> {
 }
 
 impl ShmMd {
-    /// A segment for `length` bytes, on huge pages if configured and possible.
-    fn segment(&self, length: usize) -> Result<Segment, Failure> {
-        let failure = |error: ucs::sys::SystemError| Failure::new(Error::NO_MEMORY, error.to_string());
-        match self.huge {
-            Ternary::Yes => return Segment::new(&self.origin, length, true).map_err(failure),
-            Ternary::Try | Ternary::Auto => {
-                if let Ok(segment) = Segment::new(&self.origin, length, true) {
-                    return Ok(segment);
-                }
-            }
-            Ternary::No => (),
-        }
-        Segment::new(&self.origin, length, false).map_err(failure)
+    /// A segment for `length` bytes with these rights, on huge pages if configured and possible.
+    ///
+    /// What peers only read is sealed against their writing, so it takes memory that can be; what no peer may reach at all has
+    /// no number by which it could be found.
+    fn segment(&self, length: usize, access: MemoryAccess) -> Result<Segment, Failure> {
+        let make = |huge| match &self.origin {
+            Origin::Memfd if !is_written(access) => Segment::memfd(length, huge, SealFlags::FUTURE_WRITE),
+            Origin::Sysv { .. } if access.is_empty() => Segment::memfd(length, huge, SealFlags::FUTURE_WRITE),
+            origin => Segment::new(origin, length, huge),
+        };
+        let segment = match self.huge {
+            Ternary::Yes => make(true),
+            Ternary::Try | Ternary::Auto => make(true).or_else(|_| make(false)),
+            Ternary::No => make(false),
+        };
+        segment.map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))
+    }
+
+    /// Whether the segments of memory with these rights are lent to peers that show a key.
+    fn lends(&self, access: MemoryAccess) -> bool {
+        is_written(access) || !access.is_empty() && self.origin == Origin::Memfd
     }
 }
 
@@ -145,9 +154,11 @@ impl Md for ShmMd {
         let Some(pages) = pages.filter(|pages| *pages <= 1 << 47) else {
             return Err(Failure::new(Error::NO_MEMORY, format!("{length} bytes are more than there can be")));
         };
-        let segment = Arc::new(self.segment(pages)?);
+        let segment = Arc::new(self.segment(pages, access)?);
         let (base, length) = (segment.mapping.base(), segment.mapping.length());
-        Ok((base, length, registry()?.insert(base, length, access, Some(segment))?))
+        let (is_lent, is_written) = (self.lends(access), is_written(access));
+        let allocated = Allocated { segment, is_lent, is_written };
+        Ok((base, length, registry()?.insert(base, length, access, Some(allocated))?))
     }
 
     fn free(&self, memh: Memh) -> Result {

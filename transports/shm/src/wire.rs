@@ -10,7 +10,7 @@ use crate::ring::{Geometry, Pool};
 /// Starts every message over the socket.
 const MAGIC: u32 = u32::from_le_bytes(*b"uSHM");
 /// Grows when a message changes, or what is in shared memory.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Largest message over the socket.
 pub(crate) const MAX_CONTROL: usize = 512;
@@ -110,6 +110,8 @@ pub(crate) struct Shape {
 pub(crate) struct SegmentRequest {
     /// The registration.
     pub(crate) key: u64,
+    /// What proves that the key was given to who asks.
+    pub(crate) secret: u64,
 }
 
 /// Answers a request for a segment.
@@ -118,8 +120,14 @@ pub(crate) struct SegmentRequest {
 pub(crate) struct SegmentReply {
     /// The registration.
     pub(crate) key: u64,
+    /// What was shown for it.
+    pub(crate) secret: u64,
     /// Its length in bytes; 0 if there is no segment to share.
     pub(crate) length: u64,
+    /// The System V segment, else -1.
+    pub(crate) sysv_segment: i32,
+    /// 1 if it may be mapped writable.
+    pub(crate) is_writable: u32,
 }
 
 impl From<Geometry> for Shape {
@@ -203,7 +211,7 @@ mod tests {
 
     #[test]
     fn messages_survive_their_bytes() {
-        let reply = SegmentReply { key: 3, length: 4096 };
+        let reply = SegmentReply { key: 3, secret: 5, length: 4096, sysv_segment: -1, is_writable: 1 };
         let bytes = control(Control::SegmentReply, reply.as_bytes());
         let (kind, rest) = parse_control(&bytes).unwrap();
         assert_eq!((kind, body::<SegmentReply>(rest)), (Control::SegmentReply, Ok(reply)));

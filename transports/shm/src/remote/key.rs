@@ -1,77 +1,55 @@
 //! Remote keys: what a peer packs, and how far it lets us reach.
 //!
 //! For: memory domains (pack, unpack, rkey_ptr) and endpoints (every operation on remote memory). Stands on the registry and
-//! on segments. A key is bound to memory as early as possible: in this process at once; in one whose descriptors the
-//! system shows (same user, same pid namespace), or whose System V segments it does, at unpack; else when an endpoint to
-//! that process is used for the first time.
+//! on segments. A key of this process is bound to its memory at once, one of another process when an endpoint to that process
+//! is used for the first time: the segment comes over the endpoint's socket, for the key. Nothing that a key names is opened.
 
-use std::fs::OpenOptions;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use ucs::sync::fixed::{AtomicPtr, AtomicU64, Ordering};
-use ucs::sys::namespace::Namespaces;
 use uct_plugin::memory::{PACKED_KEY, RemoteKey, Window};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::registry::{Memh, TABLE_BYTES, live_value, live_word, registry};
+use super::registry::{Allocated, Memh, live_value, live_word, registry};
 use crate::md::Kind;
-use crate::segment::{Mapping, Source, accept, attach_sysv};
+use crate::segment::{Mapping, Segment};
 
-/// How to find the memory of a key, as it travels behind the key itself: 48 bytes in the machine's byte order.
+/// What travels behind the key itself: 16 bytes in the machine's byte order.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-struct Place {
+struct Tail {
     /// Which transport, as [`Kind`].
     kind: u32,
-    /// Process number, in `namespace`.
-    pid: u32,
-    /// The segment: descriptor or System V number; -1 without one.
-    segment: i32,
-    /// The table's descriptor.
-    table: i32,
-    segment_length: u64,
-    /// Where in the segment the region starts.
-    segment_offset: u64,
-    segment_inode: u64,
-    table_inode: u64,
-    /// Inode of the pid namespace, or, for System V, of the ipc namespace.
-    namespace: u64,
+    /// 1 if the peer lends the segment of the memory, else 0.
+    is_lent: u32,
+    /// What proves to the peer that the key was given to us.
+    secret: u64,
 }
 
 /// Bytes of a packed key.
-pub(crate) const PACKED_LENGTH: usize = PACKED_KEY + size_of::<Place>();
+pub(crate) const PACKED_LENGTH: usize = PACKED_KEY + size_of::<Tail>();
+
+/// What a peer must permit for its memory to be mapped writable.
+const WRITES: MemoryAccess = MemoryAccess::REMOTE_PUT.union(MemoryAccess::REMOTE_ATOMIC);
+
+/// Whether memory with these rights is written by peers.
+pub(crate) fn is_written(access: MemoryAccess) -> bool {
+    access.intersects(WRITES)
+}
 
 /// Writes the key of a registration.
 pub(crate) fn pack(kind: Kind, memh: &Memh, buffer: &mut [u8]) -> Result {
     let buffer: &mut [u8; PACKED_LENGTH] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
     let registry = registry().map_err(|failure| failure.status)?;
-    let namespaces = Namespaces::own();
-    let locate = |source: &Source| match source {
-        Source::File(fd) => (fd.as_raw_fd(), rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino)),
-        Source::Sysv(id) => (*id, 0),
-    };
-    let (table, table_inode) = locate(&registry.table().source);
-    let (segment, segment_inode) =
-        memh.segment.as_ref().map_or((-1, 0), |(segment, _)| locate(&segment.source));
-    let place = Place {
-        kind: kind as u32,
-        pid: std::process::id(),
-        segment,
-        table,
-        segment_length: memh.segment.as_ref().map_or(0, |(segment, _)| segment.mapping.length() as u64),
-        segment_offset: memh.segment.as_ref().map_or(0, |(_, offset)| *offset),
-        segment_inode,
-        table_inode,
-        namespace: if kind == Kind::Sysv { namespaces.ipc } else { namespaces.pid },
-    };
+    let is_lent = memh.allocated.as_ref().is_some_and(|allocated| allocated.is_lent);
+    let tail =
+        Tail { kind: kind as u32, is_lent: is_lent.into(), secret: registry.secret(memh.region.key()) };
     registry.regions().pack(&memh.region, &mut buffer[..PACKED_KEY])?;
-    buffer[PACKED_KEY..].copy_from_slice(place.as_bytes());
+    buffer[PACKED_KEY..].copy_from_slice(tail.as_bytes());
     Ok(())
 }
 
@@ -91,12 +69,27 @@ pub(crate) struct Rkey {
     value: u64,
     /// Local address minus remote address, once `live` is set.
     shift: AtomicU64,
-    /// What `live` and the memory lie in: segment and table; `None` for this process's own.
-    held: OnceLock<Option<(Arc<Mapping>, Arc<Mapping>)>>,
-    kind: Kind,
-    place: Place,
-    /// The segment without the table, for `rkey_ptr`.
-    segment: OnceLock<Arc<Mapping>>,
+    /// What `live` and the memory lie in.
+    held: OnceLock<Held>,
+    tail: Tail,
+}
+
+/// What a key that is bound keeps mapped, so that no end of a registration takes memory away from under an operation.
+#[derive(Debug)]
+enum Held {
+    /// What this process has allocated.
+    Own { _segment: Arc<Segment> },
+    /// Memory of this process that was not allocated: nothing keeps it.
+    Registered,
+    /// A peer's segment and table.
+    Peer { _segment: Arc<Lent>, _table: Arc<Mapping> },
+}
+
+/// A segment that a peer has lent.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pub(crate) mapping: Mapping,
+    pub(crate) is_writable: bool,
 }
 
 /// What an endpoint knows of the process at its other end.
@@ -124,19 +117,15 @@ impl Rkey {
                 format!("expected the {PACKED_LENGTH} bytes that a key of {} packs to", kind.name());
             Err(Failure::new(Error::INVALID_PARAM, format!("{what}; {expected}")))
         };
-        let Some((remote, place)) = buffer.split_at_checked(PACKED_KEY) else {
+        let Some((remote, tail)) = buffer.split_at_checked(PACKED_KEY) else {
             return wrong(format!("a remote key of {} bytes", buffer.len()));
         };
-        let Ok(place) = Place::read_from_bytes(place) else {
+        let Ok(tail) = Tail::read_from_bytes(tail) else {
             return wrong(format!("a remote key of {} bytes", buffer.len()));
         };
         let remote = RemoteKey::unpack(remote)?;
-        if place.kind != kind as u32 {
+        if tail.kind != kind as u32 {
             return wrong("a remote key of another shared memory transport".to_owned());
-        }
-        let end = place.segment_offset.checked_add(remote.length);
-        if place.segment >= 0 && end.is_none_or(|end| end > place.segment_length) {
-            return wrong("a remote key that contradicts itself".to_owned());
         }
         let rkey = Rkey {
             live: AtomicPtr::new(not_here()),
@@ -144,11 +133,9 @@ impl Rkey {
             shift: AtomicU64::new(0),
             held: OnceLock::new(),
             remote,
-            kind,
-            place,
-            segment: OnceLock::new(),
+            tail,
         };
-        rkey.bind_early()?;
+        rkey.bind_own()?;
         Ok(rkey)
     }
 
@@ -203,9 +190,8 @@ impl Rkey {
             .ok_or(Error::INVALID_PARAM)
     }
 
-    /// Binds the key: `held` holds the memory and the word, unless they are the process's own. `shift` is such that all of the
-    /// region lies in memory that is mapped.
-    fn set_direct(&self, shift: u64, live: &AtomicU64, held: Option<(Arc<Mapping>, Arc<Mapping>)>) {
+    /// Binds the key. `shift` is such that all of the region lies in memory that `held` keeps, and the word does as well.
+    fn set_direct(&self, shift: u64, live: &AtomicU64, held: Held) {
         let live = (&raw const *live).cast_mut();
         if self.held.set(held).is_ok() {
             self.shift.store(shift, Ordering::Relaxed);
@@ -214,9 +200,14 @@ impl Rkey {
         }
     }
 
-    /// Whether there is a segment to map.
+    /// Whether there is a segment to ask for.
     pub(crate) fn has_segment(&self) -> bool {
-        self.place.segment >= 0
+        self.tail.is_lent == 1
+    }
+
+    /// Key and secret, for asking for it.
+    pub(crate) fn proof(&self) -> (u64, u64) {
+        (self.remote.key, self.tail.secret)
     }
 
     /// Whether the registration lives, by the table of its process.
@@ -232,83 +223,46 @@ impl Rkey {
         if self.is_here() {
             return self.local(address);
         }
-        let segment = self.segment.get().ok_or(Error::UNSUPPORTED)?;
-        let offset = self.place.segment_offset + (address - self.remote.base);
-        // SAFETY: `unpack` has checked that the region lies in the segment, and `check` that the address does in the region.
-        Ok(unsafe { segment.base().add(offset as usize) })
+        Err(if self.has_segment() { Error::NO_RESOURCE } else { Error::UNSUPPORTED })
     }
 
-    /// Binds the key to its segment.
-    pub(crate) fn bind(&self, peer: &PeerView<'_>, segment: Arc<Mapping>) -> Result {
-        if peer.identity != self.remote.identity || (segment.length() as u64) < self.place.segment_length {
+    /// Binds the key to its segment, of which it covers as much as it says from the start.
+    pub(crate) fn bind(&self, peer: &PeerView<'_>, segment: Arc<Lent>) -> Result {
+        let is_short = (segment.mapping.length() as u64) < self.remote.length;
+        let is_closed = !segment.is_writable && is_written(self.remote.access());
+        if peer.identity != self.remote.identity || is_short || is_closed {
             return Err(Error::INVALID_PARAM);
         }
-        let base = segment.base().as_ptr() as u64 + self.place.segment_offset;
+        let base = segment.mapping.base().as_ptr() as u64;
         let live = live_word(peer.table, self.remote.key);
-        let held = Some((segment, Arc::clone(peer.table)));
+        let held = Held::Peer { _segment: segment, _table: Arc::clone(peer.table) };
         self.set_direct(base.wrapping_sub(self.remote.base), live, held);
         Ok(())
     }
 
-    /// The segment, if it was attached, or can be without asking anybody.
-    pub(crate) fn attach(&self) -> Option<Arc<Mapping>> {
-        if let Some(segment) = self.segment.get() {
-            return Some(Arc::clone(segment));
-        }
-        if !self.has_segment() {
-            return None;
-        }
-        let length = usize::try_from(self.place.segment_length).ok()?;
-        let segment = match self.kind {
-            Kind::Sysv if Namespaces::own().ipc == self.place.namespace => {
-                Arc::new(attach_sysv(self.place.segment, length).ok()?)
-            }
-            Kind::Sysv => return None,
-            _ => self.open_in_proc(self.place.segment, self.place.segment_inode, length, true)?,
-        };
-        Some(Arc::clone(self.segment.get_or_init(|| segment)))
-    }
-
-    /// Binds the key without the peer's help where that is possible.
-    fn bind_early(&self) -> Result<(), Failure> {
-        let gone = || Failure::new(Error::INVALID_PARAM, "the memory of this key is no longer registered");
+    /// Binds a key of this process.
+    fn bind_own(&self) -> Result<(), Failure> {
         let registry = registry()?;
-        if self.remote.identity == registry.identity() {
-            let live = live_word(&registry.table().mapping, self.remote.key);
-            let region = registry.regions().find(self.remote.key).map_err(|_| gone())?;
-            region.check(self.remote.base, self.remote.length as usize, MemoryAccess::empty()).map_err(
-                |error| Failure::new(error, "the key reaches beyond the memory that is registered"),
-            )?;
-            self.set_direct(0, live, None);
+        if self.remote.identity != registry.identity() {
             return Ok(());
         }
-        let Some(segment) = self.attach() else { return Ok(()) };
-        let table = self.open_in_proc(self.place.table, self.place.table_inode, TABLE_BYTES, false);
-        let Some(table) = table else { return Ok(()) };
-        let peer = PeerView { identity: self.remote.identity, table: &table };
-        if !self.is_live(&peer) {
+        let (key, secret) = self.proof();
+        let gone = || Failure::new(Error::INVALID_PARAM, "the memory of this key is no longer registered");
+        if !registry.proves(key, secret) {
             return Err(gone());
         }
-        self.bind(&peer, segment).map_err(Failure::from)
-    }
-
-    /// Opens a descriptor of the peer through /proc, if it is there and is the file that the key means.
-    fn open_in_proc(&self, fd: i32, inode: u64, length: usize, writable: bool) -> Option<Arc<Mapping>> {
-        // For System V the namespace in the key is the ipc one; a wrong process has another inode there.
-        let visible = self.kind == Kind::Sysv || Namespaces::own().pid == self.place.namespace;
-        if !visible || fd < 0 {
-            return None;
-        }
-        let path = format!("/proc/{}/fd/{fd}", self.place.pid);
-        // Looked at first: opening another program's pipe or device could have effects.
-        if std::fs::metadata(&path).ok()?.ino() != inode {
-            return None;
-        }
-        let file = OpenOptions::new().read(true).write(writable).open(path).ok()?;
-        if file.metadata().ok()?.ino() != inode {
-            return None;
-        }
-        accept(file.as_fd(), length, writable, false).ok().map(Arc::new)
+        let region = registry.regions().find(key).map_err(|_| gone())?;
+        region.check(self.remote.base, self.remote.length as usize, self.remote.access()).map_err(
+            |error| {
+                Failure::new(error, "the key reaches beyond the memory that is registered, or its rights")
+            },
+        )?;
+        let held = match registry.allocated(key, secret) {
+            Some(Allocated { segment, .. }) => Held::Own { _segment: segment },
+            None => Held::Registered,
+        };
+        self.set_direct(0, live_word(&registry.table().mapping, key), held);
+        Ok(())
     }
 
     /// An order without a meaning, for tables of keys.
@@ -320,60 +274,72 @@ impl Rkey {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
-    use crate::segment::{Origin, Segment};
+    use crate::remote::TABLE_BYTES;
+    use crate::segment::Origin;
 
     const SIZE: usize = 8192;
 
     /// The packed key of allocated memory, changed, and what it unpacks to.
-    fn unpacked(change: impl FnOnce(&mut Place)) -> Result<Rkey, Failure> {
+    fn unpacked(change: impl FnOnce(&mut Tail)) -> Result<Rkey, Failure> {
         let registry = registry().unwrap();
         let segment = Arc::new(Segment::new(&Origin::Memfd, SIZE, false).unwrap());
         let base = segment.mapping.base();
-        let memh = registry.insert(base, SIZE, MemoryAccess::all(), Some(segment)).unwrap();
+        let allocated = Allocated { segment, is_lent: true, is_written: true };
+        let memh = registry.insert(base, SIZE, MemoryAccess::all(), Some(allocated)).unwrap();
         let mut packed = [0; PACKED_LENGTH];
         pack(Kind::Posix, &memh, &mut packed).unwrap();
-        let mut place = Place::read_from_bytes(&packed[PACKED_KEY..]).unwrap();
-        change(&mut place);
-        packed[PACKED_KEY..].copy_from_slice(place.as_bytes());
+        let mut tail = Tail::read_from_bytes(&packed[PACKED_KEY..]).unwrap();
+        change(&mut tail);
+        packed[PACKED_KEY..].copy_from_slice(tail.as_bytes());
         let rkey = Rkey::unpack(Kind::Posix, &packed);
         registry.remove(&memh);
         rkey
     }
 
     #[test]
-    fn a_key_whose_region_is_not_inside_of_its_segment_is_refused() {
+    fn a_key_of_this_process_has_to_be_the_one_that_was_given() {
         unpacked(|_| {}).unwrap();
-        for change in [
-            |place: &mut Place| place.segment_length -= 1,
-            |place: &mut Place| place.segment_offset += 1,
-            |place: &mut Place| place.segment_offset = u64::MAX,
-        ] {
-            let refused = unpacked(change).unwrap_err();
-            assert!(refused.reason.contains("contradicts itself"), "{}", refused.reason);
-        }
+        let refused = unpacked(|tail| tail.secret ^= 1 << 63).unwrap_err();
+        assert!(refused.reason.contains("no longer registered"), "{}", refused.reason);
+        let refused = unpacked(|tail| tail.kind = Kind::Sysv as u32).unwrap_err();
+        assert!(refused.reason.contains("another shared memory transport"), "{}", refused.reason);
+    }
+
+    /// The end of a registration takes nothing away from under an operation that has just looked.
+    #[test]
+    fn memory_that_was_allocated_stays_as_long_as_a_key_has_it() {
+        let rkey = unpacked(|_| {}).unwrap();
+        assert!(!rkey.is_live_here());
+        let last = rkey.remote.base + SIZE as u64 - 1;
+        // SAFETY: the key holds the segment.
+        unsafe { rkey.local(last).unwrap().as_ptr().write_volatile(1) };
     }
 
     #[test]
-    fn a_key_is_bound_to_the_memory_of_its_process_and_to_no_less_than_it_says() {
+    fn a_key_is_bound_to_the_memory_of_its_process_to_no_less_than_it_says_and_with_its_rights() {
         let registry = registry().unwrap();
         let table =
             Arc::new(Segment::memfd(TABLE_BYTES, false, rustix::fs::SealFlags::empty()).unwrap().mapping);
-        let mapping = |length| Arc::new(Segment::new(&Origin::Memfd, length, false).unwrap().mapping);
-        // As of another process, whose descriptors this one does not see.
+        let lent = |length, is_writable| {
+            let mapping = Segment::new(&Origin::Memfd, length, false).unwrap().mapping;
+            Arc::new(Lent { mapping, is_writable })
+        };
+        // As of another process.
         let rkey = Rkey {
             live: AtomicPtr::new(not_here()),
             shift: AtomicU64::new(0),
             held: OnceLock::new(),
-            segment: OnceLock::new(),
             ..unpacked(|_| {}).unwrap()
         };
         let identity = rkey.remote.identity;
         assert_eq!(identity, registry.identity());
         let view = |identity| PeerView { identity, table: &table };
-        assert_eq!(rkey.bind(&view(identity ^ 1), mapping(SIZE)), Err(Error::INVALID_PARAM));
-        assert_eq!(rkey.bind(&view(identity), mapping(SIZE / 2)), Err(Error::INVALID_PARAM));
+        assert_eq!(rkey.pointer(rkey.remote.base), Err(Error::NO_RESOURCE));
+        assert_eq!(rkey.bind(&view(identity ^ 1), lent(SIZE, true)), Err(Error::INVALID_PARAM));
+        assert_eq!(rkey.bind(&view(identity), lent(SIZE / 2, true)), Err(Error::INVALID_PARAM));
+        assert_eq!(rkey.bind(&view(identity), lent(SIZE, false)), Err(Error::INVALID_PARAM));
         assert!(rkey.held.get().is_none(), "it was bound all the same");
-        rkey.bind(&view(identity), mapping(SIZE)).unwrap();
-        assert!(rkey.held.get().is_some());
+        rkey.bind(&view(identity), lent(SIZE, true)).unwrap();
+        assert!(rkey.pointer(rkey.remote.base).is_ok());
     }
 }

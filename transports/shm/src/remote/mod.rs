@@ -12,8 +12,8 @@ mod key;
 mod registry;
 
 pub(crate) use emulation::Emulation;
-pub(crate) use key::{PACKED_LENGTH, PeerView, Reach, Rkey, pack};
-pub(crate) use registry::{Memh, TABLE_BYTES, registry};
+pub(crate) use key::{Lent, PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
+pub(crate) use registry::{Allocated, Memh, TABLE_BYTES, registry};
 
 /// Largest put or get in one message of `capacity` bytes.
 pub(crate) fn largest_piece(capacity: usize) -> usize {

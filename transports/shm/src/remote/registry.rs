@@ -3,7 +3,8 @@
 //! For: memory domains, and operations that peers ask for. Stands on the plugin's `Regions`, and on a memfd that is sealed
 //! against writing by anybody but this process. One for the process, so that its contexts reach each other's memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -27,32 +28,30 @@ pub(crate) struct Registry {
     regions: Regions,
     table: Segment,
     beacon: Beacon,
-    shared: Mutex<Shared>,
+    secrets: RandomState,
+    /// What was allocated, by the keys of its registrations.
+    allocated: Mutex<HashMap<u64, Allocated>>,
 }
 
-/// Segments by what lies in them.
-#[derive(Debug, Default)]
-struct Shared {
-    /// By registration.
-    by_key: HashMap<u64, Arc<Segment>>,
-    /// Allocated ones by their first address, for registrations inside them.
-    by_address: BTreeMap<u64, Arc<Segment>>,
+/// Memory that a domain has allocated: a segment of its own, all of which the registration covers.
+#[derive(Debug, Clone)]
+pub(crate) struct Allocated {
+    pub(crate) segment: Arc<Segment>,
+    /// A peer that shows the key gets the segment: it has a remote right, and what a peer must not write it cannot write.
+    pub(crate) is_lent: bool,
+    /// Peers may write to it.
+    pub(crate) is_written: bool,
 }
 
 /// A registration.
 #[derive(Debug)]
 pub(crate) struct Memh {
     pub(crate) region: Arc<Region>,
-    pub(crate) base: NonNull<u8>,
-    pub(crate) length: usize,
-    /// The segment that holds it, if it was allocated for sharing, and where in it the registration starts.
-    pub(crate) segment: Option<(Arc<Segment>, u64)>,
+    /// Some peer may do something with it.
+    is_remote: bool,
+    /// What it lies in, if it was allocated.
+    pub(crate) allocated: Option<Allocated>,
 }
-
-// SAFETY: `base` only tells an address.
-unsafe impl Send for Memh {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Memh {}
 
 /// The registry of this process, made at the first call.
 pub(crate) fn registry() -> Result<&'static Registry, Failure> {
@@ -75,7 +74,8 @@ impl Registry {
             .map_err(|error| Failure::new(Error::SHMEM_SEGMENT, error.to_string()))?;
         let regions = Regions::default();
         let beacon = Beacon::new(regions.identity());
-        Ok(Registry { process: std::process::id(), regions, table, beacon, shared: Mutex::default() })
+        let (secrets, allocated) = (RandomState::new(), Mutex::default());
+        Ok(Registry { process: std::process::id(), regions, table, beacon, secrets, allocated })
     }
 
     /// A child of a fork shares rings and segments with its parent, and both would write to them.
@@ -114,13 +114,14 @@ impl Registry {
         &self.table
     }
 
-    /// Adds a registration, with the segment if it was allocated.
+    /// Adds a registration. Of memory that was allocated it covers all, and of a segment that is lent no peer gets more than
+    /// `access` permits.
     pub(crate) fn insert(
         &self,
         base: NonNull<u8>,
         length: usize,
         access: MemoryAccess,
-        segment: Option<Arc<Segment>>,
+        allocated: Option<Allocated>,
     ) -> Result<Memh, Failure> {
         self.refuse_child()?;
         let region = self.regions.insert(base, length, access)?;
@@ -131,50 +132,51 @@ impl Registry {
                 format!("{ENTRIES} registrations are live in this process; deregister some"),
             ));
         }
-        let mut shared = self.lock();
-        if let Some(segment) = &segment {
-            shared.by_address.insert(base.as_ptr() as u64, Arc::clone(segment));
+        if let Some(allocated) = &allocated {
+            self.lock().insert(region.key(), allocated.clone());
         }
-        let segment = shared.around(base.as_ptr() as u64, length as u64);
-        if let Some((segment, _)) = &segment {
-            shared.by_key.insert(region.key(), Arc::clone(segment));
+        let is_remote = !access.is_empty();
+        if is_remote {
+            // SYNC: pairs with the Acquire in `is_live`, here and in peers.
+            live_word(&self.table.mapping, region.key()).store(live_value(region.key()), Ordering::Release);
         }
-        drop(shared);
-        // SYNC: pairs with the Acquire in `is_live`, here and in peers.
-        live_word(&self.table.mapping, region.key()).store(live_value(region.key()), Ordering::Release);
-        Ok(Memh { region, base, length, segment })
+        Ok(Memh { region, is_remote, allocated })
     }
 
-    /// Ends a registration; its key is never valid again.
+    /// Ends a registration; its key is never valid again. What was allocated stays mapped as long as keys in this process or
+    /// another one hold it.
     pub(crate) fn remove(&self, memh: &Memh) {
         let key = memh.region.key();
-        // SYNC: as in `insert`. An operation that has looked just before goes on: the owner sees to it that none does.
-        live_word(&self.table.mapping, key).store(0, Ordering::Release);
+        if memh.is_remote {
+            // SYNC: as in `insert`.
+            live_word(&self.table.mapping, key).store(0, Ordering::Release);
+        }
         self.regions.remove(&memh.region);
-        let mut shared = self.lock();
-        shared.by_key.remove(&key);
-        if memh.segment.as_ref().is_some_and(|(segment, _)| segment.mapping.length() == memh.length) {
-            shared.by_address.remove(&(memh.base.as_ptr() as u64));
+        if memh.allocated.is_some() {
+            self.lock().remove(&key);
         }
     }
 
-    /// The segment in which a registration lies; the key is untrusted.
-    pub(crate) fn segment_of(&self, key: u64) -> Option<Arc<Segment>> {
-        self.lock().by_key.get(&key).cloned()
+    /// The proof that the holder of a key was given it: 64 bits that nobody can guess, a different number for each key.
+    pub(crate) fn secret(&self, key: u64) -> u64 {
+        self.secrets.hash_one(key)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// Whether a secret, which is untrusted, is that of a key, in a time that tells nothing of the bits that differ.
+    pub(crate) fn proves(&self, key: u64, secret: u64) -> bool {
+        std::hint::black_box(self.secret(key) ^ secret) == 0
     }
-}
 
-impl Shared {
-    /// The allocated segment in which a range lies, and where in it.
-    fn around(&self, base: u64, length: u64) -> Option<(Arc<Segment>, u64)> {
-        let (start, segment) = self.by_address.range(..=base).next_back()?;
-        let offset = base - start;
-        let room = segment.mapping.length() as u64;
-        (offset <= room && length <= room - offset).then(|| (Arc::clone(segment), offset))
+    /// What the memory of a live registration was allocated as; key and secret are untrusted.
+    pub(crate) fn allocated(&self, key: u64, secret: u64) -> Option<Allocated> {
+        if !self.proves(key, secret) {
+            return None;
+        }
+        self.lock().get(&key).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Allocated>> {
+        self.allocated.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -225,23 +227,49 @@ mod tests {
     }
 
     #[test]
-    fn a_range_inside_an_allocated_segment_is_known_to_be_there() {
+    fn memory_without_a_remote_right_is_not_in_the_table_and_a_key_proves_itself_by_64_bits() {
+        let registry = registry().unwrap();
+        let segment = || Arc::new(Segment::new(&Origin::Memfd, 8192, false).unwrap());
+        let insert = |access, is_lent| {
+            let segment = segment();
+            let base = segment.mapping.base();
+            registry
+                .insert(base, 8192, access, Some(Allocated { segment, is_lent, is_written: is_lent }))
+                .unwrap()
+        };
+        let private = insert(MemoryAccess::empty(), false);
+        let key = private.region.key();
+        assert_eq!(live_word(&registry.table().mapping, key).load(Ordering::Acquire), 0);
+        registry.remove(&private);
+        let shared = insert(MemoryAccess::all(), true);
+        let key = shared.region.key();
+        let secret = registry.secret(key);
+        assert!(registry.allocated(key, secret).is_some_and(|allocated| allocated.is_lent));
+        for bit in 0..64 {
+            assert!(registry.allocated(key, secret ^ 1 << bit).is_none(), "bit {bit} does not count");
+        }
+        assert!(registry.allocated(key + 1, secret).is_none());
+        let other = insert(MemoryAccess::all(), true);
+        assert!(registry.allocated(other.region.key(), secret).is_none(), "two keys have one secret");
+        registry.remove(&other);
+        registry.remove(&shared);
+        assert!(registry.allocated(key, secret).is_none(), "it outlives its registration");
+    }
+
+    /// As a transport in another domain may have it: memory of one registered with the other.
+    #[test]
+    fn a_registration_inside_allocated_memory_gives_nobody_the_rest_of_it() {
         let registry = registry().unwrap();
         let segment = Arc::new(Segment::new(&Origin::Memfd, 8192, false).unwrap());
         let base = segment.mapping.base();
-        let whole = registry.insert(base, 8192, MemoryAccess::all(), Some(Arc::clone(&segment))).unwrap();
+        let allocated = Allocated { segment, is_lent: true, is_written: true };
+        let whole = registry.insert(base, 8192, MemoryAccess::all(), Some(allocated)).unwrap();
         // SAFETY: inside the mapping.
         let inner = unsafe { base.add(100) };
-        let part = registry.insert(inner, 8092, MemoryAccess::all(), None).unwrap();
-        assert_eq!(part.segment.as_ref().map(|(_, offset)| *offset), Some(100));
-        assert!(registry.segment_of(part.region.key()).is_some());
-        let beyond = registry.insert(inner, 8093, MemoryAccess::all(), None).unwrap();
-        assert!(beyond.segment.is_none());
+        let part = registry.insert(inner, 8, MemoryAccess::all(), None).unwrap();
+        let key = part.region.key();
+        assert!(registry.allocated(key, registry.secret(key)).is_none());
         registry.remove(&part);
-        registry.remove(&beyond);
         registry.remove(&whole);
-        let orphan = registry.insert(inner, 10, MemoryAccess::all(), None).unwrap();
-        assert!(orphan.segment.is_none(), "the segment is gone from the registry");
-        registry.remove(&orphan);
     }
 }

@@ -82,6 +82,7 @@ impl Segment {
 
     /// Makes a memfd that can neither grow nor shrink, with further seals once it is mapped.
     pub fn memfd(length: usize, huge: bool, seals: SealFlags) -> Result<Segment, SystemError> {
+        let length = if huge { length.next_multiple_of(HUGE_PAGE) } else { length };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let flags = if huge { flags | MemfdFlags::HUGETLB } else { flags };
         let fd = memfd_create("uct", flags)
