@@ -118,7 +118,7 @@ fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
     drive(&[&a, &b], || a.count.get() == 1);
     let socket = a.socket();
     let mut hello = [0; HELLO];
-    hello[..6].copy_from_slice(b"UCTt\x01\x00");
+    hello[..6].copy_from_slice(b"UCTt\x02\x00");
     let junk: Vec<u8> =
         (0..4096_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let mut pages = 0;
@@ -208,7 +208,7 @@ fn a_peer_of_another_version_is_named_on_both_sides() {
     stream.unwrap().0.write_all(b"UCTt\x63\x00\x02\x00").unwrap();
     drive(&[&a], || !failures.borrow().is_empty());
     let reason = failures.borrow()[0].1.clone();
-    assert!(reason.contains("version 99") && reason.contains("version 1"), "{reason}");
+    assert!(reason.contains("version 99") && reason.contains("version 2"), "{reason}");
     assert_eq!(ep.am_short(ID, 1, b""), Err(Error::UNREACHABLE));
 
     let mut stranger = TcpStream::connect(a.socket()).unwrap();
@@ -219,7 +219,7 @@ fn a_peer_of_another_version_is_named_on_both_sides() {
         have += stranger.read(&mut answer[have..]).unwrap_or(0);
         have == HELLO
     });
-    assert_eq!(answer[..8], *b"UCTt\x01\x00\x03\x00", "a refusal that names this side's version");
+    assert_eq!(answer[..8], *b"UCTt\x02\x00\x03\x00", "a refusal that names this side's version");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 
-use support::{HELLO, ID, Side, check_sum, drive, forged, play_peer, send};
+use support::{Greeting, HELLO, ID, Side, drive, forged, key_of, play_peer, send};
 use uct_conformance::random::{Random, check_bytes, pattern};
 use uct_core::{Access, Completion, Ep, Error, Memory, SendFlags};
 
@@ -466,15 +466,9 @@ fn an_answer_with_another_number_of_bytes_ends_the_connection() {
 #[test]
 fn a_peer_that_may_send_larger_messages_is_refused() {
     let scene = Scene::new(&[("max_message", "64k")]);
-    let mut hello = [0; HELLO];
-    hello[..8].copy_from_slice(b"UCTt\x01\x00\x01\x00");
-    hello[16..24].copy_from_slice(&77_u64.to_le_bytes());
-    hello[24..32].copy_from_slice(&scene.a.address().iface[4..12]);
-    hello[32..40].copy_from_slice(&1_u64.to_le_bytes());
-    for (most, kind, refusal) in [((64 << 10) + 1, 3, 4_u32), (64 << 10, 2, 0)] {
-        hello[40..48].copy_from_slice(&u64::to_le_bytes(most));
-        let sum = check_sum(&hello[..56]);
-        hello[56..].copy_from_slice(&sum);
+    let greeting = Greeting { key: key_of(&scene.a.address()), ..Greeting::default() };
+    for (max_message, kind, refusal) in [((64 << 10) + 1, 3, 4_u32), (64 << 10, 2, 0)] {
+        let hello = Greeting { max_message, ..greeting }.bytes();
         let mut stranger = TcpStream::connect(scene.a.socket()).unwrap();
         stranger.write_all(&hello).unwrap();
         stranger.set_nonblocking(true).unwrap();
@@ -483,7 +477,11 @@ fn a_peer_that_may_send_larger_messages_is_refused() {
             have += stranger.read(&mut answer[have..]).unwrap_or(0);
             have == HELLO
         });
-        assert_eq!((answer[6], &answer[48..52]), (kind, &refusal.to_le_bytes()[..]), "of {most} bytes");
+        assert_eq!(
+            (answer[6], &answer[48..52]),
+            (kind, &refusal.to_le_bytes()[..]),
+            "of {max_message} bytes"
+        );
     }
     scene.goes_on();
 }

@@ -14,7 +14,9 @@ use uct_core::{AmId, Context, Ep, Error, Iface, IfaceAddress, Worker};
 
 pub const ID: AmId = AmId::new(3).unwrap();
 pub const LIMIT: Duration = Duration::from_secs(20);
-pub const HELLO: usize = 64;
+pub const HELLO: usize = 96;
+/// The id of the interface that does not exist.
+pub const FORGED: u64 = 0x0BAD_CAFE;
 
 /// One side: a worker with an interface on loopback that counts what it receives.
 pub struct Side {
@@ -48,9 +50,9 @@ impl Side {
     /// Where it listens, read from its address as docs/tcp.md describes it.
     pub fn socket(&self) -> SocketAddr {
         let bytes = self.address().iface;
-        assert_eq!(bytes[12], 4, "IPv4 comes first");
-        let port = u16::from_be_bytes([bytes[14], bytes[15]]);
-        SocketAddr::from(([bytes[16], bytes[17], bytes[18], bytes[19]], port))
+        assert_eq!(bytes[20], 4, "IPv4 comes first");
+        let port = u16::from_be_bytes([bytes[22], bytes[23]]);
+        SocketAddr::from(([bytes[24], bytes[25], bytes[26], bytes[27]], port))
     }
 
     pub fn counter(&self, name: &str) -> u64 {
@@ -93,29 +95,89 @@ pub fn send(sides: &[&Side], ep: &Ep, header: u64) {
 /// The address of an interface that does not exist, at a socket of the test's.
 pub fn forged(model: &Side, listener: &TcpListener) -> IfaceAddress {
     let mut address = model.address();
-    address.iface[4..12].copy_from_slice(&0x0BAD_CAFE_u64.to_le_bytes());
+    address.iface[4..12].copy_from_slice(&FORGED.to_le_bytes());
     let port = listener.local_addr().unwrap().port();
-    address.iface[14..16].copy_from_slice(&port.to_be_bytes());
+    address.iface[22..24].copy_from_slice(&port.to_be_bytes());
     address.iface[3] = 1;
-    address.iface[32..52].fill(0);
+    address.iface[40..60].fill(0);
     address
 }
 
-pub fn check_sum(bytes: &[u8]) -> [u8; 8] {
-    let sum = bytes.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, &byte| {
+/// Writes the check sum of a hello.
+pub fn seal(hello: &mut [u8; HELLO]) {
+    let sum = hello[..HELLO - 8].iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     });
-    sum.to_le_bytes()
+    hello[HELLO - 8..].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The id of an interface, as docs/tcp.md and its address describe it.
+pub fn id_of(address: &IfaceAddress) -> u64 {
+    u64::from_le_bytes(address.iface[4..12].try_into().unwrap())
+}
+
+/// What its address lets in with.
+pub fn key_of(address: &IfaceAddress) -> u64 {
+    u64::from_le_bytes(address.iface[12..20].try_into().unwrap())
+}
+
+/// The hello of a side that connects.
+#[derive(Clone, Copy)]
+pub struct Greeting {
+    pub sender: u64,
+    pub key: u64,
+    pub token: u64,
+    pub max_message: u64,
+    pub flags: u32,
+}
+
+impl Default for Greeting {
+    fn default() -> Greeting {
+        Greeting { sender: 77, key: 0, token: 1, max_message: 1 << 16, flags: 1 }
+    }
+}
+
+impl Greeting {
+    pub fn bytes(&self) -> [u8; HELLO] {
+        let mut hello = [0; HELLO];
+        hello[..8].copy_from_slice(b"UCTt\x02\x00\x01\x00");
+        hello[16..24].copy_from_slice(&self.sender.to_le_bytes());
+        hello[24..32].copy_from_slice(&self.key.to_le_bytes());
+        hello[32..40].copy_from_slice(&self.token.to_le_bytes());
+        hello[40..48].copy_from_slice(&self.max_message.to_le_bytes());
+        hello[52..56].copy_from_slice(&self.flags.to_le_bytes());
+        seal(&mut hello);
+        hello
+    }
+}
+
+/// The answer to it.
+pub struct Answer {
+    pub bytes: [u8; HELLO],
+}
+
+impl Answer {
+    pub fn read(bytes: &[u8; HELLO]) -> Answer {
+        Answer { bytes: *bytes }
+    }
+
+    pub fn is_refusal(&self) -> bool {
+        self.bytes[6] == 3
+    }
+
+    pub fn refusal(&self) -> u32 {
+        u32::from_le_bytes(self.bytes[48..52].try_into().unwrap())
+    }
 }
 
 /// Turns a received hello into the answer that accepts it.
 pub fn accept(hello: &[u8; HELLO]) -> [u8; HELLO] {
     let mut answer = *hello;
     answer[6..8].copy_from_slice(&2_u16.to_le_bytes());
-    answer[16..24].copy_from_slice(&hello[24..32]);
-    answer[24..32].copy_from_slice(&hello[16..24]);
-    let sum = check_sum(&answer[..56]);
-    answer[56..64].copy_from_slice(&sum);
+    answer[16..24].copy_from_slice(&FORGED.to_le_bytes());
+    answer[24..40].fill(0);
+    answer[56..].fill(0);
+    seal(&mut answer);
     answer
 }
 

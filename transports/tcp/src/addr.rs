@@ -10,29 +10,32 @@
 //! | 4..20 | identity of the machine, from boot to boot |
 //! | 20..28 | network namespace |
 //!
-//! Interface address, 52 bytes: where it listens. An endpoint address, 60 bytes, is that and the endpoint's number.
+//! Interface address, 60 bytes: where it listens. An endpoint address, 68 bytes, is that and the endpoint's number.
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 0..2 | `ti` |
 //! | 2 | version of the address |
 //! | 3 | number of sockets, 1 or 2 |
-//! | 4..12 | random id of the interface |
-//! | 12..32 | first socket: family 4 or 6, 0, port (2), IP address (16; IPv4 in the first 4) |
-//! | 32..52 | second socket, or zeros |
-//! | 52..60 | number of the endpoint |
+//! | 4..12 | random id of the interface, its name |
+//! | 12..20 | random key of the interface, which lets in: a peer that has the address has it, and nobody else |
+//! | 20..40 | first socket: family 4 or 6, 0, port (2), IP address (16; IPv4 in the first 4) |
+//! | 40..60 | second socket, or zeros |
+//! | 60..68 | number of the endpoint |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes of a device address.
 pub(crate) const DEVICE: usize = 28;
 /// Bytes of an interface address.
-pub(crate) const IFACE: usize = 52;
+pub(crate) const IFACE: usize = 60;
 /// Bytes of an endpoint address.
-pub(crate) const EP: usize = 60;
+pub(crate) const EP: usize = 68;
 
-const VERSION: u8 = 1;
-const SOCKET: usize = 20;
+/// Bytes of a socket's address.
+pub(crate) const SOCKET: usize = 20;
+
+const VERSION: u8 = 2;
 
 /// Where a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +46,10 @@ pub(crate) struct DeviceAddress {
 }
 
 /// Where an interface listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct IfaceAddress {
     pub(crate) id: u64,
+    pub(crate) key: u64,
     /// One or two.
     pub(crate) sockets: Vec<SocketAddr>,
 }
@@ -80,19 +84,10 @@ impl IfaceAddress {
         buffer[2] = VERSION;
         buffer[3] = self.sockets.len() as u8;
         buffer[4..12].copy_from_slice(&self.id.to_le_bytes());
-        buffer[12..52].fill(0);
-        for (place, socket) in buffer[12..52].chunks_exact_mut(SOCKET).zip(&self.sockets) {
-            place[2..4].copy_from_slice(&socket.port().to_be_bytes());
-            match socket.ip() {
-                IpAddr::V4(address) => {
-                    place[0] = 4;
-                    place[4..8].copy_from_slice(&address.octets());
-                }
-                IpAddr::V6(address) => {
-                    place[0] = 6;
-                    place[4..20].copy_from_slice(&address.octets());
-                }
-            }
+        buffer[12..20].copy_from_slice(&self.key.to_le_bytes());
+        buffer[20..60].fill(0);
+        for (place, socket) in buffer[20..60].chunks_exact_mut(SOCKET).zip(&self.sockets) {
+            write_socket(place, socket);
         }
     }
 
@@ -106,12 +101,12 @@ impl IfaceAddress {
         if !(1..=2).contains(&count) {
             return Err(format!("not an interface address of tcp: {count} sockets, expected 1 or 2"));
         }
-        let sockets = bytes[12..12 + count * SOCKET].chunks_exact(SOCKET).map(read_socket);
+        let sockets = bytes[20..20 + count * SOCKET].chunks_exact(SOCKET).map(read_socket);
         let sockets: Vec<SocketAddr> = sockets.collect::<Result<_, _>>()?;
-        if bytes[12 + count * SOCKET..].iter().any(|&byte| byte != 0) {
+        if bytes[20 + count * SOCKET..].iter().any(|&byte| byte != 0) {
             return Err("not an interface address of tcp: bytes behind the last socket".to_owned());
         }
-        Ok(IfaceAddress { id: word(bytes, 4), sockets })
+        Ok(IfaceAddress { id: word(bytes, 4), key: word(bytes, 12), sockets })
     }
 
     /// Reads an endpoint address.
@@ -123,7 +118,23 @@ impl IfaceAddress {
     }
 }
 
-fn read_socket(bytes: &[u8]) -> Result<SocketAddr, String> {
+/// Writes a socket's address over zeros.
+pub(crate) fn write_socket(place: &mut [u8], socket: &SocketAddr) {
+    place[2..4].copy_from_slice(&socket.port().to_be_bytes());
+    match socket.ip() {
+        IpAddr::V4(address) => {
+            place[0] = 4;
+            place[4..8].copy_from_slice(&address.octets());
+        }
+        IpAddr::V6(address) => {
+            place[0] = 6;
+            place[4..20].copy_from_slice(&address.octets());
+        }
+    }
+}
+
+/// Reads a socket's address; the refusal is the reason.
+pub(crate) fn read_socket(bytes: &[u8]) -> Result<SocketAddr, String> {
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
     let ip: IpAddr = match bytes[0] {
         4 if bytes[8..].iter().all(|&byte| byte == 0) => {
@@ -182,14 +193,14 @@ mod tests {
     fn iface() -> [u8; IFACE] {
         let sockets = vec!["10.1.2.3:4567".parse().unwrap(), "[fd00::1]:89".parse().unwrap()];
         let mut bytes = [0xAA; IFACE];
-        IfaceAddress { id: 0x1122_3344_5566_7788, sockets }.write(&mut bytes);
+        IfaceAddress { id: 0x1122_3344_5566_7788, key: 0x99AA, sockets }.write(&mut bytes);
         bytes
     }
 
     #[test]
     fn addresses_survive_the_wire() {
         let address = IfaceAddress::read(&iface()).unwrap();
-        assert_eq!(address.id, 0x1122_3344_5566_7788);
+        assert_eq!((address.id, address.key), (0x1122_3344_5566_7788, 0x99AA));
         assert_eq!(address.sockets[0], "10.1.2.3:4567".parse().unwrap());
         assert_eq!(address.sockets[1], "[fd00::1]:89".parse().unwrap());
         let device = DeviceAddress { is_loopback: true, host: [7; 16], namespace: 99 };
@@ -205,15 +216,15 @@ mod tests {
             bytes[at] = byte;
             IfaceAddress::read(&bytes).unwrap_err()
         };
-        assert!(IfaceAddress::read(&[0; 3]).unwrap_err().contains("3 bytes, expected 52"));
+        assert!(IfaceAddress::read(&[0; 3]).unwrap_err().contains("3 bytes, expected 60"));
         assert!(
             changed(0, b'x').contains("not a interface") || changed(0, b'x').contains("interface address")
         );
         assert!(changed(2, 9).contains("version 9"));
         assert!(changed(3, 3).contains("3 sockets"));
-        assert!(changed(12, 5).contains("family 5"));
+        assert!(changed(20, 5).contains("family 5"));
         assert!(changed(3, 1).contains("behind the last socket"));
-        assert!(IfaceAddress::read_ep(&iface()).unwrap_err().contains("expected 60"));
+        assert!(IfaceAddress::read_ep(&iface()).unwrap_err().contains("expected 68"));
     }
 
     proptest! {

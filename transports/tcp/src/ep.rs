@@ -295,7 +295,7 @@ impl Endpoint for TcpEp {
                 self.bind(self.iface.conn_to(&device, &address)?);
                 Ok(())
             }
-            Some(conn) if conn.peer == address.id => Ok(()),
+            Some(conn) if conn.destination() == Some(&address) => Ok(()),
             Some(_) => Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected to another peer")),
         }
     }

@@ -6,7 +6,6 @@ mod shared;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::datastruct::slot_map::{SlotId, SlotMap};
 use ucs::event_set::{EventSet, Events, TimerFd};
-use ucs::sys::net;
+use ucs::sys::{net, random};
 use uct_plugin::abi::*;
 use uct_plugin::memory::Allocation;
 use uct_plugin::traits::ErrorHandler;
@@ -77,7 +76,6 @@ pub(crate) struct TcpIface {
     device: net::Device,
     families: Vec<Family>,
     is_default: bool,
-    id: u64,
     address: IfaceAddress,
     listeners: Vec<Socket>,
     half_open: RefCell<HalfOpenList>,
@@ -86,9 +84,8 @@ pub(crate) struct TcpIface {
     next_tick: Cell<Deadline>,
     next_look: Cell<Deadline>,
     conns: RefCell<SlotMap<Rc<Conn>>>,
-    /// The connection that new endpoints to a peer use, by the peer's id.
-    current: RefCell<HashMap<u64, Rc<Conn>>>,
-    incarnations: Cell<u64>,
+    /// The connection that new endpoints to an address use.
+    current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
     owners: Cell<u32>,
 
     dirty: RefCell<Vec<SlotId>>,
@@ -122,9 +119,10 @@ impl Transport for TcpTransport {
         let families = device::families(&config)?;
         let device = device::find(params.device, &families)?;
         let system = |error: ucs::sys::SystemError| Failure::new(Error::from(&error), error.to_string());
-        // Random, so that interfaces of all processes of all machines differ.
-        let id = RandomState::new().hash_one(std::process::id());
-        let (listeners, address) = listen::listen(&device, &families, &config, id)?;
+        // Interfaces of all processes of all machines differ, and nobody guesses their keys.
+        let (id, key) = (random::secret().map_err(system)?, random::secret().map_err(system)?);
+        let (listeners, sockets) = listen::listen(&device, &families, &config)?;
+        let address = IfaceAddress { id, key, sockets };
         let events = EventSet::new().map_err(system)?;
         for (number, listener) in (LISTENERS..).zip(&listeners) {
             events.add(listener, Events::READ, number).map_err(system)?;
@@ -169,7 +167,6 @@ impl Transport for TcpTransport {
             config,
             device,
             families,
-            id,
             address,
             listeners,
             half_open: RefCell::default(),
@@ -179,7 +176,6 @@ impl Transport for TcpTransport {
             next_look: Cell::new(Deadline::NEVER),
             conns: RefCell::default(),
             current: RefCell::default(),
-            incarnations: Cell::new(0),
             owners: Cell::new(0),
             dirty: RefCell::default(),
             hungry: RefCell::default(),

@@ -15,7 +15,6 @@ use ucs::event_set::Events;
 use ucs::sys::{SystemError, socket};
 use uct_plugin::Failure;
 
-use crate::addr::IfaceAddress;
 use crate::config::TcpConfig;
 use crate::connection::socket::{set_ahead, set_up};
 use crate::connection::{Conn, State};
@@ -58,8 +57,7 @@ pub(crate) fn listen(
     device: &ucs::sys::net::Device,
     families: &[Family],
     config: &TcpConfig,
-    id: u64,
-) -> Result<(Vec<Socket>, IfaceAddress), Failure> {
+) -> Result<(Vec<Socket>, Vec<SocketAddr>), Failure> {
     let mut listeners = Vec::new();
     let mut sockets = Vec::new();
     let mut refused = None;
@@ -74,7 +72,7 @@ pub(crate) fn listen(
     }
     match refused {
         Some(failure) if listeners.is_empty() => Err(failure),
-        _ => Ok((listeners, IfaceAddress { id, sockets })),
+        _ => Ok((listeners, sockets)),
     }
 }
 
@@ -238,14 +236,20 @@ impl TcpIface {
                 self.count_dropped();
                 if matches!(bad, BadHello::Version(_)) {
                     tracing::warn!(peer = %one.address, "a connection was refused: {bad}");
-                    self.refuse(&one.socket, 0, Refusal::Version);
+                    self.refuse(&one.socket, Refusal::Version);
                 }
             }
         }
     }
 
-    fn refuse(&self, socket: &Socket, receiver: u64, refusal: Refusal) {
-        let hello = Hello { receiver, refusal: Some(refusal), ..self.hello(HelloKind::Refuse) };
+    /// Says why a connection is not taken, and nothing else: no id and no key.
+    fn refuse(&self, socket: &Socket, refusal: Refusal) {
+        let hello = Hello { sender: 0, refusal: Some(refusal), ..self.hello(HelloKind::Refuse) };
+        self.dismiss(socket, &hello);
+    }
+
+    /// The last words over a socket.
+    fn dismiss(&self, socket: &Socket, hello: &Hello) {
         // A peer that is gone does not need the answer.
         let _ = send(socket, &hello.write(), SendFlags::NOSIGNAL);
         let _ = socket.shutdown(std::net::Shutdown::Write);
@@ -254,10 +258,10 @@ impl TcpIface {
     /// Takes a connection that has introduced itself, or refuses it.
     fn admit(&self, one: HalfOpen, hello: &Hello) {
         let HalfOpen { socket, address, .. } = one;
-        let refuse = |refusal| self.refuse(&socket, hello.sender, refusal);
-        if hello.receiver != self.id() {
+        if !wire::is_same(self.own_address().key, hello.key) {
+            self.count_dropped();
             tracing::debug!(peer = %address, "a connection was refused: it is meant for another interface");
-            return refuse(Refusal::WrongIface);
+            return self.refuse(&socket, Refusal::WrongIface);
         }
         if hello.max_message > self.max_message() as u64 {
             tracing::warn!(
@@ -267,29 +271,29 @@ impl TcpIface {
                 hello.max_message,
                 self.max_message()
             );
-            return refuse(Refusal::MessageSize);
+            return self.refuse(&socket, Refusal::MessageSize);
         }
-        let is_own = hello.sender == self.id();
-        let current = if is_own { None } else { self.current(hello.sender) };
-        let conn = match current {
-            Some(conn) if conn.state() == State::Connecting => {
-                if !conn.gives_way(self.id()) {
-                    return refuse(Refusal::Duplicate);
-                }
-                conn
+        // Who the peer says to be decides only what it is told of its own.
+        if hello.sender != self.id() {
+            let conns = self.all_conns();
+            if let Some(claim) = &hello.claim
+                && conns.iter().any(|conn| conn.is_claimed(hello.sender, claim))
+            {
+                return self.dismiss(&socket, &self.hello(HelloKind::Same));
             }
-            Some(conn) if hello.incarnation <= conn.peer_incarnation() => return,
-            _ => match self.new_conn(hello.sender) {
-                Ok(conn) => {
-                    if !is_own {
-                        self.set_current(&conn);
-                    }
-                    conn
-                }
-                Err(_) => return,
-            },
+            if !hello.wants_own && conns.iter().any(|conn| conn.is_instead(self.id(), hello.sender)) {
+                return self.refuse(&socket, Refusal::Duplicate);
+            }
+        }
+        let Ok(conn) = self.new_conn(hello.sender, hello.token, None) else {
+            return self.refuse(&socket, Refusal::Full);
         };
         self.welcome(&conn, socket, hello);
+        for opened in self.all_conns() {
+            if opened.peer == hello.sender && opened.state() == State::Connecting {
+                opened.on_claimant(self);
+            }
+        }
     }
 
     fn welcome(&self, conn: &Rc<Conn>, socket: Socket, hello: &Hello) {
@@ -299,12 +303,7 @@ impl TcpIface {
                 conn.note_welcomed();
                 conn.establish(self, hello, Some(socket));
             }
-            // The peer has gone meanwhile. A connection of this side's own goes on.
-            _ => {
-                if conn.state() == State::Connecting && !conn.is_connecting() {
-                    conn.fail(self, Error::CONNECTION_RESET, "the peer went as it was welcomed");
-                }
-            }
+            _ => conn.fail(self, Error::CONNECTION_RESET, "the peer went as it was welcomed"),
         }
     }
 }

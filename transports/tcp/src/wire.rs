@@ -8,13 +8,16 @@
 //! | 4..6 | version of the wire; the first eight bytes are the same in all versions |
 //! | 6..8 | [`HelloKind`] |
 //! | 8..16 | feature bits of the sender |
-//! | 16..24 | id of the sender's interface |
-//! | 24..32 | id of the interface that is meant |
-//! | 32..40 | number of the sender's connection: a later one has a higher number |
+//! | 16..24 | id of the sender's interface; 0 in a refusal |
+//! | 24..32 | first hello: the key of the interface that is meant, from its address; else 0 |
+//! | 32..40 | first hello: token of this connection, random; else 0 |
 //! | 40..48 | largest message that the sender may send |
 //! | 48..52 | [`Refusal`], else 0 |
-//! | 52..56 | 1 if the sender has endpoints on the connection |
-//! | 56..64 | check sum of the bytes ahead (FNV-1a) |
+//! | 52..56 | 1: the sender has endpoints on the connection; 2: it wants a connection of its own, whatever others there are |
+//! | 56..64 | token of another connection, which the receiver may have opened, else 0 |
+//! | 64..84 | where that one was accepted, as in an address (`addr`), else 0 |
+//! | 84..88 | 0 |
+//! | 88..96 | check sum of the bytes ahead (FNV-1a) |
 //!
 //! A frame is eight bytes of header, its payload, and zeros up to a multiple of eight bytes, so that every payload is aligned to
 //! eight bytes where it arrives:
@@ -25,17 +28,28 @@
 //! | 1..4 | 0 |
 //! | 4..8 | bytes of payload |
 
+use std::net::SocketAddr;
+
+use crate::addr::{SOCKET, read_socket, write_socket};
+
 /// `UCTt`.
 pub(crate) const MAGIC: [u8; 4] = *b"UCTt";
 /// Version of the wire.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Bytes of a hello.
-pub(crate) const HELLO: usize = 64;
+pub(crate) const HELLO: usize = 96;
 /// Bytes of a frame's header.
 pub(crate) const FRAME_HEADER: usize = 8;
 
 /// Bytes that a frame's place needs behind it, for the zeros.
 pub(crate) const PADDING: usize = 8;
+
+/// Where the check sum of a hello begins.
+const SUM: usize = HELLO - 8;
+
+/// The flags of a hello.
+const IN_USE: u32 = 1;
+const WANTS_OWN: u32 = 2;
 
 /// Feature: put, get and atomics are served.
 pub(crate) const FEATURE_RMA: u64 = 1 << 0;
@@ -66,6 +80,9 @@ pub(crate) enum HelloKind {
     Accept = 2,
     /// It does not, and the socket is closed.
     Refuse = 3,
+    /// The other connection that the first hello names was opened by this side and is alive: it is to be used, and this socket is
+    /// closed.
+    Same = 4,
 }
 
 /// Why a connection is refused.
@@ -74,12 +91,22 @@ pub(crate) enum HelloKind {
 pub(crate) enum Refusal {
     /// The versions differ.
     Version = 1,
-    /// Another interface listens here now.
+    /// The key is not that of the interface that listens here now.
     WrongIface = 2,
-    /// The refusing side's own connection to the peer stands or is being made.
+    /// The refusing side has a connection of its own to the sender's id, or is opening one: the sender looks for it.
     Duplicate = 3,
     /// The peer may send larger messages than are accepted here.
     MessageSize = 4,
+    /// There is no room for another connection now.
+    Full = 5,
+}
+
+/// A connection that was accepted from a peer by its own account, as the accepting side names it to that peer's listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) token: u64,
+    /// The accepting side's end of it.
+    pub(crate) listener: SocketAddr,
 }
 
 /// A hello.
@@ -88,11 +115,13 @@ pub(crate) struct Hello {
     pub(crate) kind: HelloKind,
     pub(crate) features: u64,
     pub(crate) sender: u64,
-    pub(crate) receiver: u64,
-    pub(crate) incarnation: u64,
+    pub(crate) key: u64,
+    pub(crate) token: u64,
     pub(crate) max_message: u64,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) in_use: bool,
+    pub(crate) wants_own: bool,
+    pub(crate) claim: Option<Claim>,
 }
 
 /// Bytes that are no hello of this version.
@@ -120,26 +149,32 @@ impl Hello {
         bytes[6..8].copy_from_slice(&(self.kind as u16).to_le_bytes());
         bytes[8..16].copy_from_slice(&self.features.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sender.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.receiver.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.key.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.token.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.max_message.to_le_bytes());
         bytes[48..52].copy_from_slice(&self.refusal.map_or(0, |refusal| refusal as u32).to_le_bytes());
-        bytes[52..56].copy_from_slice(&u32::from(self.in_use).to_le_bytes());
-        let sum = check_sum(&bytes[..56]);
-        bytes[56..64].copy_from_slice(&sum.to_le_bytes());
+        let flags = (u32::from(self.in_use) * IN_USE) | (u32::from(self.wants_own) * WANTS_OWN);
+        bytes[52..56].copy_from_slice(&flags.to_le_bytes());
+        if let Some(claim) = &self.claim {
+            bytes[56..64].copy_from_slice(&claim.token.to_le_bytes());
+            write_socket(&mut bytes[64..64 + SOCKET], &claim.listener);
+        }
+        let sum = check_sum(&bytes[..SUM]);
+        bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     /// Reads a whole hello.
     pub(crate) fn read(bytes: &[u8; HELLO]) -> Result<Hello, BadHello> {
         check_start(bytes)?;
-        if word(bytes, 56) != check_sum(&bytes[..56]) {
+        if word(bytes, SUM) != check_sum(&bytes[..SUM]) {
             return Err(BadHello::Damaged);
         }
         let kind = match u16::from_le_bytes([bytes[6], bytes[7]]) {
             1 => HelloKind::Hello,
             2 => HelloKind::Accept,
             3 => HelloKind::Refuse,
+            4 => HelloKind::Same,
             _ => return Err(BadHello::Damaged),
         };
         let refusal = match half(bytes, 48) {
@@ -148,17 +183,28 @@ impl Hello {
             2 => Some(Refusal::WrongIface),
             3 => Some(Refusal::Duplicate),
             4 => Some(Refusal::MessageSize),
+            5 => Some(Refusal::Full),
             _ => return Err(BadHello::Damaged),
         };
+        let claim = match word(bytes, 56) {
+            0 => None,
+            token => {
+                let listener = read_socket(&bytes[64..64 + SOCKET]).map_err(|_| BadHello::Damaged)?;
+                Some(Claim { token, listener })
+            }
+        };
+        let flags = half(bytes, 52);
         Ok(Hello {
             kind,
             features: word(bytes, 8),
             sender: word(bytes, 16),
-            receiver: word(bytes, 24),
-            incarnation: word(bytes, 32),
+            key: word(bytes, 24),
+            token: word(bytes, 32),
             max_message: word(bytes, 40),
             refusal,
-            in_use: half(bytes, 52) & 1 == 1,
+            in_use: flags & IN_USE != 0,
+            wants_own: flags & WANTS_OWN != 0,
+            claim,
         })
     }
 }
@@ -174,6 +220,12 @@ pub(crate) fn check_start(bytes: &[u8]) -> Result<(), BadHello> {
         }
         _ => Ok(()),
     }
+}
+
+/// Compares a secret with what a peer says it is. One comparison of two registers: how long it takes does not depend on where they
+/// differ.
+pub(crate) fn is_same(secret: u64, said: u64) -> bool {
+    std::hint::black_box(secret ^ said) == 0
 }
 
 /// The header of a frame as a number, to be written in native order on a little-endian machine.
@@ -244,11 +296,13 @@ mod tests {
             kind: HelloKind::Refuse,
             features: 5,
             sender: u64::MAX,
-            receiver: 7,
-            incarnation: 3,
+            key: 7,
+            token: 3,
             max_message: 1 << 30,
             refusal: Some(Refusal::Duplicate),
             in_use: true,
+            wants_own: true,
+            claim: Some(Claim { token: 11, listener: "[fd00::1]:89".parse().unwrap() }),
         }
     }
 

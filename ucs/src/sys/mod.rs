@@ -9,6 +9,7 @@ pub mod namespace;
 pub mod net;
 pub mod pages;
 pub mod process;
+pub mod random;
 pub mod socket;
 
 mod error;

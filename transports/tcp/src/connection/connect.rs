@@ -1,7 +1,7 @@
 //! Connecting: a socket, a hello each way, and what to do when that does not work.
 //!
-//! When both sides connect at once, the connection that the interface with the smaller id makes stands; the other side gives
-//! its own up, or is refused and waits.
+//! A side that is refused, since its peer has opened a connection of its own, or is opening one, looks for that one among those
+//! that it has accepted (`identity`), and waits for it for a while. Where it finds none it opens another connection.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,8 @@ use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
 
-use super::{Conn, State, Use, socket};
+use super::identity::Claims;
+use super::{Conn, Use, socket};
 use crate::iface::TcpIface;
 use crate::wire::{self, HELLO, Hello, HelloKind, Refusal};
 
@@ -22,8 +23,6 @@ use crate::wire::{self, HELLO, Hello, HelloKind, Refusal};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Longest wait between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
-/// How long to wait for the peer's own connection before trying again.
-const PEERS_TURN: Duration = Duration::from_millis(200);
 
 /// A connection on its way.
 pub(crate) struct Connecting {
@@ -34,6 +33,9 @@ pub(crate) struct Connecting {
     deadline: Deadline,
     hello: [u8; HELLO],
     have: usize,
+    claims: Claims,
+    /// The peer had no room at the last attempt.
+    is_full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,10 @@ impl Connecting {
     /// The address to connect to.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(super) fn claims(&mut self) -> &mut Claims {
+        &mut self.claims
     }
 }
 
@@ -70,6 +76,8 @@ impl Conn {
             deadline,
             hello: [0; HELLO],
             have: 0,
+            claims: Claims::default(),
+            is_full: false,
         }));
         iface.want_tick(deadline);
         self.attempt(iface);
@@ -81,20 +89,10 @@ impl Conn {
         connecting.as_ref().is_some_and(|connecting| !matches!(connecting.phase, Phase::Waiting(_)))
     }
 
-    /// Whether this side connects.
-    pub(crate) fn is_connecting(&self) -> bool {
-        self.connecting.borrow().is_some()
-    }
-
     /// Whether the system has not connected yet.
     pub(crate) fn awaits_system(&self) -> bool {
         let connecting = self.connecting.borrow();
         connecting.as_ref().is_some_and(|connecting| connecting.phase != Phase::Answer)
-    }
-
-    /// The peer's number of the connection; lower ones are older.
-    pub(crate) fn peer_incarnation(&self) -> u64 {
-        self.peer_incarnation.get()
     }
 
     fn set_phase(&self, phase: Phase) {
@@ -104,7 +102,7 @@ impl Conn {
         }
     }
 
-    fn attempt(self: &Rc<Self>, iface: &TcpIface) {
+    pub(super) fn attempt(self: &Rc<Self>, iface: &TcpIface) {
         let Some((address, source)) =
             self.connecting.borrow().as_ref().map(|connecting| (connecting.address, connecting.source))
         else {
@@ -147,7 +145,7 @@ impl Conn {
         }
     }
 
-    fn pause(&self, iface: &TcpIface, pause: Duration) {
+    pub(super) fn pause(&self, iface: &TcpIface, pause: Duration) {
         let until = Deadline::after(pause);
         self.set_phase(Phase::Waiting(until));
         iface.want_tick(until);
@@ -179,7 +177,10 @@ impl Conn {
     fn introduce(&self, iface: &TcpIface) -> std::io::Result<()> {
         let socket = self.socket.borrow();
         let Some(socket) = socket.as_ref() else { return Ok(()) };
-        let hello = self.hello(iface, HelloKind::Hello);
+        let key = self.destination.as_ref().map_or(0, |address| address.key);
+        let claim = self.next_claim(iface);
+        let wants_own = claim.is_none() && self.wants_own();
+        let hello = Hello { key, token: self.token, claim, wants_own, ..self.hello(iface, HelloKind::Hello) };
         let sent = send(socket, &hello.write(), SendFlags::NOSIGNAL)?;
         self.note_use_told();
         // The buffer of a new socket has room for a hello.
@@ -188,12 +189,7 @@ impl Conn {
 
     /// What this side says of itself.
     pub(crate) fn hello(&self, iface: &TcpIface, kind: HelloKind) -> Hello {
-        Hello {
-            receiver: self.peer,
-            incarnation: self.incarnation,
-            in_use: self.own_use.get() == Use::Using,
-            ..iface.hello(kind)
-        }
+        Hello { in_use: self.own_use.get() == Use::Using, ..iface.hello(kind) }
     }
 
     fn on_answer(self: &Rc<Self>, iface: &TcpIface) {
@@ -238,9 +234,17 @@ impl Conn {
                 self.fd.set(self.socket.borrow().as_ref().map_or(-1, AsRawFd::as_raw_fd));
                 self.establish(iface, hello, None);
             }
+            (HelloKind::Same, _) if hello.sender == self.peer => self.take_claimed(iface),
             (HelloKind::Refuse, Some(Refusal::Duplicate)) => {
                 self.close_socket(iface);
-                self.pause(iface, PEERS_TURN);
+                self.look_for_peers_own(iface);
+            }
+            (HelloKind::Refuse, Some(Refusal::Full)) => {
+                self.close_socket(iface);
+                if let Some(connecting) = self.connecting.borrow_mut().as_mut() {
+                    connecting.is_full = true;
+                }
+                self.pause(iface, LONGEST_PAUSE);
             }
             (HelloKind::Refuse, refusal) => {
                 let reason = match refusal {
@@ -263,16 +267,16 @@ impl Conn {
 
     /// Looks after a connection on its way when a timer was due; answers when to look again.
     pub(super) fn tick_connecting(self: &Rc<Self>, iface: &TcpIface, now: u64) -> Deadline {
-        let Some((phase, deadline, retries)) = self
-            .connecting
-            .borrow()
-            .as_ref()
-            .map(|connecting| (connecting.phase, connecting.deadline, connecting.retries))
+        let Some((phase, deadline, retries, is_full)) =
+            self.connecting.borrow().as_ref().map(|it| (it.phase, it.deadline, it.retries, it.is_full))
         else {
             return Deadline::NEVER;
         };
         if deadline.expired_at(now) {
             let missing = match phase {
+                _ if is_full => {
+                    "the peer takes no further connection (its max_connections and max_connections_per_source)"
+                }
                 Phase::Answer => "the peer's program has not answered",
                 _ => "the peer's system has not answered",
             };
@@ -288,11 +292,5 @@ impl Conn {
             Phase::Waiting(until) => until.min(deadline),
             _ => deadline,
         }
-    }
-
-    /// Whether the peer's attempt takes the place of this side's.
-    pub(crate) fn gives_way(&self, own: u64) -> bool {
-        debug_assert!(self.state.get() == State::Connecting);
-        own > self.peer || !self.is_attempting()
     }
 }

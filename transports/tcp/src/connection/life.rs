@@ -14,7 +14,7 @@ use uct_plugin::{Blocked, Completion, Outcome, Result};
 use super::{Conn, State, Use};
 use crate::ep::TcpEp;
 use crate::iface::TcpIface;
-use crate::wire::{Hello, control};
+use crate::wire::{FEATURE_RMA, Hello, control};
 
 impl Conn {
     /// The connection stands: what waited is sent.
@@ -26,13 +26,16 @@ impl Conn {
             }
             self.adopt(socket);
         }
-        *self.connecting.borrow_mut() = None;
-        self.state.set(State::Established);
-        self.features.set(hello.features);
-        self.peer_incarnation.set(hello.incarnation);
         if hello.in_use && self.peer_use.get() == Use::Never {
             self.peer_use.set(Use::Using);
         }
+        self.stand(iface, hello.features & FEATURE_RMA != 0);
+    }
+
+    pub(super) fn stand(&self, iface: &TcpIface, serves_rma: bool) {
+        *self.connecting.borrow_mut() = None;
+        self.state.set(State::Established);
+        self.serves_rma.set(serves_rma);
         self.heard.set(true);
         self.ready.set(!self.has_queued());
         self.tell_use(iface);

@@ -6,6 +6,7 @@
 pub(crate) mod buffer;
 mod connect;
 mod frames;
+mod identity;
 mod life;
 mod queue;
 mod receive;
@@ -16,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
 use socket2::Socket;
 use ucs::Error;
@@ -25,6 +26,7 @@ use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::rma::{Initiator, Limits, Target};
 use uct_plugin::{Completion, PendingQueue};
 
+use crate::addr::IfaceAddress;
 use crate::ep::TcpEp;
 use buffer::RxBuffer;
 use connect::Connecting;
@@ -109,12 +111,19 @@ pub(crate) struct Conn {
     id: SlotId,
     state: Cell<State>,
     socket: RefCell<Option<Socket>>,
-    /// The peer's interface.
+    /// The peer's interface: of a connection that this side opened the one whose address it was given, else the one that the peer
+    /// says to be.
     pub(crate) peer: u64,
-    /// Number of the connection at this side and at the peer's: later ones have higher numbers.
-    incarnation: u64,
-    peer_incarnation: Cell<u64>,
-    features: Cell<u64>,
+    /// The address that endpoints were created to, if any were.
+    destination: Option<Rc<IfaceAddress>>,
+    /// Whether this side opened the socket.
+    is_opened: Cell<bool>,
+    /// Random, chosen by the side that opened the socket, and sent over it alone.
+    token: u64,
+    /// Its number among those of the interface: later ones have higher numbers.
+    number: u32,
+    /// The peer serves put, get and atomics.
+    serves_rma: Cell<bool>,
     connecting: RefCell<Option<Box<Connecting>>>,
     eps: RefCell<Vec<Weak<TcpEp>>>,
     own_use: Cell<Use>,
@@ -129,7 +138,13 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(id: SlotId, peer: u64, incarnation: u64) -> Conn {
+    pub(crate) fn new(
+        id: SlotId,
+        number: u32,
+        peer: u64,
+        token: u64,
+        destination: Option<Rc<IfaceAddress>>,
+    ) -> Conn {
         Conn {
             fd: Cell::new(-1),
             ready: Cell::new(false),
@@ -161,9 +176,11 @@ impl Conn {
             state: Cell::new(State::Connecting),
             socket: RefCell::default(),
             peer,
-            incarnation,
-            peer_incarnation: Cell::new(0),
-            features: Cell::new(0),
+            is_opened: Cell::new(destination.is_some()),
+            destination,
+            token,
+            number,
+            serves_rma: Cell::new(false),
             connecting: RefCell::default(),
             eps: RefCell::default(),
             own_use: Cell::new(Use::Never),
@@ -178,6 +195,11 @@ impl Conn {
     /// Its number in the interface.
     pub(crate) fn id(&self) -> SlotId {
         self.id
+    }
+
+    /// The address that endpoints were created to, if any were.
+    pub(crate) fn destination(&self) -> Option<&IfaceAddress> {
+        self.destination.as_deref()
     }
 
     /// How far it is.
@@ -202,8 +224,8 @@ impl Conn {
     }
 
     /// Whether the peer's interface serves put, get and atomics; only meaningful once the connection stands.
-    pub(crate) fn has_feature(&self, feature: u64) -> bool {
-        self.features.get() & feature == feature
+    pub(crate) fn serves_rma(&self) -> bool {
+        self.serves_rma.get()
     }
 
     /// The socket; only while the connection stands.

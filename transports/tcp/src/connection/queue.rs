@@ -172,6 +172,13 @@ impl Queue {
         }
     }
 
+    /// Puts another queue ahead of this one.
+    pub(super) fn put_ahead(&mut self, mut first: Queue) {
+        first.segments.append(&mut self.segments);
+        first.vectors += self.vectors;
+        *self = first;
+    }
+
     /// Drops everything; hands over the completions.
     pub(super) fn clear(&mut self, ended: &mut impl Extend<Completion>) {
         for segment in self.segments.drain(..) {

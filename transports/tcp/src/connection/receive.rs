@@ -138,7 +138,7 @@ impl Conn {
 
     /// Handles the frames that have come whole; answers how many.
     #[inline(never)]
-    fn parse(self: &Rc<Self>, iface: &TcpIface) -> u32 {
+    pub(super) fn parse(self: &Rc<Self>, iface: &TcpIface) -> u32 {
         self.parse_frames(iface)
     }
 
@@ -407,6 +407,15 @@ impl Conn {
             let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             Err(Errno::from_raw_os_error(errno))
         })
+    }
+
+    /// Takes what another connection has received, and not handled.
+    pub(super) fn take_received(&self, other: &Conn) {
+        self.rx.set(other.rx.take());
+        self.rx_start.set(other.rx_start.get());
+        self.rx_end.set(other.rx_end.get());
+        self.has_rest.set(other.has_rest.replace(false));
+        self.rest.replace(other.rest.replace(Rest::None));
     }
 
     /// Lets go of everything that was begun.

@@ -376,6 +376,14 @@ impl Conn {
         self.queue.borrow_mut().detach(owner, ended);
     }
 
+    /// Takes what another connection has queued ahead of everything else.
+    pub(super) fn take_queue(&self, other: &Conn) {
+        other.sync_tail();
+        other.drop_tail();
+        other.ready.set(false);
+        self.queue.borrow_mut().put_ahead(other.queue.take());
+    }
+
     /// Drops what is queued; hands over the completions.
     pub(super) fn drop_queue(&self, ended: &mut Vec<Completion>) {
         self.ready.set(false);

@@ -11,7 +11,7 @@ use uct_plugin::{Atomic, Completion, Iov, MemoryAccess, Outcome, Pack, Result, U
 use super::TcpEp;
 use crate::connection::{Conn, State};
 use crate::md::OWN;
-use crate::wire::{FEATURE_RMA, FRAME_HEADER, PADDING, control, frame_header, pad};
+use crate::wire::{FRAME_HEADER, PADDING, control, frame_header, pad};
 
 /// Bytes ahead of the data of a put.
 const HEADS: usize = FRAME_HEADER + REQUEST_HEADER;
@@ -20,7 +20,7 @@ impl TcpEp {
     /// The connection, if the peer serves remote memory access and no operation overtakes another.
     fn capable(&self) -> Result<&Conn> {
         let conn = self.sendable()?;
-        if conn.state() == State::Established && !conn.has_feature(FEATURE_RMA) {
+        if conn.state() == State::Established && !conn.serves_rma() {
             return Err(Error::UNSUPPORTED);
         }
         Ok(conn)

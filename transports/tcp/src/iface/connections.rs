@@ -6,6 +6,7 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::datastruct::slot_map::SlotId;
 use ucs::event_set::Events;
+use ucs::sys::random;
 use uct_plugin::{Failure, Result, Scope};
 
 use super::TcpIface;
@@ -27,30 +28,32 @@ impl TcpIface {
     }
 
     /// A connection that nobody uses yet.
-    pub(crate) fn new_conn(&self, peer: u64) -> Result<Rc<Conn>, Failure> {
-        self.incarnations.set(self.incarnations.get() + 1);
-        let incarnation = self.incarnations.get();
+    pub(crate) fn new_conn(
+        &self,
+        peer: u64,
+        token: u64,
+        destination: Option<Rc<IfaceAddress>>,
+    ) -> Result<Rc<Conn>, Failure> {
         let mut conns = self.conns.borrow_mut();
+        // Which of two is the later one matters while a connection is opened: that 2^32 of them lie between cannot be.
+        let number = self.made.get() as u32;
         let id = conns
-            .insert_with(|id| Rc::new(Conn::new(id, peer, incarnation)))
+            .insert_with(|id| Rc::new(Conn::new(id, number, peer, token, destination)))
             .ok_or_else(|| Failure::new(Error::EXCEEDS_LIMIT, "the interface has too many connections"))?;
         self.made.set(self.made.get() + 1);
         conns.get(id).cloned().ok_or_else(|| Failure::from(Error::NO_ELEM))
     }
 
-    /// The connection that new endpoints to a peer use.
-    pub(crate) fn current(&self, peer: u64) -> Option<Rc<Conn>> {
-        self.current.borrow().get(&peer).cloned()
-    }
-
-    pub(crate) fn set_current(&self, conn: &Rc<Conn>) {
-        self.current.borrow_mut().insert(conn.peer, Rc::clone(conn));
+    /// The connection that new endpoints to an address use.
+    fn current(&self, peer: &IfaceAddress) -> Option<Rc<Conn>> {
+        self.current.borrow().get(peer).cloned()
     }
 
     pub(crate) fn forget_current(&self, conn: &Rc<Conn>) {
+        let Some(destination) = conn.destination() else { return };
         let mut current = self.current.borrow_mut();
-        if current.get(&conn.peer).is_some_and(|other| Rc::ptr_eq(other, conn)) {
-            current.remove(&conn.peer);
+        if current.get(destination).is_some_and(|other| Rc::ptr_eq(other, conn)) {
+            current.remove(destination);
         }
     }
 
@@ -65,13 +68,15 @@ impl TcpIface {
 
     /// The connection for a new endpoint to a peer.
     pub(crate) fn conn_to(&self, device: &DeviceAddress, peer: &IfaceAddress) -> Result<Rc<Conn>, Failure> {
-        if let Some(conn) = self.current(peer.id).filter(|conn| conn.is_open_to_endpoints()) {
+        if let Some(conn) = self.current(peer).filter(|conn| conn.is_open_to_endpoints()) {
             return Ok(conn);
         }
         let way = device::way(&self.device, &self.families, device, peer, Scope::Network)
             .map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
-        let conn = self.new_conn(peer.id)?;
-        self.set_current(&conn);
+        let token = random::secret().map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
+        let destination = Rc::new(peer.clone());
+        let conn = self.new_conn(peer.id, token, Some(Rc::clone(&destination)))?;
+        self.current.borrow_mut().insert(destination, Rc::clone(&conn));
         conn.connect(self, way.peer, way.source);
         if !self.config.conn_nb {
             self.await_system(&conn)?;

@@ -210,7 +210,7 @@ impl TcpIface {
     }
 
     pub(crate) fn id(&self) -> u64 {
-        self.id
+        self.address.id
     }
 
     pub(crate) fn own_address(&self) -> &IfaceAddress {
@@ -222,12 +222,14 @@ impl TcpIface {
         Hello {
             kind,
             features: FEATURE_RMA,
-            sender: self.id,
-            receiver: 0,
-            incarnation: 0,
+            sender: self.id(),
+            key: 0,
+            token: 0,
             max_message: self.max_message as u64,
             refusal: None,
             in_use: false,
+            wants_own: false,
+            claim: None,
         }
     }
 

@@ -1,0 +1,162 @@
+//! Who is who: which accepted connections are those of the peer to whose address an endpoint was created.
+//!
+//! A peer says who it is, and may lie. So endpoints use what this side opened to the address that it was given, and a connection
+//! that it accepted only if the interface that listens at that address says that it is its own: the side that connects names the
+//! other connection in its hello by its token, which travels over that connection alone, and by the end at which it was accepted.
+//! The peer compares both with what it has opened itself. docs/tcp.md has the argument ("Who is who").
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ucs::Error;
+use ucs::datastruct::slot_map::SlotId;
+
+use super::{Conn, State};
+use crate::iface::TcpIface;
+use crate::wire::{Claim, is_same};
+
+/// How long to wait for the peer's own connection before opening another one.
+const PEERS_TURN: Duration = Duration::from_millis(200);
+/// Most accepted connections that the peer is asked about; others may have claimed its id in vain.
+const MOST_CLAIMS: u32 = 4;
+
+/// What a connection on its way has asked its peer about.
+pub(super) struct Claims {
+    /// The accepted connection that the last hello named.
+    asked: Option<SlotId>,
+    /// Those from this number on were asked about.
+    older_than: u32,
+    count: u32,
+    /// It has waited for one, or waits.
+    has_waited: bool,
+    waits: bool,
+}
+
+impl Default for Claims {
+    fn default() -> Claims {
+        Claims { asked: None, older_than: u32::MAX, count: 0, has_waited: false, waits: false }
+    }
+}
+
+impl Conn {
+    /// The latest accepted connection of the peer by its own account that was not asked about.
+    pub(super) fn next_claim(&self, iface: &TcpIface) -> Option<Claim> {
+        let mut connecting = self.connecting.borrow_mut();
+        let claims = connecting.as_mut()?.claims();
+        claims.waits = false;
+        claims.asked = None;
+        if claims.count == MOST_CLAIMS {
+            return None;
+        }
+        let conns = iface.all_conns();
+        let claimants =
+            conns.iter().filter(|conn| conn.claims_to_be(self.peer) && conn.number < claims.older_than);
+        let conn = claimants.max_by_key(|conn| conn.number)?;
+        let listener = conn.socket.borrow().as_ref()?.local_addr().ok()?.as_socket()?;
+        claims.asked = Some(conn.id);
+        claims.older_than = conn.number;
+        claims.count += 1;
+        Some(Claim { token: conn.token, listener })
+    }
+
+    /// Whether the peer says to be this one, and could be believed.
+    fn claims_to_be(&self, peer: u64) -> bool {
+        let is_alive = self.state.get() == State::Established && self.broken.get().is_none();
+        is_alive && self.destination.is_none() && self.peer == peer && self.token != 0
+    }
+
+    /// Whether enough was done to find the peer's own connection.
+    pub(super) fn wants_own(&self) -> bool {
+        let mut connecting = self.connecting.borrow_mut();
+        connecting.as_mut().is_some_and(|connecting| {
+            let claims = connecting.claims();
+            claims.count > 0 || claims.has_waited
+        })
+    }
+
+    /// The peer has a connection of its own, or is opening one: asks about those that may be it, or waits for it once.
+    pub(super) fn look_for_peers_own(self: &Rc<Self>, iface: &TcpIface) {
+        let has_claimants = iface.all_conns().iter().any(|conn| conn.claims_to_be(self.peer));
+        let has_to_wait = {
+            let mut connecting = self.connecting.borrow_mut();
+            let Some(connecting) = connecting.as_mut() else { return };
+            let claims = connecting.claims();
+            let has_to_wait = !has_claimants && claims.count == 0 && !claims.has_waited;
+            claims.has_waited |= has_to_wait;
+            claims.waits = has_to_wait;
+            has_to_wait
+        };
+        if has_to_wait { self.pause(iface, PEERS_TURN) } else { self.attempt(iface) }
+    }
+
+    /// A connection was accepted of which the peer says that it is its own.
+    pub(crate) fn on_claimant(self: &Rc<Self>, iface: &TcpIface) {
+        let waits = match self.connecting.borrow_mut().as_mut() {
+            Some(connecting) => std::mem::take(&mut connecting.claims().waits),
+            None => false,
+        };
+        if waits {
+            self.attempt(iface);
+        }
+    }
+
+    /// The peer has confirmed that the connection that was named is its own: it takes the place of this one's socket.
+    pub(super) fn take_claimed(self: &Rc<Self>, iface: &TcpIface) {
+        self.close_socket(iface);
+        let asked = self.connecting.borrow_mut().as_mut().and_then(|connecting| connecting.claims().asked);
+        match asked.and_then(|id| iface.conn(id)).filter(|conn| conn.claims_to_be(self.peer)) {
+            Some(other) => self.take_over(iface, &other),
+            // It has ended meanwhile.
+            None => self.attempt(iface),
+        }
+    }
+
+    /// Goes on with the socket of another connection, which no endpoint uses, and with what was begun over it.
+    fn take_over(self: &Rc<Self>, iface: &TcpIface, other: &Rc<Conn>) {
+        other.acknowledge(iface);
+        other.unblock(iface);
+        let Some(socket) = other.socket.take() else { return self.attempt(iface) };
+        other.fd.set(-1);
+        iface.remove_socket(&socket);
+        if iface.add_socket(self, &socket).is_err() {
+            return self.fail(iface, Error::NO_MEMORY, "the system cannot watch another socket");
+        }
+        self.adopt(socket);
+        self.take_queue(other);
+        self.take_received(other);
+        self.peer_use.set(other.peer_use.get());
+        self.is_opened.set(false);
+        other.state.set(State::Closed(Error::CANCELED));
+        let was_hot = iface.hot().is_some_and(|hot| Rc::ptr_eq(&hot, other));
+        iface.forget(other);
+        if was_hot {
+            iface.set_hot(Some(self));
+        }
+        self.stand(iface, other.serves_rma.get());
+        self.parse(iface);
+    }
+
+    /// Whether this side opened the connection that a peer names, and still uses it.
+    pub(crate) fn is_claimed(&self, peer: u64, claim: &Claim) -> bool {
+        if !self.is_own_to(peer) || !is_same(self.token, claim.token) {
+            return false;
+        }
+        let socket = self.socket.borrow();
+        let there = socket.as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket());
+        there.is_some_and(|there| {
+            there.port() == claim.listener.port()
+                && there.ip().to_canonical() == claim.listener.ip().to_canonical()
+        })
+    }
+
+    /// Whether this side opened it, to the interface that has this id.
+    fn is_own_to(&self, peer: u64) -> bool {
+        self.is_opened.get() && self.peer == peer && self.is_open_to_endpoints()
+    }
+
+    /// Whether the peer, who connects too, is to use this connection instead. Of two that are on their way it is the one of the
+    /// interface with the smaller id.
+    pub(crate) fn is_instead(&self, own: u64, peer: u64) -> bool {
+        self.is_own_to(peer) && (self.state.get() == State::Established || own < peer && self.is_attempting())
+    }
+}
