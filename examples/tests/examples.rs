@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long one example may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// An example, with the loopback device alone and nothing else of the caller's settings but where plugins are.
 fn example(program: &str, arguments: &[&str]) -> Command {

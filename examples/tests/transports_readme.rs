@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a block of commands may take; the first one builds.
-const LIMIT: Duration = Duration::from_secs(540);
+const LIMIT: Duration = Duration::from_secs(1800);
 
 /// What the page says for the place of this repository.
 const PLACEHOLDER: &str = "/path/to/uct";

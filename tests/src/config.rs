@@ -48,7 +48,7 @@ impl Config {
             module_dirs: Vec::new(),
             seed: number("UCT_TEST_SEED")?.unwrap_or_else(Random::fresh_seed),
             soak: Duration::from_secs(soak),
-            case_limit: Duration::from_secs(120 + soak),
+            case_limit: Duration::from_secs(300 + soak),
             built_in: true,
         })
     }

@@ -15,8 +15,8 @@ use uct_core::{
 
 use crate::setup::Setup;
 
-/// How long anything may take that is not about time.
-pub const LIMIT: Duration = Duration::from_secs(30);
+/// How long anything may take that is not about time. A busy machine stops a thread for seconds.
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// One end: an interface and the worker that drives it.
 #[derive(Clone)]

@@ -264,7 +264,7 @@ fn a_file_full_of_nonsense_is_refused_quickly_and_in_few_words() {
         let head: String = document.chars().take(20).collect();
         assert!(!found.is_empty() && found.len() <= 101, "{head}: {}", found.len());
         assert!(found.iter().all(|line| line.len() < 1000), "{head}");
-        assert!(start.elapsed().as_secs() < 20, "{head}: {:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 60, "{head}: {:?}", start.elapsed());
     }
     let many: String = (0..150).map(|at| format!("k{at} = 1\n")).collect();
     assert_eq!(errors(&many).last().unwrap(), "F: and 50 more errors");

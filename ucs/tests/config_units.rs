@@ -254,7 +254,7 @@ fn a_pattern_made_to_run_away_does_not() {
     let start = std::time::Instant::now();
     assert!(!glob_matches(&"a*".repeat(2000), &"a".repeat(1500)));
     assert!(!glob_matches(&format!("{}b", "*a".repeat(1000)), &"a".repeat(3000)));
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     // Nor are other plugins that may lie beside the program.
     let plugins = built.plugins.iter().filter_map(|path| path.file_stem()?.to_str()?.strip_prefix("libuct_"));
     info.env("UCT_MODULES", plugins.collect::<Vec<_>>().join(","));
-    let wanted = output(info.arg("--config-template"), Duration::from_secs(30))?;
+    let wanted = output(info.arg("--config-template"), Duration::from_secs(300))?;
     if wanted.trim().is_empty() {
         return Err(Failure::new("`uct_info --config-template` printed nothing"));
     }

@@ -232,7 +232,7 @@ fn has_fields(header: &str, structure: &str) -> bool {
 /// A header is right when strict compilers of both languages accept it alone.
 fn compile(header: &Path) -> Outcome {
     let common = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"];
-    let limit = Duration::from_secs(60);
+    let limit = Duration::from_secs(300);
     run(command("cc").args(["-x", "c", "-std=c99"]).args(common).arg(header), limit)?;
     if Path::new("/usr/bin/c++").exists() {
         run(command("c++").args(["-x", "c++", "-std=c++11"]).args(common).arg(header), limit)?;

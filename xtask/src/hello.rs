@@ -13,9 +13,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long the server may take to listen.
-const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 /// How long both may take in all.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// How long a server may go on after its client has failed.
 const AFTERMATH: Duration = Duration::from_secs(3);
 /// The size of the string where `-s` does not say.

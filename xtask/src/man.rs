@@ -22,7 +22,7 @@ pub fn run() -> Outcome {
         fs::create_dir_all(&directory).context(|| format!("cannot make {}", directory.display()))?;
         for program in PROGRAMS {
             let mut generate = command(built.program(program)?);
-            run_command(generate.arg(option).arg(&directory), Duration::from_secs(30))?;
+            run_command(generate.arg(option).arg(&directory), Duration::from_secs(300))?;
         }
         eprintln!("wrote {}", directory.display());
     }

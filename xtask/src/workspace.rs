@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long one build may take.
-pub const BUILD_LIMIT: Duration = Duration::from_secs(900);
+/// How long one build may take: on a slow machine, with others beside it. What hangs ends all the same.
+pub const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The workspace as cargo describes it.
 pub struct Workspace {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use uct_core::{AmId, Context, Worker};
 
 const ID: AmId = AmId::new(0).unwrap();
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

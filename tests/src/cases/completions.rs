@@ -8,7 +8,7 @@ use uct_core::{AmId, Capabilities, Completion, Error, Flush, Posted, Result, Sen
 
 use super::case;
 use crate::case::{Case, Needs};
-use crate::pair::Pair;
+use crate::pair::{LIMIT, Pair};
 use crate::random::{check_bytes, pattern};
 use crate::setup::Setup;
 
@@ -133,7 +133,7 @@ fn waited_for(setup: &Setup) {
             Ok(()) => assert!(completion.is_done(), "waited for, and yet outstanding"),
             Err(Error::TIMED_OUT) => {
                 assert!(completion.outstanding() > 0 && start.elapsed() >= limit);
-                assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+                assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
             }
             Err(error) => panic!("a send: {error}"),
         }
@@ -141,7 +141,7 @@ fn waited_for(setup: &Setup) {
     }
     // The receiver may have to say that it has the last one, which takes its progress.
     pair.until("the last end", || completion.is_done());
-    completion.wait(Duration::from_secs(10)).expect("all have arrived");
+    completion.wait(LIMIT).expect("all have arrived");
 }
 
 const ZCOPY: Needs = Needs::all(Capabilities::AM_ZCOPY);

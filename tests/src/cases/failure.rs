@@ -31,7 +31,7 @@ const TIMES: &[(&str, &str)] = &[
     ("keepcnt", "2"),
     ("user_timeout", "2s"),
 ];
-const IN_TIME: Duration = Duration::from_secs(20);
+const IN_TIME: Duration = Duration::from_secs(40);
 
 /// What the case is about: two other processes, one of which goes, while the other has to go on.
 struct Three {

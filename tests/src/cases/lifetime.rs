@@ -13,8 +13,8 @@ use crate::setup::Setup;
 
 const ID: AmId = AmId::new(15).unwrap();
 
-/// How long closing may take.
-const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+/// How long closing may take: it has an end. Most of this is for machines that have much else to do.
+const CLOSE_LIMIT: Duration = Duration::from_secs(30);
 
 fn dropped_after_a_send(setup: &Setup) {
     let pair = Pair::new(setup);
@@ -189,7 +189,7 @@ fn many_endpoints(setup: &Setup) {
             pair.progress();
         }
     }
-    assert!(start.elapsed() < Duration::from_secs(30));
+    assert!(start.elapsed() < 2 * CLOSE_LIMIT, "closing took {:?}", start.elapsed());
     let bytes = number(7);
     pair.retry("a send afterwards", || flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion))
         .expect("a send");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use uct_core::{AmId, Context, Ep, Error, Iface, IfaceAddress, Worker};
 
 pub const ID: AmId = AmId::new(3).unwrap();
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(60);
 pub const HELLO: usize = 96;
 /// The id of the interface that does not exist.
 pub const FORGED: u64 = 0x0BAD_CAFE;

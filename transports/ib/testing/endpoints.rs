@@ -11,7 +11,7 @@ use uct_core::{AmId, Context, Ep, Error, Iface, Worker};
 use super::TRANSPORT;
 
 /// Longest wait for anything; a watchdog, not a tuning knob.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const ID: AmId = AmId::new(5).unwrap();
 

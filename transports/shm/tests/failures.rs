@@ -13,6 +13,9 @@ use uct_core::{Access, AmId, EpFailure, Error, Iface, IfaceAddress, Memory, Memo
 
 const ID: AmId = AmId::new(5).unwrap();
 
+/// What a closed socket tells comes at once. Most of this is for busy machines.
+const AT_ONCE: Duration = Duration::from_secs(15);
+
 /// Receives until told otherwise; with `echo`, sends to the test as fast as it can.
 fn serve(role: &str) {
     let (kind, transport) = role.split_once(' ').expect("kind and transport");
@@ -163,11 +166,7 @@ fn a_killed_peer_is_told_once_and_others_go_on() {
                 here.worker.progress_until(LIMIT, || !failures.borrow().is_empty()),
                 "{transport}, {kind}: nobody is told"
             );
-            assert!(
-                start.elapsed() < Duration::from_secs(2),
-                "{transport}: told after {:?}",
-                start.elapsed()
-            );
+            assert!(start.elapsed() < AT_ONCE, "{transport}: told after {:?}", start.elapsed());
             here.progress_for(Duration::from_millis(50));
             assert_eq!(failures.borrow().len(), 1, "{transport}, {kind}");
             let failure = &failures.borrow()[0];

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long a test may take; Miri is a thousand times slower.
-const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 20 });
+const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 120 });
 
 /// Runs a test body; fails if it has not ended in time.
 fn watched(body: impl FnOnce() + Send + 'static) {

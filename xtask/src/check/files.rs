@@ -27,7 +27,7 @@ const THIS_FILE: &str = "xtask/src/check/files.rs";
 pub fn check(workspace: &Workspace) -> Outcome {
     let mut list = command("git");
     list.args(["ls-files", "-z"]).current_dir(workspace.root());
-    let names = output(&mut list, Duration::from_secs(30))?;
+    let names = output(&mut list, Duration::from_secs(300))?;
     let checkout = workspace.root().to_string_lossy();
     let private: Vec<&str> = HOMES.iter().copied().chain([checkout.as_ref()]).collect();
     let mut findings = Vec::new();

@@ -64,7 +64,7 @@ pub fn check(workspace: &Workspace) -> Outcome {
     // Advisories need a download, so they are not part of a check that anyone can run anywhere.
     let mut deny = cargo();
     deny.args(["deny", "check", "bans", "licenses", "sources"]).current_dir(workspace.root());
-    run(&mut deny, Duration::from_secs(120))
+    run(&mut deny, Duration::from_secs(600))
 }
 
 impl Policy {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What it can run in half a minute. Files, sockets and the advice that mappings need are strange to it.
 const TESTS: [&str; 5] = ["test", "--package", "uct-shm", "--lib", "ring::"];
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Runs the tests, where there is a Miri.
 pub fn run_or_skip(workspace: &Workspace) -> Outcome<Verdict> {

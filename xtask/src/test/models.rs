@@ -13,7 +13,7 @@ use std::time::Duration;
 const MARK: &str = "#[cfg(all(test, loom))]";
 /// Which tests of a crate are models.
 const FILTER: &str = "model";
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Builds the crates that have models, all at once, since they stand on the same ones; then runs each one's models.
 pub fn run(workspace: &Workspace) -> Outcome {

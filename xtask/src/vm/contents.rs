@@ -160,7 +160,7 @@ fn add(image: &mut Initramfs, host: &Path, guest: &Path) -> Outcome {
 /// The shared libraries that an ELF file loads at its start, by the paths where the loader found them.
 fn libraries(file: &Path) -> Outcome<Vec<PathBuf>> {
     // It fails on a statically linked program, which has none.
-    let (_, listing, _) = capture(command("ldd").arg(file), Duration::from_secs(20))?;
+    let (_, listing, _) = capture(command("ldd").arg(file), Duration::from_secs(300))?;
     if let Some(missing) = listing.lines().find(|line| line.ends_with("not found")) {
         return Err(Failure::new(format!("{}: {}", file.display(), missing.trim())));
     }

@@ -228,12 +228,13 @@ mod tests {
             told += 1;
         };
         let mut recorder = Recorder::start(1, true, &mut tell);
-        let end = std::time::Instant::now() + std::time::Duration::from_millis(1200);
-        while std::time::Instant::now() < end {
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_millis(1200) {
             std::thread::sleep(std::time::Duration::from_millis(10));
             recorder.tick();
         }
+        let most = (start.elapsed() + std::time::Duration::from_millis(100)).as_secs();
         recorder.finish();
-        assert_eq!(told, 1);
+        assert!((1..=most).contains(&told), "told {told} times in {most} s");
     }
 }

@@ -31,7 +31,7 @@ pub fn ended(arguments: &str) -> Ended {
 /// A server that listens.
 pub fn server(port: u16, arguments: &str) -> Running {
     let server = start(&mut perftest(&format!("-p {port} {arguments}")));
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !is_listening(port) {
         assert!(Instant::now() < deadline, "the server does not listen on port {port}");
         std::thread::sleep(Duration::from_millis(10));

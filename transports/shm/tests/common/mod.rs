@@ -14,7 +14,7 @@ use uct_core::configuration::Sources;
 use uct_core::{Context, Error, Iface, IfaceOptions, Worker};
 
 /// Longest wait for anything.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(60);
 const ROLE: &str = "SHM_TEST_ROLE";
 
 /// The role that this process was started in, if it was.

@@ -48,7 +48,7 @@ fn break_one(device: &str) {
         let told = links.iter().all(|(near, _)| !near.failures.borrow().is_empty());
         told && completions.iter().all(Completion::is_done)
     });
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     for (near, _) in &links {
         let words = near.failures.borrow()[0].clone();
         assert!(words.contains("the queue pair or the device of this interface has failed"), "{words}");
