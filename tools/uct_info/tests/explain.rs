@@ -165,6 +165,7 @@ fn a_plugin_that_fails_to_load_is_a_candidate_rejected_at_load_and_the_others_go
 #[test]
 fn an_interface_that_finds_no_descriptor_left_says_so_and_nothing_else_is_said() {
     // Whichever is the one too many: of opening the shared memory transports, each step fails once.
+    let mut said = 0;
     for limit in 7..=16 {
         let script = format!("ulimit -n {limit}; exec {} --explain", support::PROGRAM);
         let mut command = support::process::command("bash", &["-c", &script]);
@@ -175,10 +176,9 @@ fn an_interface_that_finds_no_descriptor_left_says_so_and_nothing_else_is_said()
             "{limit}: {}",
             ended.stderr
         );
-        if limit == 10 {
-            assert!(ended.stdout.contains("Too many open files"), "{}", ended.stdout);
-        }
+        said += u32::from(ended.stdout.contains("Too many open files"));
     }
+    assert!(said > 0, "no limit is one too few");
 }
 
 #[test]
@@ -198,7 +198,10 @@ fn what_is_required_by_name_is_all_that_is_usable() {
         let explained = parse(&ended.success());
         for candidate in candidates(&explained) {
             let usable = candidate["verdict"] != "REJECTED";
-            assert_eq!(usable, candidate["transport"] == transport.as_str(), "{candidate:#}");
+            // A device may have the name of a transport.
+            let is_named =
+                [&candidate["transport"], &candidate["device"]].contains(&&Value::from(&*transport));
+            assert_eq!(usable, is_named, "{candidate:#}");
         }
     }
 }

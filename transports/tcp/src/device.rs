@@ -59,7 +59,7 @@ pub(crate) fn list(families: &[Family]) -> Result<Vec<Device>, Failure> {
     let all = net::devices().map_err(system)?;
     let usable: Vec<Device> = all
         .iter()
-        .filter(|device| device.is_up && device.name.len() <= 32 && !addresses(device, families).is_empty())
+        .filter(|device| device.is_up && is_nameable(&device.name) && !addresses(device, families).is_empty())
         .map(|device| Device {
             name: device.name.clone(),
             kind: DeviceKind::Network,
@@ -77,6 +77,13 @@ pub(crate) fn list(families: &[Family]) -> Result<Vec<Device>, Failure> {
         ));
     }
     Ok(usable)
+}
+
+/// Whether a device can be chosen by its name, in lists too. The system permits more than the plugin boundary does; what nobody can
+/// choose is left out without a warning, since it concerns nobody who did not choose it.
+fn is_nameable(name: &str) -> bool {
+    let usable = |byte: u8| byte.is_ascii_graphic() && byte != b',' && byte != b'^';
+    (1..=32).contains(&name.len()) && name.bytes().all(usable)
 }
 
 /// The device of that name, up and with an address.
@@ -244,4 +251,19 @@ fn is_link_local(address: IpAddr) -> bool {
 
 fn system(error: ucs::sys::SystemError) -> Failure {
     Failure::new(Error::from(&error), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_nameable;
+
+    #[test]
+    fn a_device_that_nobody_can_name_in_a_list_is_left_out() {
+        for name in ["lo", "eth0", "veth-1@if3", "br_0.100", "=x*?[a]\"", "0123456789abcde"] {
+            assert!(is_nameable(name), "{name}");
+        }
+        for name in ["", "a,b", "^lo", "\u{fc}n\u{ef}", "two words", "tab\tbed", &"x".repeat(33)] {
+            assert!(!is_nameable(name), "{name}");
+        }
+    }
 }
