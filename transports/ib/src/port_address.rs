@@ -134,6 +134,7 @@ impl PortAddress {
 
     /// The sender's GID in the 40 bytes ahead of a received datagram, which hold an IPv4 header in their last 20 bytes or a
     /// global routing header (laid out as IPv6's).
+    #[inline]
     pub fn source_gid(header: &[u8; 40]) -> Gid {
         let is_ipv6 = header[0] >> 4 == 6;
         if !is_ipv6 && header[20] >> 4 == 4 {

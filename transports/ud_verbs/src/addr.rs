@@ -15,10 +15,10 @@
 //!
 //! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
 
-use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress};
+use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, GidKind};
 use uct_plugin::{Error, Failure};
 
-use crate::protocol::Invitation;
+use crate::protocol::{Invitation, Origin};
 
 /// Bytes of an interface address.
 pub(crate) const IFACE_LENGTH: usize = 16;
@@ -95,6 +95,23 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Option<(DeviceAddress, u32)> {
     let (device, qp) = bytes.split_at(DEVICE_ADDRESS_LENGTH);
     let qp = u32::from_le_bytes(qp.try_into().ok()?);
     is_queue_pair(qp).then_some((DeviceAddress::parse(device).ok()?, qp))
+}
+
+/// The origin of what a queue pair behind a port sends.
+pub(crate) fn origin(device: &DeviceAddress, qp: u32) -> Origin {
+    let port = match device.kind {
+        GidKind::InfiniBand => port_of_lid(device.lid),
+        GidKind::RoceV1 | GidKind::RoceV2 => device.gid.0,
+    };
+    Origin { port, qp }
+}
+
+/// How an [`Origin`] holds a LID: a GID never begins so.
+#[inline(always)]
+pub(crate) fn port_of_lid(lid: u16) -> [u8; 16] {
+    let mut port = [0; 16];
+    port[..2].copy_from_slice(&lid.to_be_bytes());
+    port
 }
 
 /// Checks what both kinds of address begin with; answers the number of the queue pair.

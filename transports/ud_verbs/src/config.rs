@@ -51,8 +51,12 @@ ucs::config_struct! {
         pub max_rma: u32 = "64" in 1..=256,
         /// How long a read of remote memory that blocks (get_short) may take.
         pub get_timeout: Time = "30s",
-        /// Most connections of an interface, those that peers make included.
+        /// Most connections of an interface, those that peers make included. They cannot take the last eighth of them.
         pub max_connections: u32 = "65536" in 1..=1_048_576,
+        /// Most connections that peers behind one port have made to an interface.
+        pub max_connections_per_port: u32 = "4096" in 1..=1_048_576,
+        /// Most ports of peers that an interface knows the way to, for an unauthenticated peer behind another to get an answer.
+        pub max_peer_ports: u32 = "16384" in 1..=1_048_576,
         /// Index into the table of GIDs; auto chooses RoCE v2 with an address of the network device.
         pub gid_index: Count = "auto",
         /// Largest datagram, in bytes: 256, 512, 1024, 2048 or 4096; auto takes what the port has. Peers need the same.
@@ -87,7 +91,7 @@ impl UdConfig {
     }
 
     /// What the protocol needs of it. `seed` comes from the system's entropy.
-    pub(crate) fn protocol(&self, seed: u64) -> Result<Settings, Failure> {
+    pub(crate) fn protocol(&self, seed: u128) -> Result<Settings, Failure> {
         let keepalive = self.keepalive_interval.to_duration();
         let settings = Settings {
             window_initial: self.initial_window.max(self.min_window).min(self.max_window),
@@ -102,6 +106,7 @@ impl UdConfig {
             keepalive: (!keepalive.is_zero()).then_some(keepalive),
             close_timeout: self.linger.to_duration(),
             connections_max: self.max_connections,
+            connections_per_port: self.max_connections_per_port,
             held_max: self.rx_queue_len / 4,
             seed,
             ..Settings::default()
@@ -111,6 +116,14 @@ impl UdConfig {
             Failure::new(Error::INVALID_PARAM, reason)
         })
     }
+}
+
+/// A number that the system chose.
+pub(crate) fn seed() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    // Of two states, since what one of them gives has 64 bits.
+    let half = || u128::from(RandomState::new().hash_one(std::process::id()));
+    half() << 64 | half()
 }
 
 /// The number of a count, unless it is left to the transport.
@@ -136,6 +149,9 @@ mod tests {
     fn the_defaults_make_settings_of_the_protocol() {
         let settings = defaults().protocol(7).expect("the defaults fit together");
         assert_eq!((settings.window_max, settings.seed), (256, 7));
+        assert_eq!((settings.connections_max, settings.connections_per_port), (65536, 4096));
+        let few = UdConfig { max_connections_per_port: 9, ..defaults() };
+        assert_eq!(few.protocol(7).expect("fits together").connections_per_port, 9);
         assert_eq!(settings.keepalive, Some(std::time::Duration::from_secs(20)));
     }
 

@@ -9,13 +9,15 @@ use uct_ib::PortAddress;
 use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
-use crate::addr::pack_request;
+use crate::addr::{origin, pack_request, parse_request};
 use crate::config::{UdConfig, limit};
 use crate::md::UdMd;
 use crate::packet::Packet;
 use crate::path::{Path, Paths};
-use crate::pool::{Arrival, PacketPool, ReceivePool};
-use crate::protocol::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Phase, Received, Table, Time};
+use crate::pool::{Arrival, PacketPool, ReceivePool, Source};
+use crate::protocol::{
+    Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Table, Time,
+};
 use crate::queue::Queue;
 
 mod attention;
@@ -32,6 +34,11 @@ impl Handles for UdHandles {
     type Send = Packet;
     type Receive = Arrival;
     type Path = Path;
+
+    fn origin(address: &[u8]) -> Option<Origin> {
+        let (device, qp) = parse_request(address)?;
+        Some(origin(&device, qp))
+    }
 }
 
 /// The state of an interface.
@@ -145,7 +152,7 @@ impl Core {
         let most = limit(config.rx_max_bufs).max(depth);
         let packets = PacketPool::new(&md.pd, mtu, limit(config.tx_max_bufs).max(64))?;
         let receives = ReceivePool::new(&md.pd, mtu, headroom, depth, most)?;
-        let settings = config.protocol(seed())?;
+        let settings = config.protocol(crate::config::seed())?;
         let address = pack_request(&port.device_address(), queue.number());
         let table = Table::new(settings, &address)
             .map_err(|error| Failure::new(Error::INVALID_PARAM, error.to_string()))?;
@@ -154,7 +161,7 @@ impl Core {
             table,
             packets,
             receives,
-            paths: Paths::new(&md.pd, port, config.port_preferences()),
+            paths: Paths::new(&md.pd, port, config.port_preferences(), config.max_peer_ports),
             now: Time::default(),
             completions: Completions::new(),
             polled: 0,
@@ -211,7 +218,8 @@ impl Core {
         {
             return None;
         }
-        let (id, has_news) = self.table.receive_plain(header, Packet::has_pieces)?;
+        let origin = self.paths.origin(arrival);
+        let (id, has_news) = self.table.receive_plain(&origin, header, Packet::has_pieces)?;
         if has_news {
             self.late = Some(Late { id, header: Some(header) });
         } else {
@@ -226,7 +234,8 @@ impl Core {
     #[inline]
     pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
         self.refresh_clock();
-        self.table.receive(self.now, header, arrival)
+        let origin = self.paths.origin(&arrival);
+        self.table.receive(self.now, &origin, header, arrival)
     }
 
     /// Whether anything was put off.
@@ -335,7 +344,9 @@ impl Core {
             return None;
         }
         // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
-        let arrival = unsafe { self.receives.arrived(completion.wr_id(), completion.byte_length()) }?;
+        let arrival = unsafe {
+            self.receives.arrived(completion.wr_id(), completion.byte_length(), Source::of(&completion))
+        }?;
         self.polled = 0;
         self.posted -= 1;
         let plain = self.receive_plain(&arrival);
@@ -372,7 +383,8 @@ impl Core {
         self.posted -= 1;
         let length = if completion.is_ok() { completion.byte_length() } else { 0 };
         // SAFETY: as in `receive_alone`.
-        let Some(arrival) = (unsafe { self.receives.arrived(completion.wr_id(), length) }) else { return };
+        let arrival = unsafe { self.receives.arrived(completion.wr_id(), length, Source::of(completion)) };
+        let Some(arrival) = arrival else { return };
         if completion.is_ok() {
             self.arrivals.push_back(arrival);
         } else {
@@ -462,6 +474,7 @@ impl Core {
         }
         self.table.handle_timeout(self.now);
         self.transmit();
+        self.paths.tidy(&self.queue);
         self.attention.add(Attention::NOW);
         // Who sends before the next progress does so much later.
         self.is_fresh = false;
@@ -477,7 +490,8 @@ impl Core {
         for arrival in self.arrivals.split_off(looked_at) {
             match Header::read(arrival.datagram()) {
                 Some(header) if header.is_sequenced() => {
-                    self.table.receive_later(self.now, header);
+                    let origin = self.paths.origin(&arrival);
+                    self.table.receive_later(self.now, &origin, header);
                     if self.arrivals.len() < room {
                         self.arrivals.push_back(arrival);
                     } else {
@@ -501,7 +515,8 @@ impl Core {
     pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
         self.refresh_clock();
         let Core { table, paths, now, .. } = self;
-        table.receive_control(*now, arrival.datagram(), |address| paths.back(address))
+        let origin = paths.origin(arrival);
+        table.receive_control(*now, &origin, arrival.datagram(), |address| paths.back(*now, address))
     }
 
     /// Whether a message to be delivered, or news, waits for the application's progress.
@@ -583,10 +598,4 @@ impl Core {
     pub(crate) fn is_drained(&self) -> bool {
         self.table.ids().all(|id| self.table.outstanding(id) == 0)
     }
-}
-
-/// A number that the system chose.
-fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }

@@ -18,7 +18,7 @@ use uct_plugin::{
     Unpack,
 };
 
-use crate::addr::{EP_LENGTH, EpAddress};
+use crate::addr::{EP_LENGTH, EpAddress, origin};
 use crate::core::Core;
 use crate::iface::UdIface;
 use crate::md::Memh;
@@ -520,7 +520,8 @@ impl Endpoint for UdEp {
             core.check()?;
             let path = core.paths.find(&device, peer.qp)?;
             core.look_at_clock();
-            core.table.connect_to(core.now, self.connection, peer.invitation, path).map_err(|_| {
+            let origin = origin(&device, peer.qp);
+            core.table.connect_to(core.now, self.connection, peer.invitation, origin, path).map_err(|_| {
                 Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already, or was created to be")
             })
         });

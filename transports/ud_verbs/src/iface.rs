@@ -16,7 +16,7 @@ use uct_plugin::{
     IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport, Worker, attr,
 };
 
-use crate::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress};
+use crate::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::config::UdConfig;
 use crate::core::{Attention, Core};
 use crate::ep::{Mark, UdEp};
@@ -321,7 +321,8 @@ impl Iface for UdIface {
             let device = DeviceAddress::parse(peer.device).map_err(|error| invalid(error.to_string()))?;
             let address = IfaceAddress::parse(peer.iface).map_err(invalid)?;
             let Core { table, paths, .. } = core;
-            table.connect(now, address.identity, || paths.find(&device, address.qp)).map_err(full)
+            let origin = origin(&device, address.qp);
+            table.connect(now, address.identity, origin, || paths.find(&device, address.qp)).map_err(full)
         });
         let id = made?;
         let ep = Rc::new(UdEp::new(self, id, params.user));

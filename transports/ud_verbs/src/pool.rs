@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ucs::datastruct::mpool::{ChunkAllocator, ChunkMemory, ElementHooks, Mpool, MpoolParams};
 use uct_ib::IbError;
-use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge};
+use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge, Wc};
 use uct_plugin::{Error, Failure};
 
 use crate::packet::{DATA, Packet, Size};
@@ -56,6 +56,23 @@ pub(crate) struct Arrival {
     /// Bytes behind the routing header.
     length: u32,
     routing: u32,
+    source: Source,
+}
+
+/// Who sent a datagram, as its completion says.
+#[derive(Clone, Copy)]
+pub(crate) struct Source {
+    pub(crate) qp: u32,
+    /// InfiniBand's; 0 on Ethernet.
+    pub(crate) lid: u16,
+}
+
+impl Source {
+    /// The sender of what a completion is for.
+    #[inline(always)]
+    pub(crate) fn of(completion: &Wc) -> Source {
+        Source { qp: completion.source_qp(), lid: completion.source_lid() }
+    }
 }
 
 impl PacketPool {
@@ -151,10 +168,10 @@ impl ReceivePool {
     /// # Safety
     /// `wr_id` is that of a slot that [`ReceivePool::take`] gave and whose work request has ended, once.
     #[inline(always)]
-    pub(crate) unsafe fn arrived(&self, wr_id: u64, length: usize) -> Option<Arrival> {
+    pub(crate) unsafe fn arrived(&self, wr_id: u64, length: usize, source: Source) -> Option<Arrival> {
         let element = NonNull::new(wr_id as *mut u8)?;
         let length = length.min(self.room).saturating_sub(ROUTING);
-        Some(Arrival { element, length: length as u32, routing: self.routing as u32 })
+        Some(Arrival { element, length: length as u32, routing: self.routing as u32, source })
     }
 
     /// Takes a buffer back.
@@ -181,7 +198,8 @@ impl ReceivePool {
     /// `message` is [`Arrival::message`] of an arrival of this pool that was forgotten for the keeper of the message, once.
     pub(crate) unsafe fn kept(&self, message: *mut u8) -> Option<Arrival> {
         let element = NonNull::new(message.wrapping_sub(self.routing + ROUTING + HEADER_SIZE))?;
-        Some(Arrival { element, length: 0, routing: self.routing as u32 })
+        let source = Source { qp: 0, lid: 0 };
+        Some(Arrival { element, length: 0, routing: self.routing as u32, source })
     }
 }
 
@@ -193,6 +211,21 @@ impl Arrival {
         // SAFETY: the buffer goes on for the MTU from there, which `length` was held to (`arrived`); it is zeroed when
         // it is made, so initialised, and the device has ended writing to it.
         unsafe { std::slice::from_raw_parts(start, self.length as usize) }
+    }
+
+    /// Who sent it.
+    #[inline(always)]
+    pub(crate) fn source(&self) -> Source {
+        self.source
+    }
+
+    /// What the device wrote ahead of the datagram: a routing header, if there was one.
+    #[inline(always)]
+    pub(crate) fn routing_header(&self) -> &[u8; ROUTING] {
+        let start = self.element.as_ptr().wrapping_add(self.routing as usize);
+        // SAFETY: the buffer begins with so many bytes from there (`ReceivePool::new`), zeroed when it was made, and the
+        // device has ended writing to it.
+        unsafe { &*start.cast::<[u8; ROUTING]>() }
     }
 
     /// The first byte of the message, behind the protocol's header.

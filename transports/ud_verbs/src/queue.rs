@@ -142,6 +142,11 @@ impl Queue {
         self.has_room()
     }
 
+    /// Number of the last work request posted.
+    pub(crate) fn last_posted(&self) -> u32 {
+        self.posted
+    }
+
     /// Whether the work request of this number has ended.
     pub(crate) fn has_ended(&self, number: u32) -> bool {
         self.ended.wrapping_sub(number) as i32 >= 0
@@ -174,7 +179,8 @@ impl Queue {
             let request = SendWr::send(number.into(), packet.list(), flags).to(&path.ah, path.qp, QKEY);
             // SAFETY: a packet goes back to its pool only when the work request that it names has ended, or when the
             // peer has acknowledged its only copy (`Core::retire`); the same holds for the application's memory in it,
-            // which its completion gives back. Address handles live as long as the queue pair (`Paths`).
+            // which its completion gives back. Address handles live until what was posted to them has ended
+            // (`Paths::tidy`).
             unsafe { self.qp.post_send(request) }
         };
         self.account(posted, number, must_tell)

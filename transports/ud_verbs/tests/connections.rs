@@ -36,7 +36,7 @@ fn is_gone(network: &mut Network) -> bool {
 #[test]
 fn the_loss_of_any_kind_of_packet_is_made_good() {
     // Kind 3 is the fourth message; all others are the protocol's own.
-    for lost in [kind::CONNECT, kind::ACCEPT, kind::ACK, kind::PING, kind::FINISH, 0, 3] {
+    for lost in [kind::CONNECT, kind::CHALLENGE, kind::ACCEPT, kind::ACK, kind::PING, kind::FINISH, 0, 3] {
         for count in 1..=4 {
             let settings = Settings { window_initial: 16 * count, ..Settings::default() };
             let mut network = Network::new(2, u64::from(lost), Faults::default(), settings);
@@ -284,8 +284,8 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
     let user = network.connect(0, 1, 5);
     assert!(network.run(SECOND, |network| network.failures() == 1));
     let failure = network.at(user).failures[0].1;
-    assert_eq!(failure, Failure::OtherVersion(2, 0));
-    assert!(failure.to_string().contains("version 2.0"), "{failure}");
+    assert_eq!(failure, Failure::OtherVersion(3, 0));
+    assert!(failure.to_string().contains("version 3.0"), "{failure}");
     assert_eq!(network.phase(user), Phase::Failed(failure));
     network.pass(5 * SECOND);
     assert!(network.nodes[1].table.is_empty(), "nothing stays of the refused");
@@ -301,7 +301,7 @@ fn a_full_interface_ignores_requests_and_refuses_its_own_user() {
     network.pass(5 * SECOND);
     assert_eq!(network.failures(), 1, "the third got no answer");
     let now = network.now;
-    let refused = network.nodes[0].table.connect(now, 77, || Ok::<_, Failure>(1)).map(|_| ());
+    let refused = network.nodes[0].table.connect(now, 77, origin(1), || Ok::<_, Failure>(1)).map(|_| ());
     assert!(refused.expect_err("full").to_string().contains("2 connections"));
 }
 
@@ -323,7 +323,7 @@ fn a_late_copy_of_a_request_does_not_disturb_a_newer_connection() {
     let second = network.connect(1, 0, 10);
     network.pass(20 * MILLISECOND);
     for (to, bytes) in kept.borrow().iter() {
-        network.nodes[*to].table.receive_control(network.now, bytes, |_| Some(1 - *to));
+        network.nodes[*to].table.receive_control(network.now, &origin(1 - *to), bytes, |_| Some(1 - *to));
     }
     network.at_mut(second).to_send = 100;
     assert!(network.run(SECOND, |network| network.at(second).acknowledged == 100));
@@ -412,6 +412,23 @@ fn a_message_that_acknowledges_what_was_never_sent_is_thrown_away() {
     assert_eq!(network.delivered(user, 1), 10);
     assert_eq!(network.nodes[1].table.counters().discarded, 1);
     assert!(network.run(SECOND, |network| network.at(user).acknowledged == 11));
+}
+
+#[test]
+fn what_waited_on_a_connection_that_fails_leaves_its_place_to_others() {
+    let settings = Settings { held_max: 4, ..Settings::default() };
+    let mut network = Network::new(2, 3, Faults::default(), settings);
+    for round in 1..=5 {
+        // The first message of each connection is lost for good, so that the next ones wait for it.
+        network.filter =
+            Some(Box::new(|_, _, bytes| Header::read(bytes).is_none_or(|header| header.kind() != 0)));
+        network.connect(0, 1, 8);
+        network.pass(5 * MILLISECOND);
+        assert_eq!(network.nodes[1].table.counters().reordered, 4 * round, "round {round}");
+        let now = network.now;
+        network.nodes[0].table.shutdown(now);
+        assert!(network.run(10 * SECOND, |network| network.nodes[1].table.is_empty()), "round {round}");
+    }
 }
 
 #[test]

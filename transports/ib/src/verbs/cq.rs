@@ -230,6 +230,7 @@ impl Wc {
     }
 
     /// Datagrams on InfiniBand: the sender's LID.
+    #[inline]
     pub fn source_lid(&self) -> u16 {
         self.0.slid
     }

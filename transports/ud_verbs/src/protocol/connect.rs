@@ -2,8 +2,10 @@
 //!
 //! Stands on `table` and `connection`; the interface and its endpoints call it.
 
-use super::connection::{ConnectionId, Failure, Handles, Pairing, Phase};
+use super::connection::{ConnectionId, Failure, Handles, Opening, Phase};
 use super::control::{Greeting, Invitation, Reason, read_connect};
+use super::origin::{Origin, Pairing};
+use super::output::{Answer, Reply};
 use super::table::{Event, Table};
 use super::time::Time;
 
@@ -19,7 +21,7 @@ pub enum ConnectError<E> {
 }
 
 impl<T: Handles> Table<T> {
-    /// Makes an owned connection to the interface of this `identity`: one that is served already, or a new one that
+    /// Makes an owned connection to the interface of this `identity`, whose datagrams come from `origin`: one that is served already, or a new one that
     /// [`Event::Connected`] or [`Event::Failed`] will speak of. `resolve` makes the path if it is needed.
     ///
     /// # Errors
@@ -28,10 +30,11 @@ impl<T: Handles> Table<T> {
         &mut self,
         now: Time,
         identity: u64,
+        origin: Origin,
         resolve: impl FnOnce() -> Result<T::Path, E>,
     ) -> Result<ConnectionId, ConnectError<E>> {
-        let ordinal = self.ordinals.get(&identity).copied().unwrap_or(0);
-        let pairing = Pairing { identity, ordinal };
+        let ordinal = self.ordinals.get(&(identity, origin)).copied().unwrap_or(0);
+        let pairing = Pairing { identity, origin, ordinal };
         let id = match self.adoptable(pairing) {
             Some(id) => id,
             None => {
@@ -42,7 +45,7 @@ impl<T: Handles> Table<T> {
             }
         };
         self.connections[id.index()].is_owned = true;
-        self.ordinals.insert(identity, ordinal.wrapping_add(1));
+        self.ordinals.insert((identity, origin), ordinal.wrapping_add(1));
         Ok(id)
     }
 
@@ -57,7 +60,8 @@ impl<T: Handles> Table<T> {
     fn ask(&mut self, now: Time, id: ConnectionId, pairing: Pairing, path: T::Path) {
         let connection = &mut self.connections[id.index()];
         connection.phase = Phase::Connecting;
-        connection.pairing = Some(pairing);
+        connection.opening = Some(Box::new(Opening { pairing, cookie: 0 }));
+        connection.origin = pairing.origin;
         connection.path = Some(path);
         connection.due.connect = true;
         connection.waiting_since = now;
@@ -85,12 +89,14 @@ impl<T: Handles> Table<T> {
         now: Time,
         id: ConnectionId,
         peer: Invitation,
+        origin: Origin,
         path: T::Path,
     ) -> Result<(), T::Path> {
         let connection = &mut self.connections[id.index()];
         if connection.phase != Phase::Unconnected {
             return Err(path);
         }
+        connection.origin = origin;
         connection.path = Some(path);
         self.establish(now, id, peer);
         Ok(())
@@ -169,64 +175,101 @@ impl<T: Handles> Table<T> {
         self.speak(id);
     }
 
-    /// Takes the body of a CONNECT in; answers the connection that it concerns.
+    /// Takes the body of a CONNECT in; answers the connection that it concerns, if it is not answered without one, or
+    /// `None` if it is thrown away. Until it carries the cookie that was sent to its origin, nothing here changes for it
+    /// but one of a limited number of answers.
     pub(super) fn take_connect(
         &mut self,
         now: Time,
+        origin: &Origin,
         body: &[u8],
         resolve: impl FnOnce(&[u8]) -> Option<T::Path>,
-    ) -> Option<ConnectionId> {
+    ) -> Option<Option<ConnectionId>> {
         let connect = read_connect(body)?;
-        let pairing = Pairing { identity: connect.identity, ordinal: connect.ordinal };
+        if T::origin(connect.address)? != *origin {
+            return None;
+        }
+        let pairing = Pairing { identity: connect.identity, origin: *origin, ordinal: connect.ordinal };
         let invitation = match connect.greeting {
             Greeting::Same(invitation) => invitation,
             Greeting::OtherVersion { invitation } => {
                 let path = resolve(connect.address)?;
-                return self.reject(now, invitation, path);
+                self.answer(Answer { path, to: invitation.key, reply: Reply::Reject });
+                return Some(None);
             }
         };
-        if let Some(&id) = self.pairings.get(&pairing) {
+        let known = self.pairings.get(&pairing).copied();
+        if let Some(id) = known {
             let connection = &mut self.connections[id.index()];
-            let is_same = invitation.key.is_in(connection.to);
+            if invitation.key.is_in(connection.to) && connection.phase != Phase::Connecting {
+                // It has not heard that it was accepted, or this is a late copy from an earlier life.
+                connection.due.accept = connection.is_connected();
+                self.speak(id);
+                return Some(Some(id));
+            }
+        }
+        if !self.secret.is_cookie(now, &pairing, invitation.key, connect.cookie) {
+            let path = resolve(connect.address)?;
+            let cookie = self.secret.cookie(now, &pairing, invitation.key);
+            self.answer(Answer { path, to: invitation.key, reply: Reply::Challenge(cookie) });
+            self.counters.challenges += 1;
+            return Some(None);
+        }
+        if let Some(id) = known {
+            let connection = &mut self.connections[id.index()];
             match connection.phase {
                 // Both have asked at once.
                 Phase::Connecting => {
                     connection.due.accept = true;
                     self.establish(now, id, invitation);
-                    return Some(id);
+                    return Some(Some(id));
                 }
-                Phase::Connected if is_same => {
-                    connection.due.accept = true;
-                    self.speak(id);
-                    return Some(id);
-                }
-                // A late copy from an earlier life.
-                _ if is_same => return None,
                 Phase::Connected if connection.is_owned || !connection.finish_sent => return None,
                 // This one is ending: the peer has begun anew.
                 _ => {}
             }
         }
+        if !self.admits(origin) {
+            return None;
+        }
         let path = resolve(connect.address)?;
         let id = self.allocate(now, false)?;
+        self.count_peer(origin);
         let connection = &mut self.connections[id.index()];
-        connection.pairing = Some(pairing);
+        connection.is_peers = true;
+        connection.origin = *origin;
+        connection.opening = Some(Box::new(Opening { pairing, cookie: 0 }));
         connection.path = Some(path);
         connection.due.accept = true;
         self.pairings.insert(pairing, id);
         self.establish(now, id, invitation);
-        Some(id)
+        self.expect_life(now, id);
+        Some(Some(id))
     }
 
-    /// Answers a CONNECT of another version; the connection is there only for the answer.
-    fn reject(&mut self, now: Time, peer: Invitation, path: T::Path) -> Option<ConnectionId> {
-        let id = self.allocate(now, false)?;
+    /// The peer has to show, in the time to give up, that it has heard of the connection that it has asked for.
+    fn expect_life(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
-        connection.to = peer.key.word();
-        connection.path = Some(path);
-        connection.due.reject = true;
-        self.end(now, id, Phase::Aborted);
-        Some(id)
+        connection.waiting_since = now;
+        connection.is_probing = true;
+        let deadline = now.plus(connection.timeout);
+        connection.deadlines.retransmit = deadline;
+        self.schedule(id, deadline);
+    }
+
+    /// The request is to be repeated with this cookie.
+    pub(super) fn take_challenge(&mut self, now: Time, id: ConnectionId, cookie: u64) {
+        let connection = &mut self.connections[id.index()];
+        let Some(opening) = &mut connection.opening else { return };
+        if opening.cookie == cookie {
+            return;
+        }
+        opening.cookie = cookie;
+        connection.due.connect = true;
+        let deadline = now.plus(connection.timeout);
+        connection.deadlines.retransmit = deadline;
+        self.schedule(id, deadline);
+        self.speak(id);
     }
 
     /// The peer's user has closed its endpoint.

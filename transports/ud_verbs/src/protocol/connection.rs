@@ -4,6 +4,8 @@
 
 use super::control::{Invitation, Reason};
 use super::header::{self, Header, Key, kind};
+use super::origin::{Origin, Pairing};
+use super::psn::Psn;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::Settings;
@@ -17,6 +19,9 @@ pub trait Handles {
     type Receive;
     /// How to reach a peer: an address handle and its queue pair's number.
     type Path;
+
+    /// The origin that datagrams of an interface with this packed address have; `None` if it is none.
+    fn origin(address: &[u8]) -> Option<Origin>;
 }
 
 /// Names a connection of a table, from its creation to [`Table::remove`](super::Table::remove).
@@ -28,6 +33,9 @@ impl ConnectionId {
     pub fn index(self) -> usize {
         self.0 as usize
     }
+
+    /// Among those with something to say: an answer to a request that has no connection.
+    pub(super) const ANSWER: ConnectionId = ConnectionId(u32::MAX);
 }
 
 /// Why a connection failed.
@@ -83,7 +91,6 @@ pub enum Phase {
 pub(super) struct Due {
     pub(super) connect: bool,
     pub(super) accept: bool,
-    pub(super) reject: bool,
     pub(super) reset: bool,
     pub(super) ping: bool,
     pub(super) ack: bool,
@@ -112,15 +119,17 @@ impl Deadlines {
     }
 }
 
-/// The interface at the other side, and which of the connections with it this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Pairing {
-    pub(super) identity: u64,
-    pub(super) ordinal: u32,
+/// How a connection with an interface was asked for.
+pub(super) struct Opening {
+    pub(super) pairing: Pairing,
+    /// The last that the peer has asked for, or 0.
+    pub(super) cookie: u64,
 }
 
 pub(super) struct Connection<T: Handles> {
     pub(super) key: Key,
+    /// Nothing is heard from elsewhere, once it is known; [`Origin::NONE`] until then.
+    pub(super) origin: Origin,
     /// The first word of headers to the peer, kind and flags being zero: its key and this side's window. Meaningless until
     /// connected.
     pub(super) to: u64,
@@ -148,17 +157,26 @@ pub(super) struct Connection<T: Handles> {
     pub(super) is_timed: bool,
     /// It is in the table's queue of those with something to say.
     pub(super) is_queued: bool,
-    pub(super) pairing: Option<Pairing>,
+    /// A peer has made it: it counts among those of its port.
+    pub(super) is_peers: bool,
+    pub(super) opening: Option<Box<Opening>>,
     pub(super) path: Option<T::Path>,
 }
 
 impl<T: Handles> Connection<T> {
-    pub(super) fn new(key: Key, settings: &Settings, timeout: u64, is_owned: bool) -> Connection<T> {
+    pub(super) fn new(
+        key: Key,
+        first_psn: Psn,
+        settings: &Settings,
+        timeout: u64,
+        is_owned: bool,
+    ) -> Connection<T> {
         Connection {
             key,
+            origin: Origin::NONE,
             to: 0,
             sender: Sender::new(settings),
-            receiver: Receiver::new(settings.first_psn, settings.window_max),
+            receiver: Receiver::new(first_psn, settings.window_max),
             last_heard: Time::default(),
             waiting_since: Time::default(),
             deadlines: Deadlines::NONE,
@@ -173,14 +191,16 @@ impl<T: Handles> Connection<T> {
             finish_received: false,
             is_timed: false,
             is_queued: false,
-            pairing: None,
+            is_peers: false,
+            opening: None,
             path: None,
         }
     }
 
-    /// What a peer must know to send here.
-    pub(super) fn invitation(&self, settings: &Settings) -> Invitation {
-        Invitation { key: self.key, window: settings.window_max as u16, first_psn: settings.first_psn }
+    /// Whether a datagram with this connection's key may come from there. Before the peer is known, who knows the key is it.
+    #[inline(always)]
+    pub(super) fn hears(&self, origin: &Origin) -> bool {
+        self.origin == *origin || self.phase == Phase::Unconnected
     }
 
     /// The peer is known: messages may be sent.
@@ -249,7 +269,7 @@ impl<T: Handles> Connection<T> {
                     || self.sender.may_resend()
             }
             Phase::Finished => self.should_ack(),
-            Phase::Failed(_) | Phase::Aborted => due.reject || due.reset,
+            Phase::Failed(_) | Phase::Aborted => due.reset,
         }
     }
 
@@ -277,8 +297,8 @@ mod tests {
     use crate::core::UdHandles;
 
     #[test]
-    fn a_connection_is_no_bigger_than_it_was() {
+    fn a_connection_is_no_bigger_than_documented() {
         let bytes = size_of::<Connection<UdHandles>>();
-        assert!(bytes <= 328, "{bytes} bytes");
+        assert!(bytes <= 336, "{bytes} bytes");
     }
 }

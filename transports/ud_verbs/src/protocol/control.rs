@@ -20,6 +20,9 @@
 //! | 24 | u64 | identity of the asking interface |
 //! | 32 | u8 | length of the address |
 //! | 33 | bytes | address of the asking interface, opaque here |
+//! | behind it | u64 | cookie of the last CHALLENGE; 0 while there was none |
+//!
+//! CHALLENGE: magic, version major, version minor, u16 zero, u64 cookie.
 //!
 //! REJECT: magic, version major, version minor, u16 [`Refusal`].
 //!
@@ -52,7 +55,7 @@ use super::psn::Psn;
 /// "udrv", read as little-endian.
 const MAGIC: u32 = u32::from_le_bytes(*b"udrv");
 /// Version of what is on the wire: major, minor.
-pub const WIRE_VERSION: (u8, u8) = (2, 0);
+pub const WIRE_VERSION: (u8, u8) = (3, 0);
 /// Packets that one acknowledgement can speak of beyond the first missing one, and the largest window.
 pub const WINDOW_LIMIT: u32 = 256;
 /// Longest address that a CONNECT carries.
@@ -137,6 +140,8 @@ pub(super) struct Connect<'a> {
     pub(super) ordinal: u32,
     pub(super) identity: u64,
     pub(super) address: &'a [u8],
+    /// 0 in a request of another version.
+    pub(super) cookie: u64,
 }
 
 /// An ACK, as read. `bitmap` bit i stands for packet `ack + 1 + i`.
@@ -182,12 +187,20 @@ pub(super) fn write_connect(
     ordinal: u32,
     identity: u64,
     address: &[u8],
+    cookie: u64,
 ) {
     write_greeting(out, invitation);
     out.extend_from_slice(&ordinal.to_le_bytes());
     out.extend_from_slice(&identity.to_le_bytes());
     out.push(address.len() as u8);
     out.extend_from_slice(address);
+    out.extend_from_slice(&cookie.to_le_bytes());
+}
+
+pub(super) fn write_challenge(out: &mut Vec<u8>, cookie: u64) {
+    out.extend_from_slice(&MAGIC.to_le_bytes());
+    out.extend_from_slice(&[WIRE_VERSION.0, WIRE_VERSION.1, 0, 0]);
+    out.extend_from_slice(&cookie.to_le_bytes());
 }
 
 pub(super) fn write_greeting(out: &mut Vec<u8>, invitation: Invitation) {
@@ -223,11 +236,25 @@ pub(super) fn read_connect(body: &[u8]) -> Option<Connect<'_>> {
     let ordinal = input.u32()?;
     let identity = input.u64()?;
     let length = usize::from(input.u8()?);
-    let address = input.0.get(..length)?;
+    let (address, rest) = input.0.split_at_checked(length)?;
     if length > ADDRESS_LIMIT {
         return None;
     }
-    Some(Connect { greeting, ordinal, identity, address })
+    let cookie = match greeting {
+        Greeting::Same(_) => Input(rest).u64()?,
+        Greeting::OtherVersion { .. } => 0,
+    };
+    Some(Connect { greeting, ordinal, identity, address, cookie })
+}
+
+/// The cookie of a CHALLENGE of this version.
+pub(super) fn read_challenge(body: &[u8]) -> Option<u64> {
+    let mut input = Input(body);
+    let (magic, major) = (input.u32()?, input.u8()?);
+    input.u8()?;
+    input.u16()?;
+    let cookie = input.u64()?;
+    (magic == MAGIC && major == WIRE_VERSION.0).then_some(cookie)
 }
 
 pub(super) fn read_greeting(body: &[u8]) -> Option<Greeting> {
@@ -315,13 +342,17 @@ mod tests {
     #[test]
     fn a_connect_is_laid_out_as_documented_and_reads_back() {
         let mut bytes = Vec::new();
-        write_connect(&mut bytes, invitation(), 7, 0x1122_3344_5566_7788, b"addr");
-        assert_eq!(&bytes[..8], b"udrv\x02\x00\x00\x00");
+        write_connect(&mut bytes, invitation(), 7, 0x1122_3344_5566_7788, b"addr", 0x0102_0304_0506_0708);
+        assert_eq!(&bytes[..8], b"udrv\x03\x00\x00\x00");
         assert_eq!(&bytes[8..20], [4, 3, 2, 1, 6, 5, 0, 1, 0x0d, 0x0c, 0x0b, 0x0a]);
-        assert_eq!(&bytes[20..], b"\x07\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11\x04addr");
+        assert_eq!(
+            &bytes[20..],
+            b"\x07\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11\x04addr\x08\x07\x06\x05\x04\x03\x02\x01"
+        );
         let read = read_connect(&bytes).expect("what was written");
         assert!(matches!(read.greeting, Greeting::Same(read) if read == invitation()));
         assert_eq!((read.ordinal, read.identity, read.address), (7, 0x1122_3344_5566_7788, &b"addr"[..]));
+        assert_eq!(read.cookie, 0x0102_0304_0506_0708);
         for short in 0..bytes.len() {
             assert!(read_connect(&bytes[..short]).is_none(), "{short} bytes are not a connect");
         }
@@ -335,6 +366,28 @@ mod tests {
         assert!(matches!(read_greeting(&bytes), Some(Greeting::OtherVersion { .. })));
         bytes[0] ^= 1;
         assert!(read_greeting(&bytes).is_none());
+    }
+
+    #[test]
+    fn a_request_of_the_version_before_can_be_refused() {
+        let mut bytes = Vec::new();
+        write_connect(&mut bytes, invitation(), 7, 1, b"addr", 0);
+        bytes[4] = 2;
+        bytes.truncate(bytes.len() - 8);
+        let read = read_connect(&bytes).expect("all that it needs to be refused");
+        assert!(matches!(read.greeting, Greeting::OtherVersion { .. }));
+        assert_eq!(read.address, b"addr");
+    }
+
+    #[test]
+    fn a_challenge_reads_back_and_another_versions_does_not() {
+        let mut bytes = Vec::new();
+        write_challenge(&mut bytes, 0x1122_3344_5566_7788);
+        assert_eq!(bytes, b"udrv\x03\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11");
+        assert_eq!(read_challenge(&bytes), Some(0x1122_3344_5566_7788));
+        assert!((0..bytes.len()).all(|short| read_challenge(&bytes[..short]).is_none()));
+        bytes[4] += 1;
+        assert_eq!(read_challenge(&bytes), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Stands on the whole of `protocol`.
 
 use super::header::{HEADER_SIZE, kind};
-use super::{Body, ConnectionId, Handles, Header, Ready, Received, Settings, Table, Time};
+use super::{Body, ConnectionId, Handles, Header, Origin, Ready, Received, Settings, Table, Time};
 
 struct Numbers;
 
@@ -11,20 +11,33 @@ impl Handles for Numbers {
     type Send = u32;
     type Receive = u32;
     type Path = u8;
+
+    fn origin(address: &[u8]) -> Option<Origin> {
+        SIDES.iter().position(|side| *side == address).map(origin)
+    }
+}
+
+/// The addresses of the two interfaces.
+const SIDES: [&[u8]; 2] = [b"left", b"right"];
+
+/// Where datagrams of an interface come from.
+fn origin(side: usize) -> Origin {
+    Origin { port: [side as u8 + 1; 16], qp: 1 }
 }
 
 /// Two interfaces with a connection between them; `data` says what is sent, what of it arrives, how it is damaged, and
 /// what else arrives. Whatever it says, nothing panics, and what is given to the table comes back.
 pub fn fuzz_packets(data: &[u8]) {
     let settings =
-        Settings { connections_max: 8, held_max: 16, seed: data.len() as u64, ..Settings::default() };
-    let Ok(left) = Table::new(Settings { seed: 1, ..settings.clone() }, b"left") else { return };
-    let Ok(right) = Table::new(settings, b"right") else { return };
+        Settings { connections_max: 8, held_max: 16, seed: data.len() as u128 + 2, ..Settings::default() };
+    let table = |settings, side: usize| Table::new(settings, SIDES[side]).expect("settings in their ranges");
+    let left = table(Settings { seed: 1, ..settings.clone() }, 0);
+    let right = table(settings, 1);
     let mut lab =
         Lab { tables: [left, right], now: Time::from_nanos(1), packets: 0, returned: 0, wire: Vec::new() };
-    let Ok(first) = lab.tables[0].connect(lab.now, lab.tables[1].identity(), || Ok::<u8, ()>(1)) else {
-        return;
-    };
+    let identity = lab.tables[1].identity();
+    let first = lab.tables[0].connect(lab.now, identity, origin(1), || Ok::<u8, ()>(1));
+    let first = first.expect("the first connection has room");
     let mut input = data;
     while let Some((step, rest)) = input.split_first() {
         input = lab.step(*step, rest, first);
@@ -80,7 +93,7 @@ impl Lab {
             _ if argument & 15 == 1 => self.tables[side].shutdown(self.now),
             _ => {
                 let identity = self.tables[1 - side].identity();
-                let _ = self.tables[side].connect(self.now, identity, || Ok::<u8, ()>(0));
+                let _ = self.tables[side].connect(self.now, identity, origin(1 - side), || Ok::<u8, ()>(0));
             }
         }
         self.collect();
@@ -120,19 +133,20 @@ impl Lab {
 
     fn arrive(&mut self, side: usize, packet: &[u8]) {
         let table = &mut self.tables[side];
+        let from = origin(1 - side);
         let Some(header) = Header::read(packet) else { return };
         if header.kind() >= kind::CONTROL {
-            table.receive_control(self.now, packet, |address| address.first().copied());
+            table.receive_control(self.now, &from, packet, |address| address.first().copied());
             return;
         }
         debug_assert!(packet.len() >= HEADER_SIZE);
         self.packets += 1;
-        if self.packets.is_multiple_of(2) && table.receive_plain(header, |_| false).is_some() {
+        if self.packets.is_multiple_of(2) && table.receive_plain(&from, header, |_| false).is_some() {
             self.returned += 1;
             table.catch_up(self.now, header);
             return;
         }
-        match table.receive(self.now, header, 0) {
+        match table.receive(self.now, &from, header, 0) {
             Received::Deliver(id, _) => {
                 self.returned += 1;
                 while let Some(ready) = table.pop_ready(id) {

@@ -39,6 +39,8 @@ pub mod kind {
     pub const PING: u8 = 0x84;
     /// The connection is gone at the sender's side.
     pub const RESET: u8 = 0x85;
+    /// Answers a [`CONNECT`] without a cookie that is good: it is to be repeated with this one.
+    pub const CHALLENGE: u8 = 0x86;
 }
 
 /// Bits of the flags field, of which there are four. Unknown bits are ignored.

@@ -11,6 +11,13 @@
 //! its endpoint takes the same connection, also when both ask at once. A side that closes its endpoint says goodbye
 //! (FINISH) and goes on serving as long as the other side owns it; a side that does not own it answers goodbye with
 //! goodbye. When both have arrived the connection is over.
+//!
+//! **Who is believed.** A datagram counts only if it comes from the [`Origin`] that its connection has: the queue pair and
+//! the port that the device names, which a program cannot forge. A request (CONNECT) names the address of the asking
+//! interface, which has to be that of its origin, and is answered with a CHALLENGE first, which takes no place here: only
+//! who receives at that address can repeat the request with the cookie in it. Then it may take a place, if its port has not
+//! [too many](Settings::connections_per_port). A connection that a peer has made is asked for a sign of life at once, and
+//! fails like any other if none comes. What is spoken of one origin never changes a connection of another.
 
 mod congestion;
 mod connect;
@@ -18,11 +25,13 @@ mod connection;
 mod control;
 mod fuzz;
 pub mod header;
+mod origin;
 mod output;
 mod psn;
 mod receive;
 mod receiver;
 mod round_trip;
+mod secret;
 mod sender;
 mod settings;
 mod table;
@@ -34,6 +43,7 @@ pub use connection::{ConnectionId, Failure, Handles, Phase};
 pub use control::{ADDRESS_LIMIT, Invitation, Reason, WINDOW_LIMIT, WIRE_VERSION};
 pub use fuzz::fuzz_packets;
 pub use header::{HEADER_SIZE, Header};
+pub use origin::Origin;
 pub use output::{Body, Transmit};
 pub use psn::Psn;
 pub use receive::{Discard, Ready, Received};

@@ -3,15 +3,16 @@
 //! Stands on `table` and `connection`; the interface calls it after everything else, while it can send.
 
 use super::connection::{ConnectionId, Handles, Phase};
-use super::control::{Refusal, write_ack, write_connect, write_greeting, write_reject, write_reset};
-use super::header::{HEADER_SIZE, Header, flag, kind};
+use super::control::{
+    Refusal, write_ack, write_challenge, write_connect, write_greeting, write_reject, write_reset,
+};
+use super::header::{HEADER_SIZE, Header, Key, flag, kind};
+use super::psn::Psn;
 use super::table::Table;
 use super::time::Time;
 
 /// A datagram to be sent now. If sending fails it may be forgotten: it is as good as lost.
 pub struct Transmit<'a, T: Handles> {
-    /// The connection that says it.
-    pub connection: ConnectionId,
     /// Where it goes.
     pub path: &'a T::Path,
     /// What it consists of.
@@ -20,14 +21,33 @@ pub struct Transmit<'a, T: Handles> {
 
 /// The content of a [`Transmit`].
 pub enum Body<'a, S> {
-    /// A control packet, header and all; at most 145 bytes.
+    /// A control packet, header and all; at most 153 bytes.
     Control(&'a [u8]),
     /// A message again: this header, and the rest as it was sent first.
     Message([u8; HEADER_SIZE], &'a mut S),
 }
 
+/// What there is to say to somebody with whom there is no connection.
+pub(super) struct Answer<P> {
+    pub(super) path: P,
+    /// The asking side's.
+    pub(super) to: Key,
+    pub(super) reply: Reply,
+}
+
+/// The content of an [`Answer`].
+#[derive(Clone, Copy)]
+pub(super) enum Reply {
+    Challenge(u64),
+    Reject,
+}
+
+/// Answers that wait at most: a request beyond them is as good as lost, and comes again.
+const ANSWERS_MAX: usize = 256;
+
 /// What [`Table::choose`] found to say.
 enum Choice {
+    Answer,
     Control(u8),
     Finish,
     Resend,
@@ -43,6 +63,9 @@ impl<T: Handles> Table<T> {
     /// The next datagram to be sent; to be asked only while one can be sent. The connections take turns.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit<'_, T>> {
         let (id, choice) = self.choose()?;
+        if matches!(choice, Choice::Answer) {
+            return self.next_answer();
+        }
         let connection = &mut self.connections[id.index()];
         let message = match choice {
             Choice::Control(kind) => {
@@ -54,6 +77,7 @@ impl<T: Handles> Table<T> {
                 None
             }
             Choice::Resend => connection.sender.resend(now.stamp()),
+            Choice::Answer => None,
         };
         if let Some(resend) = message {
             self.counters.resent += 1;
@@ -71,17 +95,20 @@ impl<T: Handles> Table<T> {
                 Some(packet) => Body::Message(header, packet),
                 None => Body::Control(&self.scratch),
             };
-            return Some(Transmit { connection: id, path, body });
+            return Some(Transmit { path, body });
         }
         self.requeue(id);
         let path = self.connections[id.index()].path.as_ref()?;
-        Some(Transmit { connection: id, path, body: Body::Control(&self.scratch) })
+        Some(Transmit { path, body: Body::Control(&self.scratch) })
     }
 
     /// The next connection that has something to say, and what.
     fn choose(&mut self) -> Option<(ConnectionId, Choice)> {
         loop {
             let id = self.talkers.pop_front()?;
+            if id == ConnectionId::ANSWER {
+                return Some((id, Choice::Answer));
+            }
             let connection = &mut self.connections[id.index()];
             connection.is_queued = false;
             if connection.path.is_none() || !connection.has_output() {
@@ -90,7 +117,6 @@ impl<T: Handles> Table<T> {
             let due = connection.due;
             let choice = match connection.phase {
                 Phase::Connecting => Choice::Control(kind::CONNECT),
-                Phase::Failed(_) | Phase::Aborted if due.reject => Choice::Control(kind::REJECT),
                 Phase::Failed(_) | Phase::Aborted => Choice::Control(kind::RESET),
                 _ if due.accept => Choice::Control(kind::ACCEPT),
                 _ if connection.sender.may_resend() => Choice::Resend,
@@ -108,26 +134,49 @@ impl<T: Handles> Table<T> {
         }
     }
 
+    /// Queues an answer to somebody with whom there is no connection, if not too many wait.
+    pub(super) fn answer(&mut self, answer: Answer<T::Path>) {
+        if self.answers.len() < ANSWERS_MAX {
+            self.answers.push_back(answer);
+            self.talkers.push_back(ConnectionId::ANSWER);
+        }
+    }
+
+    fn next_answer(&mut self) -> Option<Transmit<'_, T>> {
+        let answer = self.answers.pop_front()?;
+        let control = match answer.reply {
+            Reply::Challenge(_) => kind::CHALLENGE,
+            Reply::Reject => kind::REJECT,
+        };
+        let out = &mut self.scratch;
+        out.clear();
+        out.extend_from_slice(&Header::new(answer.to.word(), control, 0, Psn(0), Psn(0)).to_bytes());
+        match answer.reply {
+            Reply::Challenge(cookie) => write_challenge(out, cookie),
+            Reply::Reject => write_reject(out, Refusal::VERSION),
+        }
+        let path = &self.answered.insert(answer).path;
+        Some(Transmit { path, body: Body::Control(&self.scratch) })
+    }
+
     fn write_control(&mut self, now: Time, id: ConnectionId, control: u8) {
+        let invitation = self.invitation(id);
         let connection = &mut self.connections[id.index()];
         let out = &mut self.scratch;
         out.clear();
         let flags = if control == kind::PING { flag::ACK_REQUEST } else { 0 };
         out.extend_from_slice(&connection.header(control, flags).to_bytes());
-        let invitation = connection.invitation(&self.settings);
         match control {
             kind::CONNECT => {
                 connection.due.connect = false;
-                let ordinal = connection.pairing.map_or(0, |pairing| pairing.ordinal);
-                write_connect(out, invitation, ordinal, self.identity, &self.address);
+                let opening = connection.opening.as_deref();
+                let (ordinal, cookie) =
+                    opening.map_or((0, 0), |opening| (opening.pairing.ordinal, opening.cookie));
+                write_connect(out, invitation, ordinal, self.identity, &self.address, cookie);
             }
             kind::ACCEPT => {
                 connection.due.accept = false;
                 write_greeting(out, invitation);
-            }
-            kind::REJECT => {
-                connection.due.reject = false;
-                write_reject(out, Refusal::VERSION);
             }
             kind::ACK => {
                 connection.due.ack = false;
@@ -138,7 +187,7 @@ impl<T: Handles> Table<T> {
             }
             kind::PING => {
                 connection.due.ping = false;
-                out.extend_from_slice(&now.stamp().to_wire().to_le_bytes());
+                out.extend_from_slice(&connection.sender.ask(now.stamp()).to_le_bytes());
             }
             _ => {
                 connection.due.reset = false;

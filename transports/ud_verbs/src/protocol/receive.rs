@@ -3,8 +3,11 @@
 //! Stands on `table` and `connection`; the interface calls it with every datagram.
 
 use super::connection::{Connection, ConnectionId, Failure, Handles, Phase, is_message};
-use super::control::{Ack, Greeting, Reason, read_ack, read_greeting, read_ping, read_reject, read_reset};
+use super::control::{
+    Ack, Greeting, Reason, read_ack, read_challenge, read_greeting, read_ping, read_reject, read_reset,
+};
 use super::header::{HEADER_SIZE, Header, kind};
+use super::origin::Origin;
 use super::receiver::Place;
 use super::table::Table;
 use super::time::Time;
@@ -23,7 +26,7 @@ pub enum Received<R> {
 /// Why a packet is not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discard {
-    /// No connection has its key: late, stray, or garbage.
+    /// No connection with its origin has its key: late, stray, or garbage.
     Unknown,
     /// It has been received before.
     Duplicate,
@@ -40,8 +43,14 @@ pub enum Discard {
 impl<T: Handles> Table<T> {
     /// Takes a sequenced packet in (see [`Header::is_sequenced`]); `packet` is the buffer that it is in.
     #[inline]
-    pub fn receive(&mut self, now: Time, header: Header, packet: T::Receive) -> Received<T::Receive> {
-        let Some((id, connection)) = find(&mut self.connections, header) else {
+    pub fn receive(
+        &mut self,
+        now: Time,
+        origin: &Origin,
+        header: Header,
+        packet: T::Receive,
+    ) -> Received<T::Receive> {
+        let Some((id, connection)) = find_from(&mut self.connections, origin, header) else {
             self.counters.discarded += 1;
             return Received::Discard(None, packet, Discard::Unknown);
         };
@@ -62,10 +71,11 @@ impl<T: Handles> Table<T> {
     #[inline(always)]
     pub fn receive_plain(
         &mut self,
+        origin: &Origin,
         header: Header,
         cannot_wait: impl FnOnce(&T::Send) -> bool,
     ) -> Option<(ConnectionId, bool)> {
-        let (id, connection) = find(&mut self.connections, header)?;
+        let (id, connection) = find_from(&mut self.connections, origin, header)?;
         let is_plain = connection.is_connected()
             && is_message(header.kind())
             && connection.receiver.is_plain_next(header.psn());
@@ -284,8 +294,8 @@ impl<T: Handles> Table<T> {
     /// Takes in what a sequenced packet acknowledges, and lets its sender know that this side lives. The packet itself
     /// is to be received later, in the order in which it came: nothing acknowledges it before. For times in which no
     /// message can be delivered.
-    pub fn receive_later(&mut self, now: Time, header: Header) -> Option<ConnectionId> {
-        let (id, connection) = find(&mut self.connections, header)?;
+    pub fn receive_later(&mut self, now: Time, origin: &Origin, header: Header) -> Option<ConnectionId> {
+        let (id, connection) = find_from(&mut self.connections, origin, header)?;
         if !connection.is_connected() || !self.acknowledge(now, id, header, None) {
             return None;
         }
@@ -298,33 +308,36 @@ impl<T: Handles> Table<T> {
     }
 
     /// Takes a control packet in, header and all; answers the connection that may have news.
-    /// `resolve` makes a path of an interface's packed address that came with a CONNECT.
+    /// `resolve` makes a path of an interface's packed address that came with a CONNECT, and is that of its origin.
     pub fn receive_control(
         &mut self,
         now: Time,
+        origin: &Origin,
         packet: &[u8],
         resolve: impl FnOnce(&[u8]) -> Option<T::Path>,
     ) -> Option<ConnectionId> {
-        let id = self.take_control(now, packet, resolve);
-        if id.is_none() {
+        let body = packet.get(HEADER_SIZE..).unwrap_or(&[]);
+        let taken = match Header::read(packet) {
+            Some(header) if header.kind() == kind::CONNECT => self.take_connect(now, origin, body, resolve),
+            Some(header) => self.take_control(now, origin, header, body).map(Some),
+            None => None,
+        };
+        if taken.is_none() {
             self.counters.discarded += 1;
         }
-        id
+        taken.flatten()
     }
 
     fn take_control(
         &mut self,
         now: Time,
-        packet: &[u8],
-        resolve: impl FnOnce(&[u8]) -> Option<T::Path>,
+        origin: &Origin,
+        header: Header,
+        body: &[u8],
     ) -> Option<ConnectionId> {
-        let header = Header::read(packet)?;
-        let body = packet.get(HEADER_SIZE..)?;
-        if header.kind() == kind::CONNECT {
-            return self.take_connect(now, body, resolve);
-        }
-        let (id, connection) = find(&mut self.connections, header)?;
+        let (id, connection) = find_from(&mut self.connections, origin, header)?;
         match (header.kind(), connection.phase) {
+            (kind::CHALLENGE, Phase::Connecting) => self.take_challenge(now, id, read_challenge(body)?),
             (kind::ACCEPT, Phase::Connecting) => {
                 let Greeting::Same(invitation) = read_greeting(body)? else { return None };
                 self.establish(now, id, invitation);
@@ -335,6 +348,10 @@ impl<T: Handles> Table<T> {
             }
             (kind::ACK, Phase::Connected) => {
                 let told = read_ack(body)?;
+                if connection.sender.is_contradiction(header.ack(), &told) {
+                    self.refuse(now, id, Reason::MALFORMED);
+                    return Some(id);
+                }
                 if !self.acknowledge(now, id, header, Some(told.delay)) {
                     return None;
                 }
@@ -368,7 +385,7 @@ impl<T: Handles> Table<T> {
                 self.fail(now, id, failure);
             }
             // What was asked for twice is answered twice, what comes late is nothing new.
-            (kind::ACCEPT | kind::REJECT | kind::ACK | kind::PING | kind::RESET, _) => {}
+            (kind::ACCEPT..=kind::CHALLENGE, _) => {}
             _ => return None,
         }
         Some(id)
@@ -421,7 +438,18 @@ pub enum Ready<R> {
     Free(R),
 }
 
-/// The connection that a packet is for.
+/// The connection that a packet is for, if it comes from there.
+#[inline(always)]
+fn find_from<'a, T: Handles>(
+    connections: &'a mut [Connection<T>],
+    origin: &Origin,
+    header: Header,
+) -> Option<(ConnectionId, &'a mut Connection<T>)> {
+    let (id, connection) = find(connections, header)?;
+    connection.hears(origin).then_some((id, connection))
+}
+
+/// The connection that a packet names.
 #[inline]
 fn find<T: Handles>(
     connections: &mut [Connection<T>],

@@ -43,6 +43,15 @@ pub(super) struct Sender<S> {
     /// Of the packets known to have arrived, the one that was sent last.
     newest: Newest,
     reordering: Reordering,
+    asked: Asked,
+}
+
+/// The last question (PING), which the peer's answer has to fit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    /// 0 before the first.
+    time: u32,
+    unacknowledged: Psn,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +115,7 @@ impl<S> Sender<S> {
             round_trip: RoundTrip::default(),
             newest: Newest::default(),
             reordering: Reordering::default(),
+            asked: Asked::default(),
         }
     }
 
@@ -256,6 +266,24 @@ impl<S> Sender<S> {
         self.request_ack_at = ack.plus(self.congestion.window() / 2);
         self.update_limit();
         Ok(count)
+    }
+
+    /// Notes that the peer is asked now; answers the time that the question carries.
+    pub(super) fn ask(&mut self, now: Stamp) -> u32 {
+        let time = now.to_wire();
+        if time != self.asked.time {
+            self.asked = Asked { time, unacknowledged: self.unacknowledged };
+        }
+        time
+    }
+
+    /// Whether the peer's answer to the last question is at odds with what it has said before, or with what was sent. One
+    /// such packet may be a late or a damaged one; an answer to a question cannot be late.
+    pub(super) fn is_contradiction(&self, ack: Psn, told: &Ack) -> bool {
+        let takes_back = ack.is_before(self.asked.unacknowledged);
+        let behind_all_told = told.bitmap.iter().last().map_or(ack, |bit| ack.plus(bit + 2));
+        let was_never_sent = self.next.is_before(behind_all_told);
+        told.echo != 0 && told.echo == self.asked.time && (takes_back || was_never_sent)
     }
 
     /// What an ACK tells beyond its header, which has been seen to: packets that arrived out of order, and what a PING

@@ -35,14 +35,16 @@ pub struct Settings {
     pub close_timeout: Duration,
     /// How long after the last one a finished connection goes on answering late packets.
     pub linger: Duration,
-    /// Connections at most, up to 2^20.
+    /// Connections at most, up to 2^20. An eighth of them peers cannot take.
     pub connections_max: u32,
+    /// Connections at most that interfaces behind one port have made.
+    pub connections_per_port: u32,
     /// Packets, over all connections, that may wait for one ahead of them.
     pub held_max: u32,
-    /// First sequence number of each direction; any will do, tests start close to the wrap.
-    pub first_psn: Psn,
-    /// Seed of keys and of the interface's identity: from the system's entropy, fixed in tests.
-    pub seed: u64,
+    /// First sequence number of each direction; `None`: one that cannot be guessed. Tests start close to the wrap.
+    pub first_psn: Option<Psn>,
+    /// What keys, the interface's identity and cookies are made of: from the system's entropy, fixed in tests.
+    pub seed: u128,
 }
 
 impl Default for Settings {
@@ -61,8 +63,9 @@ impl Default for Settings {
             close_timeout: Duration::from_secs(5),
             linger: Duration::from_secs(3),
             connections_max: 1 << 16,
+            connections_per_port: 1 << 12,
             held_max: 1024,
-            first_psn: Psn(0),
+            first_psn: None,
             seed: 0,
         }
     }
@@ -116,6 +119,9 @@ impl Settings {
         if !(1..=1 << Key::INDEX_BITS).contains(&self.connections_max) {
             return fail("connections_max", &self.connections_max, "1 to 1048576");
         }
+        if self.connections_per_port == 0 {
+            return fail("connections_per_port", &self.connections_per_port, "at least 1");
+        }
         Ok(self)
     }
 }
@@ -132,16 +138,49 @@ mod tests {
     #[test]
     fn a_setting_out_of_range_is_named() {
         let wrong = [
+            ("window_max", Settings { window_max: 0, ..Settings::default() }),
             ("window_max", Settings { window_max: 257, ..Settings::default() }),
             ("window_min", Settings { window_min: 0, ..Settings::default() }),
-            ("window_initial", Settings { window_initial: 1, ..Settings::default() }),
+            ("window_min", Settings { window_min: 9, window_max: 8, ..Settings::default() }),
+            ("window_initial", Settings { window_initial: 3, ..Settings::default() }),
+            ("window_initial", Settings { window_initial: 9, window_max: 8, ..Settings::default() }),
+            (
+                "timeout_min",
+                Settings { timeout_min: Duration::from_nanos(1_000_000_001), ..Settings::default() },
+            ),
+            (
+                "timeout_initial",
+                Settings { timeout_initial: Duration::from_nanos(3_999_999), ..Settings::default() },
+            ),
+            ("give_up", Settings { give_up: Duration::from_millis(10), ..Settings::default() }),
+            (
+                "keepalive",
+                Settings { keepalive: Some(Duration::from_nanos(3_999_999)), ..Settings::default() },
+            ),
             ("timeout_min", Settings { timeout_min: Duration::ZERO, ..Settings::default() }),
             ("timeout_initial", Settings { timeout_initial: Duration::from_secs(5), ..Settings::default() }),
             ("give_up", Settings { give_up: Duration::from_millis(1), ..Settings::default() }),
             ("keepalive", Settings { keepalive: Some(Duration::ZERO), ..Settings::default() }),
             ("ack_every", Settings { ack_every: 0, ..Settings::default() }),
             ("connections_max", Settings { connections_max: 0, ..Settings::default() }),
+            ("connections_max", Settings { connections_max: (1 << 20) + 1, ..Settings::default() }),
+            ("connections_per_port", Settings { connections_per_port: 0, ..Settings::default() }),
         ];
+        let just_right = [
+            Settings { window_max: 1, window_min: 1, window_initial: 1, ..Settings::default() },
+            Settings { window_max: 256, window_initial: 256, window_min: 256, ..Settings::default() },
+            Settings { timeout_min: Duration::from_nanos(1), ..Settings::default() },
+            Settings { timeout_initial: Duration::from_millis(4), ..Settings::default() },
+            Settings { timeout_initial: Duration::from_secs(1), ..Settings::default() },
+            Settings { give_up: Duration::from_nanos(10_000_001), ..Settings::default() },
+            Settings { keepalive: Some(Duration::from_millis(4)), ..Settings::default() },
+            Settings { ack_every: 1, ..Settings::default() },
+            Settings { connections_max: 1, ..Settings::default() },
+            Settings { connections_max: 1 << 20, connections_per_port: 1, ..Settings::default() },
+        ];
+        for settings in just_right {
+            assert!(settings.clone().checked().is_ok(), "at the border: {settings:?}");
+        }
         for (name, settings) in wrong {
             assert_eq!(settings.checked().expect_err(name).name, name);
         }

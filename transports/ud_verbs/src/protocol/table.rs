@@ -5,12 +5,18 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::connection::{Connection, ConnectionId, Failure, Handles, Pairing, Phase};
+use super::connection::{Connection, ConnectionId, Failure, Handles, Opening, Phase};
 use super::control::Invitation;
 use super::header::{HEADER_SIZE, Key, flag};
+use super::origin::{Origin, Pairing};
+use super::output::Answer;
 use super::psn::Psn;
+use super::secret::Secret;
 use super::settings::{SettingError, Settings};
 use super::time::{Time, nanos};
+
+/// One in so many connections is left to this side's own endpoints, whatever peers ask for.
+const OWN_SHARE: u32 = 8;
 
 /// Something that the interface must know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +41,10 @@ pub struct Counters {
     pub duplicates: u64,
     /// Packets that came before one ahead of them.
     pub reordered: u64,
-    /// Packets that were thrown away: malformed, for no connection, absurd, or too far ahead.
+    /// Packets that were thrown away: malformed, for no connection, from elsewhere than its peer, absurd, or too far ahead.
     pub discarded: u64,
+    /// Requests for a connection that were answered with a challenge.
+    pub challenges: u64,
     /// Acknowledgements sent by themselves.
     pub acknowledgements: u64,
     /// Connections that failed.
@@ -77,13 +85,20 @@ pub struct Table<T: Handles> {
     pub(super) room: u32,
     pub(super) pairings: HashMap<Pairing, ConnectionId>,
     /// How many connections have been asked for, by interface.
-    pub(super) ordinals: HashMap<u64, u32>,
+    pub(super) ordinals: HashMap<(u64, Origin), u32>,
+    /// Connections that peers have made, by port, and all together.
+    pub(super) peers_of_port: HashMap<[u8; 16], u32>,
+    pub(super) peers: u32,
+    /// Answers to requests that have no connection; for each there is [`ConnectionId::ANSWER`] among the talkers.
+    pub(super) answers: VecDeque<Answer<T::Path>>,
+    /// The last of them that was sent.
+    pub(super) answered: Option<Answer<T::Path>>,
+    pub(super) secret: Secret,
     pub(super) identity: u64,
     /// This interface's address, as CONNECT carries it.
     pub(super) address: Box<[u8]>,
     pub(super) scratch: Vec<u8>,
     vacant: Vec<ConnectionId>,
-    random: u64,
 }
 
 /// The next message on a connection that can take one.
@@ -171,7 +186,7 @@ impl<T: Handles> Table<T> {
         };
         let mut table = Table {
             connections: Vec::new(),
-            random: settings.seed,
+            secret: Secret::new(settings.seed),
             settings,
             timing,
             talkers: VecDeque::new(),
@@ -185,12 +200,16 @@ impl<T: Handles> Table<T> {
             room: 0,
             pairings: HashMap::new(),
             ordinals: HashMap::new(),
+            peers_of_port: HashMap::new(),
+            peers: 0,
+            answers: VecDeque::new(),
+            answered: None,
             identity: 0,
             address: address.into(),
             scratch: Vec::with_capacity(HEADER_SIZE + 64 + super::ADDRESS_LIMIT),
             vacant: Vec::new(),
         };
-        table.identity = table.random();
+        table.identity = table.secret.draw();
         Ok(table)
     }
 
@@ -347,15 +366,18 @@ impl<T: Handles> Table<T> {
         while self.pop_undelivered(id).is_some() {}
         let connection = &mut self.connections[id.index()];
         let (is_timed, is_queued) = (connection.is_timed, connection.is_queued);
-        let mut empty = Connection::new(Key::VACANT, &self.settings, self.timing.initial, false);
+        let mut empty = Connection::new(Key::VACANT, Psn(0), &self.settings, self.timing.initial, false);
         empty.phase = Phase::Aborted;
         (empty.is_timed, empty.is_queued) = (is_timed, is_queued);
         let old = std::mem::replace(connection, empty);
         self.room -= old.receiver.room();
-        if let Some(pairing) = old.pairing
-            && self.pairings.get(&pairing) == Some(&id)
+        if let Some(Opening { pairing, .. }) = old.opening.as_deref()
+            && self.pairings.get(pairing) == Some(&id)
         {
-            self.pairings.remove(&pairing);
+            self.pairings.remove(pairing);
+        }
+        if old.is_peers {
+            self.forget_peer(&old.origin);
         }
         self.vacant.push(id);
         old.path
@@ -386,13 +408,14 @@ impl<T: Handles> Table<T> {
 
     /// A new connection, or `None` if there are as many as there may be.
     pub(super) fn allocate(&mut self, now: Time, is_owned: bool) -> Option<ConnectionId> {
-        let random = self.random();
+        let random = self.secret.draw();
         let id = match self.vacant.pop() {
             Some(id) => id,
             None if self.connections.len() < self.settings.connections_max as usize => {
                 let id = ConnectionId(self.connections.len() as u32);
                 self.connections.push(Connection::new(
                     Key::VACANT,
+                    Psn(0),
                     &self.settings,
                     self.timing.initial,
                     false,
@@ -402,9 +425,10 @@ impl<T: Handles> Table<T> {
             None => return None,
         };
         let key = Key::new(id.0, random);
+        let first_psn = self.first_psn(key);
         let old = &mut self.connections[id.index()];
         let (is_timed, is_queued) = (old.is_timed, old.is_queued);
-        *old = Connection::new(key, &self.settings, self.timing.initial, is_owned);
+        *old = Connection::new(key, first_psn, &self.settings, self.timing.initial, is_owned);
         (old.is_timed, old.is_queued) = (is_timed, is_queued);
         old.last_heard = now;
         self.room += old.receiver.room();
@@ -419,7 +443,12 @@ impl<T: Handles> Table<T> {
 
     /// What a peer must know to send to the connection: part of an endpoint's address.
     pub fn invitation(&self, id: ConnectionId) -> Invitation {
-        self.connections[id.index()].invitation(&self.settings)
+        let key = self.connections[id.index()].key;
+        Invitation { key, window: self.settings.window_max as u16, first_psn: self.first_psn(key) }
+    }
+
+    fn first_psn(&self, key: Key) -> Psn {
+        self.settings.first_psn.unwrap_or_else(|| self.secret.first_psn(key))
     }
 
     /// Puts the connection into the queue of those with something to say.
@@ -442,12 +471,26 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// The next of a sequence of numbers (SplitMix64) that need not be secret, only not repeat.
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    /// Whether a peer behind this port may make one more connection.
+    pub(super) fn admits(&self, origin: &Origin) -> bool {
+        let most = self.settings.connections_max;
+        let of_port = self.peers_of_port.get(&origin.port).copied().unwrap_or(0);
+        self.peers < most - most / OWN_SHARE && of_port < self.settings.connections_per_port
+    }
+
+    /// Counts a connection that a peer has made.
+    pub(super) fn count_peer(&mut self, origin: &Origin) {
+        self.peers += 1;
+        *self.peers_of_port.entry(origin.port).or_default() += 1;
+    }
+
+    fn forget_peer(&mut self, origin: &Origin) {
+        self.peers -= 1;
+        if let Some(count) = self.peers_of_port.get_mut(&origin.port) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers_of_port.remove(&origin.port);
+            }
+        }
     }
 }

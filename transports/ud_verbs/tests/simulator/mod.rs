@@ -8,7 +8,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use uct_ud_verbs::protocol::header::kind;
 use uct_ud_verbs::protocol::{
-    Body, ConnectionId, Event, Failure, Handles, Header, Phase, Ready, Received, Settings, Table, Time,
+    Body, ConnectionId, Event, Failure, Handles, Header, Origin, Phase, Ready, Received, Settings, Table,
+    Time,
 };
 
 pub const MICROSECOND: u64 = 1_000;
@@ -37,6 +38,21 @@ impl Random {
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
+}
+
+/// The seed that `UCT_TEST_SEED` gives, as the suite prints it or as a decimal number.
+pub fn given_seed() -> Option<u64> {
+    let text = std::env::var("UCT_TEST_SEED").ok()?;
+    let seed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    Some(seed.unwrap_or_else(|_| panic!("UCT_TEST_SEED={text}: expected a number, such as 17 or 0x11")))
+}
+
+/// The seeds of a test's runs: the one that is given, or the first `count`.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    given_seed().map_or(0..count, |seed| seed..seed.saturating_add(1))
 }
 
 /// What the network does to datagrams; chances are per mille.
@@ -78,6 +94,20 @@ impl Handles for Simulated {
     type Send = Vec<u8>;
     type Receive = Vec<u8>;
     type Path = usize;
+
+    fn origin(address: &[u8]) -> Option<Origin> {
+        node_of(address).map(origin)
+    }
+}
+
+/// The node of an address.
+fn node_of(address: &[u8]) -> Option<usize> {
+    address.try_into().ok().map(|bytes| u64::from_le_bytes(bytes) as usize)
+}
+
+/// Where datagrams of a node come from.
+pub fn origin(node: usize) -> Origin {
+    Origin { port: (node as u128 + 1).to_le_bytes(), qp: 7 }
 }
 
 /// Endpoint `serial` of node `node`.
@@ -115,12 +145,14 @@ pub struct Node {
     pub owner: HashMap<ConnectionId, usize>,
     /// Damaged bytes may pass for datagrams: what is delivered is not looked at.
     pub is_lenient: bool,
+    /// What this node sends is not looked at either.
+    pub doubts: Option<usize>,
 }
 
 type Filter = Box<dyn FnMut(usize, usize, &mut Vec<u8>) -> bool>;
 
-/// A datagram on its way: when it arrives, a number that makes the order unique, to whom, and its bytes.
-type OnWire = Reverse<(Time, u64, usize, Vec<u8>)>;
+/// A datagram on its way: when it arrives, a number that makes the order unique, to whom, from where, and its bytes.
+type OnWire = Reverse<(Time, u64, usize, usize, Vec<u8>)>;
 
 pub struct Network {
     pub now: Time,
@@ -144,7 +176,7 @@ impl Network {
         let busy_until = vec![Time::default(); nodes];
         let nodes = (0..nodes)
             .map(|node| {
-                let settings = Settings { seed: random.next(), ..settings.clone() };
+                let settings = Settings { seed: random.next().into(), ..settings.clone() };
                 let table = Table::new(settings, &(node as u64).to_le_bytes()).expect("settings in range");
                 Node {
                     table,
@@ -155,6 +187,7 @@ impl Network {
                     is_dead: false,
                     owner: HashMap::new(),
                     is_lenient: faults.garbage != 0,
+                    doubts: None,
                 }
             })
             .collect();
@@ -176,7 +209,10 @@ impl Network {
     pub fn connect(&mut self, from: usize, to: usize, messages: u64) -> EndpointId {
         let identity = self.nodes[to].table.identity();
         let now = self.now;
-        let id = self.nodes[from].table.connect(now, identity, || Ok::<_, ()>(to)).expect("a connection");
+        let id = self.nodes[from]
+            .table
+            .connect(now, identity, origin(to), || Ok::<_, ()>(to))
+            .expect("a connection");
         self.endpoint(from, id, messages)
     }
 
@@ -189,7 +225,10 @@ impl Network {
     ) -> (EndpointId, EndpointId) {
         let ids = [left, right].map(|node| self.nodes[node].table.create(self.now).expect("a connection"));
         let invitation = self.nodes[right].table.invitation(ids[1]);
-        self.nodes[left].table.connect_to(self.now, ids[0], invitation, right).expect("not connected before");
+        self.nodes[left]
+            .table
+            .connect_to(self.now, ids[0], invitation, origin(right), right)
+            .expect("not connected before");
         (self.endpoint(left, ids[0], messages), self.endpoint(right, ids[1], messages))
     }
 
@@ -198,7 +237,7 @@ impl Network {
         let id = self.at(right).id;
         self.nodes[right.node]
             .table
-            .connect_to(self.now, id, invitation, left.node)
+            .connect_to(self.now, id, invitation, origin(left.node), left.node)
             .expect("not connected before");
     }
 
@@ -266,8 +305,8 @@ impl Network {
             }
             self.now = next;
             while self.wire.peek().is_some_and(|Reverse(next)| next.0 <= self.now) {
-                let Some(Reverse((_, _, node, bytes))) = self.wire.pop() else { break };
-                self.arrive(node, bytes);
+                let Some(Reverse((_, _, node, from, bytes))) = self.wire.pop() else { break };
+                self.arrive(from, node, bytes);
             }
             for node in self.nodes.iter_mut().filter(|node| !node.is_dead) {
                 if node.table.next_timeout() <= self.now
@@ -397,18 +436,19 @@ impl Network {
                     *byte = self.random.next() as u8;
                 }
             }
-            self.put(to, garbage);
+            self.put(from, to, garbage);
         }
         if self.is_down || self.random.chance(self.faults.loss) {
             return;
         }
         if self.random.chance(self.faults.duplicate) {
-            self.put(to, bytes.clone());
+            self.put(from, to, bytes.clone());
         }
-        self.put(to, bytes);
+        self.put(from, to, bytes);
     }
 
-    fn put(&mut self, to: usize, bytes: Vec<u8>) {
+    /// Puts a datagram on its way, whatever is in it.
+    pub fn put(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         let mut delay = self.faults.delay + self.random.below(self.faults.jitter + 1);
         if self.random.chance(self.faults.reorder) {
             delay += self.random.below(self.faults.detour + 1);
@@ -420,42 +460,41 @@ impl Network {
         let end = start.plus(self.faults.service);
         self.busy_until[to] = end;
         self.count += 1;
-        self.wire.push(Reverse((end.plus(delay), self.count, to, bytes)));
+        self.wire.push(Reverse((end.plus(delay), self.count, to, from, bytes)));
     }
 
-    fn arrive(&mut self, to: usize, bytes: Vec<u8>) {
+    fn arrive(&mut self, sender: usize, to: usize, bytes: Vec<u8>) {
+        let from = &origin(sender);
         let node = &mut self.nodes[to];
         if node.is_dead {
             return;
         }
         let Some(header) = Header::read(&bytes) else { return };
         if !header.is_sequenced() {
-            let resolve =
-                |address: &[u8]| address.try_into().ok().map(|bytes| u64::from_le_bytes(bytes) as usize);
-            node.table.receive_control(self.now, &bytes, resolve);
+            node.table.receive_control(self.now, from, &bytes, node_of);
             return;
         }
         node.is_short = !node.is_short;
         if node.is_short
             && node.late.is_none()
-            && let Some((_, has_news)) = node.table.receive_plain(header, |_| false)
+            && let Some((_, has_news)) = node.table.receive_plain(from, header, |_| false)
         {
             if has_news {
                 node.late = Some(header);
             } else {
                 node.table.catch_up(self.now, header);
             }
-            deliver(node, &bytes);
+            deliver(node, sender, &bytes);
             return;
         }
-        let (id, mut ready) = match node.table.receive(self.now, header, bytes) {
+        let (id, mut ready) = match node.table.receive(self.now, from, header, bytes) {
             Received::Deliver(id, bytes) => (id, VecDeque::from([bytes])),
             Received::Discard(Some(id), ..) => (id, VecDeque::new()),
             Received::Held(_) | Received::Discard(None, ..) => return,
         };
         loop {
             while let Some(bytes) = ready.pop_front() {
-                deliver(node, &bytes);
+                deliver(node, sender, &bytes);
             }
             match node.table.pop_ready(id) {
                 Some(Ready::Deliver(bytes)) => ready.push_back(bytes),
@@ -524,14 +563,15 @@ fn sequence(body: &[u8]) -> u64 {
     body[8..16].try_into().map_or(u64::MAX, u64::from_le_bytes)
 }
 
-fn deliver(node: &mut Node, bytes: &[u8]) {
-    if node.is_lenient {
+fn deliver(node: &mut Node, sender: usize, bytes: &[u8]) {
+    if node.is_lenient || node.doubts == Some(sender) {
         return;
     }
     let header = Header::read(bytes).expect("a whole header");
     let body = &bytes[16..];
     let field = |range: std::ops::Range<usize>| body[range].try_into().map_or(0, u32::from_le_bytes) as usize;
     let from = EndpointId { node: field(0..4), serial: field(4..8) };
+    assert_eq!(from.node, sender, "it speaks for itself");
     let expected = node.delivered.entry(from).or_default();
     assert_eq!(sequence(body), *expected, "each message of {from:?} once and in order");
     assert_eq!(body, message(from, *expected), "contents of {from:?}");

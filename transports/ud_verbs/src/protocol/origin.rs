@@ -1,0 +1,27 @@
+//! Where datagrams come from, as the device says, and what connections are told apart by.
+//!
+//! Stands on nothing. A datagram can say anything of itself; the queue pair and the port that sent it are put down by the
+//! network's hardware.
+
+/// The queue pair that a datagram comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Its port: a GID, or a LID with zeros behind it.
+    pub port: [u8; 16],
+    /// Its number, 24 bits.
+    pub qp: u32,
+}
+
+impl Origin {
+    /// Nobody's: no datagram comes from there.
+    pub const NONE: Origin = Origin { port: [0; 16], qp: 0 };
+}
+
+/// The interface at the other side, and which of the connections with it this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pairing {
+    /// From the interface's address, so no secret: it tells interfaces apart that have had the same queue pair number.
+    pub(super) identity: u64,
+    pub(super) origin: Origin,
+    pub(super) ordinal: u32,
+}
