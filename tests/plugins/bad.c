@@ -174,6 +174,7 @@ static const UctComponentOps *const components[] = { &component };
 static const UctConfigField keys[] = { {
     .name = TEXT("depth"),
     .kind = UCT_CONFIG_UINT,
+    .flags = UCT_CONFIG_SECURITY,
     .minimum = 1,
     .maximum = 10,
 #ifdef BAD_KEY

@@ -164,14 +164,6 @@ fn a_file_that_was_named_and_is_not_there_is_an_error() {
 }
 
 #[test]
-fn a_file_that_is_found_and_cannot_be_read_is_an_error() {
-    let machine = Machine::new();
-    fs::create_dir_all(machine.root.path().join("here/uct.toml")).unwrap();
-    let error = Config::load(&schema(), &machine.sources()).unwrap_err().to_string();
-    assert!(error.contains("here/uct.toml: cannot read") && error.contains("found by the search"), "{error}");
-}
-
-#[test]
 fn a_directory_that_may_not_be_looked_into_is_passed_over_and_a_file_that_may_not_be_read_is_an_error() {
     let machine = Machine::new();
     let hidden = machine.file("home/.config/uct/uct.toml", 1);

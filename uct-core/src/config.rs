@@ -44,12 +44,13 @@ ucs::config_struct! {
         pub acc_devices: NameList = "all",
         /// Loopback devices that may be used.
         pub self_devices: NameList = "all",
-        /// Directories that are searched for transport plugins (libuct_NAME.so), ahead of the executable's own. Ignored in a
-        /// `uct.toml` of the working directory that nobody has named.
+        /// Directories that are searched for transport plugins (libuct_NAME.so), ahead of the executable's own.
+        #[security = true]
         pub module_dir: Vec<String> = "",
         /// Plugins that are loaded, built in or from a file.
         pub modules: NameList = "all",
         /// Plugin files that take the place of a built-in transport of the same name.
+        #[security = true]
         pub module_replace: NameList = "^all",
         /// Transports or devices of which one has to be chosen; selection fails rather than take another.
         pub require: NameList = "all",

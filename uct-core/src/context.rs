@@ -1,12 +1,14 @@
 //! The context: configuration, plugins, memory domains and the resources that can be opened.
 
 use std::collections::HashMap;
+use std::env;
 use std::ffi::c_void;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use ucs::config::{Config, Origin, Schema, Sources, UnknownSections, Warning, nearest};
+use ucs::config::{Config, ENV_PREFIX, FileSource, Schema, Sources, UnknownSections, Warning, nearest};
+use ucs::sys::trust;
 use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
 
 use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
@@ -99,20 +101,17 @@ impl ContextBuilder {
     /// All that is wrong in the configuration.
     pub fn build(self) -> Result<Context, ContextError> {
         // Where the plugins are is configuration itself, so it is read ahead of the keys that they bring.
-        let (known, early_config, early) = self.read_core()?;
-        let module_dirs = match early_config.value("", "module_dir").map(|setting| &setting.origin) {
-            Some(origin @ Origin::File { path, .. }) if self.sources.is_found_by_chance(path) => {
-                tracing::warn!(
-                    "{origin}: module_dir is ignored: whoever can write to the working directory could have any code run. \
-                     Set UCT_MODULE_DIR, or name the file with UCT_CONFIG"
-                );
-                Vec::new()
-            }
-            _ => early.module_dir,
-        };
-
+        let (known, early) = self.read_core()?;
+        if trust::is_privileged()
+            && matches!(self.sources.file, FileSource::System(_))
+            && env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(ENV_PREFIX.as_bytes()))
+        {
+            tracing::warn!(
+                "{ENV_PREFIX}* variables have no effect: this program has privileges that its caller lacks"
+            );
+        }
         let settings = LoaderSettings {
-            module_dirs: module_dirs.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
+            module_dirs: early.module_dir.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
             search_beside_executable: true,
             modules: early.modules,
             replace_builtin: early.module_replace,
@@ -183,10 +182,10 @@ impl ContextBuilder {
     /// # Errors
     /// What is wrong with these settings; keys of transports are not looked at.
     pub fn core_config(&self) -> Result<CoreConfig, ContextError> {
-        Ok(self.read_core()?.2)
+        Ok(self.read_core()?.1)
     }
 
-    fn read_core(&self) -> Result<(Schema, Config, CoreConfig), ContextError> {
+    fn read_core(&self) -> Result<(Schema, CoreConfig), ContextError> {
         let mut known = Schema::new();
         known.add_section(CoreConfig::section())?;
         known.set_unknown_sections(UnknownSections::Ignore);
@@ -200,7 +199,7 @@ impl ContextBuilder {
                 expected: "off, error, warn, info, debug, trace, or a filter such as uct_tcp=debug",
             });
         }
-        Ok((known, config, core))
+        Ok((known, core))
     }
 }
 

@@ -43,12 +43,15 @@ ucs::config_struct! {
         pub poll_interval: u32 = "1024" in 1..=1_048_576,
         /// Directory where peers in another network namespace find a socket; `auto` is /dev/shm where that is writable,
         /// an empty value is none.
+        #[security = true]
         pub dir: String = "auto",
         /// Who may connect.
+        #[security = true]
         pub peers: Peers = "user",
         /// Copy between the memories of two processes in the kernel (process_vm_readv), for memory that cannot be mapped.
         pub cma: Ternary = "try",
         /// Copy large messages before a handler sees them, so that a sender that misbehaves cannot change them meanwhile.
+        #[security = true]
         pub rx_copy: bool = "n",
     }
 }
@@ -57,8 +60,10 @@ ucs::config_struct! {
     /// Shared memory of memfd or of files.
     pub struct PosixConfig in "posix" {
         /// What shared memory is made of.
+        #[security = true]
         pub segments: Segments = "memfd",
         /// Directory for `segments = "dir"`.
+        #[security = true]
         pub dir: PathBuf = "/dev/shm",
         /// Huge pages for allocated memory.
         pub hugetlb_mode: Ternary = "no",
@@ -78,6 +83,7 @@ ucs::config_struct! {
     pub struct CmaConfig in "cma" {
         /// Permit other processes of this user to reach this one's memory where Yama's ptrace_scope is 1
         /// (PR_SET_PTRACER).
+        #[security = true]
         pub ptracer: bool = "n",
     }
 }

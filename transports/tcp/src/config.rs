@@ -33,8 +33,10 @@ ucs::config_struct! {
         /// How long a connection may take to stand, retries included.
         pub connect_timeout: Time = "10s",
         /// How long an accepted connection may take to introduce itself.
+        #[security = true]
         pub hello_timeout: Time = "5s",
         /// Most accepted connections that have not introduced themselves; the oldest makes room for a new one.
+        #[security = true]
         pub max_half_open: u32 = "128" in 1..=65_536,
         /// How long a connection that is done with waits for its peer to close it too, and an interface for its data to leave.
         pub linger_timeout: Time = "1s",

@@ -28,7 +28,8 @@ impl Schema {
                 }
                 comment(&mut out, &field.doc);
                 let variable = env_name(&section.name, &field.name);
-                let _ = writeln!(out, "# Kind: {}. Environment: {variable}", field.kind);
+                let security = if field.security { ". A security key" } else { "" };
+                let _ = writeln!(out, "# Kind: {}. Environment: {variable}{security}", field.kind);
                 let _ = writeln!(out, "#{} = {}", field.name, toml_value(field));
             }
         }
@@ -51,9 +52,10 @@ impl Schema {
                 "\n| key | kind | default | environment | what it is for |\n|---|---|---|---|---|\n",
             );
             for field in &section.fields {
+                let security = if field.security { ", security key" } else { "" };
                 let _ = writeln!(
                     out,
-                    "| `{}` | {} | {} | `{}` | {} |",
+                    "| `{}` | {}{security} | {} | `{}` | {} |",
                     field.name,
                     cell(&field.kind.to_string()),
                     code_cell(&field.default),

@@ -165,6 +165,20 @@ pub enum Warning {
         /// What to do; empty if nothing is near.
         hint: String,
     },
+    /// A file that the search found and does not take: no plain file, or another user's.
+    FileNotTaken {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A [security key](super::Field::security) in a file of the working directory that nobody named.
+    SecurityKey {
+        /// The place in the file.
+        at: Origin,
+        /// The key with its section.
+        key: String,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -179,6 +193,19 @@ impl fmt::Display for Warning {
                 let (at, section, hint) = (Place(at), shown(section), Hint(hint));
                 write!(out, "{at}: unknown section {section}, without effect{hint}")
             }
+            Warning::FileNotTaken { path, reason } => {
+                let path = path.display();
+                write!(
+                    out,
+                    "{path}: this configuration file is ignored: {reason}; UCT_CONFIG can name another"
+                )
+            }
+            Warning::SecurityKey { at, key } => write!(
+                out,
+                "{}: {key} is ignored: a file of the working directory that nobody named does not decide whose code runs or \
+                 who is trusted; set the key in the environment, or name the file with UCT_CONFIG",
+                Place(at)
+            ),
         }
     }
 }

@@ -56,11 +56,20 @@ impl Config {
         }
 
         let mut path = None;
-        match sources.read_file() {
+        match sources.read_file(&mut warnings) {
             Ok(None) => {}
             Ok(Some((found, text))) => {
                 let content = file::parse(&found, &text, schema);
+                let is_found_by_chance = sources.is_found_by_chance(&found);
                 for own in content.settings {
+                    let section = schema.section(&own.section);
+                    if is_found_by_chance
+                        && section.and_then(|it| it.field(&own.key)).is_some_and(|field| field.security)
+                    {
+                        let key = key_name(&own.section, &own.key);
+                        warnings.push(Warning::SecurityKey { at: own.origin, key });
+                        continue;
+                    }
                     let setting = Setting { value: own.value, origin: own.origin, text: own.text };
                     config.set(&own.section, &own.key, setting);
                 }

@@ -24,6 +24,8 @@
 /// # Ok::<(), ucs::config::ConfigError>(())
 /// ```
 ///
+/// `#[security = true]` behind a field's doc marks a [security key](crate::config::Field::security).
+///
 /// The section of global keys is `""`. A field's type is a [`ConfigType`](crate::config::ConfigType), its default a text,
 /// its bounds (behind `in`, for a [`Bounded`](crate::config::Bounded) type) a range with both ends. It makes:
 ///
@@ -39,6 +41,7 @@ macro_rules! config_struct {
         $vis:vis struct $name:ident in $section:literal {
             $(
                 $(#[doc = $field_doc:literal])*
+                $(#[security = $security:literal])?
                 $field_vis:vis $field:ident : $type:ty = $default:literal $(in $bounds:expr)?
             ),* $(,)?
         }
@@ -65,7 +68,7 @@ macro_rules! config_struct {
                         $crate::__config_kind!($type $(, $bounds)?),
                         $default,
                         $crate::config::doc_text(&[$($field_doc),*]),
-                    ),
+                    )$(.security($security))?,
                 )*]
             }
 

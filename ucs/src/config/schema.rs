@@ -24,6 +24,9 @@ pub struct Field {
     pub default: Cow<'static, str>,
     /// What it is for, one sentence or a few lines.
     pub doc: Cow<'static, str>,
+    /// Whether it decides whose code runs, who may connect, or how far a peer is trusted. Such a key is taken from no file
+    /// that was found in the working directory.
+    pub security: bool,
 }
 
 impl Field {
@@ -34,7 +37,14 @@ impl Field {
         default: impl Into<Cow<'static, str>>,
         doc: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Field { name: name.into(), kind, default: default.into(), doc: doc.into() }
+        Field { name: name.into(), kind, default: default.into(), doc: doc.into(), security: false }
+    }
+
+    /// Sets [`Field::security`].
+    #[must_use]
+    pub fn security(mut self, security: bool) -> Self {
+        self.security = security;
+        self
     }
 }
 

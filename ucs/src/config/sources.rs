@@ -5,12 +5,14 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs::File,
+    fs::{self, FileType, Metadata, OpenOptions},
     io::{self, ErrorKind, Read},
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
-use super::{Problem, schema::CONFIG_VARIABLE};
+use super::{Problem, Warning, schema::CONFIG_VARIABLE};
+use crate::sys::trust::{self, Trust};
 
 /// The largest configuration file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -28,12 +30,17 @@ pub enum FileSource {
     /// The first there is of: the one that `UCT_CONFIG` names (an error if it is not there; empty is as not set),
     /// `uct.toml` in `directory`, `uct/uct.toml` in `$XDG_CONFIG_HOME` or else `$HOME/.config`, and `uct.toml` in
     /// `system`. None of them is fine, and so is a directory that this user may not look into.
+    ///
+    /// One that nobody named counts only if it is a plain file of this user or of root (see [`Trust`]) that nobody else may
+    /// write to; otherwise the search goes on, with a warning.
     Search {
         /// The current directory, or what takes its place.
         directory: PathBuf,
         /// `/etc/uct`, or what takes its place.
         system: PathBuf,
     },
+    /// `uct.toml` in this directory, if there is one, as in a search.
+    System(PathBuf),
 }
 
 /// Where a configuration is read from. `Sources::default()` is nowhere: all values are defaults.
@@ -50,7 +57,13 @@ pub struct Sources {
 
 impl Sources {
     /// The file that is found by searching from the current directory, and the environment of this process.
+    ///
+    /// In a process with privileges that its caller lacks (set-uid) neither the environment nor a file of the caller's:
+    /// `/etc/uct/uct.toml` alone.
     pub fn from_process() -> Self {
+        if trust::is_privileged() {
+            return Sources { file: FileSource::System(PathBuf::from("/etc/uct")), ..Sources::default() };
+        }
         let file = FileSource::Search { directory: PathBuf::from("."), system: PathBuf::from("/etc/uct") };
         Sources { file, env: env::vars_os().collect(), overrides: Vec::new() }
     }
@@ -80,7 +93,7 @@ impl Sources {
     }
 
     /// Whether `file` was found in the working directory, where nobody has named it and anybody may have left it.
-    pub fn is_found_by_chance(&self, file: &Path) -> bool {
+    pub(super) fn is_found_by_chance(&self, file: &Path) -> bool {
         let FileSource::Search { directory, .. } = &self.file else { return false };
         self.variable(CONFIG_VARIABLE).is_none() && file == plain(directory).join("uct.toml")
     }
@@ -91,11 +104,16 @@ impl Sources {
         last.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
     }
 
-    /// The path and text of the file; `None` if there is none to read. Blocks as reading a file does.
-    pub(super) fn read_file(&self) -> Result<Option<(PathBuf, String)>, Problem> {
+    /// The path and text of the file; `None` if there is none to read. What was found and does not count goes to `warnings`.
+    /// Blocks as reading a plain file does.
+    pub(super) fn read_file(
+        &self,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Option<(PathBuf, String)>, Problem> {
         let (directory, system) = match &self.file {
             FileSource::None => return Ok(None),
             FileSource::Path(path) => return required(path, "named by the program").map(Some),
+            FileSource::System(system) => return first_of([system.join("uct.toml")], warnings),
             FileSource::Search { directory, system } => (directory, system),
         };
         if let Some(path) = self.variable(CONFIG_VARIABLE) {
@@ -111,17 +129,29 @@ impl Sources {
             user.map(|user| user.join("uct/uct.toml")),
             Some(system.join("uct.toml")),
         ];
-        for path in candidates.into_iter().flatten() {
-            match read(&path) {
-                Ok(bytes) => return text_of(path, bytes, FOUND).map(Some),
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-                // Another user's home, say, that the environment still names: nobody can tell whether it is there.
-                Err(error) if error.kind() == ErrorKind::PermissionDenied && is_hidden(&path) => {}
-                Err(error) => return Err(unreadable(&path, FOUND, &error.to_string())),
-            }
-        }
-        Ok(None)
+        first_of(candidates.into_iter().flatten(), warnings)
     }
+}
+
+/// The first of `paths` that is there and counts.
+fn first_of(
+    paths: impl IntoIterator<Item = PathBuf>,
+    warnings: &mut Vec<Warning>,
+) -> Result<Option<(PathBuf, String)>, Problem> {
+    let trust = Trust::of_process();
+    for path in paths {
+        match read(&path, Some(&trust)) {
+            Ok(bytes) => return text_of(path, bytes, FOUND).map(Some),
+            Err(Unread::NotTaken(reason)) => warnings.push(Warning::FileNotTaken { path, reason }),
+            Err(Unread::System(error)) => match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => {}
+                // Another user's home, say, that the environment still names: nobody can tell whether it is there.
+                ErrorKind::PermissionDenied if is_hidden(&path) => {}
+                _ => return Err(unreadable(&path, FOUND, &error.to_string())),
+            },
+        }
+    }
+    Ok(None)
 }
 
 /// Whether the directory of a file does not even let us look for it.
@@ -135,7 +165,10 @@ fn plain(directory: &Path) -> &Path {
 }
 
 fn required(path: &Path, why: &'static str) -> Result<(PathBuf, String), Problem> {
-    let bytes = read(path).map_err(|error| unreadable(path, why, &error.to_string()))?;
+    let bytes = read(path, None).map_err(|error| match error {
+        Unread::NotTaken(reason) => unreadable(path, why, &reason),
+        Unread::System(error) => unreadable(path, why, &error.to_string()),
+    })?;
     text_of(path.to_owned(), bytes, why)
 }
 
@@ -143,14 +176,70 @@ fn unreadable(path: &Path, why: &'static str, reason: &str) -> Problem {
     Problem::File { path: path.to_owned(), why, reason: reason.to_owned() }
 }
 
-/// At most [`LARGEST`] bytes, so that a wrong name such as `/dev/zero` does not eat the memory.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Why there are no bytes of a file.
+enum Unread {
+    /// It is not to be read: why.
+    NotTaken(String),
+    /// The system's word.
+    System(io::Error),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Unread {
+        Unread::System(error)
+    }
+}
+
+/// At most [`LARGEST`] bytes, so that a wrong name such as `/dev/zero` does not eat the memory. With `trust`, of a file that
+/// nobody has named.
+///
+/// Looks ahead of opening, since to open a device may do something, and at what was opened, since that may be another file.
+/// Nothing blocks on the way: a FIFO would, until somebody writes to it.
+fn read(path: &Path, trust: Option<&Trust>) -> Result<Vec<u8>, Unread> {
+    if let Some(trust) = trust {
+        // A link chooses which of this user's files is read.
+        check(&path.symlink_metadata()?, Some(trust), true)?;
+    }
+    check(&fs::metadata(path)?, trust, false)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    check(&file.metadata()?, trust, false)?;
     let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::other("it is larger than 1 MiB, which is no configuration"));
+        return Err(io::Error::other("it is larger than 1 MiB, which is no configuration").into());
     }
     Ok(bytes)
+}
+
+/// Whether a file is of a kind to be read, and, if nobody has named it, whether only trusted users may have written it.
+fn check(metadata: &Metadata, trust: Option<&Trust>, may_link: bool) -> Result<(), Unread> {
+    let kind = metadata.file_type();
+    if may_link && kind.is_symlink() {
+        // Everybody may write to a link, by its mode.
+        return match trust.map(|trust| trust.knows_owner(metadata)) {
+            Some(false) => Err(Unread::NotTaken("it is a symbolic link of another user".to_owned())),
+            _ => Ok(()),
+        };
+    }
+    // A device that somebody names is theirs to choose: /dev/null is an empty configuration.
+    let is_kind = kind.is_file() || trust.is_none() && kind.is_char_device();
+    if !is_kind {
+        return Err(Unread::NotTaken(format!("it is {}, not a file", name_of(kind))));
+    }
+    match trust.and_then(|trust| trust.objection(metadata)) {
+        Some(writer) => Err(Unread::NotTaken(writer.to_string())),
+        None => Ok(()),
+    }
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a FIFO",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
 }
 
 fn text_of(path: PathBuf, bytes: Vec<u8>, why: &'static str) -> Result<(PathBuf, String), Problem> {

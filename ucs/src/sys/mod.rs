@@ -11,6 +11,7 @@ pub mod pages;
 pub mod process;
 pub mod random;
 pub mod socket;
+pub mod trust;
 
 mod error;
 mod read;

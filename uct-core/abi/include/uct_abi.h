@@ -57,6 +57,10 @@
 // One of `choices`; `integer` is its index.
 #define UCT_CONFIG_ENUM 14
 
+// Flag of a key that decides whose code runs, who may connect, or how far a peer is trusted. The host takes it from no file
+// that was found in the working directory.
+#define UCT_CONFIG_SECURITY 1
+
 // `integer` of a count or size that is `inf`.
 #define UCT_CONFIG_INF UINT64_MAX
 
@@ -292,7 +296,7 @@
 #define UCT_ABI_MAJOR 1
 
 // Grows with every slot, flag or field that is added.
-#define UCT_ABI_MINOR 0
+#define UCT_ABI_MINOR 1
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
@@ -315,6 +319,8 @@ typedef struct UctConfigField {
     struct UctStr name;
     // `UCT_CONFIG_*`.
     uint32_t kind;
+    // `UCT_CONFIG_SECURITY`, or 0. Read from plugins of minor version 1 and later; before, the place was unused.
+    uint32_t flags;
     // Least value for integers and sizes; `minimum` = `maximum` = 0 means unlimited.
     int64_t minimum;
     // Greatest value for integers and sizes.

@@ -33,6 +33,10 @@ pub const UCT_CONFIG_RANGE: u32 = 13;
 /// One of `choices`; `integer` is its index.
 pub const UCT_CONFIG_ENUM: u32 = 14;
 
+/// Flag of a key that decides whose code runs, who may connect, or how far a peer is trusted. The host takes it from no file
+/// that was found in the working directory.
+pub const UCT_CONFIG_SECURITY: u32 = 1;
+
 /// `integer` of a count or size that is `inf`.
 pub const UCT_CONFIG_INF: u64 = u64::MAX;
 /// `integer` of a count or size that is `auto`.
@@ -47,6 +51,8 @@ pub struct UctConfigField {
     pub name: UctStr,
     /// `UCT_CONFIG_*`.
     pub kind: u32,
+    /// [`UCT_CONFIG_SECURITY`], or 0. Read from plugins of minor version 1 and later; before, the place was unused.
+    pub flags: u32,
     /// Least value for integers and sizes; `minimum` = `maximum` = 0 means unlimited.
     pub minimum: i64,
     /// Greatest value for integers and sizes.

@@ -26,7 +26,7 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctIov { buffer length memh stride count }),
     layout!(UctCompletion { func count status }),
     layout!(UctPendingReq { func reserved }),
-    layout!(UctConfigField { name kind minimum maximum choices default_text doc }),
+    layout!(UctConfigField { name kind flags minimum maximum choices default_text doc }),
     layout!(UctConfigSection { name doc fields count }),
     layout!(UctConfigValue { section name text integer real }),
     layout!(UctConfig { size values count }),

@@ -131,6 +131,7 @@ fn field(field: &Field) -> UctConfigField {
     UctConfigField {
         name: kept(&field.name),
         kind,
+        flags: if field.security { UCT_CONFIG_SECURITY } else { 0 },
         minimum,
         maximum,
         choices: text(choices.leak()),

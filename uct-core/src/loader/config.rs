@@ -9,8 +9,8 @@ use ucs::config::{Field, Kind, Schema, Section, key_name};
 use uct_abi::{
     UCT_CONFIG_BANDWIDTH, UCT_CONFIG_BOOL, UCT_CONFIG_COUNT, UCT_CONFIG_ENUM, UCT_CONFIG_INT,
     UCT_CONFIG_LIST, UCT_CONFIG_MEMSIZE, UCT_CONFIG_NAMES, UCT_CONFIG_PATH, UCT_CONFIG_RANGE,
-    UCT_CONFIG_REAL, UCT_CONFIG_TERNARY, UCT_CONFIG_TEXT, UCT_CONFIG_TIME, UCT_CONFIG_UINT, UctConfigField,
-    UctConfigSection,
+    UCT_CONFIG_REAL, UCT_CONFIG_SECURITY, UCT_CONFIG_TERNARY, UCT_CONFIG_TEXT, UCT_CONFIG_TIME,
+    UCT_CONFIG_UINT, UctConfigField, UctConfigSection,
 };
 
 use super::{
@@ -21,14 +21,19 @@ use super::{
 
 /// Most keys of one section.
 const FIELD_LIMIT: usize = 256;
+/// The minor version whose keys have flags.
+const FLAGS_SINCE: u32 = 1;
 /// Longest name of a section or key, in bytes.
 const NAME_LIMIT: usize = 64;
 
-/// The section that a plugin describes.
+/// The section that a plugin of this minor version describes.
 ///
 /// # Safety
 /// The strings and the fields of the section are readable.
-pub(super) unsafe fn section(described: &UctConfigSection) -> Result<Section, LoadFailureKind> {
+pub(super) unsafe fn section(
+    described: &UctConfigSection,
+    abi_minor: u32,
+) -> Result<Section, LoadFailureKind> {
     // SAFETY: the caller promises that the strings are readable.
     let section_name = unsafe { name(described.name, "name of a configuration section", NAME_LIMIT) }?;
     // SAFETY: as above.
@@ -39,7 +44,8 @@ pub(super) unsafe fn section(described: &UctConfigSection) -> Result<Section, Lo
     for described in fields {
         // SAFETY: the caller promises that the strings of the fields are readable.
         let field = unsafe { field(described, &section.name) }?;
-        section.fields.push(field);
+        let flags = if abi_minor < FLAGS_SINCE { 0 } else { described.flags };
+        section.fields.push(field.security(flags & UCT_CONFIG_SECURITY != 0));
     }
     // The schema knows what a section may be; the one that the program makes in the end has more of them.
     let checked = Schema::new().add_section(section.clone());

@@ -71,7 +71,7 @@ pub(super) unsafe fn prepare(plugin: *const UctPlugin) -> Result<Prepared, LoadF
     let mut sections = Vec::with_capacity(described.len());
     for section in described {
         // SAFETY: as for the list.
-        sections.push(unsafe { config::section(section) }?);
+        sections.push(unsafe { config::section(section, table.abi_minor) }?);
     }
     Ok(Prepared { name: plugin_name, version, components, config: sections, init: table.init })
 }
