@@ -6,6 +6,7 @@
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use ucs::Status;
+use ucs::sys::trust::Writer;
 
 /// One plugin, or one directory to search, that failed.
 #[derive(Clone, Debug)]
@@ -81,6 +82,12 @@ pub enum LoadFailureKind {
     Directory {
         /// The system's word.
         error: Arc<io::Error>,
+    },
+    /// Somebody else may write to the file or its directory, and so could have any code run.
+    #[error("is not trusted to hold code: {writer}")]
+    NotTrusted {
+        /// Who.
+        writer: Writer,
     },
     /// The name ends in `.so`, but something else has it.
     #[error("is {found}, not a file")]
@@ -244,7 +251,10 @@ impl LoadFailureKind {
     pub fn stage(&self) -> LoadStage {
         use LoadFailureKind as Kind;
         match self {
-            Kind::Directory { .. } | Kind::NotAFile { .. } | Kind::DanglingLink { .. } => LoadStage::Search,
+            Kind::Directory { .. }
+            | Kind::NotTrusted { .. }
+            | Kind::NotAFile { .. }
+            | Kind::DanglingLink { .. } => LoadStage::Search,
             Kind::Unreadable { .. } | Kind::NotElf | Kind::WrongElf { .. } | Kind::Truncated { .. } => {
                 LoadStage::Open
             }
@@ -272,6 +282,9 @@ impl LoadFailureKind {
         match self {
             Kind::Directory { .. } => {
                 "correct `module_dir` (UCT_MODULE_DIR), or create the directory".to_owned()
+            }
+            Kind::NotTrusted { .. } => {
+                "make it this user's or root's, and writable for nobody else".to_owned()
             }
             Kind::NotAFile { .. } | Kind::DanglingLink { .. } => {
                 "remove it, or put the plugin's shared library in its place".to_owned()

@@ -7,6 +7,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     mem::ManuallyDrop,
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::Arc,
 };
@@ -39,7 +40,9 @@ pub(super) fn plugin_table(file: &PluginFile) -> Result<*const UctPlugin, LoadFa
 
 fn check_format(path: &Path) -> Result<(), LoadFailureKind> {
     let unreadable = |error: io::Error| LoadFailureKind::Unreadable { error: Arc::new(error) };
-    let mut file = File::open(path).map_err(unreadable)?;
+    // What was a file a moment ago may be a FIFO by now.
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let mut file = opened.map_err(unreadable)?;
     let length = file.metadata().map_err(unreadable)?.len();
     let mut head = Vec::with_capacity(elf::HEAD);
     file.by_ref().take(elf::HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;

@@ -11,6 +11,8 @@ use std::{
     sync::Arc,
 };
 
+use ucs::sys::trust::Trust;
+
 use super::{
     Ignored, IgnoredReason, LoaderSettings, PluginOrigin,
     failure::{LoadFailure, LoadFailureKind},
@@ -37,15 +39,16 @@ pub(super) struct Found {
 pub(super) fn plugin_files(settings: &LoaderSettings) -> Found {
     let mut found = Found::default();
     let mut searched = Vec::new();
+    let trust = Trust::of_process();
     for directory in &settings.module_dirs {
-        if let Err(error) = search(directory, &mut searched, &mut found) {
+        if let Err(error) = search(directory, &trust, &mut searched, &mut found) {
             found.failures.push(directory_failure(directory, error));
         }
     }
     if settings.search_beside_executable {
         for directory in directories_beside_executable() {
             // Nobody asked for these by name, so it is no failure if one is not there.
-            if let Err(error) = search(&directory, &mut searched, &mut found) {
+            if let Err(error) = search(&directory, &trust, &mut searched, &mut found) {
                 tracing::debug!(directory = %directory.display(), %error, "no plugins beside the executable");
             }
         }
@@ -61,7 +64,12 @@ fn directory_failure(directory: &Path, error: std::io::Error) -> LoadFailure {
     }
 }
 
-fn search(directory: &Path, searched: &mut Vec<PathBuf>, found: &mut Found) -> std::io::Result<()> {
+fn search(
+    directory: &Path,
+    trust: &Trust,
+    searched: &mut Vec<PathBuf>,
+    found: &mut Found,
+) -> std::io::Result<()> {
     let directory = fs::canonicalize(directory)?;
     if searched.contains(&directory) {
         return Ok(());
@@ -74,7 +82,19 @@ fn search(directory: &Path, searched: &mut Vec<PathBuf>, found: &mut Found) -> s
             names.insert(name.to_owned(), path);
         }
     }
-    searched.push(directory);
+    let objection = trust.objection_to_directory(&directory)?;
+    searched.push(directory.clone());
+    if let Some(writer) = objection {
+        // A directory that has none is no offence.
+        if !names.is_empty() {
+            found.failures.push(LoadFailure {
+                name: String::new(),
+                path: Some(directory),
+                kind: LoadFailureKind::NotTrusted { writer },
+            });
+        }
+        return Ok(());
+    }
     for (name, path) in names {
         match found.files.iter().find(|file| file.name == name) {
             Some(first) => found.ignored.push(Ignored {
@@ -112,17 +132,28 @@ fn directories_beside_executable() -> Vec<PathBuf> {
     vec![directory, installed]
 }
 
-/// Whether a path leads to a plain file.
+/// Whether a path leads to a plain file that nobody may have written but who is trusted.
 pub(super) fn check_file(path: &Path) -> Result<(), LoadFailureKind> {
+    let unreadable = |error| LoadFailureKind::Unreadable { error: Arc::new(error) };
     let metadata = fs::metadata(path).map_err(|error| match fs::read_link(path) {
         Ok(target) if error.kind() == std::io::ErrorKind::NotFound => {
             LoadFailureKind::DanglingLink { target }
         }
-        _ => LoadFailureKind::Unreadable { error: Arc::new(error) },
+        _ => unreadable(error),
     })?;
     let kind = metadata.file_type();
     let found = match kind {
-        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_file() => {
+            let trust = Trust::of_process();
+            // A link may lead to a directory that was not searched.
+            let target = fs::canonicalize(path).map_err(unreadable)?;
+            let directory = target.parent().unwrap_or(Path::new("/"));
+            let of_directory = trust.objection_to_directory(directory).map_err(unreadable)?;
+            return match trust.objection(&metadata).or(of_directory) {
+                Some(writer) => Err(LoadFailureKind::NotTrusted { writer }),
+                None => Ok(()),
+            };
+        }
         _ if kind.is_dir() => "a directory",
         _ if kind.is_socket() => "a socket",
         _ if kind.is_fifo() => "a pipe",
