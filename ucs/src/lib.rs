@@ -6,6 +6,7 @@
 
 pub mod async_context;
 pub mod attention;
+pub mod barrier;
 pub mod clock;
 pub mod config;
 pub mod datastruct;

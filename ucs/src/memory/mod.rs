@@ -3,6 +3,7 @@
 //! For: memory domains, pools that register their chunks, and objects that must not be used after a fork.
 //! Stands on `mmap`, `madvise` and the allocator. `uct-core` and transports stand on it.
 
+pub mod accesses;
 pub mod advice;
 pub mod allocate;
 pub mod fork;
