@@ -134,10 +134,10 @@ struct Target {
 struct Request {
     opcode: u8,
     atomic: u8,
-    key: [u8; 8],
+    secret: [u8; 8],
     address: u64,
     length: u32,
-    identity: u32,
+    slot: u32,
 }
 
 const SIZE: usize = 256 << 10;
@@ -148,14 +148,13 @@ impl Target {
     fn new(a: &Side, access: Access) -> Target {
         let memory = a.iface.memory_domain().register(vec![0xee; SIZE], access).unwrap();
         let key = memory.packed_key().unwrap();
-        let identity = u64::from_le_bytes(key[8..16].try_into().unwrap());
         let request = Request {
             opcode: 1,
             atomic: 0,
-            key: key[16..24].try_into().unwrap(),
+            secret: key[24..32].try_into().unwrap(),
             address: memory.address(),
             length: 0,
-            identity: (identity ^ identity >> 32) as u32,
+            slot: u32::from_le_bytes(key[16..20].try_into().unwrap()),
         };
         Target { memory, request }
     }
@@ -171,10 +170,10 @@ impl Request {
     fn with(&self, data: &[u8]) -> Vec<u8> {
         let mut payload = vec![self.opcode, self.atomic, 0, 0];
         payload.extend_from_slice(&0_u32.to_le_bytes());
-        payload.extend_from_slice(&self.key);
+        payload.extend_from_slice(&self.secret);
         payload.extend_from_slice(&self.address.to_le_bytes());
         payload.extend_from_slice(&self.length.to_le_bytes());
-        payload.extend_from_slice(&self.identity.to_le_bytes());
+        payload.extend_from_slice(&self.slot.to_le_bytes());
         payload.extend_from_slice(data);
         payload
     }
@@ -375,12 +374,12 @@ fn requests_beyond_what_is_granted_are_refused_and_touch_nothing() {
             put.length = SIZE as u32 + 1;
             vec![1; SIZE + 1]
         }),
-        ("another table", |put| {
-            (put.identity, put.length) = (put.identity ^ 1, 64);
+        ("another slot", |put| {
+            (put.slot, put.length) = (put.slot ^ 1, 64);
             vec![1; 64]
         }),
-        ("another key", |put| {
-            (put.key[4], put.length) = (put.key[4] ^ 1, 64);
+        ("another secret", |put| {
+            (put.secret[7], put.length) = (put.secret[7] ^ 0x80, 64);
             vec![1; 64]
         }),
         ("an atomic that is not aligned", |put| {

@@ -11,35 +11,66 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
 
+use ucs::barrier::light;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctRkey, UctWindow};
 
 use crate::md::MemoryDomain;
 
-/// Whether an endpoint lets accesses through windows pass. The transport opens and closes it.
-pub(crate) struct Gate(UnsafeCell<UctGate>);
+/// Whether an endpoint lets accesses through windows pass, and whether one is under way. The transport opens and closes it, and has the end
+/// of a registration wait for an access.
+pub(crate) struct Gate {
+    raw: UnsafeCell<UctGate>,
+    /// Odd while an access is under way. This thread writes, others read.
+    accesses: AtomicU64,
+}
 
 impl Gate {
     /// The gate of an endpoint of this memory domain. Closed.
     pub(crate) fn new(md: &MemoryDomain) -> Gate {
-        Gate(UnsafeCell::new(UctGate { state: 0, open: md.inner.open_gate }))
+        let raw = UnsafeCell::new(UctGate { state: 0, open: md.inner.open_gate });
+        Gate { raw, accesses: AtomicU64::new(0) }
     }
 
     /// For the transport.
     pub(crate) fn as_raw(&self) -> *mut UctGate {
-        self.0.get()
+        self.raw.get()
+    }
+
+    /// For the transport.
+    pub(crate) fn accesses(&self) -> *mut u64 {
+        self.accesses.as_ptr()
     }
 
     /// Closes it for good.
     pub(crate) fn brick_up(&self) {
         // SAFETY: the gate belongs to this thread, and no reference into the cell is ever held.
-        unsafe { *self.0.get() = UctGate { state: 0, open: 0 } };
+        unsafe { *self.raw.get() = UctGate { state: 0, open: 0 } };
     }
 
     #[inline(always)]
     fn state(&self) -> u64 {
         // SAFETY: as above.
-        unsafe { (*self.0.get()).state }
+        unsafe { (*self.raw.get()).state }
+    }
+
+    /// Begins an access. What it looks at next is ordered behind, as seen by a thread that makes a heavy barrier (`UctEpParams::accesses`).
+    #[inline(always)]
+    fn enter(&self) {
+        self.count();
+        light();
+    }
+
+    /// Ends it.
+    #[inline(always)]
+    fn leave(&self) {
+        self.count();
+    }
+
+    #[inline(always)]
+    fn count(&self) {
+        // SYNC: no other thread writes. The Release pairs with the Acquire of the thread that waits for the access to end.
+        self.accesses.store(self.accesses.load(Memory::Relaxed).wrapping_add(1), Memory::Release);
     }
 }
 
@@ -84,9 +115,16 @@ impl Window {
         Window { words: Cell::new(Words::NONE), may_come: Cell::new(false) }
     }
 
-    /// The word at `address`, if it is one of the first `count`, aligned, its registration lives, and the gate is open to it.
+    /// Has `access` access the word at `address`, if it is one of the first `count`, aligned, its registration lives, and the gate is open
+    /// to it.
     #[inline(always)]
-    fn word(&self, gate: &Gate, address: u64, count: u64) -> Option<&AtomicU64> {
+    fn word<T>(
+        &self,
+        gate: &Gate,
+        address: u64,
+        count: u64,
+        access: impl FnOnce(&AtomicU64) -> T,
+    ) -> Option<T> {
         let words = self.words.get();
         // The base is aligned. Low bits of an address that is not become high ones, beyond any number of words.
         let index = address.wrapping_sub(words.base).rotate_right(WORD_SHIFT);
@@ -95,18 +133,22 @@ impl Window {
         }
         // SAFETY: there are words, so there is a window, whose word lives as long as the key (`UctWindow`).
         let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
-        // SYNC: pairs with whoever ends the registration, in this process or the peer's; ending it while it is accessed is
-        // the owner's race, as it would be in hardware.
+        gate.enter();
+        // SYNC: pairs with the store that ends the registration, in this process or the peer's. Behind it the owner waits until the gate
+        // is left, if the memory is not valid as long as the key (`UctEpParams::accesses`).
         let live = live.load(Memory::Acquire);
         // The states of gates differ by less than 2^32, what `live` holds by multiples of that: one cannot make up for the
         // other, unless a peer writes something else to a word of its own, and then the memory is its own as well.
         if gate.state().wrapping_add(live) != words.pass {
+            gate.leave();
             return None;
         }
         // SAFETY: the index is below the number of words that are mapped from there on (`UctWindow`).
         let word = unsafe { words.local.add(index as usize) };
-        // SAFETY: so it is valid, aligned, and may be accessed as the number of words asks.
-        Some(unsafe { AtomicU64::from_ptr(word.as_ptr()) })
+        // SAFETY: so it is valid until the gate is left, aligned, and may be accessed as the number of words asks.
+        let result = access(unsafe { AtomicU64::from_ptr(word.as_ptr()) });
+        gate.leave();
+        Some(result)
     }
 }
 
@@ -131,34 +173,55 @@ impl RemoteKey {
         key
     }
 
-    /// The word at `address` that put may write at once on behalf of the endpoint with this gate; `None` where the
-    /// transport is to be called, for whatever reason.
+    /// Has `access` write the word at `address` at once, on behalf of the endpoint with this gate; `None` where the transport is to be
+    /// called, for any reason. `access` does not panic.
     #[inline(always)]
-    pub(crate) fn put_word(&self, gate: &Gate, address: u64) -> Option<&AtomicU64> {
-        self.window.word(gate, address, self.window.words.get().put)
+    pub(crate) fn put_word<T>(
+        &self,
+        gate: &Gate,
+        address: u64,
+        access: impl FnOnce(&AtomicU64) -> T,
+    ) -> Option<T> {
+        self.window.word(gate, address, self.window.words.get().put, access)
     }
 
     /// As [`RemoteKey::put_word`], for get.
     #[inline(always)]
-    pub(crate) fn get_word(&self, gate: &Gate, address: u64) -> Option<&AtomicU64> {
-        self.window.word(gate, address, self.window.words.get().get)
+    pub(crate) fn get_word<T>(
+        &self,
+        gate: &Gate,
+        address: u64,
+        access: impl FnOnce(&AtomicU64) -> T,
+    ) -> Option<T> {
+        self.window.word(gate, address, self.window.words.get().get, access)
     }
 
     /// As [`RemoteKey::put_word`], for atomics.
     #[inline(always)]
-    pub(crate) fn atomic_word(&self, gate: &Gate, address: u64) -> Option<&AtomicU64> {
-        self.window.word(gate, address, self.window.words.get().atomic)
+    pub(crate) fn atomic_word<T>(
+        &self,
+        gate: &Gate,
+        address: u64,
+        access: impl FnOnce(&AtomicU64) -> T,
+    ) -> Option<T> {
+        self.window.word(gate, address, self.window.words.get().atomic, access)
     }
 
     /// As [`RemoteKey::atomic_word`], for four bytes.
     #[inline(always)]
-    pub(crate) fn atomic_half(&self, gate: &Gate, address: u64) -> Option<&AtomicU32> {
+    pub(crate) fn atomic_half<T>(
+        &self,
+        gate: &Gate,
+        address: u64,
+        access: impl FnOnce(&AtomicU32) -> T,
+    ) -> Option<T> {
         let second = address & size_of::<u32>() as u64;
-        let word = self.atomic_word(gate, address ^ second)?.as_ptr().cast::<u32>();
-        // SAFETY: one of the two halves of a word.
-        let half = unsafe { word.byte_add(second as usize) };
-        // SAFETY: as the word, of which it is a part.
-        Some(unsafe { AtomicU32::from_ptr(half) })
+        self.atomic_word(gate, address ^ second, |word| {
+            // SAFETY: one of the two halves of a word.
+            let half = unsafe { word.as_ptr().cast::<u32>().byte_add(second as usize) };
+            // SAFETY: as the word, of which it is a part.
+            access(unsafe { AtomicU32::from_ptr(half) })
+        })
     }
 
     /// Asks for a window that did not exist yet. For operations that the transport is called for.
@@ -214,6 +277,9 @@ impl RemoteKey {
     }
 
     /// The local address of remote memory, where the transport reaches it directly.
+    ///
+    /// Nothing waits for accesses through it: the caller sees to it that the memory is registered as long as it is accessed, and it may be
+    /// written by others at the same time.
     ///
     /// # Errors
     /// [`Error::UNSUPPORTED`] where it does not; [`Error::NO_RESOURCE`] where it will behind a first operation with the key; the

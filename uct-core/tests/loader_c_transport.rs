@@ -117,6 +117,7 @@ impl Open {
             iface_address: address.as_ptr(),
             iface_address_length: 8,
             gate: ptr::null_mut(),
+            accesses: ptr::null_mut(),
         };
         let mut ep = ptr::null_mut();
         let answer = with_reason(|reason| iface!(self, ep_create(&raw const params, &raw mut ep, reason)));

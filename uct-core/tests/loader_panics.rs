@@ -85,6 +85,7 @@ fn check_transport(md: *mut UctMd, transport: &Transport) {
         iface_address: ptr::null(),
         iface_address_length: 0,
         gate: ptr::null_mut(),
+        accesses: ptr::null_mut(),
     };
     let mut ep = ptr::null_mut();
     let create = ops.ep_create.unwrap();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ucs::Error;
-use uct_plugin::memory::{MessagePool, Region, copy};
+use uct_plugin::memory::{Accessor, MessagePool, Region, copy};
 use uct_plugin::{Answer, Completion, Endpoint, Iov, Outcome, Pack, Result, guarded};
 
 use crate::iface::SelfIface;
@@ -88,8 +88,8 @@ impl Endpoint for SelfEp {
     }
 
     #[inline(always)]
-    fn region<'a>(&self, rkey: &'a Arc<Region>) -> Option<&'a Region> {
-        Some(rkey)
+    fn region<'a>(&'a self, rkey: &'a Arc<Region>) -> Option<(&'a Region, &'a Accessor)> {
+        Some((rkey, &self.iface.accessor))
     }
 
     fn buffers(&self) -> Option<&MessagePool> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ucs::Error;
 use ucs::event_set::EventFd;
 use uct_plugin::abi::*;
-use uct_plugin::memory::MessagePool;
+use uct_plugin::memory::{Accessor, MessagePool};
 use uct_plugin::{
     AmHandlers, Device, DeviceKind, Disposition, Endpoint, EpParams, Failure, IdleHandlers, Iface, IfaceAttr,
     IfaceParams, PeerAddress, Result, Scope, Settings, Transport, attr,
@@ -28,6 +28,8 @@ pub(crate) struct SelfTransport;
 pub(crate) struct SelfIface {
     pub(crate) seg_size: usize,
     pub(crate) buffers: MessagePool,
+    /// Counts accesses to registered memory.
+    pub(crate) accessor: Accessor,
     am: AmHandlers,
     /// The handlers for short messages of one word; while somebody sleeps, ones that are never idle.
     pub(crate) quick: Cell<IdleHandlers>,
@@ -55,6 +57,7 @@ impl Transport for SelfTransport {
         Ok(Rc::new(SelfIface {
             seg_size,
             buffers: MessagePool::new("self message", params.rx_headroom, seg_size, config.max_kept)?,
+            accessor: Accessor::default(),
             am: params.am,
             quick: Cell::new(IdleHandlers::new(params.am)),
             word: Cell::default(),

@@ -17,7 +17,7 @@ use ucs::datastruct::slot_map::{SlotId, SlotMap};
 use ucs::event_set::{EventSet, Events, TimerFd};
 use ucs::sys::{net, random};
 use uct_plugin::abi::*;
-use uct_plugin::memory::Allocation;
+use uct_plugin::memory::{Accessor, Allocation};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, EpParams, Failure, Flush, Iface, IfaceAttr, IfaceParams, Outcome,
@@ -71,6 +71,8 @@ pub(crate) struct TcpIface {
     queue_limit: usize,
 
     md: Arc<TcpMd>,
+    /// Counts accesses to registered memory.
+    accessor: Accessor,
     errors: ErrorHandler,
     config: TcpConfig,
     device: net::Device,
@@ -162,6 +164,7 @@ impl Transport for TcpTransport {
             max_message,
             queue_limit: config.tx_queue_size.to_usize().max(scratch_size),
             md: Arc::clone(md),
+            accessor: Accessor::default(),
             errors: params.errors,
             is_default: config.prefer_default && device::is_default(&device),
             config,

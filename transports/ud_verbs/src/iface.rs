@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, EventListener, PortAddress, device};
 use uct_plugin::abi::*;
+use uct_plugin::memory::Accessor;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, AsyncId, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
@@ -49,6 +50,8 @@ pub(crate) struct UdIface {
     pub(crate) am: AmHandlers,
     pub(crate) errors: ErrorHandler,
     pub(crate) md: Arc<UdMd>,
+    /// Counts accesses to registered memory.
+    pub(crate) accessor: Accessor,
     pub(crate) targets: Targets,
     /// By the index of the connection.
     eps: RefCell<Vec<Option<Rc<UdEp>>>>,
@@ -131,6 +134,7 @@ impl Transport for UdTransport {
             am: params.am,
             errors: params.errors,
             md: Arc::clone(md),
+            accessor: Accessor::default(),
             targets: Targets::default(),
             eps: RefCell::default(),
             waits: RefCell::default(),

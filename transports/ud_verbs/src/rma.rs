@@ -151,13 +151,13 @@ impl UdEp {
             if !self.initiator.is_idle() {
                 return Err(Error::NO_RESOURCE);
             }
-            let source = md.regions.check(rkey.key, address, length, MemoryAccess::REMOTE_GET)?;
-            // SAFETY: the region is registered, so readable for the length that was checked; it may overlap the buffer.
-            unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), length) };
+            let (accessor, access) = (&self.iface.accessor, MemoryAccess::REMOTE_GET);
+            md.regions.access(accessor, rkey.place(), address, length, access)?.read(0, buffer);
             return Ok(());
         }
         let waiter = Waiter::default();
-        let destination = Destination::Block(NonNull::from(&mut *buffer).cast(), length);
+        // SAFETY: the get has ended, or is abandoned, when this returns.
+        let destination = unsafe { Destination::block(NonNull::from(&mut *buffer).cast(), length) };
         let notify = Notify::Waiter(waiter.clone());
         self.initiator.get(OWNER, destination, length, rkey, address, notify)?;
         self.pump();
@@ -261,7 +261,7 @@ impl UdIface {
         if request.opcode == Opcode::Get && request.length as usize > self.limits.message - GET_HEADER {
             return Err(Malformed("a get asks for more than a message holds"));
         }
-        let answer = served.target.serve(&self.md.regions, body)?;
+        let answer = served.target.serve(&self.md.regions, &self.accessor, body)?;
         if !served.is_owing.replace(true) {
             self.targets.owing.borrow_mut().push(id);
         }
@@ -273,7 +273,7 @@ impl UdIface {
         if waiting.len() >= WAITING {
             return Err(Malformed("more requests than answers can be sent"));
         }
-        waiting.push_back(frame(&answer));
+        waiting.push_back(answer.to_vec());
         Ok(())
     }
 
@@ -350,23 +350,14 @@ impl Targets {
     }
 }
 
-fn frame(answer: &Answer) -> Vec<u8> {
-    let mut bytes = vec![0; answer.frame_bytes()];
-    bytes[..RESPONSE_HEADER].copy_from_slice(&answer.header);
-    let (data, length) = answer.data();
-    // SAFETY: the data are readable for their length until something else is served, and the bytes are new.
-    unsafe { bytes[RESPONSE_HEADER..].as_mut_ptr().copy_from_nonoverlapping(data, length) };
-    bytes
-}
-
-fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer) -> Result {
+fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer<'_>) -> Result {
     guard.with(|core| {
         let (data, length) = answer.data();
         let mut packet = core.packet(id, RESPONSE_HEADER + length)?;
         let message = packet.message();
         // SAFETY: the buffer holds header and data.
-        unsafe { message.copy_from_nonoverlapping(answer.header.as_ptr(), RESPONSE_HEADER) };
-        // SAFETY: the data fit behind the header (`serve_request`) and are readable until something else is served.
+        unsafe { message.copy_from_nonoverlapping(answer.header().as_ptr(), RESPONSE_HEADER) };
+        // SAFETY: the data fit behind the header (`serve_request`) and are readable as long as the answer is there.
         unsafe { message.wrapping_add(RESPONSE_HEADER).copy_from_nonoverlapping(data, length) };
         packet.begin(RESPONSE_HEADER + length, false);
         core.send(id, ANSWER, packet)

@@ -397,6 +397,11 @@ typedef struct UctEpParams {
     size_t iface_address_length;
     // For the plugin to open and close, if its memory domain has windows; valid until the endpoint is destroyed.
     struct UctGate *gate;
+    // A counter of the host's, odd while it accesses memory through a window on behalf of the endpoint: it is made odd ahead of the look at
+    // `live` (`UctWindow`), and even behind the access, by plain stores of the worker's thread. A plugin opens the gate
+    // only if the end of a registration, behind the change of `live`, makes a barrier on all processors that run this process (Linux:
+    // membarrier), and then waits for a counter that is odd to change. Valid until the endpoint is destroyed. Since minor version 1.
+    uint64_t *accesses;
 } UctEpParams;
 
 // A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
@@ -881,7 +886,7 @@ typedef struct UctTlOps {
 } UctTlOps;
 
 // What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
-// while the endpoint's `UctGate` is open.
+// while the endpoint's `UctGate` is open. It counts what it does (`UctEpParams::accesses`).
 typedef struct UctWindow {
     // Size of this table in bytes, set by the caller.
     size_t size;

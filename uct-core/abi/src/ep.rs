@@ -32,6 +32,11 @@ pub struct UctEpParams {
     pub iface_address_length: usize,
     /// For the plugin to open and close, if its memory domain has windows; valid until the endpoint is destroyed.
     pub gate: *mut UctGate,
+    /// A counter of the host's, odd while it accesses memory through a window on behalf of the endpoint: it is made odd ahead of the look at
+    /// `live` ([`UctWindow`](crate::UctWindow)), and even behind the access, by plain stores of the worker's thread. A plugin opens the gate
+    /// only if the end of a registration, behind the change of `live`, makes a barrier on all processors that run this process (Linux:
+    /// membarrier), and then waits for a counter that is odd to change. Valid until the endpoint is destroyed. Since minor version 1.
+    pub accesses: *mut u64,
 }
 
 /// Purge callback: called once per queued request, which is no longer queued then.

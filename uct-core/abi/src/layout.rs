@@ -44,7 +44,7 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctIfaceAttr { size capabilities emulated events am put get atomic32 atomic64 device_addr_len iface_addr_len ep_addr_len overhead latency latency_growth bandwidth_dedicated bandwidth_shared emulated_round_trips priority max_num_eps }),
     layout!(UctTlOps { size name iface_ops ep_ops query_devices iface_open }),
     layout!(UctIfaceOps { size close query get_device_address get_address is_reachable progress ep_create release event_fd event_arm flush fence counters }),
-    layout!(UctEpParams { size user device_address device_address_length iface_address iface_address_length gate }),
+    layout!(UctEpParams { size user device_address device_address_length iface_address iface_address_length gate accesses }),
     layout!(UctEpOps { size destroy am_short am_short_iov am_bcopy am_zcopy put_short put_bcopy put_zcopy get_short get_bcopy get_zcopy atomic32_post atomic64_post atomic32_fetch atomic64_fetch atomic32_cswap atomic64_cswap pending_add pending_purge flush fence check get_address connect_to_ep }),
     layout!(UctLogRecord { size level line target file message }),
     layout!(UctHost { size abi_version log log_level now async_add_fd async_modify async_add_timer async_remove async_block async_unblock progress_add progress_remove worker_wake }),

@@ -23,7 +23,7 @@ pub struct UctRkey {
 }
 
 /// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
-/// while the endpoint's [`UctGate`] is open.
+/// while the endpoint's [`UctGate`] is open. It counts what it does (`UctEpParams::accesses`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctWindow {

@@ -21,7 +21,7 @@ use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
 use crate::host::Worker;
 use crate::iov::Iov;
-use crate::memory::{Gate, MemoryAccess, MessagePool, Region, Window, direct};
+use crate::memory::{Access, Accessor, Gate, MemoryAccess, MessagePool, Region, Window};
 use crate::pack::{Pack, Unpack};
 use crate::settings::Settings;
 
@@ -313,10 +313,10 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// The region behind a key, where a key is one: all of its memory is this process's. With it, put, get and atomics are the
-    /// SDK's; buffered copies need [`Endpoint::buffers`] as well.
+    /// The region behind a key, where a key is one: all of its memory is this process's; and what accesses it. With it, put, get and
+    /// atomics are the SDK's; buffered copies need [`Endpoint::buffers`] as well.
     #[inline(always)]
-    fn region<'a>(&self, rkey: &'a RkeyOf<Self>) -> Option<&'a Region> {
+    fn region<'a>(&'a self, rkey: &'a RkeyOf<Self>) -> Option<(&'a Region, &'a Accessor)> {
         None
     }
 
@@ -333,9 +333,7 @@ pub trait Endpoint: Sized + 'static {
 
     /// Writes to remote memory, copied.
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        let target = reach(self, rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)?;
-        // SAFETY: the region has checked the length.
-        unsafe { direct::write(target.as_ptr(), data) };
+        reach(self, rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)?.write(0, data);
         Ok(())
     }
 
@@ -346,10 +344,11 @@ pub trait Endpoint: Sized + 'static {
         buffers.lend(|buffer| {
             // SAFETY: the pool's buffers are initialised and hold the `max_bcopy` (`buffers`).
             let length = unsafe { pack.write(buffer.as_ptr()) };
+            // SAFETY: as above, and this call's alone.
+            let packed = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
             let target = reach(self, rkey, remote_address, length, MemoryAccess::REMOTE_PUT);
             result = target.map(|target| {
-                // SAFETY: the region has checked the length; the buffer is a pool's, and no part of it.
-                unsafe { target.copy_from_nonoverlapping(buffer, length) };
+                target.write(0, packed);
                 length
             });
             Disposition::Consumed
@@ -365,17 +364,13 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let target = reach(self, rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?;
-        // SAFETY: the region has checked the length.
-        unsafe { direct::gather(target.as_ptr(), iov) };
+        reach(self, rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?.gather(iov);
         Ok(Outcome::Done)
     }
 
     /// Reads remote memory; done at return.
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        let source = reach(self, rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?;
-        // SAFETY: the region has checked the length.
-        unsafe { direct::read(source.as_ptr(), buffer) };
+        reach(self, rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?.read(0, buffer);
         Ok(())
     }
 
@@ -392,15 +387,22 @@ pub trait Endpoint: Sized + 'static {
         if length > buffers.size() {
             return Err(Error::INVALID_PARAM);
         }
-        let source = reach(self, rkey, remote_address, length, MemoryAccess::REMOTE_GET)?;
+        let mut result = Ok(Outcome::Done);
         buffers.lend(|buffer| {
-            // SAFETY: the region has checked the length, and the buffer holds as much.
-            unsafe { buffer.copy_from_nonoverlapping(source, length) };
-            // SAFETY: the bytes were just written, and the buffer is this call's.
-            unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
+            // SAFETY: the pool's buffers are initialised and hold as much, and this one is this call's.
+            let copy = unsafe { std::slice::from_raw_parts_mut(buffer.as_ptr(), length) };
+            match reach(self, rkey, remote_address, length, MemoryAccess::REMOTE_GET) {
+                Ok(source) => {
+                    source.read(0, copy);
+                    // The callback is the application's, and may end the registration.
+                    drop(source);
+                    unpack.read(copy);
+                }
+                Err(error) => result = Err(error),
+            }
             Disposition::Consumed
         })?;
-        Ok(Outcome::Done)
+        result
     }
 
     /// Reads remote memory into the memory of the vector, in place.
@@ -412,17 +414,14 @@ pub trait Endpoint: Sized + 'static {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let source = reach(self, rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
-        // SAFETY: the region has checked the length, and the memory of a get is writable.
-        unsafe { direct::scatter(source.as_ptr(), iov) };
+        // SAFETY: the memory of a get is writable.
+        unsafe { source.scatter(iov) };
         Ok(Outcome::Done)
     }
 
     /// An atomic without a result; never a swap.
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        let cell = reach_cell(self, atomic, remote_address, rkey)?;
-        // SAFETY: the cell was checked and is aligned.
-        unsafe { atomic.carry_out(cell) };
-        Ok(())
+        reach_cell(self, atomic, remote_address, rkey).map(drop)
     }
 
     /// An atomic whose former value is the result.
@@ -434,9 +433,7 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let cell = reach_cell(self, atomic, remote_address, rkey)?;
-        // SAFETY: the cell was checked and is aligned.
-        let value = unsafe { atomic.carry_out(cell) };
+        let value = reach_cell(self, atomic, remote_address, rkey)?;
         // SAFETY: the operation ends with this call.
         unsafe { former.write(value) };
         Ok(Outcome::Done)
@@ -484,19 +481,21 @@ pub trait Endpoint: Sized + 'static {
     fn destroy(self: Rc<Self>) {}
 }
 
-/// The target of an atomic, which has to be aligned.
-fn reach_cell<E: Endpoint>(ep: &E, atomic: Atomic, address: u64, rkey: &RkeyOf<E>) -> Result<NonNull<u8>> {
-    atomic.check_alignment(address)?;
-    reach(ep, rkey, address, atomic.width.bytes(), MemoryAccess::REMOTE_ATOMIC)
+/// Carries out an atomic on remote memory that lies in this process; answers the former value.
+fn reach_cell<E: Endpoint>(ep: &E, atomic: Atomic, address: u64, rkey: &RkeyOf<E>) -> Result<u64> {
+    let (region, accessor) = ep.region(rkey).ok_or(Error::UNSUPPORTED)?;
+    region.atomic(accessor, atomic, address)
 }
 
-/// Remote memory that lies in this process, checked, or what is wrong.
-fn reach<E: Endpoint>(
-    ep: &E,
-    rkey: &RkeyOf<E>,
+/// Remote memory that lies in this process, checked and held, or what is wrong.
+#[inline(always)]
+fn reach<'a, E: Endpoint>(
+    ep: &'a E,
+    rkey: &'a RkeyOf<E>,
     address: u64,
     length: usize,
     access: MemoryAccess,
-) -> Result<NonNull<u8>> {
-    ep.region(rkey).ok_or(Error::UNSUPPORTED)?.check(address, length, access)
+) -> Result<Access<'a>> {
+    let (region, accessor) = ep.region(rkey).ok_or(Error::UNSUPPORTED)?;
+    region.access(accessor, address, length, access)
 }

@@ -2,7 +2,7 @@
 //! where it has one; the rest is the transport's.
 
 use std::iter;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ucs::Result;
 use uct_abi::{UctCompletion, UctStatus};
@@ -42,7 +42,7 @@ impl EpInner {
 }
 
 macro_rules! atomics {
-    ($value:ty, $bytes:literal, $cell:ident, $post:ident, $fetch:ident, $cswap:ident) => {
+    ($value:ty, $atomic:ty, $bytes:literal, $cell:ident, $post:ident, $fetch:ident, $cswap:ident) => {
         impl Ep {
             #[doc = concat!("Add, and, or, xor on ", $bytes, " bytes of remote memory, without a result.")]
             ///
@@ -53,10 +53,10 @@ macro_rules! atomics {
             pub fn $post(&self, op: AtomicOp, value: $value, remote_address: u64, key: &RemoteKey) -> Result {
                 let ep = &*self.inner;
                 if op == AtomicOp::Add
-                    && let Some(cell) = key.$cell(&ep.gate, remote_address)
-                {
                     // SYNC: remote atomics order like the processor's own.
-                    cell.fetch_add(value, Ordering::SeqCst);
+                    && let Some(_) =
+                        key.$cell(&ep.gate, remote_address, |cell| cell.fetch_add(value, Ordering::SeqCst))
+                {
                     ep.counters.atomic.add_value::<$value>();
                     return Ok(());
                 }
@@ -80,10 +80,10 @@ macro_rules! atomics {
             ) -> Result<Fetched> {
                 let ep = &*self.inner;
                 if op == AtomicOp::Add
-                    && let Some(cell) = key.$cell(&ep.gate, remote_address)
-                {
                     // SYNC: as without a result.
-                    let former = cell.fetch_add(value, Ordering::SeqCst);
+                    && let Some(former) =
+                        key.$cell(&ep.gate, remote_address, |cell| cell.fetch_add(value, Ordering::SeqCst))
+                {
                     ep.counters.atomic.add_value::<$value>();
                     return Ok(Fetched::Done(u64::from(former)));
                 }
@@ -105,10 +105,10 @@ macro_rules! atomics {
                 completion: &Completion,
             ) -> Result<Fetched> {
                 let ep = &*self.inner;
-                if let Some(cell) = key.$cell(&ep.gate, remote_address) {
-                    // SYNC: as without a result.
-                    let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
-                    let former = cell.compare_exchange(compare, swap, success, failure);
+                // SYNC: as without a result.
+                let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
+                let exchange = |cell: &$atomic| cell.compare_exchange(compare, swap, success, failure);
+                if let Some(former) = key.$cell(&ep.gate, remote_address, exchange) {
                     ep.counters.atomic.add_value::<$value>();
                     return Ok(Fetched::Done(u64::from(former.unwrap_or_else(|former| former))));
                 }
@@ -168,5 +168,5 @@ macro_rules! atomics {
     };
 }
 
-atomics!(u32, "4", atomic_half, atomic32_post, atomic32_fetch, atomic32_cswap);
-atomics!(u64, "8", atomic_word, atomic64_post, atomic64_fetch, atomic64_cswap);
+atomics!(u32, AtomicU32, "4", atomic_half, atomic32_post, atomic32_fetch, atomic32_cswap);
+atomics!(u64, AtomicU64, "8", atomic_word, atomic64_post, atomic64_fetch, atomic64_cswap);

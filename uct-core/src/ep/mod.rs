@@ -120,6 +120,7 @@ impl EpInner {
             iface_address: peer.map_or(std::ptr::null(), |peer| peer.iface.as_ptr()),
             iface_address_length: peer.map_or(0, |peer| peer.iface.len()),
             gate: inner.gate.as_raw(),
+            accesses: inner.gate.accesses(),
         };
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();

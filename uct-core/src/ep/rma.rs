@@ -76,10 +76,11 @@ impl Ep {
     pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
         if let Ok(data) = <[u8; 8]>::try_from(data)
-            && let Some(word) = key.put_word(&ep.gate, remote_address)
-        {
             // SYNC: who sees the word at the peer sees what was put ahead of it.
-            word.store(u64::from_ne_bytes(data), Ordering::Release);
+            && let Some(()) = key.put_word(&ep.gate, remote_address, |word| {
+                word.store(u64::from_ne_bytes(data), Ordering::Release)
+            })
+        {
             ep.counters.put.add_word();
             return Ok(());
         }
@@ -139,10 +140,10 @@ impl Ep {
     pub fn get_short(&self, buffer: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
         if let Ok(place) = <&mut [u8; 8]>::try_from(&mut *buffer)
-            && let Some(word) = key.get_word(&ep.gate, remote_address)
-        {
             // SYNC: what the peer wrote ahead of the word is there for the next get.
-            *place = word.load(Ordering::Acquire).to_ne_bytes();
+            && let Some(value) = key.get_word(&ep.gate, remote_address, |word| word.load(Ordering::Acquire))
+        {
+            *place = value.to_ne_bytes();
             ep.counters.get.add_word();
             return Ok(());
         }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use uct_plugin::memory::Accessor;
 use uct_plugin::rma::{
     Answer, Destination, Initiator, Limits, MAX_REQUEST, Notify, Operation, RESPONSE_HEADER, Request, Target,
     Waiter,
@@ -29,6 +30,8 @@ const OPERATIONS: usize = 64;
 pub(crate) struct Emulation {
     pub(crate) initiator: Initiator,
     target: Target,
+    /// Counts what the target does to registered memory.
+    accessor: Accessor,
     /// Most bytes behind a header.
     segment: usize,
     /// Answers for which there was no room; bounded by what the peer may ask for at a time.
@@ -68,6 +71,7 @@ impl Emulation {
         Emulation {
             initiator: Initiator::new(limits),
             target: Target::default(),
+            accessor: Accessor::default(),
             segment,
             answers: RefCell::default(),
             put: RefCell::default(),
@@ -184,7 +188,8 @@ impl Emulation {
         let mut own = vec![0; buffer.len()];
         let place = NonNull::new(own.as_mut_ptr()).expect("a vector is not null");
         let waiter = Waiter::default();
-        let destination = Destination::Block(place, own.len());
+        // SAFETY: the vector is kept until the get has ended, or was abandoned.
+        let destination = unsafe { Destination::block(place, own.len()) };
         let notify = Notify::Waiter(waiter.clone());
         if let Err(error) = self.get(channel, owner, destination, buffer.len(), (key, address), notify) {
             return Ok(Err(error));
@@ -215,10 +220,10 @@ impl Emulation {
         let (data, length) = answer.data();
         let fill = |target: *mut u8| {
             // SAFETY: there is room for header and data.
-            unsafe { target.copy_from_nonoverlapping(answer.header.as_ptr(), RESPONSE_HEADER) };
+            unsafe { target.copy_from_nonoverlapping(answer.header().as_ptr(), RESPONSE_HEADER) };
             // SAFETY: as above.
             let target = unsafe { target.add(RESPONSE_HEADER) };
-            // SAFETY: the data are the answer's, or registered memory that was checked; not the ring's.
+            // SAFETY: the data are the answer's, or registered memory that it holds; not the ring's.
             unsafe { target.copy_from_nonoverlapping(data, length) };
         };
         let mut queue = self.answers.borrow_mut();
@@ -228,19 +233,19 @@ impl Emulation {
         if queue.len() >= 2 * OPERATIONS {
             return Err(format!("more than {} operations at a time", 2 * OPERATIONS));
         }
-        let mut bytes = vec![0; answer.frame_bytes()];
-        fill(bytes.as_mut_ptr());
-        queue.push_back(bytes);
+        queue.push_back(answer.to_vec());
         self.has_work.set(true);
         channel.raise();
         Ok(())
     }
 
     /// Carries a request out; answers what to send, which fits into a message.
-    fn serve(&self, frame: &[u8]) -> Result<Option<Answer>, String> {
+    fn serve(&self, frame: &[u8]) -> Result<Option<Answer<'_>>, String> {
         let registry = registry().map_err(|failure| failure.reason)?;
-        let answer =
-            self.target.serve(registry.regions(), frame).map_err(|malformed| malformed.to_string())?;
+        let answer = self
+            .target
+            .serve(registry.regions(), &self.accessor, frame)
+            .map_err(|malformed| malformed.to_string())?;
         match &answer {
             Some(answer) if answer.data().1 > self.segment => {
                 Err(format!("a get of {} bytes, where {} fit", answer.data().1, self.segment))

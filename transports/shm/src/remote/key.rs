@@ -251,7 +251,8 @@ impl Rkey {
         if !registry.proves(key, secret) {
             return Err(gone());
         }
-        let region = registry.regions().find(key).map_err(|_| gone())?;
+        let (slot, of_region) = self.remote.place();
+        let region = registry.regions().find(slot, of_region).map_err(|_| gone())?;
         region.check(self.remote.base, self.remote.length as usize, self.remote.access()).map_err(
             |error| {
                 Failure::new(error, "the key reaches beyond the memory that is registered, or its rights")

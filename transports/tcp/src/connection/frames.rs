@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::slice;
 
 use ucs::{Error, Result};
+use uct_plugin::memory::Access;
 use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request, Target};
 
 use super::receive::Rest;
@@ -27,7 +28,7 @@ impl Conn {
                 if self.is_flooded(iface) {
                     return Err("the peer asked for more than it may at a time");
                 }
-                match self.target.serve(iface.regions(), payload) {
+                match self.target.serve(iface.regions(), iface.accessor(), payload) {
                     Ok(answer) => self.answer(iface, answer),
                     Err(malformed) => return Err(malformed.0),
                 }
@@ -48,14 +49,15 @@ impl Conn {
         Ok(())
     }
 
-    fn answer(&self, iface: &TcpIface, answer: Option<Answer>) {
+    /// Sends or queues an answer. Its data cannot be deregistered meanwhile, so nothing of the application's runs here.
+    fn answer(&self, iface: &TcpIface, answer: Option<Answer<'_>>) {
         let Some(answer) = answer else { return };
         let (data, length) = answer.data();
         let mut head = [0; FRAME_HEADER + RESPONSE_HEADER];
         head[..FRAME_HEADER]
             .copy_from_slice(&frame_header(control::RESPONSE, RESPONSE_HEADER + length).to_ne_bytes());
-        head[FRAME_HEADER..].copy_from_slice(&answer.header);
-        // SAFETY: the data of an answer are readable until something else is served (`Answer::data`).
+        head[FRAME_HEADER..].copy_from_slice(answer.header());
+        // SAFETY: the data of an answer are readable as long as it is there (`Answer::data`).
         self.owe(iface, &head, unsafe { slice::from_raw_parts(data, length) });
     }
 
@@ -92,10 +94,8 @@ impl Conn {
         let data = &payload[REQUEST_HEADER..];
         let done = data.len();
         Ok(Some(match iface.admit_put(&request) {
-            Ok(address) => {
-                let part = done.min(request.length as usize);
-                // SAFETY: the memory is registered for puts and checked for all of the length.
-                unsafe { address.as_ptr().copy_from_nonoverlapping(data.as_ptr(), part) };
+            Ok(access) => {
+                access.write(0, &data[..done.min(access.length())]);
                 Rest::Put { request, done }
             }
             Err(error) => Rest::Refused { request, error, done },
@@ -147,9 +147,9 @@ impl Conn {
 }
 
 impl TcpIface {
-    /// Checks a put whose data are on the way.
-    pub(crate) fn admit_put(&self, request: &Request) -> Result<std::ptr::NonNull<u8>, Error> {
-        Target::admit_put(self.regions(), request)
+    /// Begins the access of a put whose data are on the way.
+    pub(crate) fn admit_put(&self, request: &Request) -> Result<Access<'_>, Error> {
+        Target::admit_put(self.regions(), self.accessor(), request)
     }
 
     /// Whether a frame may be so long; the refusal is the reason.

@@ -363,11 +363,14 @@ impl Conn {
     /// Receives once into where the rest of the frame belongs; answers whether it is whole.
     fn receive_more(&self, iface: &TcpIface) -> Result<bool, Result<(), Errno>> {
         let mut rest = self.rest.borrow_mut();
-        if let Rest::Put { request, done } = &*rest
-            && let Err(error) = iface.admit_put(request)
-        {
-            // The owner has deregistered the memory meanwhile.
-            *rest = Rest::Refused { request: *request, error, done: *done };
+        // Until it has received, the owner cannot deregister the memory.
+        let mut access = None;
+        if let Rest::Put { request, done } = &*rest {
+            match iface.admit_put(request) {
+                Ok(admitted) => access = Some(admitted),
+                // The owner has deregistered the memory meanwhile.
+                Err(error) => *rest = Rest::Refused { request: *request, error, done: *done },
+            }
         }
         let (received, whole) = match &mut *rest {
             Rest::None => return Ok(true),
@@ -379,9 +382,11 @@ impl Conn {
             }
             Rest::Put { request, done } => {
                 let length = request.length as usize;
-                let received = if *done < length {
-                    // The address was checked for the whole length just now.
-                    self.receive_at((request.address as *mut u8).wrapping_add(*done), length - *done)?
+                let received = if let Some(access) = &access
+                    && *done < length
+                {
+                    // The access is to the whole length.
+                    self.receive_at(access.start().as_ptr().wrapping_add(*done), length - *done)?
                 } else {
                     self.receive_at(iface.scratch(), padded(length) - *done)?
                 };

@@ -124,14 +124,14 @@ impl TcpEp {
             if conn.has_unfinished() {
                 return Err(Error::NO_RESOURCE);
             }
-            let source = md.regions.check(key.key, address, buffer.len(), MemoryAccess::REMOTE_GET)?;
-            // SAFETY: the region is registered, so readable for the length that was checked; it may overlap the buffer.
-            unsafe { buffer.as_mut_ptr().copy_from(source.as_ptr(), buffer.len()) };
+            let (accessor, access) = (self.iface.accessor(), MemoryAccess::REMOTE_GET);
+            md.regions.access(accessor, key.place(), address, buffer.len(), access)?.read(0, buffer);
             return Ok(());
         }
         let waiter = Waiter::default();
         let start = NonNull::from(&mut *buffer).cast();
-        let destination = Destination::Block(start, buffer.len());
+        // SAFETY: the get has ended, or is abandoned, when this returns.
+        let destination = unsafe { Destination::block(start, buffer.len()) };
         self.start_get(&conn, destination, buffer.len(), address, key, Notify::Waiter(waiter.clone()))?;
         let limit = self.iface.config().get_timeout.to_duration();
         let outcome = self.iface.wait_for(limit, || waiter.result().is_some());

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use socket2::Socket;
 use ucs::event_set::EventSet;
-use uct_plugin::memory::Regions;
+use uct_plugin::memory::{Accessor, Regions};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 
@@ -187,6 +187,10 @@ impl TcpIface {
 
     pub(crate) fn regions(&self) -> &Regions {
         &self.md.regions
+    }
+
+    pub(crate) fn accessor(&self) -> &Accessor {
+        &self.accessor
     }
 
     pub(crate) fn config(&self) -> &TcpConfig {

@@ -67,7 +67,7 @@ impl RegionKey for Arc<Region> {
             return Err(Failure::new(Error::INVALID_PARAM, "the key is of another process or transport"));
         }
         regions
-            .find(key.key)
+            .find(key.key as u32, key.secret)
             .map_err(|error| Failure::new(error, "the memory of this key is no longer registered"))
     }
 

@@ -1,9 +1,11 @@
 //! Registered memory of transports whose target side is software: a table of live regions, with keys that cannot be
 //! mistaken for those of another process or of a region that is gone.
 //!
-//! For: `self`, `tcp`, `ud_verbs` and whoever else checks remote accesses by hand. A key is 40 bytes: a magic number, the
-//! permitted access, the identity of the table, the region's key (slot and generation), its first address and its length.
+//! For: `self`, `tcp`, `ud_verbs` and all others that check remote accesses by hand. A key is 48 bytes: a magic number, the
+//! permitted access, the identity of the table, the region's number in it (slot and generation), its secret, its first address and its
+//! length. The secret is what proves that a peer was given the key.
 
+pub mod access;
 mod advice;
 mod allocate;
 mod copy;
@@ -14,16 +16,20 @@ mod message_pool;
 mod registration;
 mod window;
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::sync::{Arc, RwLock};
 
 use ucs::Error;
+use ucs::sys::random::secret;
 use uct_abi::{UCT_MD_ACCESS_REMOTE_ATOMIC, UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT};
 
+use crate::atomic::Atomic;
 use crate::failure::Failure;
 
+pub use access::{Access, Accessor};
 pub use advice::advise;
 pub use allocate::{Allocation, ZeroedChunks};
 pub use copy::copy;
@@ -31,7 +37,7 @@ pub use domain::{RegionDomain, RegionKey};
 pub use known::KnownDomains;
 pub use message_pool::MessagePool;
 pub use registration::Registration;
-pub(crate) use window::open_gate;
+pub(crate) use window::Host;
 pub use window::{Gate, Window};
 
 bitflags::bitflags! {
@@ -48,9 +54,10 @@ bitflags::bitflags! {
 }
 
 /// Bytes of a packed key.
-pub const PACKED_KEY: usize = 40;
+pub const PACKED_KEY: usize = 48;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"rkey");
+/// Another one for each layout of the key.
+const MAGIC: u32 = u32::from_le_bytes(*b"rke2");
 
 /// All live regions of a memory domain. Any thread.
 #[derive(Debug)]
@@ -66,12 +73,12 @@ struct Slots {
 }
 
 /// One live or former region.
-#[derive(Debug)]
 pub struct Region {
     base: u64,
     length: u64,
     granted: MemoryAccess,
     key: u64,
+    secret: u64,
     /// [`LIVE`] until the region is removed.
     live: AtomicU64,
 }
@@ -80,12 +87,14 @@ pub struct Region {
 const LIVE: u64 = 1 << 32;
 
 /// An unpacked key: what a peer may reach and how the peer's table calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RemoteKey {
     /// Which table the key belongs to.
     pub identity: u64,
     /// Slot and generation in that table.
     pub key: u64,
+    /// What nobody knows that was not given the key: 64 random bits, others for each registration.
+    pub secret: u64,
     /// First address.
     pub base: u64,
     /// Bytes.
@@ -94,7 +103,41 @@ pub struct RemoteKey {
 }
 
 impl Region {
-    /// Checks that `length` bytes at `address` may be accessed so.
+    /// Begins an access to `length` bytes at `address`, if it is permitted. The registration cannot end before the access does.
+    ///
+    /// # Errors
+    /// [`Error::OUT_OF_RANGE`] outside of the region; [`Error::INVALID_PARAM`] if it was not granted, or the region is removed.
+    ///
+    /// # Panics
+    /// While another access of this accessor is under way.
+    #[inline(always)]
+    pub fn access<'a>(
+        &self,
+        accessor: &'a Accessor,
+        address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Access<'a>, Error> {
+        let section = accessor.enter();
+        let start = self.check(address, length, access)?;
+        // SAFETY: the region is registered, so the memory is valid, and `remove` waits for the section.
+        Ok(unsafe { Access::new(section, start, length) })
+    }
+
+    /// Carries out an atomic at `address`, if it is permitted; answers the former value.
+    ///
+    /// # Errors
+    /// As [`Region::access`]; [`Error::INVALID_PARAM`] for an address that is not aligned.
+    #[inline(always)]
+    pub fn atomic(&self, accessor: &Accessor, atomic: Atomic, address: u64) -> Result<u64, Error> {
+        atomic.check_alignment(address)?;
+        self.access(accessor, address, atomic.width.bytes(), MemoryAccess::REMOTE_ATOMIC)?.atomic(atomic)
+    }
+
+    /// Checks that `length` bytes at `address` may be accessed so. Outside of an access the answer is old at once: the memory may be gone.
+    ///
+    /// # Errors
+    /// As [`Region::access`].
     #[inline(always)]
     pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<NonNull<u8>, Error> {
         let offset = address.wrapping_sub(self.base);
@@ -114,7 +157,7 @@ impl Region {
 
     #[inline(always)]
     fn is_alive(&self) -> bool {
-        // SYNC: pairs with the store in `Region::end`; a region that is removed meanwhile is the owner's race.
+        // SYNC: pairs with the store in `Region::end`, which is ordered with the counters of accessors by `ucs`'s barriers.
         self.live.load(Memory::Acquire) == LIVE
     }
 
@@ -126,13 +169,25 @@ impl Region {
 
     /// The region for the host's own accesses, for [`Md::window`](crate::Md::window) where keys are regions of this process.
     pub fn window(&self) -> Window<'_> {
-        // SAFETY: whoever registers memory keeps it valid until it is deregistered, which is when `live` changes.
+        // SAFETY: the memory is valid until it is deregistered, which is when `live` changes; and `remove` waits for accesses.
         unsafe { Window::new(self.base, self.length, 0, self.granted, &self.live, LIVE) }
     }
 
-    /// The key under which the table knows the region.
+    /// Slot and generation of the region in its table.
     pub fn key(&self) -> u64 {
         self.key
+    }
+
+    /// What proves that a peer was given the key.
+    pub fn secret(&self) -> u64 {
+        self.secret
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Region { base, length, granted, key, .. } = self;
+        write!(f, "region {key:#x}: {length} bytes at {base:#x}, {granted:?}")
     }
 }
 
@@ -153,6 +208,7 @@ impl Regions {
     ) -> Result<Arc<Region>, Failure> {
         let base = base.as_ptr() as u64;
         let length = length as u64;
+        let secret = secret().map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
         if base.checked_add(length).is_none() {
             return Err(Failure::new(
                 Error::INVALID_PARAM,
@@ -171,14 +227,21 @@ impl Regions {
         };
         let slot = &mut slots.regions[index as usize];
         let key = u64::from(slot.0) << 32 | u64::from(index);
-        let region = Arc::new(Region { base, length, granted: access, key, live: AtomicU64::new(LIVE) });
+        let region =
+            Arc::new(Region { base, length, granted: access, key, secret, live: AtomicU64::new(LIVE) });
         slot.1 = Some(Arc::clone(&region));
         Ok(region)
     }
 
-    /// Removes a region; its key is never valid again.
+    /// Removes a region; its key is never valid again. Waits for accesses that are under way, in any thread: afterwards the memory is its
+    /// owner's alone.
     pub fn remove(&self, region: &Region) {
         region.end();
+        self.forget(region);
+        access::settle();
+    }
+
+    fn forget(&self, region: &Region) {
         let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let index = region.key as u32;
         let slot = &mut slots.regions[index as usize];
@@ -187,24 +250,29 @@ impl Regions {
         slots.free.push(index);
     }
 
-    /// Finds a live region by a key, which is untrusted.
-    pub fn find(&self, key: u64) -> Result<Arc<Region>, Error> {
+    /// Finds a live region by its slot and its secret, which are untrusted.
+    pub fn find(&self, slot: u32, secret: u64) -> Result<Arc<Region>, Error> {
         let slots = self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match slots.regions.get(key as u32 as usize) {
-            Some((generation, Some(region))) if u64::from(*generation) == key >> 32 => Ok(Arc::clone(region)),
+        match slots.regions.get(slot as usize) {
+            // One comparison of all bits: how long it takes tells nothing of them.
+            Some((_, Some(region))) if region.secret == secret => Ok(Arc::clone(region)),
             _ => Err(Error::INVALID_PARAM),
         }
     }
 
-    /// Checks an access that a peer asks for: all four figures are untrusted.
-    pub fn check(
+    /// Begins an access that a peer asks for: all that it says is untrusted. As [`Region::access`].
+    ///
+    /// # Errors
+    /// As [`Region::access`]; [`Error::INVALID_PARAM`] if there is no such region.
+    pub fn access<'a>(
         &self,
-        key: u64,
+        accessor: &'a Accessor,
+        (slot, secret): (u32, u64),
         address: u64,
         length: usize,
         access: MemoryAccess,
-    ) -> Result<NonNull<u8>, Error> {
-        self.find(key)?.check(address, length, access)
+    ) -> Result<Access<'a>, Error> {
+        self.find(slot, secret)?.access(accessor, address, length, access)
     }
 
     /// The number that tells this table from all others.
@@ -231,8 +299,9 @@ impl Regions {
         buffer[4..8].copy_from_slice(&access.bits().to_le_bytes());
         buffer[8..16].copy_from_slice(&self.identity.to_le_bytes());
         buffer[16..24].copy_from_slice(&region.key.to_le_bytes());
-        buffer[24..32].copy_from_slice(&region.base.to_le_bytes());
-        buffer[32..40].copy_from_slice(&region.length.to_le_bytes());
+        buffer[24..32].copy_from_slice(&region.secret.to_le_bytes());
+        buffer[32..40].copy_from_slice(&region.base.to_le_bytes());
+        buffer[40..48].copy_from_slice(&region.length.to_le_bytes());
         Ok(())
     }
 }
@@ -254,12 +323,17 @@ impl RemoteKey {
         if half(0) != MAGIC {
             return wrong("a remote key of another kind");
         }
-        let key =
-            RemoteKey { identity: word(8), key: word(16), base: word(24), length: word(32), access: half(4) };
+        let (identity, key, secret, base, length) = (word(8), word(16), word(24), word(32), word(40));
+        let key = RemoteKey { identity, key, secret, base, length, access: half(4) };
         if key.base.checked_add(key.length).is_none() {
             return wrong("a remote key that wraps around the end of the address space");
         }
         Ok(key)
+    }
+
+    /// What [`Regions::find`] takes.
+    pub fn place(&self) -> (u32, u64) {
+        (self.key as u32, self.secret)
     }
 
     /// What the key permits.
@@ -288,6 +362,13 @@ impl RemoteKey {
     }
 }
 
+impl fmt::Debug for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RemoteKey { identity, key, base, length, access, .. } = self;
+        write!(f, "key {key:#x} of {identity:#x}: {length} bytes at {base:#x}, access {access:#x}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,6 +387,7 @@ mod tests {
         let mut packed = [0; PACKED_KEY];
         regions.pack(&region, &mut packed).unwrap();
         let remote = RemoteKey::unpack(&packed).unwrap();
+        let accessor = Accessor::default();
         for (address, length, fits) in [
             (base, 64, true),
             (base + 63, 1, true),
@@ -315,7 +397,8 @@ mod tests {
             (base - 1, 1, false),
             (base + 1, usize::MAX, false),
         ] {
-            assert_eq!(regions.check(remote.key, address, length, MemoryAccess::REMOTE_PUT).is_ok(), fits);
+            let here = regions.access(&accessor, remote.place(), address, length, MemoryAccess::REMOTE_PUT);
+            assert_eq!(here.is_ok(), fits);
             assert_eq!(remote.check(address, length, MemoryAccess::REMOTE_PUT).is_ok(), fits);
         }
     }
@@ -329,10 +412,25 @@ mod tests {
         regions.remove(&first);
         let second = region(&regions, &mut memory);
         assert_ne!(first.key(), second.key());
-        assert_eq!(regions.check(first.key(), base, 1, MemoryAccess::empty()), Err(Error::INVALID_PARAM));
+        assert_ne!(first.secret(), second.secret());
+        assert_eq!(first.key() as u32, second.key() as u32, "the same slot");
+        assert_eq!(regions.find(0, first.secret()).err(), Some(Error::INVALID_PARAM));
         assert_eq!(first.check(base, 1, MemoryAccess::REMOTE_GET), Err(Error::INVALID_PARAM));
-        assert!(regions.check(second.key(), base, 1, MemoryAccess::empty()).is_ok());
+        assert!(regions.find(0, second.secret()).is_ok());
         assert_eq!(regions.len(), 1);
+    }
+
+    #[test]
+    fn a_key_with_one_wrong_bit_in_its_secret_finds_nothing() {
+        let regions = Regions::default();
+        let mut memory = [0; 64];
+        let region = region(&regions, &mut memory);
+        for bit in 0..u64::BITS {
+            assert!(regions.find(0, region.secret() ^ 1 << bit).is_err(), "bit {bit}");
+        }
+        assert!(regions.find(1, region.secret()).is_err());
+        assert!(regions.find(0, region.secret()).is_ok());
+        assert!(!format!("{region:?}").contains(&format!("{:x}", region.secret())));
     }
 
     #[test]
@@ -363,7 +461,7 @@ mod tests {
         let region = region(&regions, &mut memory);
         let mut packed = [0; PACKED_KEY];
         regions.pack(&region, &mut packed).unwrap();
-        packed[24..32].copy_from_slice(&(u64::MAX - 62).to_le_bytes());
+        packed[32..40].copy_from_slice(&(u64::MAX - 62).to_le_bytes());
         let refused = RemoteKey::unpack(&packed).unwrap_err();
         assert!(refused.reason.contains("wraps around"), "{}", refused.reason);
     }

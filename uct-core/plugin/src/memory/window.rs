@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 use uct_abi::{UctGate, UctWindow};
 
-use super::MemoryAccess;
+use super::{MemoryAccess, access};
 
 /// Bytes of a word.
 const WORD: u64 = size_of::<u64>() as u64;
@@ -30,7 +30,9 @@ impl<'key> Window<'key> {
     /// Whatever else `live` may hold differs from `value` by a multiple of 2^32.
     ///
     /// # Safety
-    /// As long as the key lives and `live` holds `value`, the bytes may be read and written here as granted.
+    /// As long as the key lives and `live` holds `value`, the bytes may be read and written here as granted. What ends that calls
+    /// [`access::settle`] behind the change of `live`, and leaves the bytes valid until it has returned; or they stay valid as long as the
+    /// key.
     pub unsafe fn new(
         base: u64,
         length: u64,
@@ -103,15 +105,57 @@ impl Gate {
     /// From now on the host's gate is as this one.
     ///
     /// # Safety
-    /// It is null, or valid until [`Gate::detach`].
-    pub(crate) unsafe fn attach(&self, host: *mut UctGate) {
-        self.host.set(NonNull::new(host));
+    /// Gate and counter are those of an endpoint's parameters, valid until [`Gate::detach`].
+    pub(crate) unsafe fn attach(&self, host: Host) {
+        // SAFETY: the caller's promise.
+        if unsafe { host.count(self.number()) } {
+            self.host.set(NonNull::new(host.gate));
+        }
         self.set(self.is_open.get());
     }
 
     /// The host's gate is about to be gone.
     pub(crate) fn detach(&self) {
         self.host.set(None);
+        access::remove_host(self.number());
+    }
+
+    /// Of a living gate nobody else's.
+    fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+/// The gate of the host's and the counter of accesses through it, as an endpoint's parameters have them.
+#[derive(Clone, Copy)]
+pub(crate) struct Host {
+    pub(crate) gate: *mut UctGate,
+    pub(crate) accesses: *mut u64,
+}
+
+impl Host {
+    /// Has the ends of registrations wait for the host's accesses, under a number; answers whether they do, and the gate may be opened.
+    ///
+    /// # Safety
+    /// Both are null or valid until [`access::remove_host`].
+    unsafe fn count(self, number: usize) -> bool {
+        let Some(accesses) = NonNull::new(self.accesses) else { return false };
+        // SAFETY: the caller's promise. The host is not accessing anything while it creates the endpoint.
+        !self.gate.is_null() && unsafe { access::add_host(number, accesses) }
+    }
+
+    /// Opens the gate for good, of an endpoint with this number.
+    ///
+    /// # Safety
+    /// As for [`Host::count`], and in the worker's thread.
+    pub(crate) unsafe fn open(self, number: usize) {
+        // SAFETY: the caller's promise.
+        if unsafe { self.count(number) }
+            && let Some(gate) = NonNull::new(self.gate)
+        {
+            // SAFETY: the caller's promise.
+            unsafe { open_gate(gate) };
+        }
     }
 }
 
@@ -119,7 +163,7 @@ impl Gate {
 ///
 /// # Safety
 /// It is valid, and of this thread.
-pub(crate) unsafe fn open_gate(host: NonNull<UctGate>) {
+unsafe fn open_gate(host: NonNull<UctGate>) {
     // SAFETY: the caller's promise.
     let open = unsafe { (*host.as_ptr()).open };
     // SAFETY: as above.
@@ -162,8 +206,12 @@ mod tests {
         // SAFETY: no endpoint, and it is detached below.
         let gate = unsafe { Gate::new() };
         gate.open();
+        let mut accesses = 0;
         // SAFETY: as above.
-        unsafe { gate.attach(at) };
+        unsafe { gate.attach(Host { gate: at, accesses: std::ptr::null_mut() }) };
+        assert_eq!(state(), 0, "accesses that nobody can wait for");
+        // SAFETY: as above.
+        unsafe { gate.attach(Host { gate: at, accesses: &raw mut accesses }) };
         assert_eq!(state(), 7);
         gate.close();
         assert_eq!(state(), 0);

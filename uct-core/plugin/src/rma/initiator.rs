@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ucs::{Error, Result};
 
 use super::operation::{Destination, Notify, Operation, Waiter};
-use super::wire::{Malformed, Opcode, Request, Response, ResponseKind, fold};
+use super::wire::{Malformed, Opcode, Request, Response, ResponseKind};
 use crate::atomic::{Atomic, Former};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Outcome};
@@ -69,8 +69,8 @@ enum Kind {
 struct Get {
     destination: Destination,
     notify: Notify,
-    identity: u32,
-    key: u64,
+    slot: u32,
+    secret: u64,
     address: u64,
     length: usize,
     requested: usize,
@@ -133,9 +133,9 @@ impl Initiator {
         };
         key.check(address, length, access)?;
         let length = u32::try_from(length).map_err(|_| Error::INVALID_PARAM)?;
-        let identity = fold(key.identity);
+        let (slot, secret) = key.place();
         let sequence = self.next.get();
-        Ok(Request { opcode, atomic, sequence, identity, key: key.key, address, length, operands })
+        Ok(Request { opcode, atomic, sequence, slot, secret, address, length, operands })
     }
 
     /// A put of `length` bytes.
@@ -213,8 +213,8 @@ impl Initiator {
         let get = Get {
             destination,
             notify,
-            identity: request.identity,
-            key: key.key,
+            slot: request.slot,
+            secret: request.secret,
             address,
             length,
             requested: 0,
@@ -251,8 +251,8 @@ impl Initiator {
                 opcode: Opcode::Get,
                 atomic: AtomicOp::Add,
                 sequence,
-                identity: get.identity,
-                key: get.key,
+                slot: get.slot,
+                secret: get.secret,
                 address: get.address.wrapping_add(get.requested as u64),
                 length: length as u32,
                 operands: [0; 2],
@@ -282,8 +282,8 @@ impl Initiator {
         let mut taken = false;
         while let Some(Ended(notify, result, destination)) = self.step(&response, data, &mut taken)? {
             count += 1;
-            if let (Some(Destination::Unpack(unpack, collected)), Ok(())) = (destination, result) {
-                unpack.read(&collected);
+            if let (Some(destination), Ok(())) = (destination, result) {
+                destination.finish();
             }
             notify.tell(result);
         }

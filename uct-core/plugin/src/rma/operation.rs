@@ -68,7 +68,9 @@ pub enum Operation {
 }
 
 /// Where a get goes.
-pub enum Destination {
+pub struct Destination(Kind);
+
+enum Kind {
     /// To blocks of memory, in order.
     Memory(Box<[(NonNull<u8>, usize)]>),
     /// To one block of memory.
@@ -78,33 +80,46 @@ pub enum Destination {
 }
 
 impl Destination {
+    /// One block of memory.
+    ///
+    /// # Safety
+    /// The memory stays valid and writable until the get has ended, was cancelled or was abandoned.
+    pub unsafe fn block(start: NonNull<u8>, length: usize) -> Destination {
+        Destination(Kind::Block(start, length))
+    }
+
     /// The memory of a vector.
     ///
     /// # Safety
     /// The memory stays valid and writable until the get has ended or was cancelled.
     pub unsafe fn of_iov(iov: Iov<'_>) -> Destination {
         let mut blocks = iov.blocks().filter_map(|(block, length)| Some((NonNull::new(block)?, length)));
-        match (blocks.next(), blocks.next()) {
-            (None, _) => Destination::Block(NonNull::dangling(), 0),
-            (Some((block, length)), None) => Destination::Block(block, length),
-            (Some(first), Some(second)) => {
-                Destination::Memory([first, second].into_iter().chain(blocks).collect())
-            }
-        }
+        Destination(match (blocks.next(), blocks.next()) {
+            (None, _) => Kind::Block(NonNull::dangling(), 0),
+            (Some((block, length)), None) => Kind::Block(block, length),
+            (Some(first), Some(second)) => Kind::Memory([first, second].into_iter().chain(blocks).collect()),
+        })
     }
 
     /// The application's callback.
     pub fn unpack(unpack: Unpack) -> Destination {
-        Destination::Unpack(unpack, Vec::new())
+        Destination(Kind::Unpack(unpack, Vec::new()))
+    }
+
+    /// The get has brought everything: hands it to the application's callback, where it is for that.
+    pub(super) fn finish(self) {
+        if let Kind::Unpack(unpack, collected) = self.0 {
+            unpack.read(&collected);
+        }
     }
 
     /// Writes `data`, which stand `offset` bytes from the start of a get of `total` bytes. Answers whether that was all
     /// there is room for.
     pub(super) fn write(&mut self, offset: usize, data: &[u8], total: usize) {
-        match self {
-            Destination::Block(block, length) => scatter(&[(*block, *length)], offset, data),
-            Destination::Memory(blocks) => scatter(blocks, offset, data),
-            Destination::Unpack(_, collected) => {
+        match &mut self.0 {
+            Kind::Block(block, length) => scatter(&[(*block, *length)], offset, data),
+            Kind::Memory(blocks) => scatter(blocks, offset, data),
+            Kind::Unpack(_, collected) => {
                 if collected.is_empty() {
                     collected.reserve_exact(total);
                 }
@@ -117,9 +132,9 @@ impl Destination {
 
 impl std::fmt::Debug for Destination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Destination::Memory(_) | Destination::Block(..) => "Memory",
-            Destination::Unpack(..) => "Unpack",
+        f.write_str(match self.0 {
+            Kind::Memory(_) | Kind::Block(..) => "Memory",
+            Kind::Unpack(..) => "Unpack",
         })
     }
 }
@@ -132,7 +147,7 @@ fn scatter(blocks: &[(NonNull<u8>, usize)], mut skip: usize, mut data: &[u8]) {
             continue;
         }
         let part = data.len().min(length - skip);
-        // SAFETY: `skip` is below the length of the block, which is valid until the get has ended (`of_iov`).
+        // SAFETY: `skip` is below the length of the block, which is valid until the get has ended (`block`, `of_iov`).
         let place = unsafe { block.add(skip) };
         // SAFETY: the block holds `part` bytes from there, and `data` are the transport's own.
         unsafe { place.as_ptr().copy_from_nonoverlapping(data.as_ptr(), part) };

@@ -1,45 +1,69 @@
 //! The target's side: carries requests out on registered memory, and says how it went.
 
 use std::cell::Cell;
-use std::ptr::NonNull;
 
 use ucs::{Error, Status};
 
-use super::wire::{Malformed, Opcode, RESPONSE_HEADER, Request, Response, ResponseKind, fold};
+use super::wire::{Malformed, Opcode, RESPONSE_HEADER, Request, Response, ResponseKind};
 use crate::attr::AtomicOp;
-use crate::memory::{MemoryAccess, Regions};
+use crate::memory::{Access, Accessor, MemoryAccess, Regions};
 
-/// An answer to be sent: the header, then the data.
+/// An answer to be sent: the header, then the data. As long as it is there, the memory that it reads cannot be deregistered: send or copy it,
+/// and drop it before a callback of the application's runs.
 #[derive(Debug)]
-pub struct Answer {
-    /// The first bytes of the frame.
-    pub header: [u8; RESPONSE_HEADER],
-    /// The bytes behind, in registered memory or in this record: send or copy them before anything else is served. What
-    /// the owner of registered memory writes meanwhile may be read or not.
-    pub data: Data,
+pub struct Answer<'a> {
+    header: [u8; RESPONSE_HEADER],
+    data: Data<'a>,
 }
 
 /// The data of an answer.
-#[derive(Clone, Copy, Debug)]
-pub enum Data {
-    /// Registered memory, checked: address and bytes.
-    Memory(NonNull<u8>, usize),
+#[derive(Debug)]
+enum Data<'a> {
+    /// Registered memory.
+    Memory(Access<'a>),
     /// The former value: 8 bytes, of which so many count.
     Value([u8; 8], usize),
 }
 
-impl Answer {
-    /// First byte and number of bytes behind the header.
+impl Data<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Data::Memory(access) => access.length(),
+            Data::Value(_, length) => *length,
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// The first bytes of the frame.
+    pub fn header(&self) -> &[u8; RESPONSE_HEADER] {
+        &self.header
+    }
+
+    /// First byte and number of bytes behind the header. They are readable as long as the answer is there; of registered memory the owner
+    /// may write them meanwhile.
     pub fn data(&self) -> (*const u8, usize) {
         match &self.data {
-            Data::Memory(address, length) => (address.as_ptr(), *length),
+            Data::Memory(access) => (access.start().as_ptr(), access.length()),
             Data::Value(value, length) => (value.as_ptr(), *length),
         }
     }
 
     /// Bytes of the whole frame.
     pub fn frame_bytes(&self) -> usize {
-        RESPONSE_HEADER + self.data().1
+        RESPONSE_HEADER + self.data.length()
+    }
+
+    /// A copy of the whole frame.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut frame = vec![0; self.frame_bytes()];
+        let (header, data) = frame.split_at_mut(RESPONSE_HEADER);
+        header.copy_from_slice(&self.header);
+        match &self.data {
+            Data::Memory(access) => access.read(0, data),
+            Data::Value(value, length) => data.copy_from_slice(&value[..*length]),
+        }
+        frame
     }
 }
 
@@ -55,20 +79,21 @@ impl Target {
     ///
     /// # Errors
     /// The bytes are no request: the connection is to be closed.
-    pub fn serve(&self, regions: &Regions, frame: &[u8]) -> Result<Option<Answer>, Malformed> {
+    pub fn serve<'a>(
+        &self,
+        regions: &Regions,
+        accessor: &'a Accessor,
+        frame: &[u8],
+    ) -> Result<Option<Answer<'a>>, Malformed> {
         let (request, data) = Request::read(frame)?;
         if request.opcode == Opcode::Put {
             if data.len() != request.length as usize {
                 return Err(Malformed("a put has another length than it says"));
             }
-            let admitted = Target::admit_put(regions, &request);
-            if let Ok(address) = admitted {
-                // SAFETY: the memory is registered for puts and checked for the length; `data` are the transport's own.
-                unsafe { address.as_ptr().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-            }
-            return Ok(self.put_done(&request, admitted.map(drop)));
+            let access = Target::admit_put(regions, accessor, &request);
+            return Ok(self.put_done(&request, access.map(|access| access.write(0, data))));
         }
-        Ok(match Target::carry_out(regions, &request) {
+        Ok(match Target::carry_out(regions, accessor, &request) {
             Ok(None) => {
                 self.unacknowledged.set(Some(request.sequence));
                 None
@@ -78,17 +103,21 @@ impl Target {
         })
     }
 
-    /// Checks a put whose data are still on the way, and answers where they go. Check again before writing later: the
-    /// owner may deregister the memory meanwhile.
+    /// Begins the access of a put whose data come piece by piece. To be asked again for each piece, since the owner may deregister the
+    /// memory meanwhile.
     ///
     /// # Errors
     /// The access is refused; the data are to be dropped, and [`Target::put_done`] told.
-    pub fn admit_put(regions: &Regions, request: &Request) -> Result<NonNull<u8>, Error> {
-        check(regions, request, MemoryAccess::REMOTE_PUT)
+    pub fn admit_put<'a>(
+        regions: &Regions,
+        accessor: &'a Accessor,
+        request: &Request,
+    ) -> Result<Access<'a>, Error> {
+        access(regions, accessor, request, MemoryAccess::REMOTE_PUT)
     }
 
     /// Notes that a put has ended; `Some` is an answer to be sent now.
-    pub fn put_done(&self, request: &Request, result: Result<(), Error>) -> Option<Answer> {
+    pub fn put_done(&self, request: &Request, result: Result<(), Error>) -> Option<Answer<'static>> {
         match result {
             Ok(()) => {
                 self.unacknowledged.set(Some(request.sequence));
@@ -111,28 +140,29 @@ impl Target {
         Some(Response { kind, sequence, status: Status::OK, length: 0 }.header())
     }
 
-    fn answer(&self, sequence: u32, kind: ResponseKind, status: Status, data: Data) -> Answer {
+    fn answer<'a>(&self, sequence: u32, kind: ResponseKind, status: Status, data: Data<'a>) -> Answer<'a> {
         // The answer says that all ahead of it was carried out.
         self.unacknowledged.set(None);
-        let (Data::Memory(_, length) | Data::Value(_, length)) = data;
         // A get is at most `u32::MAX` bytes long.
-        let header = Response { kind, sequence, status, length: length as u32 }.header();
+        let header = Response { kind, sequence, status, length: data.length() as u32 }.header();
         Answer { header, data }
     }
 
-    fn refuse(&self, sequence: u32, error: Error) -> Answer {
+    fn refuse(&self, sequence: u32, error: Error) -> Answer<'static> {
         self.answer(sequence, ResponseKind::Error, error.status(), Data::Value([0; 8], 0))
     }
 
-    fn carry_out(regions: &Regions, request: &Request) -> Result<Option<(ResponseKind, Data)>, Error> {
+    fn carry_out<'a>(
+        regions: &Regions,
+        accessor: &'a Accessor,
+        request: &Request,
+    ) -> Result<Option<(ResponseKind, Data<'a>)>, Error> {
         let Some(atomic) = request.to_atomic() else {
-            let address = check(regions, request, MemoryAccess::REMOTE_GET)?;
-            return Ok(Some((ResponseKind::Data, Data::Memory(address, request.length as usize))));
+            let access = access(regions, accessor, request, MemoryAccess::REMOTE_GET)?;
+            return Ok(Some((ResponseKind::Data, Data::Memory(access))));
         };
         atomic.check_alignment(request.address)?;
-        let cell = check(regions, request, MemoryAccess::REMOTE_ATOMIC)?;
-        // SAFETY: the cell is registered, checked and aligned.
-        let former = unsafe { atomic.carry_out(cell) };
+        let former = access(regions, accessor, request, MemoryAccess::REMOTE_ATOMIC)?.atomic(atomic)?;
         Ok(match request.opcode {
             Opcode::Post32 | Opcode::Post64 => None,
             _ => Some((ResponseKind::Value, Data::Value(former.to_le_bytes(), atomic.width.bytes()))),
@@ -140,11 +170,14 @@ impl Target {
     }
 }
 
-fn check(regions: &Regions, request: &Request, access: MemoryAccess) -> Result<NonNull<u8>, Error> {
-    if request.identity != fold(regions.identity()) {
-        return Err(Error::INVALID_PARAM);
-    }
-    regions.check(request.key, request.address, request.length as usize, access)
+fn access<'a>(
+    regions: &Regions,
+    accessor: &'a Accessor,
+    request: &Request,
+    access: MemoryAccess,
+) -> Result<Access<'a>, Error> {
+    let Request { slot, secret, address, length, .. } = *request;
+    regions.access(accessor, (slot, secret), address, length as usize, access)
 }
 
 const _: () = assert!(AtomicOp::Add as u32 == 0, "requests without an atomic carry 0");

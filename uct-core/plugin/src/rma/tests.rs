@@ -11,7 +11,7 @@ use super::*;
 use crate::AtomicOp;
 use crate::atomic::{Atomic, Change, Former, Width};
 use crate::completion::{Completion, Outcome};
-use crate::memory::{MemoryAccess, PACKED_KEY, Region, Regions, RemoteKey};
+use crate::memory::{Accessor, MemoryAccess, PACKED_KEY, Region, Regions, RemoteKey};
 
 const LIMITS: Limits = Limits { operations: 64, get_segment: 16, get_bytes: 40 };
 
@@ -19,6 +19,7 @@ struct Pair {
     initiator: Initiator,
     target: Target,
     regions: Regions,
+    accessor: Accessor,
     requests: VecDeque<Vec<u8>>,
 }
 
@@ -28,6 +29,7 @@ impl Pair {
             initiator: Initiator::new(LIMITS),
             target: Target::default(),
             regions: Regions::default(),
+            accessor: Accessor::default(),
             requests: VecDeque::new(),
         }
     }
@@ -63,11 +65,8 @@ impl Pair {
             }
             let mut answers = Vec::new();
             while let Some(request) = self.requests.pop_front() {
-                if let Some(answer) = self.target.serve(&self.regions, &request).unwrap() {
-                    let (data, length) = answer.data();
-                    // SAFETY: the data of an answer are readable until something else is served.
-                    let data = unsafe { std::slice::from_raw_parts(data, length) };
-                    answers.push([&answer.header, data].concat());
+                if let Some(answer) = self.target.serve(&self.regions, &self.accessor, &request).unwrap() {
+                    answers.push(answer.to_vec());
                 }
             }
             answers.extend(self.target.acknowledge().map(|header| header.to_vec()));
@@ -129,7 +128,8 @@ fn a_get_larger_than_the_limits_comes_in_segments_and_whole() {
     let mut memory: Vec<u64> = (0..32).collect();
     let (_region, key, address) = pair.register(&mut memory, MemoryAccess::REMOTE_GET);
     let mut here = [0_u64; 32];
-    let place = Destination::Block(NonNull::new(here.as_mut_ptr().cast()).unwrap(), 256);
+    // SAFETY: it lives to the end of the test, as in the other ones.
+    let place = unsafe { Destination::block(NonNull::new(here.as_mut_ptr().cast()).unwrap(), 256) };
     let mut host = Host::new();
     pair.initiator.get(7, place, 256, &key, address, host.completion().into()).unwrap();
     assert_eq!(
@@ -152,7 +152,7 @@ fn a_refused_access_is_an_error_of_its_operation_alone_and_touches_nothing() {
         let mut packed = [0; PACKED_KEY];
         pair.regions.pack(&region, &mut packed).unwrap();
         packed[4..8].copy_from_slice(&access.to_le_bytes());
-        packed[32..40].copy_from_slice(&length.to_le_bytes());
+        packed[40..48].copy_from_slice(&length.to_le_bytes());
         RemoteKey::unpack(&packed).unwrap()
     };
     let (rights, length) = (lie(16, 7), lie(17, 7));
@@ -161,7 +161,8 @@ fn a_refused_access_is_an_error_of_its_operation_alone_and_touches_nothing() {
     pair.put(&rights, address, &[1; 16], first.completion().into());
     let mut here = [0_u8; 17];
     let start = NonNull::new(here.as_mut_ptr()).unwrap();
-    let place = || Destination::Block(start, 17);
+    // SAFETY: as above.
+    let place = || unsafe { Destination::block(start, 17) };
     pair.initiator.get(7, place(), 17, &length, address, second.completion().into()).unwrap();
     pair.settle();
     pair.initiator.get(7, place(), 16, &key, address, third.completion().into()).unwrap();
@@ -173,12 +174,12 @@ fn a_refused_access_is_an_error_of_its_operation_alone_and_touches_nothing() {
 }
 
 #[test]
-fn a_stale_key_and_a_key_of_another_table_are_refused() {
+fn a_stale_key_and_a_key_with_another_secret_are_refused() {
     let mut pair = Pair::new();
     let mut memory = [5];
     let (region, key, address) = pair.register(&mut memory, MemoryAccess::all());
     let mut foreign = key;
-    foreign.identity ^= 1;
+    foreign.secret ^= 1;
     let (mut first, mut second) = (Host::new(), Host::new());
     pair.put(&foreign, address, &[1; 8], first.completion().into());
     pair.settle();
@@ -240,7 +241,8 @@ fn cancelling_tells_everybody_and_writes_nothing_afterwards() {
     let mut memory = [9; 4];
     let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
     let mut here = [0_u64; 4];
-    let place = Destination::Block(NonNull::new(here.as_mut_ptr().cast()).unwrap(), 32);
+    // SAFETY: as above.
+    let place = unsafe { Destination::block(NonNull::new(here.as_mut_ptr().cast()).unwrap(), 32) };
     let (mut put, mut get, mut flush) = (Host::new(), Host::new(), Host::new());
     pair.put(&key, address, &[1; 8], put.completion().into());
     pair.initiator.get(7, place, 32, &key, address, get.completion().into()).unwrap();
@@ -306,7 +308,7 @@ fn arbitrary_and_mutated_bytes_are_read_without_a_panic_and_serve_nothing_outsid
         }
         wire::fuzz_request(&bytes);
         wire::fuzz_response(&bytes);
-        let _ = pair.target.serve(&pair.regions, &bytes);
+        let _ = pair.target.serve(&pair.regions, &pair.accessor, &bytes);
         let _ = pair.initiator.answer(&bytes);
     }
     assert_eq!((&memory[..2], &memory[6..]), (&[3; 2][..], &[3; 2][..]));

@@ -8,10 +8,10 @@
 //! | 1 | atomic operation (`UCT_ATOMIC_*`), else 0 |
 //! | 2..4 | 0 |
 //! | 4..8 | sequence number |
-//! | 8..16 | key of the region |
+//! | 8..16 | secret of the region |
 //! | 16..24 | address |
 //! | 24..28 | bytes: that follow (put), that are wanted (get), of the operand (atomics) |
-//! | 28..32 | which table the key belongs to: its identity, folded |
+//! | 28..32 | slot of the region in the target's table |
 //! | 32.. | put: the data; posted and fetching atomics: the operand, 8 bytes; compare-and-swap: compare, swap, 8 bytes each |
 //!
 //! An answer:
@@ -68,10 +68,10 @@ pub struct Request {
     pub atomic: AtomicOp,
     /// Its number.
     pub sequence: u32,
-    /// Folded identity of the table of registrations.
-    pub identity: u32,
-    /// Key of the region in it.
-    pub key: u64,
+    /// Slot of the region in the target's table.
+    pub slot: u32,
+    /// The region's secret.
+    pub secret: u64,
     /// Where.
     pub address: u64,
     /// How many bytes.
@@ -163,11 +163,6 @@ impl Opcode {
     }
 }
 
-/// The identity of a table of registrations as requests carry it.
-pub const fn fold(identity: u64) -> u32 {
-    (identity ^ identity >> 32) as u32
-}
-
 impl Request {
     /// The atomic that it asks for; `None` for put and get.
     pub(super) fn to_atomic(self) -> Option<Atomic> {
@@ -198,10 +193,10 @@ impl Request {
         frame[1] = self.atomic as u32 as u8;
         frame[2..4].fill(0);
         frame[4..8].copy_from_slice(&self.sequence.to_le_bytes());
-        frame[8..16].copy_from_slice(&self.key.to_le_bytes());
+        frame[8..16].copy_from_slice(&self.secret.to_le_bytes());
         frame[16..24].copy_from_slice(&self.address.to_le_bytes());
         frame[24..28].copy_from_slice(&self.length.to_le_bytes());
-        frame[28..32].copy_from_slice(&self.identity.to_le_bytes());
+        frame[28..32].copy_from_slice(&self.slot.to_le_bytes());
         for (place, operand) in frame[REQUEST_HEADER..].chunks_exact_mut(8).zip(self.operands) {
             place.copy_from_slice(&operand.to_le_bytes());
         }
@@ -234,8 +229,8 @@ impl Request {
             opcode,
             atomic,
             sequence: half(header, 4),
-            identity: half(header, 28),
-            key: word(header, 8),
+            slot: half(header, 28),
+            secret: word(header, 8),
             address: word(header, 16),
             length,
             operands: [operand(0), operand(1)],

@@ -19,6 +19,7 @@ use crate::attr::{AtomicOp, Flush};
 use crate::completion::Completion;
 use crate::guard::{self, Answer};
 use crate::iov::Iov;
+use crate::memory::access::remove_host;
 use crate::pack::{Pack, Unpack};
 use crate::traits::{Endpoint, RkeyOf};
 
@@ -89,7 +90,9 @@ unsafe extern "C" fn destroy<E: Endpoint>(ep: *mut UctEp) {
     guard::or("destroy", (), || {
         // SAFETY: `ep_create` made the pointer with `Rc::into_raw`, and the host destroys once.
         let ep = unsafe { Rc::from_raw(ep.cast::<E>().cast_const()) };
-        if let Some(gate) = ep.gate() {
+        if E::AT_ONCE {
+            remove_host(Rc::as_ptr(&ep).addr());
+        } else if let Some(gate) = ep.gate() {
             gate.detach();
         }
         ep.destroy();

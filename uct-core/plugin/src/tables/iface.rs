@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::rc::Rc;
 
 use ucs::{Error, Status};
@@ -16,7 +16,7 @@ use crate::attr::{Flush, Scope};
 use crate::completion::{Completion, Outcome};
 use crate::failure::write_text;
 use crate::guard;
-use crate::memory::open_gate;
+use crate::memory::Host;
 use crate::traits::{Endpoint, EpParams, EpUser, Iface, PeerAddress};
 
 /// The table of an interface.
@@ -140,6 +140,28 @@ unsafe extern "C" fn progress<I: Iface>(iface: *mut UctIface) -> u32 {
     guard::or("progress", 0, || unsafe { open::<I>(iface) }.progress())
 }
 
+/// The parameters of an endpoint. Those that a host of an older minor version does not have are null.
+///
+/// # Safety
+/// They are readable for as many bytes as they say.
+unsafe fn parameters(given: *const UctEpParams) -> UctEpParams {
+    let mut params = UctEpParams {
+        size: 0,
+        user: ptr::null_mut(),
+        device_address: ptr::null(),
+        device_address_length: 0,
+        iface_address: ptr::null(),
+        iface_address_length: 0,
+        gate: ptr::null_mut(),
+        accesses: ptr::null_mut(),
+    };
+    // SAFETY: the size is the first field, which is always there.
+    let size = unsafe { (*given).size }.min(size_of::<UctEpParams>());
+    // SAFETY: both tables hold `size` bytes.
+    unsafe { (&raw mut params).cast::<u8>().copy_from_nonoverlapping(given.cast(), size) };
+    params
+}
+
 unsafe extern "C" fn ep_create<I: Iface>(
     iface: *mut UctIface,
     params: *const UctEpParams,
@@ -148,7 +170,7 @@ unsafe extern "C" fn ep_create<I: Iface>(
 ) -> UctStatus {
     guard::explained("ep_create", reason, || {
         // SAFETY: the parameters are the host's and valid for the call (`UctEpParams`).
-        let params = unsafe { &*params };
+        let params = unsafe { parameters(params) };
         let pointer = iface.cast::<I>().cast_const();
         // SAFETY: `iface_open` made the pointer with `Rc::into_raw`, and the interface is open.
         unsafe { Rc::increment_strong_count(pointer) };
@@ -165,14 +187,13 @@ unsafe extern "C" fn ep_create<I: Iface>(
         };
         match iface.create_ep(EpParams { peer, user: EpUser(params.user) }) {
             Ok(made) => {
+                let host = Host { gate: params.gate, accesses: params.accesses };
                 if I::Ep::AT_ONCE {
-                    if let Some(gate) = NonNull::new(params.gate) {
-                        // SAFETY: the host's gate is valid until the endpoint is destroyed (`UctEpParams`).
-                        unsafe { open_gate(gate) };
-                    }
+                    // SAFETY: they are valid until the endpoint is destroyed (`UctEpParams`), and `destroy` removes the counter.
+                    unsafe { host.open(Rc::as_ptr(&made).addr()) };
                 } else if let Some(gate) = made.gate() {
                     // SAFETY: as above, and `destroy` detaches.
-                    unsafe { gate.attach(params.gate) };
+                    unsafe { gate.attach(host) };
                 }
                 let raw = Rc::into_raw(made).cast_mut().cast();
                 // SAFETY: `ep` is the host's place for the answer.
