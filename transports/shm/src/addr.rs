@@ -13,9 +13,10 @@ use ucs::sys::process::credentials;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::md::Kind;
+use crate::segment::socket::Route;
 
 const MAGIC: u16 = 0x5348;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Where a process lives: 64 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -53,8 +54,8 @@ pub(crate) struct IfaceAddress {
     pub(crate) key: u64,
     /// 16: bytes that stay free ahead of large messages.
     pub(crate) headroom: u32,
-    /// 20: 0.
-    pub(crate) reserved: u32,
+    /// 20: the process, in the pid namespace of the device address. Who is another process is not this interface.
+    pub(crate) pid: u32,
 }
 
 /// Bytes of a device address.
@@ -63,15 +64,6 @@ pub(crate) const DEVICE_LENGTH: usize = size_of::<DeviceAddress>();
 pub(crate) const IFACE_LENGTH: usize = size_of::<IfaceAddress>();
 /// Bytes of an endpoint address: an interface address, and a number that names the endpoint for people.
 pub(crate) const EP_LENGTH: usize = IFACE_LENGTH + 8;
-
-/// How to reach a peer's socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// By its abstract name.
-    Abstract,
-    /// By its name in the directory.
-    Directory,
-}
 
 /// The directory for sockets: what the configuration says, or /dev/shm if that is `auto` and it is writable.
 pub(crate) fn directory(configured: &str) -> Option<PathBuf> {
@@ -124,8 +116,17 @@ impl DeviceAddress {
         self.kind == peer.kind && self.host == peer.host
     }
 
-    /// How `self` reaches `peer`; the refusal says what is missing.
-    pub(crate) fn route_to(&self, peer: &DeviceAddress) -> Result<Route, String> {
+    /// Whether a process has the same number for both.
+    pub(crate) fn sees_processes_of(&self, peer: &DeviceAddress) -> bool {
+        same(self.pid, peer.pid)
+    }
+
+    /// How `self` reaches `peer`, the way to be tried first ahead of the other; the refusal says what is missing.
+    ///
+    /// The name in the directory comes first, since other users cannot crowd it. But who may write to the directory can put
+    /// another socket there, which is noticed only where the process behind it is known; else the abstract name, which nobody can
+    /// take from a living process.
+    pub(crate) fn routes_to(&self, peer: &DeviceAddress) -> Result<(Route, Option<Route>), String> {
         if peer.kind != self.kind {
             return Err("the address is of another shared memory transport".to_owned());
         }
@@ -146,12 +147,17 @@ impl DeviceAddress {
                 self.pid, peer.pid
             ));
         }
-        if same(self.net, peer.net) {
-            return Ok(Route::Abstract);
-        }
-        if same(self.directory_inode, peer.directory_inode) && self.directory_device == peer.directory_device
-        {
-            return Ok(Route::Directory);
+        let is_net_common = same(self.net, peer.net);
+        let is_directory_common = same(self.directory_inode, peer.directory_inode)
+            && self.directory_device == peer.directory_device;
+        match (is_net_common, is_directory_common) {
+            (true, true) if self.sees_processes_of(peer) => {
+                return Ok((Route::Directory, Some(Route::Abstract)));
+            }
+            (true, true) => return Ok((Route::Abstract, Some(Route::Directory))),
+            (true, false) => return Ok((Route::Abstract, None)),
+            (false, true) => return Ok((Route::Directory, None)),
+            (false, false) => (),
         }
         let has = |address: &DeviceAddress| if address.directory_inode == 0 { "no" } else { "another" };
         Err(format!(
@@ -171,7 +177,7 @@ impl IfaceAddress {
         let address = IfaceAddress::read_from_bytes(bytes).map_err(|_| {
             format!("an interface address of {} bytes, where shared memory has {IFACE_LENGTH}", bytes.len())
         })?;
-        if address.reserved != 0 || address.id == 0 {
+        if address.pid == 0 || address.id == 0 {
             return Err("no interface address of a shared memory transport".to_owned());
         }
         if address.headroom as usize > crate::iface::MAX_HEADROOM {
@@ -200,11 +206,11 @@ mod tests {
         assert_eq!(DeviceAddress::parse(address.as_bytes()), Ok(address));
         assert!(DeviceAddress::parse(&address.as_bytes()[1..]).unwrap_err().contains("63 bytes"));
         assert!(DeviceAddress::parse(&[0; DEVICE_LENGTH]).unwrap_err().contains("no device address"));
-        let next = DeviceAddress { version: 2, ..address };
-        assert!(DeviceAddress::parse(next.as_bytes()).unwrap_err().contains("version 2"));
+        let next = DeviceAddress { version: 3, ..address };
+        assert!(DeviceAddress::parse(next.as_bytes()).unwrap_err().contains("version 3"));
         assert!(IfaceAddress::parse(&[0; IFACE_LENGTH]).is_err());
         assert!(IfaceAddress::parse(&[0xff; IFACE_LENGTH]).is_err());
-        let iface = IfaceAddress { id: 1, key: 2, headroom: 64, reserved: 0 };
+        let iface = IfaceAddress { id: 1, key: 2, headroom: 64, pid: 3 };
         assert_eq!(IfaceAddress::parse(iface.as_bytes()), Ok(iface));
         let headroom = crate::iface::MAX_HEADROOM as u32;
         assert!(IfaceAddress::parse(IfaceAddress { headroom, ..iface }.as_bytes()).is_ok());
@@ -215,20 +221,23 @@ mod tests {
     #[test]
     fn each_missing_namespace_is_named() {
         let posix = own(Kind::Posix);
-        assert_eq!(posix.route_to(&posix), Ok(Route::Abstract));
+        assert_eq!(posix.routes_to(&posix), Ok((Route::Directory, Some(Route::Abstract))));
         let other_net = DeviceAddress { net: 7, ..posix };
-        assert_eq!(posix.route_to(&other_net), Ok(Route::Directory));
+        assert_eq!(posix.routes_to(&other_net), Ok((Route::Directory, None)));
+        let other_pid = DeviceAddress { pid: 7, ..posix };
+        let routes = (Route::Abstract, Some(Route::Directory));
+        assert_eq!(posix.routes_to(&other_pid), Ok(routes), "a socket in the directory could be anybody's");
         let nothing = DeviceAddress { net: 7, directory_inode: 8, ..posix };
-        let reason = posix.route_to(&nothing).unwrap_err();
+        let reason = posix.routes_to(&nothing).unwrap_err();
         assert!(reason.contains("net:[7]") && reason.contains("UCT_SHM_DIR"), "{reason}");
         let other_ipc = DeviceAddress { ipc: 7, ..posix };
-        assert_eq!(posix.route_to(&other_ipc), Ok(Route::Abstract), "posix needs no ipc namespace");
+        assert!(posix.routes_to(&other_ipc).is_ok(), "posix needs no ipc namespace");
         let sysv = own(Kind::Sysv);
-        assert!(sysv.route_to(&DeviceAddress { ipc: 7, ..sysv }).unwrap_err().contains("ipc:[7]"));
+        assert!(sysv.routes_to(&DeviceAddress { ipc: 7, ..sysv }).unwrap_err().contains("ipc:[7]"));
         let cma = own(Kind::Cma);
-        assert!(cma.route_to(&DeviceAddress { pid: 7, ..cma }).unwrap_err().contains("pid:[7]"));
-        assert!(posix.route_to(&sysv).unwrap_err().contains("another shared memory transport"));
-        assert!(posix.route_to(&DeviceAddress { host: [1; 16], ..posix }).unwrap_err().contains("machine"));
-        assert!(posix.route_to(&DeviceAddress { pid: 7, ..posix }).is_ok(), "posix needs no pid namespace");
+        assert!(cma.routes_to(&DeviceAddress { pid: 7, ..cma }).unwrap_err().contains("pid:[7]"));
+        assert!(posix.routes_to(&sysv).unwrap_err().contains("another shared memory transport"));
+        assert!(posix.routes_to(&DeviceAddress { host: [1; 16], ..posix }).unwrap_err().contains("machine"));
+        assert!(posix.routes_to(&DeviceAddress { pid: 7, ..posix }).is_ok(), "posix needs no pid namespace");
     }
 }

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use ucs::sys::SystemError;
+use uct_plugin::Error;
 use uct_plugin::pending::{Blocked, PendingQueue};
-use uct_plugin::{Error, Failure};
 
 use crate::addr::IfaceAddress;
 use crate::attention::{Flags, flag};
 use crate::cma::{self, Process};
 use crate::ep::ShmEp;
+use crate::handshake::Line;
 use crate::remote::{Allocated, Emulation, Lent, PeerView, TABLE_BYTES};
 use crate::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
@@ -27,7 +28,7 @@ use crate::ring::{
 };
 use crate::seat::Seat;
 use crate::segment::socket::{self, Credentials, Received};
-use crate::segment::{Mapping, Segment, Source, accept, attach_sysv};
+use crate::segment::{Mapping, Segment, Source, Trust, accept, attach_sysv};
 use crate::wire::{self, Control, Side, Welcome};
 
 /// What an operation lacked; it can be tried again when that is there.
@@ -102,8 +103,8 @@ pub(crate) struct Channel {
     waiting: RefCell<Vec<Weak<ShmEp>>>,
     /// Something was found missing.
     is_short: Cell<bool>,
-    socket: OwnedFd,
-    credentials: Credentials,
+    /// The socket and who is at its other end, once the peer's listener has taken it.
+    line: OnceCell<Line>,
     peer: OnceCell<Peer>,
     cma: OnceCell<Result<Process, String>>,
     broken: OnceCell<Broken>,
@@ -176,8 +177,10 @@ impl Peer {
         let [bell, table, ..] = fds else {
             return Err(format!("{} descriptors came along, where a bell and a table are needed", fds.len()));
         };
-        let bell_memory = accept(bell.as_fd(), BELL_BYTES, true, false).map_err(|error| error.to_string())?;
-        let table = accept(table.as_fd(), TABLE_BYTES, false, false).map_err(|error| error.to_string())?;
+        let bell_memory =
+            accept(bell.as_fd(), BELL_BYTES, true, Trust::SEALED).map_err(|error| error.to_string())?;
+        let table =
+            accept(table.as_fd(), TABLE_BYTES, false, Trust::SEALED).map_err(|error| error.to_string())?;
         // SAFETY: the mapping has the size and is kept beside the bell.
         let bell = Bell::new(unsafe { MappedBell::new(bell_memory.base()) });
         Ok(Peer { side, table: Arc::new(table), bell, _bell_memory: bell_memory })
@@ -185,50 +188,45 @@ impl Peer {
 }
 
 impl Channel {
-    /// The side that connects, over fresh rings. The peer is not known yet.
+    /// The side that connects, over fresh rings, on which it may send already. It has no socket yet.
     pub(crate) fn connecting(
         number: u32,
         to: &IfaceAddress,
-        socket: OwnedFd,
         rings: &Rings,
         memory: Mapping,
         attention: Flags,
-    ) -> Result<Channel, Failure> {
-        let channel = Channel::new(number, (to.id, to.key), socket, (rings, memory, true), attention)?;
+    ) -> Channel {
+        let channel = Channel::new(number, (to.id, to.key), (rings, memory, true), attention);
         channel.sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
         channel.receiver.go_cold();
-        Ok(channel)
+        channel
     }
 
-    /// The side that accepts.
+    /// The side that accepts. It has no socket yet.
     pub(crate) fn accepted(
         number: u32,
-        socket: OwnedFd,
         rings: &Rings,
         memory: Mapping,
         peer: Peer,
         attention: Flags,
-    ) -> Result<Channel, Failure> {
+    ) -> Channel {
         let from = (peer.side.iface, peer.side.key);
-        let channel = Channel::new(number, from, socket, (rings, memory, false), attention)?;
+        let channel = Channel::new(number, from, (rings, memory, false), attention);
         channel.take_peer(peer);
-        Ok(channel)
+        channel
     }
 
     fn new(
         number: u32,
         (peer_iface, peer_key): (u64, u64),
-        socket: OwnedFd,
         (rings, memory, connects): (&Rings, Mapping, bool),
         attention: Flags,
-    ) -> Result<Channel, Failure> {
+    ) -> Channel {
         let (sender, receiver, shuttle) = rings.ends(&memory, connects);
         let memory = Rc::new(memory);
-        let credentials = socket::peer_credentials(socket.as_fd())
-            .map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
         let emulation = Emulation::new(sender.memory().layout().bulk_capacity());
-        Ok(Channel {
+        Channel {
             sender,
             receiver,
             seat: Seat::new(shuttle, Rc::clone(&memory)),
@@ -244,8 +242,7 @@ impl Channel {
             pending: PendingQueue::default(),
             waiting: RefCell::default(),
             is_short: Cell::new(false),
-            socket,
-            credentials,
+            line: OnceCell::new(),
             peer: OnceCell::new(),
             cma: OnceCell::new(),
             broken: OnceCell::new(),
@@ -253,7 +250,12 @@ impl Channel {
             segments: RefCell::default(),
             attention,
             _memory: memory,
-        })
+        }
+    }
+
+    /// Takes the socket, once it is connected, and who is at its other end.
+    pub(crate) fn take_line(&self, line: Line) {
+        let _ = self.line.set(line);
     }
 
     /// Takes the answer of who was connected to. The refusal says what is wrong with it.
@@ -288,9 +290,29 @@ impl Channel {
         self.peer().map(|peer| PeerView { identity: peer.side.table, table: &peer.table })
     }
 
-    /// The socket.
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// The socket, once it is connected.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.line.get().map(|(socket, _)| socket.as_fd())
+    }
+
+    /// The socket, and who is at its other end.
+    pub(crate) fn line(&self) -> Option<&Line> {
+        self.line.get()
+    }
+
+    /// Whether it is of use for who connects now.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.broken().is_none() && !self.is_closed.get()
+    }
+
+    /// The process at the other end, as the system knows it; `None` while nobody is there, or where it has no number here.
+    pub(crate) fn process(&self) -> Option<Credentials> {
+        self.line.get().map(|(_, credentials)| *credentials).filter(|credentials| credentials.pid != 0)
+    }
+
+    /// Sends a message over the socket. `EAGAIN` while there is none, or if the peer does not read.
+    fn tell(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        socket::send(self.socket().ok_or(Errno::AGAIN)?, message, fds)
     }
 
     /// Why the channel is of no use any more.
@@ -401,21 +423,22 @@ impl Channel {
         let Some(peer) = self.peer() else { return };
         if peer.bell.ring(peer.side.bell_number) {
             // A socket that is full has woken the peer already.
-            let _ = socket::send(self.socket(), &wire::control(Control::Wake, &[]), &[]);
+            let _ = self.tell(&wire::control(Control::Wake, &[]), &[]);
         }
     }
 
     /// Takes the peer's first message if it is there.
     pub(crate) fn look_for_welcome(&self) {
         if self.peer().is_none() && self.broken().is_none() {
-            self.receive_control(false);
+            self.receive_control(Trust::SEALED);
         }
     }
 
-    /// Takes one message from the socket; answers whether there was one. `trusted` is whether segments may be files.
-    pub(crate) fn receive_control(&self, trusted: bool) -> bool {
+    /// Takes one message from the socket; answers whether there was one. `trust` says what segments may be.
+    pub(crate) fn receive_control(&self, trust: Trust) -> bool {
+        let Some(socket) = self.socket() else { return false };
         let mut buffer = [0; wire::MAX_CONTROL];
-        let (length, fds) = match socket::receive(self.socket(), &mut buffer) {
+        let (length, fds) = match socket::receive(socket, &mut buffer) {
             Received::Nothing => return false,
             Received::Closed => {
                 self.is_closed.set(true);
@@ -436,7 +459,7 @@ impl Channel {
                 wire::body::<wire::SegmentRequest>(body).map(|request| self.give_segment(&request))
             }
             Control::SegmentReply => {
-                wire::body(body).and_then(|reply| self.take_segment(&reply, &fds, trusted))
+                wire::body(body).and_then(|reply| self.take_segment(&reply, &fds, trust))
             }
             Control::Hello => Err("a second hello".to_owned()),
         });
@@ -501,10 +524,11 @@ impl Channel {
     pub(crate) fn cma(&self) -> Option<Process> {
         let peer = self.peer()?;
         let probe = || {
-            let result = cma::probe(self.credentials.pid, peer.side.beacon, peer.side.table);
+            let pid = self.process().map_or(0, |process| process.pid);
+            let result = cma::probe(pid, peer.side.beacon, peer.side.table);
             if let Err(reason) = &result {
                 tracing::debug!(
-                    pid = self.credentials.pid,
+                    pid,
                     "zero copy to the peer is not possible, copying through the ring: {reason}"
                 );
             }
@@ -540,7 +564,7 @@ impl Channel {
         }
         let request = wire::SegmentRequest { key: proof.0, secret: proof.1 };
         let message = wire::control(Control::SegmentRequest, zerocopy::IntoBytes::as_bytes(&request));
-        match socket::send(self.socket(), &message, &[]) {
+        match self.tell(&message, &[]) {
             Ok(()) => {
                 if segments.len() == segments.capacity() {
                     // Of those that are gone, no key is left that would ask.
@@ -564,7 +588,7 @@ impl Channel {
         &self,
         reply: &wire::SegmentReply,
         fds: &[OwnedFd],
-        trusted: bool,
+        trust: Trust,
     ) -> Result<(), String> {
         let mut segments = self.segments.borrow_mut();
         let Some(asked @ Asked::Waiting) = segments.get_mut(&(reply.key, reply.secret)) else {
@@ -572,12 +596,14 @@ impl Channel {
         };
         let length = usize::try_from(reply.length).unwrap_or(0);
         let is_writable = reply.is_writable == 1;
-        let mapping = match (fds, reply.sysv_segment) {
+        let mapping = match (fds, reply.sysv_segment, self.line()) {
             _ if length == 0 => None,
-            ([fd, ..], _) => Some(accept(fd.as_fd(), length, is_writable, trusted)),
-            ([], id @ 0..) => Some(attach_sysv(id, length)),
+            ([fd, ..], ..) => Some(accept(fd.as_fd(), length, is_writable, trust)),
+            ([], id @ 0.., Some((_, peer))) => Some(attach_sysv(id, length, *peer)),
             _ => None,
         };
+        // Good memory that is configured otherwise here is reached as memory that cannot be shared.
+        let mapping = mapping.filter(|mapping| !mapping.as_ref().is_err_and(|e| e.errno == libc::ENOTSUP));
         *asked = match mapping.transpose().map_err(|error| error.to_string())? {
             Some(mapping) => {
                 let segment = Arc::new(Lent { mapping, is_writable });
@@ -606,21 +632,21 @@ impl Channel {
             }
         };
         let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
-        if let Err(errno) = socket::send(self.socket(), &message, fd.as_slice()) {
+        if let Err(errno) = self.tell(&message, fd.as_slice()) {
             tracing::debug!("a segment could not be handed to the peer: {errno}");
         }
     }
 
     /// Whether the peer's end of the socket is closed, without taking anything from it.
     pub(crate) fn looks_closed(&self) -> bool {
-        self.is_closed.get() || socket::is_closed(self.socket())
+        self.is_closed.get() || self.socket().is_some_and(socket::is_closed)
     }
 
     /// The peer, for people.
     pub(crate) fn describe(&self) -> String {
-        match self.credentials.pid {
-            0 => format!("the peer (a process of user {} in another pid namespace)", self.credentials.uid),
-            pid => format!("the peer (process {pid} of user {})", self.credentials.uid),
+        match self.line.get() {
+            None => "the peer".to_owned(),
+            Some((_, peer)) => format!("the peer ({peer})"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ucs::units::{MemSize, Ternary};
+use ucs::units::{MemSize, Ternary, Time};
 
 ucs::config_enum! {
     /// Who may connect.
@@ -48,6 +48,21 @@ ucs::config_struct! {
         /// Who may connect.
         #[security = true]
         pub peers: Peers = "user",
+        /// How long a peer is tried that has no room for a connection: more wait for it than its system keeps.
+        pub connect_timeout: Time = "10s",
+        /// How long a connection of a peer may take to say hello.
+        pub hello_timeout: Time = "5s",
+        /// Most connections of peers that have not said hello. For a new one, that of the process with the most of them goes which
+        /// has waited longest.
+        pub max_half_open: u32 = "64" in 1..=1024,
+        /// Most connections that peers have to one interface.
+        pub max_connections: u32 = "4096" in 1..=65_536,
+        /// Most of them that are of one other process; never more than a quarter of the descriptors that this process may have.
+        pub max_process_connections: u32 = "256" in 1..=65_536,
+        /// Most of them that are of one other user; never more than half of the descriptors that this process may have.
+        pub max_user_connections: u32 = "1024" in 1..=65_536,
+        /// Descriptors, of those that this process may have (ulimit -n), that connections of peers leave free.
+        pub fd_reserve: u32 = "64" in 0..=1_048_576,
         /// Copy between the memories of two processes in the kernel (process_vm_readv), for memory that cannot be mapped.
         pub cma: Ternary = "try",
         /// Copy large messages before a handler sees them, so that a sender that misbehaves cannot change them meanwhile.
@@ -65,7 +80,8 @@ ucs::config_struct! {
         /// Directory for `segments = "dir"`.
         #[security = true]
         pub dir: PathBuf = "/dev/shm",
-        /// Huge pages for allocated memory.
+        /// Huge pages for allocated memory, and for that of peers.
+        #[security = true]
         pub hugetlb_mode: Ternary = "no",
     }
 }

@@ -5,19 +5,23 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::io::Errno;
+use ucs::clock::Deadline;
+use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use uct_plugin::{Error, Failure, Result};
 use zerocopy::IntoBytes;
 
-use crate::addr::{IfaceAddress, Route};
+use crate::addr::IfaceAddress;
 use crate::channel::Rings;
 use crate::config::Peers;
 use crate::md::Kind;
 use crate::remote::registry;
 use crate::ring::{Geometry, register_heavy_barrier};
-use crate::segment::socket::{self, Received};
-use crate::segment::{Mapping, Origin, Segment, Source, accept, attach_sysv};
+use crate::segment::socket::{self, Credentials, Received, Route, Target};
+use crate::segment::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
 use crate::wire::{self, Control, Hello, MAX_CONTROL, Side, Welcome};
 
 /// Largest ring segment that is mapped for a peer.
@@ -29,9 +33,38 @@ pub(crate) struct Party {
     pub(crate) kind: Kind,
     pub(crate) address: IfaceAddress,
     pub(crate) origin: Origin,
+    /// What segments of peers may be.
+    pub(crate) trust: Trust,
     pub(crate) peers: Peers,
     /// The bell, to be handed to peers.
     pub(crate) bell: Segment,
+}
+
+/// Where a peer is, from its address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whereabouts {
+    pub(crate) iface: IfaceAddress,
+    /// The way to be tried first, and another one.
+    pub(crate) routes: (Route, Option<Route>),
+    /// The process's number here, if both are in one pid namespace.
+    pub(crate) process: Option<u32>,
+}
+
+/// A socket that is connected, and who is at its other end.
+pub(crate) type Line = (OwnedFd, Credentials);
+
+/// A connection that is being made.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    targets: Vec<Target>,
+    process: Option<u32>,
+    hello: Hello,
+    /// What the rings lie in, if that is a file.
+    memory: Option<OwnedFd>,
+    /// Connected, with the hello still to be said.
+    line: Option<Line>,
+    /// Until when it is tried.
+    pub(crate) deadline: Deadline,
 }
 
 /// What came of an incoming connection so far.
@@ -66,56 +99,102 @@ impl Party {
         }
     }
 
-    /// Connects to a peer: makes rings and says hello. Does not wait for the welcome.
-    pub(crate) fn connect(
+    /// Prepares to connect to a peer: makes rings and a hello.
+    pub(crate) fn dial(
         &self,
         number: u32,
-        to: &IfaceAddress,
-        route: Route,
+        peer: &Whereabouts,
         directory: Option<&Path>,
+        timeout: Duration,
         shape: impl Fn(u32) -> Geometry,
-    ) -> Result<(OwnedFd, Rings, Mapping), Failure> {
-        let (forward, backward) = (shape(to.headroom), shape(self.address.headroom));
+    ) -> Result<(Dial, Rings, Mapping), Failure> {
+        let (forward, backward) = (shape(peer.iface.headroom), shape(self.address.headroom));
         let rings =
             Rings::new(forward, backward).map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
-        let connected = match (route, directory) {
-            (Route::Directory, Some(directory)) => socket::connect_in(directory, to.id),
-            _ => socket::connect_abstract(to.id),
-        };
-        let socket = connected.map_err(|error| Failure::new(Error::UNREACHABLE, error.to_string()))?;
-        self.admit(socket.as_fd()).map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
-        let memory = Segment::new(&self.origin, rings.size(), false)
+        let targets: Vec<Target> = [Some(peer.routes.0), peer.routes.1]
+            .into_iter()
+            .flatten()
+            .filter_map(|route| Target::new(peer.iface.id, route, directory))
+            .collect::<Result<_, SystemError>>()
+            .map_err(|error| Failure::new(Error::UNREACHABLE, error.to_string()))?;
+        let Segment { mapping, source } = Segment::new(&self.origin, rings.size(), false)
             .map_err(|error| Failure::new(Error::SHMEM_SEGMENT, error.to_string()))?;
-        let [bell, table] = self.descriptors()?;
-        let (sysv_segment, descriptors) = match &memory.source {
-            Source::File(fd) => (-1, vec![bell, table, fd.as_fd()]),
-            Source::Sysv(id) => (*id, vec![bell, table]),
+        let (sysv_segment, memory) = match source {
+            Source::File(fd) => (-1, Some(fd)),
+            Source::Sysv(id) => (id, None),
         };
         let hello = Hello {
             from: self.side(number)?,
-            to_key: to.key,
+            to_key: peer.iface.key,
             sysv_segment,
             kind: self.kind as u32,
+            knows_process: 0,
+            reserved: 0,
             forward: forward.into(),
             backward: backward.into(),
         };
-        socket::send(socket.as_fd(), &wire::control(Control::Hello, hello.as_bytes()), &descriptors)
-            .map_err(|errno| Failure::system("cannot say hello to the peer", &errno.into()))?;
-        Ok((socket, rings, memory.mapping))
+        let deadline = Deadline::after(timeout);
+        let dial = Dial { targets, process: peer.process, hello, memory, line: None, deadline };
+        Ok((dial, rings, mapping))
+    }
+
+    /// Connects and says hello; does not wait for the welcome. `None`: the peer has no room for it now, to be tried again.
+    pub(crate) fn go_on(&self, dial: &mut Dial) -> Result<Option<Line>, Failure> {
+        let unreachable = |reason: String| Failure::new(Error::UNREACHABLE, reason);
+        let (socket, peer) = match dial.line.take() {
+            Some(line) => line,
+            None => match self.reach(dial).map_err(unreachable)? {
+                Some(line) => line,
+                None => return Ok(None),
+            },
+        };
+        let [bell, table] = self.descriptors()?;
+        let memory = dial.memory.as_ref().map(AsFd::as_fd);
+        let descriptors: Vec<_> = [Some(bell), Some(table), memory].into_iter().flatten().collect();
+        dial.hello.knows_process = (peer.pid != 0).into();
+        let message = wire::control(Control::Hello, dial.hello.as_bytes());
+        match socket::send(socket.as_fd(), &message, &descriptors) {
+            // Closed already: the words of the refusal are to be read.
+            Ok(()) | Err(Errno::PIPE) => Ok(Some((socket, peer))),
+            // The system has no room for it, or for more descriptors on their way.
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => {
+                dial.line = Some((socket, peer));
+                Ok(None)
+            }
+            Err(errno) => Err(Failure::system("cannot say hello to the peer", &errno.into())),
+        }
+    }
+
+    /// Connects by the first name that leads to the peer.
+    fn reach(&self, dial: &Dial) -> Result<Option<Line>, String> {
+        let (mut refusal, mut is_full) = (None, false);
+        for target in &dial.targets {
+            match target.connect() {
+                Ok(socket) => match self.admit(socket.as_fd(), dial.process) {
+                    Ok(peer) => return Ok(Some((socket, peer))),
+                    Err(reason) => refusal = refusal.or(Some(reason)),
+                },
+                Err(error) if error.errno == libc::EAGAIN => is_full = true,
+                Err(error) => refusal = refusal.or(Some(error.to_string())),
+            }
+        }
+        match refusal {
+            Some(reason) if !is_full => Err(reason),
+            _ => Ok(None),
+        }
     }
 
     /// Looks for the hello of an incoming connection. Words of refusal go to the peer.
-    pub(crate) fn greet(&self, socket: BorrowedFd<'_>) -> Greeting {
+    pub(crate) fn greet(&self, socket: BorrowedFd<'_>, peer: Credentials) -> Greeting {
         let mut buffer = [0; MAX_CONTROL];
         let (length, fds) = match socket::receive(socket, &mut buffer) {
             Received::Nothing => return Greeting::Waiting,
             Received::Closed => return Greeting::Over,
             Received::Message(length, fds) => (length, fds),
         };
-        match self.check_hello(socket, &buffer[..length], &fds) {
+        match self.check_hello(peer, &buffer[..length], &fds) {
             Ok((hello, rings, memory)) => Greeting::Peer(Box::new(hello), fds, rings, memory),
             Err(reason) => {
-                tracing::debug!("a connection is refused: {reason}");
                 self.refuse(socket, &reason);
                 Greeting::Over
             }
@@ -124,6 +203,9 @@ impl Party {
 
     /// Tells a peer why it is not accepted.
     pub(crate) fn refuse(&self, socket: BorrowedFd<'_>, reason: &str) {
+        tracing::debug!("a connection is refused: {reason}");
+        // What is left unread when a socket is closed takes the place of the words.
+        socket::skip(socket);
         let words = &reason.as_bytes()[..reason.len().min(MAX_CONTROL / 2)];
         // A peer that does not listen is refused all the same.
         let _ = socket::send(socket, &wire::control(Control::Refusal, words), &[]);
@@ -131,11 +213,10 @@ impl Party {
 
     fn check_hello(
         &self,
-        socket: BorrowedFd<'_>,
+        peer: Credentials,
         message: &[u8],
         fds: &[OwnedFd],
     ) -> Result<(Hello, Rings, Mapping), String> {
-        self.admit(socket)?;
         let (kind, body) = wire::parse_control(message)?;
         if kind != Control::Hello {
             return Err("the first message is no hello".to_owned());
@@ -152,10 +233,10 @@ impl Party {
             return Err(format!("rings of {} bytes", rings.size()));
         }
         let memory = if self.kind == Kind::Sysv {
-            attach_sysv(hello.sysv_segment, rings.size())
+            attach_sysv(hello.sysv_segment, rings.size(), peer)
         } else {
             let fd = fds.get(2).ok_or("no descriptor of the rings came along")?;
-            accept(fd.as_fd(), rings.size(), true, self.trusts_files())
+            accept(fd.as_fd(), rings.size(), true, self.trust)
         };
         Ok((hello, rings, memory.map_err(|error| error.to_string())?))
     }
@@ -167,22 +248,24 @@ impl Party {
             .map_err(|errno| Failure::system("cannot welcome the peer", &errno.into()))
     }
 
-    /// Whether segments of peers may be files that could shrink.
-    pub(crate) fn trusts_files(&self) -> bool {
-        matches!(self.origin, Origin::Directory(_))
-    }
-
-    /// Whether the process at the other end may be talked to at all.
-    fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+    /// Whether the process at the other end may be talked to at all, and is the one with the number `process` if that is known.
+    /// Answers who it is.
+    pub(crate) fn admit(&self, socket: BorrowedFd<'_>, process: Option<u32>) -> Result<Credentials, String> {
         let peer = socket::peer_credentials(socket).map_err(|error| error.to_string())?;
         let own = credentials().effective_uid;
-        if self.peers == Peers::Any || peer.uid == own || peer.uid == 0 {
-            return Ok(());
+        if self.peers != Peers::Any && peer.uid != own && peer.uid != 0 {
+            return Err(format!(
+                "the peer runs as user {}, this process as user {own}; set UCT_SHM_PEERS=any in both to allow that",
+                peer.uid
+            ));
         }
-        Err(format!(
-            "the peer runs as user {}, this process as user {own}; set UCT_SHM_PEERS=any in both to allow that",
-            peer.uid
-        ))
+        match process {
+            Some(process) if process != peer.pid => Err(format!(
+                "the address is that of process {process}, but {peer} listens there: the process of the address has most likely \
+                 ended"
+            )),
+            _ => Ok(peer),
+        }
     }
 }
 
@@ -190,7 +273,6 @@ impl Party {
 mod tests {
     use super::*;
     use crate::ring::Pool;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     const SHAPE: Geometry = Geometry {
         slots: 64,
@@ -203,8 +285,9 @@ mod tests {
     fn said(change: impl FnOnce(&mut Hello), missing: usize) -> Result<(), String> {
         let party = Party {
             kind: Kind::Posix,
-            address: IfaceAddress { id: 5, key: 6, headroom: 64, reserved: 0 },
+            address: IfaceAddress { id: 5, key: 6, headroom: 64, pid: std::process::id() },
             origin: Origin::Memfd,
+            trust: Trust::SEALED,
             peers: Peers::User,
             bell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
         };
@@ -213,18 +296,19 @@ mod tests {
             to_key: 6,
             sysv_segment: -1,
             kind: Kind::Posix as u32,
+            knows_process: 0,
+            reserved: 0,
             forward: SHAPE.into(),
             backward: SHAPE.into(),
         };
         change(&mut hello);
-        let (near, _far) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let peer = Credentials { pid: std::process::id(), uid: credentials().effective_uid };
         let rings = Rings::new(SHAPE, SHAPE).unwrap();
         let memory = Segment::new(&Origin::Memfd, rings.size() - missing, false).unwrap();
         let Source::File(memory) = memory.source else { panic!("a memfd is a file") };
         let [bell, table] = party.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
         let message = wire::control(Control::Hello, hello.as_bytes());
-        party.check_hello(near.as_fd(), &message, &[bell, table, memory]).map(drop)
+        party.check_hello(peer, &message, &[bell, table, memory]).map(drop)
     }
 
     #[test]

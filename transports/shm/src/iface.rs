@@ -6,14 +6,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use slab::Slab;
-use ucs::event_set::{EventSet, Events};
+use ucs::event_set::EventSet;
 use ucs::sys::SystemError;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
@@ -28,7 +28,8 @@ use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::attention::{Attention, flag};
 use crate::channel::{Channel, new_bell};
 use crate::cma;
-use crate::config::{CmaConfig, ShmConfig};
+use crate::config::{CmaConfig, Peers, ShmConfig};
+use crate::door::Door;
 use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
 use crate::md::{Flavor, Kind, ShmMd};
@@ -42,6 +43,8 @@ pub(crate) struct ShmTransport<F>(PhantomData<F>);
 pub(crate) const MAX_HEADROOM: usize = 1 << 16;
 /// Tells the listener from channels, which are known by their numbers.
 pub(crate) const LISTENER: u64 = u64::MAX;
+/// Tells the timer from them.
+pub(crate) const TIMER: u64 = u64::MAX - 1;
 /// Tells a connection without a hello, whose number is added.
 pub(crate) const GREETING: u64 = 1 << 63;
 /// Channels with a bit of their own in the bell.
@@ -76,8 +79,9 @@ pub(crate) struct ShmIface {
     pub(crate) waiting: RefCell<Vec<Rc<Channel>>>,
     pub(crate) flushes: RefCell<Vec<Completion>>,
     pub(crate) channels: RefCell<Slab<Rc<Channel>>>,
-    pub(crate) by_peer: RefCell<HashMap<u64, Rc<Channel>>>,
-    pub(crate) greetings: RefCell<Slab<OwnedFd>>,
+    /// What endpoints to a peer use, by the number and the key in its address.
+    pub(crate) by_peer: RefCell<HashMap<(u64, u64), Rc<Channel>>>,
+    pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
     pub(crate) party: Party,
     pub(crate) headroom: usize,
@@ -94,7 +98,7 @@ pub(crate) struct ShmIface {
     pub(crate) listener: Listener,
     pub(crate) device: DeviceAddress,
     pub(crate) directory: Option<PathBuf>,
-    pub(crate) config: ShmConfig,
+    pub(crate) config: Box<ShmConfig>,
 }
 
 /// Sizes of messages.
@@ -187,15 +191,14 @@ impl ShmIface {
         let directory = addr::directory(&config.dir);
         let id = RandomState::new().hash_one(std::process::id()) | 1;
         let key = RandomState::new().hash_one(id);
-        let listener = Listener::new(id, directory.as_deref()).map_err(system)?;
+        let public = config.peers == Peers::Any;
+        let listener = Listener::new(id, directory.as_deref(), public).map_err(system)?;
         let events = EventSet::new().map_err(system)?;
-        for socket in listener.sockets() {
-            events.add(socket, Events::READ, LISTENER).map_err(system)?;
-        }
-        let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, reserved: 0 };
+        let pid = std::process::id();
+        let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, pid };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
-        Ok(ShmIface {
+        let iface = ShmIface {
             watch: Cell::new(bell.watch()),
             watched: Cell::new(None),
             is_beside: Cell::new(false),
@@ -216,13 +219,14 @@ impl ShmIface {
             flushes: RefCell::default(),
             channels: RefCell::default(),
             by_peer: RefCell::default(),
-            greetings: RefCell::default(),
+            door: Box::new(Door::new().map_err(system)?),
             events,
             device: DeviceAddress::own(md.kind, directory.as_deref()),
             party: Party {
                 kind: md.kind,
                 address,
                 origin: md.origin.clone(),
+                trust: md.trust(),
                 peers: config.peers,
                 bell: bell_segment,
             },
@@ -237,8 +241,10 @@ impl ShmIface {
             scratch: Cell::new(None),
             listener,
             directory,
-            config,
-        })
+            config: Box::new(config),
+        };
+        iface.open_door().map_err(system)?;
+        Ok(iface)
     }
 
     /// Makes progress look at the sockets at its next call.
@@ -362,7 +368,7 @@ impl Iface for ShmIface {
     }
 
     fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
-        self.route(peer).map(drop)
+        self.whereabouts(peer).map(drop)
     }
 
     fn is_impeded(&self, peer: PeerAddress<'_>) -> bool {
@@ -391,7 +397,7 @@ impl Iface for ShmIface {
             channel.emulation.fail(Error::CANCELED);
         }
         self.channels.borrow_mut().clear();
-        self.greetings.borrow_mut().clear();
+        self.door.close();
     }
 
     unsafe fn release(&self, data: *mut u8) {

@@ -9,12 +9,15 @@ mod attention;
 mod channel;
 mod cma;
 mod config;
+mod door;
 mod ep;
 mod far;
 #[cfg(not(loom))]
 mod fuzz;
 mod gate;
 mod handshake;
+#[cfg(not(loom))]
+mod hostile;
 mod iface;
 mod md;
 mod peers;
@@ -27,6 +30,8 @@ mod wire;
 
 #[cfg(not(loom))]
 pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};
+#[cfg(not(loom))]
+pub use hostile::{Heard, Intruder, knock, with_key};
 
 uct_plugin::export_plugin! {
     name: "shm",

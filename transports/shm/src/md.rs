@@ -15,7 +15,7 @@ use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Se
 
 use crate::config::{Peers, PosixConfig, Segments, ShmConfig, SysvConfig};
 use crate::remote::{self, Allocated, Memh, PACKED_LENGTH, Rkey, is_written, registry};
-use crate::segment::{Origin, Segment};
+use crate::segment::{Origin, Segment, Trust};
 
 /// Which of the transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +102,11 @@ impl<F: Flavor> Component for ShmComponent<F> {
 }
 
 impl ShmMd {
+    /// What segments of peers may be: what this domain's own are.
+    pub(crate) fn trust(&self) -> Trust {
+        Trust::new(&self.origin, self.huge != Ternary::No)
+    }
+
     /// A segment for `length` bytes with these rights, on huge pages if configured and possible.
     ///
     /// What peers only read is sealed against their writing, so it takes memory that can be; what no peer may reach at all has

@@ -15,8 +15,7 @@ use zerocopy::IntoBytes;
 
 use crate::attention::flag;
 use crate::channel::Channel;
-use crate::handshake::Greeting;
-use crate::iface::{GREETING, Kept, LISTENER, ShmIface};
+use crate::iface::{GREETING, Kept, LISTENER, ShmIface, TIMER};
 use crate::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
@@ -494,13 +493,25 @@ impl ShmIface {
         let mut buffer = EventBuffer::<16>::new();
         let Ok(events) = self.events.wait(&mut buffer, Some(Duration::ZERO)) else { return 0 };
         let mut count = 0;
+        // Of two sockets, which the same look serves.
+        let mut is_knocked = false;
         let tokens: Vec<u64> = events.map(|event| event.data).collect();
         for token in tokens {
             count += match token {
-                LISTENER => self.accept_peers(),
+                LISTENER => {
+                    is_knocked = true;
+                    0
+                }
+                TIMER => {
+                    self.tick();
+                    0
+                }
                 token if token & GREETING != 0 => self.greet((token & !GREETING) as usize),
                 token => self.read_socket(token as usize),
             };
+        }
+        if is_knocked {
+            count += self.accept_peers();
         }
         count
     }
@@ -508,30 +519,15 @@ impl ShmIface {
     fn read_socket(&self, number: usize) -> u32 {
         let Some(channel) = self.channels.borrow().get(number).cloned() else { return 0 };
         let knew = channel.peer().is_some();
-        while channel.receive_control(self.party.trusts_files()) {}
-        if channel.is_closed.get() {
+        while channel.receive_control(self.party.trust) {}
+        if channel.is_closed.get()
+            && let Some(socket) = channel.socket()
+        {
             // Not to be told again and again until the channel is buried.
-            let _ = self.events.remove(channel.socket());
+            let _ = self.events.remove(socket);
         }
         // A wake-up alone is no event: what it was about is in a ring.
         u32::from(channel.is_closed.get() || channel.broken().is_some() || knew != channel.peer().is_some())
-    }
-
-    /// A connection that has not said hello: looks whether it does.
-    fn greet(&self, number: usize) -> u32 {
-        let greeting = match self.greetings.borrow().get(number) {
-            Some(socket) => self.party.greet(std::os::fd::AsFd::as_fd(socket)),
-            None => return 0,
-        };
-        if matches!(greeting, Greeting::Waiting) {
-            return 0;
-        }
-        let socket = self.greetings.borrow_mut().remove(number);
-        let _ = self.events.remove(&socket);
-        if let Greeting::Peer(hello, fds, rings, memory) = greeting {
-            self.meet(socket, &hello, &fds, &rings, memory);
-        }
-        1
     }
 
     /// Marks all rings cold, arms the bell and looks once more; answers whether it is safe to sleep.

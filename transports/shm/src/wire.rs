@@ -73,6 +73,10 @@ pub(crate) struct Hello {
     pub(crate) sysv_segment: i32,
     /// Which transport.
     pub(crate) kind: u32,
+    /// 1 if who connects knows the process that accepts: a shuttle is shared only where each side knows the other's.
+    pub(crate) knows_process: u32,
+    /// 0.
+    pub(crate) reserved: u32,
     /// Ring towards who accepts.
     pub(crate) forward: Shape,
     /// Ring towards who connects.
@@ -238,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_sizes_on_the_wire_stay() {
-        assert_eq!(size_of::<Hello>(), 104);
+        assert_eq!(size_of::<Hello>(), 112);
         assert_eq!(size_of::<Welcome>(), 48);
     }
 }

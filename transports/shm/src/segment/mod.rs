@@ -9,4 +9,4 @@ pub mod socket;
 mod source;
 
 pub use mapping::Mapping;
-pub use source::{Origin, Segment, Source, accept, attach_sysv};
+pub use source::{Origin, Segment, Source, Trust, accept, attach_sysv};

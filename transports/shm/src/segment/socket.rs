@@ -4,12 +4,13 @@
 //! there is a directory for it, a name there, which is found by whoever shares that directory. Everything is
 //! non-blocking and closed on `exec`.
 
-use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -17,18 +18,36 @@ use rustix::net::{
     listen, recvmsg, sendmsg, socket_with,
 };
 use ucs::sys::SystemError;
+use ucs::sys::process::credentials;
 
 /// Most descriptors in one message.
 pub const MAX_FDS: usize = 4;
 const BACKLOG: i32 = 4096;
+/// Names of a directory that are looked at for sockets of dead processes.
+const MOST_NAMES: usize = 1000;
+
+/// By which of its names a listener is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// The abstract one, which anybody in its network namespace may connect to.
+    Abstract,
+    /// The one in the directory, which is open to whom the file's mode permits it.
+    Directory,
+}
+
+/// A listener's name, to connect to.
+#[derive(Debug)]
+pub struct Target {
+    address: SocketAddrUnix,
+    /// The name, for people.
+    what: String,
+}
 
 /// A pair of sockets (one of them may be missing) on which peers connect.
 #[derive(Debug)]
 pub struct Listener {
     abstract_socket: OwnedFd,
     in_directory: Option<(OwnedFd, PathBuf)>,
-    /// Whether it was said that none can be accepted, since one was last.
-    refusal_is_told: Cell<bool>,
 }
 
 /// The name of a listener in the abstract namespace and, with `.sock` added, in a directory.
@@ -40,9 +59,36 @@ fn path_in(directory: &Path, id: u64) -> PathBuf {
     directory.join(name(id) + ".sock")
 }
 
-fn abstract_address(id: u64) -> Result<SocketAddrUnix, SystemError> {
-    SocketAddrUnix::new_abstract_name(name(id).as_bytes())
-        .map_err(|errno| SystemError::new("name a socket", errno))
+impl Target {
+    /// The name of `id` by which `route` leads there; `None` without a directory for one that needs it.
+    pub fn new(id: u64, route: Route, directory: Option<&Path>) -> Option<Result<Target, SystemError>> {
+        Some(match route {
+            Route::Abstract => Target::in_namespace(id),
+            Route::Directory => Target::in_directory(directory?, id),
+        })
+    }
+
+    fn in_namespace(id: u64) -> Result<Target, SystemError> {
+        let address = SocketAddrUnix::new_abstract_name(name(id).as_bytes())
+            .map_err(|errno| SystemError::new("name a socket", errno))?;
+        Ok(Target { address, what: "its socket in this network namespace".to_owned() })
+    }
+
+    fn in_directory(directory: &Path, id: u64) -> Result<Target, SystemError> {
+        let path = path_in(directory, id);
+        let what = path.display().to_string();
+        let address = SocketAddrUnix::new(path.as_path())
+            .map_err(|errno| SystemError::new(format!("use {what} as the name of a socket"), errno))?;
+        Ok(Target { address, what })
+    }
+
+    /// Connects. `EAGAIN` if more than the listener has room for are waiting there.
+    pub fn connect(&self) -> Result<OwnedFd, SystemError> {
+        let socket = new_socket()?;
+        connect(&socket, &self.address)
+            .map_err(|errno| SystemError::new(format!("connect to the peer at {}", self.what), errno))?;
+        Ok(socket)
+    }
 }
 
 fn new_socket() -> Result<OwnedFd, SystemError> {
@@ -51,58 +97,50 @@ fn new_socket() -> Result<OwnedFd, SystemError> {
         .map_err(|errno| SystemError::new("make a unix socket", errno))
 }
 
-fn bound(address: &SocketAddrUnix, what: &str) -> Result<OwnedFd, SystemError> {
+fn bound(target: &Target, mode: Option<Mode>) -> Result<OwnedFd, SystemError> {
+    let Target { address, what } = target;
     let socket = new_socket()?;
+    if let Some(mode) = mode {
+        // The name takes the mode that the socket has when it is bound, so it never has a wider one.
+        fchmod(&socket, mode).map_err(|errno| SystemError::new("set the mode of a socket", errno))?;
+    }
     bind(&socket, address).map_err(|errno| SystemError::new(format!("bind a socket to {what}"), errno))?;
     listen(&socket, BACKLOG).map_err(|errno| SystemError::new(format!("listen on {what}"), errno))?;
     Ok(socket)
 }
 
 impl Listener {
-    /// Listens under the name of `id`. Names in `directory` that dead processes have left are removed.
-    pub fn new(id: u64, directory: Option<&Path>) -> Result<Listener, SystemError> {
-        let abstract_socket = bound(&abstract_address(id)?, "an abstract name")?;
+    /// Listens under the name of `id`. Names in `directory` that dead processes of this user have left are removed. `public` is
+    /// whether other users may connect by the name there, as far as the umask permits it.
+    pub fn new(id: u64, directory: Option<&Path>, public: bool) -> Result<Listener, SystemError> {
+        let abstract_socket = bound(&Target::in_namespace(id)?, None)?;
+        let mode = if public { Mode::from_raw_mode(0o666) } else { Mode::from_raw_mode(0o600) };
         let in_directory = directory
             .map(|directory| {
                 remove_stale(directory);
-                let path = path_in(directory, id);
-                let what = path.display().to_string();
-                let address = SocketAddrUnix::new(path.as_path()).map_err(|errno| {
-                    SystemError::new(format!("use {what} as the name of a socket"), errno)
-                })?;
-                bound(&address, &what).map(|socket| (socket, path)).map_err(|error| {
+                let target = Target::in_directory(directory, id)?;
+                let socket = bound(&target, Some(mode)).map_err(|error| {
                     error.advise("set UCT_SHM_DIR to a directory that you may write to, or to nothing")
-                })
+                })?;
+                Ok((socket, path_in(directory, id)))
             })
             .transpose()?;
-        Ok(Listener { abstract_socket, in_directory, refusal_is_told: Cell::new(false) })
+        Ok(Listener { abstract_socket, in_directory })
     }
 
     /// The sockets, for waiting on them.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let directory = self.in_directory.as_ref().map(|(socket, _)| socket.as_fd());
-        [Some(self.abstract_socket.as_fd()), directory].into_iter().flatten()
+        [directory, Some(self.abstract_socket.as_fd())].into_iter().flatten()
     }
+}
 
-    /// Takes one connection, if there is one.
-    pub fn accept(&self) -> Option<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        self.sockets().find_map(|socket| match accept_with(socket, flags) {
-            Ok(connection) => {
-                self.refusal_is_told.set(false);
-                Some(connection)
-            }
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => None,
-            Err(errno) => {
-                // Out of descriptors, most likely. The peer waits in the system, and each look finds it again.
-                if !self.refusal_is_told.replace(true) {
-                    tracing::warn!(
-                        "cannot accept a peer's connection: {errno}: it waits until there is room"
-                    );
-                }
-                None
-            }
-        })
+/// Takes one connection from a listening socket, if there is one.
+pub fn accept(listening: BorrowedFd<'_>) -> Result<Option<OwnedFd>, SystemError> {
+    match accept_with(listening, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(connection) => Ok(Some(connection)),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(errno) => Err(SystemError::new("accept a peer's connection", errno)),
     }
 }
 
@@ -114,19 +152,26 @@ impl Drop for Listener {
     }
 }
 
-/// Removes names of sockets that nobody has any more.
+/// Removes names of sockets of this user that nobody has any more.
 ///
-/// The attempt to connect is of another kind than the sockets: refused for a name without a socket, and answered with
-/// "wrong type" for one that has its socket, whose owner does not notice.
+/// Others' files are nobody's business here, whatever their names are, and a directory with more names than [`MOST_NAMES`] is not
+/// read to its end. The attempt to connect is of another kind than the sockets: refused for a name without a socket, and
+/// answered with "wrong type" for one that has its socket, whose owner does not notice.
 fn remove_stale(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
-    for entry in entries.flatten() {
+    let own = credentials().effective_uid;
+    for entry in entries.take(MOST_NAMES).flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if !(name.starts_with("uct-shm-") && name.ends_with(".sock")) {
             continue;
         }
+        // Of the name itself, not of what a link leads to.
+        let is_ours = entry.metadata().is_ok_and(|found| found.file_type().is_socket() && found.uid() == own);
         let Ok(address) = SocketAddrUnix::new(entry.path()) else { continue };
+        if !is_ours {
+            continue;
+        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return };
         if connect(&socket, &address) == Err(Errno::CONNREFUSED) {
@@ -135,34 +180,22 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Connects to the listener of `id` by its abstract name.
-pub fn connect_abstract(id: u64) -> Result<OwnedFd, SystemError> {
-    connected(&abstract_address(id)?, "its socket in this network namespace")
-}
-
-/// Connects to the listener of `id` by its name in a directory.
-pub fn connect_in(directory: &Path, id: u64) -> Result<OwnedFd, SystemError> {
-    let path = path_in(directory, id);
-    let what = path.display().to_string();
-    let address = SocketAddrUnix::new(path.as_path())
-        .map_err(|errno| SystemError::new(format!("use {what} as the name of a socket"), errno))?;
-    connected(&address, &what)
-}
-
-fn connected(address: &SocketAddrUnix, what: &str) -> Result<OwnedFd, SystemError> {
-    let socket = new_socket()?;
-    connect(&socket, address)
-        .map_err(|errno| SystemError::new(format!("connect to the peer at {what}"), errno))?;
-    Ok(socket)
-}
-
 /// Who is at the other end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// The process number in our pid namespace; 0 where the peer is not in it.
     pub pid: u32,
     /// The effective user in our user namespace.
     pub uid: u32,
+}
+
+impl std::fmt::Display for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.pid {
+            0 => write!(f, "a process of user {} in another pid namespace", self.uid),
+            pid => write!(f, "process {pid} of user {}", self.uid),
+        }
+    }
 }
 
 /// Who made the other end of a connection, by what the kernel says.
@@ -237,6 +270,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     Received::Message(if whole { received.bytes } else { 0 }, fds)
 }
 
+/// Drops one message, with its descriptors, if there is one.
+pub fn skip(socket: BorrowedFd<'_>) {
+    let _ = rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT);
+}
+
 /// Whether the connection has an error or an end that was not read yet; nothing is taken from it.
 pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
     let mut byte = [0; 1];
@@ -263,15 +301,25 @@ mod tests {
         }
     }
 
+    fn connected(id: u64, directory: Option<&Path>) -> OwnedFd {
+        let route = if directory.is_some() { Route::Directory } else { Route::Abstract };
+        Target::new(id, route, directory).unwrap().unwrap().connect().unwrap()
+    }
+
+    fn accepted(listener: &Listener) -> Option<OwnedFd> {
+        listener.sockets().find_map(|socket| accept(socket).unwrap())
+    }
+
     #[test]
     fn a_connection_by_either_name_carries_messages_and_descriptors() {
         let directory = tempfile::tempdir().unwrap();
         let id = u64::from(std::process::id()) << 8 | 1;
-        let listener = Listener::new(id, Some(directory.path())).unwrap();
-        for client in [connect_abstract(id).unwrap(), connect_in(directory.path(), id).unwrap()] {
+        let listener = Listener::new(id, Some(directory.path()), false).unwrap();
+        for directory in [None, Some(directory.path())] {
+            let client = connected(id, directory);
             let (readable, _writable) = rustix::pipe::pipe().unwrap();
             send(client.as_fd(), b"hello", &[readable.as_fd()]).unwrap();
-            let server = wait_for(|| listener.accept());
+            let server = wait_for(|| accepted(&listener));
             let mut buffer = [0; 16];
             let Received::Message(5, fds) = receive(server.as_fd(), &mut buffer) else {
                 panic!("no message")
@@ -292,11 +340,11 @@ mod tests {
     #[test]
     fn what_was_sent_ahead_of_a_close_still_arrives() {
         let id = u64::from(std::process::id()) << 8 | 2;
-        let listener = Listener::new(id, None).unwrap();
-        let client = connect_abstract(id).unwrap();
+        let listener = Listener::new(id, None, false).unwrap();
+        let client = connected(id, None);
         send(client.as_fd(), b"last words", &[]).unwrap();
         drop(client);
-        let server = wait_for(|| listener.accept());
+        let server = wait_for(|| accepted(&listener));
         assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Message(10, _)));
         assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Closed));
     }
@@ -304,10 +352,10 @@ mod tests {
     #[test]
     fn a_message_that_does_not_fit_is_not_taken_for_a_shorter_one() {
         let id = u64::from(std::process::id()) << 8 | 3;
-        let listener = Listener::new(id, None).unwrap();
-        let client = connect_abstract(id).unwrap();
+        let listener = Listener::new(id, None, false).unwrap();
+        let client = connected(id, None);
         send(client.as_fd(), &[1; 64], &[]).unwrap();
-        let server = wait_for(|| listener.accept());
+        let server = wait_for(|| accepted(&listener));
         assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Message(0, _)));
     }
 
@@ -315,25 +363,25 @@ mod tests {
     fn a_name_that_a_dead_process_left_is_removed_and_a_live_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let base = u64::from(std::process::id()) << 8;
-        let dead = Listener::new(base | 4, Some(directory.path())).unwrap();
+        let dead = Listener::new(base | 4, Some(directory.path()), false).unwrap();
         // As SIGKILL leaves it: the socket closed, its name there.
         let path = path_in(directory.path(), base | 4);
         let kept = directory.path().join("kept");
         std::fs::hard_link(&path, &kept).unwrap();
         drop(dead);
         std::fs::rename(&kept, &path).unwrap();
-        let live = Listener::new(base | 5, Some(directory.path())).unwrap();
-        let _next = Listener::new(base | 6, Some(directory.path())).unwrap();
-        assert!(live.accept().is_none(), "the live one was disturbed");
+        let live = Listener::new(base | 5, Some(directory.path()), false).unwrap();
+        let _next = Listener::new(base | 6, Some(directory.path()), false).unwrap();
+        assert!(accepted(&live).is_none(), "the live one was disturbed");
         assert!(!path.exists(), "the dead one's name is still there");
         assert!(path_in(directory.path(), base | 5).exists());
     }
 
     #[test]
     fn nobody_at_the_address_is_an_error_in_words() {
-        let error = connect_abstract(1).unwrap_err();
+        let error = Target::in_namespace(1).unwrap().connect().unwrap_err();
         assert!(error.to_string().contains("network namespace"), "{error}");
-        let error = connect_in(Path::new("/no/such/place"), 1).unwrap_err();
+        let error = Target::in_directory(Path::new("/no/such/place"), 1).unwrap().connect().unwrap_err();
         assert!(error.to_string().contains("/no/such/place/uct-shm-"), "{error}");
     }
 }

@@ -5,17 +5,26 @@
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use rustix::fs::{
-    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    FileType, FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
 };
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use ucs::sys::SystemError;
+use ucs::sys::process::credentials;
 
 use super::Mapping;
+use super::socket::Credentials;
 
 const HUGE_PAGE: usize = 2 << 20;
+/// What the system calls the file system of huge pages.
+const HUGETLBFS_MAGIC: FsWord = 0x9584_58f6;
+/// Of a System V segment's mode: it goes with its last user.
+const SHM_DEST: u32 = 0o1000;
 
 /// Where segments come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +65,7 @@ impl Segment {
         match origin {
             Origin::Memfd => Segment::memfd(length, huge, SealFlags::empty()),
             Origin::Directory(directory) => {
+                check_file_size(length)?;
                 let file = OpenOptions::new()
                     .read(true)
                     .write(true)
@@ -83,6 +93,7 @@ impl Segment {
     /// Makes a memfd that can neither grow nor shrink, with further seals once it is mapped.
     pub fn memfd(length: usize, huge: bool, seals: SealFlags) -> Result<Segment, SystemError> {
         let length = if huge { length.next_multiple_of(HUGE_PAGE) } else { length };
+        check_file_size(length)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let flags = if huge { flags | MemfdFlags::HUGETLB } else { flags };
         let fd = memfd_create("uct", flags)
@@ -112,49 +123,105 @@ impl Segment {
     }
 }
 
+/// What is taken from a peer besides memfds that cannot shrink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trust {
+    /// Files of this user on this device, which could shrink: segments are configured to be files there.
+    pub files_of: Option<u64>,
+    /// Huge pages, which can be taken away from under a mapping: they are configured here too.
+    pub huge: bool,
+}
+
+impl Trust {
+    /// Nothing else.
+    pub const SEALED: Trust = Trust { files_of: None, huge: false };
+
+    /// Of who makes its own segments so.
+    pub fn new(origin: &Origin, huge: bool) -> Trust {
+        let files_of = match origin {
+            Origin::Directory(directory) => std::fs::metadata(directory).ok().map(|found| found.dev()),
+            _ => None,
+        };
+        Trust { files_of, huge }
+    }
+}
+
 /// Maps a segment whose descriptor came from a peer.
 ///
-/// Refused, with `EPERM`, are descriptors that may shrink, unless `trusted`: those of segments in a directory that was
-/// configured.
+/// Refused, with `EPERM`, are descriptors that may shrink, but for those that `trust` names. Huge pages are refused with `ENOTSUP`
+/// unless they are trusted: a hole in such a file is filled from a pool that can be empty, and that is SIGBUS.
 pub fn accept(
     fd: BorrowedFd<'_>,
     length: usize,
     writable: bool,
-    trusted: bool,
+    trust: Trust,
 ) -> Result<Mapping, SystemError> {
     let refuse = |what: &str| SystemError::new(format!("take a segment from the peer: {what}"), libc::EPERM);
-    let stat = fstat(fd).map_err(|errno| SystemError::new("look at a segment of the peer", errno))?;
+    // Seals come first: what holds for the size of a file that cannot shrink holds from then on.
+    let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    let look = |errno: Errno| SystemError::new("look at a segment of the peer", errno);
+    let stat = fstat(fd).map_err(look)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(refuse("it is no regular file"));
+    }
+    let is_trusted = trust.files_of == Some(stat.st_dev) && stat.st_uid == credentials().effective_uid;
+    if !sealed && !is_trusted {
+        return Err(refuse(match trust.files_of {
+            None => "the peer could shrink it (UCT_POSIX_SEGMENTS=dir here trusts that it does not)",
+            Some(_) => {
+                "the peer could shrink it, and it is no file of this user in the file system of UCT_POSIX_DIR"
+            }
+        }));
+    }
+    if !trust.huge && fstatfs(fd).map_err(look)?.f_type == HUGETLBFS_MAGIC {
+        let what = "take a segment from the peer: it has huge pages";
+        return Err(SystemError::new(what, libc::ENOTSUP)
+            .advise("set UCT_POSIX_HUGETLB_MODE=try here too, or to no in the peer"));
     }
     if u64::try_from(stat.st_size).unwrap_or(0) < length as u64 {
         return Err(refuse("it is shorter than announced"));
     }
-    let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-    if !sealed && !trusted {
-        return Err(refuse("the peer could shrink it (UCT_POSIX_SEGMENTS=dir here trusts that it does not)"));
-    }
     Mapping::file(fd, length, writable)
 }
 
-/// Attaches a System V segment that a peer names.
-pub fn attach_sysv(id: i32, length: usize) -> Result<Mapping, SystemError> {
+/// Attaches a System V segment that a peer names. Its creator has to be `owner`, a process of 0 being one that cannot be told, and it
+/// has to be marked for removal, as all segments of this transport are: a peer could name any that this process may attach.
+pub fn attach_sysv(id: i32, length: usize, owner: Credentials) -> Result<Mapping, SystemError> {
+    // Attached first: from then on the number means this segment.
+    let mapping = Mapping::sysv(id, length)?;
     // SAFETY: all fields of the structure are numbers, for which zero is a value.
     let mut status: libc::shmid_ds = unsafe { std::mem::zeroed() };
     // SAFETY: IPC_STAT fills the structure.
     if unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut status) } < 0 {
         return Err(SystemError::last(format!("look at System V segment {id}")));
     }
+    let refuse =
+        |what: String| Err(SystemError::new(format!("attach System V segment {id}: {what}"), libc::EPERM));
     if status.shm_segsz < length {
-        return Err(SystemError::new(
-            format!(
-                "attach System V segment {id}: it has {} bytes, announced were {length}",
-                status.shm_segsz
-            ),
-            libc::EPERM,
-        ));
+        return refuse(format!("it has {} bytes, announced were {length}", status.shm_segsz));
     }
-    Mapping::sysv(id, length)
+    let creator = u32::try_from(status.shm_cpid).unwrap_or(0);
+    let is_other_process = owner.pid != 0 && creator != owner.pid;
+    if status.shm_perm.cuid != owner.uid || is_other_process {
+        let found = Credentials { pid: creator, uid: status.shm_perm.cuid };
+        return refuse(format!("it was made by {found}, the peer is {owner}"));
+    }
+    if u32::from(status.shm_perm.mode) & SHM_DEST == 0 {
+        return refuse("it is not marked for removal, as segments of this transport are".to_owned());
+    }
+    Ok(mapping)
+}
+
+/// Fails if the process may not make a file of `length` bytes, which would end it with a signal.
+fn check_file_size(length: usize) -> Result<(), SystemError> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < length as u64 => {
+            let what =
+                format!("make {length} bytes of shared memory: files of this process may have {limit} bytes");
+            Err(SystemError::new(what, libc::EFBIG).advise("raise that limit (ulimit -f unlimited)"))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -177,6 +244,10 @@ mod tests {
         unsafe { byte.read_volatile() }
     }
 
+    fn own() -> Credentials {
+        Credentials { pid: std::process::id(), uid: credentials().effective_uid }
+    }
+
     #[test]
     fn two_mappings_of_a_segment_show_the_same_memory() {
         let directory = tempfile::tempdir().unwrap();
@@ -185,8 +256,8 @@ mod tests {
         for origin in origins {
             let segment = Segment::new(&origin, 8192, false).unwrap();
             let peer = match &segment.source {
-                Source::File(fd) => accept(fd.as_fd(), 8192, true, true).unwrap(),
-                Source::Sysv(id) => attach_sysv(*id, 8192).unwrap(),
+                Source::File(fd) => accept(fd.as_fd(), 8192, true, Trust::new(&origin, false)).unwrap(),
+                Source::Sysv(id) => attach_sysv(*id, 8192, own()).unwrap(),
             };
             assert_eq!(read(&peer, 8191), 0, "{origin:?} is not zeroed");
             write(&segment.mapping, 8191, 7);
@@ -202,26 +273,115 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let segment = Segment::new(&Origin::Directory(directory.path().to_owned()), 4096, false).unwrap();
         let Source::File(fd) = &segment.source else { panic!("a directory gives files") };
-        let error = accept(fd.as_fd(), 4096, true, false).unwrap_err();
+        let error = accept(fd.as_fd(), 4096, true, Trust::SEALED).unwrap_err();
         assert!(error.to_string().contains("could shrink"), "{error}");
         let segment = Segment::new(&Origin::Memfd, 4096, false).unwrap();
         let Source::File(fd) = &segment.source else { panic!("a memfd is a file") };
         assert!(ftruncate(fd, 0).is_err(), "the seal does not hold");
-        let error = accept(fd.as_fd(), 4097, true, false).unwrap_err();
+        let error = accept(fd.as_fd(), 4097, true, Trust::SEALED).unwrap_err();
         assert!(error.to_string().contains("shorter than announced"), "{error}");
         let (pipe, _) = rustix::pipe::pipe().unwrap();
-        let error = accept(pipe.as_fd(), 1, true, false).unwrap_err();
+        let error = accept(pipe.as_fd(), 1, true, Trust::SEALED).unwrap_err();
         assert!(error.to_string().contains("no regular file"), "{error}");
+    }
+
+    #[test]
+    fn what_is_accepted_is_as_long_as_it_was_said_to_be_whenever_it_was_cut() {
+        let (mut accepted, mut refused) = (0, 0);
+        for turn in 0..4000u32 {
+            let fd = memfd_create("uct", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            ftruncate(&fd, 8192).unwrap();
+            let is_ready = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    is_ready.wait();
+                    (0..turn % 64).for_each(|_| std::hint::spin_loop());
+                    let _ = ftruncate(&fd, 0);
+                    let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
+                });
+                is_ready.wait();
+                match accept(fd.as_fd(), 8192, true, Trust::SEALED) {
+                    Ok(_) => {
+                        accepted += 1;
+                        let length = fstat(&fd).unwrap().st_size;
+                        assert_eq!(length, 8192, "in turn {turn} a file of that size was mapped");
+                    }
+                    Err(_) => refused += 1,
+                }
+            });
+        }
+        println!("{accepted} accepted, {refused} refused");
+    }
+
+    #[test]
+    fn huge_pages_of_a_peer_are_refused_unless_they_were_configured() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let Ok(fd) = memfd_create("uct", flags) else {
+            return println!("skipped: this system has no huge pages");
+        };
+        ftruncate(&fd, HUGE_PAGE as u64).unwrap();
+        fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
+        let error = accept(fd.as_fd(), 4096, true, Trust::SEALED).unwrap_err();
+        assert!(error.to_string().contains("HUGETLB_MODE"), "{error}");
+        let huge = Trust { huge: true, ..Trust::SEALED };
+        if let Err(error) = accept(fd.as_fd(), 4096, true, huge) {
+            assert_eq!(error.errno, libc::ENOMEM, "no more than a lack of pages: {error}");
+        }
     }
 
     #[test]
     fn a_system_v_segment_is_gone_with_its_users() {
         let segment = Segment::new(&Origin::Sysv { public: false }, 4096, false).unwrap();
         let Source::Sysv(id) = segment.source else { panic!("not System V") };
-        let error = attach_sysv(id, 4097).unwrap_err();
+        let error = attach_sysv(id, 4097, own()).unwrap_err();
         assert!(error.to_string().contains("4096 bytes, announced were 4097"), "{error}");
         drop(segment);
-        assert!(attach_sysv(id, 4096).is_err());
+        assert!(attach_sysv(id, 4096, own()).is_err());
+    }
+
+    #[test]
+    fn a_segment_that_another_has_created_is_refused() {
+        let segment = Segment::new(&Origin::Sysv { public: false }, 4096, false).unwrap();
+        let Source::Sysv(id) = segment.source else { panic!("not System V") };
+        attach_sysv(id, 4096, own()).unwrap();
+        attach_sysv(id, 4096, Credentials { pid: 0, ..own() }).unwrap();
+        for other in [Credentials { pid: own().pid + 1, ..own() }, Credentials { uid: own().uid + 1, pid: 0 }]
+        {
+            let error = attach_sysv(id, 4096, other).unwrap_err();
+            assert!(error.to_string().contains("it was made by"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_taken_from_the_configured_file_system_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let origin = Origin::Directory(directory.path().to_owned());
+        let segment = Segment::new(&origin, 4096, false).unwrap();
+        let Source::File(fd) = &segment.source else { panic!("a directory gives files") };
+        let trust = Trust::new(&origin, false);
+        accept(fd.as_fd(), 4096, true, trust).unwrap();
+        let elsewhere = Trust { files_of: trust.files_of.map(|device| device + 1), huge: false };
+        let error = accept(fd.as_fd(), 4096, true, elsewhere).unwrap_err();
+        assert!(error.to_string().contains("UCT_POSIX_DIR"), "{error}");
+        if !rustix::process::geteuid().is_root() {
+            return println!("a file of another user: skipped, making one needs privileges");
+        }
+        let other = rustix::fs::Uid::from_raw(65534);
+        rustix::fs::fchown(fd, Some(other), None).unwrap();
+        let error = accept(fd.as_fd(), 4096, true, trust).unwrap_err();
+        assert!(error.to_string().contains("no file of this user"), "{error}");
+    }
+
+    #[test]
+    fn a_segment_that_its_creator_has_not_marked_for_removal_is_refused() {
+        // SAFETY: shmget takes numbers and touches no memory of ours.
+        let id = unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o600) };
+        assert!(id >= 0);
+        let attached = attach_sysv(id, 4096, own());
+        // SAFETY: IPC_RMID uses no buffer.
+        unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
+        let error = attached.unwrap_err();
+        assert!(error.to_string().contains("marked for removal"), "{error}");
     }
 
     #[test]

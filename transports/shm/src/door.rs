@@ -1,0 +1,328 @@
+//! The door: connections of peers are taken, counted, and heard; our own are tried until the other side has room for them.
+//!
+//! For: interfaces. Stands on the handshake. Everybody may connect and say anything, so who has not said hello has little room and
+//! little time here, and nobody takes the room of all: there are limits for a process, for another user, and for descriptors.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use slab::Slab;
+use ucs::clock::{self, Deadline};
+use ucs::event_set::{Events, TimerFd};
+use ucs::sys::SystemError;
+use ucs::sys::process::credentials;
+use uct_plugin::Error;
+
+use crate::channel::Channel;
+use crate::config::ShmConfig;
+use crate::handshake::{Dial, Greeting, Line};
+use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
+use crate::segment::socket::{self, Credentials};
+
+/// Connections that are taken from each listening socket at a look; there are two sockets at most.
+const ACCEPTS: usize = 16;
+/// How long the listener rests when the system has no descriptor for another connection.
+const REST: Duration = Duration::from_millis(100);
+/// How long it takes until a peer that had no room is tried again.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// A connection that has not said hello.
+#[derive(Debug)]
+struct Visitor {
+    line: Line,
+    deadline: Deadline,
+}
+
+/// See the module.
+pub(crate) struct Door {
+    visitors: RefCell<Slab<Visitor>>,
+    dials: RefCell<Vec<(Rc<Channel>, Dial)>>,
+    /// Until when the listener rests.
+    resting: Cell<Option<Deadline>>,
+    /// Whether it was said that it does, since a connection was taken last.
+    rest_is_told: Cell<bool>,
+    timer: TimerFd,
+    next_tick: Cell<Deadline>,
+}
+
+/// How many connections peers have made.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Crowd {
+    all: usize,
+    of_process: usize,
+    of_user: usize,
+}
+
+impl Crowd {
+    /// Whether there is room for one more of `peer`, if the process may have `files` descriptors and the connection is number
+    /// `descriptor` of them.
+    fn check(self, peer: Credentials, config: &ShmConfig, files: u64, descriptor: u64) -> Result<(), String> {
+        let room = files.saturating_sub(config.fd_reserve.into());
+        if descriptor >= room {
+            return Err(format!(
+                "the peer has few descriptors left of the {files} that it may have (ulimit -n), and keeps \
+                 UCT_SHM_FD_RESERVE={} for itself",
+                config.fd_reserve
+            ));
+        }
+        let within = |count: usize, limit: u32, share: u64, whose: &str, key: &str| {
+            let limit = u64::from(limit).min(share);
+            if (count as u64) < limit {
+                return Ok(());
+            }
+            Err(format!("the peer has {count} connections of {whose}, its limit is {limit} ({key})"))
+        };
+        within(self.all, config.max_connections, u64::MAX, "others", "UCT_SHM_MAX_CONNECTIONS")?;
+        // Where pids cannot be seen they cannot be told from each other.
+        if peer.pid != 0 && peer.pid != std::process::id() {
+            let key = "UCT_SHM_MAX_PROCESS_CONNECTIONS, and a quarter of its descriptors";
+            within(self.of_process, config.max_process_connections, room / 4, "this process", key)?;
+        }
+        if peer.uid != credentials().effective_uid {
+            let key = "UCT_SHM_MAX_USER_CONNECTIONS, and half of its descriptors";
+            within(self.of_user, config.max_user_connections, room / 2, "this user", key)?;
+        }
+        Ok(())
+    }
+}
+
+impl Door {
+    pub(crate) fn new() -> Result<Door, SystemError> {
+        Ok(Door {
+            visitors: RefCell::default(),
+            dials: RefCell::default(),
+            resting: Cell::new(None),
+            rest_is_told: Cell::new(false),
+            timer: TimerFd::new()?,
+            next_tick: Cell::new(Deadline::NEVER),
+        })
+    }
+
+    /// Its timer, for waiting on it.
+    pub(crate) fn timer(&self) -> &TimerFd {
+        &self.timer
+    }
+
+    /// Lets go of everybody.
+    pub(crate) fn close(&self) {
+        self.visitors.borrow_mut().clear();
+        self.dials.borrow_mut().clear();
+    }
+
+    /// Has the timer wake progress by then.
+    fn want_tick(&self, at: Deadline) {
+        if at == Deadline::NEVER || at >= self.next_tick.get() {
+            return;
+        }
+        match self.timer.set(at.remaining()) {
+            Ok(()) => self.next_tick.set(at),
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    /// Takes out the one that has waited longest, among those of the process that has most here.
+    fn make_room(&self) -> Option<OwnedFd> {
+        let mut visitors = self.visitors.borrow_mut();
+        let mut counts = HashMap::new();
+        for (_, visitor) in visitors.iter() {
+            *counts.entry(visitor.line.1).or_insert(0usize) += 1;
+        }
+        let key = |visitor: &Visitor| (counts[&visitor.line.1], Reverse(visitor.deadline));
+        let (number, _) = visitors.iter().max_by_key(|(_, visitor)| key(visitor))?;
+        Some(visitors.remove(number).line.0)
+    }
+}
+
+impl ShmIface {
+    /// Takes incoming connections.
+    pub(crate) fn accept_peers(&self) -> u32 {
+        let mut count = 0;
+        for listening in self.listener.sockets() {
+            for _ in 0..ACCEPTS {
+                match socket::accept(listening) {
+                    Ok(Some(socket)) => {
+                        count += 1;
+                        self.door.rest_is_told.set(false);
+                        self.take_in(socket);
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.rest(&error);
+                        return count;
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// A connection has come: who it is comes ahead of what it says.
+    fn take_in(&self, socket: OwnedFd) {
+        let admitted = self.party.admit(socket.as_fd(), None).and_then(|peer| {
+            let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            let descriptor = u64::try_from(socket.as_raw_fd()).unwrap_or(0);
+            self.crowd(peer).check(peer, &self.config, files, descriptor).map(|()| peer)
+        });
+        match admitted {
+            Ok(peer) => self.hear_out((socket, peer)),
+            Err(reason) => self.party.refuse(socket.as_fd(), &reason),
+        }
+    }
+
+    /// How many connections others have made, and how many of them who makes one more.
+    fn crowd(&self, peer: Credentials) -> Crowd {
+        let mut crowd = Crowd::default();
+        let mut add = |one: Credentials| {
+            crowd.all += 1;
+            crowd.of_process += usize::from(one.pid == peer.pid);
+            crowd.of_user += usize::from(one.uid == peer.uid);
+        };
+        for (_, channel) in &*self.channels.borrow() {
+            if let Some((_, one)) = channel.line().filter(|_| !channel.connects) {
+                add(*one);
+            }
+        }
+        self.door.visitors.borrow().iter().for_each(|(_, visitor)| add(visitor.line.1));
+        crowd
+    }
+
+    /// Hears what a new connection says, now or later.
+    fn hear_out(&self, line: Line) {
+        match self.party.greet(line.0.as_fd(), line.1) {
+            Greeting::Peer(hello, fds, rings, memory) => self.meet(line, &hello, &fds, &rings, memory),
+            Greeting::Over => (),
+            Greeting::Waiting => {
+                if self.door.visitors.borrow().len() >= self.config.max_half_open as usize
+                    && let Some(socket) = self.door.make_room()
+                {
+                    let _ = self.events.remove(socket);
+                }
+                let deadline = Deadline::after(self.config.hello_timeout.to_duration());
+                let mut visitors = self.door.visitors.borrow_mut();
+                let token = GREETING | visitors.vacant_key() as u64;
+                if self.events.add(&line.0, Events::READ, token).is_ok() {
+                    visitors.insert(Visitor { line, deadline });
+                    self.door.want_tick(deadline);
+                }
+            }
+        }
+    }
+
+    /// A connection that has not said hello: looks whether it does.
+    pub(crate) fn greet(&self, number: usize) -> u32 {
+        let greeting = match self.door.visitors.borrow().get(number) {
+            Some(Visitor { line: (socket, peer), .. }) => self.party.greet(socket.as_fd(), *peer),
+            None => return 0,
+        };
+        if matches!(greeting, Greeting::Waiting) {
+            return 0;
+        }
+        let line = self.door.visitors.borrow_mut().remove(number).line;
+        let _ = self.events.remove(&line.0);
+        if let Greeting::Peer(hello, fds, rings, memory) = greeting {
+            self.meet(line, &hello, &fds, &rings, memory);
+        }
+        1
+    }
+
+    /// Takes the listener, which stays readable, out of the event set for a while: what cannot be accepted waits in the system.
+    fn rest(&self, reason: &SystemError) {
+        for listening in self.listener.sockets() {
+            let _ = self.events.remove(listening);
+        }
+        let until = Deadline::after(REST);
+        self.door.resting.set(Some(until));
+        self.door.want_tick(until);
+        if !self.door.rest_is_told.replace(true) {
+            tracing::warn!("{reason}: peers wait until there is room");
+        }
+    }
+
+    /// Listens: at first, and when a rest is over.
+    pub(crate) fn listen(&self) -> Result<(), SystemError> {
+        self.listener.sockets().try_for_each(|socket| self.events.add(socket, Events::READ, LISTENER))
+    }
+
+    /// Has progress go on with a connection until it stands. It is tried once now; answers why it cannot be made.
+    pub(crate) fn begin(&self, channel: &Rc<Channel>, mut dial: Dial) -> Result<(), uct_plugin::Failure> {
+        if let Some(line) = self.party.go_on(&mut dial)? {
+            return self.stand(channel, line);
+        }
+        self.door.want_tick(Deadline::after(AGAIN));
+        self.door.dials.borrow_mut().push((Rc::clone(channel), dial));
+        Ok(())
+    }
+
+    /// Tries connections again whose peers had no room; answers whether some still have none.
+    fn dial_again(&self, now: u64) -> bool {
+        self.door.dials.borrow_mut().retain_mut(|(channel, dial)| {
+            if channel.broken().is_some() {
+                return false;
+            }
+            match self.party.go_on(dial) {
+                Ok(Some(line)) => {
+                    if let Err(failure) = self.stand(channel, line) {
+                        channel.set_broken(failure.status, failure.reason);
+                    }
+                    false
+                }
+                Ok(None) if dial.deadline.expired_at(now) => {
+                    let reason = format!(
+                        "more peers want to connect there than it has room for; it has accepted none for \
+                         UCT_SHM_CONNECT_TIMEOUT={}",
+                        self.config.connect_timeout
+                    );
+                    channel.set_broken(Error::UNREACHABLE, reason);
+                    false
+                }
+                Ok(None) => true,
+                Err(failure) => {
+                    channel.set_broken(failure.status, failure.reason);
+                    false
+                }
+            }
+        });
+        !self.door.dials.borrow().is_empty()
+    }
+
+    /// A moment has come that something waited for.
+    pub(crate) fn tick(&self) {
+        self.door.timer.drain();
+        self.door.next_tick.set(Deadline::NEVER);
+        let now = clock::ticks();
+        let mut next = Deadline::NEVER;
+        if let Some(until) = self.door.resting.get() {
+            if until.expired_at(now) {
+                self.door.resting.set(None);
+                if let Err(error) = self.listen() {
+                    tracing::error!("nobody can connect any more: {error}");
+                }
+            } else {
+                next = until;
+            }
+        }
+        self.door.visitors.borrow_mut().retain(|_, visitor| {
+            if visitor.deadline.expired_at(now) {
+                let _ = self.events.remove(&visitor.line.0);
+                return false;
+            }
+            next = next.min(visitor.deadline);
+            true
+        });
+        if self.dial_again(now) {
+            next = next.min(Deadline::after(AGAIN));
+        }
+        self.door.want_tick(next);
+    }
+
+    /// Adds what the door waits for to the event set.
+    pub(crate) fn open_door(&self) -> Result<(), SystemError> {
+        self.events.add(self.door.timer(), Events::READ, TIMER)?;
+        self.listen()
+    }
+}

@@ -1,0 +1,400 @@
+//! What bounds what: files, descriptors, connections, memory, log, the work of one progress.
+
+mod common;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use uct_core::{AmId, Context, Error, Iface, IfaceAddress, IfaceOptions, SendFlags, Worker};
+use uct_shm::{Heard, Intruder, knock};
+
+const ID: AmId = AmId::new(11).unwrap();
+/// Connections taken at one look (two sockets, 16 of each), and a few events of others.
+const MOST_EVENTS: u64 = 48;
+
+/// Opens an interface and says what came of it.
+fn try_to_open(transport: &str) {
+    let context = Context::builder().build().expect("a context");
+    let worker = Worker::new(&context).expect("a worker");
+    match context.find(transport, "memory") {
+        Err(error) => say(&format!("no resource: {error}")),
+        Ok(resource) => match worker.open_resource(&resource, IfaceOptions::default()) {
+            Ok(_) => say("opened"),
+            Err(error) => say(&format!("refused: {error}")),
+        },
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_in_words() {
+    if let Some(role) = role() {
+        return try_to_open(&role);
+    }
+    const TEST: &str = "a_limit_of_file_sizes_is_an_error_in_words";
+    for blocks in [0, 1, 100] {
+        let shell = format!("ulimit -f {blocks}; exec \"$@\"");
+        let limited = Peer::start(&["sh", "-c", &shell, "sh"], TEST, "posix");
+        let words = limited.line();
+        assert!(words.contains("ulimit -f"), "with {blocks} blocks: {words}");
+    }
+    let free = Peer::start(&[], TEST, "posix");
+    assert_eq!(free.line(), "opened");
+}
+
+/// A number that the environment may change.
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn descriptors() -> u64 {
+    std::fs::read_dir("/proc/self/fd").expect("descriptors").count() as u64
+}
+
+/// Memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("memory");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}
+
+/// An interface that is under attack: makes progress, and tells what that has cost.
+fn stand(role: &str) {
+    let words = role.split(' ');
+    let settings: Vec<&str> = words.skip(1).filter(|word| !word.is_empty()).collect();
+    let (worker, iface) = open("posix", &settings);
+    let count = Rc::new(Cell::new(0u64));
+    let received = Rc::clone(&count);
+    iface.set_am_handler(ID, move |_| received.set(received.get() + 1));
+    say(&address(&iface));
+    let lines = heard();
+    let (mut most_events, mut is_held) = (0, false);
+    loop {
+        if is_held {
+            std::thread::sleep(Duration::from_millis(1));
+        } else {
+            most_events = most_events.max(u64::from(worker.progress()));
+        }
+        let Ok(line) = lines.try_recv() else { continue };
+        match line.as_str() {
+            "hold" => is_held = true,
+            "go" => is_held = false,
+            "tell" => (),
+            "end" => return,
+            other => panic!("{other}"),
+        }
+        let counters = iface.transport_counters();
+        let peers = counters.iter().find(|(name, _)| name == "peers").expect("a counter").1;
+        let facts = [resident(), descriptors(), most_events, peers, count.get()];
+        say(&facts.map(|fact| fact.to_string()).join(" "));
+    }
+}
+
+fn address(iface: &Iface) -> String {
+    hex(&iface.address().expect("an address").pack().expect("it packs"))
+}
+
+/// What the interface under attack tells.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    resident: u64,
+    descriptors: u64,
+    most_events: u64,
+    peers: u64,
+    received: u64,
+}
+
+/// The interface under attack, in another process.
+struct Target {
+    peer: Peer,
+    address: IfaceAddress,
+    log: tempfile::NamedTempFile,
+}
+
+impl Target {
+    fn start(test: &str, settings: &str) -> Target {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let shell = format!("exec 2>{}; exec \"$@\"", log.path().display());
+        let peer = Peer::start(&["sh", "-c", &shell, "sh"], test, &format!("stand {settings}"));
+        let (address, _) = IfaceAddress::unpack(&unhex(&peer.line())).expect("an address");
+        Target { peer, address, log }
+    }
+
+    fn ask(&mut self, word: &str) -> Facts {
+        self.peer.tell(word);
+        let line = self.peer.line();
+        let facts: Vec<u64> = line.split(' ').map(|fact| fact.parse().expect("a number")).collect();
+        let [resident, descriptors, most_events, peers, received] = facts[..] else { panic!("{line}") };
+        Facts { resident, descriptors, most_events, peers, received }
+    }
+
+    /// Waits until what it tells is as expected.
+    fn wait_for(&mut self, what: &str, is_it: impl Fn(Facts) -> bool) -> Facts {
+        let start = Instant::now();
+        loop {
+            let facts = self.ask("tell");
+            if is_it(facts) {
+                return facts;
+            }
+            assert!(start.elapsed() < LIMIT, "{what}: {facts:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn logged(&self) -> u64 {
+        File::open(self.log.path()).and_then(|file| file.metadata()).expect("a log").len()
+    }
+}
+
+/// A peer that keeps to the rules, in this process.
+struct Honest {
+    worker: Worker,
+    iface: Iface,
+}
+
+impl Honest {
+    fn open(settings: &[&str]) -> Honest {
+        let (worker, iface) = open("posix", settings);
+        Honest { worker, iface }
+    }
+
+    /// Connects and sends a message; it arrives.
+    fn is_served(&self, target: &mut Target) {
+        let before = target.ask("tell").received;
+        let ep = self.iface.connect(&target.address).expect("a connection");
+        until(&self.worker, || ep.am_short(ID, 0, &[1; 8])).expect("a message");
+        let start = Instant::now();
+        while target.ask("tell").received == before {
+            self.worker.progress();
+            assert!(start.elapsed() < LIMIT, "an honest peer is not served");
+        }
+        assert_eq!(until(&self.worker, || ep.am_short(ID, 0, &[])), Ok(()));
+    }
+}
+
+#[test]
+fn a_crowd_at_the_door_costs_little_and_keeps_nobody_out() {
+    if let Some(role) = role() {
+        return stand(&role);
+    }
+    const TEST: &str = "a_crowd_at_the_door_costs_little_and_keeps_nobody_out";
+    // UCT_TEST_CONNECTS=100000 is the full size.
+    let connects = number("UCT_TEST_CONNECTS", 12_000);
+    let mut target = Target::start(TEST, "shm.dir=");
+    let before = target.ask("hold");
+    // A queue that is full, of connections that are closed again.
+    let mut sent = 0;
+    while knock(&target.address.iface, None).is_ok() {
+        sent += 1;
+        assert!(sent <= 100_000, "the queue has no end");
+    }
+    // Who comes now waits.
+    let honest = Honest::open(&["shm.dir="]);
+    let early = honest.iface.connect(&target.address).expect("there is no room yet, which is no error");
+    until(&honest.worker, || early.am_short(ID, 0, &[1; 8])).expect("it goes into the ring meanwhile");
+    target.ask("go");
+    let start = Instant::now();
+    while target.ask("tell").received == 0 {
+        honest.worker.progress();
+        assert!(start.elapsed() < LIMIT, "who has waited is not served");
+    }
+    let mut silent = Vec::new();
+    while sent < connects {
+        // Some stay and say nothing, some say nonsense.
+        if let Ok(socket) = knock(&target.address.iface, None) {
+            sent += 1;
+            match sent % 4 {
+                0 => silent.push(socket),
+                1 => drop(rustix::net::send(&socket, &[7; 40], rustix::net::SendFlags::NOSIGNAL)),
+                _ => (),
+            }
+        }
+        silent.drain(..silent.len().saturating_sub(200));
+        if sent % 1000 == 0 {
+            let facts = target.ask("tell");
+            assert!(facts.descriptors < before.descriptors + 80, "{facts:?}, {before:?} before");
+            honest.is_served(&mut target);
+        }
+    }
+    silent.clear();
+    let after = target.wait_for("descriptors stay", |facts| facts.descriptors <= before.descriptors + 3);
+    println!("{sent} connections: {before:?} before, {after:?} after, {} bytes of log", target.logged());
+    assert!(after.most_events <= MOST_EVENTS, "{after:?}");
+    assert!(after.resident < before.resident + 16_384, "{after:?}, {before:?} before");
+    assert!(target.logged() < 4096, "{} bytes of log", target.logged());
+    honest.is_served(&mut target);
+}
+
+#[test]
+fn who_says_nothing_is_let_go() {
+    if let Some(role) = role() {
+        return stand(&role);
+    }
+    let mut target =
+        Target::start("who_says_nothing_is_let_go", "shm.hello_timeout=50ms shm.max_half_open=8");
+    let before = target.ask("tell");
+    let silent: Vec<_> = (0..40).map(|_| knock(&target.address.iface, None).expect("a connection")).collect();
+    let crowded = target.wait_for("nobody is there", |facts| facts.descriptors > before.descriptors);
+    assert!(crowded.descriptors <= before.descriptors + 8, "{crowded:?}, {before:?} before");
+    target.wait_for("they stay", |facts| facts.descriptors <= before.descriptors);
+    drop(silent);
+}
+
+#[test]
+fn one_process_does_not_take_all_connections() {
+    if let Some(role) = role() {
+        return stand(&role);
+    }
+    const TEST: &str = "one_process_does_not_take_all_connections";
+    let mut target = Target::start(TEST, "shm.max_process_connections=30");
+    // The honest peer is of this process too, and comes first.
+    let honest = Honest::open(&[]);
+    honest.is_served(&mut target);
+    let before = target.ask("tell");
+    let to = &target.address.iface.clone();
+    let first = Intruder::connect(to, None).expect("a connection");
+    let mut greedy = vec![first];
+    let mut refusals = HashMap::new();
+    for _ in 0..number("UCT_TEST_CONNECTIONS", 200) {
+        let one = greedy[0].again(to, None).expect("a connection");
+        one.say(&Intruder::hello(to, to), &one.descriptors());
+        let start = Instant::now();
+        loop {
+            match one.hear() {
+                Heard::Nothing => assert!(start.elapsed() < LIMIT, "no answer"),
+                Heard::Refusal(words) => break *refusals.entry(words).or_insert(0) += 1,
+                _ => break greedy.push(one),
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    let after = target.ask("tell");
+    assert!(after.peers <= 30 && after.descriptors < before.descriptors + 40, "{after:?}");
+    assert!(refusals.keys().all(|words| words.contains("UCT_SHM_MAX_PROCESS_CONNECTIONS")), "{refusals:?}");
+    assert!(!refusals.is_empty());
+    // Another process is none of them.
+    if let Ok(own) = std::env::current_exe() {
+        let other = std::process::Command::new(own)
+            .args(["--exact", "another_process_is_served", "--nocapture"])
+            .env("SHM_TEST_TARGET", hex(&target.address.pack().expect("it packs")))
+            .status();
+        assert!(other.expect("it starts").success(), "another process is not served");
+    }
+    target.wait_for("its message is missing", |facts| facts.received > before.received);
+    greedy.clear();
+    target.wait_for("connections stay", |facts| facts.peers <= before.peers);
+}
+
+/// Of use for another test only, which starts it with an address.
+#[test]
+fn another_process_is_served() {
+    let Ok(target) = std::env::var("SHM_TEST_TARGET") else { return };
+    let (address, _) = IfaceAddress::unpack(&unhex(&target)).expect("an address");
+    let honest = Honest::open(&[]);
+    let ep = honest.iface.connect(&address).expect("a connection");
+    until(&honest.worker, || ep.am_short(ID, 0, &[1; 8])).expect("a message");
+    let refused = || matches!(ep.am_short(ID, 0, &[]), Err(error) if error != Error::NO_RESOURCE);
+    assert!(!honest.worker.progress_until(Duration::from_millis(200), refused), "it is refused");
+}
+
+/// Without a descriptor left, sleeps, and tells how often it was woken in a second.
+fn starve() {
+    let (worker, iface) = open("posix", &["shm.fd_reserve=0"]);
+    let count = Rc::new(Cell::new(0u64));
+    let received = Rc::clone(&count);
+    iface.set_am_handler(ID, move |_| received.set(received.get() + 1));
+    let lines = heard();
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+    }
+    say(&address(&iface));
+    assert_eq!(lines.recv().expect("a line"), "knocked");
+    let (start, mut woken) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(1) {
+        while worker.progress() > 0 {}
+        woken += u32::from(worker.wait(Duration::from_millis(200)).expect("it sleeps"));
+    }
+    say(&woken.to_string());
+    files.clear();
+    let start = Instant::now();
+    while count.get() == 0 {
+        worker.progress();
+        assert!(start.elapsed() < LIMIT, "nobody came in when there was room");
+    }
+    say("served");
+}
+
+#[test]
+fn who_has_no_descriptor_left_sleeps_all_the_same() {
+    if role().is_some() {
+        return starve();
+    }
+    const TEST: &str = "who_has_no_descriptor_left_sleeps_all_the_same";
+    let mut starved = Peer::start(&["sh", "-c", "ulimit -n 48; exec \"$@\"", "sh"], TEST, "starve");
+    let (address, _) = IfaceAddress::unpack(&unhex(&starved.line())).expect("an address");
+    let honest = Honest::open(&[]);
+    let ep = honest.iface.connect(&address).expect("a connection");
+    until(&honest.worker, || ep.am_short(ID, 0, &[1; 8])).expect("a message");
+    starved.tell("knocked");
+    let woken: u32 = starved.line().parse().expect("a number");
+    assert!(woken <= 40, "woken {woken} times in a second");
+    assert_eq!(starved.line(), "served");
+}
+
+#[test]
+fn a_peer_that_never_reads_costs_a_ring() {
+    if let Some(role) = role() {
+        return stand(&role);
+    }
+    let mut target = Target::start("a_peer_that_never_reads_costs_a_ring", "");
+    target.ask("hold");
+    let honest = Honest::open(&[]);
+    let ep = honest.iface.connect(&target.address).expect("a connection");
+    let before = (resident(), descriptors());
+    let mut refused = 0;
+    for _ in 0..20_000 {
+        refused += u32::from(ep.am_short(ID, 0, &[1; 40]) == Err(Error::NO_RESOURCE));
+        let packed = ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len());
+        refused += u32::from(packed == Err(Error::NO_RESOURCE));
+        honest.worker.progress();
+    }
+    assert!(refused > 30_000, "{refused} of 40000 were refused");
+    // Both rings have 1.2 MB each.
+    assert!(resident() < before.0 + 4096, "{} KiB, {} before", resident(), before.0);
+    assert_eq!(descriptors(), before.1);
+    target.ask("go");
+    target.wait_for("messages are missing", |facts| facts.received == u64::from(40_000 - refused));
+}
+
+#[test]
+fn names_of_others_in_the_directory_are_left_alone_and_cost_little() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let keep = path("uct-shm-plain.sock");
+    File::create(&keep).expect("a file");
+    std::os::unix::fs::symlink("/dev/null", path("uct-shm-link.sock")).expect("a link");
+    let names: Vec<_> = (0..5000).map(|number| path(&format!("uct-shm-{number:08x}.sock"))).collect();
+    let socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).expect("a socket"));
+    names.iter().for_each(|path| socket(path));
+    let setting = format!("shm.dir={}", directory.path().display());
+    drop(Honest::open(&[&setting]));
+    let left = names.iter().filter(|path| path.exists()).count();
+    assert!((3990..=4010).contains(&left), "{left} of 5000 are left: a thousand names are looked at");
+    assert!(keep.exists() && path("uct-shm-link.sock").is_symlink());
+    for path in names {
+        let _ = std::fs::remove_file(path);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return println!("sockets of another user: skipped, making them needs privileges");
+    }
+    let foreign = path("uct-shm-foreign.sock");
+    socket(&foreign);
+    std::os::unix::fs::lchown(&foreign, Some(65534), None).expect("it is another's now");
+    drop(Honest::open(&[&setting]));
+    assert!(foreign.exists(), "a socket of another user was removed");
+}
