@@ -124,8 +124,9 @@ impl Worker {
     /// In a forked child it does nothing and says so once: the worker is the parent's.
     ///
     /// Handlers and completions run inside this call. They may call anything, progress included; but an interface that is
-    /// just delivering may leave its further messages to the outer call, so a handler that waits for one of them may wait for
-    /// ever. (UCX forbids progress there altogether.) A panic of theirs is carried around the transport and resumed here, or by
+    /// just delivering may leave its further messages to the outer call, at once or when calls are nested a few levels deep, so a
+    /// handler that waits for one of them may wait for ever. No transport nests without a limit: a small stack is enough for a
+    /// handler that calls progress for each message. (UCX forbids progress there altogether.) A panic of theirs is carried around the transport and resumed here, or by
     /// the next call if this one would answer 0.
     #[inline]
     pub fn progress(&self) -> u32 {

@@ -81,6 +81,45 @@ fn progress_inside(setup: &Setup) {
     assert_eq!(*order.borrow(), (0..COUNT).collect::<Vec<_>>());
 }
 
+fn progress_inside_has_an_end(setup: &Setup) {
+    const COUNT: u64 = 100_000;
+    /// Far more than any transport nests, far less than a stack takes.
+    const LEVELS: u32 = 100;
+    const STACK: usize = 192 << 10;
+    let pair = Pair::new(setup);
+    let (count, depth) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0_u32)));
+    let most = Rc::new(Cell::new((0, 0)));
+    let (counted, level, deepest) = (Rc::clone(&count), Rc::clone(&depth), Rc::clone(&most));
+    let (worker, ep, base) = (pair.receiver.worker.clone(), pair.back.ep.clone(), Cell::new(0));
+    pair.receiver.iface.set_am_handler(PING, move |message| {
+        let here = (&raw const message).addr();
+        if level.get() == 0 {
+            base.set(here);
+        }
+        counted.set(counted.get() + 1);
+        level.set(level.get() + 1);
+        let (levels, bytes) = deepest.get();
+        deepest.set((levels.max(level.get()), bytes.max(base.get().abs_diff(here))));
+        // An echo server; an answer for which there is no room is left out.
+        match number(&ep, PONG, counted.get()) {
+            Ok(()) | Err(Error::NO_RESOURCE) => {}
+            Err(error) => panic!("an answer: {error}"),
+        }
+        if level.get() < LEVELS {
+            worker.progress();
+        }
+        level.set(level.get() - 1);
+    });
+    pair.sender.iface.set_am_handler(PONG, |_| {});
+    for index in 0..COUNT {
+        pair.retry("a send", || number(&pair.to, PING, index)).expect("a send");
+    }
+    pair.until("all messages", || count.get() == COUNT);
+    let (levels, bytes) = most.get();
+    assert!(levels < LEVELS, "handlers that call progress are nested without end");
+    assert!(bytes < STACK, "{levels} handlers, one inside the other, take {bytes} bytes of stack");
+}
+
 fn packs_around_other_calls(setup: &Setup) {
     const ROUNDS: usize = 30;
     let pair = Pair::new(setup);
@@ -208,6 +247,7 @@ const ANY: Needs = Needs::any(Capabilities::AM_SHORT.union(Capabilities::AM_BCOP
 pub(super) const CASES: &[Case] = &[
     case("a handler may answer with a message", ANY, ping_pong),
     case("a handler may progress the worker and order is kept", ANY, progress_inside),
+    case("handlers that progress the worker are nested to a limit", ANY, progress_inside_has_an_end),
     case(
         "a pack function may send and progress",
         Needs::all(Capabilities::AM_BCOPY),

@@ -69,12 +69,17 @@ pub(crate) struct TcpIface {
     pub(crate) max_iov: usize,
     max_message: usize,
     queue_limit: usize,
+    answer_limit: usize,
+    /// Bytes of large messages that are on their way in.
+    announced: Cell<usize>,
+    /// Progress, handlers and completions that are running, one inside the other.
+    depth: Cell<u32>,
 
     md: Arc<TcpMd>,
     /// Counts accesses to registered memory.
     accessor: Accessor,
     errors: ErrorHandler,
-    config: TcpConfig,
+    config: Box<TcpConfig>,
     device: net::Device,
     families: Vec<Family>,
     is_default: bool,
@@ -163,11 +168,15 @@ impl Transport for TcpTransport {
             max_iov: config.max_iov as usize,
             max_message,
             queue_limit: config.tx_queue_size.to_usize().max(scratch_size),
+            answer_limit: config.tx_queue_size.to_usize().max(scratch_size)
+                + config.answer_queue_size.to_usize(),
+            announced: Cell::new(0),
+            depth: Cell::new(0),
             md: Arc::clone(md),
             accessor: Accessor::default(),
             errors: params.errors,
             is_default: config.prefer_default && device::is_default(&device),
-            config,
+            config: Box::new(config),
             device,
             families,
             address,

@@ -38,6 +38,10 @@ impl TcpIface {
             if self.is_packing() {
                 return 0;
             }
+            if self.is_deepest() {
+                self.send_only();
+                return 0;
+            }
             count += self.housekeep();
         }
         count += self.poll();
@@ -45,6 +49,14 @@ impl TcpIface {
             count += self.housekeep();
         }
         count
+    }
+
+    /// Sends, and calls nobody: handlers that call progress are nested as deep as they may be. What waits for room gets it.
+    #[cold]
+    fn send_only(&self) {
+        for conn in self.all_conns() {
+            conn.flush(self);
+        }
     }
 
     #[inline]
@@ -111,6 +123,9 @@ impl TcpIface {
         if events.contains(Events::WRITE) {
             conn.on_writable(self);
         }
+        if events.contains(Events::ERROR) && conn.is_held() {
+            conn.fail(self, Error::CONNECTION_RESET, "the connection was lost");
+        }
         if conn.state() == State::Established && events.intersects(Events::READ | Events::ERROR) {
             // Ahead of its handlers: one that calls progress and waits is to get what lies behind its message.
             self.set_hot(Some(conn));
@@ -122,6 +137,10 @@ impl TcpIface {
     /// Everything but receiving: sends what was collected, tells what has ended, serves who waits.
     #[inline(never)]
     pub(crate) fn housekeep(&self) -> u32 {
+        self.inside(|| self.housekeep_inside())
+    }
+
+    fn housekeep_inside(&self) -> u32 {
         self.clear_busy();
         let mut count = 0;
         while let Some((id, frame)) = self.next_owed() {
@@ -133,6 +152,7 @@ impl TcpIface {
             let Some(conn) = self.conn(id) else { continue };
             conn.take_dirty();
             conn.flush_unless_blocked(self);
+            conn.resume(self);
             conn.go_on_flushing();
             conn.note_hungry(self);
             conn.retire(self);
@@ -210,6 +230,10 @@ impl TcpIface {
     pub(crate) fn wait_for(&self, limit: Duration, done: impl Fn() -> bool) -> Result<(), Error> {
         let deadline = Deadline::after(limit);
         let mut idle = 0_u32;
+        if self.is_deepest() && !done() {
+            // Nothing is received as deep as this.
+            return Err(Error::NO_RESOURCE);
+        }
         while !done() {
             if self.advance() > 0 {
                 idle = 0;

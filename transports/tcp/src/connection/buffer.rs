@@ -4,7 +4,7 @@
 //! address alone. It lives until nobody refers to it: the connection or the interface that receives into it, each handler that
 //! runs on a message in it, each message that was kept.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
@@ -123,14 +123,17 @@ impl RxPool {
     pub(crate) fn get(&self) -> Result<RxBuffer> {
         let buffer = match self.free.borrow_mut().pop() {
             Some(buffer) => buffer,
-            None => self.allocate(self.size)?,
+            // SAFETY: the size is not zero.
+            None => self.take_memory(self.size, |layout| unsafe { alloc_zeroed(layout) })?,
         };
         self.reset(buffer);
         buffer.head().references.set(1);
         Ok(buffer)
     }
 
-    /// An empty buffer with one reference and room for `length` bytes of data, more than a buffer of the pool has.
+    /// An empty buffer with one reference and room for `length` bytes of data, more than a buffer of the pool has. Its bytes are not
+    /// initialised and, as long as nothing was written there, not memory of the machine's either: what is announced costs nothing
+    /// until it comes.
     pub(crate) fn get_large(&self, length: usize) -> Result<RxBuffer> {
         let size = self.start + length;
         let buffer = match self.large.take() {
@@ -139,7 +142,8 @@ impl RxPool {
                 if let Some(small) = other {
                     self.free_memory(small);
                 }
-                self.allocate(size)?
+                // SAFETY: the size is not zero.
+                self.take_memory(size, |layout| unsafe { alloc(layout) })?
             }
         };
         self.reset(buffer);
@@ -196,10 +200,9 @@ impl RxPool {
         Layout::from_size_align(size, self.size).map_err(|_| Error::NO_MEMORY)
     }
 
-    fn allocate(&self, size: usize) -> Result<RxBuffer> {
+    fn take_memory(&self, size: usize, allocate: impl FnOnce(Layout) -> *mut u8) -> Result<RxBuffer> {
         let layout = self.layout(size)?;
-        // SAFETY: the size is not zero.
-        let head = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::NO_MEMORY)?.cast::<Head>();
+        let head = NonNull::new(allocate(layout)).ok_or(Error::NO_MEMORY)?.cast::<Head>();
         let first =
             Head { references: Cell::new(1), size, fill: Cell::new(self.start), kept_end: Cell::new(HEAD) };
         // SAFETY: the memory holds a head, and is aligned to more than it needs.
@@ -209,7 +212,7 @@ impl RxPool {
 
     fn free_memory(&self, buffer: RxBuffer) {
         if let Ok(layout) = self.layout(buffer.size()) {
-            // SAFETY: `allocate` made it with this layout, and nobody refers to it any more.
+            // SAFETY: `take_memory` made it with this layout, and nobody refers to it any more.
             unsafe { dealloc(buffer.0.as_ptr().cast(), layout) };
         }
     }

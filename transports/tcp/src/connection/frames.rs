@@ -24,15 +24,10 @@ impl Conn {
         payload: &[u8],
     ) -> Result<(), &'static str> {
         match kind {
-            control::REQUEST => {
-                if self.is_flooded(iface) {
-                    return Err("the peer asked for more than it may at a time");
-                }
-                match self.target.serve(iface.regions(), iface.accessor(), payload) {
-                    Ok(answer) => self.answer(iface, answer),
-                    Err(malformed) => return Err(malformed.0),
-                }
-            }
+            control::REQUEST => match self.target.serve(iface.regions(), iface.accessor(), payload) {
+                Ok(answer) => self.answer(iface, answer),
+                Err(malformed) => return Err(malformed.0),
+            },
             control::RESPONSE => {
                 self.initiator.answer(payload).map_err(|malformed| malformed.0)?;
                 self.on_answered(iface);

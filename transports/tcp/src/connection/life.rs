@@ -208,6 +208,7 @@ impl Conn {
             State::Connecting => return self.tick_connecting(iface, now),
             State::Established => {}
         }
+        let room = self.tick_held(iface);
         if self.linger.get().expired_at(now) {
             self.fail(iface, Error::CANCELED, "the peer did not close it in time");
             return Deadline::NEVER;
@@ -225,7 +226,7 @@ impl Conn {
                 self.probe(iface);
             }
         }
-        self.linger.get()
+        self.linger.get().min(room)
     }
 
     /// Has progress serve the requests of its endpoints, if there are any and there is room for what they send.

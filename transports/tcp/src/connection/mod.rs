@@ -39,8 +39,6 @@ pub(crate) const GET_SEGMENT: usize = 64 << 10;
 const GET_BYTES: usize = 1 << 20;
 /// Operations on remote memory that a connection may have outstanding; consecutive ones without a completion count once.
 const OPERATIONS: usize = 4096;
-/// Bytes that a peer may make this side queue in all, far above what its limits let it ask for.
-const ANSWER_BYTES: usize = 8 << 20;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +87,10 @@ pub(crate) struct Conn {
     rx: Cell<Option<RxBuffer>>,
     rx_start: Cell<usize>,
     rx_end: Cell<usize>,
-    /// Calls of `parse` that are running, one inside the other.
-    parsing: Cell<u32>,
     /// A large frame whose rest is received straight to where it belongs.
     rest: RefCell<Rest>,
-    has_rest: Cell<bool>,
+    /// Why frames are not just read from the socket (`receive::hold`).
+    hold: Cell<u8>,
     /// Something has arrived since the last look.
     heard: Cell<bool>,
 
@@ -159,9 +156,8 @@ impl Conn {
             rx: Cell::new(None),
             rx_start: Cell::new(0),
             rx_end: Cell::new(0),
-            parsing: Cell::new(0),
             rest: RefCell::new(Rest::None),
-            has_rest: Cell::new(false),
+            hold: Cell::new(0),
             heard: Cell::new(false),
             initiator: Initiator::new(Limits {
                 operations: OPERATIONS,

@@ -5,17 +5,19 @@
 
 use std::rc::Rc;
 use std::slice;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use ucs::Error;
+use ucs::clock::{self, Deadline};
 use uct_plugin::Disposition;
 use uct_plugin::rma::Request;
 
 use super::buffer::RxBuffer;
 use super::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{FRAME_HEADER, padded, parse_frame};
+use crate::wire::{FRAME_HEADER, control, padded, parse_frame};
 
 /// A large frame that was begun.
 pub(super) enum Rest {
@@ -26,6 +28,7 @@ pub(super) enum Rest {
         kind: u8,
         have: usize,
         length: usize,
+        began: u64,
     },
     /// The data of a put go to the registered memory.
     Put {
@@ -39,6 +42,23 @@ pub(super) enum Rest {
         done: usize,
     },
 }
+
+/// Why frames are not just read from the socket.
+mod hold {
+    /// A large frame was begun: its rest comes first.
+    pub(super) const REST: u8 = 1;
+    /// The peer takes no answers: it is not served until it has taken some.
+    pub(super) const ANSWERS: u8 = 2;
+    /// A large message was announced for which there is no room now.
+    pub(super) const ROOM: u8 = 4;
+}
+
+/// A large message of which nothing comes is given up where room is lacking: after so long,
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// and if less than so many bytes have come each second.
+const SLOW_RATE: usize = 64 << 10;
+/// When a connection that lacks room tries again.
+const ROOM_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a look at the socket brought.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,7 +75,7 @@ impl Conn {
     /// Receives once and handles what has come whole.
     #[inline]
     pub(crate) fn receive(self: &Rc<Self>, iface: &TcpIface) -> Received {
-        if self.state.get() != State::Established || self.parsing.get() > 0 || self.has_rest.get() {
+        if self.state.get() != State::Established || iface.is_inside() || self.hold.get() != 0 {
             return self.receive_specially(iface);
         }
         self.receive_frames(iface)
@@ -65,20 +85,69 @@ impl Conn {
     #[cold]
     #[inline(never)]
     fn receive_specially(self: &Rc<Self>, iface: &TcpIface) -> Received {
-        if self.state.get() != State::Established {
+        if self.state.get() != State::Established || self.is_held() {
             return NOTHING;
         }
-        if self.parsing.get() > 0 {
-            // From inside a handler: first what has arrived already.
-            let count = self.parse(iface);
-            if count > 0 {
-                return Received { count, any: true };
-            }
+        if iface.is_inside() {
+            return iface.inside(|| self.receive_inside(iface));
         }
-        if self.has_rest.get() {
+        self.receive_next(iface)
+    }
+
+    /// From inside a handler: first what has arrived already.
+    fn receive_inside(self: &Rc<Self>, iface: &TcpIface) -> Received {
+        let count = self.parse(iface);
+        if count > 0 { Received { count, any: true } } else { self.receive_next(iface) }
+    }
+
+    fn receive_next(self: &Rc<Self>, iface: &TcpIface) -> Received {
+        if self.state.get() != State::Established || self.is_held() {
+            return NOTHING;
+        }
+        if self.hold.get() & hold::REST != 0 {
             return self.receive_rest(iface);
         }
         self.receive_frames(iface)
+    }
+
+    /// Whether nothing is read from the socket for now.
+    #[inline(always)]
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold.get() & (hold::ANSWERS | hold::ROOM) != 0
+    }
+
+    /// Reads nothing more; what has arrived, and was not handled, stays where it is.
+    fn hold(&self, iface: &TcpIface, reason: u8) {
+        self.hold.set(self.hold.get() | reason);
+        self.watch_again(iface);
+    }
+
+    /// Goes on reading, if the peer has taken enough of its answers.
+    pub(crate) fn resume(self: &Rc<Self>, iface: &TcpIface) {
+        if self.hold.get() & hold::ANSWERS != 0 && self.queued_bytes() <= iface.answer_limit() / 2 {
+            self.release(iface, hold::ANSWERS);
+        }
+        if self.target_owes() && !self.is_blocked() {
+            self.acknowledge(iface);
+        }
+    }
+
+    fn release(self: &Rc<Self>, iface: &TcpIface, reason: u8) {
+        self.hold.set(self.hold.get() & !reason);
+        self.watch_again(iface);
+        if !self.is_held() && self.state.get() == State::Established {
+            self.parse(iface);
+        }
+    }
+
+    /// Whether a frame has to wait that makes this side queue an answer; then nothing more is read.
+    fn has_to_wait(&self, iface: &TcpIface, kind: u8) -> bool {
+        let is_answered = kind == control::REQUEST || kind == control::PING;
+        if is_answered && self.is_flooded(iface) {
+            self.hold(iface, hold::ANSWERS);
+            return true;
+        }
+        false
     }
 
     #[inline(always)]
@@ -144,7 +213,7 @@ impl Conn {
 
     #[inline(always)]
     fn parse_frames(self: &Rc<Self>, iface: &TcpIface) -> u32 {
-        self.parsing.set(self.parsing.get() + 1);
+        iface.enter();
         let mut count = 0;
         while let Some(buffer) = self.rx.get() {
             let start = self.rx_start.get();
@@ -161,6 +230,9 @@ impl Conn {
                     break;
                 }
                 continue;
+            }
+            if usize::from(kind) >= uct_plugin::abi::UCT_AM_IDS && self.has_to_wait(iface, kind) {
+                break;
             }
             self.rx_start.set(payload + padded(length));
             if length > iface.max_message()
@@ -183,7 +255,7 @@ impl Conn {
             }
             count += 1;
         }
-        self.parsing.set(self.parsing.get() - 1);
+        iface.leave();
         self.settle(iface);
         count
     }
@@ -236,8 +308,11 @@ impl Conn {
     /// carried out.
     #[inline(always)]
     fn settle(self: &Rc<Self>, iface: &TcpIface) {
-        if self.target_owes() {
+        if self.target_owes() && !self.is_blocked() {
             self.acknowledge(iface);
+        }
+        if self.is_held() {
+            return;
         }
         let Some(buffer) = self.rx.get() else { return };
         let (start, end) = (self.rx_start.get(), self.rx_end.get());
@@ -292,6 +367,9 @@ impl Conn {
             self.fail(iface, Error::IO_ERROR, reason);
             return true;
         }
+        if self.has_to_wait(iface, kind) {
+            return false;
+        }
         let payload = self.rx_start.get() + FRAME_HEADER;
         // SAFETY: so many bytes have arrived.
         let bytes = unsafe { slice::from_raw_parts(buffer.at(payload), have) };
@@ -300,10 +378,16 @@ impl Conn {
                 *self.rest.borrow_mut() = rest;
             }
             Ok(None) if FRAME_HEADER + padded(length) <= iface.rx_pool().capacity() => return false,
+            Ok(None) if !iface.admit_large(padded(length)) => {
+                self.hold(iface, hold::ROOM);
+                iface.want_tick(Deadline::after(ROOM_AGAIN));
+                return false;
+            }
             Ok(None) => {
                 let large = match iface.rx_pool().get_large(padded(length)) {
                     Ok(large) => large,
                     Err(error) => {
+                        iface.end_large(padded(length));
                         self.starve(iface, error);
                         return true;
                     }
@@ -311,14 +395,15 @@ impl Conn {
                 let place = large.fill();
                 // SAFETY: the large buffer holds the whole payload, and is another one.
                 unsafe { large.at(place).copy_from_nonoverlapping(bytes.as_ptr(), have) };
-                *self.rest.borrow_mut() = Rest::Message { buffer: large, kind, have, length };
+                *self.rest.borrow_mut() =
+                    Rest::Message { buffer: large, kind, have, length, began: clock::ticks() };
             }
             Err(reason) => {
                 self.fail(iface, Error::IO_ERROR, reason);
                 return true;
             }
         }
-        self.has_rest.set(true);
+        self.hold.set(self.hold.get() | hold::REST);
         self.rx_start.set(self.rx_end.get());
         true
     }
@@ -336,11 +421,12 @@ impl Conn {
             Err(answer) => return self.ended(iface, answer),
         }
         self.heard.set(true);
-        self.has_rest.set(false);
+        self.hold.set(self.hold.get() & !hold::REST);
         let rest = std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None);
         match rest {
             Rest::None => {}
             Rest::Message { buffer, kind, length, .. } => {
+                iface.end_large(padded(length));
                 let place = buffer.fill();
                 if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
                     self.deliver(iface, buffer, kind, place, length);
@@ -414,12 +500,30 @@ impl Conn {
         })
     }
 
+    /// Tries again whether there is room for the large message that was announced; answers when to look again.
+    pub(super) fn tick_held(self: &Rc<Self>, iface: &TcpIface) -> Deadline {
+        if self.hold.get() & hold::ROOM == 0 {
+            return Deadline::NEVER;
+        }
+        self.release(iface, hold::ROOM);
+        if self.hold.get() & hold::ROOM != 0 { Deadline::after(ROOM_AGAIN) } else { Deadline::NEVER }
+    }
+
+    /// Whether the rest of a large message is not coming: little has come for long, and nothing waits to be read.
+    pub(crate) fn is_stalled(&self, now: u64) -> bool {
+        let Rest::Message { have, began, .. } = &*self.rest.borrow() else { return false };
+        let age = clock::ticks_to_duration(now.saturating_sub(*began));
+        let is_slow = age >= SLOW_AFTER && (*have as f64) < age.as_secs_f64() * SLOW_RATE as f64;
+        let waiting = || self.socket.borrow().as_ref().map_or(Ok(0), rustix::io::ioctl_fionread);
+        is_slow && waiting() == Ok(0)
+    }
+
     /// Takes what another connection has received, and not handled.
     pub(super) fn take_received(&self, other: &Conn) {
         self.rx.set(other.rx.take());
         self.rx_start.set(other.rx_start.get());
         self.rx_end.set(other.rx_end.get());
-        self.has_rest.set(other.has_rest.replace(false));
+        self.hold.set(other.hold.replace(0));
         self.rest.replace(other.rest.replace(Rest::None));
     }
 
@@ -429,8 +533,11 @@ impl Conn {
             buffer.set_fill(buffer.size());
             iface.give_rx(buffer);
         }
-        self.has_rest.set(false);
-        if let Rest::Message { buffer, .. } = std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None) {
+        self.hold.set(0);
+        if let Rest::Message { buffer, length, .. } =
+            std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None)
+        {
+            iface.end_large(padded(length));
             iface.rx_pool().release(buffer);
         }
     }

@@ -12,7 +12,7 @@ use ucs::{Error, Result};
 use uct_plugin::{Completion, Iov, Outcome};
 
 use super::queue::PIECES;
-use super::{ANSWER_BYTES, Conn, State};
+use super::{Conn, State};
 use crate::iface::TcpIface;
 use crate::wire::{PADDING, pad, padded};
 
@@ -138,7 +138,7 @@ impl Conn {
             && (drains || self.queued_bytes() + iface.scratch_size() <= iface.queue_limit())
     }
 
-    fn queued_bytes(&self) -> usize {
+    pub(super) fn queued_bytes(&self) -> usize {
         self.sync_tail();
         self.queue.borrow().bytes()
     }
@@ -239,9 +239,25 @@ impl Conn {
         }
     }
 
-    /// Whether the peer made this side queue more than its limits let it ask for.
+    /// Whether the peer made this side queue more than it may, and takes none of it now.
+    #[inline(always)]
     pub(super) fn is_flooded(&self, iface: &TcpIface) -> bool {
-        self.blocked.get() && self.queued_bytes() > ANSWER_BYTES + iface.queue_limit()
+        !self.ready.get() && self.is_flooded_now(iface)
+    }
+
+    #[inline(never)]
+    fn is_flooded_now(&self, iface: &TcpIface) -> bool {
+        if self.queued_bytes() <= iface.answer_limit() {
+            return false;
+        }
+        self.flush_unless_blocked(iface);
+        self.blocked.get() && self.queued_bytes() > iface.answer_limit()
+    }
+
+    /// The socket is known to have no room.
+    #[inline(always)]
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.get()
     }
 
     /// Sends `head`, copied, and the memory of the vector, in place.
@@ -352,15 +368,23 @@ impl Conn {
     fn block(&self, iface: &TcpIface) {
         if !self.blocked.replace(true) {
             iface.count_blocked(1);
-            iface.watch(self, Events::READ | Events::WRITE);
+            self.watch_again(iface);
         }
     }
 
     pub(super) fn unblock(&self, iface: &TcpIface) {
         if self.blocked.replace(false) {
             iface.count_blocked(-1);
-            iface.watch(self, Events::READ);
+            self.watch_again(iface);
         }
+    }
+
+    /// Has the event set tell what matters now.
+    pub(super) fn watch_again(&self, iface: &TcpIface) {
+        let mut events = Events::empty();
+        events.set(Events::READ, !self.is_held());
+        events.set(Events::WRITE, self.blocked.get());
+        iface.watch(self, events);
     }
 
     /// The socket has room again.

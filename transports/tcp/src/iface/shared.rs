@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use socket2::Socket;
+use ucs::Error;
 use ucs::event_set::EventSet;
 use uct_plugin::memory::{Accessor, Regions};
 use uct_plugin::traits::ErrorHandler;
@@ -21,6 +22,12 @@ use crate::wire::{FEATURE_RMA, Hello, HelloKind, PADDING, padded};
 const BUSY: u8 = 1;
 /// The application packs a message.
 const PACKING: u8 = 2;
+/// Handlers and completions are nested as deep as they may be.
+const DEEPEST: u8 = 4;
+
+/// How deep progress, handlers and completions may be nested, each called by the one around it: 16 handlers. One with the progress
+/// around it takes a few kilobytes of stack.
+const NESTING: u32 = 32;
 
 impl TcpIface {
     #[inline(always)]
@@ -56,6 +63,41 @@ impl TcpIface {
     #[inline(always)]
     pub(crate) fn is_packing(&self) -> bool {
         self.state.get() & PACKING != 0
+    }
+
+    /// Handlers run from here on.
+    #[inline(always)]
+    pub(crate) fn enter(&self) {
+        self.depth.set(self.depth.get() + 1);
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    /// Whether a handler or a completion of this interface runs.
+    #[inline(always)]
+    pub(crate) fn is_inside(&self) -> bool {
+        self.depth.get() > 0
+    }
+
+    /// Runs `body` one level deeper. Progress inside the deepest one only sends.
+    pub(crate) fn inside<T>(&self, body: impl FnOnce() -> T) -> T {
+        let is_deepest = self.state.get() & DEEPEST;
+        self.enter();
+        if self.depth.get() >= NESTING {
+            self.state.set(self.state.get() | DEEPEST);
+        }
+        let answer = body();
+        self.leave();
+        self.state.set((self.state.get() & !DEEPEST) | is_deepest);
+        answer
+    }
+
+    /// Whether handlers are nested as deep as they may be.
+    pub(crate) fn is_deepest(&self) -> bool {
+        self.state.get() & DEEPEST != 0
     }
 
     /// Runs `pack`, which writes a message to the scratch memory or to a connection's buffer.
@@ -178,6 +220,41 @@ impl TcpIface {
 
     pub(crate) fn queue_limit(&self) -> usize {
         self.queue_limit
+    }
+
+    /// Bytes that may be queued before a peer that makes this side queue more is not read from.
+    pub(crate) fn answer_limit(&self) -> usize {
+        self.answer_limit
+    }
+
+    /// Counts a large message of which the rest is to come; false if there is no room for it now.
+    pub(crate) fn admit_large(&self, bytes: usize) -> bool {
+        let limit = self.config.max_announced.to_usize().max(padded(self.max_message));
+        if self.announced.get() + bytes > limit {
+            self.end_stalled();
+            if self.announced.get() + bytes > limit {
+                return false;
+            }
+        }
+        self.announced.set(self.announced.get() + bytes);
+        true
+    }
+
+    /// Ends the connections that hold room for what does not come.
+    fn end_stalled(&self) {
+        let now = ucs::clock::ticks();
+        for conn in self.all_conns().iter().filter(|conn| conn.is_stalled(now)) {
+            conn.fail(
+                self,
+                Error::ENDPOINT_TIMEOUT,
+                "the rest of a large message did not come, and others need its room",
+            );
+        }
+    }
+
+    /// A large message has come, or will not.
+    pub(crate) fn end_large(&self, bytes: usize) {
+        self.announced.set(self.announced.get() - bytes);
     }
 
     /// Largest payload of an active message.
