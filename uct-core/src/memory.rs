@@ -40,7 +40,7 @@ bitflags! {
 }
 
 /// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
-/// operation is gone. In a child of a fork it is left alone: the registration is the parent's.
+/// operation is gone. That waits for accesses of peers that are under way, in other threads or in the device. In a child of a fork it is left alone: the registration is the parent's.
 #[derive(Clone)]
 pub struct Memory {
     inner: Rc<MemoryInner>,
@@ -360,7 +360,8 @@ impl Memory {
             .into_result()
     }
 
-    /// Ends the registration of memory that was handed over with [`MemoryDomain::register`], and gives it back.
+    /// Ends the registration of memory that was handed over with [`MemoryDomain::register`], and gives it back. Waits for accesses of
+    /// peers that are under way, a copy or a system call each.
     ///
     /// # Errors
     /// The memory itself, if somebody else holds it (an outstanding operation, a slice, a clone), if it is not a
@@ -371,7 +372,9 @@ impl Memory {
         }
         let Ownership::Vector { capacity } = self.inner.ownership else { return Err(self) };
         let mut inner = Rc::try_unwrap(self.inner).map_err(|inner| Memory { inner })?;
-        inner.end();
+        if !inner.end() {
+            return Err(Memory { inner: Rc::new(inner) });
+        }
         // The drop below finds memory that is the caller's, and leaves it alone.
         inner.ownership = Ownership::Caller;
         inner.memh = ptr::null_mut();
@@ -381,9 +384,10 @@ impl Memory {
 }
 
 impl MemoryInner {
-    fn end(&mut self) {
+    /// Ends the registration; answers whether the memory is nobody else's now.
+    fn end(&mut self) -> bool {
         if self.memh.is_null() {
-            return;
+            return true;
         }
         let ops = self.md.inner.ops;
         let slot = match self.ownership {
@@ -393,9 +397,14 @@ impl MemoryInner {
         let end = slot.expect("the loader fills every slot");
         // SAFETY: nothing refers to the memory any more, since whatever does holds it alive.
         let status = unsafe { end(self.md.inner.raw(), self.memh) };
-        if let Err(error) = Status::from_raw(status).into_result() {
-            tracing::error!(md = self.md.name(), "memory could not be deregistered: {error}");
+        let result = Status::from_raw(status).into_result();
+        if let Err(error) = result {
+            tracing::error!(
+                md = self.md.name(),
+                "memory could not be deregistered, and is not freed: {error}"
+            );
         }
+        result.is_ok()
     }
 }
 
@@ -406,7 +415,10 @@ impl Drop for MemoryInner {
             std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Caller));
             return;
         }
-        self.end();
+        if !self.end() {
+            // Peers may still access it.
+            std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Caller));
+        }
         if let Ownership::Vector { capacity } = self.ownership {
             // SAFETY: the parts are those of the vector that was taken apart in `register`.
             drop(unsafe { Vec::from_raw_parts(self.address.as_ptr(), self.length, capacity) });
@@ -470,5 +482,127 @@ impl MemorySlice {
             stride: self.stride,
             count: self.count,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Completion, Context, Iface, Posted, Worker};
+
+    fn open() -> (Worker, Iface) {
+        let worker = Worker::new(&Context::builder().build().unwrap()).unwrap();
+        let iface = worker.open("self", "memory").unwrap();
+        (worker, iface)
+    }
+
+    fn registered(iface: &Iface, bytes: Vec<u8>) -> Memory {
+        iface.memory_domain().register(bytes, Access::ALL).unwrap()
+    }
+
+    fn panics(body: impl FnOnce()) -> bool {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err()
+    }
+
+    #[test]
+    fn a_vector_comes_back_as_it_was_handed_over() {
+        let (_worker, iface) = open();
+        let mut bytes = Vec::with_capacity(100);
+        bytes.extend_from_slice(&[1, 2, 3, 4]);
+        let first = bytes.as_ptr();
+        let memory = registered(&iface, bytes);
+        memory.write(1, &[9]);
+        let bytes = memory.into_bytes().unwrap();
+        assert_eq!((bytes.as_ptr(), bytes.capacity()), (first, 100));
+        assert_eq!(bytes, [1, 9, 3, 4]);
+    }
+
+    #[test]
+    fn memory_that_somebody_else_holds_or_that_is_no_vectors_does_not_come_back() {
+        let (_worker, iface) = open();
+        let memory = registered(&iface, vec![7; 8]);
+        assert!(!memory.is_shared());
+        let slice = memory.slice(2..4);
+        assert!(memory.is_shared());
+        let memory = memory.into_bytes().expect_err("a slice holds it");
+        assert_eq!(memory.to_vec(), [7; 8], "it is as good as before");
+        drop(slice);
+        assert_eq!(memory.into_bytes().unwrap(), [7; 8]);
+        let allocated = iface.memory_domain().allocate(8, Access::ALL, MemoryKind::Host).unwrap();
+        assert!(allocated.into_bytes().is_err());
+    }
+
+    #[test]
+    fn a_key_is_of_no_use_when_the_last_holder_is_gone_and_not_before() {
+        let (_worker, iface) = open();
+        let ep = iface.connect(&iface.address().unwrap()).unwrap();
+        let memory = registered(&iface, vec![0; 64]);
+        let key = iface.memory_domain().unpack(&memory.packed_key().unwrap()).unwrap();
+        let address = memory.address();
+        let slice = memory.slice(..);
+        drop(memory);
+        // By the host's own hand, and by the transport's.
+        ep.put_short(&[1; 8], address, &key).unwrap();
+        ep.put_short(&[1; 9], address + 8, &key).unwrap();
+        drop(slice);
+        assert_eq!(ep.put_short(&[1; 8], address, &key), Err(Error::INVALID_PARAM));
+        assert_eq!(ep.put_short(&[1; 9], address + 8, &key), Err(Error::INVALID_PARAM));
+        assert_eq!(ep.get_short(&mut [0; 8], address, &key), Err(Error::INVALID_PARAM));
+        assert_eq!(ep.atomic64_post(crate::AtomicOp::Add, 1, address, &key), Err(Error::INVALID_PARAM));
+    }
+
+    #[test]
+    fn pack_and_unpack_may_end_the_registration_that_they_are_about() {
+        let (worker, iface) = open();
+        let ep = iface.connect(&iface.address().unwrap()).unwrap();
+        let offer = || {
+            let memory = registered(&iface, vec![3; 64]);
+            let key = iface.memory_domain().unpack(&memory.packed_key().unwrap()).unwrap();
+            (memory.address(), memory, key)
+        };
+        let (address, memory, key) = offer();
+        let put = ep.put_bcopy(address, &key, |buffer| {
+            buffer[..64].fill(1);
+            drop(memory);
+            64
+        });
+        assert_eq!(put, Err(Error::INVALID_PARAM), "the memory is gone before it could be written");
+        let (address, memory, key) = offer();
+        let completion = Completion::new(&worker);
+        let got = ep.get_bcopy(64, address, &key, &completion, move |bytes| {
+            drop(memory);
+            assert_eq!(bytes, [3; 64]);
+        });
+        assert_eq!(got, Ok(Posted::Done));
+    }
+
+    #[test]
+    fn offsets_outside_are_refused_wherever_they_are_named() {
+        let (_worker, iface) = open();
+        let memory = registered(&iface, vec![0; 16]);
+        memory.write(16, &[]);
+        memory.fill(0, 16, 5);
+        assert_eq!(memory.to_vec(), [5; 16]);
+        assert!(panics(|| memory.write(9, &[0; 8])));
+        assert!(panics(|| memory.read(usize::MAX, &mut [0; 2])));
+        assert!(panics(|| memory.fill(17, 0, 0)));
+        assert!(panics(|| drop(memory.slice(..17))));
+        assert!(panics(|| assert_eq!(memory.load_u64(9), 0)));
+        assert_eq!(memory.advise(8, 9, true), Err(Error::OUT_OF_RANGE));
+        assert_eq!(memory.advise(usize::MAX, 2, true), Err(Error::OUT_OF_RANGE));
+        assert_eq!(memory.to_vec(), [5; 16]);
+    }
+
+    #[test]
+    fn strided_blocks_lie_within_their_slice_and_do_not_overlap() {
+        let (_worker, iface) = open();
+        let memory = registered(&iface, vec![0; 16]);
+        let blocks = memory.slice(..).strided(4, 6, 3);
+        assert_eq!((blocks.len(), blocks.iov().count, blocks.iov().stride), (12, 3, 6));
+        assert!(panics(|| drop(memory.slice(..).strided(4, 7, 3))));
+        assert!(panics(|| drop(memory.slice(..).strided(4, 3, 2))));
+        assert!(panics(|| drop(memory.slice(..).strided(1, usize::MAX, 3))));
+        assert!(memory.slice(..).strided(4, 0, 0).is_empty());
+        assert_eq!(memory.slice(3..=5).iov().buffer, memory.as_ptr().wrapping_add(3).cast());
     }
 }

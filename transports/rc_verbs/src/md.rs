@@ -102,7 +102,12 @@ impl Md for RcMd {
         component::md_attributes(&self.device, PACKED_KEY)
     }
 
-    fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
+    unsafe fn register(
+        &self,
+        address: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Memh, Failure> {
         let base = address.as_ptr() as u64;
         if length == 0 {
             return Ok(Memh { base, length: 0, access, lkey: 0, memory: Memory::Nothing });
@@ -117,7 +122,7 @@ impl Md for RcMd {
         let before = (base - start) as usize;
         let start = address.as_ptr().wrapping_sub(before);
         let register = |access: Access| {
-            // SAFETY: the host keeps the memory valid until `deregister` (`Md::register`); widening by less than a word
+            // SAFETY: the caller keeps the memory valid until `deregister`; widening by less than a word
             // stays on the same pages.
             unsafe { Mr::register(&self.pd, start, bytes as usize, access) }
         };

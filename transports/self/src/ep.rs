@@ -39,7 +39,8 @@ impl Endpoint for SelfEp {
                 return answer;
             }
         }
-        am_short_any(payload.as_ptr(), id, header, payload.len(), &self.iface)
+        // SAFETY: a slice, taken apart.
+        unsafe { am_short_any(payload.as_ptr(), id, header, payload.len(), &self.iface) }
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -125,9 +126,12 @@ impl SelfIface {
 // The seldom ways of an active message, each guarded by itself: the frequent one is then left without a landing pad.
 
 /// [`SelfIface::am_short_any`], with its parameters where the frequent way needs no register of theirs.
+///
+/// # Safety
+/// `length` bytes at `payload` are readable.
 #[cold]
 #[inline(never)]
-extern "C" fn am_short_any(
+unsafe extern "C" fn am_short_any(
     payload: *const u8,
     id: u8,
     header: u64,
@@ -135,7 +139,7 @@ extern "C" fn am_short_any(
     iface: &SelfIface,
 ) -> Result {
     guarded("am_short", Err(Error::IO_ERROR), || {
-        // SAFETY: `am_short` takes a slice apart.
+        // SAFETY: the caller's promise.
         iface.am_short_any(id, header, unsafe { std::slice::from_raw_parts(payload, length) })
     })
 }

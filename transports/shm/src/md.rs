@@ -145,7 +145,12 @@ impl Md for ShmMd {
         }
     }
 
-    fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
+    unsafe fn register(
+        &self,
+        address: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Memh, Failure> {
         registry()?.insert(address, length, access, None)
     }
 

@@ -63,7 +63,9 @@ impl UdMd {
         access: MemoryAccess,
         memory: Memory,
     ) -> Result<Memh, Failure> {
-        Ok(Memh { region: self.regions.insert(base, length, access)?, memory })
+        // SAFETY: the memory is the buffer, which is freed behind `deregister`, or stays valid until then by the promise of `register`.
+        let region = unsafe { self.regions.insert(base, length, access) }?;
+        Ok(Memh { region, memory })
     }
 }
 
@@ -75,7 +77,12 @@ impl Md for UdMd {
         component::md_attributes(&self.device, PACKED_KEY)
     }
 
-    fn register(&self, address: NonNull<u8>, length: usize, access: MemoryAccess) -> Result<Memh, Failure> {
+    unsafe fn register(
+        &self,
+        address: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Memh, Failure> {
         if (address.as_ptr() as u64).checked_add(length as u64).is_none() {
             return Err(Failure::new(
                 Error::INVALID_PARAM,
@@ -86,7 +93,7 @@ impl Md for UdMd {
             return self.adopt(address, length, access, Memory::Empty);
         }
         // The device only reads the memory: peers reach it through the processor.
-        // SAFETY: the host keeps the memory valid until `deregister` (`Md::register`).
+        // SAFETY: the caller keeps the memory valid until `deregister`.
         let mr = unsafe { Mr::register(&self.pd, address.as_ptr(), length, Access::LOCAL_READ) };
         self.adopt(address, length, access, Memory::Given(mr?))
     }

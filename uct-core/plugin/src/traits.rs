@@ -49,8 +49,11 @@ pub trait Md: Sized + Send + Sync + 'static {
     /// What the domain can do.
     fn attributes(&self) -> MdAttr;
 
-    /// Registers `length` bytes at `address`, which stay valid until they are deregistered.
-    fn register(
+    /// Registers `length` bytes at `address`.
+    ///
+    /// # Safety
+    /// They stay valid for reads and writes until [`Md::deregister`] has returned, and nobody holds a reference to them meanwhile.
+    unsafe fn register(
         &self,
         address: NonNull<u8>,
         length: usize,
@@ -60,7 +63,8 @@ pub trait Md: Sized + Send + Sync + 'static {
         Err(Failure::unsupported("registering memory"))
     }
 
-    /// Ends a registration; no operation uses it any more.
+    /// Ends a registration. No operation of this process's names it as local memory any more; peers may access it until this returns, and not
+    /// afterwards.
     fn deregister(&self, memh: Self::Memh) -> Result {
         drop(memh);
         Ok(())

@@ -124,7 +124,8 @@ impl Registry {
         allocated: Option<Allocated>,
     ) -> Result<Memh, Failure> {
         self.refuse_child()?;
-        let region = self.regions.insert(base, length, access)?;
+        // SAFETY: the memory is a segment, which the registration keeps, or stays valid by the promise of `Md::register`.
+        let region = unsafe { self.regions.insert(base, length, access) }?;
         if region.key() as u32 as usize >= ENTRIES {
             self.regions.remove(&region);
             return Err(Failure::new(

@@ -210,7 +210,8 @@ mod tests {
         let accessor = Accessor::default();
         let mut memory = [7_u8; 32];
         let base = NonNull::from(&mut memory).cast();
-        let region = regions.insert(base, 16, MemoryAccess::all()).unwrap();
+        // SAFETY: it is removed below, ahead of the end of the memory.
+        let region = unsafe { regions.insert(base, 16, MemoryAccess::all()) }.unwrap();
         let address = base.as_ptr() as u64;
         let panics = |body: &dyn Fn(&Access<'_>)| {
             let access = region.access(&accessor, address, 16, MemoryAccess::REMOTE_PUT).unwrap();
@@ -238,6 +239,26 @@ mod tests {
     }
 
     #[test]
+    fn a_registration_that_is_dropped_has_ended_like_one_that_was_deregistered() {
+        let regions = Regions::default();
+        let accessor = Accessor::default();
+        let register = || {
+            let (address, _, registration) = regions.allocate(64, MemoryAccess::all()).unwrap();
+            let region = registration.region();
+            let place = (region.key() as u32, region.secret());
+            (registration, move || {
+                regions
+                    .access(&accessor, place, address.as_ptr() as u64, 64, MemoryAccess::REMOTE_GET)
+                    .is_ok()
+            })
+        };
+        let (registration, is_live) = register();
+        assert!(is_live());
+        drop(registration);
+        assert!(!is_live());
+    }
+
+    #[test]
     fn the_end_of_a_registration_waits_for_the_access_of_another_thread() {
         let regions = Regions::default();
         let rounds = if cfg!(miri) { 20 } else { 2000 };
@@ -257,7 +278,8 @@ mod tests {
             for _ in 0..rounds {
                 let mut memory = vec![0_u8; 64];
                 let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-                let region = regions.insert(base, 64, MemoryAccess::all()).unwrap();
+                // SAFETY: as above.
+                let region = unsafe { regions.insert(base, 64, MemoryAccess::all()) }.unwrap();
                 offer.send((std::sync::Arc::clone(&region), base.as_ptr() as u64)).unwrap();
                 std::thread::yield_now();
                 regions.remove(&region);

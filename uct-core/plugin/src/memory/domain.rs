@@ -95,13 +95,14 @@ impl<D: RegionDomain> Md for D {
         }
     }
 
-    fn register(
+    unsafe fn register(
         &self,
         address: NonNull<u8>,
         length: usize,
         access: MemoryAccess,
     ) -> Result<Registration, Failure> {
-        self.regions().register(address, length, access)
+        // SAFETY: the caller's promise; `deregister` drops the registration.
+        unsafe { self.regions().register(address, length, access) }
     }
 
     fn deregister(&self, memh: Registration) -> Result {

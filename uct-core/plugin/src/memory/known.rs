@@ -37,3 +37,33 @@ impl<M> Default for KnownDomains<M> {
         KnownDomains::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_domains_is_found_by_its_own_identity_as_long_as_it_is_open() {
+        let known = KnownDomains::new();
+        let domains = [1, 2, 3].map(|identity| (identity, Arc::new(identity)));
+        for (identity, domain) in &domains {
+            known.add(*identity, domain);
+            // Each interface of a domain adds it.
+            known.add(*identity, domain);
+        }
+        for (identity, domain) in &domains {
+            assert_eq!(known.find(*identity).as_ref(), Some(domain));
+        }
+        assert_eq!(known.find(4), None);
+        let [(first, domain), rest @ ..] = domains;
+        drop(domain);
+        assert_eq!(known.find(first), None, "it is closed");
+        for (identity, domain) in &rest {
+            assert_eq!(known.find(*identity).as_ref(), Some(domain));
+        }
+        let again = Arc::new(first);
+        known.add(first, &again);
+        assert_eq!(known.find(first), Some(again));
+        assert_eq!(known.lock().len(), 3, "what is closed is forgotten, and nothing is there twice");
+    }
+}

@@ -200,7 +200,13 @@ impl Default for Regions {
 
 impl Regions {
     /// Adds a region.
-    pub fn insert(
+    ///
+    /// # Errors
+    /// It wraps around the end of the address space; the table is full; the system has no random numbers for its secret.
+    ///
+    /// # Safety
+    /// The memory stays valid for reads and writes until [`Regions::remove`] has returned, and nobody holds a reference to it meanwhile.
+    pub unsafe fn insert(
         &self,
         base: NonNull<u8>,
         length: usize,
@@ -375,7 +381,8 @@ mod tests {
 
     fn region(regions: &Regions, memory: &mut [u8]) -> Arc<Region> {
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-        regions.insert(base, memory.len(), MemoryAccess::all()).unwrap()
+        // SAFETY: it lives to the end of the test, as in the other ones.
+        unsafe { regions.insert(base, memory.len(), MemoryAccess::all()) }.unwrap()
     }
 
     #[test]
@@ -438,7 +445,8 @@ mod tests {
         let regions = Regions::default();
         let mut memory = [0; 8];
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-        let region = regions.insert(base, 8, MemoryAccess::REMOTE_GET).unwrap();
+        // SAFETY: as above.
+        let region = unsafe { regions.insert(base, 8, MemoryAccess::REMOTE_GET) }.unwrap();
         let address = base.as_ptr() as u64;
         assert!(region.check(address, 8, MemoryAccess::REMOTE_GET).is_ok());
         assert_eq!(region.check(address, 8, MemoryAccess::REMOTE_PUT), Err(Error::INVALID_PARAM));
@@ -455,7 +463,8 @@ mod tests {
         let regions = Regions::default();
         let mut memory = [0; 64];
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-        let refused = regions.insert(base, usize::MAX, MemoryAccess::all()).unwrap_err();
+        // SAFETY: it is refused.
+        let refused = unsafe { regions.insert(base, usize::MAX, MemoryAccess::all()) }.unwrap_err();
         assert!(refused.reason.contains("wrap around"), "{}", refused.reason);
         assert!(regions.is_empty());
         let region = region(&regions, &mut memory);

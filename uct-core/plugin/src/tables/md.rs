@@ -89,7 +89,9 @@ unsafe extern "C" fn mem_reg<M: Md>(
             return Failure::new(Error::INVALID_PARAM, "the address to register is null").write(reason);
         };
         // SAFETY: the domain is open.
-        match unsafe { domain::<M>(md) }.register(address, length, MemoryAccess::from_bits_truncate(access)) {
+        let domain = unsafe { domain::<M>(md) };
+        // SAFETY: the host keeps the memory valid, and holds no reference to it, until it has deregistered it (`UctMdOps::mem_reg`).
+        match unsafe { domain.register(address, length, MemoryAccess::from_bits_truncate(access)) } {
             Ok(made) => {
                 let raw = Box::into_raw(Box::new(made)).cast();
                 // SAFETY: `memh` is the host's place for the answer.
