@@ -21,6 +21,25 @@ impl Package {
     }
 }
 
+/// Why what is missing cannot be installed here, for those who go on without it.
+#[derive(Default)]
+pub struct Missing {
+    reason: String,
+}
+
+impl Missing {
+    /// Installing failed for this reason.
+    pub fn because(failure: &Failure) -> Self {
+        Missing { reason: failure.to_string() }
+    }
+
+    /// Which of `packages` are missing, and why; nothing if all are there.
+    pub fn reason(&self, packages: &[Package]) -> Option<String> {
+        let names: Vec<&str> = packages.iter().filter(|p| !p.installed()).map(|p| p.name).collect();
+        (!names.is_empty()).then(|| format!("needs {}\n{}", names.join(" "), self.reason))
+    }
+}
+
 /// Installs those of `packages` that are missing, or says how to.
 pub fn require(packages: &[Package]) -> Outcome {
     let missing: Vec<&str> = packages.iter().filter(|p| !p.installed()).map(|p| p.name).collect();
@@ -47,4 +66,18 @@ pub fn require(packages: &[Package]) -> Outcome {
     // Package lists that are missing or too old are the usual reason.
     run(command("apt-get").args(["update", "-q"]), Duration::from_secs(300))?;
     run(&mut install, Duration::from_secs(600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_the_reason() {
+        let there = Package { name: "base-files", brings: "/no/such/file /" };
+        let gone = Package { name: "gone", brings: "/no/such/file" };
+        let missing = Missing::because(&Failure::new("As root: apt-get install gone"));
+        assert_eq!(missing.reason(&[there]), None);
+        assert_eq!(missing.reason(&[there, gone]).unwrap(), "needs gone\nAs root: apt-get install gone");
+    }
 }

@@ -12,6 +12,7 @@ mod header;
 mod hello;
 mod instructions;
 mod man;
+mod mutants;
 mod net;
 mod process;
 mod steps;
@@ -50,6 +51,8 @@ enum Command {
     Config(config::Options),
     /// Write manual pages and shell completions of the programs
     Man,
+    /// Change the sources at random, and see which changes the tests do not notice
+    Mutants(mutants::Options),
     /// Write the C header of the plugin boundary
     Header(header::Options),
     /// Run one command in a small virtual machine that has real verbs devices without hardware
@@ -75,6 +78,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Check(options) => check::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Config(options) => config::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Man => man::run().map(|()| 0),
+        Command::Mutants(options) => mutants::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Hello(options) => hello::run(&options).map(|()| 0),
         Command::Header(options) => header::run_header(&Workspace::load()?, &options).map(|()| 0),
         Command::Vm(options) => vm::run(&options),

@@ -5,6 +5,7 @@
 //! chosen packages ask for together, so each other choice would build many crates once more.
 //! Stands on all other commands; continuous integration runs it and nothing else.
 
+mod hostile;
 mod machines;
 mod miri;
 mod models;
@@ -26,13 +27,15 @@ const TEST_LIMIT: Duration = Duration::from_secs(5400);
 /// The transports that one of the two runs of the suite has; the other has all others. They take about as long.
 const ONE_SIDE: &str = "self,tcp";
 
-const PACKAGES: &[Package] = &[
+/// Nothing is built and tested without these.
+const NEEDED: &[Package] = &[
     Package { name: "gcc", brings: "/usr/bin/cc" },
     Package { name: "libc6-dev", brings: "/usr/include/stdio.h" },
     Package { name: "git", brings: "/usr/bin/git" },
-    Package { name: "iproute2", brings: "/sbin/ip" },
     Package { name: "util-linux", brings: "/usr/bin/unshare" },
 ];
+/// A test that needs this is skipped where it is missing.
+const PACKAGES: &[Package] = &[Package { name: "iproute2", brings: "/sbin/ip" }];
 
 /// What to run.
 #[derive(Args, Debug)]
@@ -52,7 +55,7 @@ pub struct Options {
 
 /// Runs the steps and prints their table; the last line is `N passed, N failed, N skipped`.
 pub fn run(options: &Options) -> Outcome {
-    install(options)?;
+    let missing = install(options)?;
     let workspace = Workspace::load()?;
     let require = if options.require.is_empty() { built_in(&workspace) } else { options.require.join(",") };
     let mut steps = Steps::only(&options.only);
@@ -67,41 +70,61 @@ pub fn run(options: &Options) -> Outcome {
         let mut test = cargo();
         run_command(test.args(["test", "--workspace", "--doc"]).current_dir(workspace.root()), TEST_LIMIT)
     });
+    steps.run("hostile peers", || hostile::run(&workspace));
     steps.run("conformance", || conformance(&workspace, &require));
     steps.run("models", || models::run(&workspace));
     steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
     steps.run("hello", || hello::run(&hello::Options::default()));
     steps.run("footprint", || footprint::run(&workspace));
-    steps.run_or_skip("instruction ceilings", || instructions::run_as_step(&workspace));
+    steps.run_or_skip("instruction ceilings", || match missing.reason(instructions::PACKAGES) {
+        Some(reason) => Ok(Verdict::Impossible(reason)),
+        None => instructions::run_as_step(&workspace),
+    });
     if !cfg!(target_arch = "x86_64") {
         let reason = || Ok(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));
         steps.run_or_skip("virtual machine", reason);
     } else if options.no_vm {
         steps.run_or_skip("virtual machine", || Ok(Verdict::LeftOut("--no-vm".to_owned())));
+    } else if let Some(reason) = missing.reason(vm::PACKAGES) {
+        steps.run_or_skip("virtual machine", || Ok(Verdict::Impossible(reason)));
     } else {
         machines::run(&workspace, &mut steps);
     }
     steps.finish()
 }
 
-/// Installs at the start what any step needs, so that whoever cannot install is told all of it at once.
-fn install(options: &Options) -> Outcome {
+/// Installs at the start what any step needs, all of it at once. Without a compiler nothing goes on; what else this
+/// machine neither has nor lets this user install is the reason why a step is skipped.
+fn install(options: &Options) -> Outcome<apt::Missing> {
     let machine = if options.no_vm || !cfg!(target_arch = "x86_64") { &[] } else { vm::PACKAGES };
-    apt::require(&[PACKAGES, instructions::PACKAGES, machine].concat())
+    match apt::require(&[NEEDED, PACKAGES, instructions::PACKAGES, machine].concat()) {
+        Ok(()) => Ok(apt::Missing::default()),
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            apt::require(NEEDED)?;
+            Ok(apt::Missing::because(&failure))
+        }
+    }
 }
 
 /// Runs the tests by cargo-nextest where it is installed, since it gives each a watchdog from outside. The suite and
-/// what else is in its package's tests/ come later, by [`conformance`].
+/// what else is in its package's tests/ come later, by [`conformance`]; hostile peers have a step of their own.
 fn tests(workspace: &Workspace) -> Outcome {
     let nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|output| output.status.success());
     let mut test = cargo();
     if nextest {
         test.args(["nextest", "run"]);
-        test.args(["-E", &format!("not (package({CONFORMANCE}) & kind(test))")]);
+        let hostile = workspace.members().flat_map(|package| {
+            let names = workspace.tests(&package.name).filter(|name| hostile::is_hostile(name));
+            names.map(|name| format!(" | binary_id({}::{name})", package.name)).collect::<Vec<_>>()
+        });
+        let apart = hostile.collect::<String>();
+        test.args(["-E", &format!("not ((package({CONFORMANCE}) & kind(test)){apart})")]);
     } else {
         test.args(["test", "--no-fail-fast", "--lib", "--bins"]);
         let others = workspace.members().filter(|package| package.name != CONFORMANCE);
         let names = others.flat_map(|package| workspace.tests(&package.name));
+        let names = names.filter(|name| !hostile::is_hostile(name));
         test.args(names.flat_map(|name| ["--test", name]));
     }
     run_command(test.arg("--workspace").current_dir(workspace.root()), TEST_LIMIT)
@@ -112,7 +135,7 @@ fn tests(workspace: &Workspace) -> Outcome {
 /// The package's other tests follow, alone: they keep the machine busy.
 fn conformance(workspace: &Workspace, require: &str) -> Outcome {
     let suite = ["--test", "conformance"];
-    let others = workspace.tests(CONFORMANCE).filter(|name| *name != suite[1]);
+    let others = workspace.tests(CONFORMANCE).filter(|name| *name != suite[1] && !hostile::is_hostile(name));
     let others: Vec<&str> = others.flat_map(|name| ["--test", name]).collect();
 
     let test = |arguments: &[&str]| {

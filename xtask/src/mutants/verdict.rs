@@ -1,0 +1,154 @@
+//! What the tests say of the sources as they are in the copy: those of the crate, then the suite and those of tcp.
+//! Stands on cargo; `mutants` stands on it.
+
+use super::groups::Group;
+use crate::failure::{Failure, Outcome};
+use crate::process::{capture, cargo, line};
+use crate::workspace::BUILD_LIMIT;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How a mutant ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The crate's own tests fail.
+    Crate,
+    /// They pass, and the suite or a test of tcp fails.
+    Suite,
+    /// Tests go on for several times as long as without the change.
+    Timeout,
+    /// It does not compile.
+    Unviable,
+    /// All tests pass.
+    Missed,
+}
+
+/// How long the tests of a group may take.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    own: Duration,
+    suite: Duration,
+}
+
+/// The tests, built apart from those of the workspace.
+pub struct Tests {
+    tree: PathBuf,
+    target: PathBuf,
+    /// What each package's tests take without a change, and the suite, whose name is empty.
+    baseline: BTreeMap<&'static str, Duration>,
+}
+
+enum Ended {
+    Passed(Duration),
+    Failed(String),
+    TooLong,
+}
+
+/// A time without a change tells little where it is short, and machines are not always as fast as that.
+const LEAST: Duration = Duration::from_secs(120);
+const FACTOR: u32 = 4;
+/// What a run without a change may take.
+const BASELINE_LIMIT: Duration = Duration::from_secs(1800);
+const SUITE: &str = "";
+
+impl Verdict {
+    /// All of them, as the table has them.
+    pub const ALL: [Verdict; 5] =
+        [Verdict::Crate, Verdict::Suite, Verdict::Timeout, Verdict::Unviable, Verdict::Missed];
+
+    /// As the table names it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Crate => "crate",
+            Verdict::Suite => "suite",
+            Verdict::Timeout => "timeout",
+            Verdict::Unviable => "unviable",
+            Verdict::Missed => "missed",
+        }
+    }
+}
+
+impl Tests {
+    pub fn new(tree: &Path, target: &Path) -> Self {
+        Tests { tree: tree.to_owned(), target: target.to_owned(), baseline: BTreeMap::new() }
+    }
+
+    /// How long the tests of a group may take, by what they take without a change; they have to pass.
+    pub fn limits(&mut self, group: &Group) -> Outcome<Limits> {
+        let own = self.baseline_of(group.package)?;
+        let suite = if group.in_suite { self.baseline_of(SUITE)? } else { LEAST };
+        Ok(Limits { own: (own * FACTOR).max(LEAST), suite: (suite * FACTOR).max(LEAST) })
+    }
+
+    /// What the tests say of the sources as they are now.
+    pub fn verdict(&self, group: &Group, limits: Limits) -> Outcome<Verdict> {
+        if !self.builds(group.package)? {
+            return Ok(Verdict::Unviable);
+        }
+        match self.run(group.package, limits.own)? {
+            Ended::Failed(_) => return Ok(Verdict::Crate),
+            Ended::TooLong => return Ok(Verdict::Timeout),
+            Ended::Passed(_) if !group.in_suite => return Ok(Verdict::Missed),
+            Ended::Passed(_) => {}
+        }
+        if !self.builds(SUITE)? {
+            return Ok(Verdict::Unviable);
+        }
+        Ok(match self.run(SUITE, limits.suite)? {
+            Ended::Failed(_) => Verdict::Suite,
+            Ended::TooLong => Verdict::Timeout,
+            Ended::Passed(_) => Verdict::Missed,
+        })
+    }
+
+    fn baseline_of(&mut self, what: &'static str) -> Outcome<Duration> {
+        if let Some(known) = self.baseline.get(what) {
+            return Ok(*known);
+        }
+        if !self.builds(what)? {
+            return Err(Failure::new(format!("`{}` fails without a change", line(&self.test(what)))));
+        }
+        let took = match self.run(what, BASELINE_LIMIT)? {
+            Ended::Passed(took) => took,
+            Ended::Failed(said) => {
+                let test = line(&self.test(what));
+                return Err(Failure::new(format!("`{test}` fails without a change\n{said}")));
+            }
+            Ended::TooLong => return Err(Failure::new("the tests do not end without a change".to_owned())),
+        };
+        self.baseline.insert(what, took);
+        Ok(took)
+    }
+
+    fn builds(&self, what: &str) -> Outcome<bool> {
+        let (status, ..) = capture(self.test(what).arg("--no-run"), BUILD_LIMIT)?;
+        Ok(status.success())
+    }
+
+    fn run(&self, what: &str, limit: Duration) -> Outcome<Ended> {
+        let start = Instant::now();
+        match capture(&mut self.test(what), limit) {
+            Ok((status, ..)) if status.success() => Ok(Ended::Passed(start.elapsed())),
+            Ok((_, stdout, stderr)) => Ok(Ended::Failed(stdout + &stderr)),
+            Err(failure) if failure.status() == 124 => Ok(Ended::TooLong),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// `cargo test` of a package, or of the suite where there is no plugin, with the tests of tcp.
+    fn test(&self, what: &str) -> Command {
+        let mut test = cargo();
+        test.arg("test").current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        if what != SUITE {
+            test.args(["--package", what, "--lib", "--tests"]);
+            return test;
+        }
+        test.args(["--package", crate::test::CONFORMANCE, "--test", "conformance", "--test", "tcp_*"]);
+        test.env("UCT_MODULE_DIR", self.target.join("no-plugins"));
+        test
+    }
+}

@@ -1,0 +1,56 @@
+//! Peers that mean harm, and bytes from outside: test programs with a name that says so, from one seed that is printed.
+//! Stands on the names of test programs; `test` stands on it.
+
+use super::TEST_LIMIT;
+use crate::failure::{Failure, Outcome};
+use crate::process::{cargo, run as run_command};
+use crate::workspace::Workspace;
+use std::time::UNIX_EPOCH;
+
+/// The variable that repeats a run.
+const SEED: &str = "UCT_TEST_SEED";
+/// What marks the name of such a test program.
+const MARKS: &[&str] = &["hostile", "identity", "frames", "keys", "mutations", "fuzz"];
+
+/// Whether a test program is one of them.
+pub fn is_hostile(name: &str) -> bool {
+    MARKS.iter().any(|mark| name.contains(mark))
+}
+
+/// Runs them. Each bounds its own time.
+pub fn run(workspace: &Workspace) -> Outcome {
+    let mut names: Vec<&str> = workspace
+        .members()
+        .flat_map(|package| workspace.tests(&package.name))
+        .filter(|name| is_hostile(name))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    if let Some(mark) = MARKS[1..].iter().find(|mark| !names.iter().any(|name| name.contains(**mark))) {
+        return Err(Failure::new(format!("no test program has `{mark}` in its name any more")));
+    }
+    let seed = std::env::var(SEED)
+        .unwrap_or_else(|_| format!("{:#x}", UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64)));
+    println!("{SEED}={seed}");
+    let mut test = cargo();
+    test.args(["test", "--workspace", "--no-fail-fast"]).args(names.iter().flat_map(|name| ["--test", name]));
+    test.env("UCT_MODULE_DIR", workspace.target().join("debug")).env(SEED, seed);
+    run_command(test.current_dir(workspace.root()), TEST_LIMIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_hostile_is_known_by_its_name() {
+        for name in
+            ["tcp_hostile", "hostile_peers", "tcp_identity", "tcp_frames", "keys", "mutations", "fuzz"]
+        {
+            assert!(is_hostile(name), "{name}");
+        }
+        for name in ["conformance", "tcp_connections", "failures", "reliability", "hello"] {
+            assert!(!is_hostile(name), "{name}");
+        }
+    }
+}
