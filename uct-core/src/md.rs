@@ -133,7 +133,7 @@ impl MemoryDomain {
     /// # Safety
     /// The `length` bytes at `address` stay valid for reads and writes until the last [`Memory`], slice or
     /// outstanding operation that refers to them is gone, and nobody holds a reference to them meanwhile: peers may
-    /// write to them at any time.
+    /// write to them at any time. If the log warns then that they are lost, a peer writes to them still: they stay valid for ever.
     pub unsafe fn register_raw(
         &self,
         address: std::ptr::NonNull<u8>,

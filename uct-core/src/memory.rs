@@ -361,7 +361,7 @@ impl Memory {
     }
 
     /// Ends the registration of memory that was handed over with [`MemoryDomain::register`], and gives it back. Waits for accesses of
-    /// peers that are under way, a copy or a system call each.
+    /// peers that are under way, a copy or a system call each. If one does not end in time, what is given back is a copy.
     ///
     /// # Errors
     /// The memory itself, if somebody else holds it (an outstanding operation, a slice, a clone), if it is not a
@@ -372,12 +372,16 @@ impl Memory {
         }
         let Ownership::Vector { capacity } = self.inner.ownership else { return Err(self) };
         let mut inner = Rc::try_unwrap(self.inner).map_err(|inner| Memory { inner })?;
-        if !inner.end() {
-            return Err(Memory { inner: Rc::new(inner) });
-        }
+        let is_free = inner.end();
         // The drop below finds memory that is the caller's, and leaves it alone.
         inner.ownership = Ownership::Caller;
         inner.memh = ptr::null_mut();
+        if !is_free {
+            let mut copy = vec![0; inner.length];
+            // SAFETY: the vector's bytes are there for ever: nobody puts them together again.
+            unsafe { copy.as_mut_ptr().copy_from(inner.address.as_ptr(), inner.length) };
+            return Ok(copy);
+        }
         // SAFETY: the parts are those of the vector that was taken apart in `register`, now used by nobody.
         Ok(unsafe { Vec::from_raw_parts(inner.address.as_ptr(), inner.length, capacity) })
     }

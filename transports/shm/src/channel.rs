@@ -21,7 +21,7 @@ use crate::attention::{Flags, flag};
 use crate::cma::{self, Process};
 use crate::ep::ShmEp;
 use crate::handshake::Line;
-use crate::remote::{Allocated, Emulation, Lent, PeerView, TABLE_BYTES};
+use crate::remote::{Allocated, Announced, Emulation, Lent, PeerView, TABLE_BYTES, Words, registry};
 use crate::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
     Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
@@ -114,8 +114,12 @@ pub(crate) struct Channel {
     segments: RefCell<HashMap<(u64, u64), Asked>>,
     /// Where the channel asks to be looked at.
     attention: Flags,
+    /// In which we name what we have the kernel copy.
+    ours: Words,
+    /// In which the peer does.
+    theirs: Arc<Words>,
     /// What the rings lie in. Dropped last.
-    _memory: Rc<Mapping>,
+    _memory: Arc<Mapping>,
 }
 
 /// The shapes of both rings, and where they lie in their segment.
@@ -157,6 +161,15 @@ impl Rings {
         // SAFETY: a line of the mapping that nothing else uses; one end in this process for each channel.
         let shuttle = Shuttle::new(unsafe { MappedShuttle::new(line, connects) }, !connects);
         (sender, receiver, shuttle)
+    }
+
+    /// The words on what the kernel copies: those of the ring on which this side sends, and of the other one.
+    fn words(&self, memory: &Arc<Mapping>, connects: bool) -> [Words; 2] {
+        let at = |start: usize, layout: &Layout| {
+            Words::new(memory, start + layout.named(), start + layout.closed())
+        };
+        let [first, second] = [at(0, &self.forward), at(self.forward.size(), &self.backward)];
+        if connects { [first, second] } else { [second, first] }
     }
 }
 
@@ -224,12 +237,17 @@ impl Channel {
         attention: Flags,
     ) -> Channel {
         let (sender, receiver, shuttle) = rings.ends(&memory, connects);
-        let memory = Rc::new(memory);
+        let memory = Arc::new(memory);
+        let [ours, theirs] = rings.words(&memory, connects);
+        let theirs = Arc::new(theirs);
+        if let Ok(registry) = registry() {
+            registry.announcements().add(&theirs);
+        }
         let emulation = Emulation::new(sender.memory().layout().bulk_capacity());
         Channel {
             sender,
             receiver,
-            seat: Seat::new(shuttle, Rc::clone(&memory)),
+            seat: Seat::new(shuttle, Arc::clone(&memory)),
             connects,
             shares: Cell::new(0),
             number,
@@ -249,6 +267,8 @@ impl Channel {
             is_closed: Cell::new(false),
             segments: RefCell::default(),
             attention,
+            ours,
+            theirs,
             _memory: memory,
         }
     }
@@ -520,6 +540,12 @@ impl Channel {
         self.pending.dispatch_by(|| if self.is_short.take() { Blocked::Interface } else { Blocked::Endpoint })
     }
 
+    /// Announces a copy by the kernel, to or from memory of the peer; `None` if the peer has closed the channel.
+    #[inline(always)]
+    pub(crate) fn announce(&self, key: u64) -> Option<Announced<'_>> {
+        self.ours.announce(key)
+    }
+
     /// The way to the peer's memory through the kernel, if it lets us. Tried once.
     pub(crate) fn cma(&self) -> Option<Process> {
         let peer = self.peer()?;
@@ -617,7 +643,7 @@ impl Channel {
     /// Hands the segment of a registration to the peer, if it shows the key and the memory is lent.
     pub(crate) fn give_segment(&self, request: &wire::SegmentRequest) {
         let (key, secret) = (request.key, request.secret);
-        let allocated = crate::remote::registry().ok().and_then(|registry| registry.allocated(key, secret));
+        let allocated = registry().ok().and_then(|registry| registry.allocated(key, secret));
         let segment = allocated.filter(|allocated| allocated.is_lent);
         let nothing = wire::SegmentReply { key, secret, length: 0, sysv_segment: -1, is_writable: 0 };
         let (reply, fd) = match &segment {
@@ -653,5 +679,13 @@ impl Channel {
     /// The endpoints that are alive.
     pub(crate) fn endpoints(&self) -> Vec<Rc<ShmEp>> {
         self.eps.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Ok(registry) = registry() {
+            registry.announcements().close(&self.theirs, self.looks_closed());
+        }
     }
 }

@@ -65,6 +65,9 @@ ucs::config_struct! {
         pub fd_reserve: u32 = "64" in 0..=1_048_576,
         /// Copy between the memories of two processes in the kernel (process_vm_readv), for memory that cannot be mapped.
         pub cma: Ternary = "try",
+        /// How long the end of a registration waits for a copy that a peer has begun in the kernel. Memory that a peer holds up for longer is
+        /// not used again, with a warning.
+        pub copy_timeout: Time = "1s",
         /// Copy large messages before a handler sees them, so that a sender that misbehaves cannot change them meanwhile.
         #[security = true]
         pub rx_copy: bool = "n",

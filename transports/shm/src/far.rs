@@ -12,14 +12,14 @@ use crate::channel::{Channel, Lack};
 use crate::cma::{Direction, Process};
 use crate::ep::ShmEp;
 use crate::iface::count;
-use crate::remote::{Reach, Rkey};
+use crate::remote::{Announced, Reach, Rkey};
 
 /// How to go on.
-enum Way {
+enum Way<'a> {
     /// The key is bound now: do it directly.
     Direct,
-    /// The kernel copies.
-    Kernel(Process),
+    /// The kernel copies, which the peer knows of as long as the second part is there: no longer than the copy.
+    Kernel(Process, Announced<'a>),
     /// The peer does it.
     Ring,
 }
@@ -27,21 +27,22 @@ enum Way {
 impl ShmEp {
     /// The best way to the memory of a key.
     #[inline(always)]
-    fn way(&self, channel: &Channel, rkey: &Rkey) -> Result<Way> {
+    fn way<'a>(&self, channel: &'a Channel, rkey: &Rkey) -> Result<Way<'a>> {
         // Mostly it is known that there is nothing to map and that the kernel copies.
         if let Some(process) = channel.known_process()
             && !rkey.has_segment()
+            && let Some(announced) = channel.announce(rkey.remote.key)
             && channel.view().is_some_and(|peer| rkey.is_live(&peer))
         {
             count(&self.iface.counts.by_kernel);
-            return Ok(Way::Kernel(process));
+            return Ok(Way::Kernel(process, announced));
         }
         self.find_way(channel, rkey)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_way(&self, channel: &Channel, rkey: &Rkey) -> Result<Way> {
+    fn find_way<'a>(&self, channel: &'a Channel, rkey: &Rkey) -> Result<Way<'a>> {
         channel.look_for_welcome();
         let Some(peer) = channel.view() else { return Err(self.lacking(Lack::Welcome)) };
         if !rkey.is_live(&peer) {
@@ -57,8 +58,13 @@ impl ShmEp {
         }
         Ok(match channel.cma() {
             Some(process) => {
+                let announced = channel.announce(rkey.remote.key).ok_or(Error::CONNECTION_RESET)?;
+                // It may have ended ahead of the announcement.
+                if !rkey.is_live(&peer) {
+                    return Err(Error::INVALID_PARAM);
+                }
                 count(&self.iface.counts.by_kernel);
-                Way::Kernel(process)
+                Way::Kernel(process, announced)
             }
             None => {
                 count(&self.iface.counts.by_peer);
@@ -73,7 +79,7 @@ impl ShmEp {
             return Ok(());
         }
         match self.way(channel, rkey)? {
-            Way::Direct | Way::Kernel(_) => Ok(()),
+            Way::Direct | Way::Kernel(..) => Ok(()),
             Way::Ring => {
                 if !channel.emulation.has_room() {
                     return Err(self.lacking(Lack::Window));
@@ -91,10 +97,11 @@ impl ShmEp {
         let channel = self.enter()?;
         match self.way(channel, rkey)? {
             Way::Direct => self.put_short(data, address, rkey),
-            // SAFETY: the kernel only reads from the data.
-            Way::Kernel(process) => unsafe {
-                process.copy_block(Direction::Put, data.as_ptr().cast_mut(), data.len(), address)
-            },
+            Way::Kernel(process, _announced) => {
+                let source = data.as_ptr().cast_mut();
+                // SAFETY: the kernel only reads from the data.
+                unsafe { process.copy_block(Direction::Put, source, data.len(), address) }
+            }
             Way::Ring => {
                 if data.len() > self.iface.limits.remote {
                     if !channel.emulation.has_room() {
@@ -128,7 +135,7 @@ impl ShmEp {
     ) -> Result<Outcome> {
         match self.way(channel, rkey)? {
             Way::Direct => self.put_zcopy(iov, address, rkey, completion),
-            Way::Kernel(process) => {
+            Way::Kernel(process, _announced) => {
                 // SAFETY: the vector's memory is readable.
                 unsafe { process.copy(Direction::Put, iov, address)? };
                 Ok(Outcome::Done)
@@ -154,10 +161,10 @@ impl ShmEp {
         let channel = self.enter()?;
         match self.way(channel, rkey)? {
             Way::Direct => self.get_short(buffer, address, rkey),
-            // SAFETY: the buffer is writable.
-            Way::Kernel(process) => unsafe {
-                process.copy_block(Direction::Get, buffer.as_mut_ptr(), buffer.len(), address)
-            },
+            Way::Kernel(process, _announced) => {
+                // SAFETY: the buffer is writable.
+                unsafe { process.copy_block(Direction::Get, buffer.as_mut_ptr(), buffer.len(), address) }
+            }
             Way::Ring => {
                 let what = (&rkey.remote, address);
                 match channel.emulation.get_ahead(channel, self.number, what, buffer) {
@@ -179,11 +186,12 @@ impl ShmEp {
     ) -> Result<Outcome> {
         match self.way(channel, rkey)? {
             Way::Direct => self.get_bcopy(unpack, length, address, rkey, completion),
-            Way::Kernel(process) => {
+            Way::Kernel(process, announced) => {
                 self.iface.with_scratch(|scratch| {
                     let data = &mut scratch[..length];
                     // SAFETY: the buffer is writable.
                     unsafe { process.copy_block(Direction::Get, data.as_mut_ptr(), length, address)? };
+                    drop(announced);
                     unpack.read(data);
                     Ok(Outcome::Done)
                 })
@@ -204,7 +212,7 @@ impl ShmEp {
     ) -> Result<Outcome> {
         match self.way(channel, rkey)? {
             Way::Direct => self.get_zcopy(iov, address, rkey, completion),
-            Way::Kernel(process) => {
+            Way::Kernel(process, _announced) => {
                 // SAFETY: the vector's memory is writable, as that of a get is.
                 unsafe { process.copy(Direction::Get, iov, address)? };
                 Ok(Outcome::Done)
@@ -276,7 +284,7 @@ impl ShmEp {
                 Reach::Direct(cell) => Some(cell),
                 Reach::Remote => None,
             }),
-            Way::Kernel(_) | Way::Ring => Ok(None),
+            Way::Kernel(..) | Way::Ring => Ok(None),
         }
     }
 }

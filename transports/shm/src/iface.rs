@@ -152,9 +152,7 @@ impl<F: Flavor> Transport for ShmTransport<F> {
 
     fn devices(_md: &ShmMd, settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
         if F::KIND == Kind::Cma {
-            let beacon = cma::Beacon::new(1);
-            cma::probe(std::process::id(), beacon.address(), 1)
-                .map_err(|reason| Failure::new(Error::UNSUPPORTED, reason))?;
+            cma::probe_self().map_err(|reason| Failure::new(Error::UNSUPPORTED, reason))?;
             if ShmConfig::from_settings(settings)?.cma == Ternary::No {
                 return Err(Failure::new(Error::UNSUPPORTED, "it is switched off (UCT_SHM_CMA=n)"));
             }

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::SealFlags;
 use ucs::units::Ternary;
@@ -81,6 +82,8 @@ pub(crate) struct ShmMd {
     pub(crate) kind: Kind,
     pub(crate) origin: Origin,
     huge: Ternary,
+    /// How long the end of a registration waits for copies that peers have begun.
+    copy_timeout: Duration,
 }
 
 impl<F: Flavor> Component for ShmComponent<F> {
@@ -97,7 +100,8 @@ impl<F: Flavor> Component for ShmComponent<F> {
             Kind::Sysv => SysvConfig::from_settings(settings)?.hugetlb_mode,
             _ => PosixConfig::from_settings(settings)?.hugetlb_mode,
         };
-        Ok(ShmMd { kind: F::KIND, origin: F::KIND.origin(settings)?, huge })
+        let copy_timeout = ShmConfig::from_settings(settings)?.copy_timeout.to_duration();
+        Ok(ShmMd { kind: F::KIND, origin: F::KIND.origin(settings)?, huge, copy_timeout })
     }
 }
 
@@ -155,8 +159,14 @@ impl Md for ShmMd {
     }
 
     fn deregister(&self, memh: Memh) -> Result {
-        registry().map_err(|failure| failure.status)?.remove(&memh);
-        Ok(())
+        let registry = registry().map_err(|failure| failure.status)?;
+        registry.remove(&memh);
+        if registry.settle(&memh, self.copy_timeout) {
+            return Ok(());
+        }
+        // What was allocated here stays mapped for good; other memory is its owner's to keep.
+        std::mem::forget(memh.allocated);
+        Err(Error::BUSY)
     }
 
     fn allocate(&self, length: usize, access: MemoryAccess) -> Result<(NonNull<u8>, usize, Memh), Failure> {

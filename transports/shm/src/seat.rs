@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::ring::{Body, Control, MappedShuttle, Short, Shuttle, Watch};
 use crate::segment::Mapping;
@@ -14,7 +15,7 @@ use crate::segment::Mapping;
 /// One end of a shuttle, with what it lies in.
 struct End {
     shuttle: Shuttle<MappedShuttle>,
-    _memory: Rc<Mapping>,
+    _memory: Arc<Mapping>,
 }
 
 /// See the module.
@@ -28,7 +29,7 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// At a shuttle of one's own.
-    pub(crate) fn new(shuttle: Shuttle<MappedShuttle>, memory: Rc<Mapping>) -> Seat {
+    pub(crate) fn new(shuttle: Shuttle<MappedShuttle>, memory: Arc<Mapping>) -> Seat {
         let end = Rc::new(End { shuttle, _memory: memory });
         Seat { shuttle: Cell::new(NonNull::from(&end.shuttle)), end: RefCell::new(end), mark: Cell::new(0) }
     }

@@ -946,7 +946,8 @@ typedef struct UctMdOps {
                          uint32_t access,
                          struct UctMemh **memh,
                          struct UctText *reason);
-    // Ends a registration. No operation uses it any more; the host sees to that.
+    // Ends a registration. No operation of this process's uses it any more; the host sees to that. `UCT_ERR_BUSY`: it has ended, but a peer
+    // has not ended its access to the memory, which is not to be freed or used for anything else.
     UctStatus (*mem_dereg)(struct UctMd *md, struct UctMemh *memh);
     // Allocates and registers at least `*length` bytes; sets `length` to what is usable. The memory is zeroed.
     UctStatus (*mem_alloc)(struct UctMd *md,
@@ -955,7 +956,7 @@ typedef struct UctMdOps {
                            void **address,
                            struct UctMemh **memh,
                            struct UctText *reason);
-    // Frees what `mem_alloc` gave.
+    // Frees what `mem_alloc` gave. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
     UctStatus (*mem_free)(struct UctMd *md, struct UctMemh *memh);
     // Advises about the use of a part of a registration (`UCT_ADVICE_*`).
     UctStatus (*mem_advise)(struct UctMd *md,

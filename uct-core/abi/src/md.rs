@@ -165,7 +165,7 @@ pub struct UctMdOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
-    /// Frees what `mem_alloc` gave.
+    /// Frees what `mem_alloc` gave. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
     pub mem_free: Option<unsafe extern "C" fn(md: *mut UctMd, memh: *mut UctMemh) -> UctStatus>,
     /// Advises about the use of a part of a registration (`UCT_ADVICE_*`).
     pub mem_advise: Option<

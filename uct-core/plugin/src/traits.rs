@@ -64,7 +64,7 @@ pub trait Md: Sized + Send + Sync + 'static {
     }
 
     /// Ends a registration. No operation of this process's names it as local memory any more; peers may access it until this returns, and not
-    /// afterwards.
+    /// afterwards. [`Error::BUSY`]: a peer still does, and the memory is never to be used again.
     fn deregister(&self, memh: Self::Memh) -> Result {
         drop(memh);
         Ok(())

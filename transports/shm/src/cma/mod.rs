@@ -3,32 +3,72 @@
 //! For: put and get to memory that was not allocated for sharing. Stands on `libc`. Whether the kernel permits it depends
 //! on users, namespaces, security modules and filters, so a probe tries: it reads a number at an address that the peer
 //! has told, which also shows that the process number means that peer and no other.
+//!
+//! A process keeps its number when it executes another program, and a number is given again when a process has died. So each
+//! copy begins at the peer's beacon, in the same call: the kernel looks the memory up once for a call, and where the beacon is gone nothing
+//! else is touched.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::ptr::NonNull;
 
+use rustix::mm::{MapFlags, ProtFlags};
+use ucs::sys::SystemError;
 use ucs::sys::process::{PtraceScope, ptrace_scope};
 use uct_plugin::{Error, Iov};
 
 /// What the kernel takes in one call (UIO_MAXIOV).
 const MAX_VECTOR: usize = 1024;
+/// Bytes at the beacon with which each copy begins.
+const WORD: usize = size_of::<u64>();
+/// Bytes of the beacon's page that are used: the number, and where puts begin.
+const BEACON_BYTES: usize = 4096;
+/// Where beacons are wished to stand: addresses that no program has by itself, and too many to be met by chance.
+const BEACON_RANGE: std::ops::Range<u64> = 1 << 45..1 << 46;
 
-/// What a probe looks for: a number that only this process has, at an address that it tells.
+/// What probes and copies look for: a number that only this process has, at an address that it tells, which belongs to no other
+/// program, not even the one that this process may execute.
 #[derive(Debug)]
-pub struct Beacon(Box<u64>);
+pub struct Beacon(NonNull<u64>);
+
+// SAFETY: the beacon only tells an address.
+unsafe impl Send for Beacon {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Beacon {}
 
 /// A process whose memory may be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Process(libc::pid_t);
+pub struct Process {
+    pid: libc::pid_t,
+    beacon: u64,
+    number: u64,
+}
 
 impl Beacon {
-    /// A beacon that shows `number`.
-    pub fn new(number: u64) -> Beacon {
-        Beacon(Box::new(number))
+    /// A beacon that shows `number`, at an address that nobody can foretell.
+    pub fn new(number: u64) -> Result<Beacon, SystemError> {
+        let wish = BEACON_RANGE.start
+            | RandomState::new().hash_one(number) & (BEACON_RANGE.start - 1) & !(BEACON_BYTES as u64 - 1);
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping; without MAP_FIXED the address is a wish, and no memory that is in use is touched.
+        let page = unsafe { rustix::mm::mmap_anonymous(wish as *mut _, BEACON_BYTES, access, flags) }
+            .map_err(|errno| SystemError::new("map a page for other processes to find", errno))?;
+        let word = NonNull::new(page.cast::<u64>()).expect("the kernel maps at addresses above 0");
+        // SAFETY: the page was just mapped, and is aligned.
+        unsafe { word.write(number) };
+        Ok(Beacon(word))
     }
 
     /// Where it stands.
     pub fn address(&self) -> u64 {
-        &raw const *self.0 as u64
+        self.0.as_ptr() as u64
+    }
+}
+
+impl Drop for Beacon {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length, and no pointer to it was given away but to other processes.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), BEACON_BYTES) };
     }
 }
 
@@ -40,12 +80,12 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
             .to_owned());
     };
     let mut found = 0u64;
-    let local = libc::iovec { iov_base: (&raw mut found).cast(), iov_len: 8 };
-    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: 8 };
+    let local = libc::iovec { iov_base: (&raw mut found).cast(), iov_len: WORD };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: WORD };
     // SAFETY: the kernel writes at most 8 bytes to `found`; the remote address is checked by it.
     let copied = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     if copied == 8 && found == expected {
-        return Ok(Process(pid));
+        return Ok(Process { pid, beacon: address, number: expected });
     }
     if copied >= 0 {
         return Err(format!("process {pid} is not the peer that it was said to be"));
@@ -70,9 +110,16 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
 /// nothing hides the system calls, and Yama's setting is met. `permitted` is whether processes let others in by
 /// [`permit_any_tracer`]. Which peers can be reached in the end, only [`probe`] tells.
 pub fn is_likely(permitted: bool) -> bool {
-    let beacon = Beacon::new(1);
-    probe(std::process::id(), beacon.address(), 1).is_ok()
-        && yama_permits(ptrace_scope(), permitted, has_sys_ptrace())
+    probe_self().is_ok() && yama_permits(ptrace_scope(), permitted, has_sys_ptrace())
+}
+
+/// Whether the kernel copies between this process and itself, which it does unless something hides the calls.
+///
+/// # Errors
+/// Why it does not.
+pub fn probe_self() -> Result<(), String> {
+    let beacon = Beacon::new(1).map_err(|error| error.to_string())?;
+    probe(std::process::id(), beacon.address(), 1).map(drop)
 }
 
 /// Yama's rule for processes that are not each other's children.
@@ -142,14 +189,15 @@ impl Process {
         remote_address: u64,
     ) -> Result<(), Error> {
         let mut offset = 0u64;
-        let mut vector = Vec::with_capacity(iov.entries().len());
+        let mut vector = Vec::with_capacity(1 + iov.entries().len());
+        vector.push(NOWHERE);
         for (block, length) in iov.blocks() {
             vector.push(libc::iovec { iov_base: block.cast(), iov_len: length });
             if vector.len() == MAX_VECTOR {
                 // SAFETY: the caller vouches for the blocks.
                 offset +=
                     unsafe { self.transfer(direction, &mut vector, remote_address.wrapping_add(offset))? };
-                vector.clear();
+                vector.truncate(1);
             }
         }
         // SAFETY: as above.
@@ -170,18 +218,12 @@ impl Process {
         length: usize,
         remote_address: u64,
     ) -> Result<(), Error> {
-        let mut vector = [libc::iovec { iov_base: block.cast(), iov_len: length }];
+        let mut vector = [NOWHERE, libc::iovec { iov_base: block.cast(), iov_len: length }];
         // SAFETY: the caller's promise.
-        let moved = unsafe { self.call(direction, &vector, remote_address, length)? };
-        if moved != length {
-            let rest = advance(&mut vector, moved);
-            // SAFETY: as above.
-            unsafe { self.transfer(direction, rest, remote_address.wrapping_add(moved as u64))? };
-        }
-        Ok(())
+        unsafe { self.transfer(direction, &mut vector, remote_address) }.map(drop)
     }
 
-    /// Moves a whole vector; answers its length.
+    /// Moves a whole vector behind its first entry, which is for the beacon; answers its length.
     ///
     /// # Safety
     ///
@@ -192,23 +234,27 @@ impl Process {
         vector: &mut [libc::iovec],
         remote_address: u64,
     ) -> Result<u64, Error> {
-        let total: usize = vector.iter().map(|block| block.iov_len).sum();
+        let total: usize = vector[1..].iter().map(|block| block.iov_len).sum();
         let mut done = 0;
-        let mut vector = vector;
-        while done < total {
+        let mut first = 0;
+        loop {
             let remote_address = remote_address.wrapping_add(done as u64);
             // SAFETY: the vector holds valid blocks by the caller's promise.
-            let moved = unsafe { self.call(direction, vector, remote_address, total - done)? };
-            if moved == 0 {
-                return Err(Error::IO_ERROR);
-            }
+            let moved = unsafe { self.call(direction, &mut vector[first..], remote_address, total - done)? };
             done += moved;
-            vector = advance(vector, moved);
+            if done == total {
+                return Ok(total as u64);
+            }
+            if moved == 0 {
+                return Err(Error::INVALID_PARAM);
+            }
+            // The entry ahead of what is left is done with, and serves for the beacon.
+            first += advance(&mut vector[first + 1..], moved);
         }
-        Ok(total as u64)
     }
 
-    /// One call of the kernel, for `length` bytes in all; answers how many it moved.
+    /// One call of the kernel, for `length` bytes in all behind the first entry of the vector, which is overwritten; answers how many it
+    /// moved.
     ///
     /// # Safety
     ///
@@ -217,43 +263,53 @@ impl Process {
     unsafe fn call(
         self,
         direction: Direction,
-        vector: &[libc::iovec],
+        vector: &mut [libc::iovec],
         remote_address: u64,
         length: usize,
     ) -> Result<usize, Error> {
-        let remote = libc::iovec { iov_base: remote_address as *mut libc::c_void, iov_len: length };
-        let call = match direction {
-            Direction::Put => libc::process_vm_writev,
-            Direction::Get => libc::process_vm_readv,
+        let mut found = 0u64;
+        vector[0] = libc::iovec { iov_base: (&raw mut found).cast(), iov_len: WORD };
+        // A get reads the number. A put writes behind it.
+        let (call, beacon): (unsafe extern "C" fn(_, _, _, _, _, _) -> _, u64) = match direction {
+            Direction::Put => (libc::process_vm_writev, self.beacon + WORD as u64),
+            Direction::Get => (libc::process_vm_readv, self.beacon),
         };
-        // SAFETY: the blocks are valid by the caller's promise; the kernel checks the remote side.
-        let moved = unsafe { call(self.0, vector.as_ptr(), vector.len() as u64, &raw const remote, 1, 0) };
-        usize::try_from(moved).map_err(|_| refusal())
+        let part = |address: u64, iov_len| libc::iovec { iov_base: address as *mut libc::c_void, iov_len };
+        let remote = [part(beacon, WORD), part(remote_address, length)];
+        // SAFETY: the blocks are valid by the caller's promise, and so is the word; the kernel checks the remote side.
+        let moved = unsafe { call(self.pid, vector.as_ptr(), vector.len() as u64, remote.as_ptr(), 2, 0) };
+        let Ok(moved) = usize::try_from(moved) else { return Err(refusal()) };
+        if direction == Direction::Get && found != self.number {
+            return Err(Error::CONNECTION_RESET);
+        }
+        moved.checked_sub(WORD).ok_or(Error::CONNECTION_RESET)
     }
 }
 
-/// What the kernel's last refusal means for the operation.
+/// Room for an entry.
+const NOWHERE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+/// What the kernel's last refusal means for the operation. The beacon comes first, so an address at which nothing is means that the process
+/// is not the peer any more.
 #[cold]
 fn refusal() -> Error {
     match io::Error::last_os_error().raw_os_error() {
-        Some(libc::ESRCH) => Error::CONNECTION_RESET,
-        Some(libc::EFAULT) => Error::INVALID_PARAM,
+        Some(libc::ESRCH | libc::EFAULT) => Error::CONNECTION_RESET,
         _ => Error::IO_ERROR,
     }
 }
 
-/// Drops the first `count` bytes of a vector.
-fn advance(mut vector: &mut [libc::iovec], mut count: usize) -> &mut [libc::iovec] {
-    while let [first, ..] = vector {
-        if count < first.iov_len {
-            first.iov_base = first.iov_base.cast::<u8>().wrapping_add(count).cast();
-            first.iov_len -= count;
-            break;
+/// Drops the first `count` bytes of a vector; answers how many entries are done with.
+fn advance(vector: &mut [libc::iovec], mut count: usize) -> usize {
+    for (index, entry) in vector.iter_mut().enumerate() {
+        if count < entry.iov_len {
+            entry.iov_base = entry.iov_base.cast::<u8>().wrapping_add(count).cast();
+            entry.iov_len -= count;
+            return index;
         }
-        count -= first.iov_len;
-        vector = &mut vector[1..];
+        count -= entry.iov_len;
     }
-    vector
+    vector.len()
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
@@ -263,7 +319,7 @@ mod tests {
     #[test]
     fn a_probe_of_oneself_succeeds_and_one_of_a_stranger_says_why() {
         let own = std::process::id();
-        let beacon = Beacon::new(0x1234_5678_9abc_def0);
+        let beacon = Beacon::new(0x1234_5678_9abc_def0).unwrap();
         let process = match probe(own, beacon.address(), 0x1234_5678_9abc_def0) {
             Ok(process) => process,
             Err(reason) => panic!("{reason}"),
@@ -286,7 +342,7 @@ mod tests {
     #[test]
     fn a_fault_in_the_middle_is_an_error_and_leaves_what_was_copied() {
         const PAGE: usize = 4096;
-        let beacon = Beacon::new(7);
+        let beacon = Beacon::new(7).unwrap();
         let process =
             probe(std::process::id(), beacon.address(), 7).unwrap_or_else(|reason| panic!("{reason}"));
         // SAFETY: new memory, at a place of the kernel's choice.
@@ -330,8 +386,29 @@ mod tests {
         let block =
             |base: usize, length| libc::iovec { iov_base: base as *mut libc::c_void, iov_len: length };
         let mut vector = [block(100, 10), block(200, 5), block(300, 7)];
-        let rest = advance(&mut vector, 12);
-        assert_eq!((rest.len(), rest[0].iov_base as usize, rest[0].iov_len), (2, 202, 3));
-        assert_eq!(advance(&mut vector[2..], 7).len(), 0);
+        assert_eq!(advance(&mut vector, 12), 1);
+        assert_eq!((vector[1].iov_base as usize, vector[1].iov_len), (202, 3));
+        assert_eq!(advance(&mut vector[1..], 10), 2);
+    }
+
+    /// As after another program was executed: what stood at the beacon is gone, and a number at its address is another one.
+    #[test]
+    fn where_the_beacon_is_gone_nothing_is_touched() {
+        let beacon = Beacon::new(7).unwrap();
+        let process = probe(std::process::id(), beacon.address(), 7).unwrap();
+        let (mut here, mut there) = ([1u8; 8], [2u8; 8]);
+        let (near, far) = (here.as_mut_ptr(), there.as_mut_ptr() as u64);
+        let other = Process { number: 8, ..process };
+        // SAFETY: `here` has 8 writable bytes.
+        let get = unsafe { other.copy_block(Direction::Get, near, 8, far) };
+        assert_eq!(get, Err(Error::CONNECTION_RESET));
+        here = [1; 8];
+        drop(beacon);
+        // SAFETY: as above.
+        let put = unsafe { process.copy_block(Direction::Put, near, 8, far) };
+        assert_eq!((put, there), (Err(Error::CONNECTION_RESET), [2; 8]));
+        // SAFETY: as above.
+        let get = unsafe { process.copy_block(Direction::Get, near, 8, far) };
+        assert_eq!((get, here), (Err(Error::CONNECTION_RESET), [1; 8]));
     }
 }

@@ -7,10 +7,12 @@
 //! Every way checks bounds and permission on the initiator's side, and that the registration still lives: its number
 //! stands in a table that the owner shares read-only, and is cleared when the registration ends.
 
+mod announce;
 mod emulation;
 mod key;
 mod registry;
 
+pub(crate) use announce::{Announced, Words};
 pub(crate) use emulation::Emulation;
 pub(crate) use key::{Lent, PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
 pub(crate) use registry::{Allocated, Memh, TABLE_BYTES, registry};

@@ -7,12 +7,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use rustix::fs::SealFlags;
 use ucs::sync::fixed::{AtomicU64, Ordering};
 use uct_plugin::memory::{Region, Regions};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
 
+use super::announce::Announcements;
 use crate::cma::Beacon;
 use crate::segment::{Mapping, Segment};
 
@@ -31,6 +33,7 @@ pub(crate) struct Registry {
     secrets: RandomState,
     /// What was allocated, by the keys of its registrations.
     allocated: Mutex<HashMap<u64, Allocated>>,
+    announcements: Announcements,
 }
 
 /// Memory that a domain has allocated: a segment of its own, all of which the registration covers.
@@ -73,9 +76,17 @@ impl Registry {
         let table = Segment::memfd(TABLE_BYTES, false, SealFlags::FUTURE_WRITE)
             .map_err(|error| Failure::new(Error::SHMEM_SEGMENT, error.to_string()))?;
         let regions = Regions::default();
-        let beacon = Beacon::new(regions.identity());
-        let (secrets, allocated) = (RandomState::new(), Mutex::default());
-        Ok(Registry { process: std::process::id(), regions, table, beacon, secrets, allocated })
+        let beacon = Beacon::new(regions.identity())
+            .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
+        Ok(Registry {
+            process: std::process::id(),
+            regions,
+            table,
+            beacon,
+            secrets: RandomState::new(),
+            allocated: Mutex::default(),
+            announcements: Announcements::default(),
+        })
     }
 
     /// A child of a fork shares rings and segments with its parent, and both would write to them.
@@ -156,6 +167,17 @@ impl Registry {
         if memh.allocated.is_some() {
             self.lock().remove(&key);
         }
+    }
+
+    /// Waits until no peer has the kernel copy to or from memory whose registration was removed; answers whether that was so in time. If
+    /// not, the memory cannot be used for anything else.
+    pub(crate) fn settle(&self, memh: &Memh, limit: Duration) -> bool {
+        !memh.is_remote || self.announcements.settle(memh.region.key(), limit)
+    }
+
+    /// Where peers name what they have the kernel copy.
+    pub(crate) fn announcements(&self) -> &Announcements {
+        &self.announcements
     }
 
     /// The proof that the holder of a key was given it: 64 bits that nobody can guess, a different number for each key.

@@ -5,9 +5,10 @@
 //!
 //! ```text
 //! 0      credit word of the receiver           (a cache line of its own)
-//! 128    release words: small pool, bulk pool  (a cache line of their own)
+//! 128    release words: small pool, bulk pool  (a cache line of their own), behind them the receiver's word that it has closed
 //! 256    shuttle                              (a cache line of its own; of the ring towards who accepts)
-//! 384    slots, 64 bytes each
+//! 384    the sender's word on what the kernel copies (a cache line of its own)
+//! 512    slots, 64 bytes each
 //! ...    small blocks, then bulk blocks, each pool aligned to a page
 //! ```
 //! Lines that different sides write are 128 bytes apart, since processors fetch lines in pairs.
@@ -20,8 +21,12 @@ pub(super) const CREDIT_OFFSET: usize = 0;
 pub(super) const RELEASE_OFFSET: usize = 128;
 /// Offset of the shuttle.
 const SHUTTLE_OFFSET: usize = 256;
+/// Offset of the word in which the receiver says that it has closed the ring.
+const CLOSED_OFFSET: usize = RELEASE_OFFSET + 16;
+/// Offset of the word in which the sender names what the kernel copies.
+const NAMED_OFFSET: usize = 384;
 /// Offset of the first slot.
-pub(super) const SLOT_OFFSET: usize = 384;
+pub(super) const SLOT_OFFSET: usize = 512;
 /// How far ahead of a message lines are fetched for writing. Close to the end of the slots that is a line of the blocks, at no
 /// harm. The next slot would be wrong: that is the line at which the receiver looks while it waits.
 pub(super) const AHEAD: usize = 4 * SLOT_BYTES;
@@ -131,6 +136,16 @@ impl Layout {
     /// Offset of the shuttle, for the ring that has it.
     pub fn shuttle(&self) -> usize {
         SHUTTLE_OFFSET
+    }
+
+    /// Offset of the sender's word on what the kernel copies.
+    pub fn named(&self) -> usize {
+        NAMED_OFFSET
+    }
+
+    /// Offset of the receiver's word that it has closed the ring.
+    pub fn closed(&self) -> usize {
+        CLOSED_OFFSET
     }
 
     /// Offset of a slot, from its offset among the slots.
