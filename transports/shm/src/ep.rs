@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::{Gate, direct};
+use uct_plugin::memory::Gate;
 use uct_plugin::pending::PendingGroup;
 use uct_plugin::rma::{Notify, Operation};
 use uct_plugin::traits::EpUser;
@@ -126,6 +126,12 @@ impl ShmEp {
             copied
         };
         sent.map(|()| length).map_err(|lack| self.lacking(lack))
+    }
+
+    /// Checks an access to remote memory and finds the way to it.
+    #[inline(always)]
+    fn reach(&self, rkey: &Rkey, address: u64, length: usize, access: MemoryAccess) -> Result<Reach<'_>> {
+        rkey.reach(&self.iface.accessor, address, length, access)
     }
 
     fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
@@ -310,9 +316,8 @@ impl Endpoint for ShmEp {
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
         self.enter()?;
-        match rkey.reach(remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
-            // SAFETY: the region is mapped, live, and checked.
-            Reach::Direct(target) => unsafe { direct::write(target.as_ptr(), data) },
+        match self.reach(rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
+            Reach::Direct(target) => target.write(0, data),
             Reach::Remote => return self.far_put_short(data, remote_address, rkey),
         }
         Ok(())
@@ -321,7 +326,7 @@ impl Endpoint for ShmEp {
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
         let channel = self.enter()?;
         // A region that cannot be accessed at all must not cost the caller its packed data.
-        if rkey.reach(remote_address, 0, MemoryAccess::REMOTE_PUT)? == Reach::Remote {
+        if !rkey.admits(remote_address, MemoryAccess::REMOTE_PUT)? {
             self.prepare_far(channel, rkey)?;
         }
         // Not where it belongs: the application has no reference to memory that its owner reads and writes.
@@ -341,19 +346,19 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        let Reach::Direct(target) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_PUT)? else {
+        let Reach::Direct(target) =
+            self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?
+        else {
             return self.far_put_zcopy(channel, iov, remote_address, rkey, completion);
         };
-        // SAFETY: the region is mapped, live, and checked.
-        unsafe { direct::gather(target.as_ptr(), iov) };
+        target.gather(iov);
         done(completion)
     }
 
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
         self.enter()?;
-        match rkey.reach(remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
-            // SAFETY: the region is mapped, live, and checked.
-            Reach::Direct(source) => unsafe { direct::read(source.as_ptr(), buffer) },
+        match self.reach(rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
+            Reach::Direct(source) => source.read(0, buffer),
             Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
         }
         Ok(())
@@ -371,16 +376,19 @@ impl Endpoint for ShmEp {
         if length > self.iface.limits.remote {
             return Err(Error::INVALID_PARAM);
         }
-        let Reach::Direct(source) = rkey.reach(remote_address, length, MemoryAccess::REMOTE_GET)? else {
-            return self.far_get_bcopy(channel, unpack, length, remote_address, rkey, completion);
-        };
         // As for put: what the owner writes meanwhile must not change what is unpacked.
-        self.iface.with_scratch(|scratch| {
-            // SAFETY: the region is mapped, live, and checked; the buffer has the size of the largest message, and no get is
-            // longer.
-            unsafe { scratch.as_mut_ptr().copy_from_nonoverlapping(source.as_ptr(), length) };
-            unpack.read(&scratch[..length]);
+        let left: Result<_> = self.iface.with_scratch(|scratch| {
+            let copy = &mut scratch[..length];
+            match self.reach(rkey, remote_address, length, MemoryAccess::REMOTE_GET)? {
+                Reach::Direct(source) => source.read(0, copy),
+                Reach::Remote => return Ok(Some(unpack)),
+            }
+            unpack.read(copy);
+            Ok(None)
         });
+        if let Some(unpack) = left? {
+            return self.far_get_bcopy(channel, unpack, length, remote_address, rkey, completion);
+        }
         done(completion)
     }
 
@@ -392,19 +400,19 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        let Reach::Direct(source) = rkey.reach(remote_address, iov.total(), MemoryAccess::REMOTE_GET)? else {
+        let Reach::Direct(source) =
+            self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?
+        else {
             return self.far_get_zcopy(channel, iov, remote_address, rkey, completion);
         };
-        // SAFETY: the region is mapped, live, and checked; the memory of a get is writable.
-        unsafe { direct::scatter(source.as_ptr(), iov) };
+        // SAFETY: the memory of a get is writable.
+        unsafe { source.scatter(iov) };
         done(completion)
     }
 
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &Rkey) -> Result {
         let channel = self.enter()?;
-        if let Some(cell) = self.cell(channel, atomic, remote_address, rkey)? {
-            // SAFETY: the cell is mapped, live, checked and aligned.
-            unsafe { atomic.carry_out(cell) };
+        if self.atomic_here(channel, atomic, remote_address, rkey)?.is_some() {
             return Ok(());
         }
         let operation = Operation::Acknowledged(Notify::Nobody);
@@ -420,9 +428,7 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let channel = self.enter()?;
-        if let Some(cell) = self.cell(channel, atomic, remote_address, rkey)? {
-            // SAFETY: the cell is mapped, live, checked and aligned.
-            let value = unsafe { atomic.carry_out(cell) };
+        if let Some(value) = self.atomic_here(channel, atomic, remote_address, rkey)? {
             // SAFETY: the operation ends with this call.
             unsafe { former.write(value) };
             return Ok(Outcome::Done);
@@ -542,6 +548,6 @@ mod tests {
     #[test]
     fn endpoints_and_interfaces_do_not_grow_unnoticed() {
         assert!(size_of::<ShmEp>() <= 112, "an endpoint: {} bytes", size_of::<ShmEp>());
-        assert!(size_of::<ShmIface>() <= 816, "an interface: {} bytes", size_of::<ShmIface>());
+        assert!(size_of::<ShmIface>() <= 840, "an interface: {} bytes", size_of::<ShmIface>());
     }
 }

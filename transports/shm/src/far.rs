@@ -3,8 +3,6 @@
 //! For: endpoints. Stands on channels, cma and the emulation. Each call first looks for a better way, so that the first
 //! operation of a key may answer `NO_RESOURCE` while its segment is on the way, and later ones are direct.
 
-use std::ptr::NonNull;
-
 use uct_plugin::rma::{Destination, Notify, Operation, Request};
 use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
 
@@ -75,9 +73,6 @@ impl ShmEp {
 
     /// Makes sure that an operation on the key can go ahead, so that data are not packed in vain.
     pub(crate) fn prepare_far(&self, channel: &Channel, rkey: &Rkey) -> Result {
-        if matches!(rkey.reach(rkey.remote.base, 0, MemoryAccess::empty())?, Reach::Direct(_)) {
-            return Ok(());
-        }
         match self.way(channel, rkey)? {
             Way::Direct | Way::Kernel(..) => Ok(()),
             Way::Ring => {
@@ -266,24 +261,25 @@ impl ShmEp {
             .map_err(|lack| self.lacking(lack))
     }
 
-    /// Where an atomic can be carried out from here, if it can be; else the peer does it.
-    pub(crate) fn cell(
+    /// Carries an atomic out from here, if that is possible; else the peer does it.
+    pub(crate) fn atomic_here(
         &self,
         channel: &Channel,
         atomic: Atomic,
         address: u64,
         rkey: &Rkey,
-    ) -> Result<Option<NonNull<u8>>> {
+    ) -> Result<Option<u64>> {
         atomic.check_alignment(address)?;
-        let reach = |rkey: &Rkey| rkey.reach(address, atomic.width.bytes(), MemoryAccess::REMOTE_ATOMIC);
-        if let Reach::Direct(cell) = reach(rkey)? {
-            return Ok(Some(cell));
+        let reach =
+            || rkey.reach(&self.iface.accessor, address, atomic.width.bytes(), MemoryAccess::REMOTE_ATOMIC);
+        if let Reach::Direct(cell) = reach()? {
+            return cell.atomic(atomic).map(Some);
         }
         match self.way(channel, rkey)? {
-            Way::Direct => Ok(match reach(rkey)? {
-                Reach::Direct(cell) => Some(cell),
-                Reach::Remote => None,
-            }),
+            Way::Direct => match reach()? {
+                Reach::Direct(cell) => cell.atomic(atomic).map(Some),
+                Reach::Remote => Ok(None),
+            },
             Way::Kernel(..) | Way::Ring => Ok(None),
         }
     }

@@ -17,6 +17,7 @@ use ucs::event_set::EventSet;
 use ucs::sys::SystemError;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
+use uct_plugin::memory::Accessor;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, Endpoint, Error, Failure, Flush, Iface, IfaceAttr,
@@ -89,6 +90,8 @@ pub(crate) struct ShmIface {
     /// The kernel copies to and from registered memory of peers, presumably.
     kernel_copies: bool,
     pub(crate) limits: Limits,
+    /// Accesses to memory that is mapped here.
+    pub(crate) accessor: Accessor,
     pub(crate) counts: Counts,
     pub(crate) errors: ErrorHandler,
     pub(crate) next_ep: Cell<u32>,
@@ -232,6 +235,7 @@ impl ShmIface {
             rx_copy: config.rx_copy,
             kernel_copies,
             limits: Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) },
+            accessor: Accessor::default(),
             counts: Counts::default(),
             errors: params.errors,
             next_ep: Cell::new(0),

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use ucs::sync::fixed::{AtomicPtr, AtomicU64, Ordering};
-use uct_plugin::memory::{PACKED_KEY, RemoteKey, Window};
+use uct_plugin::memory::{Access, Accessor, PACKED_KEY, RemoteKey, Window};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -16,7 +16,7 @@ use super::registry::{Allocated, Memh, live_value, live_word, registry};
 use crate::md::Kind;
 use crate::segment::{Mapping, Segment};
 
-/// What travels behind the key itself: 16 bytes in the machine's byte order.
+/// What travels behind the key itself: 8 bytes in the machine's byte order.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -26,8 +26,6 @@ struct Tail {
     kind: u32,
     /// 1 if the peer lends the segment of the memory, else 0.
     is_lent: u32,
-    /// What proves to the peer that the key was given to us.
-    secret: u64,
 }
 
 /// Bytes of a packed key.
@@ -46,8 +44,7 @@ pub(crate) fn pack(kind: Kind, memh: &Memh, buffer: &mut [u8]) -> Result {
     let buffer: &mut [u8; PACKED_LENGTH] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
     let registry = registry().map_err(|failure| failure.status)?;
     let is_lent = memh.allocated.as_ref().is_some_and(|allocated| allocated.is_lent);
-    let tail =
-        Tail { kind: kind as u32, is_lent: is_lent.into(), secret: registry.secret(memh.region.key()) };
+    let tail = Tail { kind: kind as u32, is_lent: is_lent.into() };
     registry.regions().pack(&memh.region, &mut buffer[..PACKED_KEY])?;
     buffer[PACKED_KEY..].copy_from_slice(tail.as_bytes());
     Ok(())
@@ -79,7 +76,7 @@ pub(crate) struct Rkey {
 enum Held {
     /// What this process has allocated.
     Own { _segment: Arc<Segment> },
-    /// Memory of this process that was not allocated: nothing keeps it.
+    /// Memory of this process that was not allocated: the end of its registration waits for accesses.
     Registered,
     /// A peer's segment and table.
     Peer { _segment: Arc<Lent>, _table: Arc<Mapping> },
@@ -101,10 +98,10 @@ pub(crate) struct PeerView<'a> {
 }
 
 /// How the memory of a key is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// Here.
-    Direct(NonNull<u8>),
+#[derive(Debug)]
+pub(crate) enum Reach<'a> {
+    /// Here. No callback of the application's runs as long as this is there.
+    Direct(Access<'a>),
     /// Through an endpoint.
     Remote,
 }
@@ -155,15 +152,35 @@ impl Rkey {
     }
 
     /// Checks an access of `length` bytes at `address` and finds the way to them.
-    pub(crate) fn reach(&self, address: u64, length: usize, access: MemoryAccess) -> Result<Reach> {
+    #[inline(always)]
+    pub(crate) fn reach<'a>(
+        &self,
+        accessor: &'a Accessor,
+        address: u64,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<Reach<'a>> {
         self.remote.check(address, length, access)?;
         if !self.is_here() {
             return Ok(Reach::Remote);
         }
+        let section = accessor.enter();
         if !self.is_live_here() {
             return Err(Error::INVALID_PARAM);
         }
-        self.local(address).map(Reach::Direct)
+        let start = self.local(address)?;
+        // SAFETY: all of the region is mapped, checked, and live. What is mapped for the key or was allocated stays as long as the key; other
+        // memory of this process as long as the section, for which the end of its registration waits behind the change of the word.
+        Ok(Reach::Direct(unsafe { Access::new(section, start, length) }))
+    }
+
+    /// Whether memory that the key permits to access is here; it may be gone when it is accessed.
+    pub(crate) fn admits(&self, address: u64, access: MemoryAccess) -> Result<bool> {
+        self.remote.check(address, 0, access)?;
+        match self.is_here() {
+            true if !self.is_live_here() => Err(Error::INVALID_PARAM),
+            is_here => Ok(is_here),
+        }
     }
 
     /// Whether the memory is mapped here.
@@ -207,7 +224,7 @@ impl Rkey {
 
     /// Key and secret, for asking for it.
     pub(crate) fn proof(&self) -> (u64, u64) {
-        (self.remote.key, self.tail.secret)
+        (self.remote.key, self.remote.secret)
     }
 
     /// Whether the registration lives, by the table of its process.
@@ -246,13 +263,9 @@ impl Rkey {
         if self.remote.identity != registry.identity() {
             return Ok(());
         }
-        let (key, secret) = self.proof();
         let gone = || Failure::new(Error::INVALID_PARAM, "the memory of this key is no longer registered");
-        if !registry.proves(key, secret) {
-            return Err(gone());
-        }
-        let (slot, of_region) = self.remote.place();
-        let region = registry.regions().find(slot, of_region).map_err(|_| gone())?;
+        let (key, secret) = self.proof();
+        let region = registry.regions().find(key as u32, secret).map_err(|_| gone())?;
         region.check(self.remote.base, self.remote.length as usize, self.remote.access()).map_err(
             |error| {
                 Failure::new(error, "the key reaches beyond the memory that is registered, or its rights")
@@ -281,7 +294,7 @@ mod tests {
     const SIZE: usize = 8192;
 
     /// The packed key of allocated memory, changed, and what it unpacks to.
-    fn unpacked(change: impl FnOnce(&mut Tail)) -> Result<Rkey, Failure> {
+    fn unpacked(change: impl FnOnce(&mut [u8; PACKED_LENGTH])) -> Result<Rkey, Failure> {
         let registry = registry().unwrap();
         let segment = Arc::new(Segment::new(&Origin::Memfd, SIZE, false).unwrap());
         let base = segment.mapping.base();
@@ -289,9 +302,7 @@ mod tests {
         let memh = registry.insert(base, SIZE, MemoryAccess::all(), Some(allocated)).unwrap();
         let mut packed = [0; PACKED_LENGTH];
         pack(Kind::Posix, &memh, &mut packed).unwrap();
-        let mut tail = Tail::read_from_bytes(&packed[PACKED_KEY..]).unwrap();
-        change(&mut tail);
-        packed[PACKED_KEY..].copy_from_slice(tail.as_bytes());
+        change(&mut packed);
         let rkey = Rkey::unpack(Kind::Posix, &packed);
         registry.remove(&memh);
         rkey
@@ -300,9 +311,9 @@ mod tests {
     #[test]
     fn a_key_of_this_process_has_to_be_the_one_that_was_given() {
         unpacked(|_| {}).unwrap();
-        let refused = unpacked(|tail| tail.secret ^= 1 << 63).unwrap_err();
+        let refused = unpacked(|key| key[31] ^= 1).unwrap_err();
         assert!(refused.reason.contains("no longer registered"), "{}", refused.reason);
-        let refused = unpacked(|tail| tail.kind = Kind::Sysv as u32).unwrap_err();
+        let refused = unpacked(|key| key[PACKED_KEY] ^= 1).unwrap_err();
         assert!(refused.reason.contains("another shared memory transport"), "{}", refused.reason);
     }
 

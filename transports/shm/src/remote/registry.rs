@@ -4,7 +4,6 @@
 //! against writing by anybody but this process. One for the process, so that its contexts reach each other's memory.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -30,7 +29,6 @@ pub(crate) struct Registry {
     regions: Regions,
     table: Segment,
     beacon: Beacon,
-    secrets: RandomState,
     /// What was allocated, by the keys of its registrations.
     allocated: Mutex<HashMap<u64, Allocated>>,
     announcements: Announcements,
@@ -83,7 +81,6 @@ impl Registry {
             regions,
             table,
             beacon,
-            secrets: RandomState::new(),
             allocated: Mutex::default(),
             announcements: Announcements::default(),
         })
@@ -180,22 +177,10 @@ impl Registry {
         &self.announcements
     }
 
-    /// The proof that the holder of a key was given it: 64 bits that nobody can guess, a different number for each key.
-    pub(crate) fn secret(&self, key: u64) -> u64 {
-        self.secrets.hash_one(key)
-    }
-
-    /// Whether a secret, which is untrusted, is that of a key, in a time that tells nothing of the bits that differ.
-    pub(crate) fn proves(&self, key: u64, secret: u64) -> bool {
-        std::hint::black_box(self.secret(key) ^ secret) == 0
-    }
-
     /// What the memory of a live registration was allocated as; key and secret are untrusted.
     pub(crate) fn allocated(&self, key: u64, secret: u64) -> Option<Allocated> {
-        if !self.proves(key, secret) {
-            return None;
-        }
-        self.lock().get(&key).cloned()
+        let region = self.regions.find(key as u32, secret).ok()?;
+        self.lock().get(&region.key()).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Allocated>> {
@@ -266,7 +251,7 @@ mod tests {
         registry.remove(&private);
         let shared = insert(MemoryAccess::all(), true);
         let key = shared.region.key();
-        let secret = registry.secret(key);
+        let secret = shared.region.secret();
         assert!(registry.allocated(key, secret).is_some_and(|allocated| allocated.is_lent));
         for bit in 0..64 {
             assert!(registry.allocated(key, secret ^ 1 << bit).is_none(), "bit {bit} does not count");
@@ -290,8 +275,7 @@ mod tests {
         // SAFETY: inside the mapping.
         let inner = unsafe { base.add(100) };
         let part = registry.insert(inner, 8, MemoryAccess::all(), None).unwrap();
-        let key = part.region.key();
-        assert!(registry.allocated(key, registry.secret(key)).is_none());
+        assert!(registry.allocated(part.region.key(), part.region.secret()).is_none());
         registry.remove(&part);
         registry.remove(&whole);
     }
