@@ -139,7 +139,8 @@ impl Window {
         let live = live.load(Memory::Acquire);
         // The states of gates differ by less than 2^32, what `live` holds by multiples of that: one cannot make up for the
         // other, unless a peer writes something else to a word of its own, and then the memory is its own as well.
-        if gate.state().wrapping_add(live) != words.pass {
+        // Read here: the compiler keeps nothing but registers over a barrier, and this one is compared where it lies.
+        if gate.state().wrapping_add(live) != self.words.get().pass {
             gate.leave();
             return None;
         }
