@@ -68,9 +68,6 @@ ucs::config_struct! {
         /// How long the end of a registration waits for a copy that a peer has begun in the kernel. Memory that a peer holds up for longer is
         /// not used again, with a warning.
         pub copy_timeout: Time = "1s",
-        /// Copy large messages before a handler sees them, so that a sender that misbehaves cannot change them meanwhile.
-        #[security = true]
-        pub rx_copy: bool = "n",
     }
 }
 

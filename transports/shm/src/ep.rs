@@ -4,6 +4,7 @@
 //! `far`.
 
 use std::cell::{Cell, OnceCell};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
@@ -24,10 +25,7 @@ use crate::channel::{Channel, Lack};
 use crate::gate;
 use crate::iface::ShmIface;
 use crate::remote::{Reach, Rkey};
-use crate::ring::{INLINE_BYTES, SHUTTLE_BYTES, Scratch, Sent, copy_body, copy_small};
-
-/// Buffered messages up to this size are copied once more, into a small segment: cheaper than to move bulk segments.
-const SMALL_COPY: usize = 512;
+use crate::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};
 
 /// Bytes of a word, as which headers are.
 const WORD: usize = size_of::<u64>();
@@ -87,10 +85,12 @@ impl ShmEp {
     fn am_bcopy_carefully(&self, id: u8, pack: Pack) -> Result<usize> {
         let channel = self.enter()?;
         let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
-        let scratch = channel.sender.scratch_of(block);
-        // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
-        let length = unsafe { pack.write(scratch.data) };
-        self.send_packed(channel, id, scratch, length)
+        channel.sender.cancel(block);
+        self.iface.with_scratch(|scratch| {
+            // SAFETY: the buffer has the size of the largest message.
+            let length = unsafe { pack.write(scratch.as_mut_ptr()) };
+            self.send_packed(channel, id, &scratch[..length])
+        })
     }
 
     /// Sends a short message in the shuttle, if that is ours and the message fits; `None` otherwise, or without room.
@@ -110,22 +110,15 @@ impl ShmEp {
         Some(if sent == Sent::Quiet { Ok(()) } else { channel.attended() })
     }
 
-    /// Sends what was packed into the scratch block: the block itself if it is much, a copy if it is little.
-    fn send_packed(&self, channel: &Channel, id: u8, scratch: Scratch, length: usize) -> Result<usize> {
-        // SAFETY: `length` bytes were packed, and there is room for as many.
-        let copy = |target| unsafe { copy_small(scratch.data, target, length) };
+    /// Sends what was packed.
+    fn send_packed(&self, channel: &Channel, id: u8, data: &[u8]) -> Result<usize> {
+        let length = data.len();
+        // SAFETY: there is room for as many bytes.
+        let copy = |target| unsafe { copy_small(data.as_ptr(), target, length) };
         if let Some(sent) = self.try_shuttle(channel, id, length, copy) {
-            channel.sender.keep_scratch(scratch);
             return sent.map(|()| length);
         }
-        let sent = if length > SMALL_COPY {
-            channel.settle(channel.sender.send_scratch(id, scratch, length))
-        } else {
-            let copied = channel.send(id, length, copy);
-            channel.sender.keep_scratch(scratch);
-            copied
-        };
-        sent.map(|()| length).map_err(|lack| self.lacking(lack))
+        channel.send(id, length, copy).map(|()| length).map_err(|lack| self.lacking(lack))
     }
 
     /// Checks an access to remote memory and finds the way to it.
@@ -159,13 +152,31 @@ impl ShmEp {
 // The other ways of an active message, each guarded by itself: the most frequent one, which calls nothing else, then needs
 // neither a frame nor a landing pad. They take what the slots take, in its order, so that most are a mere jump.
 
+/// A slice, in the two words in which a slot takes it.
+#[repr(C)]
+struct Bytes<'a> {
+    start: *const u8,
+    length: usize,
+    of: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Bytes<'a> {
+    #[inline(always)]
+    fn new(slice: &'a [u8]) -> Bytes<'a> {
+        Bytes { start: slice.as_ptr(), length: slice.len(), of: PhantomData }
+    }
+
+    #[inline(always)]
+    fn as_slice(&self) -> &'a [u8] {
+        // SAFETY: the parts of a slice (`new`), which is borrowed as long.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
 /// [`ShmEp::am_short_any`].
 #[inline(never)]
-extern "C" fn am_short_any(ep: &ShmEp, id: u8, header: u64, payload: *const u8, length: usize) -> Result {
-    guarded("am_short", Err(Error::IO_ERROR), || {
-        // SAFETY: `am_short` takes a slice apart.
-        ep.am_short_any(id, header, unsafe { std::slice::from_raw_parts(payload, length) })
-    })
+extern "C" fn am_short_any(ep: &ShmEp, id: u8, header: u64, payload: Bytes<'_>) -> Result {
+    guarded("am_short", Err(Error::IO_ERROR), || ep.am_short_any(id, header, payload.as_slice()))
 }
 
 /// [`Channel::attended`].
@@ -175,13 +186,12 @@ extern "C" fn attended(channel: &Channel) -> Result {
     guarded("am_short", Err(Error::IO_ERROR), || channel.attended())
 }
 
-/// [`ShmEp::send_packed`] of the scratch block that was taken.
+/// [`ShmEp::send_packed`] of what is in the interface's buffer.
 #[inline(never)]
-extern "C" fn send_packed(ep: &ShmEp, id: u8, data: *mut u8, length: usize) -> isize {
+extern "C" fn send_packed(ep: &ShmEp, id: u8, length: usize) -> isize {
     guarded_length(|| {
-        // SAFETY: the scratch block was taken from its channel.
-        let channel = unsafe { ep.connected() };
-        ep.send_packed(channel, id, channel.sender.taken(data), length)
+        let channel = ep.channel.get().ok_or(Error::NOT_CONNECTED)?;
+        ep.iface.with_scratch(|scratch| ep.send_packed(channel, id, &scratch[..length]))
     })
 }
 
@@ -251,7 +261,7 @@ impl Endpoint for ShmEp {
         {
             return if sent == Sent::Quiet { Ok(()) } else { attended(channel) };
         }
-        am_short_any(self, id, header, payload.as_ptr(), payload.len())
+        am_short_any(self, id, header, Bytes::new(payload))
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -267,24 +277,28 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        let Some(data) = self.open().and_then(|channel| channel.sender.take_scratch()) else {
+        let has_room = self.open().is_some_and(|channel| channel.sender.has_room_for_any());
+        let Some(scratch) = has_room.then(|| self.iface.scratch.take()).flatten() else {
             return Answer::from_raw(am_bcopy_carefully(self, id, pack));
         };
-        // SAFETY: the block has the size of the largest message, and is ours until it is sent or given back.
+        // Not where it is sent from: the peer may write there.
+        let data = scratch.address().as_ptr();
+        // SAFETY: the buffer has the size of the largest message, and is this call's.
         let length = unsafe { pack.write(data) };
-        // SAFETY: it was open a moment ago.
-        let channel = unsafe { self.connected() };
         if length <= INLINE_BYTES
+            // What is packed may change anything, the channel excepted.
+            && let Some(channel) = self.open()
             && !channel.seat.is_mine()
             && let Some(sent) = channel.sender.try_short(id, length, |body| {
                 // SAFETY: both hold a whole body, aligned to 8.
                 unsafe { copy_body(data.cast(), body.cast(), length) }
             })
         {
-            channel.sender.put_back(data);
+            self.iface.scratch.set(Some(scratch));
             return if sent == Sent::Quiet { Ok(length) } else { attended(channel).map(|()| length) };
         }
-        Answer::from_raw(send_packed(self, id, data, length))
+        self.iface.scratch.set(Some(scratch));
+        Answer::from_raw(send_packed(self, id, length))
     }
 
     fn am_zcopy(

@@ -75,16 +75,6 @@ impl ShmEp {
         self.open.get().map(|channel| unsafe { channel.as_ref() })
     }
 
-    /// The channel of an endpoint that has one.
-    ///
-    /// # Safety
-    /// It has been open at least once.
-    #[inline(always)]
-    pub(crate) unsafe fn connected(&self) -> &Channel {
-        // SAFETY: the caller's promise, and that the channel stays.
-        unsafe { self.channel.get().unwrap_unchecked() }
-    }
-
     /// The channel, if an operation may go ahead.
     #[inline(always)]
     pub(crate) fn enter(&self) -> Result<&Channel> {

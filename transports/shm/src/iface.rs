@@ -17,7 +17,7 @@ use ucs::event_set::EventSet;
 use ucs::sys::SystemError;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
-use uct_plugin::memory::Accessor;
+use uct_plugin::memory::{Accessor, Allocation, MessagePool};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, Endpoint, Error, Failure, Flush, Iface, IfaceAttr,
@@ -34,7 +34,7 @@ use crate::door::Door;
 use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
 use crate::md::{Flavor, Kind, ShmMd};
-use crate::ring::{Bell, MappedBell, Place, Watch, register_heavy_barrier};
+use crate::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
 use crate::segment::socket::Listener;
 
 /// A transport: `posix`, `sysv` or `cma`.
@@ -86,7 +86,8 @@ pub(crate) struct ShmIface {
     pub(crate) events: EventSet,
     pub(crate) party: Party,
     pub(crate) headroom: usize,
-    pub(crate) rx_copy: bool,
+    /// What messages in blocks are copied to: for small ones, and for all.
+    pub(crate) messages: Box<[MessagePool; 2]>,
     /// The kernel copies to and from registered memory of peers, presumably.
     kernel_copies: bool,
     pub(crate) limits: Limits,
@@ -97,7 +98,8 @@ pub(crate) struct ShmIface {
     pub(crate) next_ep: Cell<u32>,
     /// Large messages that handlers keep, by the address that they were given.
     kept: RefCell<HashMap<usize, Kept>>,
-    scratch: Cell<Option<Box<[u8]>>>,
+    /// What is packed and unpacked passes through it; none while that is under way.
+    pub(crate) scratch: Cell<Option<Allocation>>,
     pub(crate) listener: Listener,
     pub(crate) device: DeviceAddress,
     pub(crate) directory: Option<PathBuf>,
@@ -139,9 +141,9 @@ pub(crate) fn count(counter: &Cell<u64>) {
 
 /// What a handler keeps.
 pub(crate) enum Kept {
-    /// A block of a ring.
-    Block(Rc<Channel>, Place, u32),
-    /// A copy.
+    /// A buffer of one of the pools.
+    Pooled(usize),
+    /// A copy of its own.
     Heap {
         /// Held until it is released.
         _copy: Vec<u8>,
@@ -199,6 +201,8 @@ impl ShmIface {
         let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, pid };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
+        let pool = |name, size| MessagePool::new(name, headroom, size, u32::MAX);
+        let messages = Box::new([pool("small messages", small)?, pool("messages", bulk)?]);
         let iface = ShmIface {
             watch: Cell::new(bell.watch()),
             watched: Cell::new(None),
@@ -232,7 +236,7 @@ impl ShmIface {
                 bell: bell_segment,
             },
             headroom,
-            rx_copy: config.rx_copy,
+            messages,
             kernel_copies,
             limits: Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) },
             accessor: Accessor::default(),
@@ -294,10 +298,15 @@ impl ShmIface {
             && self.channels.borrow().iter().all(|(_, channel)| channel.emulation.is_idle())
     }
 
-    /// Runs `body` with a buffer of the largest message's size.
-    pub(crate) fn with_scratch<R>(&self, body: impl FnOnce(&mut [u8]) -> R) -> R {
-        let mut scratch = self.scratch.take().unwrap_or_else(|| vec![0; self.limits.bulk].into_boxed_slice());
-        let result = body(&mut scratch);
+    /// Runs `body` with a buffer of the largest message's size, aligned to a page.
+    pub(crate) fn with_scratch<R>(&self, body: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
+        let scratch = match self.scratch.take() {
+            Some(scratch) => scratch,
+            None => Allocation::new(self.limits.bulk).map_err(|failure| failure.status)?,
+        };
+        // SAFETY: the allocation is zeroed at first, has as many bytes, and is this call's.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(scratch.address().as_ptr(), self.limits.bulk) };
+        let result = body(bytes);
         self.scratch.set(Some(scratch));
         result
     }
@@ -403,10 +412,10 @@ impl Iface for ShmIface {
     }
 
     unsafe fn release(&self, data: *mut u8) {
-        // The borrow ends ahead of what follows, which may drop a channel.
         let kept = self.kept.borrow_mut().remove(&(data as usize));
-        if let Some(Kept::Block(channel, place, index)) = kept {
-            channel.receiver.release(place, index);
+        if let (Some(Kept::Pooled(pool)), Some(buffer)) = (kept, NonNull::new(data)) {
+            // SAFETY: it was kept, as a buffer of this pool, and is forgotten now.
+            unsafe { self.messages[pool].put(buffer) };
         }
     }
 

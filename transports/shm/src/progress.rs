@@ -290,28 +290,36 @@ impl ShmIface {
         }
     }
 
-    /// Hands a block to the handler, in place unless the sender would run out of blocks or the user wants a copy.
-    fn deliver_block(&self, channel: &Rc<Channel>, id: u8, place: Place, index: u32, length: usize) {
-        if self.rx_copy || channel.receiver.is_short_of(place) {
-            let mut copy = vec![0u8; self.headroom + length];
-            channel.receiver.block(place, index, |data| {
-                // SAFETY: the block is held and has `length` bytes; the copy has room for them behind the headroom.
-                unsafe { std::ptr::copy_nonoverlapping(data, copy[self.headroom..].as_mut_ptr(), length) };
+    /// Copies a block and hands the copy to the handler: the peer may write to the block at any time.
+    fn deliver_block(&self, channel: &Channel, id: u8, place: Place, index: u32, length: usize) {
+        let copy = |target: *mut u8| {
+            // SAFETY: the block is held and has `length` bytes, and each target below has room for them.
+            channel
+                .receiver
+                .block(place, index, |data| unsafe { target.copy_from_nonoverlapping(data, length) });
+            channel.receiver.release(place, index);
+        };
+        if let Some(pool) = self.messages.iter().position(|pool| length <= pool.size()) {
+            let lent = self.messages[pool].lend(|buffer| {
+                copy(buffer.as_ptr());
+                // SAFETY: the buffer is private, with the headroom ahead.
+                let disposition = unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) };
+                if disposition == Disposition::Kept {
+                    self.keep(buffer.as_ptr(), Kept::Pooled(pool));
+                }
+                disposition
             });
-            channel.receiver.release(place, index);
-            let data = copy[self.headroom..].as_mut_ptr();
-            // SAFETY: the copy is private, with the headroom ahead.
-            if unsafe { self.am.deliver_desc(id, data, length) } == Disposition::Kept {
-                self.keep(data, Kept::Heap { _copy: copy });
+            if lent.is_ok() {
+                return;
             }
-            return;
         }
-        let data = channel.receiver.block(place, index, |data| data);
-        // SAFETY: the block is held, `length` was checked against it, and the ring's headroom is that of the interface.
+        // The peer's blocks are larger than ours, or there is no memory for another chunk.
+        let mut own = vec![0u8; self.headroom + length];
+        let data = own[self.headroom..].as_mut_ptr();
+        copy(data);
+        // SAFETY: the copy is private, with the headroom ahead.
         if unsafe { self.am.deliver_desc(id, data, length) } == Disposition::Kept {
-            self.keep(data, Kept::Block(Rc::clone(channel), place, index));
-        } else {
-            channel.receiver.release(place, index);
+            self.keep(data, Kept::Heap { _copy: own });
         }
     }
 

@@ -946,8 +946,9 @@ typedef struct UctMdOps {
                          uint32_t access,
                          struct UctMemh **memh,
                          struct UctText *reason);
-    // Ends a registration. No operation of this process's uses it any more; the host sees to that. `UCT_ERR_BUSY`: it has ended, but a peer
-    // has not ended its access to the memory, which is not to be freed or used for anything else.
+    // Ends a registration. No operation names it as local memory any more; the host sees to that. Peers, and other threads with keys to it,
+    // may access the memory until this returns, and not afterwards: what is under way is waited for. After an error the host does not free
+    // it.
     UctStatus (*mem_dereg)(struct UctMd *md, struct UctMemh *memh);
     // Allocates and registers at least `*length` bytes; sets `length` to what is usable. The memory is zeroed.
     UctStatus (*mem_alloc)(struct UctMd *md,

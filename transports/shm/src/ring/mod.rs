@@ -50,7 +50,7 @@ use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{Body, Delivery, Message, Receiver, Watch, settle};
-pub use sender::{Block, Refused, Scratch, Sender, Sent};
+pub use sender::{Block, Refused, Sender, Sent};
 pub use shuttle::{MappedShuttle, SHUTTLE_BYTES, Shuttle};
 
 /// The peer wrote something into shared memory that no correct peer writes.

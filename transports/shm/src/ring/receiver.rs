@@ -241,14 +241,8 @@ impl<M: RingMemory> Receiver<M> {
         Watch::new(self.memory.control(slot_of(head, self.mask)), head)
     }
 
-    /// Whether so many blocks of a pool are held that the sender may soon be out of them.
-    pub fn is_short_of(&self, place: Place) -> bool {
-        let geometry = self.memory.layout().geometry();
-        let count = if place == Place::Bulk { geometry.bulk.count } else { geometry.small.count };
-        self.held(place) > count / 2
-    }
-
     /// Number of blocks of a pool that were received and not yet released.
+    #[cfg(all(test, not(loom)))]
     pub fn held(&self, place: Place) -> u32 {
         let pool = if place == Place::Bulk { &self.bulk } else { &self.small };
         pool.held.get().count_ones()

@@ -3,7 +3,6 @@
 //! For: endpoints. Stands on [`RingMemory`]. Never blocks: a ring without room answers [`Refused::Full`].
 
 use std::cell::Cell;
-use std::ptr;
 
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,9 +13,6 @@ use super::{Corrupt, RingMemory};
 
 /// Never equal to a credit word, so that every message takes the careful path.
 const NEVER: u64 = u64::MAX;
-
-/// Index of the scratch block while there is none.
-const NO_SCRATCH: u32 = u32::MAX;
 
 /// What is left to do after a message was published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +41,6 @@ pub enum Refused {
 pub struct Block {
     place: Place,
     index: u32,
-}
-
-/// A bulk block that stays reserved from message to message, for data of which it is not known yet how many there are.
-#[derive(Debug)]
-#[must_use]
-pub struct Scratch {
-    index: u32,
-    /// Its first byte.
-    pub data: *mut u8,
 }
 
 /// Which blocks of a pool are in use; see [`Receiver`](super::Receiver) for the other half.
@@ -99,14 +86,7 @@ pub struct Sender<M> {
     seen: Cell<u64>,
     small: Blocks,
     bulk: Blocks,
-    /// The scratch block; null without one, and while it is taken.
-    scratch: Cell<*mut u8>,
-    /// Its index, also while it is taken, else [`NO_SCRATCH`].
-    scratch_index: Cell<u32>,
 }
-
-// SAFETY: the scratch pointer points into the ring's memory, which goes along.
-unsafe impl<M: Send> Send for Sender<M> {}
 
 impl<M: RingMemory> Sender<M> {
     /// A sender on zeroed memory to which nothing was sent yet.
@@ -120,8 +100,6 @@ impl<M: RingMemory> Sender<M> {
             seen: Cell::new(NEVER),
             small: Blocks::new(geometry.small.count),
             bulk: Blocks::new(geometry.bulk.count),
-            scratch: Cell::new(ptr::null_mut()),
-            scratch_index: Cell::new(NO_SCRATCH),
             memory,
         }
     }
@@ -177,54 +155,14 @@ impl<M: RingMemory> Sender<M> {
         Some(self.sent(self.memory.credit()))
     }
 
-    /// Takes the scratch block, if there is room for a message as far as is known; give it back with
-    /// [`put_back`](Sender::put_back), or make a [`Scratch`] of it with [`taken`](Sender::taken).
+    /// Whether there is room for a message of any length, as far as is known.
     #[inline(always)]
-    pub fn take_scratch(&self) -> Option<*mut u8> {
-        let data = self.scratch.get();
-        if self.tail.get() == self.limit.get() || data.is_null() {
-            return None;
-        }
-        self.scratch.set(ptr::null_mut());
-        Some(data)
-    }
-
-    /// Gives back what [`take_scratch`](Sender::take_scratch) gave, for the next message of unknown length.
-    #[inline(always)]
-    pub fn put_back(&self, data: *mut u8) {
-        self.scratch.set(data);
-    }
-
-    /// What [`take_scratch`](Sender::take_scratch) gave, for sending or keeping it. Whatever was sent meanwhile, the index is
-    /// still that of the block that was taken.
-    pub fn taken(&self, data: *mut u8) -> Scratch {
-        Scratch { index: self.scratch_index.get(), data }
-    }
-
-    /// Keeps a block for the next message of unknown length, if it is the scratch block or there is none. Whoever packs
-    /// may send meanwhile, so there may be one.
-    pub fn keep_scratch(&self, scratch: Scratch) {
-        let known = self.scratch_index.get();
-        if known == NO_SCRATCH || known == scratch.index {
-            self.scratch_index.set(scratch.index);
-            self.scratch.set(scratch.data);
-        } else {
-            self.cancel(Block { place: Place::Bulk, index: scratch.index });
-        }
-    }
-
-    /// A bulk block as a place for a message of unknown length.
-    pub fn scratch_of(&self, block: Block) -> Scratch {
-        debug_assert!(block.place == Place::Bulk);
-        let data = self.fill_block(&block, |data| data);
-        Scratch { index: block.index, data }
+    pub fn has_room_for_any(&self) -> bool {
+        self.tail.get() != self.limit.get() && self.bulk.free.get() != 0
     }
 
     /// Reserves a block of a pool; `place` is not `Inline`. `None`: all are in use.
     pub fn reserve(&self, place: Place) -> Option<Block> {
-        if place == Place::Bulk && !self.scratch.replace(ptr::null_mut()).is_null() {
-            return Some(Block { place, index: self.scratch_index.replace(NO_SCRATCH) });
-        }
         let blocks = self.blocks(place);
         // Bulk blocks are looked up each time: the lowest free one was in use most recently and is still in caches.
         if place == Place::Bulk || blocks.free.get() == 0 {
@@ -259,14 +197,6 @@ impl<M: RingMemory> Sender<M> {
     #[inline]
     fn blocks(&self, place: Place) -> &Blocks {
         if place == Place::Bulk { &self.bulk } else { &self.small }
-    }
-
-    /// Sends the first `length` bytes of the scratch block. Without room it is given back.
-    pub fn send_scratch(&self, tag: u8, scratch: Scratch, length: usize) -> Result<Sent, Refused> {
-        if scratch.index == self.scratch_index.get() {
-            self.scratch_index.set(NO_SCRATCH);
-        }
-        self.send_block(tag, Block { place: Place::Bulk, index: scratch.index }, length)
     }
 
     /// Sends the first `length` bytes of a block. Without room the block is given back.
