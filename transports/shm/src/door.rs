@@ -14,6 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use slab::Slab;
 use ucs::clock::{self, Deadline};
 use ucs::event_set::{Events, TimerFd};
+use ucs::log::Limited;
 use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use uct_plugin::Error;
@@ -44,8 +45,8 @@ pub(crate) struct Door {
     dials: RefCell<Vec<(Rc<Channel>, Dial)>>,
     /// Until when the listener rests.
     resting: Cell<Option<Deadline>>,
-    /// Whether it was said that it does, since a connection was taken last.
-    rest_is_told: Cell<bool>,
+    /// Lines about that.
+    rests: Limited,
     timer: TimerFd,
     next_tick: Cell<Deadline>,
 }
@@ -97,7 +98,7 @@ impl Door {
             visitors: RefCell::default(),
             dials: RefCell::default(),
             resting: Cell::new(None),
-            rest_is_told: Cell::new(false),
+            rests: Limited::new(1),
             timer: TimerFd::new()?,
             next_tick: Cell::new(Deadline::NEVER),
         })
@@ -147,7 +148,6 @@ impl ShmIface {
                 match socket::accept(listening) {
                     Ok(Some(socket)) => {
                         count += 1;
-                        self.door.rest_is_told.set(false);
                         self.take_in(socket);
                     }
                     Ok(None) => break,
@@ -238,8 +238,8 @@ impl ShmIface {
         let until = Deadline::after(REST);
         self.door.resting.set(Some(until));
         self.door.want_tick(until);
-        if !self.door.rest_is_told.replace(true) {
-            tracing::warn!("{reason}: peers wait until there is room");
+        if let Some(left_out) = self.door.rests.admit() {
+            tracing::warn!("{reason}: peers wait until there is room{left_out}");
         }
     }
 

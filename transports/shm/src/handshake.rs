@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use ucs::clock::Deadline;
+use ucs::log::Limited;
 use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use uct_plugin::{Error, Failure, Result};
@@ -36,6 +37,8 @@ pub(crate) struct Party {
     /// What segments of peers may be.
     pub(crate) trust: Trust,
     pub(crate) peers: Peers,
+    /// Lines about connections that are refused.
+    pub(crate) refusals: Limited,
     /// The bell, to be handed to peers.
     pub(crate) bell: Segment,
 }
@@ -203,7 +206,9 @@ impl Party {
 
     /// Tells a peer why it is not accepted.
     pub(crate) fn refuse(&self, socket: BorrowedFd<'_>, reason: &str) {
-        tracing::debug!("a connection is refused: {reason}");
+        if let Some(left_out) = self.refusals.admit() {
+            tracing::debug!("a connection is refused: {reason}{left_out}");
+        }
         // What is left unread when a socket is closed takes the place of the words.
         socket::skip(socket);
         let words = &reason.as_bytes()[..reason.len().min(MAX_CONTROL / 2)];
@@ -289,6 +294,7 @@ mod tests {
             origin: Origin::Memfd,
             trust: Trust::SEALED,
             peers: Peers::User,
+            refusals: Limited::default(),
             bell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
         };
         let mut hello = Hello {

@@ -3,6 +3,7 @@
 //! For: tests. Stands on the wire and on segments. It knows the wire as well as a peer does and keeps to none of its rules; what it
 //! shares and sends is the caller's choice.
 
+use std::cell::{OnceCell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
@@ -11,12 +12,13 @@ use rustix::fs::SealFlags;
 use ucs::sys::SystemError;
 use zerocopy::IntoBytes;
 
-use crate::addr::IfaceAddress;
-use crate::channel::Rings;
+use crate::addr::{DeviceAddress, IfaceAddress};
+use crate::attention::Flags;
+use crate::channel::{Channel, Rings};
 use crate::md::Kind;
 use crate::remote::TABLE_BYTES;
 use crate::ring::{BELL_BYTES, Geometry, Pool};
-use crate::segment::socket::{self, Received, Route, Target};
+use crate::segment::socket::{self, Listener, Received, Route, Target};
 use crate::segment::{Mapping, Origin, Segment, Source};
 use crate::wire::{self, Control, Hello, Side, Welcome};
 
@@ -27,6 +29,9 @@ const SHAPE: Geometry = Geometry {
     bulk: Pool { count: 4, stride: 65_536 },
     headroom: 64,
 };
+
+/// Where a message over the socket says of which kind it is.
+const KIND_AT: usize = 8;
 
 /// What came over the socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +49,20 @@ pub enum Heard {
 }
 
 /// A connection to an interface, and what is shared with it.
-#[derive(Debug)]
 pub struct Intruder {
     socket: OwnedFd,
     shared: Rc<Shared>,
+    /// What the other side has handed over and lets be written.
+    taken: RefCell<Vec<Mapping>>,
+    channel: OnceCell<Option<Channel>>,
+}
+
+/// A listener that is no interface.
+#[derive(Debug)]
+pub struct Lair {
+    listener: Listener,
+    device: DeviceAddress,
+    iface: IfaceAddress,
 }
 
 #[derive(Debug)]
@@ -81,6 +96,10 @@ impl Intruder {
     /// # Errors
     /// What the system says, in words.
     pub fn connect(to: &[u8], directory: Option<&Path>) -> Result<Intruder, String> {
+        Intruder::new(knock(to, directory)?)
+    }
+
+    fn new(socket: OwnedFd) -> Result<Intruder, String> {
         let words = |error: SystemError| error.to_string();
         let size = Rings::new(SHAPE, SHAPE)?.size();
         let shared = Shared {
@@ -88,7 +107,7 @@ impl Intruder {
             table: Segment::memfd(TABLE_BYTES, false, SealFlags::empty()).map_err(words)?,
             rings: Segment::new(&Origin::Memfd, size, false).map_err(words)?,
         };
-        Ok(Intruder { socket: knock(to, directory)?, shared: Rc::new(shared) })
+        Ok(Intruder { socket, shared: Rc::new(shared), taken: RefCell::default(), channel: OnceCell::new() })
     }
 
     /// Connects once more, with the same memory to be shared.
@@ -96,7 +115,13 @@ impl Intruder {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn again(&self, to: &[u8], directory: Option<&Path>) -> Result<Intruder, String> {
-        Ok(Intruder { socket: knock(to, directory)?, shared: Rc::clone(&self.shared) })
+        let socket = knock(to, directory)?;
+        Ok(Intruder {
+            socket,
+            shared: Rc::clone(&self.shared),
+            taken: RefCell::default(),
+            channel: OnceCell::new(),
+        })
     }
 
     /// The bytes of a hello that says it comes from the interface at `from`.
@@ -142,11 +167,15 @@ impl Intruder {
     /// What has come meanwhile.
     pub fn hear(&self) -> Heard {
         let mut buffer = [0; wire::MAX_CONTROL];
-        let length = match socket::receive(self.socket.as_fd(), &mut buffer) {
+        let (length, descriptors) = match socket::receive(self.socket.as_fd(), &mut buffer) {
             Received::Nothing => return Heard::Nothing,
             Received::Closed => return Heard::Closed,
-            Received::Message(length, _) => length,
+            Received::Message(length, descriptors) => (length, descriptors),
         };
+        for descriptor in descriptors {
+            let size = rustix::fs::fstat(&descriptor).map_or(0, |found| found.st_size as usize);
+            self.taken.borrow_mut().extend(Mapping::file(descriptor.as_fd(), size, true));
+        }
         match wire::parse_control(&buffer[..length]) {
             Ok((Control::Welcome, body)) => match wire::body::<Welcome>(body) {
                 Ok(welcome) => Heard::Welcome(welcome.shares),
@@ -157,8 +186,84 @@ impl Intruder {
         }
     }
 
-    /// All memory that is shared with the other side.
-    pub fn shared(&self) -> [&Mapping; 3] {
-        [&self.shared.bell.mapping, &self.shared.table.mapping, &self.shared.rings.mapping]
+    /// Sends a message through the ring that it has offered, with any tag; answers whether there was room.
+    pub fn send(&self, tag: u8, bytes: &[u8]) -> bool {
+        let Some(channel) = self.channel.get_or_init(|| self.ring()) else { return false };
+        let fill = |target: *mut u8| {
+            // SAFETY: a message has room for the bytes with which it was reserved.
+            unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        };
+        channel.send(tag, bytes.len(), fill).is_ok()
+    }
+
+    /// An end of the rings that it has offered.
+    fn ring(&self) -> Option<Channel> {
+        let Source::File(rings) = &self.shared.rings.source else { return None };
+        let memory = Mapping::file(rings.as_fd(), self.shared.rings.mapping.length(), true).ok()?;
+        let to = IfaceAddress { id: 1, key: 1, headroom: SHAPE.headroom, pid: 1 };
+        Some(Channel::connecting(0, &to, &Rings::new(SHAPE, SHAPE).ok()?, memory, Flags::default()))
+    }
+
+    /// Overwrites a word of what is shared, the first pages more often than the rest. `choose` answers a number below the one
+    /// that it is given.
+    pub fn scribble(&self, choose: &mut dyn FnMut(usize) -> usize, value: u64) {
+        let taken = self.taken.borrow();
+        let own = [&self.shared.bell.mapping, &self.shared.table.mapping, &self.shared.rings.mapping];
+        let all: Vec<&Mapping> = own.into_iter().chain(taken.iter()).collect();
+        let memory = all[choose(all.len())];
+        let words = memory.length() / size_of::<u64>();
+        if words == 0 {
+            return;
+        }
+        let near = words.min(2048);
+        let at = if choose(4) == 0 { choose(words) } else { choose(near) };
+        // SAFETY: inside the mapping.
+        let word = unsafe { memory.base().cast::<u64>().add(at) };
+        // SAFETY: mapped for writing, and aligned; nothing of this process relies on what is there.
+        unsafe { word.write_volatile(value) };
+    }
+}
+
+/// The bytes of any message over the socket; `kind` of a hello is 1, a welcome 2, a refusal 3, a wake-up 4, a request for a segment 5,
+/// an answer to it 6.
+pub fn message(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut message = wire::control(Control::Wake, body);
+    message[KIND_AT..KIND_AT + 4].copy_from_slice(&kind.to_ne_bytes());
+    message
+}
+
+impl Lair {
+    /// Listens.
+    ///
+    /// # Errors
+    /// What the system says, in words.
+    pub fn open(id: u64) -> Result<Lair, String> {
+        let listener = Listener::new(id, None, true).map_err(|error| error.to_string())?;
+        let iface = IfaceAddress { id, key: id, headroom: SHAPE.headroom, pid: std::process::id() };
+        Ok(Lair { listener, device: DeviceAddress::own(Kind::Posix, None), iface })
+    }
+
+    /// The bytes of its addresses: of device and interface.
+    pub fn address(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.device.as_bytes().to_vec(), self.iface.as_bytes().to_vec())
+    }
+
+    /// The next one who connects.
+    pub fn next(&self) -> Option<Intruder> {
+        let socket = self.listener.sockets().find_map(|socket| socket::accept(socket).ok().flatten())?;
+        Intruder::new(socket).ok()
+    }
+
+    /// The bytes of a welcome.
+    pub fn welcome(&self, shares: u32) -> Vec<u8> {
+        let from = Side {
+            iface: self.iface.id,
+            key: self.iface.key,
+            table: 1,
+            beacon: 0,
+            bell_number: 0,
+            heavy_barrier: 0,
+        };
+        wire::control(Control::Welcome, Welcome { from, shares, reserved: 0 }.as_bytes())
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 use ucs::event_set::EventSet;
+use ucs::log::Limited;
 use ucs::sys::SystemError;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
@@ -84,7 +85,7 @@ pub(crate) struct ShmIface {
     pub(crate) by_peer: RefCell<HashMap<(u64, u64), Rc<Channel>>>,
     pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
-    pub(crate) party: Party,
+    pub(crate) party: Box<Party>,
     pub(crate) headroom: usize,
     /// What messages in blocks are copied to: for small ones, and for all.
     pub(crate) messages: Box<[MessagePool; 2]>,
@@ -227,14 +228,15 @@ impl ShmIface {
             door: Box::new(Door::new().map_err(system)?),
             events,
             device: DeviceAddress::own(md.kind, directory.as_deref()),
-            party: Party {
+            party: Box::new(Party {
                 kind: md.kind,
                 address,
                 origin: md.origin.clone(),
                 trust: md.trust(),
                 peers: config.peers,
+                refusals: Limited::new(1),
                 bell: bell_segment,
-            },
+            }),
             headroom,
             messages,
             kernel_copies,

@@ -120,7 +120,11 @@ impl ShmIface {
                 }
                 self.heat(&channel);
             }
-            Err(failure) => tracing::debug!("a peer cannot be met: {failure}"),
+            Err(failure) => {
+                if let Some(left_out) = self.party.refusals.admit() {
+                    tracing::debug!("a peer cannot be met: {failure}{left_out}");
+                }
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use std::backtrace::Backtrace;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use uct_core::configuration::Sources;
@@ -102,6 +102,16 @@ impl Peer {
     /// The next line that the peer tells.
     pub fn line(&self) -> String {
         self.lines.recv_timeout(LIMIT).expect("the peer tells nothing")
+    }
+
+    /// The next line, if it is there.
+    pub fn try_line(&self) -> Result<String, TryRecvError> {
+        self.lines.try_recv()
+    }
+
+    /// Whether the process has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("its state").is_none()
     }
 
     /// The next line, while a worker goes on.

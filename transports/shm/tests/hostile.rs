@@ -1,0 +1,466 @@
+//! Peers and users that mean harm: they say, hand over and write whatever they like, and an honest peer is served throughout.
+//!
+//! `UCT_TEST_SEED` repeats a run, `UCT_TEST_SECONDS` makes it longer.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use uct_core::{Access, AmId, Error, Iface, IfaceAddress, MemoryKind, SendFlags, Worker};
+use uct_shm::{Heard, Intruder, Lair, knock, message, with_key};
+
+const ID: AmId = AmId::new(13).unwrap();
+/// Of the transport's own messages in the ring, and one beyond.
+const TAGS: [u8; 5] = [13, 32, 33, 34, 255];
+
+/// Numbers that look random (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    /// Small more often than large: it is likelier to be taken for something.
+    fn value(&mut self) -> u64 {
+        match self.below(4) {
+            0 => self.next(),
+            1 => self.next() >> 32,
+            _ => self.next() % 512,
+        }
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.value() as u8).collect()
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("UCT_TEST_SEED").ok().map(|text| text.parse().expect("a number"));
+    given.unwrap_or_else(|| {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(0)
+    })
+}
+
+fn length() -> Duration {
+    let seconds = std::env::var("UCT_TEST_SECONDS").ok().map(|text| text.parse().expect("a number"));
+    Duration::from_secs_f64(seconds.unwrap_or(2.5))
+}
+
+fn address(iface: &Iface) -> String {
+    hex(&iface.address().expect("an address").pack().expect("it packs"))
+}
+
+fn parse(line: &str) -> IfaceAddress {
+    IfaceAddress::unpack(&unhex(line)).expect("an address").0
+}
+
+/// An interface under attack: receives, keeps some, answers, connects where it is told to, and tells what it has cost.
+fn stand(transport: &str, settings: &[&str]) {
+    let (worker, iface) = open(transport, settings);
+    let count = Rc::new(Cell::new(0u64));
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let (received, keep) = (Rc::clone(&count), Rc::clone(&kept));
+    iface.set_am_handler(ID, move |message| {
+        // Of the honest peer, whose messages have eights in them.
+        let bytes: Vec<u8> = message.to_vec();
+        if bytes == [8; 24] {
+            received.set(received.get() + 1);
+        }
+        if keep.borrow().len() < 16 {
+            keep.borrow_mut().push(message.keep());
+        } else {
+            keep.borrow_mut().clear();
+        }
+    });
+    let memory = iface.memory_domain().allocate(8192, Access::ALL, MemoryKind::Host).expect("memory");
+    say(&address(&iface));
+    let lines = heard();
+    let mut bad = Vec::new();
+    let failed = Rc::new(Cell::new(0u64));
+    let mut longest = Duration::ZERO;
+    loop {
+        let start = Instant::now();
+        worker.progress();
+        longest = longest.max(start.elapsed());
+        for ep in &bad {
+            let ep: &uct_core::Ep = ep;
+            let _ = ep.am_short(ID, 0, &[1; 40]);
+            let _ = ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len().min(3000));
+        }
+        let Ok(line) = lines.try_recv() else { continue };
+        if let Some(to) = line.strip_prefix("connect ") {
+            let told = Rc::clone(&failed);
+            bad.extend(iface.connect_with(&parse(to), move |_| told.set(told.get() + 1)));
+            bad.drain(..bad.len().saturating_sub(8));
+        } else if line == "release" {
+            // Both hold connections, as long as the program wants them.
+            bad.clear();
+            kept.borrow_mut().clear();
+        }
+        let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+        let resident = status.lines().find(|line| line.starts_with("VmRSS:")).expect("memory");
+        let resident = resident.split_whitespace().nth(1).expect("a number");
+        let files = std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
+        assert_eq!(memory.len(), 8192);
+        say(&format!("{} {resident} {files} {} {}", count.get(), longest.as_millis(), failed.get()));
+    }
+}
+
+/// Something to hand over: what a peer expects, or anything else.
+fn descriptor(random: &mut Random) -> Option<OwnedFd> {
+    let sized = |flags: MemfdFlags, size: u64, seals: SealFlags| {
+        let fd = memfd_create("uct", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+        ftruncate(&fd, size).ok()?;
+        fcntl_add_seals(&fd, seals).ok()?;
+        Some(fd)
+    };
+    let none = MemfdFlags::empty();
+    let file = |path: &str, flags: OFlags| rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok();
+    match random.below(12) {
+        0 => rustix::pipe::pipe().ok().map(|(read, _)| read),
+        1 => File::open("/").ok().map(OwnedFd::from),
+        2 => file("/dev/zero", OFlags::RDWR),
+        3 => file("/etc/passwd", OFlags::RDONLY),
+        4 => file("/etc/passwd", OFlags::PATH),
+        5 => sized(none, 1 << 24, SealFlags::empty()),
+        6 => sized(none, 1 << 24, SealFlags::SHRINK | SealFlags::WRITE),
+        7 => sized(none, 1 << 40, SealFlags::SHRINK),
+        8 => sized(none, random.next() % 8192, SealFlags::SHRINK),
+        9 => sized(MemfdFlags::HUGETLB, 1 << 24, SealFlags::SHRINK),
+        10 => rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).ok(),
+        _ => tempfile::tempfile().ok().map(OwnedFd::from),
+    }
+}
+
+/// One thing that nobody should say, or that everybody does.
+fn misbehave(random: &mut Random, one: &Intruder, hello: &[u8]) {
+    let others: Vec<OwnedFd> = (0..random.below(5)).filter_map(|_| descriptor(random)).collect();
+    let mut descriptors = one.descriptors();
+    match random.below(4) {
+        0 => descriptors = others.iter().take(4).map(AsFd::as_fd).collect(),
+        1 => {
+            let at = random.below(descriptors.len());
+            if let Some(other) = others.first() {
+                descriptors[at] = other.as_fd();
+            }
+        }
+        2 => descriptors.truncate(random.below(4)),
+        _ => (),
+    }
+    match random.below(10) {
+        0 => drop(one.say(hello, &descriptors)),
+        1 => {
+            let mut hello = hello.to_vec();
+            for _ in 0..random.below(6) {
+                // Words, so that numbers become others.
+                let at = random.below(hello.len() / 4) * 4;
+                hello[at..at + 4].copy_from_slice(&(random.value() as u32).to_ne_bytes());
+            }
+            one.say(&hello, &descriptors);
+        }
+        2 => {
+            let length = random.below(600);
+            one.say(&random.bytes(length), &descriptors);
+        }
+        3 | 4 => {
+            let length = [0, 8, 16, 24, 32, 48, 112][random.below(7)];
+            let kind = 1 + random.below(8) as u32;
+            one.say(&message(kind, &random.bytes(length)), &descriptors);
+        }
+        5 | 6 => {
+            let length = [8, 24, 56, 57, 300, 3000][random.below(6)];
+            one.send(TAGS[random.below(TAGS.len())], &random.bytes(length));
+            one.say(&message(4, &[]), &[]);
+        }
+        _ => {
+            for _ in 0..random.below(2000) {
+                let value = random.value();
+                one.scribble(&mut |limit| random.below(limit), value);
+            }
+        }
+    }
+    while !matches!(one.hear(), Heard::Nothing | Heard::Closed) {}
+}
+
+/// Attacks the interface of the first line, in the name of that of the second one now and then, as long as it is let.
+fn attack(seed: u64) {
+    let lines = heard();
+    let next = || lines.recv_timeout(LIMIT).expect("a line");
+    let (victim, honest) = (parse(&next()).iface, parse(&next()).iface);
+    let mut random = Random(seed);
+    let lair = Lair::open(random.next() | 1).expect("a listener");
+    let (device, iface) = lair.address();
+    let own = IfaceAddress { transport: "posix".to_owned(), device, iface: iface.clone() };
+    say(&hex(&own.pack().expect("it packs")));
+    let (mut guests, mut caught): (Vec<Intruder>, Vec<Intruder>) = (Vec::new(), Vec::new());
+    loop {
+        if guests.len() < 12 && random.below(3) == 0 {
+            guests.extend(Intruder::connect(&victim, None));
+        }
+        if let Some(guest) = lair.next() {
+            caught.push(guest);
+            caught.drain(..caught.len().saturating_sub(8));
+        }
+        for _ in 0..4 {
+            let forged = with_key(&honest, random.next());
+            let from = [&iface, &honest, &forged, &victim][random.below(4)];
+            let hello = Intruder::hello(from, &victim);
+            if !guests.is_empty() {
+                let at = random.below(guests.len());
+                if random.below(2) == 0 {
+                    guests[at].say(&hello, &guests[at].descriptors());
+                }
+                misbehave(&mut random, &guests[at], &hello);
+                if random.below(8) == 0 {
+                    guests.swap_remove(at);
+                }
+            }
+            if let Some(one) = caught.get(random.below(8)) {
+                let welcome = lair.welcome((random.below(3) == 0).into());
+                misbehave(&mut random, one, &welcome);
+            }
+        }
+    }
+}
+
+/// As another user: takes what is open to it.
+fn crowd() {
+    let lines = heard();
+    let next = || lines.recv_timeout(LIMIT).expect("a line");
+    let (victim, directory) = (parse(&next()).iface, next());
+    say("ready");
+    let (mut connected, mut by_name, mut removed) = (0u64, 0u64, 0u64);
+    let path = std::path::Path::new(&directory);
+    let end = Instant::now() + length();
+    while Instant::now() < end {
+        // The queue is full most of the time.
+        for _ in 0..200 {
+            connected += u64::from(knock(&victim, None).is_ok());
+        }
+        if let Ok(one) = Intruder::connect(&victim, None) {
+            one.say(&Intruder::hello(&victim, &victim), &one.descriptors());
+        }
+        by_name += u64::from(knock(&victim, Some(path)).is_ok());
+        for entry in std::fs::read_dir(path).expect("a directory").flatten() {
+            removed += u64::from(std::fs::remove_file(entry.path()).is_ok());
+            let _ =
+                std::fs::set_permissions(entry.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        }
+    }
+    say(&format!("{by_name} {removed} {connected}"));
+    let _ = lines.recv_timeout(LIMIT);
+}
+
+fn play(role: &str) {
+    let words: Vec<&str> = role.split(' ').filter(|word| !word.is_empty()).collect();
+    match words[0] {
+        "stand" => stand(words[1], &words[2..]),
+        "attack" => attack(words[1].parse().expect("a seed")),
+        "crowd" => crowd(),
+        other => panic!("{other}"),
+    }
+}
+
+/// What the interface under attack tells.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    received: u64,
+    resident: u64,
+    files: u64,
+    longest: u64,
+    failed: u64,
+}
+
+struct Scene {
+    victim: Peer,
+    address: String,
+    log: tempfile::NamedTempFile,
+    worker: Worker,
+    iface: Iface,
+}
+
+impl Scene {
+    fn new(test: &str, settings: &[&str]) -> Scene {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let shell = format!("exec 2>{}; exec \"$@\"", log.path().display());
+        let role = format!("stand posix {}", settings.join(" "));
+        let victim = Peer::start(&["sh", "-c", &shell, "sh"], test, &role);
+        let address = victim.line();
+        let (worker, iface) = open("posix", settings);
+        Scene { victim, address, log, worker, iface }
+    }
+
+    fn ask(&mut self, words: &str) -> Facts {
+        self.victim.tell(words);
+        let line = match self.victim_line() {
+            Some(line) => line,
+            None => panic!("it is gone: {}", std::fs::read_to_string(self.log.path()).expect("a log")),
+        };
+        let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+        let [received, resident, files, longest, failed] = numbers[..] else { panic!("{line}") };
+        Facts { received, resident, files, longest, failed }
+    }
+
+    fn victim_line(&self) -> Option<String> {
+        let start = Instant::now();
+        while start.elapsed() < LIMIT {
+            self.worker.progress();
+            match self.victim.try_line() {
+                Ok(line) => return Some(line),
+                Err(std::sync::mpsc::TryRecvError::Empty) => std::thread::yield_now(),
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
+    /// Sends honest messages for as long as `goes_on`, and sees that all of them arrive.
+    fn is_served_while(&mut self, mut goes_on: impl FnMut(&mut Scene, u64) -> bool) -> Facts {
+        let ep = self.iface.connect(&parse(&self.address)).expect("a connection");
+        let before = self.ask("tell").received;
+        let mut sent = 0;
+        loop {
+            for _ in 0..20 {
+                let posted = until(&self.worker, || ep.am_short(ID, u64::from_ne_bytes([8; 8]), &[8; 16]));
+                posted
+                    .unwrap_or_else(|error: Error| panic!("an honest peer has lost its connection: {error}"));
+                sent += 1;
+            }
+            let start = Instant::now();
+            let facts = loop {
+                let facts = self.ask("tell");
+                if facts.received >= before + sent {
+                    break facts;
+                }
+                assert!(start.elapsed() < LIMIT, "an honest peer is not served: {facts:?}, {sent} sent");
+            };
+            if !goes_on(self, sent) {
+                return facts;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_does_anything_harms_itself_alone() {
+    const TEST: &str = "a_peer_that_does_anything_harms_itself_alone";
+    if let Some(role) = role() {
+        return play(&role);
+    }
+    let seed = seed();
+    println!("UCT_TEST_SEED={seed}");
+    let mut scene = Scene::new(TEST, &[]);
+    let before = scene.is_served_while(|_, _| false);
+    let mut hostile = Peer::start(&[], TEST, &format!("attack {seed}"));
+    hostile.tell(&scene.address);
+    hostile.tell(&address(&scene.iface));
+    let lair = hostile.line();
+    let end = Instant::now() + length();
+    let after = scene.is_served_while(|scene, sent| {
+        if sent % 400 == 0 {
+            // It is connected to as well.
+            scene.ask(&format!("connect {lair}"));
+        }
+        Instant::now() < end
+    });
+    println!("{before:?} before, {after:?} after");
+    assert!(hostile.is_running(), "the hostile peer has ended by itself");
+    hostile.kill();
+    assert!(scene.ask("release").failed > 0, "no connection to it has failed");
+    let start = Instant::now();
+    let files = loop {
+        let files = scene.ask("tell").files;
+        if files <= before.files + 2 || start.elapsed() > LIMIT / 2 {
+            break files;
+        }
+    };
+    assert!(files <= before.files + 2, "{files} descriptors, {before:?} before");
+    assert!(after.resident < before.resident + (64 << 10), "{after:?}, {before:?} before");
+    assert!(after.longest < 5000, "{after:?}");
+    let logged = scene.log.as_file().metadata().expect("a log").len();
+    assert!(logged < 64 << 10, "{logged} bytes of log");
+    scene.is_served_while(|_, _| false);
+}
+
+#[test]
+fn another_user_is_kept_out_and_costs_little() {
+    const TEST: &str = "another_user_is_kept_out_and_costs_little";
+    if let Some(role) = role() {
+        return play(&role);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: to be another user needs privileges");
+    }
+    // As /dev/shm: everybody may write there, and remove what is its own.
+    let directory = tempfile::tempdir().expect("a directory");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    std::fs::set_permissions(directory.path(), mode).expect("it is ours");
+    let setting = format!("shm.dir={}", directory.path().display());
+    let mut scene = Scene::new(TEST, &[&setting]);
+    let before = scene.is_served_while(|_, _| false);
+    let mut other = Peer::start(&["setpriv", "--reuid=65534", "--clear-groups"], TEST, "crowd");
+    other.tell(&scene.address);
+    other.tell(&directory.path().display().to_string());
+    assert_eq!(other.line(), "ready");
+    let end = Instant::now() + length();
+    let after = scene.is_served_while(|_, _| Instant::now() < end);
+    // Who comes while the queue of the abstract name is full is served as well.
+    scene.is_served_while(|_, _| false);
+    let line = other.line();
+    let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+    let [by_name, removed, connected] = numbers[..] else { panic!("{line}") };
+    println!("{connected} connections of another user: {before:?} before, {after:?} after");
+    assert_eq!(
+        (by_name, removed),
+        (0, 0),
+        "connections by the name in the directory, and names removed there"
+    );
+    assert!(connected > 0);
+    assert!(after.resident < before.resident + (16 << 10), "{after:?}, {before:?} before");
+    assert!(after.longest < 5000, "{after:?}");
+    let logged = scene.log.as_file().metadata().expect("a log").len();
+    assert!(logged < 4096, "{logged} bytes of log");
+}
+
+#[test]
+fn another_user_that_is_let_in_harms_itself_alone() {
+    const TEST: &str = "another_user_that_is_let_in_harms_itself_alone";
+    if let Some(role) = role() {
+        return play(&role);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: to be another user needs privileges");
+    }
+    let seed = seed();
+    println!("UCT_TEST_SEED={seed}");
+    let mut scene = Scene::new(TEST, &["shm.peers=any"]);
+    let mut hostile =
+        Peer::start(&["setpriv", "--reuid=65534", "--clear-groups"], TEST, &format!("attack {seed}"));
+    hostile.tell(&scene.address);
+    hostile.tell(&address(&scene.iface));
+    let lair = hostile.line();
+    let end = Instant::now() + length();
+    scene.is_served_while(|scene, sent| {
+        if sent % 400 == 0 {
+            scene.ask(&format!("connect {lair}"));
+        }
+        Instant::now() < end
+    });
+    assert!(hostile.is_running(), "the hostile peer has ended by itself");
+}
