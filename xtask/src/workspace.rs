@@ -3,7 +3,7 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{cargo, echo, line, spawn, wait};
-use cargo_metadata::{Message, Metadata, MetadataCommand, Package, TargetKind};
+use cargo_metadata::{Message, Metadata, MetadataCommand, Package, Target, TargetKind};
 use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,10 @@ impl Workspace {
     pub fn tests<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a str> {
         let targets =
             self.members().filter(move |member| member.name == package).flat_map(|member| &member.targets);
-        targets.filter(|target| target.kind.contains(&TargetKind::Test)).map(|target| target.name.as_str())
+        let is_test = |target: &&Target| target.kind.contains(&TargetKind::Test);
+        // What needs a feature has a step of its own.
+        let is_built = |target: &&Target| target.required_features.is_empty();
+        targets.filter(is_test).filter(is_built).map(|target| target.name.as_str())
     }
 
     /// Runs `cargo ARGUMENTS` with its messages read, and answers with the programs and plugins it made.

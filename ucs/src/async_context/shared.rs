@@ -4,8 +4,10 @@
 //! Nothing outside of the module uses it.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use once_cell::sync::OnceCell;
 
 use super::block::{Block, Waiting, thread_token};
 use super::handler::{Callback, HandlerId, Panicked, Schedule};
@@ -29,7 +31,7 @@ pub(super) struct Shared {
     /// Signalled when a handler that was removed while it ran has returned.
     handler_returned: Condvar,
     /// Made with the first registration.
-    io: OnceLock<Io>,
+    io: OnceCell<Io>,
     pub(super) thread: thread::Slot,
 }
 
@@ -62,7 +64,7 @@ impl Shared {
             pace: Pace::new(attention),
             registry: Mutex::new(Registry::new()),
             handler_returned: Condvar::new(),
-            io: OnceLock::new(),
+            io: OnceCell::new(),
             thread: thread::Slot::new(),
         }
     }
@@ -178,14 +180,11 @@ impl Shared {
     /// Makes the descriptors and, in the thread modes, the thread. The registry is locked, so this happens
     /// once.
     fn prepare(self: &Arc<Shared>, _locked: &MutexGuard<'_, Registry>) -> Result<&Io, SystemError> {
-        if self.io.get().is_none() {
-            let io = Io::new()?;
-            self.io.get_or_init(|| io);
-        }
+        let io = self.io.get_or_try_init(Io::new)?;
         if self.mode != Mode::Poll {
             self.thread.start(self)?;
         }
-        self.io.get().ok_or_else(|| SystemError::new("create an event set", libc::EBADF))
+        Ok(io)
     }
 
     fn registered(&self, registry: &mut Registry) {

@@ -9,6 +9,7 @@ mod hostile;
 mod machines;
 mod miri;
 mod models;
+mod witness;
 
 use crate::apt::{self, Package};
 use crate::failure::Outcome;
@@ -74,6 +75,7 @@ pub fn run(options: &Options) -> Outcome {
     steps.run("conformance", || conformance(&workspace, &require));
     steps.run("models", || models::run(&workspace));
     steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
+    steps.run_or_skip("verbs structures", || witness::run_or_skip(&workspace));
     steps.run("hello", || hello::run(&hello::Options::default()));
     steps.run("footprint", || footprint::run(&workspace));
     steps.run_or_skip("instruction ceilings", || match missing.reason(instructions::PACKAGES) {

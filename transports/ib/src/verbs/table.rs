@@ -4,9 +4,9 @@
 //! Another provider (a fake that injects faults, say) fills a table of its own and stands behind the same objects.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+use once_cell::sync::OnceCell;
 
 use super::abi::*;
 use crate::error::IbError;
@@ -116,14 +116,14 @@ verbs_table! {
 
 /// The table of the system's libibverbs, loaded on first use and kept for the life of the process.
 ///
-/// A failure is kept too: every caller gets the same reason, and the file system is searched once.
+/// A failure is not kept: the next caller tries again.
 ///
 /// # Errors
 /// [`IbError::LibraryMissing`] says what was tried and which package has it; [`IbError::LibrarySymbol`] names a function
 /// that the library found does not have.
 pub fn load() -> Result<&'static VerbsTable, IbError> {
-    static TABLE: OnceLock<Result<&'static VerbsTable, IbError>> = OnceLock::new();
-    TABLE.get_or_init(|| load_from(LIBRARY_NAMES)).clone()
+    static TABLE: OnceCell<&'static VerbsTable> = OnceCell::new();
+    TABLE.get_or_try_init(|| load_from(LIBRARY_NAMES)).copied()
 }
 
 /// As [`load`], from libraries of these names, and without keeping the outcome.
