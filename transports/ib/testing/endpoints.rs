@@ -102,6 +102,32 @@ pub fn patiently(progress: impl Fn(), mut send: impl FnMut() -> Result<(), Error
     }
 }
 
+/// A small generator of numbers (SplitMix64): the same seed, the same run.
+pub struct Random(u64);
+
+#[allow(dead_code, reason = "not every transport's tests use it")]
+impl Random {
+    /// With the seed in `UCT_TEST_SEED`, as the suite prints it or as a decimal number, or with a fresh one, which it prints.
+    pub fn from_environment() -> Random {
+        let given = std::env::var("UCT_TEST_SEED").ok().map(|text| {
+            let digits = text.strip_prefix("0x");
+            let seed = digits.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
+            seed.unwrap_or_else(|_| panic!("UCT_TEST_SEED={text}: expected a number, such as 17 or 0x11"))
+        });
+        let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
+        let seed = given.unwrap_or_else(fresh);
+        println!("UCT_TEST_SEED={seed:#x}");
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
 /// Resident memory of this process, in KiB.
 pub fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");

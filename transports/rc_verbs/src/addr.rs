@@ -15,6 +15,8 @@
 
 use uct_plugin::{Error, Failure};
 
+use crate::wire::MAX_GRANT;
+
 /// Bytes of an interface address.
 pub(crate) const IFACE_LENGTH: usize = 4;
 
@@ -89,6 +91,12 @@ impl EpAddress {
         if address.window == 0 || address.seg_size == 0 {
             return refuse("a damaged endpoint address: the peer would take no messages".to_owned());
         }
+        if address.window > MAX_GRANT {
+            let window = address.window;
+            return refuse(format!(
+                "a damaged endpoint address: a window of {window} messages, the largest is {MAX_GRANT}"
+            ));
+        }
         Ok(address)
     }
 }
@@ -112,6 +120,10 @@ mod tests {
         assert!(check_iface(b"rc\x09\0").unwrap_err().contains("version 9"));
         assert!(check_iface(b"ud").unwrap_err().contains("2 bytes"));
         assert!(EpAddress::parse(&[0; 3]).unwrap_err().reason.contains("3 bytes"));
+        let largest = EpAddress { window: MAX_GRANT, ..ADDRESS };
+        assert_eq!(EpAddress::parse(&largest.pack()), Ok(largest));
+        let larger = EpAddress { window: MAX_GRANT + 1, ..ADDRESS };
+        assert!(EpAddress::parse(&larger.pack()).unwrap_err().reason.contains("32768 messages"));
     }
 
     proptest! {

@@ -119,15 +119,14 @@ impl RxQueue {
         self.set_wanted();
     }
 
-    /// A message of the endpoint has taken a buffer; answers how many the peer knows that it may still send.
+    /// A message of the endpoint has taken a buffer; answers how many the peer knows that it may still send, or `None` if it
+    /// could not know that it may send this one.
     #[inline(always)]
-    fn taken(&self, ep: &RcEp) -> u32 {
-        // A peer that sends more than it may is served as long as there are buffers: the device holds it up if not.
-        if ep.promised.get() > 0 {
-            ep.promised.set(ep.promised.get() - 1);
-            self.promised.set(self.promised.get() - 1);
-        }
-        ep.promised.get().saturating_sub(u32::from(ep.untold()))
+    fn taken(&self, ep: &RcEp) -> Option<u32> {
+        let left = ep.promised.get().checked_sub(u32::from(ep.untold()) + 1)?;
+        ep.promised.set(ep.promised.get() - 1);
+        self.promised.set(self.promised.get() - 1);
+        Some(left)
     }
 
     /// Promises the endpoint what its window allows and buffers are there for; answers whether there is anything to tell.
@@ -312,27 +311,48 @@ impl RcIface {
             if immediate.was_held_up() {
                 self.rx.widen(ep);
             }
-            let credits = ep.credits.get();
-            ep.credits.set(credits.saturating_add(immediate.granted()));
+            let Some(credits) = immediate.credits(ep.credits.get()) else {
+                return self.misbehaves(ep, "the peer grants more messages than any window has");
+            };
+            ep.credits.set(credits);
             if !ep.group.is_empty() {
                 self.pending.schedule(&ep.group);
             }
         }
         let message = immediate.message();
         match message {
-            Message::Active(_) => {
-                let left = self.rx.taken(ep);
-                if left <= u32::from(ep.window.get()) / 2 {
+            Message::Active(_) => match self.rx.taken(ep) {
+                Some(left) if left > u32::from(ep.window.get()) / 2 => message,
+                Some(left) => {
                     self.grant_more(ep, left);
+                    message
                 }
-            }
-            Message::Grant => {}
+                None => self.beyond_its_grant(ep, message),
+            },
+            Message::Grant => message,
             Message::Unknown => {
-                let reason = format!("the peer sent {immediate:?}, which this version does not know");
-                self.fail_later(ep, Error::IO_ERROR, reason);
+                self.misbehaves(ep, "the peer sent a message of a kind that this version does not know")
             }
         }
-        message
+    }
+
+    /// The peer sent a message that it was not granted: the buffers that it takes so are those of others. What was on its way
+    /// when the endpoint's window went is delivered.
+    #[cold]
+    #[inline(never)]
+    fn beyond_its_grant(&self, ep: &RcEp, message: Message) -> Message {
+        if ep.window.get() == 0 {
+            return message;
+        }
+        self.misbehaves(ep, "the peer sent more messages than it was granted")
+    }
+
+    /// Has progress end the endpoint of a peer that breaks the rules; its message is dropped.
+    #[cold]
+    #[inline(never)]
+    fn misbehaves(&self, ep: &RcEp, reason: &str) -> Message {
+        self.fail_later(ep, Error::IO_ERROR, reason.to_owned());
+        Message::Unknown
     }
 
     /// The peer may send no more than `left`, half of its window at most. What it is granted goes with the next message;

@@ -5,7 +5,7 @@
 //! | bits | what |
 //! |---|---|
 //! | 0..5 | active message id |
-//! | 5..8 | kind: 0 an active message, 1 nothing but a grant |
+//! | 5..8 | kind: 0 an active message, 1 nothing but a grant, which is not 0 |
 //! | 8..16 | zero |
 //! | 16..31 | messages that the peer may send more |
 //! | 31 | the sender was held up since its last message, because it may have no more under way |
@@ -53,7 +53,7 @@ impl Immediate {
     pub(crate) const fn message(self) -> Message {
         match self.0 & 0xffe0 {
             0 => Message::Active((self.0 & 31) as u8),
-            0x20 if self.0 & 31 == 0 => Message::Grant,
+            0x20 if self.0 & 31 == 0 && self.granted() != 0 => Message::Grant,
             _ => Message::Unknown,
         }
     }
@@ -62,6 +62,14 @@ impl Immediate {
     #[inline(always)]
     pub(crate) const fn granted(self) -> u32 {
         self.0 >> 16 & MAX_GRANT as u32
+    }
+
+    /// The credits of a receiver who has so many. No window is larger than [`MAX_GRANT`], so `None` is said of a peer that
+    /// grants what it does not have.
+    #[inline(always)]
+    pub(crate) const fn credits(self, before: u32) -> Option<u32> {
+        let credits = before + self.granted();
+        if credits <= MAX_GRANT as u32 { Some(credits) } else { None }
     }
 
     /// Whether the sender waited for a grant.
@@ -85,6 +93,18 @@ mod tests {
                 Message::Unknown => {}
             }
         }
+
+        #[test]
+        fn credits_never_exceed_the_largest_window(words in prop::collection::vec(any::<u32>(), 0..50)) {
+            let mut credits = 0;
+            for word in words {
+                match Immediate(word).credits(credits) {
+                    Some(more) => prop_assert!(more >= credits && more <= MAX_GRANT.into()),
+                    None => prop_assert!(credits + Immediate(word).granted() > MAX_GRANT.into()),
+                }
+                credits = Immediate(word).credits(credits).unwrap_or(0);
+            }
+        }
     }
 
     #[test]
@@ -96,6 +116,7 @@ mod tests {
         assert_eq!((immediate.granted(), immediate.was_held_up()), (32767, false));
         assert!(!Immediate::active(31, 0).has_grant());
         assert_eq!(Immediate::grant(7).message(), Message::Grant);
+        assert_eq!(Immediate::grant(HELD_UP).message(), Message::Unknown, "a grant of nothing");
         assert_eq!(Immediate(0x100).message(), Message::Unknown);
     }
 }

@@ -7,10 +7,14 @@
 mod bad_input;
 mod closing;
 mod failure;
+mod hostile;
 mod link;
 mod loss;
 mod many;
 #[path = "../../../ud_verbs/tests/ud_device/queue_pair.rs"]
 mod queue_pair;
+#[path = "../../../ib/tests/verbs/support.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod raw;
 mod support;
 mod window;

@@ -6,6 +6,10 @@
 
 mod asleep;
 mod failure;
+mod hostile;
 mod many;
 mod queue_pair;
+#[path = "../../../ib/tests/verbs/support.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod raw;
 mod support;
