@@ -10,7 +10,8 @@
 use std::collections::VecDeque;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc::{self, TryRecvError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ const NEIGHBOURS: usize = 4;
 const OUTSTANDING: usize = 16;
 /// Sizes on both sides of what the allocator unmaps as soon as it is freed.
 const SIZES: [usize; 4] = [64, 4096, 64 << 10, 1 << 20];
+/// How long the owner waits for an access to memory that it has told of.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -80,6 +83,15 @@ fn targets() -> Result<Vec<(String, String)>, Failure> {
             targets.push((resource.transport.clone(), resource.device.clone()));
         }
     }
+    let required = config.require.iter().flat_map(|name| match name.as_str() {
+        "shm" => vec!["posix", "sysv"],
+        name => vec![name],
+    });
+    for name in required.filter(|name| config.transports.contains(name)) {
+        if !targets.iter().any(|(transport, _)| transport == name) {
+            return Err(format!("UCT_TEST_REQUIRE names {name}, which is not there").into());
+        }
+    }
     Ok(targets)
 }
 
@@ -107,11 +119,11 @@ struct Offer {
     key: Vec<u8>,
 }
 
-/// An initiator that wants to be connected: its address, and that of its endpoint where endpoints are connected to each other.
+/// An initiator that wants its endpoint to be connected to one of the target's.
 struct Call {
     address: IfaceAddress,
-    ep_address: Option<Vec<u8>>,
-    answer: mpsc::Sender<Option<Vec<u8>>>,
+    ep_address: Vec<u8>,
+    answer: mpsc::Sender<Vec<u8>>,
 }
 
 /// What the threads share.
@@ -136,10 +148,8 @@ fn run(task: &str) -> Result<(), Failure> {
     let (calls, called) = mpsc::channel();
     let (opened, domain) = mpsc::channel();
     let rounds = thread::scope(|threads| {
-        let shared = &scene;
-        let target = threads.spawn(move || {
-            target(transport, device, shared, &opened, &called).map_err(|error| error.to_string())
-        });
+        let target = threads
+            .spawn(move || target(transport, device, &opened, &called).map_err(|error| error.to_string()));
         let Ok((domain, address)) = domain.recv() else {
             return Err(target
                 .join()
@@ -157,6 +167,7 @@ fn run(task: &str) -> Result<(), Failure> {
                 })
             })
             .collect();
+        drop(calls);
         let rounds = owner(&domain, &scene, Random::new(seed), Duration::from_secs(seconds));
         scene.is_over.store(true, Ordering::Relaxed);
         for thread in initiators.into_iter().chain([target]) {
@@ -185,14 +196,15 @@ fn owner(domain: &MemoryDomain, scene: &Scene, mut random: Random, time: Duratio
     // On a busy machine somewhat longer, until enough has happened.
     while started.elapsed() < time || scene.is_lacking(round) && started.elapsed() < LIMIT + time {
         round += 1;
-        let length = *random.pick(&SIZES);
+        let length = if random.below(2) == 0 { SIZES[3] } else { *random.pick(&SIZES) };
         let memory = domain.register(vec![0; length], Access::ALL)?;
         let key = memory.packed_key()?;
         *lock(&scene.offer) = Offer { round, address: memory.address(), length, key };
-        // Long enough for somebody to unpack the key, mostly.
-        let pause = Duration::from_micros(random.next() % 500);
+        // Mostly until accesses to it are under way, and then at any time of one.
+        let done = || scene.done.load(Ordering::Relaxed);
+        let (before, pause) = (done(), Duration::from_micros(random.next() % 500));
         let begun = Instant::now();
-        while begun.elapsed() < pause {
+        while begun.elapsed() < pause || done() == before && begun.elapsed() < PATIENCE {
             thread::yield_now();
         }
         end(memory, &mut random).map_err(|error| format!("round {round}, {length} bytes: {error}"))?;
@@ -204,28 +216,32 @@ fn owner(domain: &MemoryDomain, scene: &Scene, mut random: Random, time: Duratio
 fn end(memory: Memory, random: &mut Random) -> Result<(), Failure> {
     let length = memory.len();
     if random.next().is_multiple_of(2) {
-        let bytes = memory.into_bytes().map_err(|_| "somebody else holds the memory")?;
-        let before = bytes.clone();
+        let mut bytes = memory.into_bytes().map_err(|_| "somebody else holds the memory")?;
+        bytes.fill(NEIGHBOUR);
         thread::sleep(Duration::from_micros(100));
-        let changed = before.iter().zip(&bytes).filter(|(before, now)| before != now).count();
-        return if changed == 0 {
+        let foreign = foreign(&bytes);
+        return if foreign == 0 {
             Ok(())
         } else {
-            Err(format!("{changed} bytes changed that were given back").into())
+            Err(format!("{foreign} bytes changed that were given back").into())
         };
     }
     drop(memory);
     let neighbours: Vec<Vec<u8>> = (0..NEIGHBOURS).map(|_| vec![NEIGHBOUR; length]).collect();
     thread::sleep(Duration::from_micros(100));
-    let foreign = neighbours.iter().flatten().filter(|byte| **byte != NEIGHBOUR).count();
+    let foreign: usize = neighbours.iter().map(|bytes| foreign(bytes)).sum();
     if foreign == 0 { Ok(()) } else { Err(format!("{foreign} foreign bytes in vectors next to it").into()) }
+}
+
+/// Bytes that somebody else has written.
+fn foreign(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte != NEIGHBOUR).count()
 }
 
 /// Opens the interface whose memory domain the owner uses, and serves peers.
 fn target(
     transport: &str,
     device: &str,
-    scene: &Scene,
     opened: &mpsc::Sender<(MemoryDomain, IfaceAddress)>,
     called: &mpsc::Receiver<Call>,
 ) -> Result<(), Failure> {
@@ -233,21 +249,22 @@ fn target(
     let iface = worker.open(transport, device)?;
     opened.send((iface.memory_domain().clone(), iface.address()?))?;
     let mut eps = Vec::new();
-    while !scene.is_over.load(Ordering::Relaxed) {
+    // Until the last initiator is gone.
+    loop {
         if worker.progress() == 0 {
             thread::yield_now();
         }
-        for call in called.try_iter() {
-            let ep = iface.create_ep(drop)?;
-            let own = call.ep_address.is_some().then(|| ep.address()).transpose()?;
-            match &call.ep_address {
-                Some(address) => ep.connect_to_ep(&call.address, address)?,
-                None => continue,
-            }
-            eps.retain(|ep: &Ep| ep.failure().is_none());
-            eps.push(ep);
-            let _ = call.answer.send(own);
-        }
+        let call = match called.try_recv() {
+            Ok(call) => call,
+            Err(TryRecvError::Empty) => continue,
+            Err(TryRecvError::Disconnected) => break,
+        };
+        let ep = iface.create_ep(drop)?;
+        let own = ep.address()?;
+        ep.connect_to_ep(&call.address, &call.ep_address)?;
+        eps.retain(|ep: &Ep| ep.failure().is_none());
+        eps.push(ep);
+        let _ = call.answer.send(own);
     }
     Ok(())
 }
@@ -317,9 +334,8 @@ impl Side {
         }
         let ep = self.iface.create_ep(drop)?;
         let (answer, answered) = mpsc::channel();
-        calls.send(Call { address: self.iface.address()?, ep_address: Some(ep.address()?), answer })?;
-        let far = answered.recv_timeout(LIMIT)?.ok_or("no address of an endpoint")?;
-        ep.connect_to_ep(address, &far)?;
+        calls.send(Call { address: self.iface.address()?, ep_address: ep.address()?, answer })?;
+        ep.connect_to_ep(address, &answered.recv_timeout(LIMIT)?)?;
         Ok(ep)
     }
 
@@ -335,7 +351,8 @@ impl Side {
         let most = |limit: usize| limit.min(offer.length).min(SIZES[3]);
         let completion = Completion::new(&self.worker);
         let word = offer.address + 8 * random.below(offer.length / 8) as u64;
-        let kind = random.below(10);
+        // The large ones take long, so that memory is dropped while they go on.
+        let kind = if random.below(2) == 0 { 3 } else { random.below(10) };
         let length = match kind {
             1 => most(attributes.put.max_short.min(256)),
             2 => most(attributes.put.max_bcopy.min(8192)),
