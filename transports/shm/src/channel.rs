@@ -27,7 +27,7 @@ use crate::ring::{
     Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
 };
 use crate::seat::Seat;
-use crate::segment::socket::{self, Credentials, Received};
+use crate::segment::socket::{self, Received};
 use crate::segment::{Mapping, Segment, Source, Trust, accept, attach_sysv};
 use crate::wire::{self, Control, Side, Welcome};
 
@@ -325,9 +325,9 @@ impl Channel {
         self.broken().is_none() && !self.is_closed.get()
     }
 
-    /// The process at the other end, as the system knows it; `None` while nobody is there, or where it has no number here.
-    pub(crate) fn process(&self) -> Option<Credentials> {
-        self.line.get().map(|(_, credentials)| *credentials).filter(|credentials| credentials.pid != 0)
+    /// The number of the process at the other end, as the system knows it; `None` while nobody is there, or where it has none here.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.line.get().map(|(_, credentials)| credentials.pid).filter(|pid| *pid != 0)
     }
 
     /// Sends a message over the socket. `EAGAIN` while there is none, or if the peer does not read.
@@ -550,7 +550,7 @@ impl Channel {
     pub(crate) fn cma(&self) -> Option<Process> {
         let peer = self.peer()?;
         let probe = || {
-            let pid = self.process().map_or(0, |process| process.pid);
+            let pid = self.process().unwrap_or(0);
             let result = cma::probe(pid, peer.side.beacon, peer.side.table);
             if let Err(reason) = &result {
                 tracing::debug!(

@@ -124,8 +124,8 @@ impl Intruder {
         })
     }
 
-    /// The bytes of a hello that says it comes from the interface at `from`.
-    pub fn hello(from: &[u8], to: &[u8]) -> Vec<u8> {
+    /// The bytes of a hello that says it comes from the interface at `from`, with its rings in this System V segment, or in none.
+    pub fn hello(from: &[u8], to: &[u8], sysv_segment: Option<i32>) -> Vec<u8> {
         let parse = |address| IfaceAddress::parse(address).expect("an address of shared memory");
         let (from, to) = (parse(from), parse(to));
         let hello = Hello {
@@ -138,8 +138,8 @@ impl Intruder {
                 heavy_barrier: 0,
             },
             to_key: to.key,
-            sysv_segment: -1,
-            kind: Kind::Posix as u32,
+            sysv_segment: sysv_segment.unwrap_or(-1),
+            kind: if sysv_segment.is_some() { Kind::Sysv } else { Kind::Posix } as u32,
             knows_process: 1,
             reserved: 0,
             forward: SHAPE.into(),
@@ -237,10 +237,14 @@ impl Lair {
     ///
     /// # Errors
     /// What the system says, in words.
-    pub fn open(id: u64) -> Result<Lair, String> {
+    pub fn open(id: u64, is_sysv: bool) -> Result<Lair, String> {
         let listener = Listener::new(id, None, true).map_err(|error| error.to_string())?;
         let iface = IfaceAddress { id, key: id, headroom: SHAPE.headroom, pid: std::process::id() };
-        Ok(Lair { listener, device: DeviceAddress::own(Kind::Posix, None), iface })
+        Ok(Lair {
+            listener,
+            device: DeviceAddress::own(if is_sysv { Kind::Sysv } else { Kind::Posix }, None),
+            iface,
+        })
     }
 
     /// The bytes of its addresses: of device and interface.

@@ -72,7 +72,7 @@ impl ShmIface {
             (channel.peer_iface, channel.peer_key) == (to.iface.id, to.iface.key)
                 && !channel.connects
                 && channel.is_sound()
-                && channel.process().is_some_and(|process| Some(process.pid) == to.process)
+                && channel.process().is_some_and(|process| Some(process) == to.process)
         };
         self.channels.borrow().iter().map(|(_, channel)| channel).find(is_it).cloned()
     }
@@ -133,7 +133,7 @@ impl ShmIface {
     fn own_connection(&self, hello: &Hello, from: Credentials) -> Option<Rc<Channel>> {
         let known = self.by_peer.borrow().get(&(hello.from.iface, hello.from.key)).cloned();
         known.filter(|own| {
-            own.connects && own.is_sound() && hello.knows_process == 1 && own.process() == Some(from)
+            own.connects && own.is_sound() && hello.knows_process == 1 && own.process() == Some(from.pid)
         })
     }
 

@@ -261,7 +261,7 @@ fn one_process_does_not_take_all_connections() {
     let mut refusals = HashMap::new();
     for _ in 0..number("UCT_TEST_CONNECTIONS", 200) {
         let one = greedy[0].again(to, None).expect("a connection");
-        one.say(&Intruder::hello(to, to), &one.descriptors());
+        one.say(&Intruder::hello(to, to, None), &one.descriptors());
         let start = Instant::now();
         loop {
             match one.hear() {

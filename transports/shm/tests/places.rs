@@ -58,7 +58,7 @@ fn pretend() {
         name = with_key(&name, key);
     }
     let intruder = Intruder::connect(&victim, None).expect("a connection");
-    assert!(intruder.say(&Intruder::hello(&name, &victim), &intruder.descriptors()));
+    assert!(intruder.say(&Intruder::hello(&name, &victim, None), &intruder.descriptors()));
     let start = Instant::now();
     let answer = loop {
         match intruder.hear() {
