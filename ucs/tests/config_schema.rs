@@ -68,6 +68,14 @@ fn a_section_may_be_added_twice_if_it_is_the_same() {
 }
 
 #[test]
+fn a_key_may_have_the_name_of_a_section_unless_it_is_global() {
+    let mut schema = Schema::new();
+    schema.add_section(section("tcp", vec![field("mtu")])).unwrap();
+    schema.add_section(section("ib", vec![field("tcp"), field("ib")])).unwrap();
+    assert_eq!(schema.section("ib").unwrap().fields.len(), 2);
+}
+
+#[test]
 fn a_section_that_cannot_be_spelt_or_clashes_is_refused_and_changes_nothing() {
     let mut schema = Schema::new();
     schema.add_section(section("", vec![field("tls"), field("rc_depth")])).unwrap();

@@ -103,3 +103,18 @@ fn message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_panic_are_those_that_it_was_given() {
+        let words = |panic: &(dyn Fn() + std::panic::RefUnwindSafe)| {
+            message(catch_unwind(panic).expect_err("it panics").as_ref())
+        };
+        assert_eq!(words(&|| panic!("nothing to add")), "nothing to add");
+        assert_eq!(words(&|| panic!("{} and {}", 1, 2)), "1 and 2");
+        assert_eq!(words(&|| std::panic::panic_any(7)), "no message");
+    }
+}

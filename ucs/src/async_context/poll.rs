@@ -71,6 +71,12 @@ impl Pace {
         self.calls_left.store(0, Ordering::Relaxed);
     }
 
+    /// The tick of the last look at the clock.
+    #[cfg(test)]
+    pub(super) fn last_look(&self) -> u64 {
+        self.last_look.load(Ordering::Relaxed)
+    }
+
     /// Whether this call is one of those that look at nothing, and counts it if so.
     #[inline(always)]
     pub(super) fn passes(&self) -> bool {

@@ -63,3 +63,52 @@ pub fn complete(completion: Option<Completion>, result: Result<(), Error>) {
         completion.complete(result);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts its calls in the pointer behind the completion.
+    unsafe extern "C" fn called(completion: *mut UctCompletion) {
+        // SAFETY: the tests' completion is the first field of this structure, and theirs alone.
+        let counted = unsafe { &mut *completion.cast::<Counted>() };
+        counted.calls += 1;
+    }
+
+    #[repr(C)]
+    struct Counted {
+        completion: UctCompletion,
+        calls: u32,
+    }
+
+    /// What is left of a completion of these operations: status, calls.
+    fn after(results: &[Result]) -> (UctStatus, u32) {
+        let count = i32::try_from(results.len()).expect("a few");
+        let mut counted =
+            Counted { completion: UctCompletion { func: called, count, status: UCT_OK }, calls: 0 };
+        let pointer = (&raw mut counted).cast::<UctCompletion>();
+        for (index, result) in results.iter().enumerate() {
+            // SAFETY: the completion outlives its operations, and counts each of them.
+            let completion = unsafe { Completion::new(pointer) };
+            // SAFETY: nobody else uses it.
+            assert_eq!(unsafe { (*pointer).count } as usize, results.len() - index);
+            complete(completion, *result);
+        }
+        (counted.completion.status, counted.calls)
+    }
+
+    #[test]
+    fn the_first_error_is_kept_and_the_last_operation_calls() {
+        let (reset, canceled) = (Error::CONNECTION_RESET, Error::CANCELED);
+        assert_eq!(after(&[Ok(()), Ok(())]), (UCT_OK, 1));
+        assert_eq!(after(&[Ok(()), Err(reset), Err(canceled), Ok(())]), (reset.status().raw(), 1));
+        assert_eq!(after(&[Err(canceled), Err(reset)]), (canceled.status().raw(), 1));
+    }
+
+    #[test]
+    fn an_operation_without_a_completion_ends_silently() {
+        // SAFETY: null is no completion.
+        assert!(unsafe { Completion::new(std::ptr::null_mut()) }.is_none());
+        complete(None, Err(Error::CANCELED));
+    }
+}
