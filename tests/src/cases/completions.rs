@@ -86,7 +86,10 @@ fn ends_inside(setup: &Setup) {
     let chained = Rc::new(Cell::new(0));
     let (ep, count, memory) = (pair.to.ep.clone(), Rc::clone(&chained), pair.sender.memory(pattern(3, size)));
     let inner = Completion::new(&pair.sender.worker);
+    let called = Rc::new(Cell::new(0));
+    let calls = Rc::clone(&called);
     let completion = Completion::with_callback(&pair.sender.worker, move |_| {
+        calls.set(calls.get() + 1);
         // A completion may start the next operation.
         if ep.am_zcopy(ID, &[], &[memory.slice(..)], SendFlags::empty(), &inner).is_ok() {
             count.set(count.get() + 1);
@@ -98,6 +101,12 @@ fn ends_inside(setup: &Setup) {
         posted += 1;
         pair.until("the completion", || completion.is_done());
     }
+    // Where every send is done at once nobody is called.
+    assert!(
+        called.get() == 0 || chained.get() > 0,
+        "no operation of {} callbacks was accepted",
+        called.get()
+    );
     pair.until("all messages", || inbox.len() == posted + chained.get());
     while let Some(message) = inbox.take() {
         check_bytes("a message", &message, &pattern(3, size));
