@@ -1,5 +1,8 @@
 //! The worker: what one thread uses of the framework, and the engine that drives it.
 
+#[cfg(test)]
+mod tests;
+
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -164,12 +164,52 @@ mod tests {
         }
 
         #[test]
-        fn no_program_header_is_too_strange(headers in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..4_u32) {
-            let mut headers = headers;
-            if let Some(first) = headers.first_chunk_mut::<4>() {
-                *first = kind.to_ne_bytes();
-            }
-            prop_assert!(segments(&headers, 1000).is_err(), "one header cannot be enough");
+        fn no_program_header_is_too_strange(
+            headers in proptest::collection::vec((0..5_u32, any_or_small(), any_or_small()), 0..5),
+            cut in 0..PROGRAM_HEADER,
+            length in 0..2000_u64,
+        ) {
+            let bytes: Vec<u8> = headers.iter().flat_map(|&(kind, offset, size)| header(kind, offset, size)).collect();
+            let whole = &headers[..headers.len().saturating_sub(usize::from(cut > 0))];
+            let has = |wanted| whole.iter().any(|(kind, ..)| *kind == wanted);
+            let fits = whole.iter().all(|(kind, offset, size)| {
+                !matches!(*kind, SEGMENT_LOAD | SEGMENT_DYNAMIC)
+                    || offset.checked_add(*size).is_some_and(|end| end <= length)
+            });
+            let answer = segments(&bytes[..bytes.len() - if bytes.is_empty() { 0 } else { cut }], length);
+            prop_assert_eq!(answer.is_ok(), has(SEGMENT_LOAD) && has(SEGMENT_DYNAMIC) && fits, "{:?}", answer);
         }
+    }
+
+    /// Numbers as they are in a file, and as they may be in a broken one.
+    fn any_or_small() -> impl Strategy<Value = u64> {
+        prop_oneof![4 => 0..1200_u64, 1 => any::<u64>()]
+    }
+
+    /// A program header.
+    fn header(kind: u32, offset: u64, size: u64) -> [u8; PROGRAM_HEADER] {
+        let mut header = [0; PROGRAM_HEADER];
+        header[..4].copy_from_slice(&kind.to_ne_bytes());
+        header[8..16].copy_from_slice(&offset.to_ne_bytes());
+        header[32..40].copy_from_slice(&size.to_ne_bytes());
+        header
+    }
+
+    #[test]
+    fn a_segment_that_ends_one_byte_behind_the_file_is_cut_off() {
+        const NOTE: u32 = 4;
+        let segments = |load: u64, dynamic: u64, note: u64| {
+            let headers = [
+                header(SEGMENT_LOAD, 64, load),
+                header(SEGMENT_DYNAMIC, 64, dynamic),
+                header(NOTE, 64, note),
+            ];
+            super::segments(&headers.concat(), 164)
+        };
+        assert!(segments(100, 100, 100).is_ok());
+        for cut in [segments(101, 100, 100), segments(100, 101, 100)] {
+            assert!(matches!(cut, Err(LoadFailureKind::Truncated { length: 164, expected: 165 })), "{cut:?}");
+        }
+        assert!(segments(100, 100, 101).is_ok(), "what is not mapped may be cut off");
     }
 }

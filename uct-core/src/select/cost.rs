@@ -136,6 +136,25 @@ mod tests {
     }
 
     #[test]
+    fn times_are_told_in_the_unit_that_fits() {
+        let told = |seconds| Seconds(seconds).to_string();
+        assert_eq!([0.0, 1e-9, 999e-9].map(told), ["0 ns", "1 ns", "999 ns"]);
+        assert_eq!([1e-6, 1.5e-6, 999.99e-6].map(told), ["1.00 us", "1.50 us", "999.99 us"]);
+        assert_eq!([1e-3, 2.0].map(told), ["1.00 ms", "2000.00 ms"]);
+    }
+
+    #[test]
+    fn a_cost_is_told_with_its_terms_and_their_origins() {
+        let request = Request::new(Operation::GetBcopy, 1000);
+        let mut attr = attr();
+        let terms = "2.30 us = overhead 100 ns (model) + latency 1.20 us (device) + transfer 1.00 us (1000 MB/s, measured)";
+        assert_eq!(Cost::estimate(&attr, &request).to_string(), terms);
+        attr.emulated = Capabilities::GET_BCOPY.bits();
+        attr.emulated_round_trips = 1;
+        assert_eq!(Cost::estimate(&attr, &request).to_string(), format!("{terms}, emulated in 2 trips"));
+    }
+
+    #[test]
     fn an_interface_that_names_no_bandwidth_costs_no_transfer() {
         let mut attr = attr();
         attr.bandwidth_shared.value = 0.0;

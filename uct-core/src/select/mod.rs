@@ -11,6 +11,8 @@ mod explain;
 mod fallback;
 mod peer;
 mod request;
+#[cfg(test)]
+mod tests;
 
 use ucs::config::nearest;
 
@@ -134,16 +136,22 @@ impl Selector {
     pub fn choose(&self, request: &Request, peer: Option<&PeerAddresses>) -> Result<Choice, SelectError> {
         let (explanation, chosen) = self.judge(request, peer);
         let Some((index, address)) = chosen else { return Err(SelectError::NoTransport(explanation)) };
-        if let Some(warning) = &explanation.fallback {
-            match self.context.core_config().fallback {
-                Fallback::Allow => {}
-                Fallback::Warn => tracing::warn!("{warning}"),
-                Fallback::Error => {
-                    return Err(SelectError::Fallback { warning: warning.clone(), explanation });
-                }
+        self.permit(&explanation)?;
+        Ok(Choice { iface: self.ifaces[index].clone(), peer: address, explanation })
+    }
+
+    /// Whether the choice may be made, if it is a fall back.
+    fn permit(&self, explanation: &Explanation) -> Result<(), SelectError> {
+        let Some(warning) = &explanation.fallback else { return Ok(()) };
+        match self.context.core_config().fallback {
+            Fallback::Allow => {}
+            Fallback::Warn => tracing::warn!("{warning}"),
+            Fallback::Error => {
+                let (warning, explanation) = (warning.clone(), explanation.clone());
+                return Err(SelectError::Fallback { warning, explanation });
             }
         }
-        Ok(Choice { iface: self.ifaces[index].clone(), peer: address, explanation })
+        Ok(())
     }
 
     fn judge(

@@ -1,0 +1,100 @@
+//! What is required of an interface, and what becomes of a fall back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use super::*;
+use crate::attr::Capabilities;
+use crate::configuration::Sources;
+use crate::resource::DeviceKind;
+
+fn worker(settings: &[(&str, &str)]) -> Worker {
+    let sources = settings.iter().fold(Sources::default(), |sources, (key, value)| sources.set(*key, *value));
+    let context = Context::builder().sources(sources.set("modules", "self")).build().expect("a context");
+    Worker::new(&context).expect("a worker")
+}
+
+/// Counts warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::WARN
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn an_interface_needs_the_operation_and_each_further_capability() {
+    let iface = worker(&[]).open("self", "memory").expect("an interface");
+    let request = Request::new(Operation::AmShort, 8);
+    assert!(request.check(&iface).is_ok());
+    let has = Request { capabilities: Capabilities::AM_BCOPY | Capabilities::PENDING, ..request };
+    assert!(has.check(&iface).is_ok());
+    let lacks =
+        (Capabilities::all() - iface.capabilities()).iter().next().expect("self has not all there is");
+    for capabilities in [lacks, lacks | Capabilities::AM_BCOPY] {
+        let Err(Verdict::Rejected { stage, check, .. }) = (Request { capabilities, ..request }).check(&iface)
+        else {
+            panic!("{capabilities:?} is not required");
+        };
+        assert_eq!(stage, Stage::Capability);
+        let name = lacks.iter_names().next().expect("it has a name").0.to_lowercase();
+        assert_eq!(check, format!("it has no {name}"));
+    }
+}
+
+#[test]
+fn a_fall_back_is_an_error_a_warning_or_nothing() {
+    for (fallback, is_error, expected) in [("error", true, 0), ("warn", false, 1), ("allow", false, 0)] {
+        let worker = worker(&[("fallback", fallback)]);
+        let iface = worker.open("self", "memory").expect("an interface");
+        let mut selector = Selector::of(&worker, vec![iface]);
+        // The interface counts as farther away than one that refused to open.
+        let mut nearer = selector.ifaces[0].resource().clone();
+        nearer.transport = "nearer".to_owned();
+        selector.refused.push((nearer, "it has no room".to_owned()));
+        let request = Request::new(Operation::AmShort, 8);
+        assert!(selector.explain(&request, None).fallback.is_none(), "equally near is no loss");
+
+        let mut explanation = selector.explain(&request, None);
+        let chosen =
+            explanation.candidates.iter_mut().find(|it| it.transport == "self").expect("it is there");
+        chosen.device_kind = Some(DeviceKind::Network);
+        let warning = fallback::warning(&explanation).expect("the nearer one was lost");
+        assert!(warning.contains("nearer/memory (it has no room)"), "{warning}");
+        explanation.fallback = Some(warning.clone());
+
+        let warnings = Warnings::default();
+        let count = Arc::clone(&warnings.0);
+        let answer = tracing::subscriber::with_default(warnings, || selector.permit(&explanation));
+        assert_eq!(count.load(Ordering::Relaxed), expected, "{fallback}");
+        match answer {
+            Ok(()) => assert!(!is_error, "{fallback}"),
+            Err(SelectError::Fallback { warning: told, .. }) => {
+                assert!(is_error, "{fallback}");
+                assert_eq!(told, warning);
+            }
+            Err(other) => panic!("{fallback}: {other}"),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A worker over the loopback transport: sleeping, closing from inside, panics, and what comes from other threads.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use ucs::async_context::Schedule;
+
+use super::*;
+use crate::am::AmId;
+use crate::configuration::Sources;
+use crate::ep::Ep;
+use crate::iface::Iface;
+
+const ID: AmId = AmId::new(3).expect("an id");
+/// What is not about time ends far ahead of this.
+const LONG: Duration = Duration::from_secs(20);
+
+fn worker() -> Worker {
+    let context = Context::builder().sources(Sources::default().set("modules", "self")).build();
+    Worker::new(&context.expect("a context")).expect("a worker")
+}
+
+fn open(worker: &Worker) -> (Iface, Ep) {
+    let iface = worker.open("self", "memory").expect("an interface");
+    let ep = iface.connect(&iface.address().expect("an address")).expect("an endpoint");
+    (iface, ep)
+}
+
+#[test]
+fn a_timer_of_a_transport_wakes_who_sleeps() {
+    let worker = worker();
+    let runs = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&runs);
+    let soon = Schedule::Once(Duration::from_millis(50));
+    let run = move |_, _| *count.lock().expect("no panic") += 1;
+    worker.inner.async_context.add_timer(soon, run).expect("a timer");
+    let start = Instant::now();
+    while *runs.lock().expect("no panic") == 0 {
+        worker.wait(LONG).expect("it sleeps");
+        worker.progress();
+        assert!(start.elapsed() < LONG / 2, "nothing but the limit wakes the worker");
+    }
+}
+
+#[test]
+fn what_threads_submit_runs_in_order_in_the_workers_thread_and_wakes_it() {
+    let worker = worker();
+    let (own, ran) = (std::thread::current().id(), Arc::new(Mutex::new(Vec::new())));
+    let (handle, list) = (worker.handle(), Arc::clone(&ran));
+    let other = std::thread::spawn(move || {
+        for number in 0..100 {
+            let list = Arc::clone(&list);
+            let work = move || list.lock().expect("no panic").push((number, std::thread::current().id()));
+            handle.submit(work).expect("the worker is there");
+        }
+        handle
+    });
+    let start = Instant::now();
+    while ran.lock().expect("no panic").len() < 100 {
+        assert!(start.elapsed() < LONG / 2, "work was lost, or nothing woke the worker");
+        worker.wait(LONG).expect("it sleeps");
+        worker.progress();
+    }
+    assert_eq!(*ran.lock().expect("no panic"), (0..100).map(|number| (number, own)).collect::<Vec<_>>());
+    let handle = other.join().expect("no panic");
+    drop(worker);
+    assert_eq!(handle.submit(|| panic!("nobody runs it")), Err(Error::CANCELED));
+    handle.wake();
+}
+
+#[test]
+fn a_wake_is_an_event_once() {
+    let worker = worker();
+    assert_eq!(worker.arm(), Ok(()));
+    worker.handle().wake();
+    assert_eq!(worker.arm(), Err(Error::BUSY));
+    assert_eq!(worker.arm(), Ok(()), "it was noticed");
+    assert_eq!(worker.wait(Duration::ZERO), Ok(false));
+    worker.handle().wake();
+    assert_eq!(worker.wait(LONG), Ok(true));
+    assert_eq!(worker.wait(Duration::from_millis(1)), Ok(false));
+}
+
+#[test]
+fn progress_until_ends_with_its_condition_or_its_limit() {
+    let worker = worker();
+    let calls = Cell::new(0);
+    let done = || {
+        calls.set(calls.get() + 1);
+        calls.get() == 1000
+    };
+    assert!(worker.progress_until(LONG, done));
+    assert_eq!(calls.get(), 1000);
+    let start = Instant::now();
+    assert!(!worker.progress_until(Duration::from_millis(20), || false));
+    assert!(start.elapsed() >= Duration::from_millis(20));
+}
+
+#[test]
+fn retry_ends_with_any_other_answer_or_its_limit() {
+    let worker = worker();
+    let calls = Cell::new(0);
+    let answers = |at: u32, answer| {
+        calls.set(calls.get() + 1);
+        if calls.get() < at { Err(Error::NO_RESOURCE) } else { answer }
+    };
+    assert_eq!(worker.retry(LONG, || answers(1, Ok(7))), Ok(7));
+    assert_eq!(calls.take(), 1, "done at once");
+    assert_eq!(worker.retry(LONG, || answers(50, Ok(7))), Ok(7));
+    assert_eq!(calls.take(), 50);
+    assert_eq!(worker.retry(LONG, || answers(2, Err::<u32, _>(Error::CANCELED))), Err(Error::CANCELED));
+    let never = || Err::<u32, _>(Error::NO_RESOURCE);
+    assert_eq!(worker.retry(Duration::from_millis(5), never), Err(Error::TIMED_OUT));
+}
+
+/// Counts how often it is dropped.
+struct Mark(Rc<Cell<u32>>);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn a_handler_that_is_replaced_while_it_runs_is_dropped_afterwards() {
+    let worker = worker();
+    let (iface, ep) = open(&worker);
+    let dropped = Rc::new(Cell::new(0));
+    let (mark, seen) = (Mark(Rc::clone(&dropped)), Rc::new(Cell::new(0)));
+    let (own, place) = (iface.clone(), Rc::clone(&seen));
+    iface.set_am_handler(ID, move |_| {
+        let count = Rc::clone(&mark.0);
+        let place = Rc::clone(&place);
+        own.set_am_handler(ID, move |_| place.set(place.get() + 1));
+        assert_eq!(count.get(), 0, "the handler that runs was dropped");
+    });
+    ep.am_short(ID, 0, &[]).expect("a message");
+    worker.progress();
+    ep.am_short(ID, 0, &[]).expect("a message");
+    worker.progress();
+    assert_eq!((dropped.get(), seen.get()), (1, 1));
+    iface.clear_am_handlers();
+}
+
+#[test]
+fn an_interface_that_a_handler_drops_is_closed_behind_it() {
+    let worker = worker();
+    let (iface, ep) = open(&worker);
+    let dropped = Rc::new(Cell::new(0));
+    let mark = Mark(Rc::clone(&dropped));
+    let held = Rc::new(RefCell::new(Some(iface.clone())));
+    let place = Rc::clone(&held);
+    iface.set_am_handler(ID, move |_| {
+        // The endpoint that the message came by still holds the interface.
+        drop(place.borrow_mut().take());
+        assert_eq!(mark.0.get(), 0);
+    });
+    drop(iface);
+    ep.am_short(ID, 0, &[]).expect("a message");
+    drop(ep);
+    worker.progress();
+    assert_eq!(dropped.get(), 1, "the last handle is gone, and the interface is not");
+    assert!(held.borrow().is_none());
+}
+
+#[test]
+fn a_panic_of_a_handler_comes_out_of_the_next_progress_and_the_worker_goes_on() {
+    let worker = worker();
+    let (iface, ep) = open(&worker);
+    let seen = Rc::new(Cell::new(0));
+    let place = Rc::clone(&seen);
+    iface.set_am_handler(ID, move |message| {
+        assert!(message.header() != Some(13), "unlucky");
+        place.set(place.get() + 1);
+    });
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        ep.am_short(ID, 13, &[]).expect("a message");
+        worker.progress();
+        worker.progress();
+    }));
+    assert_eq!(panic.expect_err("it is resumed").downcast_ref::<&str>(), Some(&"unlucky"));
+    ep.am_short(ID, 12, &[]).expect("a message");
+    worker.progress();
+    assert_eq!(seen.get(), 1);
+    assert!(!worker.inner.is_on_stack());
+}
+
+#[test]
+fn messages_are_counted_whoever_handled_them() {
+    let worker = worker();
+    let (iface, ep) = open(&worker);
+    let send = || {
+        ep.am_short(ID, 7, b"four").expect("a message");
+        worker.progress();
+    };
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let list = Rc::clone(&kept);
+    iface.set_am_handler(ID, move |message| {
+        assert_eq!((message.header(), message.payload()), (Some(7), &b"four"[..]));
+        list.borrow_mut().push(message.keep());
+    });
+    send();
+    iface.set_am_handler(ID, |_| {});
+    send();
+    iface.clear_am_handler(ID);
+    let received = iface.received();
+    assert_eq!((received.operations, received.bytes), (2, 24));
+    let mut kept = kept.borrow_mut();
+    let (headroom, data) = kept[0].with_headroom();
+    assert!(headroom.is_empty());
+    assert_eq!(&data[8..], b"four");
+}
