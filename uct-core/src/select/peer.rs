@@ -14,6 +14,10 @@ use crate::loader::DEVICE_NAME_LIMIT;
 
 const MAGIC: &[u8; 4] = b"UCTA";
 const VERSION: u8 = 1;
+/// Most interfaces of one peer: far more than any machine has, and little memory.
+const MAX_IFACES: usize = 1024;
+/// Most refusals that one reason names.
+const MAX_TOLD: usize = 8;
 
 /// One interface of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +54,9 @@ impl PeerAddresses {
     /// As bytes.
     ///
     /// # Errors
-    /// An address that is longer than any transport's.
+    /// An address that is longer than any transport's, or more than 1024 interfaces.
     pub fn pack(&self) -> Result<Vec<u8>, AddressError> {
+        check_count(self.ifaces.len())?;
         let mut packed = MAGIC.to_vec();
         packed.push(VERSION);
         packed.extend_from_slice(&(self.ifaces.len() as u16).to_le_bytes());
@@ -80,8 +85,10 @@ impl PeerAddresses {
             );
             return Err(AddressError::new(words));
         }
+        let count = u16::from_le_bytes([low, high]);
+        check_count(usize::from(count))?;
         let mut ifaces = Vec::new();
-        for _ in 0..u16::from_le_bytes([low, high]) {
+        for _ in 0..count {
             let (&length, after) =
                 rest.split_first().ok_or_else(|| problem("the list of addresses is cut"))?;
             let length = usize::from(length);
@@ -91,6 +98,10 @@ impl PeerAddresses {
             let (name, after) = after.split_at(length);
             let device =
                 str::from_utf8(name).map_err(|_| problem("a device's name is not UTF-8"))?.to_owned();
+            // It is shown to people, in one line.
+            if device.contains(char::is_control) {
+                return Err(problem("a device's name has control characters"));
+            }
             let (address, after) = IfaceAddress::unpack(after)?;
             ifaces.push(PeerIface { device, address });
             rest = after;
@@ -104,7 +115,7 @@ impl PeerAddresses {
     /// The first of the peer's interfaces that an interface reaches.
     pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Verdict> {
         let own = iface.resource();
-        let mut refusals = Vec::new();
+        let (mut refusals, mut untold) = (Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
         for peer in self.ifaces.iter().filter(|peer| peer.address.transport == own.transport) {
             match iface.is_reachable(&peer.address) {
@@ -113,7 +124,11 @@ impl PeerAddresses {
                     if refused.status != ucs::Error::UNREACHABLE {
                         stage = Stage::Impeded;
                     }
-                    refusals.push(format!("{}: {}", peer.device, refused.reason));
+                    if refusals.len() < MAX_TOLD {
+                        refusals.push(format!("{}: {}", peer.device, refused.reason));
+                    } else {
+                        untold += 1;
+                    }
                 }
             }
         }
@@ -122,9 +137,21 @@ impl PeerAddresses {
             let hint = "see the peer's own explanation; both sides need the transport";
             return Err(rejected(Stage::Unreachable, check, hint));
         }
+        if untold > 0 {
+            refusals.push(format!("and {untold} more"));
+        }
         let hint = "the reason says what separates the two sides";
         Err(rejected(stage, refusals.join("; "), hint))
     }
+}
+
+fn check_count(ifaces: usize) -> Result<(), AddressError> {
+    if ifaces > MAX_IFACES {
+        return Err(AddressError::new(format!(
+            "a list of {ifaces} interfaces, at most {MAX_IFACES} are taken"
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -160,5 +187,47 @@ mod tests {
                 let _ = PeerAddresses::unpack(&changed);
             }
         }
+    }
+    #[test]
+    fn a_list_that_is_too_long_is_refused_on_both_sides() {
+        let mut many = peer();
+        many.ifaces = vec![many.ifaces[0].clone(); MAX_IFACES];
+        let mut packed = many.pack().expect("as many as are taken");
+        assert_eq!(PeerAddresses::unpack(&packed).expect("as above").ifaces.len(), MAX_IFACES);
+        many.ifaces.push(many.ifaces[0].clone());
+        let too_many = "1025 interfaces, at most 1024";
+        assert!(many.pack().expect_err("one more").to_string().contains(too_many));
+        packed[5..7].copy_from_slice(&1025_u16.to_le_bytes());
+        assert!(PeerAddresses::unpack(&packed).expect_err("one more").to_string().contains(too_many));
+    }
+
+    #[test]
+    fn a_name_that_would_not_stay_in_its_line_is_refused() {
+        for name in ["eth0\nERROR all is lost", "\u{1b}[2J"] {
+            let mut list = peer();
+            list.ifaces[1].device = name.to_owned();
+            let packed = list.pack().expect("it is short enough");
+            assert!(PeerAddresses::unpack(&packed).expect_err(name).to_string().contains("control"));
+        }
+    }
+
+    #[test]
+    fn a_peer_with_many_addresses_out_of_reach_makes_a_short_reason() {
+        use crate::configuration::Sources;
+        use crate::context::Context;
+        use crate::worker::Worker;
+
+        let sources = Sources::default().set("modules", "self");
+        let context = Context::builder().sources(sources).build().expect("a context");
+        let worker = Worker::new(&context).expect("a worker");
+        let iface = worker.open("self", "memory").expect("an interface");
+        let elsewhere = PeerIface {
+            device: "elsewhere".to_owned(),
+            address: IfaceAddress { transport: "self".to_owned(), device: vec![1; 6], iface: vec![2; 20] },
+        };
+        let peer = PeerAddresses { ifaces: vec![elsewhere; MAX_IFACES] };
+        let Err(Verdict::Rejected { check, .. }) = peer.reach(&iface) else { panic!("nobody is there") };
+        assert_eq!(check.matches("elsewhere").count(), MAX_TOLD, "{check}");
+        assert!(check.ends_with(&format!("; and {} more", MAX_IFACES - MAX_TOLD)), "{check}");
     }
 }
