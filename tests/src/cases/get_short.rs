@@ -1,15 +1,15 @@
 //! `get_short` is done at return: its target is served by a thread of its own, since the case itself is inside of the call.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use uct_core::{Capabilities, Error, IfaceOptions};
+use uct_core::{Capabilities, Error, Flush, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};
 use crate::elsewhere::Elsewhere;
 use crate::message::sizes;
-use crate::pair::{LIMIT, Link, Side, retry};
+use crate::pair::{LIMIT, Link, Side, flush, retry};
 use crate::random::{check_bytes, pattern};
 use crate::remote::{Peer, Process};
 use crate::setup::Setup;
@@ -100,6 +100,36 @@ fn a_silent_peer(setup: &Setup) {
     assert!(start.elapsed() < LIMIT, "get_timeout = 500ms, and yet it took {:?}", start.elapsed());
 }
 
+/// What a get that was not done at once has brought by then is not what a later one reads.
+fn behind_a_put(setup: &Setup) {
+    // Where the kernel can be kept out, the peer has to answer.
+    if setup.configure("cma", "n") && setup.target.resource(&setup.context()).is_none() {
+        setup.skip("it is nothing without the kernel's copies");
+    }
+    let side = setup.open(IfaceOptions::default());
+    let mut process = Process::start(setup);
+    let link = process.peer.connect(&side);
+    let mut hear = |what| process.peer.receive(what, || side.worker.progress());
+    let address = u64::from_le_bytes(hear("the address").try_into().expect("an address"));
+    let key =
+        side.iface.memory_domain().unpack(&hear("the key")).unwrap_or_else(|refused| panic!("{refused}"));
+    let progress = || side.worker.progress();
+    get(&side, &link, 8, address, &key).expect("a first get");
+    for round in 1..=20u64 {
+        // Asks, perhaps, and leaves the answer lying.
+        let _ = link.get_short(&mut [0; 8], address, &key);
+        side.worker.progress_until(Duration::from_millis(1 + round % 3), || false);
+        let value = round.to_le_bytes();
+        retry("a put", progress, || link.put_short(&value, address, &key)).expect("a put");
+        flush(&side.worker, &link, Flush::REMOTE, progress).expect("a flush");
+        let read = get(&side, &link, 8, address, &key).expect("a get");
+        assert_eq!(read, value, "round {round}: a get behind a put read what was there ahead of it");
+    }
+    link.check_alive();
+    process.peer.say("end");
+    process.finish(progress);
+}
+
 /// The other process: has memory, and serves it.
 fn serving(setup: &Setup, peer: &mut Peer) {
     let side = setup.open(IfaceOptions::default());
@@ -112,12 +142,18 @@ fn serving(setup: &Setup, peer: &mut Peer) {
 
 const NEEDS: Needs = Needs::all(Capabilities::GET_SHORT).and_two_ifaces();
 
+const NEEDS_PUT: Needs = Needs::all(Capabilities::GET_SHORT.union(Capabilities::PUT_SHORT)).and_two_ifaces();
+
 pub(super) const CASES: &[Case] = &[
     case("get_short of every size reads what another thread has", NEEDS, every_size),
     case("get_short beyond max_short is refused", NEEDS, too_long),
     Case {
         logs: None,
         ..case("get_short at a wrong address is refused and others go on", NEEDS, wrong_places)
+    },
+    Case {
+        peer: Some(serving),
+        ..case("get_short behind a put reads what was put", NEEDS_PUT.and_other_process(), behind_a_put)
     },
     Case {
         logs: None,

@@ -213,6 +213,9 @@ impl ShmIface {
                 break;
             }
             count += 1;
+            if channel.emulation.has_just_answered(channel) {
+                break;
+            }
         }
         if count > 0 {
             self.received(channel);

@@ -39,6 +39,10 @@ pub(crate) struct Emulation {
     /// A put that goes in pieces; one at a time.
     put: RefCell<Option<LargePut>>,
     ahead: RefCell<Option<Ahead>>,
+    /// What was sent that may change memory of the peer.
+    changes: Cell<u64>,
+    /// Position of the ring behind the answer to `ahead`.
+    answered_at: Cell<u64>,
     has_work: Cell<bool>,
 }
 
@@ -61,6 +65,8 @@ struct Ahead {
     buffer: Vec<u8>,
     waiter: Waiter,
     since: Instant,
+    /// What had been sent by then.
+    changes: u64,
 }
 
 impl Emulation {
@@ -76,6 +82,8 @@ impl Emulation {
             answers: RefCell::default(),
             put: RefCell::default(),
             ahead: RefCell::default(),
+            changes: Cell::new(0),
+            answered_at: Cell::new(0),
             has_work: Cell::new(false),
         }
     }
@@ -108,6 +116,7 @@ impl Emulation {
     ) -> Result<(), Lack> {
         debug_assert!(length <= self.segment, "{length} bytes are more than a piece of {}", self.segment);
         send_request(channel, request, length, fill)?;
+        self.changes.set(self.changes.get() + 1);
         self.initiator.posted(owner, request, operation);
         Ok(())
     }
@@ -139,6 +148,7 @@ impl Emulation {
         let (blocks, left) = (iov.blocks().collect(), iov.total());
         let put = LargePut { owner, key: *key, remote_address, blocks, left, notify, _copy: Vec::new() };
         *self.put.borrow_mut() = Some(put);
+        self.changes.set(self.changes.get() + 1);
         self.resume(channel);
     }
 
@@ -155,10 +165,13 @@ impl Emulation {
         let (left, notify) = (copy.len(), Notify::Nobody);
         let put = LargePut { owner, key: *key, remote_address, blocks, left, notify, _copy: copy };
         *self.put.borrow_mut() = Some(put);
+        self.changes.set(self.changes.get() + 1);
         self.resume(channel);
     }
 
-    /// Reads `buffer.len()` bytes: asks for them, and has them when the caller asks again.
+    /// Reads `buffer.len()` bytes: asks for them, and has them when the caller asks again. What has come is of use only if we have changed
+    /// nothing at the peer since it was asked for, and have heard nothing of the peer's since it came: else it may be older than what the
+    /// caller knows of.
     pub(crate) fn get_ahead(
         &self,
         channel: &Channel,
@@ -168,7 +181,9 @@ impl Emulation {
     ) -> Result<Result<()>, Lack> {
         let asked = self.ahead.borrow_mut().take();
         if let Some(asked) = asked {
-            let same = (asked.key, asked.address, asked.buffer.len()) == (key.key, address, buffer.len());
+            let same = (asked.key, asked.address, asked.buffer.len()) == (key.key, address, buffer.len())
+                && asked.changes == self.changes.get();
+            let is_last = self.answered_at.get() == channel.receiver.position();
             match asked.waiter.result() {
                 None if same => {
                     *self.ahead.borrow_mut() = Some(asked);
@@ -176,7 +191,7 @@ impl Emulation {
                 }
                 // Nobody asks for it any more.
                 None => self.initiator.abandon(&asked.waiter),
-                Some(result) if same && asked.since.elapsed() < AHEAD_LIFE => {
+                Some(result) if same && is_last && asked.since.elapsed() < AHEAD_LIFE => {
                     return Ok(result.map(|()| buffer.copy_from_slice(&asked.buffer)));
                 }
                 Some(_) => (),
@@ -194,9 +209,16 @@ impl Emulation {
         if let Err(error) = self.get(channel, owner, destination, buffer.len(), (key, address), notify) {
             return Ok(Err(error));
         }
-        let asked = Ahead { key: key.key, address, buffer: own, waiter, since: Instant::now() };
+        let (since, changes) = (Instant::now(), self.changes.get());
+        let asked = Ahead { key: key.key, address, buffer: own, waiter, since, changes };
         *self.ahead.borrow_mut() = Some(asked);
         Err(Lack::Answer)
+    }
+
+    /// Whether the message that was received last has answered a short get: its caller takes it before others are received.
+    pub(crate) fn has_just_answered(&self, channel: &Channel) -> bool {
+        self.answered_at.get() == channel.receiver.position()
+            && self.ahead.borrow().as_ref().is_some_and(|ahead| ahead.waiter.result().is_some())
     }
 
     /// Whether a short get that was asked for has been answered.
@@ -207,7 +229,11 @@ impl Emulation {
     /// Takes a message of the engine, a private copy. The refusal means that the peer breaks the protocol.
     pub(crate) fn receive(&self, channel: &Channel, kind: u8, frame: &[u8]) -> Result<(), String> {
         if kind == tag::ANSWER {
+            let had_answer = self.has_answer();
             self.initiator.answer(frame).map_err(|malformed| malformed.to_string())?;
+            if !had_answer && self.has_answer() {
+                self.answered_at.set(channel.receiver.position());
+            }
             self.resume(channel);
             return Ok(());
         }
