@@ -7,12 +7,21 @@
 mod support;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{Answer, Failures, Greeting, HELLO, ID, LIMIT, Side, drive, forged, key_of, play_peer, send};
-use uct_core::{Access, Completion, Ep, Memory};
+use rustix::net::{AddressFamily, SocketType};
 
+use support::{
+    Answer, Failures, Greeting, HELLO, ID, LIMIT, Side, drive, forged, id_of, key_of, play_peer, send,
+};
+use uct_conformance::random::Random;
+use uct_core::{Access, AmId, Completion, Ep, Error, Memory};
+
+/// The messages of `Scene::honest_message`.
+const HONEST: AmId = AmId::new(5).unwrap();
+const MARK: u64 = 0x0123_4567_89AB_CDEF;
 const PING: u8 = 34;
 const PONG: u8 = 35;
 const RESPONSE: u8 = 33;
@@ -36,6 +45,34 @@ fn resident() -> usize {
     statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Bytes of warnings and errors that were logged.
+static LOGGED: AtomicUsize = AtomicUsize::new(0);
+
+struct CountBytes;
+
+impl Write for CountBytes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOGGED.fetch_add(bytes.len(), Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A connection from an address of loopback to another one.
+fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+    rustix::net::connect(&socket, &to).unwrap();
+    TcpStream::from(socket)
+}
+
 /// A victim, and an honest peer that has an endpoint to it.
 struct Scene {
     victim: Side,
@@ -45,16 +82,26 @@ struct Scene {
     before: usize,
     most: usize,
     longest: Duration,
+    /// Messages of the honest peer that came by `honest_message`.
+    marks: std::rc::Rc<std::cell::Cell<u64>>,
 }
 
 impl Scene {
     fn new(settings: &[(&str, &str)]) -> Scene {
+        // The first one counts for the whole process.
+        let counted = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+        let _ = counted.with_writer(|| CountBytes).try_init();
         let (victim, honest) = (Side::new(settings), Side::new(&[]));
         let (ep, failures) = honest.connect(&victim.address());
         send(&[&victim, &honest], &ep, 1);
         drive(&[&victim, &honest], || victim.count.get() == 1);
+        let marks = std::rc::Rc::new(std::cell::Cell::new(0));
+        let marked = std::rc::Rc::clone(&marks);
+        victim.iface.set_am_handler(HONEST, move |message| {
+            marked.set(marked.get() + u64::from(message.header() == Some(MARK)));
+        });
         let before = resident();
-        Scene { victim, honest, ep, failures, before, most: before, longest: Duration::ZERO }
+        Scene { victim, honest, ep, failures, before, most: before, longest: Duration::ZERO, marks }
     }
 
     fn progress(&mut self) -> u32 {
@@ -79,6 +126,27 @@ impl Scene {
         assert!(self.failures.borrow().is_empty(), "{:?}", self.failures.borrow());
     }
 
+    /// The same, where attackers may send messages too: the header tells.
+    #[track_caller]
+    fn honest_message(&mut self) {
+        let marks = std::rc::Rc::clone(&self.marks);
+        let expected = marks.get() + 1;
+        let end = Instant::now() + LIMIT;
+        let mut is_sent = false;
+        while marks.get() < expected {
+            if !is_sent {
+                match self.ep.am_short(HONEST, MARK, b"") {
+                    Ok(()) => is_sent = true,
+                    Err(error) => assert_eq!(error, Error::NO_RESOURCE),
+                }
+            }
+            self.progress();
+            self.honest.worker.progress();
+            assert!(Instant::now() < end, "the honest peer is not served");
+        }
+        assert!(self.failures.borrow().is_empty(), "{:?}", self.failures.borrow());
+    }
+
     /// A peer that was given the address connects and sends.
     #[track_caller]
     fn serves_another(&self) {
@@ -93,17 +161,23 @@ impl Scene {
 
     /// A connection of an attacker that has the address.
     fn enter(&mut self, sender: u64) -> TcpStream {
+        self.try_to_enter([127, 0, 0, 1], sender).unwrap_or_else(|refusal| panic!("refused: {refusal}"))
+    }
+
+    fn try_to_enter(&mut self, source: [u8; 4], sender: u64) -> Result<TcpStream, u32> {
         let greeting = Greeting { sender, key: key_of(&self.victim.address()), ..Greeting::default() };
-        let mut stream = TcpStream::connect(self.victim.socket()).unwrap();
+        let mut stream = connect_from(source, self.victim.socket());
         stream.write_all(&greeting.bytes()).unwrap();
         stream.set_nonblocking(true).unwrap();
         let (mut answer, mut have) = ([0; HELLO], 0);
-        drive(&[&self.victim], || {
+        let end = Instant::now() + LIMIT;
+        while have < HELLO {
+            self.progress();
             have += stream.read(&mut answer[have..]).unwrap_or(0);
-            have == HELLO
-        });
-        assert!(!Answer::read(&answer).is_refusal(), "refused: {}", Answer::read(&answer).refusal());
-        stream
+            assert!(Instant::now() < end, "no answer to a hello");
+        }
+        let answer = Answer::read(&answer);
+        if answer.is_refusal() { Err(answer.refusal()) } else { Ok(stream) }
     }
 
     fn grown(&self) -> usize {
@@ -261,6 +335,242 @@ fn large_messages_that_are_announced_cost_nothing_until_they_come() {
     }
     scene.serve();
     scene.serves_another();
+}
+
+#[test]
+fn unauthenticated_connections_cost_a_bounded_amount() {
+    let _alone = alone();
+    const HALF_OPEN: usize = 128;
+    let mut scene = Scene::new(&[]);
+    let (before, logged) = (descriptors(), LOGGED.load(Ordering::Relaxed));
+    let start = Instant::now();
+    let mut kept = std::collections::VecDeque::new();
+    let mut random = Random::new(7);
+    let connections = 3000 * factor();
+    let mut most = 0;
+    for number in 0..connections {
+        let mut stream = TcpStream::connect(scene.victim.socket()).unwrap();
+        let hello = Greeting { key: random.next(), ..Greeting::default() }.bytes();
+        let other_version = [&b"UCTt\x63\x00"[..], &hello[6..]].concat();
+        let bytes = match number % 5 {
+            0 => &hello[..],
+            1 => &other_version,
+            2 => &hello[..random.below(HELLO)],
+            3 => &random.bytes(200),
+            _ => &[],
+        };
+        let _ = stream.write_all(bytes);
+        kept.push_back(stream);
+        if kept.len() > 250 {
+            kept.pop_front();
+        }
+        scene.progress();
+        if number % 100 == 0 {
+            scene.serve();
+            most = most.max(descriptors().saturating_sub(before + kept.len()));
+            assert!(scene.victim.counter("half_open") <= HALF_OPEN as u64);
+        }
+        if number % 1000 == 500 {
+            scene.serves_another();
+        }
+    }
+    scene.report("unauthenticated connections", 0, Duration::from_secs(1));
+    let logged = LOGGED.load(Ordering::Relaxed) - logged;
+    let seconds = start.elapsed().as_secs() as usize + 1;
+    println!("{connections} connections: {most} descriptors at most, {logged} bytes of log in {seconds} s");
+    assert!(most <= HALF_OPEN + 16, "{most} descriptors");
+    assert!(logged <= 2048 * seconds, "{logged} bytes of log in {seconds} s");
+}
+
+#[test]
+fn a_peer_that_opens_all_the_connections_it_can_leaves_room_for_others() {
+    let _alone = alone();
+    const MOST: u64 = 64;
+    let limits = [("max_connections", "64"), ("max_connections_per_source", "64"), ("unused_timeout", "1s")];
+    let mut scene = Scene::new(&limits);
+    let (before, logged) = (descriptors(), LOGGED.load(Ordering::Relaxed));
+    let mut streams = Vec::new();
+    let mut refused = 0;
+    for number in 0..200 * factor() as u64 {
+        match scene.try_to_enter([127, 0, 0, 1], 1000 + number) {
+            Ok(stream) => streams.push(stream),
+            Err(refusal) => {
+                assert_eq!(refusal, 5, "there is no room");
+                refused += 1;
+            }
+        }
+        assert!(scene.victim.counter("connections") <= MOST);
+        if number % 50 == 0 {
+            scene.serve();
+        }
+    }
+    assert!(refused > 0 && streams.len() >= MOST as usize - 1, "{} let in, {refused} refused", streams.len());
+    // Each connection has a descriptor here as well.
+    let taken = descriptors() - before;
+    println!("{taken} descriptors on both sides, {refused} refused");
+    assert!(taken <= 2 * streams.len() + 16, "{taken} descriptors for {} connections", streams.len());
+    // An honest peer waits until one of those that carry nothing may be ended.
+    scene.serves_another();
+    scene.serve();
+    scene.report("connections", 0, Duration::from_secs(1));
+    let logged = LOGGED.load(Ordering::Relaxed) - logged;
+    assert!(logged < 16 << 10, "{logged} bytes of log");
+}
+
+#[test]
+fn connections_of_one_source_that_are_in_use_leave_room_for_other_sources() {
+    let _alone = alone();
+    let mut scene = Scene::new(&[("max_connections", "40"), ("unused_timeout", "10ms")]);
+    let mut streams = Vec::new();
+    let mut message = frame(ID.get(), 8).to_vec();
+    // More than the signs of life of a connection that is not in use.
+    message.extend_from_slice(&[0; 8]);
+    let message = message.repeat(8);
+    for number in 0..60 {
+        let expected = scene.victim.count.get() + 8;
+        let Ok(mut stream) = scene.try_to_enter([127, 0, 0, 2], number) else { continue };
+        stream.write_all(&message).unwrap();
+        streams.push(stream);
+        drive(&[&scene.victim], || scene.victim.count.get() == expected);
+    }
+    assert_eq!(streams.len(), 30, "three quarters of all");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(scene.try_to_enter([127, 0, 0, 2], 100).err(), Some(5));
+    scene.serves_another();
+    scene.serve();
+    // None of them was ended for it.
+    for stream in &mut streams {
+        let read = stream.read(&mut [0; 8]);
+        assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+    }
+}
+
+#[test]
+fn a_peer_whose_requests_are_refused_too_often_ends_its_connection() {
+    let _alone = alone();
+    let mut scene = Scene::new(&[("max_refused", "20")]);
+    let memory = scene.victim.iface.memory_domain().register(vec![7; 8192], Access::ALL).unwrap();
+    let mut request = request_for(&memory);
+    drop(memory);
+    let memory = scene.victim.iface.memory_domain().register(vec![7; 8192], Access::ALL).unwrap();
+    let mut answers: Vec<[u8; 16]> = Vec::new();
+    let mut peer = scene.enter(1);
+    let mut bytes = Vec::new();
+    let end = Instant::now() + LIMIT;
+    for guess in 0..30_u8 {
+        // A key of the past, and numbers near it: whichever word of the request is the key, another answer would tell.
+        for byte in &mut request[16..24] {
+            *byte = byte.wrapping_add(guess);
+        }
+        let _ = peer.write_all(&request);
+        for _ in 0..20 {
+            scene.progress();
+            let mut chunk = [0; 4096];
+            if let Ok(received @ 1..) = peer.read(&mut chunk) {
+                bytes.extend_from_slice(&chunk[..received]);
+            }
+        }
+        assert!(Instant::now() < end);
+    }
+    for answer in bytes.chunks_exact(24) {
+        assert_eq!(answer[0], RESPONSE);
+        answers.push(answer[8..24].try_into().unwrap());
+    }
+    assert_eq!(answers.len(), 21, "as many answers as may be refused, and the one that is too many");
+    for answer in &answers {
+        assert_eq!((answer[0], &answer[8..]), (4, &answers[0][8..]), "one and the same refusal");
+    }
+    drop(memory);
+    scene.serve();
+}
+
+/// What an attacker says next: frames that are right, wrong or cut, in any order.
+fn anything(random: &mut Random, request: &[u8], hello: &[u8; HELLO]) -> Vec<u8> {
+    let mut bytes = match random.below(9) {
+        0 => hello.to_vec(),
+        1 => request.to_vec(),
+        2 => {
+            let length = random.below(300);
+            let mut message = frame(random.below(64) as u8, length).to_vec();
+            message.extend(random.bytes(length.next_multiple_of(8)));
+            message
+        }
+        3 => frame(random.below(256) as u8, random.next() as u32 as usize).to_vec(),
+        4 => frame(ID.get(), 1 << (10 + random.below(16))).to_vec(),
+        5 => frame([PING, PONG, 36, 37][random.below(4)], 0).to_vec(),
+        6 => {
+            let size = 1 + random.below(8192);
+            random.bytes(size)
+        }
+        7 => request.repeat(1 + random.below(50)),
+        _ => frame(PING, 0).repeat(1 + random.below(500)),
+    };
+    match random.below(4) {
+        0 => bytes.truncate(random.below(bytes.len() + 1)),
+        1 if !bytes.is_empty() => {
+            let at = random.below(bytes.len());
+            bytes[at] ^= 1 << random.below(8);
+        }
+        _ => {}
+    }
+    bytes
+}
+
+#[test]
+fn an_honest_peer_is_served_beside_one_that_says_anything() {
+    let _alone = alone();
+    let seed = std::env::var("UCT_TEST_SEED").ok().map(|seed| {
+        let digits = seed.trim_start_matches("0x");
+        u64::from_str_radix(digits, if digits.len() < seed.len() { 16 } else { 10 })
+            .expect("UCT_TEST_SEED is a number")
+    });
+    let seed = seed.unwrap_or_else(Random::fresh_seed);
+    println!("UCT_TEST_SEED={seed:#x}");
+    let mut random = Random::new(seed);
+    let limits = [("max_connections", "32"), ("unused_timeout", "100ms"), ("hello_timeout", "200ms")];
+    let mut scene = Scene::new(&limits);
+    let memory = scene.victim.iface.memory_domain().register(vec![7; 8192], Access::ALL).unwrap();
+    let request = request_for(&memory);
+    let key = key_of(&scene.victim.address());
+    let honest = id_of(&scene.honest.address());
+    let mut streams: Vec<TcpStream> = Vec::new();
+    let end = Instant::now() + Duration::from_secs(3) * factor() as u32;
+    let mut steps = 0_u64;
+    while Instant::now() < end {
+        steps += 1;
+        if streams.len() < 20 && random.below(4) == 0 {
+            let stream = TcpStream::connect(scene.victim.socket()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            streams.push(stream);
+        }
+        let sender = *random.pick(&[honest, random.clone().next(), 0]);
+        let key = if random.below(8) == 0 { random.next() } else { key };
+        let (token, flags) = (random.next(), random.below(4) as u32);
+        let hello = Greeting { sender, key, token, flags, ..Greeting::default() }.bytes();
+        if !streams.is_empty() {
+            let at = random.below(streams.len());
+            let bytes =
+                if random.below(3) == 0 { hello.to_vec() } else { anything(&mut random, &request, &hello) };
+            let written = streams[at].write(&bytes);
+            let is_over = matches!(&written, Err(error) if error.kind() != ErrorKind::WouldBlock);
+            if random.below(3) == 0 {
+                let _ = streams[at].read(&mut [0; 4096]);
+            }
+            if is_over || random.below(20) == 0 {
+                streams.swap_remove(at);
+            }
+        }
+        for _ in 0..random.below(4) {
+            scene.progress();
+        }
+        if steps.is_multiple_of(16) {
+            scene.honest_message();
+        }
+    }
+    println!("{steps} steps");
+    drop(streams);
+    scene.serves_another();
+    scene.report("anything", 32 * 4 * MIB, Duration::from_secs(2));
 }
 
 #[test]

@@ -34,11 +34,11 @@ impl Side {
         }
         let worker = Worker::new(&builder.build().unwrap()).unwrap();
         let iface = worker.open("tcp", "lo").unwrap();
-        let (count, sum) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (count, sum) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0_u64)));
         let (counted, summed) = (Rc::clone(&count), Rc::clone(&sum));
         iface.set_am_handler(ID, move |message| {
             counted.set(counted.get() + 1);
-            summed.set(summed.get() + message.header().unwrap_or(0));
+            summed.set(summed.get().wrapping_add(message.header().unwrap_or(0)));
         });
         Side { worker, iface, count, sum }
     }

@@ -1,5 +1,6 @@
 //! The interface: a device, the sockets it listens on, its connections, and what they share.
 
+pub(crate) mod admission;
 mod agenda;
 mod connections;
 mod shared;
@@ -23,6 +24,8 @@ use uct_plugin::{
     AmHandlers, Completion, Device, EpParams, Failure, Flush, Iface, IfaceAttr, IfaceParams, Outcome,
     PeerAddress, Result, Scope, Settings, Transport, attr,
 };
+
+use admission::Accepted;
 
 use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::config::TcpConfig;
@@ -93,6 +96,7 @@ pub(crate) struct TcpIface {
     conns: RefCell<SlotMap<Rc<Conn>>>,
     /// The connection that new endpoints to an address use.
     current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
+    accepted: RefCell<Box<Accepted>>,
     owners: Cell<u32>,
 
     dirty: RefCell<Vec<SlotId>>,
@@ -148,6 +152,7 @@ impl Transport for TcpTransport {
         let max_message = config.max_message.to_usize().max(seg_size);
         let scratch_size = padded(seg_size + HEADS + MAX_HEADER);
         let halves = Allocation::new(2 * scratch_size)?;
+        let accepted = RefCell::new(Box::new(Accepted::new(&config)));
         let iface = TcpIface {
             epoch: Cell::new(1),
             state: Cell::new(0),
@@ -188,6 +193,7 @@ impl Transport for TcpTransport {
             next_look: Cell::new(Deadline::NEVER),
             conns: RefCell::default(),
             current: RefCell::default(),
+            accepted,
             owners: Cell::new(0),
             dirty: RefCell::default(),
             hungry: RefCell::default(),

@@ -1,8 +1,8 @@
 //! Listening: connections of peers are accepted, introduce themselves, and are taken or refused. Everybody may connect and
 //! send anything, so who has not introduced itself has little room and little time here.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
-use ucs::sys::{SystemError, socket};
+use ucs::log::Limited;
+use ucs::sys::socket;
 use uct_plugin::Failure;
 
 use crate::config::TcpConfig;
@@ -20,6 +21,7 @@ use crate::connection::socket::{set_ahead, set_up};
 use crate::connection::{Conn, State};
 use crate::device::{self, Family};
 use crate::iface::TcpIface;
+use crate::iface::admission::source_of;
 use crate::progress::LISTENERS;
 use crate::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 
@@ -42,14 +44,14 @@ struct HalfOpen {
 }
 
 /// Those of an interface, the oldest first.
-#[derive(Default)]
 pub(crate) struct HalfOpenList {
     list: BTreeMap<u64, HalfOpen>,
     next: u64,
     /// Until when the listeners rest.
     resting: Option<Deadline>,
-    /// Whether it was said that they do, since one was accepted last.
-    rest_is_told: bool,
+    /// Lines about refused connections and about the rest; both come as often as unauthenticated peers like.
+    refusals: Limited,
+    rests: Limited,
 }
 
 /// Listens on the device's addresses; answers the sockets and where they are.
@@ -109,7 +111,29 @@ fn listen_on(own: &ucs::sys::net::Address, config: &TcpConfig) -> Result<(Socket
     })
 }
 
+impl Default for HalfOpenList {
+    fn default() -> HalfOpenList {
+        HalfOpenList {
+            list: BTreeMap::new(),
+            next: 0,
+            resting: None,
+            refusals: Limited::new(1),
+            rests: Limited::new(1),
+        }
+    }
+}
+
 impl HalfOpenList {
+    /// The oldest one of the source that has the most.
+    fn oldest_of_the_most(&self) -> Option<u64> {
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for one in self.list.values() {
+            *counts.entry(source_of(one.address.ip())).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
+        self.list.iter().find(|(_, one)| source_of(one.address.ip()) == most).map(|(token, _)| *token)
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
@@ -124,21 +148,30 @@ impl TcpIface {
             match socket::accept(&self.listeners()[listener]) {
                 Ok(Some((socket, address))) => {
                     count += 1;
-                    self.half_open().borrow_mut().rest_is_told = false;
+                    if self.is_among_last(&socket, self.config().reserved_descriptors / 2) {
+                        drop(socket);
+                        self.lack_descriptors(&"the descriptors of the process are running out");
+                        break;
+                    }
                     self.take_in(socket, address);
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    // Out of descriptors, most likely: whoever has not introduced himself makes room.
-                    self.count_dropped();
-                    if !self.drop_oldest() {
-                        self.rest(&error);
-                    }
+                    // Out of descriptors, most likely.
+                    self.lack_descriptors(&error);
                     break;
                 }
             }
         }
         count
+    }
+
+    /// A connection that has not introduced itself makes room, else the listeners rest.
+    fn lack_descriptors(&self, reason: &dyn std::fmt::Display) {
+        self.count_dropped();
+        if !self.drop_oldest() {
+            self.rest(reason);
+        }
     }
 
     fn take_in(&self, socket: Socket, address: SocketAddr) {
@@ -163,15 +196,15 @@ impl TcpIface {
     }
 
     /// Takes the listeners, which stay readable, out of the event set for a while: what cannot be accepted waits in the system.
-    fn rest(&self, reason: &SystemError) {
+    fn rest(&self, reason: &dyn std::fmt::Display) {
         for listener in self.listeners() {
             let _ = self.events().remove(listener);
         }
         let until = Deadline::after(REST);
         let mut half_open = self.half_open().borrow_mut();
         half_open.resting = Some(until);
-        if !std::mem::replace(&mut half_open.rest_is_told, true) {
-            tracing::warn!("{reason}: peers wait until there is room");
+        if let Some(left_out) = half_open.rests.admit() {
+            tracing::warn!("{reason}: peers wait until there is room{left_out}");
         }
         drop(half_open);
         self.want_tick(until);
@@ -193,7 +226,9 @@ impl TcpIface {
     }
 
     fn drop_oldest(&self) -> bool {
-        self.half_open().borrow_mut().list.pop_first().is_some()
+        let mut half_open = self.half_open().borrow_mut();
+        let oldest = half_open.oldest_of_the_most();
+        oldest.is_some_and(|token| half_open.list.remove(&token).is_some())
     }
 
     /// Drops those that took too long; answers when the next one is due.
@@ -235,7 +270,9 @@ impl TcpIface {
             Some(Err(bad)) => {
                 self.count_dropped();
                 if matches!(bad, BadHello::Version(_)) {
-                    tracing::warn!(peer = %one.address, "a connection was refused: {bad}");
+                    if let Some(left_out) = self.half_open().borrow().refusals.admit() {
+                        tracing::warn!(peer = %one.address, "a connection was refused: {bad}{left_out}");
+                    }
                     self.refuse(&one.socket, Refusal::Version);
                 }
             }
@@ -264,13 +301,16 @@ impl TcpIface {
             return self.refuse(&socket, Refusal::WrongIface);
         }
         if hello.max_message > self.max_message() as u64 {
-            tracing::warn!(
-                peer = %address,
-                "a connection was refused: the peer may send messages of {} bytes, this side takes {}; set max_message \
-                 to the same",
-                hello.max_message,
-                self.max_message()
-            );
+            self.count_dropped();
+            if let Some(left_out) = self.half_open().borrow().refusals.admit() {
+                tracing::warn!(
+                    peer = %address,
+                    "a connection was refused: the peer may send messages of {} bytes, this side takes {}; set \
+                     max_message to the same{left_out}",
+                    hello.max_message,
+                    self.max_message()
+                );
+            }
             return self.refuse(&socket, Refusal::MessageSize);
         }
         // Who the peer says to be decides only what it is told of its own.
@@ -285,9 +325,17 @@ impl TcpIface {
                 return self.refuse(&socket, Refusal::Duplicate);
             }
         }
+        if !self.make_room(&socket, address.ip()) {
+            self.count_dropped();
+            if let Some(left_out) = self.half_open().borrow().refusals.admit() {
+                tracing::warn!(peer = %address, "a connection has to wait: there is no room for it{left_out}");
+            }
+            return self.refuse(&socket, Refusal::Full);
+        }
         let Ok(conn) = self.new_conn(hello.sender, hello.token, None) else {
             return self.refuse(&socket, Refusal::Full);
         };
+        self.note_accepted(conn.id(), address.ip());
         self.welcome(&conn, socket, hello);
         for opened in self.all_conns() {
             if opened.peer == hello.sender && opened.state() == State::Connecting {

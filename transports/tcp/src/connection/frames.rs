@@ -25,7 +25,7 @@ impl Conn {
     ) -> Result<(), &'static str> {
         match kind {
             control::REQUEST => match self.target.serve(iface.regions(), iface.accessor(), payload) {
-                Ok(answer) => self.answer(iface, answer),
+                Ok(answer) => return self.answer(iface, answer),
                 Err(malformed) => return Err(malformed.0),
             },
             control::RESPONSE => {
@@ -45,8 +45,9 @@ impl Conn {
     }
 
     /// Sends or queues an answer. Its data cannot be deregistered meanwhile, so nothing of the application's runs here.
-    fn answer(&self, iface: &TcpIface, answer: Option<Answer<'_>>) {
-        let Some(answer) = answer else { return };
+    /// An error says that the connection is to end: too many requests were refused.
+    fn answer(&self, iface: &TcpIface, answer: Option<Answer<'_>>) -> Result<(), &'static str> {
+        let Some(answer) = answer else { return Ok(()) };
         let (data, length) = answer.data();
         let mut head = [0; FRAME_HEADER + RESPONSE_HEADER];
         head[..FRAME_HEADER]
@@ -54,6 +55,13 @@ impl Conn {
         head[FRAME_HEADER..].copy_from_slice(answer.header());
         // SAFETY: the data of an answer are readable as long as it is there (`Answer::data`).
         self.owe(iface, &head, unsafe { slice::from_raw_parts(data, length) });
+        if answer.is_refusal() {
+            self.refused.set(self.refused.get().saturating_add(1));
+            if u32::from(self.refused.get()) > iface.config().max_refused {
+                return Err("too many of the peer's requests for remote memory were refused (max_refused)");
+            }
+        }
+        Ok(())
     }
 
     /// Whether requests were carried out of which the peer does not know.
@@ -97,8 +105,10 @@ impl Conn {
         }))
     }
 
-    pub(super) fn end_put(&self, iface: &TcpIface, request: &Request, result: Result) {
-        self.answer(iface, self.target.put_done(request, result));
+    pub(super) fn end_put(self: &Rc<Self>, iface: &TcpIface, request: &Request, result: Result) {
+        if let Err(reason) = self.answer(iface, self.target.put_done(request, result)) {
+            self.fail(iface, Error::IO_ERROR, reason);
+        }
     }
 
     /// Sends what is still to be asked for of a large get.

@@ -11,10 +11,10 @@ use ucs::clock::Deadline;
 use uct_plugin::completion::complete;
 use uct_plugin::{Blocked, Completion, Outcome, Result};
 
-use super::{Conn, State, Use};
+use super::{Conn, State, Use, socket};
 use crate::ep::TcpEp;
 use crate::iface::TcpIface;
-use crate::wire::{FEATURE_RMA, Hello, control};
+use crate::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {
     /// The connection stands: what waited is sent.
@@ -52,6 +52,14 @@ impl Conn {
     /// Whether this side has endpoints on it.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.eps.borrow().is_empty()
+    }
+
+    /// Whether the peer opened it and sent nothing behind its hello, or no more than says that it lives.
+    pub(crate) fn is_unused(&self) -> bool {
+        const SIGNS: u64 = 8 * FRAME_HEADER as u64;
+        let socket = self.socket.borrow();
+        let received = socket.as_ref().and_then(|socket| socket::bytes_received(socket).ok());
+        self.destination.is_none() && received.is_some_and(|received| received <= HELLO as u64 + SIGNS)
     }
 
     /// An endpoint uses it from now on.

@@ -129,6 +129,8 @@ pub(crate) struct Conn {
     use_told: Cell<bool>,
     /// When a connection that is done with is closed without its peer's help.
     linger: Cell<Deadline>,
+    /// Requests of the peer for remote memory that were refused.
+    refused: Cell<u16>,
     /// Looks at the peer that it left unanswered.
     silent: Cell<u32>,
     probing: Cell<bool>,
@@ -183,6 +185,7 @@ impl Conn {
             peer_use: Cell::new(Use::Never),
             use_told: Cell::new(false),
             linger: Cell::new(Deadline::NEVER),
+            refused: Cell::new(0),
             silent: Cell::new(0),
             probing: Cell::new(false),
         }

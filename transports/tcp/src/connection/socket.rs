@@ -81,6 +81,32 @@ pub(crate) fn set_up(socket: &Socket, config: &TcpConfig) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes that have come on a socket since it was connected.
+pub(super) fn bytes_received(socket: &Socket) -> io::Result<u64> {
+    use std::os::fd::AsRawFd;
+    /// Where `tcpi_bytes_received` is in the system's `struct tcp_info`: 8 bytes.
+    const AT: usize = 128;
+    let mut info = [0_u8; AT + 8];
+    let mut length = info.len() as libc::socklen_t;
+    // SAFETY: the option writes at most `length` bytes, which the array has.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    match answer {
+        0 if length as usize == info.len() => {
+            Ok(u64::from_ne_bytes(info[AT..].try_into().expect("eight bytes")))
+        }
+        0 => Err(io::ErrorKind::Unsupported.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The system counts whole seconds, at least one and at most 32767.
 fn whole_seconds(time: Time) -> Duration {
     Duration::from_secs(time.seconds().clamp(1.0, 32_767.0).ceil() as u64)
@@ -131,6 +157,18 @@ mod tests {
         // Elsewhere the system knows better.
         set_ahead(&fresh, IpAddr::from([192, 0, 2, 1]), &with("auto")).unwrap();
         assert_eq!(tcp_congestion(&fresh).unwrap(), systems);
+    }
+
+    #[test]
+    fn bytes_are_counted_as_they_come() {
+        use std::io::{Read, Write};
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut accepted = Socket::from(listener.accept().unwrap().0);
+        assert_eq!(bytes_received(&accepted).unwrap(), 0);
+        client.write_all(&[1; 1234]).unwrap();
+        accepted.read_exact(&mut [0; 1234]).unwrap();
+        assert_eq!(bytes_received(&accepted).unwrap(), 1234);
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl TcpIface {
     /// Forgets a connection that is over.
     pub(crate) fn forget(&self, conn: &Rc<Conn>) {
         self.forget_current(conn);
+        self.accepted.borrow_mut().remove(conn.id());
         self.conns.borrow_mut().remove(conn.id());
         if self.hot().is_some_and(|hot| Rc::ptr_eq(&hot, conn)) {
             self.set_hot(None);

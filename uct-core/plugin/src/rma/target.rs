@@ -35,6 +35,11 @@ impl Data<'_> {
 }
 
 impl Answer<'_> {
+    /// Whether the request was refused.
+    pub fn is_refusal(&self) -> bool {
+        self.header[0] == ResponseKind::Error as u8
+    }
+
     /// The first bytes of the frame.
     pub fn header(&self) -> &[u8; RESPONSE_HEADER] {
         &self.header

@@ -1,0 +1,196 @@
+//! Room for connections that peers open: how many there may be, of one source and in all, and which one makes room for another.
+//!
+//! For: `listen`. Stands on the list of connections. A connection that carried something is never ended for another one: a peer that
+//! is idle keeps its own. One that carried nothing behind its handshake, for long enough, is.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use socket2::Socket;
+use ucs::Error;
+use ucs::clock::{self, Deadline};
+use ucs::datastruct::slot_map::SlotId;
+
+use super::TcpIface;
+use crate::config::TcpConfig;
+
+/// When an unused connection is looked for again, after there was none.
+const SEARCH_AGAIN: Duration = Duration::from_millis(100);
+
+/// The connections that peers opened, and no endpoint of this side uses.
+pub(crate) struct Accepted {
+    most: usize,
+    most_of_source: usize,
+    conns: HashMap<SlotId, Entry>,
+    sources: HashMap<IpAddr, usize>,
+    /// No connection that could make room was found until then.
+    next_search: Cell<Deadline>,
+}
+
+struct Entry {
+    source: IpAddr,
+    since: u64,
+}
+
+impl Accepted {
+    pub(crate) fn new(config: &TcpConfig) -> Accepted {
+        let most = match config.max_connections {
+            0 => descriptors() / 8 * 7,
+            most => most as usize,
+        };
+        let most_of_source = match config.max_connections_per_source {
+            0 => most.div_ceil(4) * 3,
+            most => most as usize,
+        };
+        Accepted {
+            most: most.max(1),
+            most_of_source: most_of_source.max(1),
+            conns: HashMap::new(),
+            sources: HashMap::new(),
+            next_search: Cell::new(Deadline::at_ticks(0)),
+        }
+    }
+
+    fn add(&mut self, id: SlotId, source: IpAddr) {
+        self.conns.insert(id, Entry { source, since: clock::ticks() });
+        *self.sources.entry(source).or_default() += 1;
+    }
+
+    pub(crate) fn remove(&mut self, id: SlotId) {
+        let Some(entry) = self.conns.remove(&id) else { return };
+        if let Some(count) = self.sources.get_mut(&entry.source) {
+            *count -= 1;
+            if *count == 0 {
+                self.sources.remove(&entry.source);
+            }
+        }
+    }
+
+    /// The source that lacks room for one more of `source`: itself, or the one that has the most.
+    fn crowded(&self, source: IpAddr, lacks_descriptors: bool) -> Option<IpAddr> {
+        if self.sources.get(&source).is_some_and(|&count| count >= self.most_of_source) {
+            return Some(source);
+        }
+        if self.conns.len() < self.most && !lacks_descriptors {
+            return None;
+        }
+        let most = self.sources.iter().max_by_key(|(_, count)| **count);
+        Some(most.map_or(source, |(most, _)| *most))
+    }
+
+    /// Those of a source that are older than `age`, the oldest first.
+    fn of(&self, source: IpAddr, age: Duration) -> Vec<SlotId> {
+        let latest = clock::ticks().saturating_sub(clock::duration_to_ticks(age));
+        let old = self.conns.iter().filter(|(_, entry)| entry.source == source && entry.since <= latest);
+        let mut old: Vec<_> = old.map(|(id, entry)| (entry.since, *id)).collect();
+        old.sort_unstable_by_key(|(since, _)| *since);
+        old.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+/// What counts as one source: an IPv4 address, or the network of an IPv6 one, of which a host may have any number of addresses.
+pub(crate) fn source_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+/// Descriptors that the process may have.
+fn descriptors() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
+impl TcpIface {
+    /// Whether a descriptor is one of the last `reserved` that the process may have. Numbers are given from the lowest on.
+    pub(crate) fn is_among_last(&self, socket: &Socket, reserved: u32) -> bool {
+        socket.as_raw_fd() as usize >= descriptors().saturating_sub(reserved as usize)
+    }
+
+    /// Sees to it that there is room for one more connection of a source; false if there is none.
+    pub(crate) fn make_room(&self, socket: &Socket, address: IpAddr) -> bool {
+        let lacks_descriptors = self.is_among_last(socket, self.config.reserved_descriptors);
+        let candidates = {
+            let accepted = self.accepted.borrow();
+            let Some(crowded) = accepted.crowded(source_of(address), lacks_descriptors) else { return true };
+            if !accepted.next_search.get().expired() {
+                return false;
+            }
+            accepted.of(crowded, self.config.unused_timeout.to_duration())
+        };
+        let unused = candidates.into_iter().filter_map(|id| self.conn(id)).find(|conn| conn.is_unused());
+        match unused {
+            Some(conn) => {
+                conn.fail(
+                    self,
+                    Error::CANCELED,
+                    "it carried nothing, and others need its room (unused_timeout)",
+                );
+                true
+            }
+            None => {
+                self.accepted.borrow().next_search.set(Deadline::after(SEARCH_AGAIN));
+                false
+            }
+        }
+    }
+
+    pub(crate) fn note_accepted(&self, id: SlotId, address: IpAddr) {
+        self.accepted.borrow_mut().add(id, source_of(address));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ucs::config::Defaults;
+
+    use super::*;
+
+    fn accepted(most: u32, of_source: u32) -> Accepted {
+        let defaults = TcpConfig::from_settings(&Defaults).unwrap();
+        Accepted::new(&TcpConfig { max_connections: most, max_connections_per_source: of_source, ..defaults })
+    }
+
+    fn id(number: u32) -> SlotId {
+        SlotId::new(number).unwrap()
+    }
+
+    #[test]
+    fn a_source_is_an_address_or_the_network_of_one() {
+        let source = |address: &str| source_of(address.parse().unwrap());
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+        assert_ne!(source("10.0.0.2"), source("10.0.0.1"));
+        assert_eq!(source("fd00::1"), source("fd00::ffff:0:0:2"));
+        assert_ne!(source("fd00:0:0:1::1"), source("fd00::1"));
+    }
+
+    #[test]
+    fn a_source_at_its_limit_has_to_make_room_itself_and_all_have_to_at_theirs() {
+        let mut accepted = accepted(5, 3);
+        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        for number in 1..=3 {
+            assert_eq!(accepted.crowded(one, false), None, "connection {number}");
+            accepted.add(id(number), one);
+        }
+        assert_eq!(accepted.crowded(one, false), Some(one));
+        assert_eq!(accepted.crowded(other, false), None);
+        accepted.add(id(4), other);
+        accepted.add(id(5), other);
+        assert_eq!(accepted.crowded(other, false), Some(one), "the source that has the most");
+        assert_eq!(accepted.of(one, Duration::ZERO), [id(1), id(2), id(3)], "the oldest first");
+        assert_eq!(accepted.of(one, Duration::from_secs(60)), []);
+        accepted.remove(id(2));
+        assert_eq!(accepted.crowded(one, false), None);
+        assert_eq!(accepted.crowded(one, true), Some(one), "without descriptors");
+    }
+
+    #[test]
+    fn by_default_one_source_cannot_take_all() {
+        let accepted = accepted(0, 0);
+        assert!(accepted.most < descriptors() && accepted.most_of_source < accepted.most);
+    }
+}
