@@ -81,7 +81,8 @@ impl RcEp {
         let length = unsafe { pack.write(buffer.as_ptr()) };
         let posted = self.send_packed(id, buffer, length, solicited);
         if posted != Ok(Kept::Buffer) {
-            iface.put_message(buffer);
+            // SAFETY: nothing was posted, or the bytes were copied, and the buffer is this call's.
+            unsafe { iface.put_message(buffer) };
         }
         posted.map(|_| length)
     }
@@ -104,7 +105,8 @@ impl RcEp {
         let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
         // SAFETY: the buffer is put back when the work request has ended.
         let number = unsafe { self.send_pieces(id, &piece, next, solicited) }?;
-        self.lend(number, buffer);
+        // SAFETY: the work request of this number reads the buffer, and the caller does not put it back (`Kept::Buffer`).
+        unsafe { self.lend(number, buffer) };
         Ok(Kept::Buffer)
     }
 
@@ -211,7 +213,8 @@ impl RcEp {
         // SAFETY: the caller's promise.
         if let Err(error) = unsafe { self.send_pieces(id, pieces, self.next_flags(true), solicited) } {
             if let Some(header) = header {
-                self.iface.put_small(header);
+                // SAFETY: nothing was posted, and the buffer is this call's.
+                unsafe { self.iface.put_small(header) };
             }
             return Err(error);
         }
@@ -240,7 +243,8 @@ impl RcEp {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                self.iface.put_message(buffer);
+                // SAFETY: nothing was posted, and the buffer is this call's.
+                unsafe { self.iface.put_message(buffer) };
                 Err(error)
             }
         }

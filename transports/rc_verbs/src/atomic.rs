@@ -234,7 +234,8 @@ impl RcEp {
         let id = self.prepare(TxOp::Fetch(buffer, former, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request(id, &piece, flags)) } {
-            return Err(self.refused_with_small(error, buffer));
+            // SAFETY: the buffer is this call's.
+            return Err(unsafe { self.refused_with_small(error, buffer) });
         }
         self.posted_atomic(unsignaled);
         // SAFETY: nothing but the post came in between.
@@ -243,10 +244,14 @@ impl RcEp {
     }
 
     /// A post of something with a small buffer was refused.
+    ///
+    /// # Safety
+    /// The buffer is the caller's, who gives it up.
     #[cold]
     #[inline(never)]
-    fn refused_with_small(&self, error: PostError, buffer: NonNull<u8>) -> Error {
-        self.iface.put_small(buffer);
+    unsafe fn refused_with_small(&self, error: PostError, buffer: NonNull<u8>) -> Error {
+        // SAFETY: the caller's promise, and nothing was posted.
+        unsafe { self.iface.put_small(buffer) };
         self.refused(error)
     }
 
@@ -373,7 +378,8 @@ impl RcEp {
         let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);
         // SAFETY: the buffer is this step's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request) } {
-            self.iface.put_small(buffer);
+            // SAFETY: nothing was posted, and the buffer is this call's.
+            unsafe { self.iface.put_small(buffer) };
             if !error.is_full() {
                 self.iface.fail_later(self, Error::from_errno(error.0), error.to_string());
             }

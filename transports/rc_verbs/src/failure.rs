@@ -93,7 +93,8 @@ impl RcIface {
         match event {
             AsyncEvent::QpFatal(number) | AsyncEvent::QpPeerError(number) => {
                 if let Some(ep) = self.eps.find(number) {
-                    let ep = self.during_progress(ep);
+                    // SAFETY: completions and events are handled by progress, and the table has just given it.
+                    let ep = unsafe { self.during_progress(ep) };
                     let reason = match event {
                         AsyncEvent::QpFatal(_) => "the device gave the connection up",
                         _ => "the peer asked for what it may not (wrong key, address or request)",

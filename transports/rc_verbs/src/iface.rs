@@ -27,7 +27,7 @@ use crate::flush::IfaceFlush;
 use crate::limits::Limits;
 use crate::md::RcMd;
 use crate::progress::State;
-use crate::rx::{RxElements, RxQueue};
+use crate::rx::{RxElement, RxElements, RxQueue};
 use crate::table::EpTable;
 
 /// The transport `rc_verbs`.
@@ -221,10 +221,13 @@ impl RcIface {
     }
 
     /// An endpoint of the table, while progress runs.
+    ///
+    /// # Safety
+    /// Progress runs, and the table has given the pointer since it began.
     #[inline(always)]
-    pub(crate) fn during_progress(&self, ep: NonNull<RcEp>) -> &RcEp {
+    pub(crate) unsafe fn during_progress(&self, ep: NonNull<RcEp>) -> &RcEp {
         debug_assert!(self.state.is_running());
-        // SAFETY: the table holds it, or `buried` does until the end of this progress (`RcIface::bury`).
+        // SAFETY: the caller's promise: the table holds it, or `buried` does until the end of this progress (`RcIface::bury`).
         unsafe { ep.as_ref() }
     }
 
@@ -319,14 +322,15 @@ impl Iface for RcIface {
             flush.cancel();
         }
         self.buried.take();
-        self.put_small(self.sink);
+        // SAFETY: no queue pair is left that could write to it, and nobody uses it again.
+        unsafe { self.put_small(self.sink) };
         self.rx.collect();
     }
 
     unsafe fn release(&self, data: *mut u8) {
         let Some(data) = NonNull::new(data) else { return };
-        // SAFETY: the data lie behind the headroom of an element that was delivered and kept (`Iface::release`).
-        let element = unsafe { data.sub(self.rx.headroom) };
+        // SAFETY: the host releases what a handler kept, once (`Iface::release`).
+        let element = unsafe { RxElement::released(data, self.rx.headroom) };
         self.rx.put(element);
         if !self.rx.fill(1) || !self.deferred.borrow().is_empty() {
             self.state.ask();

@@ -135,27 +135,37 @@ impl RcIface {
             Ok([]) => return 0,
             // Mostly it is one.
             Ok([wc]) => {
-                self.receive_one(wc);
+                // SAFETY: the receive queue has just given it.
+                unsafe { self.receive_one(wc) };
                 return 1;
             }
             Ok(completions) => completions,
             Err(errno) => return self.broken("receive", errno),
         };
-        self.receive_all(completions)
+        // SAFETY: as above.
+        unsafe { self.receive_all(completions) }
     }
 
     /// Out of the way of a progress that finds nothing, which is most of them.
+    ///
+    /// # Safety
+    /// As [`RcIface::receive`].
     #[inline(never)]
-    fn receive_one(&self, wc: &Wc) {
-        self.receive(wc);
+    unsafe fn receive_one(&self, wc: &Wc) {
+        // SAFETY: the caller's promise.
+        unsafe { self.receive(wc) };
         self.refill();
     }
 
     /// As [`RcIface::receive_one`].
+    ///
+    /// # Safety
+    /// As [`RcIface::receive`], for each.
     #[inline(never)]
-    fn receive_all(&self, completions: &[Wc]) -> u32 {
+    unsafe fn receive_all(&self, completions: &[Wc]) -> u32 {
         for wc in completions {
-            self.receive(wc);
+            // SAFETY: the caller's promise.
+            unsafe { self.receive(wc) };
         }
         self.refill();
         completions.len() as u32
@@ -206,7 +216,8 @@ impl RcIface {
     #[inline(always)]
     fn ended(&self, wc: &Wc) {
         let Some(ep) = self.eps.at((wc.wr_id() >> 32) as u32) else { return };
-        let ep = self.during_progress(ep);
+        // SAFETY: completions and events are handled by progress, and the table has just given it.
+        let ep = unsafe { self.during_progress(ep) };
         if !wc.is_ok() {
             return self.failed_send(ep, wc);
         }
@@ -256,7 +267,8 @@ impl RcIface {
             self.open_mail();
         }
         if let Some(wc) = self.stashed.take() {
-            self.receive(&wc);
+            // SAFETY: `stash` took it out of the receive queue, and it is taken out of there.
+            unsafe { self.receive(&wc) };
             count += 1;
         }
         if !self.rx.fill(1) {

@@ -74,9 +74,11 @@ impl RcEp {
         let length = unsafe { pack.write(buffer.as_ptr()) };
         match self.write_packed(buffer, length, address, rkey) {
             Ok(Some(number)) => self.remember(number, TxOp::Buffer(buffer)),
-            Ok(None) => self.iface.put_message(buffer),
+            // SAFETY: the bytes were copied into the work request, and the buffer is this call's.
+            Ok(None) => unsafe { self.iface.put_message(buffer) },
             Err(error) => {
-                self.iface.put_message(buffer);
+                // SAFETY: nothing was posted, and the buffer is this call's.
+                unsafe { self.iface.put_message(buffer) };
                 return Err(error);
             }
         }
@@ -186,7 +188,8 @@ impl RcEp {
         let id = self.prepare(TxOp::GetBcopy(buffer, length, unpack, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
         if let Err(error) = unsafe { self.post_read(id, &pieces, address, key) } {
-            self.iface.put_message(buffer);
+            // SAFETY: nothing was posted, and the buffer is this call's.
+            unsafe { self.iface.put_message(buffer) };
             return Err(error);
         }
         self.reading(length);
@@ -215,7 +218,8 @@ impl RcEp {
         let pieces = [Sge::new(source.as_ptr() as u64, length as u32, local)];
         // SAFETY: the buffer is put back when the work request has ended, whatever becomes of this call.
         let posted = unsafe { self.post_read(self.next_id(), &pieces, address, key) };
-        let number = posted.inspect_err(|_| self.iface.put_message(source))?;
+        // SAFETY: nothing was posted, and the buffer is this call's.
+        let number = posted.inspect_err(|_| unsafe { self.iface.put_message(source) })?;
         self.remember(number, TxOp::Buffer(source));
         self.iface.wait_for(self, number)?;
         // SAFETY: the read has ended, and nobody has the buffer before progress handles its completion.

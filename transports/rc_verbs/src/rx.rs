@@ -189,7 +189,7 @@ impl RxQueue {
             let mut count = 0;
             while count < BATCH.min(missing as usize) {
                 let Some(element) = self.buffers.get() else { break };
-                slots[count].write(self.slot(element));
+                slots[count].write(self.slot(RxElement(element)));
                 count += 1;
             }
             // SAFETY: so many places were just written.
@@ -198,7 +198,8 @@ impl RxQueue {
             // (`RcIface`'s order of fields).
             let posted = unsafe { self.srq.post(slots) }.unwrap_or(0);
             for slot in &slots[posted..] {
-                self.put(taken_back(slot.wr_id));
+                // SAFETY: `slot` made it of an element just now, and the device has not taken it.
+                self.put(unsafe { RxElement::taken_back(slot.wr_id) });
             }
             self.posted.set(self.posted.get() + posted as u32);
             missing -= posted as u32;
@@ -209,11 +210,12 @@ impl RxQueue {
         true
     }
 
-    fn slot(&self, element: NonNull<u8>) -> RecvSlot {
+    /// Makes a receive request of an element, which is the device's until [`RxElement::taken_back`].
+    fn slot(&self, element: RxElement) -> RecvSlot {
         // SAFETY: the element is of a pool of registered memory.
-        let key = unsafe { lkey(element) };
-        mark(element, true);
-        let address = element.as_ptr().expose_provenance();
+        let key = unsafe { lkey(element.0) };
+        element.mark(true);
+        let address = element.0.as_ptr().expose_provenance();
         let sge = Sge::new((address + self.headroom) as u64, self.seg_size as u32, key);
         RecvSlot { wr_id: address as u64, sge }
     }
@@ -224,7 +226,8 @@ impl RxQueue {
             // SAFETY: the pool's elements live as long as the pool, and their first word is only written by `mark`.
             let is_posted = unsafe { element.cast::<u64>().read() } != 0;
             if is_posted {
-                mark(element, false);
+                let element = RxElement(element);
+                element.mark(false);
                 self.put(element);
             }
         }
@@ -233,27 +236,52 @@ impl RxQueue {
 
     /// Takes an element back.
     #[inline]
-    pub(crate) fn put(&self, element: NonNull<u8>) {
-        // SAFETY: it came from this pool, and its holder gives it up; no receive is posted on it.
-        unsafe { self.buffers.put(element) };
+    pub(crate) fn put(&self, element: RxElement) {
+        // SAFETY: an interface has one pool of receive buffers, and an element is put back by value.
+        unsafe { self.buffers.put(element.0) };
     }
 }
 
-/// The element of a receive request that the device has given back.
-#[inline(always)]
-fn taken_back(wr_id: u64) -> NonNull<u8> {
-    let pointer = ptr::with_exposed_provenance_mut(wr_id as usize);
-    // SAFETY: the ids of receive requests are addresses of elements (`RxQueue::slot`), which are not null.
-    let element = unsafe { NonNull::new_unchecked(pointer) };
-    mark(element, false);
-    element
-}
+/// A receive buffer that belongs to its holder: neither the device nor the application has it, and it is not in the pool. One
+/// that is dropped is lost to its pool.
+#[must_use = "a buffer that is not put back is lost to its pool"]
+pub(crate) struct RxElement(NonNull<u8>);
 
-/// Marks an element as posted or not, in its first word, which neither the device nor a handler touches.
-#[inline(always)]
-fn mark(element: NonNull<u8>, is_posted: bool) {
-    // SAFETY: an element begins with an aligned word of its own (`RxQueue::headroom`), and belongs to the caller.
-    unsafe { element.cast::<u64>().write(u64::from(is_posted)) }
+impl RxElement {
+    /// The element of a receive request that the device has given back.
+    ///
+    /// # Safety
+    /// The id is that of a request that `RxQueue::slot` made, and that has ended or was not posted; it is taken back once.
+    #[inline(always)]
+    pub(crate) unsafe fn taken_back(wr_id: u64) -> RxElement {
+        let pointer = ptr::with_exposed_provenance_mut(wr_id as usize);
+        // SAFETY: such an id is the address of an element, which is not null.
+        let element = RxElement(unsafe { NonNull::new_unchecked(pointer) });
+        element.mark(false);
+        element
+    }
+
+    /// The element that a handler kept, by the data that it was given.
+    ///
+    /// # Safety
+    /// The data are those of an element that was delivered with so much headroom and kept; it is released once.
+    pub(crate) unsafe fn released(data: NonNull<u8>, headroom: usize) -> RxElement {
+        // SAFETY: the data lie behind the headroom of an element.
+        RxElement(unsafe { data.sub(headroom) })
+    }
+
+    /// Where the data are.
+    #[inline(always)]
+    fn data(&self, headroom: usize) -> *mut u8 {
+        self.0.as_ptr().wrapping_add(headroom)
+    }
+
+    /// Marks it as posted or not, in its first word, which neither the device nor a handler touches.
+    #[inline(always)]
+    fn mark(&self, is_posted: bool) {
+        // SAFETY: an element begins with an aligned word of its own (`RxQueue::headroom`), and is the holder's.
+        unsafe { self.0.cast::<u64>().write(u64::from(is_posted)) }
+    }
 }
 
 /// Every element of the pool, so that those that are still posted can be collected at the end.
@@ -269,16 +297,20 @@ impl RxElements {
 
 impl ElementHooks for RxElements {
     unsafe fn init(&self, element: NonNull<u8>, _cookie: *mut c_void) {
-        mark(element, false);
+        RxElement(element).mark(false);
         self.0.borrow_mut().push(element);
     }
 }
 
 impl RcIface {
     /// Handles the completion of a receive.
+    ///
+    /// # Safety
+    /// It is one of the interface's receive queue, and has not been handled.
     #[inline(always)]
-    pub(crate) fn receive(&self, wc: &Wc) {
-        let element = taken_back(wc.wr_id());
+    pub(crate) unsafe fn receive(&self, wc: &Wc) {
+        // SAFETY: all requests of that queue are made by `RxQueue::slot`, and each ends with one completion.
+        let element = unsafe { RxElement::taken_back(wc.wr_id()) };
         self.rx.posted.set(self.rx.posted.get().saturating_sub(1));
         let message = match wc.immediate() {
             Some(word) if wc.is_ok() => self.account(wc.qp_number(), Immediate(word)),
@@ -291,11 +323,10 @@ impl RcIface {
             self.rx.put(element);
             return;
         };
-        // SAFETY: the data lie in the element behind the headroom.
-        let data = unsafe { element.add(self.rx.headroom) };
+        let data = element.data(self.rx.headroom);
         // SAFETY: the device has written `byte_length` bytes at `data`; the headroom ahead of them is part of the element,
-        // which is nobody else's until it is put back.
-        let disposition = unsafe { self.am.deliver_desc(id, data.as_ptr(), wc.byte_length()) };
+        // which is nobody else's until it is put back, here or by `release`.
+        let disposition = unsafe { self.am.deliver_desc(id, data, wc.byte_length()) };
         if disposition == Disposition::Consumed {
             self.rx.put(element);
         }
@@ -306,7 +337,8 @@ impl RcIface {
     fn account(&self, qp: u32, immediate: Immediate) -> Message {
         // Without an endpoint it came before the endpoint was destroyed, and is delivered all the same.
         let Some(ep) = self.eps.find(qp) else { return immediate.message() };
-        let ep = self.during_progress(ep);
+        // SAFETY: completions and events are handled by progress, and the table has just given it.
+        let ep = unsafe { self.during_progress(ep) };
         if immediate.has_grant() {
             if immediate.was_held_up() {
                 self.rx.widen(ep);
@@ -370,7 +402,8 @@ impl RcIface {
     #[cold]
     fn bad_receive(&self, wc: &Wc) {
         let Some(ep) = self.eps.find(wc.qp_number()) else { return };
-        let ep = self.during_progress(ep);
+        // SAFETY: completions and events are handled by progress, and the table has just given it.
+        let ep = unsafe { self.during_progress(ep) };
         if wc.is_ok() {
             self.fail_later(
                 ep,

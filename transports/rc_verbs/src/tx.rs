@@ -169,8 +169,11 @@ impl RcEp {
     }
 
     /// Has a buffer of messages put back when the work request of this number ends. Nobody waits for that.
+    ///
+    /// # Safety
+    /// The buffer is the request's from now on.
     #[inline(always)]
-    pub(crate) fn lend(&self, number: u32, buffer: NonNull<u8>) {
+    pub(crate) unsafe fn lend(&self, number: u32, buffer: NonNull<u8>) {
         self.outstanding.push(number, TxOp::Buffer(buffer));
     }
 
@@ -286,10 +289,12 @@ impl RcEp {
     #[inline(always)]
     fn end(&self, op: TxOp, iface: &RcIface) {
         match op {
-            TxOp::Buffer(buffer) => iface.put_message(buffer),
+            // SAFETY: the operation has ended, and the buffer was its own.
+            TxOp::Buffer(buffer) => unsafe { iface.put_message(buffer) },
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    iface.put_small(header);
+                    // SAFETY: the operation has ended, and the buffer was its own.
+                    unsafe { iface.put_small(header) };
                 }
                 completion::complete(done, Ok(()));
             }
@@ -304,7 +309,8 @@ impl RcEp {
             TxOp::Fetch(buffer, former, done) => {
                 // SAFETY: the atomic that this buffer was for has ended.
                 let value = unsafe { result_of(buffer) };
-                iface.put_small(buffer);
+                // SAFETY: the operation has ended, and the buffer was its own.
+                unsafe { iface.put_small(buffer) };
                 if value == iface.mark {
                     return self.end_with_mark(former, done);
                 }
@@ -312,7 +318,8 @@ impl RcEp {
                 unsafe { former.write(value) };
                 completion::complete(done, Ok(()));
             }
-            TxOp::Step(buffer) => self.end_step(buffer, Ok(())),
+            // SAFETY: the operation has ended, and the buffer was its own.
+            TxOp::Step(buffer) => unsafe { self.end_step(buffer, Ok(())) },
             TxOp::Notify(done) => done.complete(Ok(())),
         }
     }
@@ -323,12 +330,15 @@ impl RcEp {
     fn give_up(&self, op: TxOp, error: Error) {
         let iface = &*self.iface;
         let done = match op {
-            TxOp::Buffer(buffer) => return iface.put_message(buffer),
-            TxOp::Step(buffer) => return self.end_step(buffer, Err(error)),
+            // SAFETY: the operation has ended, and the buffer was its own.
+            TxOp::Buffer(buffer) => return unsafe { iface.put_message(buffer) },
+            // SAFETY: the operation has ended, and the buffer was its own.
+            TxOp::Step(buffer) => return unsafe { self.end_step(buffer, Err(error)) },
             TxOp::Notify(done) => Some(done),
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    iface.put_small(header);
+                    // SAFETY: the operation has ended, and the buffer was its own.
+                    unsafe { iface.put_small(header) };
                 }
                 done
             }
@@ -338,11 +348,13 @@ impl RcEp {
             }
             TxOp::GetBcopy(buffer, length, _, done) => {
                 iface.reads_end(length);
-                iface.put_message(buffer);
+                // SAFETY: the operation has ended, and the buffer was its own.
+                unsafe { iface.put_message(buffer) };
                 done
             }
             TxOp::Fetch(buffer, _, done) => {
-                iface.put_small(buffer);
+                // SAFETY: the operation has ended, and the buffer was its own.
+                unsafe { iface.put_small(buffer) };
                 done
             }
         };
@@ -361,12 +373,15 @@ impl RcEp {
         completion::complete(done, Ok(()));
     }
 
+    /// # Safety
+    /// The atomic that this small buffer was for has ended, and the buffer is the operation's.
     #[cold]
     #[inline(never)]
-    fn end_step(&self, buffer: NonNull<u8>, result: Result) {
-        // SAFETY: the atomic that this buffer was for has ended.
+    unsafe fn end_step(&self, buffer: NonNull<u8>, result: Result) {
+        // SAFETY: the caller's promise.
         let value = unsafe { result_of(buffer) };
-        self.iface.put_small(buffer);
+        // SAFETY: as above.
+        unsafe { self.iface.put_small(buffer) };
         let is_lost = value == self.iface.mark && self.is_lost();
         self.step_ended(result.and(if is_lost { Err(Error::IO_ERROR) } else { Ok(value) }));
     }
@@ -400,9 +415,12 @@ impl RcIface {
     }
 
     /// Takes back what [`RcIface::message`] gave.
+    ///
+    /// # Safety
+    /// It came from there; its holder gives it up, once, with no work request on it any more.
     #[inline(always)]
-    pub(crate) fn put_message(&self, buffer: NonNull<u8>) {
-        // SAFETY: it came from this pool; whoever holds it gives it up, with no work request on it any more.
+    pub(crate) unsafe fn put_message(&self, buffer: NonNull<u8>) {
+        // SAFETY: the caller's promise.
         unsafe { self.messages.put(buffer) };
     }
 
@@ -413,9 +431,12 @@ impl RcIface {
     }
 
     /// Takes back what [`RcIface::small`] gave.
+    ///
+    /// # Safety
+    /// As [`RcIface::put_message`].
     #[inline(always)]
-    pub(crate) fn put_small(&self, buffer: NonNull<u8>) {
-        // SAFETY: as for messages.
+    pub(crate) unsafe fn put_small(&self, buffer: NonNull<u8>) {
+        // SAFETY: the caller's promise.
         unsafe { self.smalls.put(buffer) };
     }
 
@@ -436,7 +457,8 @@ impl RcIface {
         self.reads_end(length);
         // SAFETY: the caller's promise.
         unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
-        self.put_message(buffer);
+        // SAFETY: the operation has ended, and the buffer was its own.
+        unsafe { self.put_message(buffer) };
         completion::complete(done, Ok(()));
     }
 

@@ -118,12 +118,14 @@ impl UdConfig {
     }
 }
 
-/// A number that the system chose.
-pub(crate) fn seed() -> u128 {
-    use std::hash::{BuildHasher, RandomState};
-    // Of two states, since what one of them gives has 64 bits.
-    let half = || u128::from(RandomState::new().hash_one(std::process::id()));
-    half() << 64 | half()
+/// What nobody can guess.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub(crate) fn seed() -> Result<u128, Failure> {
+    let half =
+        || ucs::sys::random::secret().map_err(|error| Failure::new(Error::from(&error), error.to_string()));
+    Ok(u128::from(half()?) << 64 | u128::from(half()?))
 }
 
 /// The number of a count, unless it is left to the transport.

@@ -152,7 +152,7 @@ impl Core {
         let most = limit(config.rx_max_bufs).max(depth);
         let packets = PacketPool::new(&md.pd, mtu, limit(config.tx_max_bufs).max(64))?;
         let receives = ReceivePool::new(&md.pd, mtu, headroom, depth, most)?;
-        let settings = config.protocol(crate::config::seed())?;
+        let settings = config.protocol(crate::config::seed()?)?;
         let address = pack_request(&port.device_address(), queue.number());
         let table = Table::new(settings, &address)
             .map_err(|error| Failure::new(Error::INVALID_PARAM, error.to_string()))?;
