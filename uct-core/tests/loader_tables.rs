@@ -249,6 +249,27 @@ fn every_slot_that_a_plugin_leaves_out_answers_unsupported() {
     call!(ep.pending_purge(purge, null()));
 }
 
+/// The host's accesses through the windows of a plugin that does not know of the counter could not be waited for.
+#[test]
+fn windows_of_a_plugin_of_minor_version_0_are_not_used() {
+    /// As a plugin answers that has a window.
+    unsafe extern "C" fn window(_: *mut UctMd, _: *mut UctRkey, _: *mut UctWindow) -> UctStatus {
+        UCT_OK
+    }
+    let _watchdog = Watchdog::new();
+    for (minor, answer) in [(0, UCT_ERR_UNSUPPORTED), (1, UCT_OK)] {
+        let tables = Tables::new(size_of::<UctIfaceOps>(), size_of::<UctEpOps>());
+        // SAFETY: the tables are not shared yet.
+        unsafe { (*tables.md).rkey_window = Some(window) };
+        // SAFETY: as above.
+        unsafe { (*tables.plugin).abi_minor = minor };
+        let loaded = tables.load();
+        let slot = loaded.plugins[0].components[0].md_ops.rkey_window.expect("the loader fills every slot");
+        // SAFETY: neither function touches its arguments.
+        assert_eq!(unsafe { slot(null(), null(), null()) }, answer, "minor version {minor}");
+    }
+}
+
 fn null<T>() -> *mut T {
     ptr::null_mut()
 }

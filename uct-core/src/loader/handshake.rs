@@ -12,13 +12,16 @@ use uct_abi::{
 };
 
 use super::{
-    Component, Transport, config,
+    Component, Slot, Transport, config,
     failure::LoadFailureKind,
     names::check_distinct,
     overlay::overlay,
     text::{COMPONENT_NAME_LIMIT, TL_NAME_LIMIT, name, text, with_reason},
 };
 
+/// The minor version from which on the end of a registration waits for the host's accesses through windows
+/// (`UctEpParams::accesses`). Keys of an older plugin have none.
+const ACCESSES_SINCE: u32 = 1;
 /// Longest name of a plugin, in bytes.
 const PLUGIN_NAME_LIMIT: usize = 32;
 /// Most components of one plugin.
@@ -62,7 +65,7 @@ pub(super) unsafe fn prepare(plugin: *const UctPlugin) -> Result<Prepared, LoadF
     let mut components = Vec::with_capacity(offered.len());
     for &component in offered {
         // SAFETY: as for the list.
-        components.push(unsafe { prepare_component(component) }?);
+        components.push(unsafe { prepare_component(component, table.abi_minor) }?);
     }
     check_distinct(&components)?;
     // SAFETY: as above.
@@ -99,13 +102,19 @@ unsafe fn check_version(plugin: *const UctPlugin) -> Result<(), LoadFailureKind>
 
 /// # Safety
 /// As for [`prepare`].
-unsafe fn prepare_component(offered: *const UctComponentOps) -> Result<Component, LoadFailureKind> {
+unsafe fn prepare_component(
+    offered: *const UctComponentOps,
+    abi_minor: u32,
+) -> Result<Component, LoadFailureKind> {
     // SAFETY: the caller promises a table, or null.
     let mut table: UctComponentOps = unsafe { overlay(offered, "a component") }?;
     // SAFETY: the caller promises that the table's strings are readable.
     let component = unsafe { name(table.name, "name of a component", COMPONENT_NAME_LIMIT) }?;
     // SAFETY: the caller promises that the table's pointers lead to such tables.
-    let md_ops: UctMdOps = unsafe { overlay(table.md_ops, &format!("component {component}")) }?;
+    let mut md_ops: UctMdOps = unsafe { overlay(table.md_ops, &format!("component {component}")) }?;
+    if abi_minor < ACCESSES_SINCE {
+        md_ops.rkey_window = Some(Slot::UNSUPPORTED);
+    }
     // SAFETY: the caller promises that the table's lists are readable.
     let offered = unsafe { array(table.tls, table.tl_count, "transports", TRANSPORT_LIMIT) }?;
     let mut transports = Vec::with_capacity(offered.len());
