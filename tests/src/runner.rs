@@ -45,7 +45,10 @@ pub fn run(config: Result<Config, String>) -> ExitCode {
 
 fn run_all(config: Config) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    raise_descriptor_limit();
+    if let Err(reason) = raise_descriptor_limit() {
+        println!("skipped all: {reason}");
+        return ExitCode::from(if config.require.is_empty() { 0 } else { 2 });
+    }
     // Cases measure time and memory, and a crash is to have the name of its case in front.
     arguments.test_threads.get_or_insert(1);
     let found = match target::enumerate(&config) {
@@ -76,10 +79,19 @@ fn run_all(config: Config) -> ExitCode {
     conclusion.exit_code()
 }
 
+/// With fewer descriptors most cases would tell nothing but that there are too few.
+const LEAST_DESCRIPTORS: u64 = 1000;
+
 /// A thousand endpoints may need two thousand descriptors.
-fn raise_descriptor_limit() {
+fn raise_descriptor_limit() -> Result<(), String> {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    match limit.maximum {
+        Some(most) if most < LEAST_DESCRIPTORS => Err(format!(
+            "a process may have {most} descriptors here (ulimit -Hn), expected {LEAST_DESCRIPTORS}"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What is told once all cases ran.

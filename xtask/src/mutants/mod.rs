@@ -58,7 +58,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let groups = groups::chosen(&options.groups)?;
     let directory = workspace.target().join("mutants");
     let tree = directory.join("tree");
-    copy::prepare(workspace, &tree, &directory.join("seed"), seed)?;
+    copy::prepare(workspace, &directory, &tree, seed)?;
     let drawn = draw(lists(&tree, &groups)?, options.sample as usize, seed);
     let record = directory.join(format!("found-{seed}.jsonl"));
     println!(
@@ -79,10 +79,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
             break;
         }
         let path = mutant.path(&tree);
-        let limits = tests.limits(group)?;
-        let applied = mutant.apply(&path)?;
-        let verdict = tests.verdict(group, limits)?;
-        drop(applied);
+        let verdict = tests.verdict(group, || mutant.apply(&path))?;
         println!("{:<8} {}", verdict.word(), mutant.name);
         append(&record, &Found { name: mutant.name.clone(), verdict })?;
         known.insert(mutant.name.clone(), verdict);

@@ -27,13 +27,6 @@ pub enum Verdict {
     Missed,
 }
 
-/// How long the tests of a group may take.
-#[derive(Clone, Copy)]
-pub struct Limits {
-    own: Duration,
-    suite: Duration,
-}
-
 /// The tests, built apart from those of the workspace.
 pub struct Tests {
     tree: PathBuf,
@@ -77,32 +70,23 @@ impl Tests {
         Tests { tree: tree.to_owned(), target: target.to_owned(), baseline: BTreeMap::new() }
     }
 
-    /// How long the tests of a group may take, by what they take without a change; they have to pass.
-    pub fn limits(&mut self, group: &Group) -> Outcome<Limits> {
-        let own = self.baseline_of(group.package)?;
-        let suite = if group.in_suite { self.baseline_of(SUITE)? } else { LEAST };
-        Ok(Limits { own: (own * FACTOR).max(LEAST), suite: (suite * FACTOR).max(LEAST) })
-    }
-
-    /// What the tests say of the sources as they are now.
-    pub fn verdict(&self, group: &Group, limits: Limits) -> Outcome<Verdict> {
-        if !self.builds(group.package)? {
-            return Ok(Verdict::Unviable);
+    /// What tests say of the sources as `changed` makes them, which changes them until its answer is dropped. Where they are run
+    /// for the first time, they have to pass without a change, and how long that takes says how long a change may.
+    pub fn verdict<T>(&mut self, group: &Group, changed: impl Fn() -> Outcome<T>) -> Outcome<Verdict> {
+        let stages = [(group.package, Verdict::Crate), (SUITE, Verdict::Suite)];
+        for (what, failed) in &stages[..if group.in_suite { 2 } else { 1 }] {
+            let limit = (self.baseline_of(what)? * FACTOR).max(LEAST);
+            let _changed = changed()?;
+            if !self.builds(what)? {
+                return Ok(Verdict::Unviable);
+            }
+            match self.run(what, limit)? {
+                Ended::Failed(_) => return Ok(*failed),
+                Ended::TooLong => return Ok(Verdict::Timeout),
+                Ended::Passed(_) => {}
+            }
         }
-        match self.run(group.package, limits.own)? {
-            Ended::Failed(_) => return Ok(Verdict::Crate),
-            Ended::TooLong => return Ok(Verdict::Timeout),
-            Ended::Passed(_) if !group.in_suite => return Ok(Verdict::Missed),
-            Ended::Passed(_) => {}
-        }
-        if !self.builds(SUITE)? {
-            return Ok(Verdict::Unviable);
-        }
-        Ok(match self.run(SUITE, limits.suite)? {
-            Ended::Failed(_) => Verdict::Suite,
-            Ended::TooLong => Verdict::Timeout,
-            Ended::Passed(_) => Verdict::Missed,
-        })
+        Ok(Verdict::Missed)
     }
 
     fn baseline_of(&mut self, what: &'static str) -> Outcome<Duration> {
