@@ -248,7 +248,7 @@ impl ShmIface {
         self.listener.sockets().try_for_each(|socket| self.events.add(socket, Events::READ, LISTENER))
     }
 
-    /// Has progress go on with a connection until it stands. It is tried once now; answers why it cannot be made.
+    /// Has progress go on with a connection until it is made. It is tried once now; answers why it cannot be made.
     pub(crate) fn begin(&self, channel: &Rc<Channel>, mut dial: Dial) -> Result<(), uct_plugin::Failure> {
         if let Some(line) = self.party.go_on(&mut dial)? {
             return self.stand(channel, line);

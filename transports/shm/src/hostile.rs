@@ -82,7 +82,7 @@ pub fn with_key(address: &[u8], key: u64) -> Vec<u8> {
 /// A connection to the interface at `to`, and nothing else.
 ///
 /// # Errors
-/// What the system says, in words.
+/// The system's error, as text.
 pub fn knock(to: &[u8], directory: Option<&Path>) -> Result<OwnedFd, String> {
     let to = IfaceAddress::parse(to)?;
     let route = if directory.is_some() { Route::Directory } else { Route::Abstract };
@@ -94,7 +94,7 @@ impl Intruder {
     /// Connects to the interface at `to`, the bytes of its address, by its name in `directory` or by the abstract one.
     ///
     /// # Errors
-    /// What the system says, in words.
+    /// The system's error, as text.
     pub fn connect(to: &[u8], directory: Option<&Path>) -> Result<Intruder, String> {
         Intruder::new(knock(to, directory)?)
     }
@@ -236,7 +236,7 @@ impl Lair {
     /// Listens.
     ///
     /// # Errors
-    /// What the system says, in words.
+    /// The system's error, as text.
     pub fn open(id: u64, is_sysv: bool) -> Result<Lair, String> {
         let listener = Listener::new(id, None, true).map_err(|error| error.to_string())?;
         let iface = IfaceAddress { id, key: id, headroom: SHAPE.headroom, pid: std::process::id() };

@@ -70,7 +70,7 @@ fn parse(line: &str) -> IfaceAddress {
     IfaceAddress::unpack(&unhex(line)).expect("an address").0
 }
 
-/// An interface under attack: receives, keeps some, answers, connects where it is told to, and tells what it has cost.
+/// An interface under attack: receives, keeps some, connects on command, and reports what it has cost.
 fn stand(transport: &str, settings: &[&str]) {
     let (worker, iface) = open(transport, settings);
     let count = Rc::new(Cell::new(0u64));
@@ -148,7 +148,7 @@ fn descriptor(random: &mut Random) -> Option<OwnedFd> {
     }
 }
 
-/// A System V segment: of nobody, of whoever has one, or of this process with and without what it needs.
+/// A System V segment: of nobody, of any process that has one, or of this process with and without what it needs.
 fn segment(random: &mut Random) -> i32 {
     let make = |size: usize| {
         // SAFETY: shmget takes numbers and touches no memory of ours.

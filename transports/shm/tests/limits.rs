@@ -31,11 +31,11 @@ fn try_to_open(transport: &str) {
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_an_error_in_words() {
+fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
     if let Some(role) = role() {
         return try_to_open(&role);
     }
-    const TEST: &str = "a_limit_of_file_sizes_is_an_error_in_words";
+    const TEST: &str = "a_limit_of_file_sizes_is_an_error_and_no_signal";
     for blocks in [0, 1, 100] {
         let shell = format!("ulimit -f {blocks}; exec \"$@\"");
         let limited = Peer::start(&["sh", "-c", &shell, "sh"], TEST, "posix");
