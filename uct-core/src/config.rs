@@ -63,6 +63,7 @@ ucs::config_struct! {
         /// `uct_tcp=debug`.
         pub log_level: String = "warn",
         /// Lines a second that an interface logs about messages without a handler; of all others their number is logged.
+        #[security = true]
         pub log_rate: u32 = "5" in 1..=1_000_000,
         /// How the asynchronous context of a worker runs its handlers.
         pub async_mode: AsyncMode = "poll",

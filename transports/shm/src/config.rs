@@ -51,22 +51,29 @@ ucs::config_struct! {
         /// How long a peer is tried that has no room for a connection: more wait for it than its system keeps.
         pub connect_timeout: Time = "10s",
         /// How long a connection of a peer may take to say hello.
+        #[security = true]
         pub hello_timeout: Time = "5s",
         /// Most connections of peers that have not said hello. For a new one, that of the process with the most of them goes which
         /// has waited longest.
+        #[security = true]
         pub max_half_open: u32 = "64" in 1..=1024,
         /// Most connections that peers have to one interface.
+        #[security = true]
         pub max_connections: u32 = "4096" in 1..=65_536,
         /// Most of them that are of one other process; never more than a quarter of the descriptors that this process may have.
+        #[security = true]
         pub max_process_connections: u32 = "256" in 1..=65_536,
         /// Most of them that are of one other user; never more than half of the descriptors that this process may have.
+        #[security = true]
         pub max_user_connections: u32 = "1024" in 1..=65_536,
         /// Descriptors, of those that this process may have (ulimit -n), that connections of peers leave free.
+        #[security = true]
         pub fd_reserve: u32 = "64" in 0..=1_048_576,
         /// Copy between the memories of two processes in the kernel (process_vm_readv), for memory that cannot be mapped.
         pub cma: Ternary = "try",
         /// How long the end of a registration waits for a copy that a peer has begun in the kernel. Memory that a peer holds up for longer is
         /// not used again, with a warning.
+        #[security = true]
         pub copy_timeout: Time = "1s",
     }
 }

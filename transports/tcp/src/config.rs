@@ -15,10 +15,12 @@ ucs::config_struct! {
         pub tx_queue_size: MemSize = "256k" in 4096..=1_073_741_824,
         /// Bytes of answers to a peer (of requests for remote memory, signs of life) that wait for it to take them, in addition to
         /// tx_queue_size, before nothing more is read from it. No peer that keeps the protocol gets so far.
+        #[security = true]
         pub answer_queue_size: MemSize = "2m" in 2_097_152..=1_073_741_824,
         /// Bytes of messages larger than rx_seg_size that may be on their way in, over all connections of an interface; at least
         /// max_message. Further ones wait. A connection that has brought less than 64 KiB a second of its message, and brings nothing
         /// now, ends if its room is needed.
+        #[security = true]
         pub max_announced: MemSize = "1g" in 65_536..=1_099_511_627_776,
         /// Largest message that is sent or received, zero copy. A peer that may send larger ones is refused.
         pub max_message: MemSize = "64m" in 65_536..=2_147_483_648,

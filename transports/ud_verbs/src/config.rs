@@ -52,10 +52,13 @@ ucs::config_struct! {
         /// How long a read of remote memory that blocks (get_short) may take.
         pub get_timeout: Time = "30s",
         /// Most connections of an interface, those that peers make included. They cannot take the last eighth of them.
+        #[security = true]
         pub max_connections: u32 = "65536" in 1..=1_048_576,
         /// Most connections that peers behind one port have made to an interface.
+        #[security = true]
         pub max_connections_per_port: u32 = "4096" in 1..=1_048_576,
         /// Most ports of peers that an interface knows the way to, for an unauthenticated peer behind another to get an answer.
+        #[security = true]
         pub max_peer_ports: u32 = "16384" in 1..=1_048_576,
         /// Index into the table of GIDs; auto chooses RoCE v2 with an address of the network device.
         pub gid_index: Count = "auto",
