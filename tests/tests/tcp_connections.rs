@@ -384,6 +384,87 @@ fn a_handler_may_wait_for_the_message_behind_its_own() {
 }
 
 #[test]
+fn a_handler_may_wait_for_a_message_that_is_sent_after_its_own_has_come() {
+    const WAIT: Duration = Duration::from_secs(3);
+    let _alone = alone();
+    let (hub, peer) = (Side::new(&[]), Side::new(&[]));
+    let ep = peer.connect(&hub.address()).0;
+    let came = Rc::new(Cell::new(None));
+    let (outcome, count, sender) = (Rc::clone(&came), Rc::clone(&hub.count), ep.clone());
+    let (worker, driven) = (hub.worker.clone(), peer.worker.clone());
+    hub.iface.set_am_handler(ID, move |message| {
+        count.set(count.get() + 1);
+        if message.header() == Some(1) {
+            sender.am_short(ID, 2, b"later").unwrap();
+            driven.progress();
+            outcome.set(Some(worker.progress_until(WAIT, || count.get() == 2)));
+        }
+    });
+    send(&[&hub, &peer], &ep, 1);
+    drive(&[&hub, &peer], || came.get().is_some());
+    assert_eq!(came.get(), Some(true), "progress inside a handler does not read the socket");
+    hub.iface.clear_am_handlers();
+}
+
+#[test]
+fn each_refusal_has_a_reason_at_the_side_that_connects() {
+    let _alone = alone();
+    let reasons = [
+        (1_u32, "another version"),
+        (2, "another interface"),
+        (4, "set max_message"),
+        (0, "refused the connection"),
+    ];
+    for (refusal, words) in reasons {
+        let a = Side::new(&[]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (ep, failures) = a.connect(&forged(&a, &listener));
+        listener.set_nonblocking(true).unwrap();
+        let mut stream = None;
+        drive(&[&a], || {
+            stream = listener.accept().ok();
+            stream.is_some()
+        });
+        let mut stream = stream.unwrap().0;
+        let mut answer = support::Greeting::default().bytes();
+        answer[6] = 3;
+        answer[16..40].fill(0);
+        answer[48..52].copy_from_slice(&refusal.to_le_bytes());
+        support::seal(&mut answer);
+        stream.write_all(&answer).unwrap();
+        drive(&[&a], || !failures.borrow().is_empty());
+        let (error, reason) = failures.borrow()[0].clone();
+        assert_eq!(error, Error::REJECTED, "{reason}");
+        assert!(reason.contains(words), "{reason}; expected {words}");
+        assert_eq!(ep.am_short(ID, 1, b""), Err(Error::REJECTED));
+    }
+}
+
+#[test]
+fn a_peer_without_room_is_asked_again_until_the_time_to_connect_is_over() {
+    let _alone = alone();
+    let full = Side::new(&[("max_connections", "1"), ("max_connections_per_source", "1")]);
+    let (first, second) = (Side::new(&[]), Side::new(&[("connect_timeout", "700ms")]));
+    let ep = first.connect(&full.address()).0;
+    send(&[&full, &first], &ep, 1);
+    drive(&[&full, &first], || full.count.get() == 1);
+    let (_waiting, failures) = second.connect(&full.address());
+    drive(&[&full, &second], || !failures.borrow().is_empty());
+    let (error, reason) = failures.borrow()[0].clone();
+    assert_eq!(error, Error::ENDPOINT_TIMEOUT, "{reason}");
+    assert!(reason.contains("max_connections"), "{reason}");
+    // Room that becomes free is taken.
+    let third = Side::new(&[]);
+    let (late, late_failures) = third.connect(&full.address());
+    let end = Instant::now() + Duration::from_millis(200);
+    drive(&[&full, &third], || Instant::now() > end);
+    drop((ep, first));
+    send(&[&full, &third], &late, 1);
+    drive(&[&full, &third], || full.count.get() == 2);
+    assert!(late_failures.borrow().is_empty(), "{:?}", late_failures.borrow());
+}
+
+#[test]
 fn two_hundred_interfaces_are_served_by_one() {
     let _alone = alone();
     // As many as descriptors permit: each interface takes about ten.
