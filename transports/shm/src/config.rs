@@ -62,13 +62,13 @@ ucs::config_struct! {
         pub max_connections: u32 = "4096" in 1..=65_536,
         /// Most of them that are of one other process; never more than a quarter of the descriptors that this process may have.
         #[security = true]
-        pub max_process_connections: u32 = "256" in 1..=65_536,
+        pub max_connections_per_process: u32 = "256" in 1..=65_536,
         /// Most of them that are of one other user; never more than half of the descriptors that this process may have.
         #[security = true]
-        pub max_user_connections: u32 = "1024" in 1..=65_536,
+        pub max_connections_per_user: u32 = "1024" in 1..=65_536,
         /// Descriptors, of those that this process may have (ulimit -n), that connections of peers leave free.
         #[security = true]
-        pub fd_reserve: u32 = "64" in 0..=1_048_576,
+        pub reserved_descriptors: u32 = "64" in 0..=1_048_576,
         /// Copy between the memories of two processes in the kernel (process_vm_readv), for memory that cannot be mapped.
         pub cma: Ternary = "try",
         /// How long the end of a registration waits for a copy that a peer has begun in the kernel. Memory that a peer holds up for longer is

@@ -63,12 +63,12 @@ impl Crowd {
     /// Whether there is room for one more of `peer`, if the process may have `files` descriptors and the connection is number
     /// `descriptor` of them.
     fn check(self, peer: Credentials, config: &ShmConfig, files: u64, descriptor: u64) -> Result<(), String> {
-        let room = files.saturating_sub(config.fd_reserve.into());
+        let room = files.saturating_sub(config.reserved_descriptors.into());
         if descriptor >= room {
             return Err(format!(
                 "the peer has few descriptors left of the {files} that it may have (ulimit -n), and keeps \
-                 UCT_SHM_FD_RESERVE={} for itself",
-                config.fd_reserve
+                 UCT_SHM_RESERVED_DESCRIPTORS={} for itself",
+                config.reserved_descriptors
             ));
         }
         let within = |count: usize, limit: u32, share: u64, whose: &str, key: &str| {
@@ -81,12 +81,12 @@ impl Crowd {
         within(self.all, config.max_connections, u64::MAX, "others", "UCT_SHM_MAX_CONNECTIONS")?;
         // Where pids cannot be seen they cannot be told from each other.
         if peer.pid != 0 && peer.pid != std::process::id() {
-            let key = "UCT_SHM_MAX_PROCESS_CONNECTIONS, and a quarter of its descriptors";
-            within(self.of_process, config.max_process_connections, room / 4, "this process", key)?;
+            let key = "UCT_SHM_MAX_CONNECTIONS_PER_PROCESS, and a quarter of its descriptors";
+            within(self.of_process, config.max_connections_per_process, room / 4, "this process", key)?;
         }
         if peer.uid != credentials().effective_uid {
-            let key = "UCT_SHM_MAX_USER_CONNECTIONS, and half of its descriptors";
-            within(self.of_user, config.max_user_connections, room / 2, "this user", key)?;
+            let key = "UCT_SHM_MAX_CONNECTIONS_PER_USER, and half of its descriptors";
+            within(self.of_user, config.max_connections_per_user, room / 2, "this user", key)?;
         }
         Ok(())
     }

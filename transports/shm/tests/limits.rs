@@ -250,7 +250,7 @@ fn one_process_does_not_take_all_connections() {
         return stand(&role);
     }
     const TEST: &str = "one_process_does_not_take_all_connections";
-    let mut target = Target::start(TEST, "shm.max_process_connections=30");
+    let mut target = Target::start(TEST, "shm.max_connections_per_process=30");
     // The honest peer is of this process too, and comes first.
     let honest = Honest::open(&[]);
     honest.is_served(&mut target);
@@ -274,7 +274,10 @@ fn one_process_does_not_take_all_connections() {
     }
     let after = target.ask("tell");
     assert!(after.peers <= 30 && after.descriptors < before.descriptors + 40, "{after:?}");
-    assert!(refusals.keys().all(|words| words.contains("UCT_SHM_MAX_PROCESS_CONNECTIONS")), "{refusals:?}");
+    assert!(
+        refusals.keys().all(|words| words.contains("UCT_SHM_MAX_CONNECTIONS_PER_PROCESS")),
+        "{refusals:?}"
+    );
     assert!(!refusals.is_empty());
     // Another process is none of them.
     if let Ok(own) = std::env::current_exe() {
@@ -303,7 +306,7 @@ fn another_process_is_served() {
 
 /// Without a descriptor left, sleeps, and tells how often it was woken in a second.
 fn starve() {
-    let (worker, iface) = open("posix", &["shm.fd_reserve=0"]);
+    let (worker, iface) = open("posix", &["shm.reserved_descriptors=0"]);
     let count = Rc::new(Cell::new(0u64));
     let received = Rc::clone(&count);
     iface.set_am_handler(ID, move |_| received.set(received.get() + 1));

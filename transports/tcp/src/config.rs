@@ -49,14 +49,19 @@ ucs::config_struct! {
         pub max_half_open: u32 = "128" in 1..=65_536,
         /// Most connections that peers open; further ones wait, within their connect_timeout. 0: seven eighths of the descriptors that
         /// the process may have when the interface is opened.
+        #[security = true]
         pub max_connections: u32 = "0" in 0..=16_777_216,
         /// The same of one source: an IPv4 address, or the network (64 bits) of an IPv6 one. 0: three quarters of max_connections.
+        #[security = true]
         pub max_connections_per_source: u32 = "0" in 0..=16_777_216,
         /// How long a connection that a peer opened may carry nothing before it may be ended, where its room is needed for another one.
+        #[security = true]
         pub unused_timeout: Time = "5s",
         /// Descriptors of the process that connections of peers leave free.
+        #[security = true]
         pub reserved_descriptors: u32 = "32" in 0..=65_536,
         /// Requests of a connection for remote memory that are refused before it ends: keys are not to be guessed.
+        #[security = true]
         pub max_refused: u32 = "256" in 1..=65_535,
         /// How long a connection that is done with waits for its peer to close it too, and an interface for its data to leave.
         pub linger_timeout: Time = "1s",
