@@ -171,6 +171,7 @@ mod tests {
     #[test]
     fn endpoints_and_interfaces_are_small() {
         assert_eq!(size_of::<SelfEp>(), 8, "as UCX's");
-        assert!(size_of::<SelfIface>() <= 96, "{} bytes", size_of::<SelfIface>());
+        // 96, and the counter of accesses that the end of a registration waits for.
+        assert!(size_of::<SelfIface>() <= 104, "{} bytes", size_of::<SelfIface>());
     }
 }
