@@ -18,9 +18,10 @@ use uct_plugin::memory::RemoteKey;
 use uct_plugin::rma::{Notify, Operation};
 
 use crate::addr::{self, DeviceAddress, IfaceAddress};
+use crate::connection::part::Memory;
 use crate::connection::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{FRAME_HEADER, PADDING, frame_header, pad};
+use crate::wire::{FRAME_HEADER, frame_header};
 
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;
@@ -101,26 +102,13 @@ impl Endpoint for TcpEp {
 
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        const HEADS: usize = FRAME_HEADER + size_of::<u64>();
         let iface = &*self.iface;
         if payload.len() > iface.seg_size - size_of::<u64>() {
             return Err(Error::INVALID_PARAM);
         }
-        let conn = self.sendable()?;
-        let bytes = HEADS + payload.len();
-        let place = conn.place(iface, bytes + PADDING)?;
-        let start = place.start;
         let frame = frame_header(id, size_of::<u64>() + payload.len());
-        // SAFETY: the place has room for the frame.
-        unsafe { start.cast::<u64>().write_unaligned(frame) };
-        // SAFETY: as above.
-        unsafe { start.wrapping_add(FRAME_HEADER).cast::<u64>().write_unaligned(header) };
-        let body = start.wrapping_add(HEADS);
-        // SAFETY: as above, and the place is no part of the payload.
-        unsafe { body.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
-        // SAFETY: as above.
-        let bytes = unsafe { pad(start, bytes) };
-        conn.submit(iface, place, bytes)
+        let heads = (frame.to_ne_bytes(), header.to_ne_bytes());
+        self.sendable()?.send_frame(iface, (heads, Memory::from(payload)))
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -132,22 +120,7 @@ impl Endpoint for TcpEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        let iface = &*self.iface;
-        let conn = self.sendable()?;
-        if iface.is_packing() {
-            return Err(Error::NO_RESOURCE);
-        }
-        let place = conn.place(iface, FRAME_HEADER + iface.seg_size + PADDING)?;
-        let start = place.start;
-        // SAFETY: the place has room for `seg_size` bytes behind the frame's header, which is the `max_bcopy`.
-        let length = conn.while_packing(iface, || unsafe { pack.write(start.wrapping_add(FRAME_HEADER)) });
-        debug_assert!(length <= iface.seg_size, "no more than max_bcopy is packed");
-        // SAFETY: the place has room for the header.
-        unsafe { start.cast::<u64>().write_unaligned(frame_header(id, length)) };
-        // SAFETY: as above.
-        let bytes = unsafe { pad(start, FRAME_HEADER + length) };
-        conn.submit(iface, place, bytes)?;
-        Ok(length)
+        self.sendable()?.send_packed(&self.iface, pack, |length| Ok(frame_header(id, length).to_ne_bytes()))
     }
 
     fn am_zcopy(
@@ -311,19 +284,8 @@ impl Endpoint for TcpEp {
 impl TcpEp {
     /// Sends header and vector, copied; together they are no larger than a segment.
     fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
-        let length = header.len() + iov.total();
-        let conn = self.sendable()?;
-        let place = conn.place(&self.iface, FRAME_HEADER + length + PADDING)?;
-        // SAFETY: the place has room for the frame.
-        unsafe { place.start.cast::<u64>().write_unaligned(frame_header(id, length)) };
-        let body = place.start.wrapping_add(FRAME_HEADER);
-        // SAFETY: as above, and the place is no part of the header.
-        unsafe { body.copy_from_nonoverlapping(header.as_ptr(), header.len()) };
-        // SAFETY: as above.
-        unsafe { iov.gather(body.wrapping_add(header.len())) };
-        // SAFETY: as above.
-        let bytes = unsafe { pad(place.start, FRAME_HEADER + length) };
-        conn.submit(&self.iface, place, bytes)
+        let frame = frame_header(id, header.len() + iov.total()).to_ne_bytes();
+        self.sendable()?.send_frame(&self.iface, ((frame, Memory::from(header)), iov))
     }
 }
 

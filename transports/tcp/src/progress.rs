@@ -145,7 +145,7 @@ impl TcpIface {
         let mut count = 0;
         while let Some((id, frame)) = self.next_owed() {
             if let Some(conn) = self.conn(id) {
-                conn.append(self, &frame);
+                conn.append(self, frame.as_slice());
             }
         }
         while let Some(id) = self.next_dirty() {

@@ -247,17 +247,6 @@ pub(crate) const fn padded(bytes: usize) -> usize {
     (bytes + 7) & !7
 }
 
-/// Writes zeros behind a frame of `bytes`; answers how long it is with them. At most [`PADDING`] bytes are written.
-///
-/// # Safety
-/// `start` is writable for `bytes + PADDING` bytes.
-#[inline(always)]
-pub(crate) unsafe fn pad(start: *mut u8, bytes: usize) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { start.wrapping_add(bytes).cast::<u64>().write_unaligned(0) };
-    padded(bytes)
-}
-
 fn check_sum(bytes: &[u8]) -> u64 {
     bytes
         .iter()

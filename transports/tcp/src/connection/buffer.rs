@@ -64,8 +64,7 @@ impl RxBuffer {
     #[inline(always)]
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.size());
-        // SAFETY: the offset is within the allocation or one past its end.
-        unsafe { self.0.as_ptr().cast::<u8>().add(offset) }
+        self.0.as_ptr().cast::<u8>().wrapping_add(offset)
     }
 
     /// Where the next receive may begin.

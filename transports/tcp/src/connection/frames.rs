@@ -1,12 +1,12 @@
 //! Frames that are no active messages: remote memory access, signs of life, and who uses the connection.
 
 use std::rc::Rc;
-use std::slice;
 
 use ucs::{Error, Result};
 use uct_plugin::memory::Access;
 use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request, Target};
 
+use super::part::Memory;
 use super::receive::Rest;
 use super::{Conn, State};
 use crate::iface::TcpIface;
@@ -35,7 +35,7 @@ impl Conn {
             control::PING | control::PONG | control::USE | control::UNUSE if !payload.is_empty() => {
                 return Err("a frame that has no payload came with one");
             }
-            control::PING => self.owe(iface, &frame_header(control::PONG, 0).to_ne_bytes(), &[]),
+            control::PING => self.tell(iface, control::PONG),
             control::PONG => self.probing.set(false),
             control::USE => self.on_use(),
             control::UNUSE => self.on_unuse(iface),
@@ -48,13 +48,11 @@ impl Conn {
     /// An error says that the connection is to end: too many requests were refused.
     fn answer(&self, iface: &TcpIface, answer: Option<Answer<'_>>) -> Result<(), &'static str> {
         let Some(answer) = answer else { return Ok(()) };
-        let (data, length) = answer.data();
         let mut head = [0; FRAME_HEADER + RESPONSE_HEADER];
         head[..FRAME_HEADER]
-            .copy_from_slice(&frame_header(control::RESPONSE, RESPONSE_HEADER + length).to_ne_bytes());
+            .copy_from_slice(&frame_header(control::RESPONSE, answer.frame_bytes()).to_ne_bytes());
         head[FRAME_HEADER..].copy_from_slice(answer.header());
-        // SAFETY: the data of an answer are readable as long as it is there (`Answer::data`).
-        self.owe(iface, &head, unsafe { slice::from_raw_parts(data, length) });
+        self.owe(iface, &head, (&answer).into());
         if answer.is_refusal() {
             self.refused.set(self.refused.get().saturating_add(1));
             if u32::from(self.refused.get()) > iface.config().max_refused {
@@ -73,7 +71,7 @@ impl Conn {
     pub(super) fn acknowledge(&self, iface: &TcpIface) {
         if let Some(header) = self.target.acknowledge() {
             let frame = frame_header(control::RESPONSE, RESPONSE_HEADER).to_ne_bytes();
-            self.owe(iface, &frame, &header);
+            self.owe(iface, &frame, header.as_slice().into());
         }
     }
 
@@ -120,7 +118,7 @@ impl Conn {
             let mut frame = [0; FRAME_HEADER + REQUEST_HEADER];
             let bytes = request.write(&mut frame[FRAME_HEADER..]);
             frame[..FRAME_HEADER].copy_from_slice(&frame_header(control::REQUEST, bytes).to_ne_bytes());
-            self.owe(iface, &frame[..FRAME_HEADER + bytes], &[]);
+            self.owe(iface, &frame[..FRAME_HEADER + bytes], Memory::EMPTY);
             Ok(())
         });
     }
@@ -142,12 +140,12 @@ impl Conn {
     /// Asks for a sign of life.
     pub(crate) fn probe(&self, iface: &TcpIface) {
         if self.state.get() == State::Established && !self.probing.replace(true) {
-            self.owe(iface, &frame_header(control::PING, 0).to_ne_bytes(), &[]);
+            self.tell(iface, control::PING);
         }
     }
 
     pub(super) fn tell(&self, iface: &TcpIface, kind: u8) {
-        self.owe(iface, &frame_header(kind, 0).to_ne_bytes(), &[]);
+        self.owe(iface, &frame_header(kind, 0).to_ne_bytes(), Memory::EMPTY);
     }
 }
 

@@ -1,13 +1,14 @@
 //! A connection: one socket between two interfaces, which all endpoints between them share.
 //!
 //! For: endpoints and the interface's progress. Stands on a non-blocking socket. `connect` and `life` bring it up and down,
-//! `send` and `receive` move frames, `frames` treats those that are no active messages.
+//! `send` and `receive` move frames, `frames` treats those that are no active messages; `part` is what frames are put together from.
 
 pub(crate) mod buffer;
 mod connect;
 mod frames;
 mod identity;
 mod life;
+pub(crate) mod part;
 mod queue;
 mod receive;
 mod send;

@@ -3,15 +3,11 @@
 //! The last buffer is appended to through two cells of the connection, so that a small message costs a copy and no more.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::slice;
 
 use uct_plugin::{Completion, Iov};
 
 use super::buffer::{TxBuffer, TxPool};
-
-/// Pieces of one system call.
-pub(super) const PIECES: usize = 34;
+use super::part::{Memory, Part, Pieces};
 
 /// Bytes that wait to be sent.
 #[derive(Default)]
@@ -28,7 +24,8 @@ enum Segment {
 
 /// The memory of a zero-copy operation.
 struct Vector {
-    blocks: Vec<(*const u8, usize)>,
+    /// Readable until the operation has ended, so as long as this is queued.
+    blocks: Vec<Memory<'static>>,
     /// Blocks that are sent, and bytes of the next one.
     done: usize,
     offset: usize,
@@ -62,7 +59,7 @@ impl Queue {
     /// Notes how far the last buffer was written: `left` bytes of it are free.
     pub(super) fn set_tail(&mut self, left: usize) {
         if let Some(Segment::Copied { buffer, end, .. }) = self.segments.back_mut() {
-            *end = buffer.size() - left;
+            *end = buffer.size().saturating_sub(left);
         }
     }
 
@@ -76,53 +73,38 @@ impl Queue {
     ) {
         let mut blocks = Vec::new();
         let mut left = 0;
-        for (block, length) in iov.blocks() {
-            if skip >= length {
-                skip -= length;
-                continue;
+        for (start, length) in iov.blocks() {
+            // SAFETY: the host keeps the memory of an operation readable until it has ended, and the operation has not, since its
+            // vector is queued.
+            let (skipped, rest) = unsafe { Memory::new(start, length) }.split_at(skip);
+            skip -= skipped.length();
+            if !rest.is_empty() {
+                left += rest.length();
+                blocks.push(rest);
             }
-            blocks.push((block.wrapping_add(skip).cast_const(), length - skip));
-            left += length - skip;
-            skip = 0;
         }
         self.vectors += left;
         let vector = Vector { blocks, done: 0, offset: 0, left, owner, completion };
         self.segments.push_back(Segment::Vector(vector));
     }
 
-    /// The next bytes to send, in at most [`PIECES`] pieces.
-    pub(super) fn pieces<'a>(&'a self, pieces: &mut [IoSlice<'a>; PIECES]) -> usize {
-        let mut count = 0;
-        let mut add = |data: &'a [u8]| {
-            if count < PIECES && !data.is_empty() {
-                pieces[count] = IoSlice::new(data);
-                count += 1;
-            }
-            count < PIECES
-        };
+    /// The next bytes to send, as many as one system call takes.
+    pub(super) fn pieces(&self) -> Pieces<'_> {
+        let mut pieces = Pieces::new();
         for segment in &self.segments {
-            match segment {
+            let has_room = match segment {
                 Segment::Copied { buffer, start, end } => {
                     let data = buffer.base().wrapping_add(*start);
                     // SAFETY: `start..end` was written and lies within the buffer; what is appended lies behind.
-                    if !add(unsafe { slice::from_raw_parts(data, end - start) }) {
-                        break;
-                    }
+                    pieces.add(unsafe { Memory::new(data, end - start) })
                 }
-                Segment::Vector(vector) => {
-                    let blocks = vector.blocks[vector.done..].iter().enumerate();
-                    for (index, &(block, length)) in blocks {
-                        let skip = if index == 0 { vector.offset } else { 0 };
-                        // SAFETY: the host keeps the memory of an operation valid until it has ended, and the operation
-                        // has not, since its vector is queued.
-                        if !add(unsafe { slice::from_raw_parts(block.wrapping_add(skip), length - skip) }) {
-                            break;
-                        }
-                    }
-                }
+                Segment::Vector(vector) => vector.rest().all(|block| pieces.add(block)),
+            };
+            if !has_room {
+                break;
             }
         }
-        count
+        pieces
     }
 
     /// Takes `sent` bytes off the front; hands over the completion of every zero-copy operation that has ended.
@@ -164,7 +146,9 @@ impl Queue {
                 && vector.owner == owner
             {
                 self.vectors -= vector.left;
-                let buffer = TxBuffer::from_bytes(vector.rest());
+                let mut rest = Vec::with_capacity(vector.left);
+                vector.rest().for_each(|block| block.copy_to(&mut rest));
+                let buffer = TxBuffer::from_bytes(rest);
                 ended.extend(vector.completion.take());
                 let end = buffer.size();
                 *segment = Segment::Copied { buffer, start: 0, end };
@@ -194,7 +178,7 @@ impl Vector {
     fn skip(&mut self, mut bytes: usize) {
         self.left -= bytes;
         while bytes > 0 {
-            let rest = self.blocks[self.done].1 - self.offset;
+            let rest = self.blocks[self.done].length() - self.offset;
             if bytes < rest {
                 self.offset += bytes;
                 return;
@@ -205,14 +189,9 @@ impl Vector {
         }
     }
 
-    fn rest(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.left);
-        for (index, &(block, length)) in self.blocks[self.done..].iter().enumerate() {
-            let skip = if index == 0 { self.offset } else { 0 };
-            // SAFETY: as in `pieces`.
-            bytes
-                .extend_from_slice(unsafe { slice::from_raw_parts(block.wrapping_add(skip), length - skip) });
-        }
-        bytes
+    /// What is left.
+    fn rest(&self) -> impl Iterator<Item = Memory<'static>> {
+        let mut skip = self.offset;
+        self.blocks[self.done..].iter().map(move |block| block.split_at(std::mem::take(&mut skip)).1)
     }
 }

@@ -462,7 +462,8 @@ impl Conn {
             Rest::None => return Ok(true),
             Rest::Message { buffer, have, length, .. } => {
                 let place = buffer.at(buffer.fill() + *have);
-                let received = self.receive_at(place, padded(*length) - *have)?;
+                // SAFETY: the buffer was made for the whole payload and the zeros behind it.
+                let received = unsafe { self.receive_at(place, padded(*length) - *have) }?;
                 *have += received;
                 (received, *have == padded(*length))
             }
@@ -471,18 +472,21 @@ impl Conn {
                 let received = if let Some(access) = &access
                     && *done < length
                 {
-                    // The access is to the whole length.
-                    self.receive_at(access.start().as_ptr().wrapping_add(*done), length - *done)?
+                    let place = access.start().as_ptr().wrapping_add(*done);
+                    // SAFETY: the access is to the whole length, and is there until this returns.
+                    unsafe { self.receive_at(place, length - *done) }?
                 } else {
-                    self.receive_at(iface.scratch(), padded(length) - *done)?
+                    // SAFETY: the zeros are fewer than the scratch memory has, which is nobody's while this receives.
+                    unsafe { self.receive_at(iface.scratch(), padded(length) - *done) }?
                 };
                 *done += received;
                 (received, *done == padded(length))
             }
             Rest::Refused { request, done, .. } => {
                 let length = padded(request.length as usize);
-                let received =
-                    self.receive_at(iface.scratch(), (length - *done).min(iface.scratch_size()))?;
+                let part = (length - *done).min(iface.scratch_size());
+                // SAFETY: as above.
+                let received = unsafe { self.receive_at(iface.scratch(), part) }?;
                 *done += received;
                 (received, *done == length)
             }
@@ -490,9 +494,12 @@ impl Conn {
         if received == 0 { Err(Ok(())) } else { Ok(whole) }
     }
 
-    fn receive_at(&self, place: *mut u8, length: usize) -> Result<usize, Result<(), Errno>> {
-        // SAFETY: the place is writable for the length: a buffer of the interface's, or registered memory that was checked. The
-        // kernel writes it; no reference to it is made, since it may be the application's.
+    /// Receives to a place. The kernel writes it; no reference to it is made, since it may be the application's.
+    ///
+    /// # Safety
+    /// The place is writable for the length.
+    unsafe fn receive_at(&self, place: *mut u8, length: usize) -> Result<usize, Result<(), Errno>> {
+        // SAFETY: the caller's promise.
         let received = unsafe { libc::recv(self.fd.get(), place.cast(), length, 0) };
         usize::try_from(received).map_err(|_| {
             let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);

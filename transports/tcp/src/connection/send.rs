@@ -1,50 +1,98 @@
 //! Sending: the first message of a quiet connection leaves at once, the ones behind it share a system call.
 
-use std::io::IoSlice;
 use std::ptr;
 use std::rc::Rc;
 use std::slice;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use rustix::net::{SendFlags, send};
 use ucs::event_set::Events;
 use ucs::{Error, Result};
-use uct_plugin::{Completion, Iov, Outcome};
+use uct_plugin::{Completion, Iov, Outcome, Pack};
 
-use super::queue::PIECES;
+use super::part::{Memory, PIECES, Part, Pieces};
 use super::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{PADDING, pad, padded};
+use crate::wire::{PADDING, padded};
 
 /// What stands behind a frame.
 const ZEROS: [u8; PADDING] = [0; PADDING];
 
-/// A place for a frame of the promised length.
-pub(crate) struct Place {
+/// A place for a frame: so many initialised bytes of the interface's scratch memory or of the last buffer of a queue. It is
+/// nobody else's until something is sent, queued or flushed.
+struct Place {
     /// Where the frame goes.
-    pub(crate) start: *mut u8,
+    start: *mut u8,
     /// Whether it goes straight to the socket.
     direct: bool,
 }
 
 impl Conn {
-    /// A place for a frame of up to `bytes`, which are no more than a short or bcopy message with its headers has.
+    /// Sends or collects a frame, which is no larger than a short or bcopy message with its headers.
     #[inline(always)]
-    pub(crate) fn place(&self, iface: &TcpIface, bytes: usize) -> Result<Place> {
+    pub(crate) fn send_frame(&self, iface: &TcpIface, frame: impl Part) -> Result {
+        let bytes = frame.length();
+        let place = self.place(iface, bytes)?;
+        // SAFETY: the place has room for the frame, and parts call nobody who sends.
+        frame_into(unsafe { slice::from_raw_parts_mut(place.start, bytes + PADDING) }, &frame);
+        // SAFETY: the frame and its zeros were just written, and nothing was sent since.
+        unsafe { self.submit(iface, place, padded(bytes)) }
+    }
+
+    /// The same with the data that the application packs, up to `tx_seg_size` bytes behind a head. `head` answers the head when the
+    /// length is known; if it refuses, the frame is left where it is, unsent. Answers the length.
+    #[inline(always)]
+    pub(crate) fn send_packed<const N: usize>(
+        &self,
+        iface: &TcpIface,
+        pack: Pack,
+        head: impl FnOnce(usize) -> Result<[u8; N]>,
+    ) -> Result<usize> {
+        if iface.is_packing() {
+            return Err(Error::NO_RESOURCE);
+        }
+        let place = self.place(iface, N + iface.seg_size)?;
+        let body = place.start.wrapping_add(N);
+        let (length, head) = self.while_packing(iface, || {
+            // SAFETY: the place has room for `seg_size` bytes behind the head, which is the `max_bcopy`, and is nobody else's while
+            // this connection packs.
+            let length = unsafe { pack.write(body) };
+            (length, head(length))
+        });
+        debug_assert!(length <= iface.seg_size, "no more than max_bcopy is packed");
+        // SAFETY: the place has room for the head.
+        unsafe { place.start.cast::<[u8; N]>().write(head?) };
+        // SAFETY: the place has room for the zeros.
+        unsafe { body.wrapping_add(length).cast::<[u8; PADDING]>().write(ZEROS) };
+        // SAFETY: the frame and its zeros were written, and nothing was sent while this connection packed.
+        unsafe { self.submit(iface, place, padded(N + length)) }?;
+        Ok(length)
+    }
+
+    /// A place for a frame of up to `bytes` and the zeros behind it.
+    #[inline(always)]
+    fn place(&self, iface: &TcpIface, bytes: usize) -> Result<Place> {
+        if bytes > iface.scratch_size() - PADDING {
+            return Err(Error::INVALID_PARAM);
+        }
         if self.ready.get() && self.sent_epoch.get() != iface.epoch() {
             return Ok(Place { start: iface.scratch(), direct: true });
         }
-        if self.tail_left.get() < bytes {
-            self.make_room(iface, bytes)?;
+        if self.tail_left.get() < bytes + PADDING {
+            self.make_room(iface, bytes + PADDING)?;
         }
         Ok(Place { start: self.tail.get(), direct: false })
     }
 
-    /// Sends the frame of `bytes` that was written to a place.
+    /// Sends the frame of `bytes`, zeros included, that was written to a place.
+    ///
+    /// # Safety
+    /// The place is of this connection and has room for so many bytes; nothing was sent, queued or flushed since it was taken.
     #[inline(always)]
-    pub(crate) fn submit(&self, iface: &TcpIface, place: Place, bytes: usize) -> Result {
+    unsafe fn submit(&self, iface: &TcpIface, place: Place, bytes: usize) -> Result {
         if place.direct {
-            return self.send_now(iface, place.start, bytes);
+            // SAFETY: so many initialised bytes of the interface's own memory, by the caller's promise.
+            return self.send_now(iface, unsafe { slice::from_raw_parts(place.start, bytes) });
         }
         self.tail.set(place.start.wrapping_add(bytes));
         self.tail_left.set(self.tail_left.get() - bytes);
@@ -53,7 +101,7 @@ impl Conn {
 
     /// Keeps sends and flushes away from the place that the application packs into, while it does.
     #[inline(always)]
-    pub(crate) fn while_packing<T>(&self, iface: &TcpIface, pack: impl FnOnce() -> T) -> T {
+    fn while_packing<T>(&self, iface: &TcpIface, pack: impl FnOnce() -> T) -> T {
         let (ready, left) = (self.ready.replace(false), self.tail_left.replace(0));
         self.packing.set(true);
         let answer = iface.while_packing(pack);
@@ -64,11 +112,9 @@ impl Conn {
     }
 
     #[inline(always)]
-    fn send_now(&self, iface: &TcpIface, start: *const u8, bytes: usize) -> Result {
-        // SAFETY: the caller wrote so many bytes to the interface's own memory.
-        let frame = unsafe { slice::from_raw_parts(start, bytes) };
+    fn send_now(&self, iface: &TcpIface, frame: &[u8]) -> Result {
         match send(self.fd(), frame, SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == bytes => {
+            Ok(sent) if sent == frame.len() => {
                 self.sent_epoch.set(iface.epoch());
                 Ok(())
             }
@@ -176,66 +222,59 @@ impl Conn {
     }
 
     /// Queues bytes behind everything else, whatever the limit: what a peer is owed, and rests of frames.
-    pub(crate) fn append(&self, iface: &TcpIface, mut bytes: &[u8]) {
+    pub(crate) fn append<'a>(&self, iface: &TcpIface, bytes: impl Into<Memory<'a>>) {
+        let mut bytes = bytes.into();
         while !bytes.is_empty() {
             if self.tail_left.get() == 0 {
                 self.new_tail(iface);
             }
-            let part = bytes.len().min(self.tail_left.get());
-            // SAFETY: the tail has `tail_left` bytes of a buffer that nobody else writes to.
-            unsafe { self.tail.get().copy_from_nonoverlapping(bytes.as_ptr(), part) };
-            self.tail.set(self.tail.get().wrapping_add(part));
-            self.tail_left.set(self.tail_left.get() - part);
-            bytes = &bytes[part..];
+            let (part, behind) = bytes.split_at(self.tail_left.get());
+            let length = part.length();
+            // SAFETY: the tail has `tail_left` initialised bytes of a buffer that nobody else writes to.
+            let room = unsafe { slice::from_raw_parts_mut(self.tail.get(), length) };
+            // SAFETY: the room is as long as the part.
+            unsafe { part.write(room) };
+            self.tail.set(self.tail.get().wrapping_add(length));
+            self.tail_left.set(self.tail_left.get() - length);
+            bytes = behind;
         }
     }
 
-    /// Sends a frame that the peer is owed, made of up to two parts.
-    pub(super) fn owe(&self, iface: &TcpIface, head: &[u8], data: &[u8]) {
+    /// Sends a frame that the peer is owed, made of a head and data, which may be registered memory.
+    pub(super) fn owe(&self, iface: &TcpIface, head: &[u8], data: Memory<'_>) {
         if self.error().is_some() {
             return;
         }
-        let bytes = head.len() + data.len();
+        let head = Memory::from(head);
+        let bytes = (head, data).length();
+        let zeros = Memory::from(&ZEROS[..padded(bytes) - bytes]);
         if self.packing.get() {
-            let zeros = &ZEROS[..padded(bytes) - bytes];
-            return iface.owe_later(self.id, [head, data, zeros].concat());
+            let mut frame = Vec::with_capacity(padded(bytes));
+            [head, data, zeros].into_iter().for_each(|part| part.copy_to(&mut frame));
+            return iface.owe_later(self.id, frame);
         }
-        if bytes + PADDING <= iface.scratch_size()
-            && let Ok(place) = self.place(iface, bytes + PADDING)
-        {
-            // SAFETY: the place has room for both, and is no part of either.
-            unsafe { place.start.copy_from_nonoverlapping(head.as_ptr(), head.len()) };
-            let behind = place.start.wrapping_add(head.len());
-            // SAFETY: as above.
-            unsafe { behind.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-            // SAFETY: as above.
-            let bytes = unsafe { pad(place.start, bytes) };
-            // A failure is noted, and told by progress.
-            let _ = self.submit(iface, place, bytes);
+        let is_small = bytes + PADDING <= iface.scratch_size();
+        // A connection that breaks is noted, and told by progress; one without room queues it all the same.
+        if is_small && (self.send_frame(iface, (head, data)).is_ok() || self.error().is_some()) {
             return;
         }
-        let zeros = &ZEROS[..padded(bytes) - bytes];
+        let mut sent = 0;
         if !self.has_queued() && self.state.get() == State::Established {
-            let pieces = [IoSlice::new(head), IoSlice::new(data), IoSlice::new(zeros)];
-            let answer =
-                sendmsg(self.fd(), &pieces, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
-            let Ok(sent) = self.count(iface, answer) else { return };
-            if sent == padded(bytes) {
-                return;
+            let mut pieces = Pieces::new();
+            for part in [head, data, zeros] {
+                pieces.add(part);
             }
-            self.append_rest(iface, &[head, data, zeros], sent);
+            match self.count(iface, pieces.send(self.fd())) {
+                Ok(count) if count == padded(bytes) => return,
+                Ok(count) => sent = count,
+                Err(_) => return,
+            }
             self.block(iface);
-            return;
         }
-        self.append_rest(iface, &[head, data, zeros], 0);
-    }
-
-    /// Queues parts of a frame behind the first `sent` bytes of them.
-    fn append_rest(&self, iface: &TcpIface, parts: &[&[u8]], mut sent: usize) {
-        for part in parts {
-            let skip = sent.min(part.len());
-            sent -= skip;
-            self.append(iface, &part[skip..]);
+        for part in [head, data, zeros] {
+            let (skipped, rest) = part.split_at(sent);
+            sent -= skipped.length();
+            self.append(iface, rest);
         }
     }
 
@@ -288,22 +327,17 @@ impl Conn {
         let zeros = &ZEROS[..padded(total) - total];
         let mut sent = 0;
         if !self.has_queued() && self.state.get() == State::Established {
-            let mut pieces = [IoSlice::new(&[]); PIECES];
-            pieces[0] = IoSlice::new(head);
-            let mut count = 1;
+            let mut pieces = Pieces::new();
+            pieces.add(head);
             let mut blocks = iov.blocks();
             for (block, length) in blocks.by_ref().take(PIECES - 2) {
-                // SAFETY: the host keeps the memory of an operation valid until it has ended.
-                pieces[count] = IoSlice::new(unsafe { slice::from_raw_parts(block, length) });
-                count += 1;
+                // SAFETY: the host keeps the memory of an operation readable until it has ended.
+                pieces.add(unsafe { Memory::new(block, length) });
             }
             if blocks.next().is_none() {
-                pieces[count] = IoSlice::new(zeros);
-                count += 1;
+                pieces.add(zeros);
             }
-            let mut control = SendAncillaryBuffer::default();
-            let answer = sendmsg(self.fd(), &pieces[..count], &mut control, SendFlags::NOSIGNAL);
-            sent = self.count(iface, answer)?;
+            sent = self.count(iface, pieces.send(self.fd()))?;
             if sent >= total {
                 self.sent_epoch.set(iface.epoch());
                 self.append(iface, &zeros[sent - total..]);
@@ -330,15 +364,11 @@ impl Conn {
         loop {
             let answer = {
                 let queue = self.queue.borrow();
-                let mut pieces = [IoSlice::new(&[]); PIECES];
-                match queue.pieces(&mut pieces) {
-                    0 => break,
-                    1 => send(self.fd(), &pieces[0], SendFlags::NOSIGNAL),
-                    count => {
-                        let mut control = SendAncillaryBuffer::default();
-                        sendmsg(self.fd(), &pieces[..count], &mut control, SendFlags::NOSIGNAL)
-                    }
+                let pieces = queue.pieces();
+                if pieces.len() == 0 {
+                    break;
                 }
+                pieces.send(self.fd())
             };
             let Ok(sent) = self.count(iface, answer) else { return };
             if sent == 0 {
@@ -414,4 +444,13 @@ impl Conn {
         self.drop_tail();
         self.queue.borrow_mut().clear(ended);
     }
+}
+
+/// Writes a frame and the zeros behind it to a room of its length and [`PADDING`].
+#[inline(always)]
+fn frame_into(room: &mut [u8], frame: &impl Part) {
+    let (body, behind) = room.split_at_mut(frame.length());
+    // SAFETY: split off at its length.
+    unsafe { frame.write(body) };
+    behind.copy_from_slice(&ZEROS);
 }

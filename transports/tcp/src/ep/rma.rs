@@ -1,17 +1,17 @@
 //! Put, get and atomics of an endpoint: requests that the peer's progress carries out (`uct_plugin::rma`).
 
 use std::ptr::NonNull;
-use std::slice;
 
 use ucs::Error;
 use uct_plugin::memory::RemoteKey;
-use uct_plugin::rma::{Destination, MAX_REQUEST, Notify, Operation, REQUEST_HEADER, Request, Waiter};
+use uct_plugin::rma::{Destination, Notify, Operation, REQUEST_HEADER, Request, Waiter};
 use uct_plugin::{Atomic, Completion, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use super::TcpEp;
+use crate::connection::part::{Memory, Part, RequestHeads};
 use crate::connection::{Conn, State};
 use crate::md::OWN;
-use crate::wire::{FRAME_HEADER, PADDING, control, frame_header, pad};
+use crate::wire::FRAME_HEADER;
 
 /// Bytes ahead of the data of a put.
 const HEADS: usize = FRAME_HEADER + REQUEST_HEADER;
@@ -36,22 +36,14 @@ impl TcpEp {
             return Err(Error::INVALID_PARAM);
         }
         let request = self.capable()?.initiator.put(key, address, data.len())?;
-        // SAFETY: the place that is handed over has room for the data, and is no part of them.
-        self.send_put(&request, Notify::Nobody, |place| unsafe {
-            place.copy_from_nonoverlapping(data.as_ptr(), data.len());
-        })
+        self.send_put(&request, Notify::Nobody, Memory::from(data))
     }
 
-    /// Sends a put whose data `write` writes.
-    fn send_put(&self, request: &Request, notify: Notify, write: impl FnOnce(*mut u8)) -> Result {
+    /// Sends a put of data that are copied.
+    fn send_put(&self, request: &Request, notify: Notify, data: impl Part) -> Result {
         let conn = self.capable()?;
-        let length = request.length as usize;
-        let place = conn.place(&self.iface, HEADS + length + PADDING)?;
-        write(place.start.wrapping_add(HEADS));
-        write_heads(place.start, request, length);
-        // SAFETY: the place has room for the zeros.
-        let bytes = unsafe { pad(place.start, HEADS + length) };
-        conn.submit(&self.iface, place, bytes)?;
+        let heads = RequestHeads(request, request.length as usize);
+        conn.send_frame(&self.iface, (heads, data))?;
         conn.initiator.posted(self.owner, request, Operation::Acknowledged(notify));
         Ok(())
     }
@@ -60,20 +52,14 @@ impl TcpEp {
         self.check_put()?;
         let conn = self.capable()?;
         conn.initiator.admit()?;
-        if self.iface.is_packing() {
-            return Err(Error::NO_RESOURCE);
+        let mut request = None;
+        let length = conn.send_packed(&self.iface, pack, |length| {
+            let put = conn.initiator.put(key, address, length)?;
+            Ok(put_heads(request.insert(put)))
+        })?;
+        if let Some(request) = request {
+            conn.initiator.posted(self.owner, &request, Operation::Acknowledged(Notify::Nobody));
         }
-        let place = conn.place(&self.iface, HEADS + self.iface.seg_size + PADDING)?;
-        let body = place.start.wrapping_add(HEADS);
-        // SAFETY: the place has room for `seg_size` bytes behind the heads, which is the `max_bcopy`.
-        let length = conn.while_packing(&self.iface, || unsafe { pack.write(body) });
-        // The length is known only now; a put that the key does not permit is left where it is, unsent.
-        let request = conn.initiator.put(key, address, length)?;
-        write_heads(place.start, &request, length);
-        // SAFETY: the place has room for the zeros.
-        let bytes = unsafe { pad(place.start, HEADS + length) };
-        conn.submit(&self.iface, place, bytes)?;
-        conn.initiator.posted(self.owner, &request, Operation::Acknowledged(Notify::Nobody));
         Ok(length)
     }
 
@@ -92,14 +78,9 @@ impl TcpEp {
         let conn = self.capable()?;
         let request = conn.initiator.put(key, address, length)?;
         if length <= self.iface.sendv_thresh {
-            self.send_put(&request, completion.into(), |place| {
-                // SAFETY: the place has room for the vector, and is no part of it.
-                unsafe { iov.gather(place) };
-            })?;
+            self.send_put(&request, completion.into(), iov)?;
         } else {
-            let mut head = [0; HEADS];
-            write_heads(head.as_mut_ptr(), &request, length);
-            conn.send_vector(&self.iface, &head, iov, self.owner, None)?;
+            conn.send_vector(&self.iface, &put_heads(&request), iov, self.owner, None)?;
             conn.initiator.posted(self.owner, &request, Operation::Acknowledged(completion.into()));
         }
         Ok(Outcome::InProgress)
@@ -204,21 +185,16 @@ impl TcpEp {
     ) -> Result {
         let conn = self.capable()?;
         let request = conn.initiator.atomic(atomic, key, address, &operation)?;
-        let place = conn.place(&self.iface, FRAME_HEADER + MAX_REQUEST)?;
-        let length = write_heads(place.start, &request, 0);
-        conn.submit(&self.iface, place, length)?;
+        conn.send_frame(&self.iface, RequestHeads(&request, 0))?;
         conn.initiator.posted(self.owner, &request, operation);
         Ok(())
     }
 }
 
-/// Writes the heads of a request ahead of `data` bytes; answers how many the heads are.
-fn write_heads(start: *mut u8, request: &Request, data: usize) -> usize {
-    let bytes = request.frame_bytes();
-    let frame = frame_header(control::REQUEST, bytes + data);
-    // SAFETY: every caller's place has room for the heads.
-    unsafe { start.cast::<u64>().write_unaligned(frame) };
-    // SAFETY: as above; the memory is initialised and the caller's alone.
-    request.write(unsafe { slice::from_raw_parts_mut(start.wrapping_add(FRAME_HEADER), bytes) });
-    FRAME_HEADER + bytes
+/// The heads of a put, which has no operands.
+fn put_heads(put: &Request) -> [u8; HEADS] {
+    let mut heads = [0; HEADS];
+    // SAFETY: as long as the heads of a put are.
+    unsafe { RequestHeads(put, put.length as usize).write(&mut heads) };
+    heads
 }
