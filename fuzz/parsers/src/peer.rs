@@ -58,7 +58,7 @@ pub(crate) fn remote_key(bytes: &[u8]) {
 
 pub(crate) fn remote_key_seeds() -> Vec<Vec<u8>> {
     let mut key = b"rkey\x07\0\0\0".to_vec();
-    for word in [0x1122_3344_5566_7788, 1, 0x7f00_0000_1000, 4096_u64] {
+    for word in [0x1122_3344_5566_7788, 1, 0x99aa_bbcc_ddee_ff00, 0x7f00_0000_1000, 4096_u64] {
         key.extend(word.to_le_bytes());
     }
     RemoteKey::unpack(&key).expect("a good key");

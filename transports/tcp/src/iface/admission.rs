@@ -155,8 +155,9 @@ mod tests {
         Accepted::new(&TcpConfig { max_connections: most, max_connections_per_source: of_source, ..defaults })
     }
 
+    /// An identifier of a slot map, which begins with a generation.
     fn id(number: u32) -> SlotId {
-        SlotId::new(number).unwrap()
+        SlotId::new(1 << 24 | number).unwrap()
     }
 
     #[test]
