@@ -31,6 +31,8 @@ const REST: u32 = 2;
 const PATIENCE: u32 = 2;
 /// Quiet rings that are looked into at each turn, in case that a bell was not heard.
 const SWEEP: usize = 4;
+/// Messages that are taken from one socket at a look.
+const CONTROLS: usize = 16;
 /// Message ids of the application; higher tags are the transport's.
 const AM_IDS: u8 = 32;
 
@@ -530,7 +532,12 @@ impl ShmIface {
     fn read_socket(&self, number: usize) -> u32 {
         let Some(channel) = self.channels.borrow().get(number).cloned() else { return 0 };
         let knew = channel.peer().is_some();
-        while channel.receive_control(self.party.trust) {}
+        for _ in 0..CONTROLS {
+            // What is left is readable at the next look as well, and keeps the interface from sleeping.
+            if channel.broken().is_some() || !channel.receive_control(self.party.trust) {
+                break;
+            }
+        }
         if channel.is_closed.get()
             && let Some(socket) = channel.socket()
         {
