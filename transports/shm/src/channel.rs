@@ -140,6 +140,11 @@ impl Rings {
         self.forward.size() + self.backward.size()
     }
 
+    /// Most bytes of a message to who connects, in a small block and in a bulk block.
+    pub(crate) fn capacities(&self) -> (usize, usize) {
+        (self.backward.small_capacity(), self.backward.bulk_capacity())
+    }
+
     /// One end of what is in `memory`: for who connects, the forward ring is the one to send on. Who accepts has the first turn
     /// with the shuttle: it is for answers.
     fn ends(&self, memory: &Mapping, connects: bool) -> Ends {
@@ -377,14 +382,30 @@ impl Channel {
         if self.seat.is_mine() { self.receiver.watch() } else { self.seat.watch(self.receiver.position()) }
     }
 
-    /// Reserves a block for `length` bytes, at most a bulk block's.
+    /// Reserves a block for `length` bytes. What fits no block ends the channel: the handshake has seen to it that all does.
     pub(crate) fn reserve(&self, length: usize) -> Result<Block, Lack> {
         if !self.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
             return Err(Lack::Slot);
         }
-        let small = length <= self.sender.memory().layout().small_capacity();
-        let place = if small { Place::Small } else { Place::Bulk };
+        let layout = self.sender.memory().layout();
+        let place = if length <= layout.small_capacity() {
+            Place::Small
+        } else if length <= layout.bulk_capacity() {
+            Place::Bulk
+        } else {
+            return Err(self.too_long(length));
+        };
         self.sender.reserve(place).ok_or(Lack::Block(place))
+    }
+
+    #[cold]
+    fn too_long(&self, length: usize) -> Lack {
+        let most = self.sender.memory().layout().bulk_capacity();
+        self.set_broken(
+            Error::IO_ERROR,
+            format!("a message of {length} bytes is to be sent over a ring for up to {most}"),
+        );
+        Lack::Whole
     }
 
     /// Does what is left to do after a send.
@@ -687,5 +708,27 @@ impl Drop for Channel {
         if let Ok(registry) = registry() {
             registry.announcements().close(&self.theirs, self.looks_closed());
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::ring::Pool;
+    use crate::segment::Origin;
+
+    #[test]
+    fn what_fits_no_block_is_not_sent() {
+        let pool = |stride| Pool { count: 2, stride };
+        let shape = Geometry { slots: 64, small: pool(1024), bulk: pool(8192), headroom: 64 };
+        let rings = Rings::new(shape, shape).unwrap();
+        let segment = Segment::new(&Origin::Memfd, rings.size(), false).unwrap();
+        let to = IfaceAddress { id: 1, key: 1, headroom: 64, pid: 1 };
+        let channel = Channel::connecting(0, &to, &rings, segment.mapping, Flags::default());
+        channel.send(1, 8128, |_| ()).unwrap();
+        assert!(channel.broken().is_none());
+        assert_eq!(channel.send(1, 8129, |_| panic!("it is written")), Err(Lack::Whole));
+        let broken = channel.broken().unwrap();
+        assert!(broken.reason.contains("8129 bytes"), "{}", broken.reason);
     }
 }

@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 use crate::addr::IfaceAddress;
 use crate::channel::Rings;
 use crate::config::Peers;
+use crate::iface::Limits;
 use crate::md::Kind;
 use crate::remote::registry;
 use crate::ring::{Geometry, register_heavy_barrier};
@@ -36,6 +37,8 @@ pub(crate) struct Party {
     pub(crate) origin: Origin,
     /// What segments of peers may be.
     pub(crate) trust: Trust,
+    /// What the blocks of a peer's rings have to hold.
+    pub(crate) limits: Limits,
     pub(crate) peers: Peers,
     /// Lines about connections that are refused.
     pub(crate) refusals: Limited,
@@ -234,6 +237,7 @@ impl Party {
         if Geometry::from(hello.forward).headroom < self.address.headroom {
             return Err("the ring leaves too little room ahead of messages".to_owned());
         }
+        self.check_blocks(&rings)?;
         if rings.size() > MAX_RINGS {
             return Err(format!("rings of {} bytes", rings.size()));
         }
@@ -244,6 +248,22 @@ impl Party {
             accept(fd.as_fd(), rings.size(), true, self.trust)
         };
         Ok((hello, rings, memory.map_err(|error| error.to_string())?))
+    }
+
+    /// Whether all that this side sends fits into the ring towards the peer.
+    fn check_blocks(&self, rings: &Rings) -> Result<(), String> {
+        let (small, bulk) = rings.capacities();
+        let check = |found: usize, needed: usize, key: &str| {
+            if found >= needed {
+                return Ok(());
+            }
+            Err(format!(
+                "messages to the peer may have {found} bytes, where those of this side have up to {needed}; set {key} to one \
+                 value in both"
+            ))
+        };
+        check(bulk, self.limits.bulk, "UCT_SHM_SEG_SIZE")?;
+        check(small.max(bulk), self.limits.short, "UCT_SHM_SMALL_SEG_SIZE")
     }
 
     /// Accepts: tells the peer what it needs to know. `shares` as in [`Welcome`].
@@ -293,6 +313,7 @@ mod tests {
             address: IfaceAddress { id: 5, key: 6, headroom: 64, pid: std::process::id() },
             origin: Origin::Memfd,
             trust: Trust::SEALED,
+            limits: Limits { short: 2048, bulk: 32_768, remote: 32_000 },
             peers: Peers::User,
             refusals: Limited::default(),
             bell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
@@ -332,6 +353,18 @@ mod tests {
             hello.forward = Geometry { small: pool, bulk: pool, ..SHAPE }.into();
             hello.backward = hello.forward;
         });
+        // The ring on which the party sends holds its largest message, and its largest short one.
+        let backward = |small: u32, bulk: u32| {
+            let pool = |stride| Pool { count: 1, stride };
+            move |hello: &mut Hello| {
+                hello.backward = Geometry { small: pool(small + 64), bulk: pool(bulk + 64), ..SHAPE }.into();
+            }
+        };
+        for (small, bulk) in [(64, 64), (64, 32_704), (32_768, 32_704), (65_536, 64)] {
+            let reason = said(backward(small, bulk), 0).unwrap_err();
+            assert!(reason.contains("UCT_SHM_SEG_SIZE"), "{reason}");
+        }
+        said(backward(64, 32_768), 0).unwrap();
         let reason = said(|_| {}, 4096).unwrap_err();
         assert!(reason.contains("shorter than announced"), "{reason}");
     }

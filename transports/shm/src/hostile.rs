@@ -22,11 +22,11 @@ use crate::segment::socket::{self, Listener, Received, Route, Target};
 use crate::segment::{Mapping, Origin, Segment, Source};
 use crate::wire::{self, Control, Hello, Side, Welcome};
 
-/// Shape of the rings that it offers.
+/// Shape of the rings that it offers: what an interface that is not configured accepts.
 const SHAPE: Geometry = Geometry {
     slots: 64,
     small: Pool { count: 8, stride: 4096 },
-    bulk: Pool { count: 4, stride: 65_536 },
+    bulk: Pool { count: 4, stride: 65_536 + 64 },
     headroom: 64,
 };
 
@@ -126,6 +126,14 @@ impl Intruder {
 
     /// The bytes of a hello that says it comes from the interface at `from`, with its rings in this System V segment, or in none.
     pub fn hello(from: &[u8], to: &[u8], sysv_segment: Option<i32>) -> Vec<u8> {
+        Intruder::narrow_hello(from, to, sysv_segment, (SHAPE.small.stride, SHAPE.bulk.stride))
+    }
+
+    /// The same, with other strides of the small and bulk blocks in which the other side is to send.
+    pub fn narrow_hello(from: &[u8], to: &[u8], sysv_segment: Option<i32>, strides: (u32, u32)) -> Vec<u8> {
+        let (small, bulk) =
+            (Pool { stride: strides.0, ..SHAPE.small }, Pool { stride: strides.1, ..SHAPE.bulk });
+        let backward = Geometry { small, bulk, ..SHAPE };
         let parse = |address| IfaceAddress::parse(address).expect("an address of shared memory");
         let (from, to) = (parse(from), parse(to));
         let hello = Hello {
@@ -143,7 +151,7 @@ impl Intruder {
             knows_process: 1,
             reserved: 0,
             forward: SHAPE.into(),
-            backward: SHAPE.into(),
+            backward: backward.into(),
         };
         wire::control(Control::Hello, hello.as_bytes())
     }

@@ -203,6 +203,7 @@ impl ShmIface {
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
         let pool = |name, size| MessagePool::new(name, headroom, size, u32::MAX);
+        let limits = Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) };
         let messages = Box::new([pool("small messages", small)?, pool("messages", bulk)?]);
         let iface = ShmIface {
             watch: Cell::new(bell.watch()),
@@ -233,6 +234,7 @@ impl ShmIface {
                 address,
                 origin: md.origin.clone(),
                 trust: md.trust(),
+                limits,
                 peers: config.peers,
                 refusals: Limited::new(1),
                 bell: bell_segment,
@@ -240,7 +242,7 @@ impl ShmIface {
             headroom,
             messages,
             kernel_copies,
-            limits: Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) },
+            limits,
             accessor: Accessor::default(),
             counts: Counts::default(),
             errors: params.errors,

@@ -102,6 +102,7 @@ fn stand(transport: &str, settings: &[&str]) {
             let ep: &uct_core::Ep = ep;
             let _ = ep.am_short(ID, 0, &[1; 40]);
             let _ = ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len().min(3000));
+            let _ = ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len());
         }
         let Ok(line) = lines.try_recv() else { continue };
         if let Some(to) = line.strip_prefix("connect ") {
@@ -256,7 +257,12 @@ fn attack(transport: &str, seed: u64) {
             let forged = with_key(&honest, random.next());
             let from = [&iface, &honest, &forged, &victim][random.below(4)];
             let segment = is_sysv.then(|| segment(&mut random));
-            let hello = Intruder::hello(from, &victim, segment);
+            let mut stride = || 64 * (1 + random.below(2048) as u32);
+            let strides = (stride(), stride());
+            let hello = match random.below(4) {
+                0 => Intruder::narrow_hello(from, &victim, segment, strides),
+                _ => Intruder::hello(from, &victim, segment),
+            };
             if !guests.is_empty() {
                 let at = random.below(guests.len());
                 if random.below(2) == 0 {
@@ -444,6 +450,26 @@ fn harms_itself_alone(test: &str, transport: &str) {
     let logged = scene.log.as_file().metadata().expect("a log").len();
     assert!(logged < 64 << 10, "{logged} bytes of log");
     scene.is_served_while(|_, _| false);
+}
+
+#[test]
+fn a_ring_that_does_not_hold_what_is_sent_over_it_is_refused() {
+    let (worker, iface) = open("posix", &["shm.seg_size=64k"]);
+    let to = iface.address().expect("an address").iface;
+    for bulk in [128, 8192 + 64, 65_536] {
+        let one = Intruder::connect(&to, None).expect("a connection");
+        assert!(one.say(&Intruder::narrow_hello(&to, &to, None, (4096, bulk)), &one.descriptors()));
+        let start = Instant::now();
+        let words = loop {
+            worker.progress();
+            match one.hear() {
+                Heard::Nothing => assert!(start.elapsed() < LIMIT, "no answer"),
+                Heard::Refusal(words) => break words,
+                other => panic!("{other:?}, with blocks of {bulk} bytes"),
+            }
+        };
+        assert!(words.contains("UCT_SHM_SEG_SIZE"), "{words}");
+    }
 }
 
 #[test]
