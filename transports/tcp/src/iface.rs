@@ -127,8 +127,22 @@ impl Transport for TcpTransport {
 
     fn open(md: &Arc<TcpMd>, params: IfaceParams<'_>) -> Result<Rc<TcpIface>, Failure> {
         let config = TcpConfig::from_settings(&params.settings)?;
+        TcpIface::open(md, params.device, config, params.am, params.errors, params.rx_headroom)
+    }
+}
+
+impl TcpIface {
+    /// Opens an interface on a device.
+    pub(crate) fn open(
+        md: &Arc<TcpMd>,
+        device: &str,
+        config: TcpConfig,
+        am: AmHandlers,
+        errors: ErrorHandler,
+        headroom: usize,
+    ) -> Result<Rc<TcpIface>, Failure> {
         let families = device::families(&config)?;
-        let device = device::find(params.device, &families)?;
+        let device = device::find(device, &families)?;
         let system = |error: ucs::sys::SystemError| Failure::new(Error::from(&error), error.to_string());
         // Interfaces of all processes of all machines differ, and nobody guesses their keys.
         let (id, key) = (random::secret().map_err(system)?, random::secret().map_err(system)?);
@@ -143,10 +157,10 @@ impl Transport for TcpTransport {
 
         let seg_size = config.tx_seg_size.to_usize();
         let rx_size = config.rx_seg_size.to_usize().next_power_of_two();
-        if params.rx_headroom > rx_size / 4 {
+        if headroom > rx_size / 4 {
             return Err(Failure::new(
                 Error::INVALID_PARAM,
-                format!("a headroom of {} bytes is too large for rx_seg_size {rx_size}", params.rx_headroom),
+                format!("a headroom of {headroom} bytes is too large for rx_seg_size {rx_size}"),
             ));
         }
         let max_message = config.max_message.to_usize().max(seg_size);
@@ -158,9 +172,9 @@ impl Transport for TcpTransport {
             state: Cell::new(0),
             scratch: Cell::new(halves.address().as_ptr()),
             scratch_size,
-            am: params.am,
-            headroom: params.rx_headroom,
-            rx_pool: RxPool::new(rx_size, params.rx_headroom),
+            am,
+            headroom,
+            rx_pool: RxPool::new(rx_size, headroom),
             shared: Cell::new(None),
             copies: Cell::new(None),
             tx_pool: TxPool::new(config.tx_buf_size.to_usize().max(scratch_size)),
@@ -179,7 +193,7 @@ impl Transport for TcpTransport {
             depth: Cell::new(0),
             md: Arc::clone(md),
             accessor: Accessor::default(),
-            errors: params.errors,
+            errors,
             is_default: config.prefer_default && device::is_default(&device),
             config: Box::new(config),
             device,

@@ -21,10 +21,12 @@ pub enum Disposition {
 pub struct AmHandlers(NonNull<UctAmTable>);
 
 impl AmHandlers {
+    /// Of the host's table; `None` if it is null. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    ///
     /// # Safety
     /// `table` stays valid as long as the value is used, and is used by this thread alone, which the host promises for
     /// the life of an interface (`UctIfaceParams`).
-    pub(crate) unsafe fn new(table: *mut UctAmTable) -> Option<AmHandlers> {
+    pub unsafe fn new(table: *mut UctAmTable) -> Option<AmHandlers> {
         NonNull::new(table).map(AmHandlers)
     }
 

@@ -22,10 +22,12 @@ pub enum Outcome {
 pub struct Completion(NonNull<UctCompletion>);
 
 impl Completion {
+    /// The host's; `None` if it is null. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    ///
     /// # Safety
     /// A completion that is not null stays valid until it was called (`UctCompletion`), and counts this operation.
     #[inline(always)]
-    pub(crate) unsafe fn new(completion: *mut UctCompletion) -> Option<Completion> {
+    pub unsafe fn new(completion: *mut UctCompletion) -> Option<Completion> {
         NonNull::new(completion).map(Completion)
     }
 

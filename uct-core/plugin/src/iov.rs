@@ -13,10 +13,12 @@ pub struct Iov<'a> {
 }
 
 impl<'a> Iov<'a> {
+    /// The host's vector. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    ///
     /// # Safety
     /// `entries` are `count` entries whose memory stays valid until the operation has completed: at least for `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn new(entries: *const UctIov, count: usize) -> Iov<'a> {
+    pub unsafe fn new(entries: *const UctIov, count: usize) -> Iov<'a> {
         let entries = if count == 0 {
             &[]
         } else {

@@ -170,6 +170,14 @@ pub struct ErrorHandler {
 pub struct EpUser(pub(crate) *mut std::ffi::c_void);
 
 impl ErrorHandler {
+    /// The host's handler. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    ///
+    /// # Safety
+    /// The handler may be called with the argument as long as the value is used (`UctIfaceParams`).
+    pub unsafe fn new(handler: UctErrorHandler, argument: *mut std::ffi::c_void) -> ErrorHandler {
+        ErrorHandler { handler, argument }
+    }
+
     /// Tells the host that an endpoint has failed; once per endpoint, from progress, and not after it was destroyed.
     /// The application may destroy the endpoint from inside this call.
     pub fn report(&self, ep: EpUser, status: Error, reason: &str) {

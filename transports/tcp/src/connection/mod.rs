@@ -260,7 +260,10 @@ impl fmt::Debug for Conn {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod size {
     use super::*;
 
     #[test]

@@ -101,7 +101,7 @@ impl Conn {
 
     /// Keeps sends and flushes away from the place that the application packs into, while it does.
     #[inline(always)]
-    fn while_packing<T>(&self, iface: &TcpIface, pack: impl FnOnce() -> T) -> T {
+    pub(super) fn while_packing<T>(&self, iface: &TcpIface, pack: impl FnOnce() -> T) -> T {
         let (ready, left) = (self.ready.replace(false), self.tail_left.replace(0));
         self.packing.set(true);
         let answer = iface.while_packing(pack);

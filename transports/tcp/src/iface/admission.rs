@@ -186,6 +186,7 @@ mod tests {
         assert_eq!(accepted.of(one, Duration::from_secs(60)), []);
         accepted.remove(id(2));
         assert_eq!(accepted.crowded(one, false), None);
+        accepted.remove(id(5));
         assert_eq!(accepted.crowded(one, true), Some(one), "without descriptors");
     }
 

@@ -72,6 +72,12 @@ impl TcpIface {
         *self.last_failure.borrow_mut() = words;
     }
 
+    /// Why the last connection failed.
+    #[cfg(test)]
+    pub(crate) fn last_failure(&self) -> String {
+        self.last_failure.borrow().clone()
+    }
+
     pub(crate) fn count_dropped(&self) {
         self.dropped.set(self.dropped.get() + 1);
     }

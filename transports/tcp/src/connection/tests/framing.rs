@@ -1,0 +1,147 @@
+//! `frames`: requests for remote memory, signs of life, and what is no frame.
+
+use uct_plugin::memory::MemoryAccess;
+use uct_plugin::rma::{Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request, Response, ResponseKind};
+use uct_plugin::{AtomicOp, Status};
+
+use super::*;
+use crate::wire::control;
+
+/// A request for memory that is registered with the bed's interface, which lives as long.
+fn request(bed: &Bed, memory: &mut [u8], opcode: Opcode, length: usize) -> Request {
+    let base = ptr::NonNull::from(&mut *memory).cast();
+    // SAFETY: the interface ends ahead of the memory in every test.
+    let region = unsafe { bed.iface.regions().insert(base, memory.len(), MemoryAccess::all()) }.unwrap();
+    Request {
+        opcode,
+        atomic: AtomicOp::Add,
+        sequence: 1,
+        slot: region.key() as u32,
+        secret: region.secret(),
+        address: base.as_ptr() as u64,
+        length: length as u32,
+        operands: [0; 2],
+    }
+}
+
+fn asked(request: &Request, data: &[u8]) -> Vec<u8> {
+    let mut payload = vec![0; request.frame_bytes()];
+    request.write(&mut payload);
+    frame(control::REQUEST, &[&payload, data].concat())
+}
+
+fn answer(kind: ResponseKind, status: Status, data: &[u8]) -> Vec<u8> {
+    let header = Response { kind, sequence: 1, status, length: data.len() as u32 }.header();
+    frame(control::RESPONSE, &[&header, data].concat())
+}
+
+#[test]
+fn puts_of_every_size_are_written_and_acknowledged_and_leave_their_surroundings_alone() {
+    for length in [0, 1, 7, 8, 16_383, 16_384, 16_385, 100_003] {
+        let mut memory = vec![0xEE; length + 8];
+        let bed = Bed::new(&[("rx_seg_size", "64k")]);
+        let put = request(&bed, &mut memory, Opcode::Put, length);
+        let frames = [asked(&put, &pattern(length)), frame(1, b"behind")].concat();
+        let cut = frames.len() - length / 2 - 20;
+        bed.write(&frames[..cut]);
+        bed.write(&frames[cut..]);
+        assert_eq!(bed.messages(), [(1, b"behind".to_vec())], "{length} bytes");
+        assert_eq!(bed.read_all(), answer(ResponseKind::Acknowledgement, Status::OK, &[]));
+        drop(bed);
+        assert!(memory[..length] == pattern(length) && memory[length..] == [0xEE; 8], "{length} bytes");
+    }
+}
+
+#[test]
+fn gets_of_every_size_answer_the_memory_also_where_it_waits() {
+    for length in [1, 7, 8_000, 8_200, 8_500, 65_535] {
+        let mut memory = pattern(length);
+        let bed = Bed::new(&[]);
+        let get = request(&bed, &mut memory, Opcode::Get, length);
+        bed.write(&asked(&get, &[]));
+        let expected = answer(ResponseKind::Data, Status::OK, &pattern(length));
+        assert!(bed.read_all() == expected, "{length} bytes");
+        let ahead = bed.fill(&pattern(500));
+        bed.write(&asked(&get, &[]));
+        assert!(bed.read_all() == [ahead, expected].concat(), "{length} bytes behind others");
+    }
+}
+
+#[test]
+fn refused_requests_are_answered_and_counted() {
+    let mut memory = pattern(20_000);
+    let bed = Bed::new(&[("max_refused", "3")]);
+    let mut foreign = request(&bed, &mut memory, Opcode::Get, 8);
+    foreign.secret ^= 1;
+    let large = Request { opcode: Opcode::Put, length: 20_000, ..foreign };
+    let small = Request { opcode: Opcode::Put, length: 3, ..foreign };
+    for (request, data) in [(foreign, 0), (large, 20_000), (small, 3)] {
+        let bytes = asked(&request, &vec![0; data]);
+        // The data of the large one come in two parts.
+        let cut = bytes.len() / 2 + 64;
+        bed.write(&bytes[..cut.min(bytes.len())]);
+        bed.write(&bytes[cut.min(bytes.len())..]);
+        let answer = bed.read_all();
+        assert_eq!((answer.len(), answer[8]), (8 + RESPONSE_HEADER, ResponseKind::Error as u8));
+        assert_eq!(bed.failure(), None);
+    }
+    bed.write(&asked(&foreign, &[]));
+    assert_eq!(bed.failure(), Some(Error::IO_ERROR));
+    drop(bed);
+    assert_eq!(memory, pattern(20_000));
+}
+
+#[test]
+fn what_is_no_frame_ends_the_connection() {
+    let put = Request {
+        opcode: Opcode::Put,
+        atomic: AtomicOp::Add,
+        sequence: 1,
+        slot: 0,
+        secret: 0,
+        address: 0,
+        length: 20_000,
+        operands: [0; 2],
+    };
+    let mut longer = asked(&put, &[0; 20_001]);
+    longer.truncate(64);
+    let signs = [control::PING, control::PONG, control::USE, control::UNUSE];
+    let mut bad: Vec<_> = signs.map(|kind| frame_header(kind, 1).to_ne_bytes().to_vec()).into();
+    bad.extend([longer, frame(38, &[]), frame(255, &[]), frame(control::RESPONSE, &[1; RESPONSE_HEADER])]);
+    bad.push(frame(control::REQUEST, &[0; REQUEST_HEADER - 1]));
+    for bytes in bad {
+        let bed = Bed::new(&[]);
+        bed.write(&bytes);
+        assert_eq!(bed.failure(), Some(Error::IO_ERROR), "{bytes:?}");
+    }
+}
+
+#[test]
+fn each_kind_of_frame_has_its_longest() {
+    let bed = Bed::new(&[("max_message", "1m")]);
+    let longest = [
+        (0, 1 << 20),
+        (31, 1 << 20),
+        (control::REQUEST, (1 << 20) + REQUEST_HEADER),
+        (control::RESPONSE, super::super::GET_SEGMENT + RESPONSE_HEADER),
+        (control::PING, 0),
+        (200, 0),
+    ];
+    for (kind, length) in longest {
+        assert!(bed.iface.check_length(kind, length).is_ok(), "kind {kind}");
+        assert!(bed.iface.check_length(kind, length + 1).is_err(), "kind {kind}");
+    }
+}
+
+#[test]
+fn one_question_is_asked_until_it_is_answered() {
+    let bed = Bed::new(&[]);
+    bed.conn.probe(&bed.iface);
+    bed.conn.probe(&bed.iface);
+    assert_eq!(bed.read_all(), frame(control::PING, &[]));
+    bed.write(&frame(control::PONG, &[]));
+    bed.conn.probe(&bed.iface);
+    assert_eq!(bed.read_all(), frame(control::PING, &[]));
+    bed.write(&frame(control::PING, &[]));
+    assert_eq!(bed.read_all(), frame(control::PONG, &[]));
+}

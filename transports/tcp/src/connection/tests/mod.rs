@@ -1,0 +1,269 @@
+//! Connections over a pair of sockets: one end is a connection of an interface, the other one a test's, which writes and reads bytes.
+
+mod connecting;
+mod framing;
+mod living;
+mod queueing;
+mod receiving;
+mod sending;
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use socket2::Socket;
+use ucs::{Error, Result};
+use uct_plugin::abi::*;
+use uct_plugin::traits::ErrorHandler;
+use uct_plugin::{AmHandlers, Completion, Iov};
+
+use super::part::Memory;
+use super::{Conn, State};
+use crate::config::TcpConfig;
+use crate::iface::TcpIface;
+use crate::md::TcpMd;
+use crate::wire::{FEATURE_RMA, Hello, HelloKind, frame_header, padded};
+
+/// The settings of a test.
+struct Values(&'static [(&'static str, &'static str)]);
+
+impl ucs::config::Lookup for Values {
+    fn text(&self, _section: &str, name: &str) -> Option<std::borrow::Cow<'_, str>> {
+        self.0.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
+    }
+}
+
+/// What a handler does with a message.
+type Handler = Box<dyn FnMut(u8, &[u8])>;
+
+/// What the interface's handlers call. It lives behind a pointer that they are given.
+#[derive(Default)]
+struct Inbox {
+    messages: RefCell<Vec<(u8, Vec<u8>)>>,
+    handler: RefCell<Option<Handler>>,
+}
+
+/// An argument of the handler for each id.
+struct Slot {
+    id: u8,
+    inbox: *const Inbox,
+}
+
+struct Bed {
+    iface: Rc<TcpIface>,
+    conn: Rc<Conn>,
+    peer: UnixStream,
+    inbox: Rc<Inbox>,
+    _slots: Vec<Slot>,
+    _table: Box<UctAmTable>,
+}
+
+unsafe extern "C" fn take(argument: *mut c_void, data: *mut c_void, length: usize, _flags: u32) -> UctStatus {
+    // SAFETY: the bed keeps its slots as long as its interface.
+    let slot = unsafe { &*argument.cast::<Slot>() };
+    // SAFETY: as above.
+    let inbox = unsafe { &*slot.inbox };
+    // SAFETY: a message is readable until its handler returns.
+    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+    inbox.messages.borrow_mut().push((slot.id, data.to_vec()));
+    let handler = inbox.handler.borrow_mut().take();
+    if let Some(mut handler) = handler {
+        handler(slot.id, data);
+        inbox.handler.borrow_mut().get_or_insert(handler);
+    }
+    UCT_OK
+}
+
+unsafe extern "C" fn unused(_: *mut c_void, _: *const c_void, _: usize) {}
+
+unsafe extern "C" fn unheard(_: *mut c_void, _: *mut c_void, _: UctStatus, _: UctStr) {}
+
+impl Bed {
+    /// A connection that stands.
+    fn new(settings: &'static [(&'static str, &'static str)]) -> Bed {
+        let mut bed = Bed::unconnected(settings);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        bed.peer = theirs;
+        bed.conn.establish(&bed.iface, &bed.hello(HelloKind::Hello), Some(Socket::from(ours)));
+        assert_eq!(bed.conn.state(), State::Established);
+        bed.iface.advance();
+        bed
+    }
+
+    /// A connection without a socket; the peer's end is connected to nothing.
+    fn unconnected(settings: &'static [(&'static str, &'static str)]) -> Bed {
+        let config = TcpConfig::from_settings(&Values(settings)).unwrap();
+        let inbox = Rc::new(Inbox::default());
+        let mut slots: Vec<_> =
+            (0..UCT_AM_IDS).map(|id| Slot { id: id as u8, inbox: Rc::as_ptr(&inbox) }).collect();
+        let mut table = Box::new(UctAmTable {
+            callbacks: [take; UCT_AM_IDS],
+            arguments: [ptr::null_mut(); UCT_AM_IDS],
+            in_run: [unused; UCT_AM_IDS],
+            running: 0,
+        });
+        for (argument, slot) in table.arguments.iter_mut().zip(&mut slots) {
+            *argument = ptr::from_mut(slot).cast();
+        }
+        // SAFETY: the bed keeps the table as long as the interface.
+        let am = unsafe { AmHandlers::new(&raw mut *table) }.unwrap();
+        // SAFETY: the handler takes any argument.
+        let errors = unsafe { ErrorHandler::new(unheard, ptr::null_mut()) };
+        let iface = TcpIface::open(&Arc::new(TcpMd::default()), "lo", config, am, errors, 0).unwrap();
+        let conn = iface.new_conn(7, 1, None).unwrap();
+        let (peer, _) = UnixStream::pair().unwrap();
+        Bed { iface, conn, peer, inbox, _slots: slots, _table: table }
+    }
+
+    /// What the peer's interface says of itself.
+    fn hello(&self, kind: HelloKind) -> Hello {
+        Hello { sender: 7, features: FEATURE_RMA, ..self.iface.hello(kind) }
+    }
+
+    fn progress(&self) {
+        rounds(&self.iface);
+    }
+
+    fn send(&self, id: u8, payload: &[u8]) -> Result {
+        let header = frame_header(id, payload.len()).to_ne_bytes();
+        self.conn.send_frame(&self.iface, (header, Memory::from(payload)))
+    }
+
+    /// Sends until there is no room; answers what the peer is to read.
+    fn fill(&self, payload: &[u8]) -> Vec<u8> {
+        let mut sent = Vec::new();
+        for _ in 0..100_000 {
+            match self.send(3, payload) {
+                Ok(()) => sent.extend(frame(3, payload)),
+                Err(error) => {
+                    assert_eq!(error, Error::NO_RESOURCE);
+                    return sent;
+                }
+            }
+            self.iface.next_epoch();
+        }
+        panic!("there is always room");
+    }
+
+    /// What has come to the peer, without waiting for more.
+    fn read(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match (&self.peer).read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        bytes
+    }
+
+    /// What comes to the peer while this side makes progress.
+    fn read_all(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        loop {
+            self.progress();
+            let more = self.read();
+            if more.is_empty() {
+                return bytes;
+            }
+            bytes.extend(more);
+        }
+    }
+
+    /// Writes as the peer, with progress in between.
+    fn write(&self, mut bytes: &[u8]) {
+        for _ in 0..100_000 {
+            match (&self.peer).write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // This side has closed it.
+                Err(_) => return,
+            }
+            self.progress();
+            if bytes.is_empty() {
+                return;
+            }
+        }
+        panic!("{} bytes are not read", bytes.len());
+    }
+
+    fn messages(&self) -> Vec<(u8, Vec<u8>)> {
+        self.inbox.messages.take()
+    }
+
+    fn on_message(&self, handler: impl FnMut(u8, &[u8]) + 'static) {
+        *self.inbox.handler.borrow_mut() = Some(Box::new(handler));
+    }
+
+    fn failure(&self) -> Option<Error> {
+        match self.conn.state() {
+            State::Closed(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Rounds of progress, more than anything here takes.
+fn rounds(iface: &TcpIface) {
+    for _ in 0..64 {
+        iface.advance();
+    }
+}
+
+/// A frame with the zeros behind it.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = frame_header(kind, payload.len()).to_ne_bytes().to_vec();
+    bytes.extend(payload);
+    bytes.resize(8 + padded(payload.len()), 0);
+    bytes
+}
+
+/// Bytes of which no two neighbours are alike.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|index| (index * 7 + index / 251 + 1) as u8).collect()
+}
+
+/// A completion of the host's, for one operation.
+struct Ending(Box<UctCompletion>);
+
+unsafe extern "C" fn ended(_completion: *mut UctCompletion) {}
+
+impl Ending {
+    fn new() -> Ending {
+        Ending(Box::new(UctCompletion { func: ended, count: 1, status: UCT_OK }))
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        // SAFETY: the box outlives the operation in every test.
+        unsafe { Completion::new(&raw mut *self.0) }
+    }
+
+    /// The status, once it was completed.
+    fn status(&self) -> Option<UctStatus> {
+        // SAFETY: the place is the box's own; who completes it wrote through a pointer.
+        let now = unsafe { ptr::read_volatile(&raw const *self.0) };
+        (now.count == 0).then_some(now.status)
+    }
+}
+
+/// The entries of a vector of these blocks.
+fn entries(blocks: &[&[u8]]) -> Vec<UctIov> {
+    let entry = |block: &&[u8]| UctIov {
+        buffer: block.as_ptr().cast_mut().cast(),
+        length: block.len(),
+        memh: ptr::null_mut(),
+        stride: 0,
+        count: 1,
+    };
+    blocks.iter().map(entry).collect()
+}
+
+/// The vector, which nobody writes to.
+fn vector(entries: &[UctIov]) -> Iov<'_> {
+    // SAFETY: the tests keep entries and blocks until the operation has ended.
+    unsafe { Iov::new(entries.as_ptr(), entries.len()) }
+}

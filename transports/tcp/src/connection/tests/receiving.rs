@@ -1,0 +1,159 @@
+//! `receive`: frames arrive as they were sent, however the bytes come.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::super::receive::Rest;
+use super::*;
+use crate::wire::control;
+
+#[test]
+fn frames_arrive_whole_wherever_the_bytes_are_cut() {
+    let frames = [frame(1, b"abc"), frame(31, &[]), frame(2, &pattern(17))].concat();
+    let expected = [(1, b"abc".to_vec()), (31, Vec::new()), (2, pattern(17))];
+    let bed = Bed::new(&[]);
+    for cut in 0..=frames.len() {
+        bed.write(&frames[..cut]);
+        bed.write(&frames[cut..]);
+        assert_eq!(bed.messages(), expected, "cut at {cut}");
+    }
+}
+
+#[test]
+fn frames_larger_than_a_buffer_arrive_whole_with_what_lies_behind_them() {
+    let bed = Bed::new(&[("rx_seg_size", "16k")]);
+    // Around the room of a buffer, whose head and alignment take less than 128 bytes.
+    for length in (16_384 - 128..16_384 + 16).chain([40_001, 300_007]) {
+        let frames = [frame(1, b"ahead"), frame(2, &pattern(length)), frame(3, b"behind")].concat();
+        bed.write(&frames);
+        let messages = bed.messages();
+        assert_eq!(bed.failure(), None, "{length} bytes");
+        assert!(
+            messages == [(1, b"ahead".to_vec()), (2, pattern(length)), (3, b"behind".to_vec())],
+            "{length}"
+        );
+    }
+}
+
+#[test]
+fn progress_inside_a_handler_goes_on_with_what_has_arrived_and_with_what_comes_later() {
+    let bed = Bed::new(&[]);
+    let (iface, peer) = (Rc::clone(&bed.iface), bed.peer.try_clone().unwrap());
+    let inbox = Rc::clone(&bed.inbox);
+    let seen = Rc::new(Cell::new((0, 0)));
+    let noted = Rc::clone(&seen);
+    bed.on_message(move |id, _| {
+        if id == 1 {
+            rounds(&iface);
+            let arrived = inbox.messages.borrow().len();
+            (&peer).write_all(&frame(3, b"later")).unwrap();
+            rounds(&iface);
+            noted.set((arrived, inbox.messages.borrow().len()));
+        }
+    });
+    bed.write(&[frame(1, b"outer"), frame(2, b"inner")].concat());
+    assert_eq!(seen.get(), (2, 3));
+    let ids: Vec<_> = bed.messages().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, [1, 2, 3]);
+}
+
+#[test]
+fn a_frame_may_be_as_long_as_agreed_and_no_longer() {
+    let bed = Bed::new(&[("max_message", "64k")]);
+    bed.write(&frame(1, &pattern(65_536)));
+    assert!(bed.messages() == [(1, pattern(65_536))]);
+    bed.write(&frame_header(1, 65_537).to_ne_bytes());
+    assert_eq!(bed.failure(), Some(Error::IO_ERROR));
+    // One that has come whole, into a buffer that is larger than a message may be.
+    let bed = Bed::new(&[("max_message", "64k")]);
+    bed.write(&frame(1, &pattern(65_537)));
+    assert_eq!((bed.failure(), bed.messages().len()), (Some(Error::IO_ERROR), 0));
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_is_not_read_from_until_it_has_taken_some() {
+    let bed = Bed::new(&[]);
+    let pings = frame(control::PING, &[]).repeat(8192);
+    let mut written = 0;
+    'flood: for _ in 0..4096 {
+        let mut tries = 0;
+        while tries < 8 {
+            match (&bed.peer).write(&pings) {
+                Ok(count) => {
+                    written += count;
+                    bed.progress();
+                    continue 'flood;
+                }
+                Err(_) => {
+                    tries += 1;
+                    bed.progress();
+                }
+            }
+        }
+        break;
+    }
+    assert!(bed.conn.is_held());
+    let queued = bed.conn.queued_bytes();
+    let limit = bed.iface.answer_limit();
+    assert!(
+        queued > limit && queued <= limit + bed.iface.scratch_size(),
+        "{queued} bytes, {limit} are the limit"
+    );
+    let answers = bed.read_all();
+    assert_eq!(answers.len(), written / 8 * 8);
+    assert!(!bed.conn.is_held());
+    assert!(answers.chunks(8).all(|answer| answer == frame(control::PONG, &[])));
+}
+
+#[test]
+fn large_messages_share_the_room_that_there_is() {
+    let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "64k")]);
+    assert!(bed.iface.admit_large(40_000));
+    assert!(bed.iface.admit_large(65_536 - 40_000));
+    assert!(!bed.iface.admit_large(1));
+    bed.iface.end_large(65_536 - 40_000);
+    bed.write(&frame(1, &pattern(20_000)));
+    assert_eq!(bed.messages(), [(1, pattern(20_000))]);
+    let large = frame(2, &pattern(30_000));
+    bed.write(&large[..8]);
+    assert!(bed.conn.is_held());
+    bed.iface.end_large(40_000);
+    assert_ne!(bed.conn.tick_held(&bed.iface), ucs::clock::Deadline::at_ticks(0));
+    assert!(!bed.conn.is_held());
+    bed.write(&large[8..]);
+    assert_eq!(bed.messages(), [(2, pattern(30_000))]);
+    assert!(bed.iface.admit_large(65_536), "all of the room was given back");
+}
+
+#[test]
+fn a_large_message_is_stalled_when_it_is_slow_and_nothing_waits_to_be_read() {
+    let bed = Bed::new(&[("rx_seg_size", "16k")]);
+    let large = frame(2, &pattern(200_000));
+    bed.write(&large[..100_008]);
+    let Rest::Message { began, have, .. } = *bed.conn.rest.borrow() else { panic!("it has not begun") };
+    assert_eq!(have, 100_000);
+    let after = |time| began + ucs::clock::duration_to_ticks(time);
+    assert!(!bed.conn.is_stalled(after(Duration::from_millis(900))));
+    // 64 KiB a second are enough.
+    assert!(!bed.conn.is_stalled(after(Duration::from_millis(1500))));
+    assert!(bed.conn.is_stalled(after(Duration::from_millis(1550))));
+    (&bed.peer).write_all(&large[100_008..]).unwrap();
+    assert!(!bed.conn.is_stalled(after(Duration::from_secs(60))));
+    bed.progress();
+    assert!(bed.messages() == [(2, pattern(200_000))]);
+    assert!(!bed.conn.is_stalled(after(Duration::from_secs(60))));
+}
+
+#[test]
+fn a_peer_that_closes_ends_the_connection_behind_what_it_sent() {
+    for length in [3, 100_000] {
+        let bed = Bed::new(&[("rx_seg_size", "16k")]);
+        bed.write(&frame(1, b"whole"));
+        bed.write(&frame(2, &pattern(length))[..10]);
+        bed.peer.shutdown(std::net::Shutdown::Both).unwrap();
+        bed.progress();
+        assert_eq!(bed.messages(), [(1, b"whole".to_vec())]);
+        assert_eq!(bed.failure(), Some(Error::CONNECTION_RESET));
+        assert!(bed.iface.admit_large(bed.iface.config().max_announced.to_usize()), "room was given back");
+    }
+}

@@ -1,0 +1,131 @@
+//! `send`: what leaves at once, what waits, and in which order.
+
+use super::*;
+
+#[test]
+fn the_first_frame_of_an_epoch_leaves_at_once_and_the_next_ones_share_a_flush() {
+    let bed = Bed::new(&[]);
+    bed.iface.next_epoch();
+    bed.send(1, b"first").unwrap();
+    assert_eq!(bed.read(), frame(1, b"first"));
+    bed.send(2, b"second").unwrap();
+    bed.send(3, &[]).unwrap();
+    assert_eq!(bed.read(), []);
+    assert!(bed.conn.has_queued());
+    assert_eq!(bed.conn.queued_bytes(), 16 + 8);
+    bed.iface.advance();
+    assert_eq!(bed.read(), [frame(2, b"second"), frame(3, &[])].concat());
+    assert!(!bed.conn.has_queued());
+}
+
+#[test]
+fn a_frame_is_as_large_as_the_scratch_memory_and_no_larger() {
+    let bed = Bed::new(&[]);
+    let most = bed.iface.scratch_size() - 8 - 8;
+    bed.iface.next_epoch();
+    bed.send(1, &pattern(most)).unwrap();
+    assert_eq!(bed.read(), frame(1, &pattern(most)));
+    assert_eq!(bed.send(1, &pattern(most + 1)), Err(Error::INVALID_PARAM));
+    assert_eq!(bed.read_all(), []);
+}
+
+#[test]
+fn what_the_socket_does_not_take_waits_within_the_limit_and_arrives_in_order() {
+    let bed = Bed::new(&[("tx_queue_size", "40000"), ("tx_buf_size", "16411")]);
+    let payload = pattern(997);
+    let sent = bed.fill(&payload);
+    assert!(bed.conn.is_blocked());
+    assert!(!bed.conn.has_room(&bed.iface));
+    let queued = bed.conn.queued_bytes();
+    // A buffer is begun only below the limit, and filled to its end.
+    assert!(queued > 40_000 - 1016 && queued <= 40_000 + 16_411, "{queued}");
+    // What is owed is queued whatever the limit.
+    bed.conn.tell(&bed.iface, crate::wire::control::PONG);
+    assert_eq!(bed.conn.queued_bytes(), queued + 8);
+    assert!(bed.read_all() == [sent, frame(crate::wire::control::PONG, &[])].concat());
+    assert!(!bed.conn.is_blocked() && bed.conn.has_room(&bed.iface) && !bed.conn.has_queued());
+}
+
+#[test]
+fn what_is_owed_is_whole_at_every_size_and_place() {
+    let bed = Bed::new(&[("tx_queue_size", "40000"), ("tx_buf_size", "16411")]);
+    let scratch = bed.iface.scratch_size();
+    for is_blocked in [false, true] {
+        let mut sent = if is_blocked { bed.fill(&pattern(997)) } else { Vec::new() };
+        for length in [0, 1, 8, scratch - 17, scratch - 16, scratch - 15, 60_001] {
+            let data = pattern(length);
+            bed.conn.owe(&bed.iface, &frame_header(5, length).to_ne_bytes(), data.as_slice().into());
+            sent.extend(frame(5, &data));
+        }
+        assert!(bed.read_all() == sent, "blocked: {is_blocked}");
+    }
+}
+
+#[test]
+fn what_is_owed_while_a_message_is_packed_leaves_behind_it() {
+    let bed = Bed::new(&[]);
+    let frames = [frame(5, b"odd"), frame(6, &[])].concat();
+    bed.conn.while_packing(&bed.iface, || {
+        bed.conn.owe(&bed.iface, &frame_header(5, 3).to_ne_bytes(), b"odd".as_slice().into());
+        assert_eq!(bed.send(1, b"a message"), Err(Error::NO_RESOURCE));
+        bed.conn.flush(&bed.iface);
+        assert_eq!(bed.read(), []);
+    });
+    bed.progress();
+    bed.send(6, &[]).unwrap();
+    assert_eq!(bed.read_all(), frames);
+}
+
+#[test]
+fn a_vector_leaves_whole_however_many_blocks_it_has() {
+    let bed = Bed::new(&[]);
+    let data = pattern(70 * 13);
+    for count in [1, 31, 32, 33, 34, 70] {
+        let blocks: Vec<&[u8]> = data.chunks(13).take(count).collect();
+        let (entries, mut ending) = (entries(&blocks), Ending::new());
+        let head = frame_header(9, count * 13).to_ne_bytes();
+        let outcome =
+            bed.conn.send_vector(&bed.iface, &head, vector(&entries), 1, ending.completion()).unwrap();
+        assert_eq!(bed.read_all(), frame(9, &data[..count * 13]), "{count} blocks");
+        assert_eq!(outcome == uct_plugin::Outcome::Done, ending.status().is_none());
+    }
+}
+
+#[test]
+fn a_vector_ends_when_its_last_byte_has_left_or_when_it_is_cancelled() {
+    let bed = Bed::new(&[("tx_queue_size", "1m")]);
+    let (data, mut endings, mut sent) = (pattern(30_003), [Ending::new(), Ending::new()], Vec::new());
+    while !bed.conn.is_blocked() {
+        bed.iface.next_epoch();
+        bed.send(3, &data[..900]).unwrap();
+        sent.extend(frame(3, &data[..900]));
+    }
+    let entries = entries(&[&data[..10_000], &data[10_000..]]);
+    for (owner, ending) in (1..).zip(&mut endings) {
+        let head = frame_header(9, data.len()).to_ne_bytes();
+        bed.conn.send_vector(&bed.iface, &head, vector(&entries), owner, ending.completion()).unwrap();
+        sent.extend(frame(9, &data));
+    }
+    bed.progress();
+    bed.conn.cancel(2);
+    assert_eq!((endings[0].status(), endings[1].status()), (None, Some(Error::CANCELED.status().raw())));
+    assert!(bed.read_all() == sent);
+    assert_eq!(endings[0].status(), Some(UCT_OK));
+}
+
+#[test]
+fn a_send_that_fails_has_no_room_until_progress_ends_the_connection() {
+    let mut bed = Bed::new(&[]);
+    bed.write(&frame(4, b"the last words"));
+    bed.messages();
+    (&bed.peer).write_all(&frame(4, b"later")).unwrap();
+    bed.peer = UnixStream::pair().unwrap().0;
+    bed.iface.next_epoch();
+    assert_eq!(bed.send(1, b"into the void"), Err(Error::NO_RESOURCE));
+    assert_eq!(bed.conn.state(), State::Established);
+    assert_eq!(bed.conn.error(), Some(Error::NO_RESOURCE));
+    bed.progress();
+    assert_eq!(bed.messages(), [(4, b"later".to_vec())]);
+    assert!(bed.failure().is_some());
+    assert_eq!(bed.send(1, b"more"), Err(bed.failure().unwrap()));
+}
