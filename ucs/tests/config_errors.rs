@@ -2,6 +2,9 @@
 
 use std::{fs, time::Instant};
 
+#[path = "../testing/property.rs"]
+mod property;
+
 use proptest::prelude::*;
 use tempfile::TempDir;
 use ucs::config::{Config, Field, Kind, Schema, Section, Sources, nearest};
@@ -284,7 +287,7 @@ fn the_nearest_name_is_near_or_none() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::config())]
 
     #[test]
     fn no_file_makes_loading_panic(

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+#[path = "../testing/property.rs"]
+mod property;
+
 use proptest::prelude::*;
 use ucs::units::{
     Bandwidth, Count, MemSize, NameList, Range, Ternary, Time, UnitError, glob_matches, parse_bool,
@@ -267,7 +270,7 @@ fn errors_show_long_and_unprintable_texts_on_one_short_line() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property::config())]
 
     #[test]
     fn every_size_reads_back(bytes in any::<u64>(), shift in 0_u32..64) {

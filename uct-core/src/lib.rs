@@ -45,6 +45,9 @@ mod log;
 mod md;
 mod memory;
 mod misspelt;
+#[cfg(test)]
+#[path = "../../ucs/testing/property.rs"]
+mod property;
 mod reason;
 mod resource;
 mod rkey;

@@ -1,6 +1,8 @@
 //! Tables that a plugin made wrongly or made long ago are never read past their end, whatever their heads say.
 
 mod loader_support;
+#[path = "../../ucs/testing/property.rs"]
+mod property;
 
 use std::{
     alloc::{Layout, alloc_zeroed},
@@ -116,7 +118,7 @@ impl Tables {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { cases: 200, ..property::config() })]
 
     #[test]
     fn whatever_the_head_says_the_first_thing_that_is_wrong_is_told(

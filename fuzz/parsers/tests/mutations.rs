@@ -1,5 +1,8 @@
 //! A bounded run of every parser over mutations of its seeds. `UCT_TEST_SEED` repeats one; `cargo fuzz` goes further.
 
+#[path = "../../../ucs/testing/seed.rs"]
+mod seed;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -25,19 +28,6 @@ impl Random {
     fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }
-}
-
-fn seed() -> u64 {
-    let seed = match std::env::var("UCT_TEST_SEED") {
-        Ok(text) => {
-            let digits = text.strip_prefix("0x");
-            let seed = digits.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
-            seed.unwrap_or_else(|_| panic!("UCT_TEST_SEED={text}: expected a number, such as 17 or 0x11"))
-        }
-        Err(_) => std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64),
-    };
-    println!("UCT_TEST_SEED={seed:#x}");
-    seed.max(1)
 }
 
 /// One of the seeds with some changes.
@@ -94,7 +84,7 @@ fn first_panic(parser: &Parser, seed: u64) -> Option<Vec<u8>> {
 
 #[test]
 fn no_bytes_from_outside_make_a_parser_panic() {
-    let seed = seed();
+    let seed = seed::printed().max(1);
     let mut panicked = Vec::new();
     for parser in PARSERS {
         if let Some(bytes) = first_panic(parser, seed) {

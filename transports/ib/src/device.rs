@@ -96,6 +96,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn any_name_is_parsed_without_a_panic(name in ".*") {
             if let Ok((device, port)) = parse_device_name(&name) {

@@ -13,6 +13,9 @@ pub mod gid;
 pub mod memlock;
 pub mod port;
 pub mod port_address;
+#[cfg(test)]
+#[path = "../../../ucs/testing/property.rs"]
+mod property;
 pub mod verbs;
 pub mod wc_status;
 

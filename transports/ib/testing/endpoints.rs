@@ -1,6 +1,9 @@
 //! Connected endpoints on whatever devices there are. For: the tests of the verbs transports on devices, which include this
 //! file and say by `TRANSPORT` whose they are; it is part of no library.
 
+#[path = "../../../ucs/testing/seed.rs"]
+mod seed;
+
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::rc::Rc;
@@ -111,15 +114,7 @@ pub struct Random(u64);
 impl Random {
     /// With the seed in `UCT_TEST_SEED`, as the suite prints it or as a decimal number, or with a fresh one, which it prints.
     pub fn from_environment() -> Random {
-        let given = std::env::var("UCT_TEST_SEED").ok().map(|text| {
-            let digits = text.strip_prefix("0x");
-            let seed = digits.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
-            seed.unwrap_or_else(|_| panic!("UCT_TEST_SEED={text}: expected a number, such as 17 or 0x11"))
-        });
-        let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
-        let seed = given.unwrap_or_else(fresh);
-        println!("UCT_TEST_SEED={seed:#x}");
-        Random(seed)
+        Random(seed::printed())
     }
 
     pub fn next(&mut self) -> u64 {

@@ -475,6 +475,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn half_a_word_changes_and_the_other_half_stays(memory: u64, value: u32, upper: bool, op in 0u32..5) {
             let op = AtomicOp::from_abi(op).unwrap();

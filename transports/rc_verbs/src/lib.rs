@@ -17,6 +17,9 @@ mod limits;
 mod liveness;
 mod md;
 mod progress;
+#[cfg(test)]
+#[path = "../../../ucs/testing/property.rs"]
+mod property;
 mod queue;
 mod rma;
 mod rx;

@@ -267,6 +267,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn any_bytes_are_unpacked_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(key) = Rkey::unpack(&bytes) {

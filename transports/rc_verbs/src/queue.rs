@@ -196,6 +196,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn what_goes_in_comes_out_in_order_up_to_the_number_asked_for(
             start: u32,

@@ -422,6 +422,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn parts_are_within_the_limits_and_cover_everything_once(
             lengths in prop::collection::vec(0u32..5000, 0..40),

@@ -84,6 +84,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn every_word_is_understood_or_refused(word in any::<u32>()) {
             let immediate = Immediate(word);

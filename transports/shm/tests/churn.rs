@@ -4,6 +4,8 @@
 //! `UCT_TEST_SOAK_SECONDS` says for how long each kind runs; `UCT_TEST_SEED` repeats the choices of one run.
 
 mod common;
+#[path = "../../../ucs/testing/seed.rs"]
+mod seed;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -232,9 +234,8 @@ fn memory_that_goes_while_it_is_used_takes_nobodys_bytes_along() {
         return serve(&role);
     }
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("UCT_TEST_SEED").unwrap_or_else(|| u64::from(std::process::id()) * 0x9e37_79b9);
+    let seed = seed::printed();
     let time = Duration::from_secs(number("UCT_TEST_SOAK_SECONDS").unwrap_or(1));
-    println!("UCT_TEST_SEED={seed}");
     for (transport, settings) in
         [("posix", &["shm.cma=y"][..]), ("posix", &["shm.cma=n"]), ("sysv", &["shm.cma=y"]), ("cma", &[])]
     {

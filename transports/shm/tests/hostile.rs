@@ -3,6 +3,8 @@
 //! `UCT_TEST_SEED` repeats a run, `UCT_TEST_SECONDS` makes it longer.
 
 mod common;
+#[path = "../../../ucs/testing/seed.rs"]
+mod seed;
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -47,14 +49,6 @@ impl Random {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.value() as u8).collect()
     }
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("UCT_TEST_SEED").ok().map(|text| text.parse().expect("a number"));
-    given.unwrap_or_else(|| {
-        use std::hash::{BuildHasher, RandomState};
-        RandomState::new().hash_one(0)
-    })
 }
 
 fn length() -> Duration {
@@ -413,8 +407,7 @@ fn harms_itself_alone(test: &str, transport: &str) {
     if let Some(role) = role() {
         return play(&role);
     }
-    let seed = seed();
-    println!("UCT_TEST_SEED={seed}");
+    let seed = seed::printed();
     let mut scene = Scene::new(test, transport, &[]);
     let before = scene.is_served_while(|_, _| false);
     let mut hostile = Peer::start(&[], test, &format!("attack {transport} {seed}"));
@@ -521,8 +514,7 @@ fn another_user_that_is_let_in_harms_itself_alone() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: to be another user needs privileges");
     }
-    let seed = seed();
-    println!("UCT_TEST_SEED={seed}");
+    let seed = seed::printed();
     let mut scene = Scene::new(TEST, "posix", &["shm.peers=any"]);
     let mut hostile =
         Peer::start(&["setpriv", "--reuid=65534", "--clear-groups"], TEST, &format!("attack posix {seed}"));

@@ -12,6 +12,9 @@ mod iface;
 mod listen;
 mod md;
 mod progress;
+#[cfg(test)]
+#[path = "../../../ucs/testing/property.rs"]
+mod property;
 mod wire;
 
 pub use addr::fuzz_address;

@@ -172,6 +172,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = parse_request(&bytes);

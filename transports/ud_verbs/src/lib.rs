@@ -14,6 +14,9 @@ mod path;
 mod pool;
 mod progress;
 pub mod protocol;
+#[cfg(test)]
+#[path = "../../../ucs/testing/property.rs"]
+mod property;
 mod queue;
 mod rma;
 mod shared;

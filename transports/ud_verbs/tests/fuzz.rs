@@ -4,12 +4,12 @@
 
 mod simulator;
 
-use simulator::{Random, given_seed};
+use simulator::{Random, given};
 use uct_ud_verbs::fuzz_packets;
 
 #[test]
 fn random_inputs_do_no_harm() {
-    let mut random = Random(given_seed().unwrap_or(1));
+    let mut random = Random(given().unwrap_or(1));
     for _ in 0..20_000 {
         let length = random.below(200) as usize;
         let data: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
@@ -19,7 +19,7 @@ fn random_inputs_do_no_harm() {
 
 #[test]
 fn inputs_that_begin_with_a_working_connection_do_no_harm() {
-    let mut random = Random(given_seed().unwrap_or(2));
+    let mut random = Random(given().unwrap_or(2));
     // Connect, exchange and acknowledge; then mutate.
     let mut seed = Vec::new();
     for round in 0..40u8 {

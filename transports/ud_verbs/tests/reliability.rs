@@ -5,7 +5,6 @@
 mod simulator;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use simulator::*;
 use uct_ud_verbs::protocol::{Psn, Settings};
 
@@ -79,12 +78,7 @@ fn every_message_arrives_once_and_in_order_in_a_storm() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 200,
-        failure_persistence: None,
-        rng_seed: given_seed().map_or(RngSeed::Random, RngSeed::Fixed),
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(ProptestConfig { cases: 200, ..property::config() })]
 
     #[test]
     fn every_message_arrives_for_any_network(

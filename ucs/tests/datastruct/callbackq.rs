@@ -550,7 +550,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 512 }, ..crate::property::config() })]
 
     #[test]
     fn it_does_what_a_set_of_callbacks_does(steps in proptest::collection::vec(step(), 1..80)) {

@@ -4,6 +4,8 @@ mod arbiter;
 mod callbackq;
 mod mpmc;
 mod mpool;
+#[path = "../../testing/property.rs"]
+mod property;
 mod slot_map;
 
 use std::sync::mpsc;

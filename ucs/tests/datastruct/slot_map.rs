@@ -87,7 +87,7 @@ fn a_full_map_gives_the_object_back() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, ..crate::property::config() })]
 
     #[test]
     fn it_does_what_a_map_that_never_reuses_does(steps in proptest::collection::vec((any::<bool>(), 0..1000usize), 1..1000)) {

@@ -142,6 +142,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::property::config())]
+
         #[test]
         fn a_cookie_is_good_for_one_request_of_one_origin_and_for_a_time(
             seed in any::<u128>(), port in any::<u128>(), qp in any::<u32>(), identity in any::<u64>(),

@@ -3,9 +3,13 @@
 //! Stands on the protocol's public face; the tests beside it stand on it.
 #![allow(dead_code, reason = "every test file uses a part")]
 
+#[path = "../../../../ucs/testing/property.rs"]
+pub mod property;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
+pub use property::seed::given;
 use uct_ud_verbs::protocol::header::kind;
 use uct_ud_verbs::protocol::{
     Body, ConnectionId, Event, Failure, Handles, Header, Origin, Phase, Ready, Received, Settings, Table,
@@ -40,19 +44,9 @@ impl Random {
     }
 }
 
-/// The seed that `UCT_TEST_SEED` gives, as the suite prints it or as a decimal number.
-pub fn given_seed() -> Option<u64> {
-    let text = std::env::var("UCT_TEST_SEED").ok()?;
-    let seed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    Some(seed.unwrap_or_else(|_| panic!("UCT_TEST_SEED={text}: expected a number, such as 17 or 0x11")))
-}
-
 /// The seeds of a test's runs: the one that is given, or the first `count`.
 pub fn seeds(count: u64) -> std::ops::Range<u64> {
-    given_seed().map_or(0..count, |seed| seed..seed.saturating_add(1))
+    given().map_or(0..count, |seed| seed..seed.saturating_add(1))
 }
 
 /// What the network does to datagrams; chances are per mille.

@@ -83,7 +83,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 512 }, ..crate::property::config() })]
 
     #[test]
     fn it_does_what_a_model_of_queues_does(steps in proptest::collection::vec(step(), 1..60)) {
