@@ -30,12 +30,15 @@ pub const PARSERS: &[Parser] = &[
     Parser { name: "remote_key", read: peer::remote_key, seeds: peer::remote_key_seeds },
     Parser { name: "rma_frames", read: peer::rma_frames, seeds: peer::rma_frames_seeds },
     Parser { name: "ib_address", read: peer::ib_address, seeds: peer::ib_address_seeds },
+    Parser { name: "rc_address", read: uct_rc_verbs::fuzz_address, seeds: peer::rc_address_seeds },
+    Parser { name: "rc_key", read: uct_rc_verbs::fuzz_key, seeds: peer::rc_key_seeds },
     Parser { name: "shm_peer", read: peer::shm_peer, seeds: peer::shm_peer_seeds },
     Parser { name: "shm_ring", read: uct_shm::fuzz_ring, seeds: peer::shm_ring_seeds },
     Parser { name: "tcp_address", read: uct_tcp::fuzz_address, seeds: peer::tcp_address_seeds },
     Parser { name: "tcp_hello", read: peer::tcp_hello, seeds: peer::tcp_hello_seeds },
     Parser { name: "transport_address", read: transport::address, seeds: transport::address_seeds },
     Parser { name: "transport_key", read: transport::key, seeds: transport::key_seeds },
+    Parser { name: "ud_address", read: uct_ud_verbs::fuzz_address, seeds: peer::ud_address_seeds },
     Parser { name: "ud_packets", read: uct_ud_verbs::fuzz_packets, seeds: peer::ud_packets_seeds },
 ];
 

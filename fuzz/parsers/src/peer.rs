@@ -57,7 +57,8 @@ pub(crate) fn remote_key(bytes: &[u8]) {
 }
 
 pub(crate) fn remote_key_seeds() -> Vec<Vec<u8>> {
-    let mut key = b"rkey\x07\0\0\0".to_vec();
+    let mut key = b"rke2\x07\0\0\0".to_vec();
+    // The process, the key, what proves that the key was given, base and length.
     for word in [0x1122_3344_5566_7788, 1, 0x99aa_bbcc_ddee_ff00, 0x7f00_0000_1000, 4096_u64] {
         key.extend(word.to_le_bytes());
     }
@@ -102,6 +103,22 @@ pub(crate) fn ib_address_seeds() -> Vec<Vec<u8>> {
     vec![address(1, 5), address(3, 0)]
 }
 
+/// The interface address, and that of an endpoint: 16 messages to queue pair 0x12345.
+pub(crate) fn rc_address_seeds() -> Vec<Vec<u8>> {
+    let endpoint = [1, 4, 16, 0, 0x45, 0x23, 1, 0, 0xef, 0xcd, 0xab, 0, 0, 32, 0, 0];
+    vec![b"rc\x01\0".to_vec(), endpoint.to_vec()]
+}
+
+/// All rights to a page.
+pub(crate) fn rc_key_seeds() -> Vec<Vec<u8>> {
+    let mut key = b"rcmr\x07\0\0\0".to_vec();
+    for word in [0x7f00_0000_1000, 4096_u64] {
+        key.extend(word.to_le_bytes());
+    }
+    key.extend(uct_plugin::MemoryAccess::all().bits().to_le_bytes());
+    vec![key]
+}
+
 pub(crate) fn shm_peer(bytes: &[u8]) {
     uct_shm::fuzz_address(bytes);
     uct_shm::fuzz_control(bytes);
@@ -110,7 +127,7 @@ pub(crate) fn shm_peer(bytes: &[u8]) {
 pub(crate) fn shm_peer_seeds() -> Vec<Vec<u8>> {
     let mut seeds = transport::parts("posix");
     // A message over the socket: magic, version, kind, bytes of the body.
-    seeds.push([&b"uSHM"[..], &[1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]].concat());
+    seeds.push([&b"uSHM"[..], &[5, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]].concat());
     seeds
 }
 
@@ -154,6 +171,18 @@ fn with_sum(mut hello: [u8; 96]) -> [u8; 96] {
     let sum = hello[..88].iter().fold(0xcbf2_9ce4_8422_2325, step);
     hello[88..].copy_from_slice(&sum.to_le_bytes());
     hello
+}
+
+/// Of an interface, of an endpoint with an invitation, and what a connection request carries: a device's address, a queue pair.
+pub(crate) fn ud_address_seeds() -> Vec<Vec<u8>> {
+    let head = |kind: u8| [b'u', kind, 1, 0, 0x56, 0x34, 0x12, 0];
+    let identity = 0x0123_4567_89ab_cdef_u64.to_le_bytes();
+    let invitation = [1, 2, 3, 4, 5, 6, 64, 0, 9, 9, 9, 9];
+    let requests = ib_address_seeds().into_iter().map(|device| [&device[..], &[17, 0, 0, 0]].concat());
+    [[&head(b'd')[..], &identity].concat(), [&head(b'e')[..], &invitation].concat()]
+        .into_iter()
+        .chain(requests)
+        .collect()
 }
 
 /// Two interfaces that connect, exchange and acknowledge; the steps are those of `fuzz_packets`.

@@ -27,6 +27,9 @@ mod table;
 mod tx;
 mod wire;
 
+pub use addr::fuzz_address;
+pub use md::fuzz_key;
+
 uct_plugin::export_plugin! {
     name: "rc_verbs",
     entry: uct_plugin_rc_verbs,

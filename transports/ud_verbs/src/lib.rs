@@ -13,15 +13,16 @@ mod packet;
 mod path;
 mod pool;
 mod progress;
-pub mod protocol;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
+pub mod protocol;
 mod queue;
 mod rma;
 mod shared;
 mod timer;
 
+pub use addr::fuzz_address;
 pub use protocol::fuzz_packets;
 
 uct_plugin::export_plugin! {
