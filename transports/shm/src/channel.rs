@@ -447,9 +447,9 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(crate) fn attended(&self) -> Result<(), Error> {
-        match self.sender.attend() {
-            Ok(false) => (),
-            Ok(true) => self.ring(),
+        match self.sender.attend_cold() {
+            Ok(None) => (),
+            Ok(Some(is_first)) => self.ring(is_first),
             Err(corrupt) => {
                 self.corrupt(&corrupt);
                 return Err(Error::IO_ERROR);
@@ -458,11 +458,13 @@ impl Channel {
         Ok(())
     }
 
-    fn ring(&self) {
+    /// Rings the peer's bell. The first message since the ring went cold wakes the peer whatever the bell says: another peer may have
+    /// written there.
+    fn ring(&self, is_first: bool) {
         self.look_for_welcome();
         // Without a peer nobody has accepted yet; who does looks into the ring.
         let Some(peer) = self.peer() else { return };
-        if peer.bell.ring(peer.side.bell_number) {
+        if peer.bell.ring(peer.side.bell_number) || is_first {
             // A socket that is full has woken the peer already.
             let _ = self.tell(&wire::control(Control::Wake, &[]), &[]);
         }

@@ -538,6 +538,11 @@ impl ShmIface {
                 break;
             }
         }
+        // What a wake-up was about is in this ring, whatever others have written to the bell.
+        if !channel.is_hot.get() && channel.has_message() {
+            self.heat(&channel);
+            self.attention.raise(flag::HOT);
+        }
         if channel.is_closed.get()
             && let Some(socket) = channel.socket()
         {

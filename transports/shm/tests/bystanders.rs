@@ -2,12 +2,16 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, open};
-use uct_core::IfaceAddress;
+use common::{LIMIT, open, until};
+use uct_core::{AmId, IfaceAddress, Worker};
 use uct_shm::{Heard, Intruder, message};
 
+const ID: AmId = AmId::new(9).unwrap();
 /// Of a request for a segment, over the socket.
 const SEGMENT_REQUEST: u32 = 5;
 
@@ -73,4 +77,77 @@ fn what_is_left_of_a_flood_wakes_a_sleeper_again() {
             "{before} and then {answered} of {asked} are answered"
         );
     }
+}
+
+/// A word of the bell of the interface that has accepted: how `scribble` comes to it.
+fn bell_word(word: usize) -> impl FnMut(usize) -> usize {
+    // Of bell, table and rings of its own and what was handed over: the first of the latter. Near its start.
+    let mut choices = [3, 1, word].into_iter();
+    move |_| choices.next().expect("three choices")
+}
+
+fn sleeps_until(worker: &Worker, received: &Cell<u64>, number: u64) -> bool {
+    let start = Instant::now();
+    while received.get() < number {
+        if start.elapsed() > Duration::from_secs(4) {
+            return false;
+        }
+        if !worker.wait(Duration::from_secs(4)).expect("it can sleep") {
+            return false;
+        }
+        while worker.progress() > 0 {}
+    }
+    true
+}
+
+#[test]
+fn a_peer_that_clears_the_bell_keeps_nobody_else_from_waking_its_owner() {
+    let (worker, iface) = open("posix", &[]);
+    let received = Rc::new(Cell::new(0));
+    let count = Rc::clone(&received);
+    iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
+    let address = iface.address().expect("an address");
+    let (is_over, is_in, sends) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let overslept = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| {
+            let intruder = intrude(&address, || std::thread::sleep(Duration::from_millis(1)));
+            is_in.store(1, Ordering::SeqCst);
+            while is_over.load(Ordering::SeqCst) == 0 {
+                for word in [16, 0] {
+                    intruder.scribble(&mut bell_word(word), 0);
+                }
+            }
+        });
+        let honest = scope.spawn(|| {
+            let (worker, iface) = open("posix", &[]);
+            let ep = iface.connect(&address).expect("a connection");
+            let mut sent = 0;
+            let start = Instant::now();
+            while is_over.load(Ordering::SeqCst) == 0 && start.elapsed() < LIMIT {
+                if sent < sends.load(Ordering::SeqCst) {
+                    // The receiver sleeps by then.
+                    std::thread::sleep(Duration::from_millis(20));
+                    until(&worker, || ep.am_short(ID, 0, &[])).expect("the peer lives");
+                    sent += 1;
+                }
+                worker.progress();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        sends.store(1, Ordering::SeqCst);
+        assert!(worker.progress_until(LIMIT, || received.get() == 1 && is_in.load(Ordering::SeqCst) == 1));
+        let mut overslept = None;
+        for number in 2..7 {
+            sends.store(number, Ordering::SeqCst);
+            if !sleeps_until(&worker, &received, number) {
+                overslept = Some(number);
+                break;
+            }
+        }
+        is_over.store(1, Ordering::SeqCst);
+        hostile.join().expect("it ends");
+        honest.join().expect("it ends");
+        overslept
+    });
+    assert_eq!(overslept, None, "a message woke nobody");
 }

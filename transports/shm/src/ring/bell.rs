@@ -2,7 +2,8 @@
 //!
 //! For: interfaces (they listen) and the senders of cold rings (they ring). Stands on `ucs::sync`. One page of memory,
 //! owned by the receiver and mapped by all who send to it. A sender that writes nonsense here can hide others' bits, not
-//! their messages: the receiver looks into a few cold rings by itself now and then.
+//! their messages: the receiver looks into a few cold rings by itself now and then, and who sends the first message to a cold ring
+//! wakes it whatever the bell says (`Sender::attend_cold`).
 
 use std::ptr::NonNull;
 

@@ -84,6 +84,8 @@ pub struct Sender<M> {
     fenced: Cell<bool>,
     /// The credit word as last seen, or [`NEVER`].
     seen: Cell<u64>,
+    /// The credit word of a cold receiver that was woken last.
+    woken: Cell<u64>,
     small: Blocks,
     bulk: Blocks,
 }
@@ -98,6 +100,7 @@ impl<M: RingMemory> Sender<M> {
             mask: memory.layout().slot_mask(),
             fenced: Cell::new(true),
             seen: Cell::new(NEVER),
+            woken: Cell::new(NEVER),
             small: Blocks::new(geometry.small.count),
             bulk: Blocks::new(geometry.bulk.count),
             memory,
@@ -238,11 +241,19 @@ impl<M: RingMemory> Sender<M> {
     /// Looks at the receiver's word after a message. Answers whether its bell must be rung.
     #[cold]
     pub fn attend(&self) -> Result<bool, Corrupt> {
+        Ok(self.attend_cold()?.is_some())
+    }
+
+    /// As [`attend`](Sender::attend); `Some(true)` for the first message that finds the receiver cold at its position. Other peers
+    /// can write to the bell, not to this ring.
+    pub fn attend_cold(&self) -> Result<Option<bool>, Corrupt> {
         if self.fenced.get() {
             // SYNC: as the light barrier in `publish`, for a receiver without a heavy one.
             barrier::full();
         }
-        Ok(self.refresh()?.is_cold())
+        let credit = self.refresh()?;
+        // Without the message that was sent first the receiver does not come to this word again.
+        Ok(credit.is_cold().then(|| self.woken.replace(credit.0) != credit.0))
     }
 
     /// Reads the receiver's word, checks it and takes over what it says.
