@@ -79,6 +79,13 @@ pub fn with_key(address: &[u8], key: u64) -> Vec<u8> {
     address.as_bytes().to_vec()
 }
 
+/// The bytes of an interface's address that names this process instead.
+pub fn with_own_process(address: &[u8]) -> Vec<u8> {
+    let mut address = IfaceAddress::parse(address).expect("an address of shared memory");
+    address.pid = std::process::id();
+    address.as_bytes().to_vec()
+}
+
 /// A connection to the interface at `to`, and nothing else.
 ///
 /// # Errors

@@ -35,6 +35,7 @@ use crate::door::Door;
 use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
 use crate::md::{Flavor, Kind, ShmMd};
+use crate::peers::PeerName;
 use crate::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
 use crate::segment::socket::Listener;
 
@@ -81,8 +82,8 @@ pub(crate) struct ShmIface {
     pub(crate) waiting: RefCell<Vec<Rc<Channel>>>,
     pub(crate) flushes: RefCell<Vec<Completion>>,
     pub(crate) channels: RefCell<Slab<Rc<Channel>>>,
-    /// What endpoints to a peer use, by the number and the key in its address.
-    pub(crate) by_peer: RefCell<HashMap<(u64, u64), Rc<Channel>>>,
+    /// What endpoints to a peer use.
+    pub(crate) by_peer: RefCell<HashMap<PeerName, Rc<Channel>>>,
     pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
     pub(crate) party: Box<Party>,

@@ -16,8 +16,12 @@ use crate::handshake::{Line, Whereabouts};
 use crate::iface::ShmIface;
 use crate::ring::{Geometry, Pool};
 use crate::segment::Mapping;
-use crate::segment::socket::Credentials;
+use crate::segment::socket::{Credentials, Route};
 use crate::wire::Hello;
+
+/// All of an address that says who the peer is and how it is found: number and key, which others may know and put into an address
+/// of their own, the process, and the ways there.
+pub(crate) type PeerName = (u64, u64, Option<u32>, (Route, Option<Route>));
 
 impl ShmIface {
     /// The shape of a ring whose receiver wants `headroom` bytes ahead of messages.
@@ -43,7 +47,7 @@ impl ShmIface {
     pub(crate) fn channel_to(&self, peer: PeerAddress<'_>) -> Result<Rc<Channel>, Failure> {
         crate::remote::registry()?;
         let to = self.whereabouts(peer).map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
-        let name = (to.iface.id, to.iface.key);
+        let name = (to.iface.id, to.iface.key, to.process, to.routes);
         let known = self.by_peer.borrow().get(&name).filter(|channel| channel.is_sound()).cloned();
         if let Some(channel) = known.or_else(|| self.accepted_from(&to)) {
             self.by_peer.borrow_mut().insert(name, Rc::clone(&channel));
@@ -131,10 +135,15 @@ impl ShmIface {
     /// The connection that we have made to who says hello, if both have connected at once and each knows that the other is the
     /// process at both connections.
     fn own_connection(&self, hello: &Hello, from: Credentials) -> Option<Rc<Channel>> {
-        let known = self.by_peer.borrow().get(&(hello.from.iface, hello.from.key)).cloned();
-        known.filter(|own| {
-            own.connects && own.is_sound() && hello.knows_process == 1 && own.process() == Some(from.pid)
-        })
+        let is_it = |channel: &&Rc<Channel>| {
+            (channel.peer_iface, channel.peer_key) == (hello.from.iface, hello.from.key)
+                && channel.connects
+                && channel.is_sound()
+                && channel.process() == Some(from.pid)
+        };
+        let channels = self.channels.borrow();
+        let known = channels.iter().map(|(_, channel)| channel).find(is_it).cloned();
+        known.filter(|_| hello.knows_process == 1)
     }
 
     /// Has our connection use the shuttle of the peer's, as the peer has asked for, once that connection is here.
@@ -162,12 +171,7 @@ impl ShmIface {
         self.hot.borrow_mut().retain(|other| !Rc::ptr_eq(other, channel));
         self.watch_bell();
         channel.is_hot.set(false);
-        let mut by_peer = self.by_peer.borrow_mut();
-        let name = (channel.peer_iface, channel.peer_key);
-        if by_peer.get(&name).is_some_and(|known| Rc::ptr_eq(known, channel)) {
-            by_peer.remove(&name);
-        }
-        drop(by_peer);
+        self.by_peer.borrow_mut().retain(|_, known| !Rc::ptr_eq(known, channel));
         self.channels.borrow_mut().try_remove(channel.number as usize);
         if let Some(socket) = channel.socket() {
             // It may be out of the set already.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use uct_core::{Access, AmId, Error, Iface, IfaceAddress, MemoryKind, SendFlags, Worker};
-use uct_shm::{Heard, Intruder, Lair, knock, message, with_key};
+use uct_shm::{Heard, Intruder, Lair, knock, message, with_key, with_own_process};
 
 const ID: AmId = AmId::new(13).unwrap();
 /// Of the transport's own messages in the ring, and one beyond.
@@ -277,6 +277,22 @@ fn attack(transport: &str, seed: u64) {
     }
 }
 
+/// Connects in the name of the second line's interface to that of the first, and has its own process in an address of that name.
+fn pretend() {
+    let lines = heard();
+    let next = || lines.recv_timeout(LIMIT).expect("a line");
+    let (to, mut name) = (parse(&next()).iface, parse(&next()));
+    let one = Intruder::connect(&to, None).expect("a connection");
+    assert!(one.say(&Intruder::hello(&name.iface, &to, None), &one.descriptors()));
+    let start = Instant::now();
+    while !matches!(one.hear(), Heard::Welcome(_)) {
+        assert!(start.elapsed() < LIMIT, "no welcome");
+    }
+    name.iface = with_own_process(&name.iface);
+    say(&hex(&name.pack().expect("it packs")));
+    let _ = lines.recv_timeout(LIMIT);
+}
+
 /// As another user: takes what is open to it.
 fn crowd() {
     let lines = heard();
@@ -311,6 +327,7 @@ fn play(role: &str) {
         "stand" => stand(words[1], &words[2..]),
         "attack" => attack(words[1], words[2].parse().expect("a seed")),
         "crowd" => crowd(),
+        "pretend" => pretend(),
         other => panic!("{other}"),
     }
 }
@@ -465,6 +482,27 @@ fn a_ring_that_does_not_hold_what_is_sent_over_it_is_refused() {
         };
         assert!(words.contains("UCT_SHM_SEG_SIZE"), "{words}");
     }
+}
+
+#[test]
+fn what_is_sent_to_an_interface_does_not_go_to_a_process_that_uses_its_name() {
+    const TEST: &str = "what_is_sent_to_an_interface_does_not_go_to_a_process_that_uses_its_name";
+    if let Some(role) = role() {
+        return play(&role);
+    }
+    let mut scene = Scene::new(TEST, "posix", &[]);
+    let mut other = Peer::start(&[], TEST, "pretend");
+    other.tell(&address(&scene.iface));
+    other.tell(&scene.address);
+    let named = other.line_with(&scene.worker);
+    let wrong = scene.iface.connect(&parse(&named)).expect("a connection");
+    let right = scene.iface.connect(&parse(&scene.address)).expect("a connection");
+    until(&scene.worker, || right.am_short(ID, u64::from_ne_bytes([8; 8]), &[8; 16])).expect("it is sent");
+    let start = Instant::now();
+    while scene.ask("tell").received == 0 {
+        assert!(start.elapsed() < LIMIT / 4, "the message went to the process that uses the name");
+    }
+    drop(wrong);
 }
 
 #[test]

@@ -27,7 +27,7 @@ const BACKLOG: i32 = 4096;
 const MOST_NAMES: usize = 1000;
 
 /// By which of its names a listener is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Route {
     /// The abstract one, which anybody in its network namespace may connect to.
     Abstract,
