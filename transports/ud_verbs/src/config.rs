@@ -1,6 +1,6 @@
 //! The configuration of `ud_verbs`.
 
-use ucs::units::{Count, Ternary, Time};
+use ucs::units::{Count, MemSize, Ternary, Time};
 use uct_ib::PortPreferences;
 use uct_plugin::{Error, Failure};
 
@@ -60,6 +60,13 @@ ucs::config_struct! {
         /// Most ports of peers that an interface knows the way to, for an unauthenticated peer behind another to get an answer.
         #[security = true]
         pub max_peer_ports: u32 = "16384" in 1..=1_048_576,
+        /// Requests of a connection for remote memory that are refused before it ends: keys are not to be guessed.
+        #[security = true]
+        pub max_refused: u32 = "256" in 1..=65_535,
+        /// Bytes of answers to puts, gets and atomics of peers that wait, over all connections of an interface. Beyond that the
+        /// connection ends on which most of them wait.
+        #[security = true]
+        pub max_answer_bytes: MemSize = "256m" in 65_536..=1_099_511_627_776,
         /// Index into the table of GIDs; auto chooses RoCE v2 with an address of the network device.
         pub gid_index: Count = "auto",
         /// Largest datagram, in bytes: 256, 512, 1024, 2048 or 4096; auto takes what the port has. Peers need the same.

@@ -135,7 +135,7 @@ impl Transport for UdTransport {
             errors: params.errors,
             md: Arc::clone(md),
             accessor: Accessor::default(),
-            targets: Targets::default(),
+            targets: Targets::new(&config),
             eps: RefCell::default(),
             waits: RefCell::default(),
             starved: Cell::new(false),

@@ -4,6 +4,7 @@
 //! I/O. Put, get and atomics are carried out by the target's processor.
 
 mod addr;
+mod answers;
 mod config;
 mod core;
 mod ep;

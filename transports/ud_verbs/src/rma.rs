@@ -4,7 +4,6 @@
 //! the reliability of messages. A request that is malformed cuts the connection off; one that is refused is answered.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -15,6 +14,8 @@ use uct_plugin::rma::{
 };
 use uct_plugin::{Atomic, Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
+use crate::answers::{Answers, Held};
+use crate::config::UdConfig;
 use crate::core::Core;
 use crate::ep::UdEp;
 use crate::iface::UdIface;
@@ -38,9 +39,6 @@ pub(crate) const MAX_IOV: usize = 16;
 /// A connection has one endpoint on this side.
 pub(crate) const OWNER: u32 = 0;
 
-/// Answers that may wait on one connection: more than an honest initiator ever has outstanding.
-const WAITING: usize = 4096;
-
 /// Answers' worth of gets that may be outstanding.
 const GET_SEGMENTS: usize = 16;
 
@@ -51,19 +49,32 @@ pub(crate) fn initiator(message: usize, operations: usize) -> Initiator {
 }
 
 /// The target's side of the connections of an interface.
-#[derive(Default)]
 pub(crate) struct Targets {
     /// By the index of the connection; made by the first request.
     served: RefCell<Vec<Option<Rc<Served>>>>,
     /// Connections that are owed answers.
     owing: RefCell<Vec<ConnectionId>>,
+    /// Of the answers that wait on all of them.
+    held: Held,
+    /// Most bytes of these.
+    held_max: usize,
+    /// Most requests of a connection that are refused.
+    refused_max: u32,
 }
 
-#[derive(Default)]
 struct Served {
     target: Target,
-    waiting: RefCell<VecDeque<Vec<u8>>>,
+    answers: Answers,
     is_owing: Cell<bool>,
+}
+
+/// Why a connection is cut off: what its peer is told, and what the log says.
+struct Offence(Reason, &'static str);
+
+impl From<Malformed> for Offence {
+    fn from(malformed: Malformed) -> Offence {
+        Offence(Reason::MALFORMED, malformed.0)
+    }
 }
 
 impl UdEp {
@@ -244,40 +255,52 @@ impl UdIface {
         let served = match kind {
             REQUEST => self.serve_request(guard, id, body),
             ANSWER => self.take_answer(id, body),
-            _ => Err(Malformed("a message of an unknown kind")),
+            _ => Err(Malformed("a message of an unknown kind").into()),
         };
-        if let Err(reason) = served {
-            tracing::debug!(connection = id.index(), kind, %reason, "a peer sent what makes no sense");
-            guard.with(|core| {
-                core.refresh_clock();
-                core.table.refuse(core.now, id, Reason::MALFORMED);
-            });
+        if let Err(offence) = served {
+            self.cut_off(guard, id, &offence);
         }
     }
 
-    fn serve_request(&self, guard: &Guard<'_, Core>, id: ConnectionId, body: &[u8]) -> Result<(), Malformed> {
+    fn cut_off(&self, guard: &Guard<'_, Core>, id: ConnectionId, &Offence(reason, text): &Offence) {
+        tracing::debug!(connection = id.index(), reason = text, "a peer is cut off");
+        self.targets.of(id).answers.clear();
+        guard.with(|core| {
+            core.refresh_clock();
+            core.table.refuse(core.now, id, reason);
+        });
+    }
+
+    fn serve_request(&self, guard: &Guard<'_, Core>, id: ConnectionId, body: &[u8]) -> Result<(), Offence> {
         let served = self.targets.of(id);
         let (request, _) = Request::read(body)?;
         if request.opcode == Opcode::Get && request.length as usize > self.limits.message - GET_HEADER {
-            return Err(Malformed("a get asks for more than a message holds"));
+            return Err(Malformed("a get asks for more than a message holds").into());
         }
         let answer = served.target.serve(&self.md.regions, &self.accessor, body)?;
         if !served.is_owing.replace(true) {
             self.targets.owing.borrow_mut().push(id);
         }
         let Some(answer) = answer else { return Ok(()) };
-        let mut waiting = served.waiting.borrow_mut();
-        if waiting.is_empty() && send_answer(guard, id, &answer).is_ok() {
+        if answer.is_refusal() && !served.answers.may_refuse(self.targets.refused_max) {
+            let text = "too many of the peer's requests for remote memory were refused (max_refused)";
+            return Err(Offence(Reason::ACCESS, text));
+        }
+        if served.answers.is_empty() && send_answer(guard, id, &answer).is_ok() {
             return Ok(());
         }
-        if waiting.len() >= WAITING {
-            return Err(Malformed("more requests than answers can be sent"));
+        if !served.answers.push(answer.to_vec()) {
+            return Err(Malformed("more requests than answers can be sent").into());
         }
-        waiting.push_back(answer.to_vec());
+        drop(answer);
+        while let Some(id) = self.targets.excess() {
+            let text = "the answers that wait need more memory than they may take (max_answer_bytes), most of them here";
+            self.cut_off(guard, id, &Offence(Reason::GONE, text));
+        }
         Ok(())
     }
 
-    fn take_answer(&self, id: ConnectionId, body: &[u8]) -> Result<(), Malformed> {
+    fn take_answer(&self, id: ConnectionId, body: &[u8]) -> Result<(), Offence> {
         // Without an endpoint nobody awaits it any more.
         let Some(ep) = self.ep(id) else { return Ok(()) };
         ep.initiator.answer(body)?;
@@ -302,12 +325,9 @@ impl UdIface {
 /// Sends what waits on a connection; answers whether that was all, or in vain.
 fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) -> bool {
     let must_wait = |error: Error| error == Error::NO_RESOURCE || error == Error::NOT_CONNECTED;
-    let mut waiting = served.waiting.borrow_mut();
-    while let Some(bytes) = waiting.front() {
-        match send_bytes(guard, id, ANSWER, bytes) {
-            Err(error) if must_wait(error) => return false,
-            _ => waiting.pop_front(),
-        };
+    let sent = served.answers.send_all(|bytes| !send_bytes(guard, id, ANSWER, bytes).is_err_and(must_wait));
+    if !sent {
+        return false;
     }
     if !served.target.has_unacknowledged() {
         return true;
@@ -321,19 +341,48 @@ fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) ->
     if let Some(frame) = served.target.acknowledge()
         && send_bytes(guard, id, ANSWER, &frame).is_err()
     {
-        waiting.push_back(frame.to_vec());
+        // It is the only one.
+        served.answers.push(frame.to_vec());
         return false;
     }
     true
 }
 
 impl Targets {
+    /// Without connections.
+    pub(crate) fn new(config: &UdConfig) -> Targets {
+        Targets {
+            served: RefCell::default(),
+            owing: RefCell::default(),
+            held: Held::default(),
+            held_max: config.max_answer_bytes.to_usize(),
+            refused_max: config.max_refused,
+        }
+    }
+
+    /// While more bytes wait than may: the connection on which most of them do.
+    fn excess(&self) -> Option<ConnectionId> {
+        if self.held.bytes() <= self.held_max {
+            return None;
+        }
+        let owing = self.owing.borrow();
+        let most = owing.iter().map(|&id| (self.of(id).answers.bytes(), id));
+        most.max_by_key(|&(bytes, _)| bytes).filter(|&(bytes, _)| bytes > 0).map(|(_, id)| id)
+    }
+
     fn of(&self, id: ConnectionId) -> Rc<Served> {
         let mut served = self.served.borrow_mut();
         if served.len() <= id.index() {
             served.resize(id.index() + 1, None);
         }
-        Rc::clone(served[id.index()].get_or_insert_default())
+        let made = || {
+            Rc::new(Served {
+                target: Target::default(),
+                answers: Answers::new(&self.held),
+                is_owing: Cell::new(false),
+            })
+        };
+        Rc::clone(served[id.index()].get_or_insert_with(made))
     }
 
     /// Forgets a connection that is over.
