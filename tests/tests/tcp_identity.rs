@@ -7,10 +7,10 @@
 mod support;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use support::{Answer, Greeting, HELLO, Side, drive, id_of, key_of, send};
+use support::{Answer, Greeting, HELLO, Side, drive, forged, id_of, key_of, receive_hello, send};
 
 /// Connects to a side, introduces itself, and reads the answer, if there is one.
 fn introduce(side: &Side, greeting: &Greeting) -> (TcpStream, Option<Answer>) {
@@ -136,6 +136,36 @@ fn a_claim_to_an_id_ahead_of_its_owner_gets_nothing() {
     nothing_goes_astray(false, false, 1);
     nothing_goes_astray(false, false, 20);
     nothing_goes_astray(true, false, 20);
+}
+
+#[test]
+fn a_token_that_a_hello_disclosed_proves_nothing_on_another_connection() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let sides = [&a, &b];
+    let (to_b, failures_of_a) = a.connect(&b.address());
+    send(&sides, &to_b, 1);
+    drive(&sides, || b.count.get() == 1);
+    // `b` is given an address with the id of `a` at which the attacker listens, and names the connection of `a` there.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut false_address = forged(&a, &listener);
+    false_address.iface[4..12].copy_from_slice(&id_of(&a.address()).to_le_bytes());
+    let (_to_attacker, _) = b.connect(&false_address);
+    let (_kept, hello) = receive_hello(&b, &listener);
+    let token = u64::from_le_bytes(hello[56..64].try_into().unwrap());
+    assert_ne!(token, 0, "the hello names a connection");
+    let replayed =
+        Greeting { sender: id_of(&a.address()), key: key_of(&b.address()), token, ..Greeting::default() };
+    let (mut attacker, answer) = introduce(&b, &replayed);
+    assert!(!answer.expect("an answer").is_refusal());
+    // It is the latest one that claims to be `a`, and so is named first.
+    let (to_a, failures_of_b) = b.connect(&a.address());
+    for number in 0..10 {
+        send(&sides, &to_a, number);
+    }
+    drive(&sides, || a.count.get() == 10 || received(&mut attacker) > 0);
+    assert_eq!(a.count.get(), 10, "the attacker got what was meant for another");
+    assert_eq!(received(&mut attacker), 0, "the attacker got what was meant for another");
+    assert!(failures_of_a.borrow().is_empty() && failures_of_b.borrow().is_empty());
 }
 
 #[test]

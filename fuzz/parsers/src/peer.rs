@@ -144,20 +144,33 @@ pub(crate) fn tcp_address_seeds() -> Vec<Vec<u8>> {
 /// As they are, and with the check sum made good, so that the fields behind it are reached.
 pub(crate) fn tcp_hello(bytes: &[u8]) {
     uct_tcp::fuzz_hello(bytes);
-    if let Some(hello) = bytes.first_chunk::<96>() {
+    if let Some(hello) = bytes.first_chunk::<112>() {
         uct_tcp::fuzz_hello(&with_sum(*hello));
     }
 }
 
 pub(crate) fn tcp_hello_seeds() -> Vec<Vec<u8>> {
     let hello = |kind: u8| {
-        let mut hello = [0; 96];
+        let mut hello = [0; 112];
         hello[..4].copy_from_slice(b"UCTt");
-        hello[4] = 2;
+        hello[4] = 3;
         hello[6] = kind;
-        for (at, value) in
-            [(8, 1), (16, 77), (24, 78), (32, 3), (42, 16), (56, 5), (64, 4), (66, 9), (68, 127), (71, 1)]
-        {
+        for (at, value) in [
+            (8, 1),
+            (16, 77),
+            (24, 78),
+            (32, 3),
+            (42, 16),
+            (56, 5),
+            (64, 4),
+            (66, 9),
+            (68, 127),
+            (71, 1),
+            (84, 4),
+            (86, 9),
+            (88, 127),
+            (91, 1),
+        ] {
             hello[at] = value;
         }
         with_sum(hello).to_vec()
@@ -166,10 +179,10 @@ pub(crate) fn tcp_hello_seeds() -> Vec<Vec<u8>> {
 }
 
 /// FNV-1a of what is ahead, in the last eight bytes.
-fn with_sum(mut hello: [u8; 96]) -> [u8; 96] {
+fn with_sum(mut hello: [u8; 112]) -> [u8; 112] {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let sum = hello[..88].iter().fold(0xcbf2_9ce4_8422_2325, step);
-    hello[88..].copy_from_slice(&sum.to_le_bytes());
+    let sum = hello[..104].iter().fold(0xcbf2_9ce4_8422_2325, step);
+    hello[104..].copy_from_slice(&sum.to_le_bytes());
     hello
 }
 

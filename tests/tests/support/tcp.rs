@@ -14,7 +14,7 @@ use uct_core::{AmId, Context, Ep, Error, Iface, IfaceAddress, Worker};
 
 pub const ID: AmId = AmId::new(3).unwrap();
 pub const LIMIT: Duration = Duration::from_secs(60);
-pub const HELLO: usize = 96;
+pub const HELLO: usize = 112;
 /// The id of the interface that does not exist.
 pub const FORGED: u64 = 0x0BAD_CAFE;
 
@@ -140,7 +140,7 @@ impl Default for Greeting {
 impl Greeting {
     pub fn bytes(&self) -> [u8; HELLO] {
         let mut hello = [0; HELLO];
-        hello[..8].copy_from_slice(b"UCTt\x02\x00\x01\x00");
+        hello[..8].copy_from_slice(b"UCTt\x03\x00\x01\x00");
         hello[16..24].copy_from_slice(&self.sender.to_le_bytes());
         hello[24..32].copy_from_slice(&self.key.to_le_bytes());
         hello[32..40].copy_from_slice(&self.token.to_le_bytes());
@@ -183,6 +183,13 @@ pub fn accept(hello: &[u8; HELLO]) -> [u8; HELLO] {
 
 /// Takes the connection of `side` and accepts it.
 pub fn play_peer(side: &Side, listener: &TcpListener) -> TcpStream {
+    let (mut stream, hello) = receive_hello(side, listener);
+    stream.write_all(&accept(&hello)).unwrap();
+    stream
+}
+
+/// Takes the connection of `side` and reads its hello.
+pub fn receive_hello(side: &Side, listener: &TcpListener) -> (TcpStream, [u8; HELLO]) {
     listener.set_nonblocking(true).unwrap();
     let mut stream = None;
     drive(&[side], || {
@@ -196,8 +203,7 @@ pub fn play_peer(side: &Side, listener: &TcpListener) -> TcpStream {
         have += stream.read(&mut hello[have..]).unwrap_or(0);
         have == HELLO
     });
-    stream.write_all(&accept(&hello)).unwrap();
-    stream
+    (stream, hello)
 }
 
 /// What endpoints failed with.

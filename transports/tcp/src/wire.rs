@@ -16,8 +16,8 @@
 //! | 52..56 | 1: the sender has endpoints on the connection; 2: it wants a connection of its own, whatever others there are |
 //! | 56..64 | token of another connection, which the receiver may have opened, else 0 |
 //! | 64..84 | where that one was accepted, as in an address (`addr`), else 0 |
-//! | 84..88 | 0 |
-//! | 88..96 | check sum of the bytes ahead (FNV-1a) |
+//! | 84..104 | where it came from, in the same way, else 0 |
+//! | 104..112 | check sum of the bytes ahead (FNV-1a) |
 //!
 //! A frame is eight bytes of header, its payload, and zeros up to a multiple of eight bytes, so that every payload is aligned to
 //! eight bytes where it arrives:
@@ -35,15 +35,18 @@ use crate::addr::{SOCKET, read_socket, write_socket};
 /// `UCTt`.
 pub(crate) const MAGIC: [u8; 4] = *b"UCTt";
 /// Version of the wire.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Bytes of a hello.
-pub(crate) const HELLO: usize = 96;
+pub(crate) const HELLO: usize = 112;
 /// Bytes of a frame's header.
 pub(crate) const FRAME_HEADER: usize = 8;
 
 /// Bytes that a frame's place needs behind it, for the zeros.
 pub(crate) const PADDING: usize = 8;
 
+/// Where the two ends of a claimed connection are in a hello.
+const LISTENER: usize = 64;
+const SOURCE: usize = LISTENER + SOCKET;
 /// Where the check sum of a hello begins.
 const SUM: usize = HELLO - 8;
 
@@ -107,6 +110,8 @@ pub(crate) struct Claim {
     pub(crate) token: u64,
     /// The accepting side's end of it.
     pub(crate) listener: SocketAddr,
+    /// The end of the side that opened it.
+    pub(crate) source: SocketAddr,
 }
 
 /// A hello.
@@ -157,7 +162,8 @@ impl Hello {
         bytes[52..56].copy_from_slice(&flags.to_le_bytes());
         if let Some(claim) = &self.claim {
             bytes[56..64].copy_from_slice(&claim.token.to_le_bytes());
-            write_socket(&mut bytes[64..64 + SOCKET], &claim.listener);
+            write_socket(&mut bytes[LISTENER..SOURCE], &claim.listener);
+            write_socket(&mut bytes[SOURCE..SOURCE + SOCKET], &claim.source);
         }
         let sum = check_sum(&bytes[..SUM]);
         bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
@@ -189,8 +195,8 @@ impl Hello {
         let claim = match word(bytes, 56) {
             0 => None,
             token => {
-                let listener = read_socket(&bytes[64..64 + SOCKET]).map_err(|_| BadHello::Damaged)?;
-                Some(Claim { token, listener })
+                let end = |at| read_socket(&bytes[at..at + SOCKET]).map_err(|_| BadHello::Damaged);
+                Some(Claim { token, listener: end(LISTENER)?, source: end(SOURCE)? })
             }
         };
         let flags = half(bytes, 52);
@@ -291,7 +297,11 @@ mod tests {
             refusal: Some(Refusal::Duplicate),
             in_use: true,
             wants_own: true,
-            claim: Some(Claim { token: 11, listener: "[fd00::1]:89".parse().unwrap() }),
+            claim: Some(Claim {
+                token: 11,
+                listener: "[fd00::1]:89".parse().unwrap(),
+                source: "10.0.0.2:4567".parse().unwrap(),
+            }),
         }
     }
 

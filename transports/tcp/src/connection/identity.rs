@@ -2,12 +2,15 @@
 //!
 //! A peer says who it is, and may lie. So endpoints use what this side opened to the address that it was given, and a connection
 //! that it accepted only if the interface that listens at that address says that it is its own: the side that connects names the
-//! other connection in its hello by its token, which travels over that connection alone, and by the end at which it was accepted.
-//! The peer compares both with what it has opened itself. docs/tcp.md has the argument ("Who is who").
+//! other connection in its hello by its token and by both of its ends, and the peer compares them with what it has opened itself.
+//! The token is no secret: such a hello discloses it to what listens at any address that has the peer's id. docs/tcp.md has the
+//! argument ("Who is who").
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use socket2::Socket;
 use ucs::Error;
 use ucs::datastruct::slot_map::SlotId;
 
@@ -52,11 +55,11 @@ impl Conn {
         let claimants =
             conns.iter().filter(|conn| conn.claims_to_be(self.peer) && conn.number < claims.older_than);
         let conn = claimants.max_by_key(|conn| conn.number)?;
-        let listener = conn.socket.borrow().as_ref()?.local_addr().ok()?.as_socket()?;
+        let (listener, source) = ends(conn.socket.borrow().as_ref()?)?;
         claims.asked = Some(conn.id);
         claims.older_than = conn.number;
         claims.count += 1;
-        Some(Claim { token: conn.token, listener })
+        Some(Claim { token: conn.token, listener, source })
     }
 
     /// Whether the peer says to be this one, and could be believed.
@@ -142,11 +145,8 @@ impl Conn {
             return false;
         }
         let socket = self.socket.borrow();
-        let there = socket.as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket());
-        there.is_some_and(|there| {
-            there.port() == claim.listener.port()
-                && there.ip().to_canonical() == claim.listener.ip().to_canonical()
-        })
+        let ends = socket.as_ref().and_then(ends);
+        ends.is_some_and(|(own, there)| is_same_end(own, claim.source) && is_same_end(there, claim.listener))
     }
 
     /// Whether this side opened it, to the interface that has this id.
@@ -159,4 +159,13 @@ impl Conn {
     pub(crate) fn is_instead(&self, own: u64, peer: u64) -> bool {
         self.is_own_to(peer) && (self.state.get() == State::Established || own < peer && self.is_attempting())
     }
+}
+
+/// This side's end of a socket, and the peer's.
+fn ends(socket: &Socket) -> Option<(SocketAddr, SocketAddr)> {
+    Some((socket.local_addr().ok()?.as_socket()?, socket.peer_addr().ok()?.as_socket()?))
+}
+
+fn is_same_end(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
