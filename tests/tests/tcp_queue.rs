@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use support::{ID, Side, drive, send};
 use uct_conformance::random::{Random, check_bytes, pattern};
-use uct_core::{AmId, Ep, Error, SendFlags};
+use uct_core::{Access, AmId, Completion, Ep, Error, SendFlags};
 
 const HEADER: usize = size_of::<u64>();
 
@@ -127,5 +127,31 @@ fn what_the_connection_owes_its_peer_waits_until_a_message_is_packed() {
             to_b.check(None).unwrap();
             a.worker.progress();
         });
+    }
+}
+
+#[test]
+fn two_sides_that_put_much_at_once_go_on_reading() {
+    const LARGE: usize = 16 << 20;
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let sides = [&a, &b];
+    let (to_b, to_a) = (a.connect(&b.address()).0, b.connect(&a.address()).0);
+    for ep in [&to_b, &to_a] {
+        send(&sides, ep, 1);
+    }
+    drive(&sides, || a.count.get() == 1 && b.count.get() == 1);
+    let one = |from: &Side, to: &Side, ep: &Ep, seed| {
+        let remote = to.iface.memory_domain().register(vec![0; LARGE], Access::ALL).unwrap();
+        let key = from.iface.memory_domain().unpack(&remote.packed_key().unwrap()).unwrap();
+        let local = from.iface.memory_domain().register(pattern(seed, LARGE), Access::ALL).unwrap();
+        let completion = Completion::new(&from.worker);
+        ep.put_zcopy(&[local.slice(..)], remote.address(), &key, &completion).unwrap();
+        (remote, local, completion)
+    };
+    let puts = [one(&a, &b, &to_b, 1), one(&b, &a, &to_a, 2)];
+    drive(&sides, || puts.iter().all(|(_, _, completion)| completion.is_done()));
+    for (remote, local, completion) in &puts {
+        assert_eq!(completion.result(), Ok(()));
+        check_bytes("what was put", &remote.to_vec(), &local.to_vec());
     }
 }

@@ -42,11 +42,16 @@ impl Queue {
 
     /// Bytes that wait.
     pub(super) fn bytes(&self) -> usize {
+        self.copied() + self.vectors
+    }
+
+    /// Bytes that wait in memory of this side's, not in that of zero-copy operations.
+    pub(super) fn copied(&self) -> usize {
         let copied = self.segments.iter().map(|segment| match segment {
             Segment::Copied { start, end, .. } => end - start,
             Segment::Vector(_) => 0,
         });
-        copied.sum::<usize>() + self.vectors
+        copied.sum()
     }
 
     /// Puts an empty buffer at the end; answers its first byte and its size.

@@ -124,7 +124,7 @@ impl Conn {
 
     /// Goes on reading, if the peer has taken enough of its answers.
     pub(crate) fn resume(self: &Rc<Self>, iface: &TcpIface) {
-        if self.hold.get() & hold::ANSWERS != 0 && self.queued_bytes() <= iface.answer_limit() / 2 {
+        if self.hold.get() & hold::ANSWERS != 0 && self.copied_bytes() <= iface.answer_limit() / 2 {
             self.release(iface, hold::ANSWERS);
         }
         if self.target_owes() && !self.is_blocked() {

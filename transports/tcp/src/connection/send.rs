@@ -189,6 +189,13 @@ impl Conn {
         self.queue.borrow().bytes()
     }
 
+    /// The same without the memory of zero-copy operations: those are the application's own, and no answers to the peer. What the
+    /// application has copied is limited by itself (`tx_queue_size`).
+    pub(super) fn copied_bytes(&self) -> usize {
+        self.sync_tail();
+        self.queue.borrow().copied()
+    }
+
     fn new_tail(&self, iface: &TcpIface) {
         self.sync_tail();
         let (start, size) = self.queue.borrow_mut().push_buffer(iface.tx_buffer());
@@ -286,11 +293,11 @@ impl Conn {
 
     #[inline(never)]
     fn is_flooded_now(&self, iface: &TcpIface) -> bool {
-        if self.queued_bytes() <= iface.answer_limit() {
+        if self.copied_bytes() <= iface.answer_limit() {
             return false;
         }
         self.flush_unless_blocked(iface);
-        self.blocked.get() && self.queued_bytes() > iface.answer_limit()
+        self.blocked.get() && self.copied_bytes() > iface.answer_limit()
     }
 
     /// The socket is known to have no room.
