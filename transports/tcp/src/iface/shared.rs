@@ -232,23 +232,18 @@ impl TcpIface {
         let limit = self.config.max_announced.to_usize().max(padded(self.max_message));
         if self.announced.get() + bytes > limit {
             self.end_stalled();
-            if self.announced.get() + bytes > limit {
-                return false;
-            }
+            return false;
         }
         self.announced.set(self.announced.get() + bytes);
         true
     }
 
-    /// Ends the connections that hold room for what does not come.
+    /// Has progress end the connections that hold room for what does not come. Not at once: frames are being handled here.
     fn end_stalled(&self) {
         let now = ucs::clock::ticks();
         for conn in self.all_conns().iter().filter(|conn| conn.is_stalled(now)) {
-            conn.fail(
-                self,
-                Error::ENDPOINT_TIMEOUT,
-                "the rest of a large message did not come, and others need its room",
-            );
+            let reason = "the rest of a large message did not come, and others need its room";
+            self.fail_later(conn, Error::ENDPOINT_TIMEOUT, reason.to_owned());
         }
     }
 
