@@ -300,6 +300,11 @@ fn requests_that_contradict_themselves_end_their_connection_and_touch_nothing() 
             "carries data",
         ),
         (
+            "a get of more than an answer holds",
+            |good| Request { opcode: 2, length: (64 << 10) + 1, ..good.clone() }.with(&[]),
+            "asks for more",
+        ),
+        (
             "an atomic without operand",
             |good| Request { opcode: 4, length: 8, ..good.clone() }.with(&[]),
             "operands",

@@ -45,9 +45,12 @@ impl Conn {
     }
 
     /// Sends or queues an answer. Its data cannot be deregistered meanwhile, so nothing of the application's runs here.
-    /// An error says that the connection is to end: too many requests were refused.
+    /// An error says that the connection is to end: a request asks for too much, or too many were refused.
     fn answer(&self, iface: &TcpIface, answer: Option<Answer<'_>>) -> Result<(), &'static str> {
         let Some(answer) = answer else { return Ok(()) };
+        if iface.check_length(control::RESPONSE, answer.frame_bytes()).is_err() {
+            return Err("a get asks for more than an answer holds");
+        }
         let mut head = [0; FRAME_HEADER + RESPONSE_HEADER];
         head[..FRAME_HEADER]
             .copy_from_slice(&frame_header(control::RESPONSE, answer.frame_bytes()).to_ne_bytes());
