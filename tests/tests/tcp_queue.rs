@@ -131,6 +131,29 @@ fn what_the_connection_owes_its_peer_waits_until_a_message_is_packed() {
 }
 
 #[test]
+fn a_get_that_is_posted_while_a_message_is_packed_brings_its_bytes_in_order() {
+    const LARGE: usize = 256 << 10;
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (ep, failures) = a.connect(&b.address());
+    send(&[&a, &b], &ep, 1);
+    drive(&[&a, &b], || b.count.get() == 1);
+    let expected = pattern(5, LARGE);
+    let remote = b.iface.memory_domain().register(expected.clone(), Access::ALL).unwrap();
+    let key = a.iface.memory_domain().unpack(&remote.packed_key().unwrap()).unwrap();
+    let local = a.iface.memory_domain().register(vec![0; LARGE], Access::ALL).unwrap();
+    let completion = Completion::new(&a.worker);
+    let pack = |_: &mut [u8]| {
+        ep.get_zcopy(&[local.slice(..)], remote.address(), &key, &completion).unwrap();
+        64
+    };
+    assert_eq!(ep.am_bcopy(ID, SendFlags::empty(), pack), Ok(64));
+    drive(&[&a, &b], || completion.is_done());
+    assert_eq!(completion.result(), Ok(()));
+    check_bytes("what was read", &local.to_vec(), &expected);
+    assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
+}
+
+#[test]
 fn two_sides_that_put_much_at_once_go_on_reading() {
     const LARGE: usize = 16 << 20;
     let (a, b) = (Side::new(&[]), Side::new(&[]));

@@ -106,7 +106,7 @@ pub(crate) struct TcpIface {
     ended: RefCell<VecDeque<Completion>>,
     flushes: RefCell<Vec<Completion>>,
     /// Frames that connections owe, and that came up while a message was packed.
-    owed: RefCell<Vec<(SlotId, Vec<u8>)>>,
+    owed: RefCell<VecDeque<(SlotId, Vec<u8>)>>,
     /// What `scratch` points to.
     _halves: Allocation,
     last_failure: RefCell<String>,

@@ -31,12 +31,13 @@ impl TcpIface {
 
     /// Has progress queue a frame, since this is not the place for it.
     pub(crate) fn owe_later(&self, id: SlotId, frame: Vec<u8>) {
-        self.owed.borrow_mut().push((id, frame));
+        self.owed.borrow_mut().push_back((id, frame));
         self.note_busy();
     }
 
+    /// The oldest one: frames of a connection leave in the order in which they came up.
     pub(crate) fn next_owed(&self) -> Option<(SlotId, Vec<u8>)> {
-        self.owed.borrow_mut().pop()
+        self.owed.borrow_mut().pop_front()
     }
 
     pub(crate) fn note_hungry(&self, id: SlotId) {
