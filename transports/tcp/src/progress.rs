@@ -55,7 +55,8 @@ impl TcpIface {
     #[cold]
     fn send_only(&self) {
         for conn in self.all_conns() {
-            conn.flush(self);
+            // One that was without room and has it now is looked after by the next round.
+            if conn.is_blocked() { conn.on_writable(self) } else { conn.flush(self) }
         }
     }
 

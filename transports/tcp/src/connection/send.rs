@@ -302,7 +302,7 @@ impl Conn {
 
     /// The socket is known to have no room.
     #[inline(always)]
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.get()
     }
 
