@@ -75,6 +75,8 @@ pub(crate) struct TcpIface {
     answer_limit: usize,
     /// Bytes of large messages that are on their way in.
     announced: Cell<usize>,
+    /// When connections that hold room for what does not come are looked for again.
+    next_search: Cell<Deadline>,
     /// Progress, handlers and completions that are running, one inside the other.
     depth: Cell<u32>,
 
@@ -190,6 +192,7 @@ impl TcpIface {
             answer_limit: config.tx_queue_size.to_usize().max(scratch_size)
                 + config.answer_queue_size.to_usize(),
             announced: Cell::new(0),
+            next_search: Cell::new(Deadline::at_ticks(0)),
             depth: Cell::new(0),
             md: Arc::clone(md),
             accessor: Accessor::default(),
