@@ -221,7 +221,8 @@ impl Conn {
             self.fail(iface, Error::CANCELED, "the peer did not close it in time");
             return Deadline::NEVER;
         }
-        if is_keepalive && (self.is_in_use() || !self.initiator.is_idle()) {
+        // While nothing is read from the peer, that nothing was heard says nothing of it.
+        if is_keepalive && !self.is_held() && (self.is_in_use() || !self.initiator.is_idle()) {
             if self.heard.replace(false) {
                 self.silent.set(0);
             } else {
