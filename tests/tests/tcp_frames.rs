@@ -446,6 +446,25 @@ fn a_large_put_that_is_cut_anywhere_near_its_end_writes_its_bytes_alone() {
 }
 
 #[test]
+fn the_longest_put_arrives_where_no_more_than_a_message_may_be_announced() {
+    const MOST: usize = 64 << 10;
+    let settings = [("max_message", "64k"), ("max_announced", "64k"), ("rx_seg_size", "16k")];
+    let mut scene = Scene::new(&settings);
+    let target = Target::new(&scene.a, Access::ALL);
+    let data = pattern(3, MOST);
+    let put = frame(REQUEST, &Request { length: MOST as u32, ..target.request.clone() }.with(&data));
+    // Of its header too little has come to tell a put.
+    let (first, rest) = put.split_at(24);
+    scene.write(first);
+    for _ in 0..20 {
+        scene.a.worker.progress();
+    }
+    scene.write(rest);
+    assert_eq!(scene.read(RESPONSE)[0], 1, "an acknowledgement");
+    check_bytes("what was put", &target.memory.to_vec()[..MOST], &data);
+}
+
+#[test]
 fn an_answer_with_another_number_of_bytes_ends_the_connection() {
     for brought in [0_usize, 99, 101, 5000] {
         let mut scene = Scene::new(&[]);

@@ -9,6 +9,7 @@ use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::EventSet;
 use uct_plugin::memory::{Accessor, Regions};
+use uct_plugin::rma::REQUEST_HEADER;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 
@@ -234,7 +235,7 @@ impl TcpIface {
 
     /// Counts a large message of which the rest is to come; false if there is no room for it now.
     pub(crate) fn admit_large(&self, bytes: usize) -> bool {
-        let limit = self.config.max_announced.to_usize().max(padded(self.max_message));
+        let limit = self.config.max_announced.to_usize().max(padded(self.max_message + REQUEST_HEADER));
         if self.announced.get() + bytes > limit {
             self.end_stalled();
             return false;
