@@ -565,8 +565,8 @@ impl Channel {
 
     /// Announces a copy by the kernel, to or from memory of the peer; `None` if the peer has closed the channel.
     #[inline(always)]
-    pub(crate) fn announce(&self, key: u64) -> Option<Announced<'_>> {
-        self.ours.announce(key)
+    pub(crate) fn announce(&self, secret: u64) -> Option<Announced<'_>> {
+        self.ours.announce(secret)
     }
 
     /// The way to the peer's memory through the kernel, if it lets us. Tried once.

@@ -29,7 +29,8 @@ impl ShmEp {
         // Mostly it is known that there is nothing to map and that the kernel copies.
         if let Some(process) = channel.known_process()
             && !rkey.has_segment()
-            && let Some(announced) = channel.announce(rkey.remote.key)
+            && channel.view().is_some_and(|peer| rkey.is_of(&peer))
+            && let Some(announced) = channel.announce(rkey.remote.secret)
             && channel.view().is_some_and(|peer| rkey.is_live(&peer))
         {
             count(&self.iface.counts.by_kernel);
@@ -56,7 +57,7 @@ impl ShmEp {
         }
         Ok(match channel.cma() {
             Some(process) => {
-                let announced = channel.announce(rkey.remote.key).ok_or(Error::CONNECTION_RESET)?;
+                let announced = channel.announce(rkey.remote.secret).ok_or(Error::CONNECTION_RESET)?;
                 // It may have ended ahead of the announcement.
                 if !rkey.is_live(&peer) {
                     return Err(Error::INVALID_PARAM);

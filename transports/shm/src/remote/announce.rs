@@ -30,9 +30,10 @@ unsafe impl Send for Words {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Words {}
 
-/// What stands for a registration: never 0.
-fn name(key: u64) -> u64 {
-    key.wrapping_add(1).max(1)
+/// What a registration is named by: never 0. Of its secret, which a peer without the key cannot name; the key is in the table that all
+/// peers read.
+fn name(secret: u64) -> u64 {
+    secret.wrapping_add(1).max(1)
 }
 
 impl Words {
@@ -58,8 +59,8 @@ impl Words {
 
     /// Names a registration of the peer, which cannot end from the next look on that finds it alive; `None` if the peer has closed the ring.
     #[inline]
-    pub(crate) fn announce(&self, key: u64) -> Option<Announced<'_>> {
-        self.named().store(name(key), Ordering::Relaxed);
+    pub(crate) fn announce(&self, secret: u64) -> Option<Announced<'_>> {
+        self.named().store(name(secret), Ordering::Relaxed);
         // SYNC: pairs with the fence in `Announcements::settle`: it sees the name, or we see that the registration has ended.
         fence(Ordering::SeqCst);
         let announced = Announced(self);
@@ -112,27 +113,31 @@ impl Announcements {
         }
     }
 
-    /// Waits until nobody names a registration that has just ended; answers whether that was so in time.
-    pub(crate) fn settle(&self, key: u64, limit: Duration) -> bool {
+    /// Waits until nobody names a registration, by its secret, that has just ended; answers whether that was so in time.
+    pub(crate) fn settle(&self, secret: u64, limit: Duration) -> bool {
         // SYNC: pairs with the fence in `Words::announce`.
         fence(Ordering::SeqCst);
-        if !self.has(key) {
+        if !self.has(secret) {
             return true;
         }
         let start = Instant::now();
         while start.elapsed() < limit {
             std::thread::sleep(PAUSE);
-            if !self.has(key) {
+            if !self.has(secret) {
                 return true;
             }
         }
         false
     }
 
-    fn has(&self, key: u64) -> bool {
+    fn has(&self, secret: u64) -> bool {
         let known = self.lock();
         // SYNC: pairs with the Release of `Announced`.
-        known.open.iter().chain(&known.left).any(|words| words.named().load(Ordering::Acquire) == name(key))
+        known
+            .open
+            .iter()
+            .chain(&known.left)
+            .any(|words| words.named().load(Ordering::Acquire) == name(secret))
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

@@ -227,6 +227,11 @@ impl Rkey {
         (self.remote.key, self.remote.secret)
     }
 
+    /// Whether the memory is of this process: no other is shown the secret.
+    pub(crate) fn is_of(&self, peer: &PeerView<'_>) -> bool {
+        peer.identity == self.remote.identity
+    }
+
     /// Whether the registration lives, by the table of its process.
     pub(crate) fn is_live(&self, peer: &PeerView<'_>) -> bool {
         // SYNC: as in `reach`.

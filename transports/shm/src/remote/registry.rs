@@ -169,7 +169,7 @@ impl Registry {
     /// Waits until no peer has the kernel copy to or from memory whose registration was removed; answers whether that was so in time. If
     /// not, the memory cannot be used for anything else.
     pub(crate) fn settle(&self, memh: &Memh, limit: Duration) -> bool {
-        !memh.is_remote || self.announcements.settle(memh.region.key(), limit)
+        !memh.is_remote || self.announcements.settle(memh.region.secret(), limit)
     }
 
     /// Where peers name what they have the kernel copy.
@@ -207,6 +207,7 @@ pub(super) fn live_value(key: u64) -> u64 {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+    use crate::remote::announce::Words;
     use crate::segment::{Origin, Source};
     use std::os::fd::AsFd;
 
@@ -262,6 +263,27 @@ mod tests {
         registry.remove(&other);
         registry.remove(&shared);
         assert!(registry.allocated(key, secret).is_none(), "it outlives its registration");
+    }
+
+    /// A peer reads the table, so that it knows all keys; the secret only with the key itself.
+    #[test]
+    fn a_peer_that_has_only_the_table_does_not_hold_up_the_end_of_a_registration() {
+        let registry = registry().unwrap();
+        let mut memory = [0u8; 64];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        let memh = registry.insert(base, 64, MemoryAccess::REMOTE_GET, None).unwrap();
+        let (key, secret) = (memh.region.key(), memh.region.secret());
+        let ring = Arc::new(Segment::new(&Origin::Memfd, 4096, false).unwrap().mapping);
+        let words = Arc::new(Words::new(&ring, 128, 64));
+        registry.announcements().add(&words);
+        registry.remove(&memh);
+        let named = words.announce(key).unwrap();
+        assert!(registry.settle(&memh, Duration::from_millis(50)), "named by what everybody can read");
+        drop(named);
+        let named = words.announce(secret).unwrap();
+        assert!(!registry.settle(&memh, Duration::from_millis(50)), "a copy is under way");
+        drop(named);
+        registry.announcements().close(&words, true);
     }
 
     /// As a transport in another domain may have it: memory of one registered with the other.
