@@ -15,6 +15,8 @@ pub(crate) mod flag {
     pub(crate) const PENDING: u8 = 4;
     /// Somebody waits for a flush of the interface.
     pub(crate) const FLUSH: u8 = 8;
+    /// A channel waits for room at its peer, which makes no noise.
+    pub(crate) const ROOM: u8 = 16;
 }
 
 /// What is asked for, as [`flag`]s. Shared by the interface and its channels.

@@ -517,6 +517,11 @@ impl Channel {
         self.attention.raise(flag::ALARM);
     }
 
+    /// Asks the interface to look at the channel while it is awake, and now and then while it sleeps.
+    pub(crate) fn wait_for_room(&self) {
+        self.attention.raise(flag::ROOM);
+    }
+
     /// Whether what an operation lacked is there now.
     pub(crate) fn has(&self, lack: Lack) -> bool {
         match lack {

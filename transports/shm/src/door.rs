@@ -116,7 +116,7 @@ impl Door {
     }
 
     /// Has the timer wake progress by then.
-    fn want_tick(&self, at: Deadline) {
+    pub(crate) fn want_tick(&self, at: Deadline) {
         if at == Deadline::NEVER || at >= self.next_tick.get() {
             return;
         }

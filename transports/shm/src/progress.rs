@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ucs::clock::Deadline;
 use ucs::event_set::EventBuffer;
 use uct_plugin::{AmRun, Disposition, Error, guarded};
 use zerocopy::IntoBytes;
@@ -31,6 +32,8 @@ const REST: u32 = 2;
 const PATIENCE: u32 = 2;
 /// Quiet rings that are looked into at each turn, in case that a bell was not heard.
 const SWEEP: usize = 4;
+/// How long a sleeper waits until it looks whether a peer has made room for what it lacks room for.
+const ROOM_WAIT: Duration = Duration::from_millis(2);
 /// Messages that are taken from one socket at a look.
 const CONTROLS: usize = 16;
 /// Message ids of the application; higher tags are the transport's.
@@ -377,8 +380,8 @@ impl ShmIface {
     #[inline(never)]
     fn attend(&self) -> u32 {
         let mut events = 0;
-        if self.attention.has(flag::ALARM) {
-            self.attention.lower(flag::ALARM);
+        if self.attention.has(flag::ALARM | flag::ROOM) {
+            self.attention.lower(flag::ALARM | flag::ROOM);
             events += self.look_at_channels();
         }
         if self.attention.has(flag::PENDING) {
@@ -566,6 +569,9 @@ impl ShmIface {
         if news || self.bell.has_rung() || self.attention.has(flag::ALARM) {
             self.bell.disarm();
             return false;
+        }
+        if self.attention.has(flag::ROOM) {
+            self.door.want_tick(Deadline::after(ROOM_WAIT));
         }
         true
     }

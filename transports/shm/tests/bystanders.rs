@@ -12,6 +12,10 @@ use uct_core::{AmId, IfaceAddress, Worker};
 use uct_shm::{Heard, Intruder, message};
 
 const ID: AmId = AmId::new(9).unwrap();
+/// Of a request for operations on remote memory, in the ring.
+const REQUEST: u8 = 32;
+/// The first byte of a get.
+const GET: u8 = 2;
 /// Of a request for a segment, over the socket.
 const SEGMENT_REQUEST: u32 = 5;
 
@@ -150,4 +154,36 @@ fn a_peer_that_clears_the_bell_keeps_nobody_else_from_waking_its_owner() {
         overslept
     });
     assert_eq!(overslept, None, "a message woke nobody");
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_does_not_keep_its_receiver_awake() {
+    let (worker, iface) = open("posix", &[]);
+    let intruder = intrude(&iface.address().expect("an address"), || {
+        worker.progress();
+    });
+    // Gets of what is not registered: each is answered. The ring for the answers has 64 slots.
+    for number in 1..=80u32 {
+        let mut request = [0; 32];
+        request[0] = GET;
+        request[4..8].copy_from_slice(&number.to_le_bytes());
+        request[24..28].copy_from_slice(&8u32.to_le_bytes());
+        let start = Instant::now();
+        while !intruder.send(REQUEST, &request) {
+            worker.progress();
+            assert!(start.elapsed() < LIMIT, "no room for request {number}");
+        }
+        worker.progress();
+    }
+    worker.progress_until(Duration::from_millis(50), || false);
+    let start = Instant::now();
+    let mut looks = 0;
+    while start.elapsed() < Duration::from_secs(1) {
+        let _ = worker.wait(Duration::from_secs(1)).expect("it can sleep");
+        while worker.progress() > 0 {}
+        looks += 1;
+    }
+    let peers = iface.transport_counters().iter().find(|(name, _)| *name == "peers").expect("a counter").1;
+    assert_eq!(peers, 1, "the peer was dropped: it is not what this test is about");
+    assert!(looks < 2000, "{looks} looks in a second");
 }

@@ -282,6 +282,7 @@ impl Emulation {
 
     /// Goes on with all that waits for room in the ring.
     pub(crate) fn resume(&self, channel: &Channel) {
+        let before = channel.sender.position();
         self.resume_answers(channel);
         self.resume_put(channel);
         if self.initiator.wants_pump() {
@@ -293,8 +294,10 @@ impl Emulation {
             || self.put.borrow().is_some()
             || self.initiator.wants_pump();
         self.has_work.set(work);
-        if work {
+        if work && channel.sender.position() != before {
             channel.raise();
+        } else if work {
+            channel.wait_for_room();
         }
     }
 

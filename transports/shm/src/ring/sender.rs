@@ -280,6 +280,11 @@ impl<M: RingMemory> Sender<M> {
         self.limit.set(position.wrapping_add(u64::from(self.memory.layout().geometry().slots) * STEP));
     }
 
+    /// Position of the next message.
+    pub fn position(&self) -> u64 {
+        self.tail.get()
+    }
+
     /// The memory.
     pub fn memory(&self) -> &M {
         &self.memory
