@@ -4,7 +4,7 @@ mod loader_support;
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, chown, symlink},
+    os::unix::fs::{PermissionsExt, chown, lchown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -112,4 +112,17 @@ fn a_link_is_as_good_as_the_directory_that_it_leads_to() {
     file_is_refused(&modules, Writer::Everybody);
     mode(elsewhere.directory.path(), 0o755);
     assert_eq!(names(&modules.load()), ["bait", "good"]);
+}
+
+#[test]
+fn a_link_of_another_user_does_not_choose_what_is_loaded() {
+    if !is_root() {
+        return;
+    }
+    let (_elsewhere, target) = plugin();
+    let modules = Modules::new();
+    mode(modules.directory.path(), 0o1777);
+    symlink(&target, modules.path("bait")).expect("a link");
+    lchown(modules.path("bait"), Some(NOBODY), None).expect("its owner");
+    file_is_refused(&modules, Writer::Owner(NOBODY));
 }

@@ -6,12 +6,12 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::FileTypeExt,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use ucs::sys::trust::Trust;
+use ucs::sys::trust::{Trust, Writer};
 
 use super::{
     Ignored, IgnoredReason, LoaderSettings, PluginOrigin,
@@ -132,9 +132,15 @@ fn directories_beside_executable() -> Vec<PathBuf> {
     vec![directory, installed]
 }
 
-/// Whether a path leads to a plain file that nobody may have written but who is trusted.
+/// Whether a path leads to a plain file that nobody may have written but who is trusted, by no link of another user.
 pub(super) fn check_file(path: &Path) -> Result<(), LoadFailureKind> {
     let unreadable = |error| LoadFailureKind::Unreadable { error: Arc::new(error) };
+    let trust = Trust::of_process();
+    // The owner of a link chooses what is loaded, and may choose again between this and the opening.
+    let link = fs::symlink_metadata(path).map_err(unreadable)?;
+    if link.is_symlink() && !trust.knows_owner(&link) {
+        return Err(LoadFailureKind::NotTrusted { writer: Writer::Owner(link.uid()) });
+    }
     let metadata = fs::metadata(path).map_err(|error| match fs::read_link(path) {
         Ok(target) if error.kind() == std::io::ErrorKind::NotFound => {
             LoadFailureKind::DanglingLink { target }
@@ -144,7 +150,6 @@ pub(super) fn check_file(path: &Path) -> Result<(), LoadFailureKind> {
     let kind = metadata.file_type();
     let found = match kind {
         _ if kind.is_file() => {
-            let trust = Trust::of_process();
             // A link may lead to a directory that was not searched.
             let target = fs::canonicalize(path).map_err(unreadable)?;
             let directory = target.parent().unwrap_or(Path::new("/"));
