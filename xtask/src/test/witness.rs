@@ -19,7 +19,7 @@ const PACKAGES: &[Package] = &[
 /// Runs the comparison. With the whole workspace's features and that of one package, so that only this package is built again.
 pub fn run_or_skip(workspace: &Workspace) -> Outcome<Verdict> {
     if let Err(failure) = apt::require(PACKAGES) {
-        return Ok(Verdict::LeftOut(failure.to_string()));
+        return Ok(Verdict::Impossible(failure.to_string()));
     }
     let mut test = cargo();
     test.args(["test", "--workspace", "--features", "uct-ib/rdma-sys"]);
