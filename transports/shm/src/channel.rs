@@ -653,7 +653,7 @@ impl Channel {
         let mapping = match (fds, reply.sysv_segment, self.line()) {
             _ if length == 0 => None,
             ([fd, ..], ..) => Some(accept(fd.as_fd(), length, is_writable, trust)),
-            ([], id @ 0.., Some((_, peer))) => Some(attach_sysv(id, length, *peer)),
+            ([], id @ 0.., Some((_, peer))) => Some(attach_sysv(id, length, *peer, trust)),
             _ => None,
         };
         // Good memory that is configured otherwise here is reached as memory that cannot be shared.

@@ -242,7 +242,7 @@ impl Party {
             return Err(format!("rings of {} bytes", rings.size()));
         }
         let memory = if self.kind == Kind::Sysv {
-            attach_sysv(hello.sysv_segment, rings.size(), peer)
+            attach_sysv(hello.sysv_segment, rings.size(), peer, self.trust)
         } else {
             let fd = fds.get(2).ok_or("no descriptor of the rings came along")?;
             accept(fd.as_fd(), rings.size(), true, self.trust)

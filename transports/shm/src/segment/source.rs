@@ -185,8 +185,9 @@ pub fn accept(
 }
 
 /// Attaches a System V segment that a peer names. Its creator has to be `owner`, a process of 0 being one that cannot be told, and it
-/// has to be marked for removal, as all segments of this transport are: a peer could name any that this process may attach.
-pub fn attach_sysv(id: i32, length: usize, owner: Credentials) -> Result<Mapping, SystemError> {
+/// has to be marked for removal, as all segments of this transport are: a peer could name any that this process may attach. Huge pages are
+/// refused as in [`accept`].
+pub fn attach_sysv(id: i32, length: usize, owner: Credentials, trust: Trust) -> Result<Mapping, SystemError> {
     // Attached first: from then on the number means this segment.
     let mapping = Mapping::sysv(id, length)?;
     // SAFETY: all fields of the structure are numbers, for which zero is a value.
@@ -209,7 +210,27 @@ pub fn attach_sysv(id: i32, length: usize, owner: Credentials) -> Result<Mapping
     if u32::from(status.shm_perm.mode) & SHM_DEST == 0 {
         return refuse("it is not marked for removal, as segments of this transport are".to_owned());
     }
+    if !trust.huge && has_huge_pages(&mapping)? {
+        let what = format!("attach System V segment {id}: it has huge pages");
+        return Err(SystemError::new(what, libc::ENOTSUP)
+            .advise("set UCT_SYSV_HUGETLB_MODE=try here too, or to no in the peer"));
+    }
     Ok(mapping)
+}
+
+/// Whether a fresh mapping has huge pages, of which no part has an attribute of its own: a small page that core dumps leave out is
+/// possible in any other.
+fn has_huge_pages(mapping: &Mapping) -> Result<bool, SystemError> {
+    let base = mapping.base().as_ptr().cast();
+    let small = rustix::param::page_size();
+    for advice in [libc::MADV_DONTDUMP, libc::MADV_DODUMP] {
+        // SAFETY: the mapping has its first page; the advice is about core dumps and changes no memory.
+        if unsafe { libc::madvise(base, small, advice) } != 0 {
+            let error = SystemError::last("look at the pages of a segment of the peer");
+            return if error.errno == libc::EINVAL { Ok(true) } else { Err(error) };
+        }
+    }
+    Ok(false)
 }
 
 /// Fails if the process may not make a file of `length` bytes, which would end it with a signal.
@@ -257,7 +278,7 @@ mod tests {
             let segment = Segment::new(&origin, 8192, false).unwrap();
             let peer = match &segment.source {
                 Source::File(fd) => accept(fd.as_fd(), 8192, true, Trust::new(&origin, false)).unwrap(),
-                Source::Sysv(id) => attach_sysv(*id, 8192, own()).unwrap(),
+                Source::Sysv(id) => attach_sysv(*id, 8192, own(), Trust::SEALED).unwrap(),
             };
             assert_eq!(read(&peer, 8191), 0, "{origin:?} is not zeroed");
             write(&segment.mapping, 8191, 7);
@@ -333,23 +354,42 @@ mod tests {
     fn a_system_v_segment_is_gone_with_its_users() {
         let segment = Segment::new(&Origin::Sysv { public: false }, 4096, false).unwrap();
         let Source::Sysv(id) = segment.source else { panic!("not System V") };
-        let error = attach_sysv(id, 4097, own()).unwrap_err();
+        let error = attach_sysv(id, 4097, own(), Trust::SEALED).unwrap_err();
         assert!(error.to_string().contains("4096 bytes, announced were 4097"), "{error}");
         drop(segment);
-        assert!(attach_sysv(id, 4096, own()).is_err());
+        assert!(attach_sysv(id, 4096, own(), Trust::SEALED).is_err());
     }
 
     #[test]
     fn a_segment_that_another_has_created_is_refused() {
         let segment = Segment::new(&Origin::Sysv { public: false }, 4096, false).unwrap();
         let Source::Sysv(id) = segment.source else { panic!("not System V") };
-        attach_sysv(id, 4096, own()).unwrap();
-        attach_sysv(id, 4096, Credentials { pid: 0, ..own() }).unwrap();
+        attach_sysv(id, 4096, own(), Trust::SEALED).unwrap();
+        attach_sysv(id, 4096, Credentials { pid: 0, ..own() }, Trust::SEALED).unwrap();
         for other in [Credentials { pid: own().pid + 1, ..own() }, Credentials { uid: own().uid + 1, pid: 0 }]
         {
-            let error = attach_sysv(id, 4096, other).unwrap_err();
+            let error = attach_sysv(id, 4096, other, Trust::SEALED).unwrap_err();
             assert!(error.to_string().contains("it was made by"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_system_v_segment_with_huge_pages_is_refused_unless_they_were_configured() {
+        let flags = libc::IPC_CREAT | 0o600 | libc::SHM_HUGETLB | libc::SHM_NORESERVE;
+        // SAFETY: shmget takes numbers and touches no memory of ours.
+        let id = unsafe { libc::shmget(libc::IPC_PRIVATE, HUGE_PAGE, flags) };
+        if id < 0 {
+            return println!("skipped: this system has no huge pages");
+        }
+        let used = Mapping::sysv(id, 4096);
+        // SAFETY: IPC_RMID uses no buffer.
+        unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
+        let used = used.unwrap();
+        let error = attach_sysv(id, 4096, own(), Trust::SEALED).unwrap_err();
+        assert!(error.to_string().contains("UCT_SYSV_HUGETLB_MODE"), "{error}");
+        assert_eq!(error.errno, libc::ENOTSUP);
+        attach_sysv(id, 4096, own(), Trust { huge: true, ..Trust::SEALED }).unwrap();
+        drop(used);
     }
 
     #[test]
@@ -377,7 +417,7 @@ mod tests {
         // SAFETY: shmget takes numbers and touches no memory of ours.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o600) };
         assert!(id >= 0);
-        let attached = attach_sysv(id, 4096, own());
+        let attached = attach_sysv(id, 4096, own(), Trust::SEALED);
         // SAFETY: IPC_RMID uses no buffer.
         unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
         let error = attached.unwrap_err();
