@@ -153,8 +153,14 @@ fn a_token_that_a_hello_disclosed_proves_nothing_on_another_connection() {
     let (_kept, hello) = receive_hello(&b, &listener);
     let token = u64::from_le_bytes(hello[56..64].try_into().unwrap());
     assert_ne!(token, 0, "the hello names a connection");
-    let replayed =
-        Greeting { sender: id_of(&a.address()), key: key_of(&b.address()), token, ..Greeting::default() };
+    let replayed = Greeting {
+        sender: id_of(&a.address()),
+        key: key_of(&b.address()),
+        token,
+        // In use, and wanted whatever others there are: else the two ids decide whether it is refused as a duplicate.
+        flags: 3,
+        ..Greeting::default()
+    };
     let (mut attacker, answer) = introduce(&b, &replayed);
     assert!(!answer.expect("an answer").is_refusal());
     // It is the latest one that claims to be `a`, and so is named first.
