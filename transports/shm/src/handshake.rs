@@ -180,6 +180,8 @@ impl Party {
                     Ok(peer) => return Ok(Some((socket, peer))),
                     Err(reason) => refusal = refusal.or(Some(reason)),
                 },
+                // Another name can lead to another process, which is noticed only where the right one is known.
+                Err(error) if error.errno == libc::EAGAIN && dial.process.is_none() => return Ok(None),
                 Err(error) if error.errno == libc::EAGAIN => is_full = true,
                 Err(error) => refusal = refusal.or(Some(error.to_string())),
             }
@@ -306,9 +308,8 @@ mod tests {
         headroom: 64,
     };
 
-    /// A party, and what became of a hello to it that `change` made wrong, with so many bytes for the rings.
-    fn said(change: impl FnOnce(&mut Hello), missing: usize) -> Result<(), String> {
-        let party = Party {
+    fn party() -> Party {
+        Party {
             kind: Kind::Posix,
             address: IfaceAddress { id: 5, key: 6, headroom: 64, pid: std::process::id() },
             origin: Origin::Memfd,
@@ -317,7 +318,12 @@ mod tests {
             peers: Peers::User,
             refusals: Limited::default(),
             bell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
-        };
+        }
+    }
+
+    /// What became of a hello to a party that `change` made wrong, with so many bytes for the rings.
+    fn said(change: impl FnOnce(&mut Hello), missing: usize) -> Result<(), String> {
+        let party = party();
         let mut hello = Hello {
             from: party.side(1).unwrap(),
             to_key: 6,
@@ -336,6 +342,34 @@ mod tests {
         let [bell, table] = party.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
         let message = wire::control(Control::Hello, hello.as_bytes());
         party.check_hello(peer, &message, &[bell, table, memory]).map(drop)
+    }
+
+    /// Who may write to the directory can put another socket there and fill the queue of the right one.
+    #[test]
+    fn a_full_queue_leads_to_no_other_name_where_the_process_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |id| directory.path().join(socket::name(id) + ".sock");
+        let id = u64::from(std::process::id()) << 8 | 77;
+        let _right = socket::Listener::new(id, None, false).unwrap();
+        let _wrong = socket::Listener::new(id + 1, Some(directory.path()), false).unwrap();
+        std::fs::rename(path(id + 1), path(id)).unwrap();
+        let target = Target::new(id, Route::Abstract, None).unwrap().unwrap();
+        let is_full = (0..10_000).any(|_| target.connect().is_err_and(|error| error.errno == libc::EAGAIN));
+        assert!(is_full);
+        let whereabouts = |process| Whereabouts {
+            iface: IfaceAddress { id, key: 1, headroom: 64, pid: 1 },
+            routes: (Route::Abstract, Some(Route::Directory)),
+            process,
+        };
+        let dialed = |process| {
+            let timeout = Duration::from_secs(1);
+            let place = Some(directory.path());
+            let party = party();
+            let (mut dial, ..) = party.dial(1, &whereabouts(process), place, timeout, |_| SHAPE).unwrap();
+            party.go_on(&mut dial).unwrap().is_some()
+        };
+        assert!(dialed(Some(std::process::id())), "where it is known, the other name serves");
+        assert!(!dialed(None), "it leads to a process that may be any");
     }
 
     #[test]
