@@ -18,6 +18,7 @@ use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{check, footprint, hello, instructions, vm};
 use clap::Args;
+use rustix::process::geteuid;
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +38,9 @@ const NEEDED: &[Package] = &[
 ];
 /// A test that needs this is skipped where it is missing.
 const PACKAGES: &[Package] = &[Package { name: "iproute2", brings: "/sbin/ip" }];
+
+/// The row of the table where this user cannot run them; otherwise they are among the others, and may not skip themselves.
+const NEED_ROOT: &str = "tests that need root";
 
 /// What to run.
 #[derive(Args, Debug)]
@@ -67,6 +71,11 @@ pub fn run(options: &Options) -> Outcome {
         run_command(build.args(["build", "--workspace"]).current_dir(workspace.root()), BUILD_LIMIT)
     });
     steps.run("tests", || tests(&workspace));
+    if !geteuid().is_root() {
+        let reason =
+            "this user is not root: tests that give files to other users, or become another, skip themselves";
+        steps.run_or_skip(NEED_ROOT, || Ok(Verdict::Impossible(reason.to_owned())));
+    }
     steps.run("documentation's examples", || {
         let mut test = cargo();
         run_command(test.args(["test", "--workspace", "--doc"]).current_dir(workspace.root()), TEST_LIMIT)
@@ -128,6 +137,10 @@ fn tests(workspace: &Workspace) -> Outcome {
         let names = others.flat_map(|package| workspace.tests(&package.name));
         let names = names.filter(|name| !hostile::is_hostile(name));
         test.args(names.flat_map(|name| ["--test", name]));
+    }
+    if geteuid().is_root() {
+        let required = std::env::var("UCT_TEST_REQUIRE").unwrap_or_default();
+        test.env("UCT_TEST_REQUIRE", format!("{required},root"));
     }
     run_command(test.arg("--workspace").current_dir(workspace.root()), TEST_LIMIT)
 }
