@@ -38,14 +38,20 @@ fn serve(transport: &str) {
 /// The protection with which this process has segments of a length mapped.
 fn mapped(length: usize) -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-    let of = |line: &str| {
-        let mut words = line.split(' ');
-        let (start, end) = words.next()?.split_once('-')?;
-        let number = |text| usize::from_str_radix(text, 16).ok();
-        let is_shared = line.contains("memfd:uct") || line.contains("SYSV");
-        (is_shared && number(end)? - number(start)? == length).then(|| words.next().map(str::to_owned))?
-    };
-    maps.lines().filter_map(of).collect()
+    let mut found: Vec<(usize, usize, &str, &str)> = Vec::new();
+    for line in maps.lines().filter(|line| line.contains("memfd:uct") || line.contains("SYSV")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (start, end) = words[0].split_once('-').expect("a range");
+        let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).expect("an address"));
+        let (rights, inode) = (words[1], words[4]);
+        match found.last_mut() {
+            // The kernel lists a mapping in parts where advice was given about some of its pages.
+            Some(last) if (last.1, last.2, last.3) == (start, rights, inode) => last.1 = end,
+            _ => found.push((start, end, rights, inode)),
+        }
+    }
+    let of_length = found.into_iter().filter(|(start, end, ..)| end - start == length);
+    of_length.map(|(_, _, rights, _)| rights.to_owned()).collect()
 }
 
 #[test]
