@@ -69,7 +69,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
 
     let deadline = std::time::Instant::now() + Duration::from_secs(60 * u64::from(options.minutes));
     let mut known = read(&record)?;
-    let mut tests = Tests::new(&tree, &directory.join("target"));
+    let mut tests = Tests::new(&tree, &directory.join("target"))?;
     for (group, mutant) in &drawn {
         if known.contains_key(&mutant.name) {
             continue;

@@ -2,11 +2,12 @@
 //! Stands on cargo; `mutants` stands on it.
 
 use super::groups::Group;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome};
 use crate::process::{capture, cargo, line};
 use crate::workspace::BUILD_LIMIT;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -66,8 +67,16 @@ impl Verdict {
 }
 
 impl Tests {
-    pub fn new(tree: &Path, target: &Path) -> Self {
-        Tests { tree: tree.to_owned(), target: target.to_owned(), baseline: BTreeMap::new() }
+    pub fn new(tree: &Path, target: &Path) -> Outcome<Self> {
+        let tests = Tests { tree: tree.to_owned(), target: target.to_owned(), baseline: BTreeMap::new() };
+        let empty = tests.no_plugins();
+        fs::create_dir_all(&empty).context(|| format!("cannot make {}", empty.display()))?;
+        Ok(tests)
+    }
+
+    /// A directory of plugins with none in it: a missing one is warned of, and the suite takes a warning for a failure.
+    fn no_plugins(&self) -> PathBuf {
+        self.target.join("no-plugins")
     }
 
     /// What tests say of the sources as `changed` makes them, which changes them until its answer is dropped. Where they are run
@@ -132,7 +141,7 @@ impl Tests {
             return test;
         }
         test.args(["--package", crate::test::CONFORMANCE, "--test", "conformance", "--test", "tcp_*"]);
-        test.env("UCT_MODULE_DIR", self.target.join("no-plugins"));
+        test.env("UCT_MODULE_DIR", self.no_plugins());
         test
     }
 }
