@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use simulator::*;
-use uct_ud_verbs::protocol::Settings;
 use uct_ud_verbs::protocol::header::kind;
+use uct_ud_verbs::protocol::{Failure, Settings};
 
 /// The victim, an honest peer of it, and the hostile one.
 const VICTIM: usize = 0;
@@ -42,6 +42,11 @@ impl Request {
         bytes.extend(self.cookie.to_le_bytes());
         bytes
     }
+}
+
+/// Runs of a test with random choices: `usual` of them, or as many as the environment asks for.
+fn runs(usual: u64) -> u64 {
+    std::env::var("UCT_TEST_HOSTILE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(usual)
 }
 
 /// Everything that was sent so far: from, to, bytes.
@@ -171,6 +176,118 @@ fn who_accepts_a_connection_and_falls_silent_is_given_up() {
     assert!(network.run(10 * SECOND, |network| network.nodes[VICTIM].table.is_empty()));
 }
 
+/// A RESET with another's key and its queue pair and port, as only a host that forges whole frames can send it.
+#[derive(Clone, Copy)]
+struct Reset {
+    /// The first 8 bytes of a header to the connection: kind, flags, key.
+    to: [u8; 8],
+    psn: u32,
+    ack: u32,
+}
+
+impl Reset {
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = self.to.to_vec();
+        bytes[0] = kind::RESET;
+        bytes.extend(self.psn.to_le_bytes());
+        bytes.extend(self.ack.to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes
+    }
+}
+
+/// A pair that has talked and rests, and the RESET that the honest peer would send to the victim now.
+fn rest(seed: u64) -> (Network, EndpointId, Reset) {
+    let settings = Settings { keepalive: None, ..Settings::default() };
+    let mut network = Network::new(2, seed, Faults::default(), settings);
+    let heard = listen(&mut network);
+    let user = network.connect(VICTIM, HONEST, 40);
+    let back = network.connect(HONEST, VICTIM, 30);
+    assert!(network.run(10 * SECOND, |network| network.is_flushed()), "{}", network.describe());
+    // The acknowledgement of the last message is on its way.
+    network.pass(SECOND);
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let heard = heard.borrow();
+    // One connection carries both directions, so what the two last said is where its halves are.
+    let last = |from: usize| heard.iter().rev().find(|(sender, ..)| *sender == from).expect("they talked");
+    let (said, answered) = (&last(HONEST).2, &last(VICTIM).2);
+    let next = |bytes: &[u8]| word(bytes, 8).wrapping_add(u32::from(bytes[0] < kind::CONTROL));
+    let to = *said.first_chunk().expect("a header");
+    let reset = Reset { to, psn: next(said), ack: next(answered) };
+    assert_eq!((network.delivered(user, HONEST), network.delivered(back, VICTIM)), (40, 30));
+    (network, user, reset)
+}
+
+#[test]
+fn a_reset_counts_only_with_the_key_and_both_sequence_numbers() {
+    let seed = given().unwrap_or(1);
+    println!("UCT_TEST_SEED={seed:#x}");
+    let (mut network, user, honest) = rest(seed);
+    let mut random = Random(seed);
+    let mut forged = Vec::new();
+    for off in [1u32, 2, 300, 1 << 16, 1 << 31] {
+        forged.push(Reset { psn: honest.psn.wrapping_sub(off), ..honest });
+        forged.push(Reset { ack: honest.ack.wrapping_sub(off), ..honest });
+        forged.push(Reset { ack: honest.ack.wrapping_add(off), ..honest });
+    }
+    // No honest peer is further ahead than a window and a goodbye.
+    forged.extend([258, 300, 1 << 16].map(|off| Reset { psn: honest.psn.wrapping_add(off), ..honest }));
+    forged.extend((0..1000).map(|_| Reset {
+        psn: random.next() as u32,
+        ack: random.next() as u32,
+        ..honest
+    }));
+    // The key: 16 bits of token, 12 bits above the index.
+    for bit in (16..32).chain(52..64) {
+        let to = (u64::from_le_bytes(honest.to) ^ 1 << bit).to_le_bytes();
+        forged.push(Reset { to, ..honest });
+    }
+    for reset in forged {
+        network.put(HONEST, VICTIM, reset.to_bytes());
+    }
+    network.pass(MILLISECOND);
+    network.at_mut(user).to_send += 20;
+    assert!(network.run(10 * SECOND, |network| network.is_flushed()), "{}", network.describe());
+    assert_eq!((network.failures(), network.delivered(user, HONEST)), (0, 60), "{}", network.describe());
+    let honest = Reset { ack: honest.ack.wrapping_add(20), ..honest };
+    network.put(HONEST, VICTIM, honest.to_bytes());
+    network.pass(MILLISECOND);
+    assert_eq!(network.at(user).failures.len(), 1, "the peer's own reset counts");
+}
+
+/// A peer that cuts the connection off while both sides send, over a network that does anything to datagrams.
+fn cut_off(seed: u64) {
+    let mut random = Random(seed);
+    let faults = Faults {
+        loss: random.below(200),
+        duplicate: random.below(100),
+        reorder: random.below(300),
+        jitter: random.below(100) * MICROSECOND,
+        ..Faults::default()
+    };
+    let mut network = Network::new(2, seed, faults, Settings::default());
+    let there = network.connect(VICTIM, HONEST, 2000);
+    let back = network.connect(HONEST, VICTIM, 2000);
+    let context = |network: &Network| format!("UCT_TEST_SEED={seed:#x}: {}", network.describe());
+    let connected = |network: &mut Network| network.at(there).connected > 0 && network.at(back).connected > 0;
+    assert!(network.run(60 * SECOND, connected), "{}", context(&network));
+    network.pass(random.below(20 * MILLISECOND));
+    let (now, id) = (network.now, network.at(back).id);
+    network.nodes[HONEST].table.abort(now, id);
+    let ended = |network: &mut Network| {
+        network.at(there).acknowledged == 2000 || !network.at(there).failures.is_empty()
+    };
+    assert!(network.run(60 * SECOND, ended), "{}", context(&network));
+    if network.at(there).acknowledged < 2000 {
+        assert_eq!(network.at(there).failures[0].1, Failure::Reset, "{}", context(&network));
+    }
+}
+
+#[test]
+fn a_peer_that_cuts_off_is_understood_whatever_the_network_does() {
+    seeds(runs(200)).for_each(cut_off);
+}
+
 /// What is said by somebody who says anything: what was said before by anybody, changed, to anybody, from its own port.
 fn babble(network: &mut Network, random: &mut Random, heard: &Heard) {
     let heard = heard.borrow();
@@ -243,6 +360,5 @@ fn hostile(seed: u64) {
 
 #[test]
 fn who_says_anything_at_any_time_harms_nobody_else() {
-    let count = std::env::var("UCT_TEST_HOSTILE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(300);
-    seeds(count).for_each(hostile);
+    seeds(runs(300)).for_each(hostile);
 }

@@ -242,6 +242,12 @@ impl<T: Handles> Connection<T> {
         Header::new(self.to, kind, flags, self.sender.next(), self.receiver.next())
     }
 
+    /// Whether a header's sequence numbers are such as this connection's peer has: both within what is in flight. A sender that
+    /// knows only the key has to guess them.
+    pub(super) fn is_in_step(&self, header: Header) -> bool {
+        self.receiver.may_be_next_of_peer(header.psn()) && self.sender.is_honest(header.ack())
+    }
+
     /// Whether the goodbye should be sent now.
     pub(super) fn should_finish(&self) -> bool {
         self.is_connected()

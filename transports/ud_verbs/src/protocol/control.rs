@@ -47,6 +47,8 @@
 //! |---|---|---|
 //! | 0 | u16 | [`Reason`] |
 //!
+//! It counts only if its header's psn and ack are within what is in flight.
+//!
 //! All fields are little-endian.
 
 use super::header::Key;

@@ -377,6 +377,9 @@ impl<T: Handles> Table<T> {
                 self.speak(id);
             }
             (kind::RESET, Phase::Connected) => {
+                if !connection.is_in_step(header) {
+                    return None;
+                }
                 let failure = match read_reset(body)? {
                     Reason::ACCESS => Failure::AccessRefused,
                     Reason::MALFORMED => Failure::Malformed,

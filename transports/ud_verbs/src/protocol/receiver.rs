@@ -103,6 +103,12 @@ impl<R> Receiver<R> {
         self.room() - before
     }
 
+    /// Whether `psn` may be the number that the peer's next packet will have: a full window may be under way, and a goodbye, which
+    /// does not wait for room in it.
+    pub(super) fn may_be_next_of_peer(&self, psn: Psn) -> bool {
+        psn.ahead_of(self.next) <= self.window + 1
+    }
+
     /// Where `psn` belongs.
     pub(super) fn place(&mut self, psn: Psn) -> Place {
         if psn.is_before(self.next) {
@@ -250,6 +256,16 @@ mod tests {
         assert_eq!(receiver.place(Psn(3)), Place::Ahead(3));
         assert_eq!(receiver.place(Psn(4)), Place::Beyond);
         assert_eq!(receiver.place(Psn(1 << 31)), Place::Duplicate, "half the circle away counts as behind");
+    }
+
+    #[test]
+    fn the_peer_may_be_a_window_and_a_goodbye_ahead() {
+        let receiver = Receiver::<()>::new(Psn(u32::MAX), 4);
+        let numbers = [u32::MAX - 1, u32::MAX, 4, 5, 1 << 31];
+        assert_eq!(
+            numbers.map(|psn| receiver.may_be_next_of_peer(Psn(psn))),
+            [false, true, true, false, false]
+        );
     }
 
     #[test]
