@@ -72,6 +72,8 @@ pub enum Unreachable {
     Partition(u16, u16),
     /// A peer on InfiniBand without a LID.
     NoLid,
+    /// A datagram came from one GID, and names another as its sender's.
+    Route(Gid, Gid),
 }
 
 impl fmt::Display for Unreachable {
@@ -92,6 +94,9 @@ impl fmt::Display for Unreachable {
             }
             Self::NoLid => {
                 f.write_str("the peer's port has no LID: its subnet manager has not configured it")
+            }
+            Self::Route(gid, named) => {
+                write!(f, "the datagram came from the GID {gid}, and names {named} as its sender's")
             }
         }
     }

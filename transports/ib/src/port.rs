@@ -89,9 +89,10 @@ pub struct Port {
     pub pkey_table_length: u16,
     /// Longest message in bytes.
     pub max_message: u32,
-    /// Lanes times rate, as the attributes code them.
-    pub(crate) width_code: u8,
-    pub(crate) speed_code: u16,
+    /// The number of lanes, as the attributes code it.
+    pub width_code: u8,
+    /// The rate of a lane, as the attributes code it.
+    pub speed_code: u16,
 }
 
 impl Port {

@@ -67,10 +67,18 @@ impl PortAddress {
         port.require_active()?;
         let gid = gid::choose(&gid::read_table(context, &port)?, &port, preferences.gid_index)?;
         let pkey = context.query_pkey(number, preferences.pkey_index)?;
-        let mtu = Self::decide_mtu(&port, preferences.path_mtu)?;
         tracing::debug!(
             device = %port.device, port = number, gid = %gid.entry, reason = %gid.reason, "chose the GID"
         );
+        Self::of(port, gid, pkey, preferences)
+    }
+
+    /// Of what was read of a port; a local decision.
+    ///
+    /// # Errors
+    /// An MTU above the port's.
+    pub fn of(port: Port, gid: GidChoice, pkey: u16, preferences: PortPreferences) -> Result<Self, IbError> {
+        let mtu = Self::decide_mtu(&port, preferences.path_mtu)?;
         Ok(Self { port, gid, pkey, mtu, preferences })
     }
 
@@ -127,6 +135,28 @@ impl PortAddress {
         })
     }
 
+    /// The path back to the sender of a datagram that names `peer` as its port, and whose global routing header, if it has one,
+    /// names `route`. A datagram without one is answered without one; so an InfiniBand port cannot have paths made to GIDs that are
+    /// not its own.
+    ///
+    /// # Errors
+    /// The reason why there is none.
+    pub fn vector_back(
+        &self,
+        peer: &DeviceAddress,
+        route: Option<Gid>,
+    ) -> Result<AddressVector, Unreachable> {
+        let mut vector = self.vector_to(peer)?;
+        if self.port.link_layer == LinkLayer::InfiniBand && vector.global.is_some() {
+            match route {
+                Some(gid) if gid != peer.gid => return Err(Unreachable::Route(gid, peer.gid)),
+                Some(_) => {}
+                None => vector.global = None,
+            }
+        }
+        Ok(vector)
+    }
+
     /// The MTU of the path to a peer: the smaller of the two.
     pub fn path_mtu(&self, peer: &DeviceAddress) -> Mtu {
         self.mtu.min(peer.mtu)
@@ -148,6 +178,34 @@ impl PortAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gid::{GidEntry, GidKind};
+
+    fn gid(interface: u8) -> Gid {
+        Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, interface])
+    }
+
+    fn infiniband(is_global: bool) -> PortAddress {
+        let entry =
+            GidEntry { index: 0, gid: gid(1), kind: GidKind::InfiniBand, netdev: None, is_assigned: true };
+        let choice = GidChoice { entry, reason: "the first".to_owned(), rejected: Vec::new() };
+        let preferences = PortPreferences { is_global, ..PortPreferences::default() };
+        PortAddress::of(Port::for_tests(LinkLayer::InfiniBand), choice, 0xffff, preferences).expect("an MTU")
+    }
+
+    #[test]
+    fn the_way_back_on_infiniband_goes_to_the_gid_that_the_datagram_came_from() {
+        let peer = DeviceAddress { lid: 9, gid: gid(2), ..infiniband(true).device_address() };
+        for is_global in [false, true] {
+            let port = infiniband(is_global);
+            let local = AddressVector { global: None, ..port.vector_to(&peer).expect("reachable") };
+            assert_eq!(port.vector_back(&peer, None), Ok(local), "without a route, as it came");
+            assert_eq!(port.vector_back(&peer, Some(peer.gid)), port.vector_to(&peer));
+        }
+        let forged = infiniband(true).vector_back(&peer, Some(gid(3)));
+        assert_eq!(forged, Err(Unreachable::Route(gid(3), gid(2))));
+        let port = infiniband(false);
+        assert_eq!(port.vector_back(&peer, Some(gid(3))), port.vector_to(&peer), "the GID is not used");
+    }
 
     #[test]
     fn an_mtu_above_the_ports_names_both() {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use uct_ib::PortAddress;
-use uct_ib::verbs::{Wc, WcBuffer};
+use uct_ib::verbs::{Context, Wc, WcBuffer};
 use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
 use crate::addr::{origin, pack_request, parse_request};
@@ -516,7 +516,16 @@ impl Core {
         self.refresh_clock();
         let Core { table, paths, now, .. } = self;
         let origin = paths.origin(arrival);
-        table.receive_control(*now, &origin, arrival.datagram(), |address| paths.back(*now, address))
+        table.receive_control(*now, &origin, arrival.datagram(), |address| paths.back(*now, arrival, address))
+    }
+
+    /// Reads the tables of the port again, if it is that of this number: its addresses may have moved. Requests then carry the
+    /// address from which they come.
+    pub(crate) fn refresh_port(&mut self, context: &Context, number: u8) {
+        if self.paths.refresh(context, number) {
+            let address = pack_request(&self.paths.port.device_address(), self.queue.number());
+            self.table.set_address(&address).expect("an address is as long as the one before");
+        }
     }
 
     /// Whether a message to be delivered, or news, waits for the application's progress.

@@ -65,13 +65,15 @@ pub(crate) struct Source {
     pub(crate) qp: u32,
     /// InfiniBand's; 0 on Ethernet.
     pub(crate) lid: u16,
+    /// There is a routing header.
+    pub(crate) is_routed: bool,
 }
 
 impl Source {
     /// The sender of what a completion is for.
     #[inline(always)]
     pub(crate) fn of(completion: &Wc) -> Source {
-        Source { qp: completion.source_qp(), lid: completion.source_lid() }
+        Source { qp: completion.source_qp(), lid: completion.source_lid(), is_routed: completion.has_grh() }
     }
 }
 
@@ -198,7 +200,7 @@ impl ReceivePool {
     /// `message` is [`Arrival::message`] of an arrival of this pool that was forgotten for the keeper of the message, once.
     pub(crate) unsafe fn kept(&self, message: *mut u8) -> Option<Arrival> {
         let element = NonNull::new(message.wrapping_sub(self.routing + ROUTING + HEADER_SIZE))?;
-        let source = Source { qp: 0, lid: 0 };
+        let source = Source { qp: 0, lid: 0, is_routed: false };
         Some(Arrival { element, length: 0, routing: self.routing as u32, source })
     }
 }

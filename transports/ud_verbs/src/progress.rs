@@ -393,7 +393,7 @@ impl UdIface {
                     }
                 }),
                 AsyncEvent::PortActive(port) | AsyncEvent::AddressChange(port) => guard.with(|core| {
-                    core.paths.refresh(&self.md.device.context, port);
+                    core.refresh_port(&self.md.device.context, port);
                 }),
                 other => tracing::debug!(?other, "an event of the device"),
             }

@@ -292,6 +292,20 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
 }
 
 #[test]
+fn requests_carry_the_address_that_the_port_has_now() {
+    let mut network = quiet(1);
+    let address = |node: u64| node.to_le_bytes();
+    // The address that it had before: requests that carry it come from elsewhere.
+    network.nodes[0].table.set_address(&address(7)).expect("a length in range");
+    let user = network.connect(0, 1, 20);
+    network.pass(100 * MILLISECOND);
+    assert_eq!((network.at(user).connected, network.failures()), (0, 0));
+    network.nodes[0].table.set_address(&address(0)).expect("a length in range");
+    assert!(network.run(SECOND, |network| network.is_flushed()), "{}", network.describe());
+    assert_eq!(network.delivered(user, 1), 20);
+}
+
+#[test]
 fn a_full_interface_ignores_requests_and_refuses_its_own_user() {
     let settings = Settings { connections_max: 2, give_up: Duration::from_secs(1), ..Settings::default() };
     let mut network = Network::new(4, 3, Faults::default(), settings);

@@ -9,7 +9,7 @@ use super::{Pd, errno};
 use crate::error::IbError;
 
 /// The path to a peer's port. `crate::addr` makes one of two port addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AddressVector {
     /// Local port, from 1.
     pub port: u8,
@@ -24,7 +24,7 @@ pub struct AddressVector {
 }
 
 /// The global part of an address vector.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GlobalRoute {
     /// Destination GID.
     pub dgid: [u8; 16],

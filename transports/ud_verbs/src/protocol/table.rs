@@ -167,13 +167,6 @@ impl<T: Handles> Table<T> {
     /// A setting, or the address's length, that is out of range.
     pub fn new(settings: Settings, address: &[u8]) -> Result<Table<T>, SettingError> {
         let settings = settings.checked()?;
-        if address.len() > super::ADDRESS_LIMIT {
-            return Err(SettingError {
-                name: "length of the interface's address",
-                value: address.len().to_string(),
-                expected: "at most 96 bytes",
-            });
-        }
         let timing = Timing {
             initial: nanos(settings.timeout_initial),
             minimum: nanos(settings.timeout_min),
@@ -205,12 +198,29 @@ impl<T: Handles> Table<T> {
             answers: VecDeque::new(),
             answered: None,
             identity: 0,
-            address: address.into(),
+            address: Box::default(),
             scratch: Vec::with_capacity(HEADER_SIZE + 64 + super::ADDRESS_LIMIT),
             vacant: Vec::new(),
         };
         table.identity = table.secret.draw();
+        table.set_address(address)?;
         Ok(table)
+    }
+
+    /// Has requests from now on carry this address of the interface, from whose origin they come: the port's may change.
+    ///
+    /// # Errors
+    /// A length that is out of range.
+    pub fn set_address(&mut self, address: &[u8]) -> Result<(), SettingError> {
+        if address.len() > super::ADDRESS_LIMIT {
+            return Err(SettingError {
+                name: "length of the interface's address",
+                value: address.len().to_string(),
+                expected: "at most 96 bytes",
+            });
+        }
+        self.address = address.into();
+        Ok(())
     }
 
     /// The identity of this interface: part of its address, see [`Table::connect`].
