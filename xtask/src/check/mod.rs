@@ -3,6 +3,7 @@
 
 mod dependencies;
 mod files;
+mod imports;
 mod licences;
 
 use crate::failure::Outcome;
@@ -39,6 +40,7 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
     });
     steps.run("files", || files::check(workspace));
     steps.run("dependency direction", || dependencies::check(workspace));
+    steps.run("imports", || imports::check(workspace));
     steps.run("licences", || licences::check(workspace));
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
     steps.run("clippy", || cargo_step(workspace, &clippy));
