@@ -53,6 +53,34 @@ fn puts_of_every_size_are_written_and_acknowledged_and_leave_their_surroundings_
 }
 
 #[test]
+fn the_zeros_behind_a_large_put_may_come_in_parts() {
+    const LENGTH: usize = 20_001;
+    let zeros = padded(LENGTH) - LENGTH;
+    for (first, second) in (0..=zeros).flat_map(|first| (first..=zeros).map(move |second| (first, second))) {
+        for is_refused in [false, true] {
+            let mut memory = vec![0xEE; LENGTH + 8];
+            let bed = Bed::new(&[("rx_seg_size", "16k")]);
+            let mut put = request(&bed, &mut memory, Opcode::Put, LENGTH);
+            put.secret ^= u64::from(is_refused);
+            let put = asked(&put, &pattern(LENGTH));
+            let end = put.len() - zeros;
+            let frames = [put, frame(1, b"behind")].concat();
+            let cuts = [0, 1000, end + first, end + second, frames.len()];
+            for part in cuts.windows(2) {
+                bed.write(&frames[part[0]..part[1]]);
+            }
+            let what = format!("{first} and {second} zeros have come, refused: {is_refused}");
+            assert_eq!(bed.messages(), [(1, b"behind".to_vec())], "{what}");
+            let kind = if is_refused { ResponseKind::Error } else { ResponseKind::Acknowledgement };
+            assert_eq!(bed.read_all()[8], kind as u8, "{what}");
+            drop(bed);
+            let written = if is_refused { vec![0xEE; LENGTH] } else { pattern(LENGTH) };
+            assert!(memory[..LENGTH] == written && memory[LENGTH..] == [0xEE; 8], "{what}");
+        }
+    }
+}
+
+#[test]
 fn gets_of_every_size_answer_the_memory_also_where_it_waits() {
     for length in [1, 7, 8_000, 8_200, 8_500, 65_535] {
         let mut memory = pattern(length);
