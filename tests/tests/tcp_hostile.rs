@@ -91,7 +91,7 @@ impl Scene {
         // The first one counts for the whole process.
         let counted = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
         let _ = counted.with_writer(|| CountBytes).try_init();
-        let (victim, honest) = (Side::new(settings), Side::new(&[]));
+        let (victim, honest) = (Side::new(settings), Side::new(settings));
         let (ep, failures) = honest.connect(&victim.address());
         send(&[&victim, &honest], &ep, 1);
         drive(&[&victim, &honest], || victim.count.get() == 1);
@@ -335,6 +335,83 @@ fn large_messages_that_are_announced_cost_nothing_until_they_come() {
     }
     scene.serve();
     scene.serves_another();
+}
+
+#[test]
+fn giants_of_one_source_that_trickle_leave_room_for_other_sources() {
+    let _alone = alone();
+    /// More than what is too slow.
+    const RATE: f64 = 96.0 * 1024.0;
+    let mut scene = Scene::new(&[]);
+    let mut giants: Vec<(TcpStream, usize)> = (0..40).map(|number| (scene.enter(number), 0)).collect();
+    for (giant, _) in &mut giants {
+        giant.write_all(&frame(ID.get(), 64 << 20)).unwrap();
+    }
+    let start = Instant::now();
+    let bytes = vec![0; 64 << 10];
+    let mut trickle = |scene: &mut Scene| {
+        let due = (start.elapsed().as_secs_f64() * RATE) as usize;
+        for (giant, sent) in &mut giants {
+            // One whose message waits takes no more than its system does.
+            *sent += giant.write(&bytes[..due.saturating_sub(*sent).min(bytes.len())]).unwrap_or(0);
+        }
+        scene.progress();
+    };
+    // As long as one that is too slow would have.
+    while start.elapsed() < Duration::from_millis(1500) {
+        trickle(&mut scene);
+    }
+    let mut honest = scene.try_to_enter([127, 0, 0, 2], 100).unwrap();
+    let message = [&frame(ID.get(), 64 << 20)[..], &vec![5; 64 << 20]].concat();
+    let (before, asked) = (scene.victim.count.get(), Instant::now());
+    let mut sent = 0;
+    while scene.victim.count.get() == before {
+        if sent < message.len() {
+            sent += honest.write(&message[sent..]).unwrap_or(0);
+        }
+        trickle(&mut scene);
+        assert!(asked.elapsed() < Duration::from_secs(20), "the large message of another source waits");
+    }
+    println!("served after {:?}", asked.elapsed());
+    scene.serve();
+}
+
+#[test]
+fn large_messages_of_one_source_alone_arrive_in_the_order_in_which_they_were_announced() {
+    let _alone = alone();
+    const LARGE: usize = 64 << 10;
+    const PEERS: u64 = 12;
+    // Two of them fit, and one of a source.
+    let mut scene = Scene::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "64k")]);
+    let order = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let arrived = std::rc::Rc::clone(&order);
+    scene.victim.iface.set_am_handler(HONEST, move |message| {
+        assert_eq!(message.to_vec().len(), LARGE);
+        arrived.borrow_mut().push(message.header().unwrap());
+    });
+    let mut peers: Vec<TcpStream> = (0..PEERS).map(|number| scene.enter(number)).collect();
+    for (number, peer) in (0..).zip(&mut peers) {
+        let number: u64 = number;
+        peer.write_all(&[&frame(HONEST.get(), LARGE)[..], &number.to_le_bytes()].concat()).unwrap();
+        for _ in 0..64 {
+            scene.progress();
+        }
+    }
+    // The last one first: it has to wait all the same.
+    let start = Instant::now();
+    for peer in peers.iter_mut().rev() {
+        peer.write_all(&[3; LARGE - 8][..32 << 10]).unwrap();
+    }
+    for peer in peers.iter_mut() {
+        peer.write_all(&[3; LARGE - 8][32 << 10..]).unwrap();
+        for _ in 0..64 {
+            scene.progress();
+        }
+    }
+    drive(&[&scene.victim], || order.borrow().len() as u64 == PEERS);
+    println!("all after {:?}", start.elapsed());
+    assert_eq!(*order.borrow(), (0..PEERS).collect::<Vec<_>>());
+    scene.serve();
 }
 
 #[test]

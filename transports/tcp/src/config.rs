@@ -18,10 +18,13 @@ ucs::config_struct! {
         #[security = true]
         pub answer_queue_size: MemSize = "2m" in 2_097_152..=1_073_741_824,
         /// Bytes of messages larger than rx_seg_size that may be on their way in, over all connections of an interface; at least
-        /// max_message. Further ones wait. A connection that has brought less than 64 KiB a second of its message, and brings nothing
-        /// now, ends if its room is needed.
+        /// two messages of max_message. Further ones wait. A connection that has brought less than 64 KiB a second of its message,
+        /// and brings nothing now, ends if its room is needed.
         #[security = true]
         pub max_announced: MemSize = "1g" in 65_536..=1_099_511_627_776,
+        /// The same of one source (max_connections_per_source); at least one message of max_message. 0: half of max_announced.
+        #[security = true]
+        pub max_announced_per_source: MemSize = "0" in 0..=1_099_511_627_776,
         /// Largest message that is sent or received, zero copy. A peer that may send larger ones is refused.
         pub max_message: MemSize = "64m" in 65_536..=2_147_483_648,
         /// Most entries of a vector.

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 mod agenda;
+pub(crate) mod announced;
 mod connections;
 mod shared;
 
@@ -26,6 +27,7 @@ use uct_plugin::{
 };
 
 use admission::Accepted;
+use announced::Announced;
 
 use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::config::TcpConfig;
@@ -73,10 +75,6 @@ pub(crate) struct TcpIface {
     max_message: usize,
     queue_limit: usize,
     answer_limit: usize,
-    /// Bytes of large messages that are on their way in.
-    announced: Cell<usize>,
-    /// When connections that hold room for what does not come are looked for again.
-    next_search: Cell<Deadline>,
     /// Progress, handlers and completions that are running, one inside the other.
     depth: Cell<u32>,
 
@@ -99,6 +97,8 @@ pub(crate) struct TcpIface {
     /// The connection that new endpoints to an address use.
     current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
     accepted: RefCell<Box<Accepted>>,
+    /// Room for large messages on their way in.
+    announced: RefCell<Box<Announced>>,
     owners: Cell<u32>,
 
     dirty: RefCell<Vec<SlotId>>,
@@ -169,6 +169,7 @@ impl TcpIface {
         let scratch_size = padded(seg_size + HEADS + MAX_HEADER);
         let halves = Allocation::new(2 * scratch_size)?;
         let accepted = RefCell::new(Box::new(Accepted::new(&config)));
+        let announced = RefCell::new(Box::new(Announced::new(&config, max_message)));
         let iface = TcpIface {
             epoch: Cell::new(1),
             state: Cell::new(0),
@@ -191,8 +192,6 @@ impl TcpIface {
             queue_limit: config.tx_queue_size.to_usize().max(scratch_size),
             answer_limit: config.tx_queue_size.to_usize().max(scratch_size)
                 + config.answer_queue_size.to_usize(),
-            announced: Cell::new(0),
-            next_search: Cell::new(Deadline::at_ticks(0)),
             depth: Cell::new(0),
             md: Arc::clone(md),
             accessor: Accessor::default(),
@@ -211,6 +210,7 @@ impl TcpIface {
             conns: RefCell::default(),
             current: RefCell::default(),
             accepted,
+            announced,
             owners: Cell::new(0),
             dirty: RefCell::default(),
             hungry: RefCell::default(),

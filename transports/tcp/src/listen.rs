@@ -2,7 +2,7 @@
 //! send anything, so who has not introduced itself has little room and little time here.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::connection::socket::{set_ahead, set_up};
 use crate::connection::{Conn, State};
 use crate::device::{self, Family};
 use crate::iface::TcpIface;
-use crate::iface::admission::source_of;
+use crate::iface::admission::Source;
 use crate::progress::LISTENERS;
 use crate::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 
@@ -126,12 +126,12 @@ impl Default for HalfOpenList {
 impl HalfOpenList {
     /// The oldest one of the source that has the most.
     fn oldest_of_the_most(&self) -> Option<u64> {
-        let mut counts = HashMap::<IpAddr, usize>::new();
+        let mut counts = HashMap::<Source, usize>::new();
         for one in self.list.values() {
-            *counts.entry(source_of(one.address.ip())).or_default() += 1;
+            *counts.entry(Source::of(one.address.ip())).or_default() += 1;
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
-        self.list.iter().find(|(_, one)| source_of(one.address.ip()) == most).map(|(token, _)| *token)
+        self.list.iter().find(|(_, one)| Source::of(one.address.ip()) == most).map(|(token, _)| *token)
     }
 
     /// How many there are.

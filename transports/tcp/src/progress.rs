@@ -158,6 +158,7 @@ impl TcpIface {
             conn.note_hungry(self);
             conn.retire(self);
         }
+        self.serve_announced();
         while let Some(completion) = self.next_ended() {
             count += 1;
             completion.complete(Ok(()));
@@ -197,7 +198,7 @@ impl TcpIface {
         self.drain_timer();
         let now = clock::ticks();
         let is_keepalive = self.next_look().expired_at(now);
-        let mut next = self.tick_half_open(now);
+        let mut next = self.tick_half_open(now).min(self.tick_announced(now));
         let conns: Vec<Rc<Conn>> = self.all_conns();
         for conn in conns {
             next = next.min(conn.tick(self, now, is_keepalive));

@@ -126,7 +126,7 @@ impl Conn {
         }
         self.adopt(socket);
         self.take_queue(other);
-        self.take_received(other);
+        self.take_received(iface, other);
         self.peer_use.set(other.peer_use.get());
         self.is_opened.set(false);
         other.state.set(State::Closed(Error::CANCELED));
@@ -136,7 +136,9 @@ impl Conn {
             iface.set_hot(Some(self));
         }
         self.stand(iface, other.serves_rma.get());
-        self.parse(iface);
+        if !self.is_held() {
+            self.parse(iface);
+        }
     }
 
     /// Whether this side opened the connection that a peer names, and still uses it.

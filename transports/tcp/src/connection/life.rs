@@ -14,6 +14,7 @@ use uct_plugin::{Blocked, Completion, Outcome, Result};
 use super::{Conn, State, Use, socket};
 use crate::ep::TcpEp;
 use crate::iface::TcpIface;
+use crate::iface::admission::Source;
 use crate::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {
@@ -35,6 +36,7 @@ impl Conn {
     pub(super) fn stand(&self, iface: &TcpIface, serves_rma: bool) {
         *self.connecting.borrow_mut() = None;
         self.state.set(State::Established);
+        self.source.set(self.find_source());
         self.serves_rma.set(serves_rma);
         self.heard.set(true);
         self.ready.set(!self.has_queued());
@@ -42,6 +44,13 @@ impl Conn {
         self.mark_dirty(iface);
         iface.want_tick(iface.keepalive_tick());
         tracing::debug!(peer = format_args!("{:016x}", self.peer), "a connection stands");
+    }
+
+    /// What its peer shares limits with.
+    fn find_source(&self) -> Source {
+        let socket = self.socket.borrow();
+        let peer = socket.as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket());
+        peer.map_or(self.source.get(), |peer| Source::of(peer.ip()))
     }
 
     /// Whether endpoints of this side may use it.
@@ -216,7 +225,6 @@ impl Conn {
             State::Connecting => return self.tick_connecting(iface, now),
             State::Established => {}
         }
-        let room = self.tick_held(iface);
         if self.linger.get().expired_at(now) {
             self.fail(iface, Error::CANCELED, "the peer did not close it in time");
             return Deadline::NEVER;
@@ -235,7 +243,7 @@ impl Conn {
                 self.probe(iface);
             }
         }
-        self.linger.get().min(room)
+        self.linger.get()
     }
 
     /// Has progress serve the requests of its endpoints, if there are any and there is room for what they send.

@@ -29,6 +29,7 @@ use uct_plugin::{Completion, PendingQueue};
 
 use crate::addr::IfaceAddress;
 use crate::ep::TcpEp;
+use crate::iface::admission::Source;
 use buffer::RxBuffer;
 use connect::Connecting;
 use queue::Queue;
@@ -118,6 +119,8 @@ pub(crate) struct Conn {
     is_opened: Cell<bool>,
     /// Random, chosen by the side that opened the socket, and sent over it alone.
     token: u64,
+    /// The source of the peer once the connection stands.
+    source: Cell<Source>,
     /// Its number among those of the interface: later ones have higher numbers.
     number: u32,
     /// The peer serves put, get and atomics.
@@ -178,6 +181,7 @@ impl Conn {
             is_opened: Cell::new(destination.is_some()),
             destination,
             token,
+            source: Cell::new(Source::UNKNOWN),
             number,
             serves_rma: Cell::new(false),
             connecting: RefCell::default(),
@@ -195,6 +199,11 @@ impl Conn {
     /// Its number in the interface.
     pub(crate) fn id(&self) -> SlotId {
         self.id
+    }
+
+    /// What its peer shares limits with.
+    pub(crate) fn source(&self) -> Source {
+        self.source.get()
     }
 
     /// The address that endpoints were created to, if any were.

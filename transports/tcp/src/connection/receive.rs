@@ -10,13 +10,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use ucs::Error;
-use ucs::clock::{self, Deadline};
+use ucs::clock;
 use uct_plugin::Disposition;
 use uct_plugin::rma::Request;
 
 use super::buffer::RxBuffer;
 use super::{Conn, State};
 use crate::iface::TcpIface;
+use crate::iface::announced::Room;
 use crate::wire::{FRAME_HEADER, control, padded, parse_frame};
 
 /// A large frame that was begun.
@@ -29,6 +30,7 @@ pub(super) enum Rest {
         have: usize,
         length: usize,
         began: u64,
+        room: Room,
     },
     /// The data of a put go to the registered memory.
     Put {
@@ -57,8 +59,6 @@ mod hold {
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// and if less than so many bytes have come each second.
 const SLOW_RATE: usize = 64 << 10;
-/// When a connection that lacks room tries again.
-const ROOM_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a look at the socket brought.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -354,7 +354,7 @@ impl Conn {
         self.rx_end.set(place + have);
     }
 
-    /// Has the rest of a large frame received straight to where it belongs. False: more has to come first.
+    /// Has the rest of a large frame received straight to where it belongs. False: more has to come first, or it waits for room.
     fn begin_large(
         self: &Rc<Self>,
         iface: &TcpIface,
@@ -363,6 +363,9 @@ impl Conn {
         length: usize,
         have: usize,
     ) -> bool {
+        if self.hold.get() & hold::ROOM != 0 {
+            return false;
+        }
         if let Err(reason) = iface.check_length(kind, length) {
             self.fail(iface, Error::IO_ERROR, reason);
             return true;
@@ -378,34 +381,60 @@ impl Conn {
                 *self.rest.borrow_mut() = rest;
             }
             Ok(None) if FRAME_HEADER + padded(length) <= iface.rx_pool().capacity() => return false,
-            Ok(None) if !iface.admit_large(padded(length)) => {
-                self.hold(iface, hold::ROOM);
-                iface.want_tick(Deadline::after(ROOM_AGAIN));
-                return false;
-            }
             Ok(None) => {
-                let large = match iface.rx_pool().get_large(padded(length)) {
-                    Ok(large) => large,
-                    Err(error) => {
-                        iface.end_large(padded(length));
-                        self.starve(iface, error);
-                        return true;
-                    }
+                let Some(room) = iface.ask_for_room(self.id, self.source.get(), padded(length)) else {
+                    self.hold(iface, hold::ROOM);
+                    return false;
                 };
-                let place = large.fill();
-                // SAFETY: the large buffer holds the whole payload, and is another one.
-                unsafe { large.at(place).copy_from_nonoverlapping(bytes.as_ptr(), have) };
-                *self.rest.borrow_mut() =
-                    Rest::Message { buffer: large, kind, have, length, began: clock::ticks() };
+                self.begin_message(iface, buffer, room);
+                return true;
             }
             Err(reason) => {
                 self.fail(iface, Error::IO_ERROR, reason);
                 return true;
             }
         }
+        self.await_rest();
+        true
+    }
+
+    /// What comes next belongs to the large frame that was begun, as all that has come does.
+    fn await_rest(&self) {
         self.hold.set(self.hold.get() | hold::REST);
         self.rx_start.set(self.rx_end.get());
-        true
+    }
+
+    /// Moves the part of a large message that has come, at the end of `buffer`, to where its rest is received.
+    fn begin_message(self: &Rc<Self>, iface: &TcpIface, buffer: RxBuffer, room: Room) {
+        let start = self.rx_start.get();
+        // SAFETY: eight bytes have arrived at `start`: they announced the message.
+        let header = unsafe { buffer.at(start).cast::<u64>().read_unaligned() };
+        let (kind, length) = parse_frame(header);
+        let large = match iface.rx_pool().get_large(padded(length)) {
+            Ok(large) => large,
+            Err(error) => {
+                iface.give_room(room);
+                self.starve(iface, error);
+                return;
+            }
+        };
+        let have = self.rx_end.get() - start - FRAME_HEADER;
+        // SAFETY: so many bytes have arrived, the large buffer holds the whole payload, and it is another one.
+        unsafe { large.at(large.fill()).copy_from_nonoverlapping(buffer.at(start + FRAME_HEADER), have) };
+        let began = clock::ticks();
+        *self.rest.borrow_mut() = Rest::Message { buffer: large, kind, have, length, began, room };
+        self.await_rest();
+    }
+
+    /// There is room for the large message that waits.
+    pub(crate) fn on_room(self: &Rc<Self>, iface: &TcpIface, room: Room) {
+        self.hold.set(self.hold.get() & !hold::ROOM);
+        match self.rx.get() {
+            Some(buffer) => self.begin_message(iface, buffer, room),
+            None => iface.give_room(room),
+        }
+        self.watch_again(iface);
+        self.settle(iface);
     }
 
     /// Goes on with a large frame.
@@ -425,8 +454,8 @@ impl Conn {
         let rest = std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None);
         match rest {
             Rest::None => {}
-            Rest::Message { buffer, kind, length, .. } => {
-                iface.end_large(padded(length));
+            Rest::Message { buffer, kind, length, room, .. } => {
+                iface.give_room(room);
                 let place = buffer.fill();
                 if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
                     self.deliver(iface, buffer, kind, place, length);
@@ -507,15 +536,6 @@ impl Conn {
         })
     }
 
-    /// Tries again whether there is room for the large message that was announced; answers when to look again.
-    pub(super) fn tick_held(self: &Rc<Self>, iface: &TcpIface) -> Deadline {
-        if self.hold.get() & hold::ROOM == 0 {
-            return Deadline::NEVER;
-        }
-        self.release(iface, hold::ROOM);
-        if self.hold.get() & hold::ROOM != 0 { Deadline::after(ROOM_AGAIN) } else { Deadline::NEVER }
-    }
-
     /// Whether the rest of a large message is not coming: little has come for long, and nothing waits to be read.
     pub(crate) fn is_stalled(&self, now: u64) -> bool {
         let Rest::Message { have, began, .. } = &*self.rest.borrow() else { return false };
@@ -526,7 +546,11 @@ impl Conn {
     }
 
     /// Takes what another connection has received, and not handled.
-    pub(super) fn take_received(&self, other: &Conn) {
+    pub(super) fn take_received(&self, iface: &TcpIface, other: &Conn) {
+        if other.hold.get() & hold::ROOM != 0 {
+            iface.wait_instead(other, self.id);
+        }
+        self.source.set(other.source.get());
         self.rx.set(other.rx.take());
         self.rx_start.set(other.rx_start.get());
         self.rx_end.set(other.rx_end.get());
@@ -540,11 +564,13 @@ impl Conn {
             buffer.set_fill(buffer.size());
             iface.give_rx(buffer);
         }
-        self.hold.set(0);
-        if let Rest::Message { buffer, length, .. } =
+        if self.hold.replace(0) & hold::ROOM != 0 {
+            iface.stop_waiting(self);
+        }
+        if let Rest::Message { buffer, room, .. } =
             std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None)
         {
-            iface.end_large(padded(length));
+            iface.give_room(room);
             iface.rx_pool().release(buffer);
         }
     }

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ pub(crate) struct Accepted {
     most: usize,
     most_of_source: usize,
     conns: HashMap<SlotId, Entry>,
-    sources: HashMap<IpAddr, usize>,
+    sources: HashMap<Source, usize>,
     /// No connection that could make room was found until then.
     next_search: Cell<Deadline>,
 }
 
 struct Entry {
-    source: IpAddr,
+    source: Source,
     since: u64,
 }
 
@@ -55,7 +55,7 @@ impl Accepted {
         }
     }
 
-    fn add(&mut self, id: SlotId, source: IpAddr) {
+    fn add(&mut self, id: SlotId, source: Source) {
         self.conns.insert(id, Entry { source, since: clock::ticks() });
         *self.sources.entry(source).or_default() += 1;
     }
@@ -71,7 +71,7 @@ impl Accepted {
     }
 
     /// The source that lacks room for one more of `source`: itself, or the one that has the most.
-    fn crowded(&self, source: IpAddr, lacks_descriptors: bool) -> Option<IpAddr> {
+    fn crowded(&self, source: Source, lacks_descriptors: bool) -> Option<Source> {
         if self.sources.get(&source).is_some_and(|&count| count >= self.most_of_source) {
             return Some(source);
         }
@@ -83,7 +83,7 @@ impl Accepted {
     }
 
     /// Those of a source that are older than `age`, the oldest first.
-    fn of(&self, source: IpAddr, age: Duration) -> Vec<SlotId> {
+    fn of(&self, source: Source, age: Duration) -> Vec<SlotId> {
         let latest = clock::ticks().saturating_sub(clock::duration_to_ticks(age));
         let old = self.conns.iter().filter(|(_, entry)| entry.source == source && entry.since <= latest);
         let mut old: Vec<_> = old.map(|(id, entry)| (entry.since, *id)).collect();
@@ -92,11 +92,20 @@ impl Accepted {
     }
 }
 
-/// What counts as one source: an IPv4 address, or the network of an IPv6 one, of which a host may have any number of addresses.
-pub(crate) fn source_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        v4 @ IpAddr::V4(_) => v4,
+/// What shares limits: an IPv4 address, or the network of an IPv6 one, of which a host may have any number of addresses. As a number:
+/// the network, or the address, which then is no network that anybody has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Source(u64);
+
+impl Source {
+    /// That of a peer whose address is not known, as of one that has gone.
+    pub(crate) const UNKNOWN: Source = Source(0);
+
+    pub(crate) fn of(address: IpAddr) -> Source {
+        match address.to_canonical() {
+            IpAddr::V6(address) => Source((address.to_bits() >> 64) as u64),
+            IpAddr::V4(address) => Source(address.to_bits().into()),
+        }
     }
 }
 
@@ -116,7 +125,7 @@ impl TcpIface {
         let lacks_descriptors = self.is_among_last(socket, self.config.reserved_descriptors);
         let candidates = {
             let accepted = self.accepted.borrow();
-            let Some(crowded) = accepted.crowded(source_of(address), lacks_descriptors) else { return true };
+            let Some(crowded) = accepted.crowded(Source::of(address), lacks_descriptors) else { return true };
             if !accepted.next_search.get().expired() {
                 return false;
             }
@@ -140,7 +149,7 @@ impl TcpIface {
     }
 
     pub(crate) fn note_accepted(&self, id: SlotId, address: IpAddr) {
-        self.accepted.borrow_mut().add(id, source_of(address));
+        self.accepted.borrow_mut().add(id, Source::of(address));
     }
 }
 
@@ -162,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_source_is_an_address_or_the_network_of_one() {
-        let source = |address: &str| source_of(address.parse().unwrap());
+        let source = |address: &str| Source::of(address.parse().unwrap());
         assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
         assert_ne!(source("10.0.0.2"), source("10.0.0.1"));
         assert_eq!(source("fd00::1"), source("fd00::ffff:0:0:2"));
@@ -172,7 +181,7 @@ mod tests {
     #[test]
     fn a_source_at_its_limit_has_to_make_room_itself_and_all_have_to_at_theirs() {
         let mut accepted = accepted(5, 3);
-        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let [one, other] = [1, 2].map(|last| Source::of(IpAddr::from([10, 0, 0, last])));
         for number in 1..=3 {
             assert_eq!(accepted.crowded(one, false), None, "connection {number}");
             accepted.add(id(number), one);

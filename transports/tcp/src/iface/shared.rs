@@ -2,14 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use socket2::Socket;
-use ucs::Error;
-use ucs::clock::Deadline;
 use ucs::event_set::EventSet;
 use uct_plugin::memory::{Accessor, Regions};
-use uct_plugin::rma::REQUEST_HEADER;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 
@@ -31,9 +27,6 @@ const DEEPEST: u8 = 4;
 /// How deep progress, handlers and completions may be nested, each called by the one around it: 16 handlers. One with the progress
 /// around it takes a few kilobytes of stack.
 const NESTING: u32 = 32;
-
-/// When connections that hold room for what does not come are looked for again: those that wait for room share one search.
-const SEARCH_AGAIN: Duration = Duration::from_millis(50);
 
 impl TcpIface {
     #[inline(always)]
@@ -231,35 +224,6 @@ impl TcpIface {
     /// Bytes that may be queued before a peer that makes this side queue more is not read from.
     pub(crate) fn answer_limit(&self) -> usize {
         self.answer_limit
-    }
-
-    /// Counts a large message of which the rest is to come; false if there is no room for it now.
-    pub(crate) fn admit_large(&self, bytes: usize) -> bool {
-        let limit = self.config.max_announced.to_usize().max(padded(self.max_message + REQUEST_HEADER));
-        if self.announced.get() + bytes > limit {
-            self.end_stalled();
-            return false;
-        }
-        self.announced.set(self.announced.get() + bytes);
-        true
-    }
-
-    /// Has progress end the connections that hold room for what does not come. Not at once: frames are being handled here.
-    fn end_stalled(&self) {
-        let now = ucs::clock::ticks();
-        if !self.next_search.get().expired_at(now) {
-            return;
-        }
-        self.next_search.set(Deadline::after(SEARCH_AGAIN));
-        for conn in self.all_conns().iter().filter(|conn| conn.is_stalled(now)) {
-            let reason = "the rest of a large message did not come, and others need its room";
-            self.fail_later(conn, Error::ENDPOINT_TIMEOUT, reason.to_owned());
-        }
-    }
-
-    /// A large message has come, or will not.
-    pub(crate) fn end_large(&self, bytes: usize) {
-        self.announced.set(self.announced.get() - bytes);
     }
 
     /// Largest payload of an active message.

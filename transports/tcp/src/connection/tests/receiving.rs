@@ -1,10 +1,13 @@
 //! `receive`: frames arrive as they were sent, however the bytes come.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::receive::Rest;
 use super::*;
+use crate::iface::admission::Source;
+use crate::iface::announced::Room;
 use crate::wire::control;
 
 #[test]
@@ -105,24 +108,65 @@ fn a_peer_that_takes_no_answers_is_not_read_from_until_it_has_taken_some() {
     assert!(answers.chunks(8).all(|answer| answer == frame(control::PONG, &[])));
 }
 
+/// Takes room for a message of another connection, or of one that does not exist any more.
+fn take_room(iface: &TcpIface, source: u8, bytes: usize) -> Option<Room> {
+    let conn = iface.new_conn(7, 1, None).unwrap();
+    iface.ask_for_room(conn.id(), Source::of(IpAddr::from([10, 0, 0, source])), bytes)
+}
+
 #[test]
-fn large_messages_share_the_room_that_there_is() {
-    let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "66k")]);
-    assert!(bed.iface.admit_large(40_000));
-    assert!(bed.iface.admit_large(67_584 - 40_000));
-    assert!(!bed.iface.admit_large(1));
-    bed.iface.end_large(67_584 - 40_000);
+fn a_large_message_waits_for_room_and_begins_as_soon_as_there_is_some() {
+    let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "128k")]);
+    // Two messages of the largest size and their headers.
+    let all = 2 * (65_536 + 32);
+    let first = take_room(&bed.iface, 1, all / 2).expect("room");
+    let second = take_room(&bed.iface, 2, all / 2 - 20_000).expect("room");
     bed.write(&frame(1, &pattern(20_000)));
     assert_eq!(bed.messages(), [(1, pattern(20_000))]);
     let large = frame(2, &pattern(30_000));
-    bed.write(&large[..8]);
+    bed.write(&large[..1008]);
     assert!(bed.conn.is_held());
-    bed.iface.end_large(40_000);
-    assert_ne!(bed.conn.tick_held(&bed.iface), ucs::clock::Deadline::at_ticks(0));
+    bed.iface.give_room(second);
+    bed.progress();
     assert!(!bed.conn.is_held());
-    bed.write(&large[8..]);
+    bed.write(&large[1008..]);
     assert_eq!(bed.messages(), [(2, pattern(30_000))]);
-    assert!(bed.iface.admit_large(67_584), "all of the room was given back");
+    bed.iface.give_room(first);
+    assert!(take_room(&bed.iface, 1, all / 2).is_some() && take_room(&bed.iface, 2, all / 2).is_some());
+}
+
+#[test]
+fn a_large_message_that_a_handler_finds_while_it_waits_for_room_arrives_once() {
+    let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "64k")]);
+    let [one, other] = [1, 2].map(|source| take_room(&bed.iface, source, 65_568).expect("room"));
+    let iface = Rc::clone(&bed.iface);
+    bed.on_message(move |_, _| rounds(&iface));
+    let frames = [frame(1, b""), frame(2, b""), frame(3, &pattern(30_000)), frame(4, b"behind")].concat();
+    // The handler of the first one finds the large one, and so does the round around it.
+    bed.write(&frames[..2000]);
+    assert_eq!((bed.conn.is_held(), bed.inbox.messages.borrow().len()), (true, 2));
+    bed.iface.give_room(one);
+    bed.write(&frames[2000..]);
+    bed.iface.give_room(other);
+    let ids: Vec<_> = bed.messages().into_iter().map(|(id, message)| (id, message.len())).collect();
+    assert_eq!(ids, [(1, 0), (2, 0), (3, 30_000), (4, 6)]);
+    assert!(take_room(&bed.iface, 1, 65_568).is_some() && take_room(&bed.iface, 2, 65_568).is_some());
+}
+
+#[test]
+fn a_connection_that_ends_while_it_waits_for_room_keeps_nobody_waiting() {
+    let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "64k")]);
+    let [one, other] = [1, 2].map(|source| take_room(&bed.iface, source, 65_568).expect("room"));
+    bed.write(&frame(2, &pattern(30_000))[..8]);
+    assert!(bed.conn.is_held());
+    assert!(take_room(&bed.iface, 3, 65_568).is_none(), "it waits behind the message");
+    bed.conn.fail(&bed.iface, Error::CANCELED, "it has to");
+    bed.iface.give_room(one);
+    // What waited is of a connection without a socket, which is given room and gives it back.
+    bed.progress();
+    assert!(take_room(&bed.iface, 3, 65_568).is_some());
+    bed.iface.give_room(other);
+    assert!(take_room(&bed.iface, 2, 65_568).is_some());
 }
 
 #[test]
@@ -154,6 +198,8 @@ fn a_peer_that_closes_ends_the_connection_behind_what_it_sent() {
         bed.progress();
         assert_eq!(bed.messages(), [(1, b"whole".to_vec())]);
         assert_eq!(bed.failure(), Some(Error::CONNECTION_RESET));
-        assert!(bed.iface.admit_large(bed.iface.config().max_announced.to_usize()), "room was given back");
+        let all = bed.iface.config().max_announced.to_usize();
+        let _one = take_room(&bed.iface, 1, all / 2).expect("room");
+        assert!(take_room(&bed.iface, 2, all / 2).is_some(), "room was given back");
     }
 }
