@@ -2,23 +2,15 @@
 //!
 //! For: the endpoint. Stands on `tx` and `wire`. Id and grant travel as immediate data, so the payload has no header.
 
-use std::ptr::NonNull;
-
-use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge, lkey};
+use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
+use crate::buffer::{MessageBuffer, SmallBuffer};
 use crate::ep::RcEp;
 use crate::iface::{MAX_HEADER, MAX_PIECES};
 use crate::queue::TxOp;
 use crate::tx::Unsignaled;
 use crate::wire::Immediate;
-
-/// Whether a buffer is still needed when its message has been posted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    Nothing,
-    Buffer,
-}
 
 impl RcEp {
     #[inline(always)]
@@ -79,35 +71,36 @@ impl RcEp {
         let Some(buffer) = iface.message() else { return Err(self.starved()) };
         // SAFETY: the buffer is initialised, has room for `seg_size` bytes, which is `max_bcopy`, and is this call's.
         let length = unsafe { pack.write(buffer.as_ptr()) };
-        let posted = self.send_packed(id, buffer, length, solicited);
-        if posted != Ok(Kept::Buffer) {
-            // SAFETY: nothing was posted, or the bytes were copied, and the buffer is this call's.
-            unsafe { iface.put_message(buffer) };
+        let posted = self.send_packed(id, &buffer, length, solicited);
+        match posted {
+            Ok(Some(number)) => self.lend(number, buffer),
+            Ok(None) | Err(_) => iface.put_message(buffer),
         }
         posted.map(|_| length)
     }
 
-    /// Posts a message of the first bytes of a buffer. The packing may have sent something itself.
+    /// Posts a message of the first bytes of a buffer; answers the number of the work request that still needs it, whose the
+    /// buffer is then. The packing may have sent something itself.
     #[inline(always)]
-    fn send_packed(&self, id: u8, buffer: NonNull<u8>, length: usize, solicited: bool) -> Result<Kept> {
+    fn send_packed(
+        &self,
+        id: u8,
+        buffer: &MessageBuffer,
+        length: usize,
+        solicited: bool,
+    ) -> Result<Option<u32>> {
         let limits = &self.iface.limits;
         if length > limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
         let next = self.message_flags()?;
         if length <= limits.max_inline {
-            // SAFETY: the bytes were just written, and the buffer is the caller's.
-            let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
-            return self.send_inline(id, &[InlineData::new(bytes)], next, solicited).map(|()| Kept::Nothing);
+            // SAFETY: the length was just checked, and no work request has the caller's buffer.
+            let bytes = unsafe { buffer.bytes(length) };
+            return self.send_inline(id, &[InlineData::new(bytes)], next, solicited).map(|()| None);
         }
-        // SAFETY: the buffer is of a pool of registered memory.
-        let key = unsafe { lkey(buffer) };
-        let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
-        // SAFETY: the buffer is put back when the work request has ended.
-        let number = unsafe { self.send_pieces(id, &piece, next, solicited) }?;
-        // SAFETY: the work request of this number reads the buffer, and the caller does not put it back (`Kept::Buffer`).
-        unsafe { self.lend(number, buffer) };
-        Ok(Kept::Buffer)
+        // SAFETY: the buffer becomes the work request's, of the answered number.
+        unsafe { self.send_pieces(id, &[buffer.piece(length)], next, solicited) }.map(Some)
     }
 
     /// Posts a message of registered memory. There is room.
@@ -183,39 +176,37 @@ impl RcEp {
 
     /// A small buffer with a copy of the header, if there is one, which becomes the piece at `place`.
     #[inline(always)]
-    fn copy_of_header(&self, header: &[u8], place: &mut Sge) -> Result<Option<NonNull<u8>>> {
+    fn copy_of_header(&self, header: &[u8], place: &mut Sge) -> Result<Option<SmallBuffer>> {
         if header.is_empty() {
             return Ok(None);
         }
-        let Some(copy) = self.iface.small() else { return Err(self.starved()) };
-        // SAFETY: a small buffer has room for `MAX_HEADER` bytes, and is no part of the caller's memory.
-        unsafe { copy.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
-        // SAFETY: the buffer is of a pool of registered memory.
-        let key = unsafe { lkey(copy) };
-        *place = Sge::new(copy.as_ptr() as u64, header.len() as u32, key);
+        let Some(mut copy) = self.iface.small() else { return Err(self.starved()) };
+        if let Err(error) = copy.copy_from(header) {
+            self.iface.put_small(copy);
+            return Err(error);
+        }
+        *place = copy.piece(header.len());
         Ok(Some(copy))
     }
 
     /// Posts a message that completes, and whose header's copy is put back then. There is room.
     ///
     /// # Safety
-    /// The memory of the pieces stays valid until the completion, and the header's copy until it is put back.
+    /// The memory of the pieces stays valid until the completion; or it is the header's.
     #[inline(always)]
     unsafe fn send_zero_copy(
         &self,
         id: u8,
         pieces: &[Sge],
-        header: Option<NonNull<u8>>,
+        header: Option<SmallBuffer>,
         solicited: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         self.prepare(TxOp::Zcopy(header, completion));
         // SAFETY: the caller's promise.
         if let Err(error) = unsafe { self.send_pieces(id, pieces, self.next_flags(true), solicited) } {
-            if let Some(header) = header {
-                // SAFETY: nothing was posted, and the buffer is this call's.
-                unsafe { self.iface.put_small(header) };
-            }
+            // SAFETY: nothing came in between.
+            unsafe { self.unprepare() };
             return Err(error);
         }
         // SAFETY: nothing but the post came in between.
@@ -226,25 +217,24 @@ impl RcEp {
     /// Copies a vector of more blocks than a work request takes. There is room.
     #[cold]
     fn send_gathered(&self, id: u8, header: &[u8], iov: Iov<'_>, solicited: bool) -> Result<Outcome> {
+        if iov.total().saturating_add(header.len()) > self.iface.limits.seg_size {
+            return Err(Error::INVALID_PARAM);
+        }
         let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
         // SAFETY: header and vector fit into the buffer together, which is this call's and no part of either.
         unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
         // SAFETY: as above.
-        let body = unsafe { buffer.add(header.len()) };
+        let body = unsafe { buffer.as_ptr().add(header.len()) };
         // SAFETY: as above.
-        let length = header.len() + unsafe { iov.gather(body.as_ptr()) };
-        // SAFETY: the buffer is of a pool of registered memory.
-        let key = unsafe { lkey(buffer) };
-        let piece = [Sge::new(buffer.as_ptr() as u64, length as u32, key)];
-        // SAFETY: the buffer is put back when the work request has ended.
-        match unsafe { self.send_pieces(id, &piece, self.next_flags(false), solicited) } {
+        let length = header.len() + unsafe { iov.gather(body) };
+        // SAFETY: the buffer becomes the work request's.
+        match unsafe { self.send_pieces(id, &[buffer.piece(length)], self.next_flags(false), solicited) } {
             Ok(number) => {
                 self.remember(number, TxOp::Buffer(buffer));
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                // SAFETY: nothing was posted, and the buffer is this call's.
-                unsafe { self.iface.put_message(buffer) };
+                self.iface.put_message(buffer);
                 Err(error)
             }
         }

@@ -9,14 +9,13 @@
 //! waits until nothing but atomics is under way, and its result buffer bears a mark that an answer would have overwritten:
 //! a late duplicate of a packet might still do it, and is an error then rather than a wrong value.
 
-use std::ptr::NonNull;
-
-use uct_ib::verbs::{PostError, SendFlags, SendWr, Sge, lkey};
+use uct_ib::verbs::{SendFlags, SendWr, Sge};
 use uct_plugin::atomic::{Change, Width};
 use uct_plugin::{
     Atomic, AtomicOp, Completion, Error, Former, FormerWord, MemoryAccess, Outcome, Result, completion,
 };
 
+use crate::buffer::SmallBuffer;
 use crate::ep::RcEp;
 use crate::md::Rkey;
 use crate::queue::TxOp;
@@ -116,7 +115,7 @@ impl RcEp {
         }
         self.clear_for_atomic()?;
         let (flags, unsignaled) = self.next_flags(false);
-        let piece = [self.iface.sink()];
+        let piece = [self.iface.sink];
         let request = SendWr::fetch_add(self.next_id(), &piece, address, key, value, flags);
         // SAFETY: the sink lives as long as the interface, and is only ever written by the device.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
@@ -161,13 +160,6 @@ impl RcEp {
         self.iface.limits.has_stray_acks
     }
 
-    /// Makes a small buffer of the caller's ready for the result of an atomic.
-    #[inline(always)]
-    fn mark_buffer(&self, buffer: NonNull<u8>) {
-        // SAFETY: small buffers have more than eight bytes, are aligned to as many, and this one is the caller's.
-        unsafe { buffer.cast::<u64>().write(self.iface.mark) };
-    }
-
     /// Carries out an atomic of the device's, which [`request`] says, and fetches the former value.
     #[inline(always)]
     pub(crate) fn fetch64(
@@ -206,12 +198,12 @@ impl RcEp {
 
     /// A small buffer for the result of an atomic, if one is at hand and the atomic may be posted.
     #[inline(always)]
-    fn result_at_hand(&self) -> Option<NonNull<u8>> {
-        if self.has_room() && self.is_clear_for_atomic() { self.iface.smalls.get_free() } else { None }
+    fn result_at_hand(&self) -> Option<SmallBuffer> {
+        if self.has_room() && self.is_clear_for_atomic() { self.iface.small_ready() } else { None }
     }
 
     /// A small buffer for the result of an atomic that may be posted, or why it may not.
-    fn result_place(&self) -> Result<NonNull<u8>> {
+    fn result_place(&self) -> Result<SmallBuffer> {
         if !self.has_room() {
             return Err(self.refusal());
         }
@@ -223,36 +215,25 @@ impl RcEp {
     #[inline(always)]
     fn fetch(
         &self,
-        buffer: NonNull<u8>,
+        mut buffer: SmallBuffer,
         former: FormerWord,
         completion: Option<Completion>,
         request: impl Request,
     ) -> Result<Outcome> {
-        self.mark_buffer(buffer);
+        buffer.set_word(self.iface.mark);
         let (flags, unsignaled) = self.next_flags(true);
-        let piece = [result_piece(buffer)];
+        let piece = [buffer.piece(8)];
         let id = self.prepare(TxOp::Fetch(buffer, former, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request(id, &piece, flags)) } {
-            // SAFETY: the buffer is this call's.
-            return Err(unsafe { self.refused_with_small(error, buffer) });
+            // SAFETY: nothing came in between.
+            unsafe { self.unprepare() };
+            return Err(self.refused(error));
         }
         self.posted_atomic(unsignaled);
         // SAFETY: nothing but the post came in between.
         unsafe { self.go_ahead() };
         Ok(Outcome::InProgress)
-    }
-
-    /// A post of something with a small buffer was refused.
-    ///
-    /// # Safety
-    /// The buffer is the caller's, who gives it up.
-    #[cold]
-    #[inline(never)]
-    unsafe fn refused_with_small(&self, error: PostError, buffer: NonNull<u8>) -> Error {
-        // SAFETY: the caller's promise, and nothing was posted.
-        unsafe { self.iface.put_small(buffer) };
-        self.refused(error)
     }
 
     #[inline(always)]
@@ -371,15 +352,14 @@ impl RcEp {
             self.fence_here();
             return false;
         }
-        let Some(buffer) = self.iface.small() else { return false };
-        self.mark_buffer(buffer);
+        let Some(mut buffer) = self.iface.small() else { return false };
+        buffer.set_word(self.iface.mark);
         let (flags, unsignaled) = self.next_flags(true);
-        let piece = [result_piece(buffer)];
+        let piece = [buffer.piece(8)];
         let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);
         // SAFETY: the buffer is this step's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request) } {
-            // SAFETY: nothing was posted, and the buffer is this call's.
-            unsafe { self.iface.put_small(buffer) };
+            self.iface.put_small(buffer);
             if !error.is_full() {
                 self.iface.fail_later(self, Error::from_errno(error.0), error.to_string());
             }
@@ -442,12 +422,6 @@ impl RcEp {
             }
         }
     }
-}
-
-fn result_piece(buffer: NonNull<u8>) -> Sge {
-    // SAFETY: the buffer is of a pool of registered memory.
-    let key = unsafe { lkey(buffer) };
-    Sge::new(buffer.as_ptr() as u64, 8, key)
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ impl RcIface {
             None => Error::from_status(status.status()),
         };
         self.fail(ep, error, &format!("{status}, vendor error {:#x}", wc.vendor_error()));
-        ep.end_badly(wc.wr_id() as u32, error);
+        // SAFETY: as for one that ends well.
+        unsafe { ep.end_badly(wc.wr_id() as u32, error) };
         if ep.is_quiet() {
             ep.fail_emulated(error);
         }

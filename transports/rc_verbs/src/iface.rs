@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ucs::datastruct::mpool::{Mpool, MpoolParams};
-use uct_ib::verbs::{Access, Cq, RegisteredChunks, Sge, Srq, Wc, lkey};
+use uct_ib::verbs::{Access, Cq, RegisteredChunks, Sge, Srq, Wc};
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, Port, PortAddress, PortPreferences, device};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
@@ -20,6 +20,7 @@ use uct_plugin::{
 };
 
 use crate::addr;
+use crate::buffer::{Buffers, SmallBuffer};
 use crate::config::RcConfig;
 use crate::ep::RcEp;
 use crate::event::{Wakeup, Watches};
@@ -63,11 +64,10 @@ pub(crate) struct RcIface {
     pub(crate) eps: EpTable,
     /// Endpoints that have left the table while progress, which may be at work on them, goes on.
     pub(crate) buried: RefCell<Vec<Rc<RcEp>>>,
-    /// Buffers of `seg_size` bytes, and of [`MAX_HEADER`] bytes.
-    pub(crate) messages: Mpool,
-    pub(crate) smalls: Mpool,
-    /// Where results go that nobody reads.
-    sink: NonNull<u8>,
+    pub(crate) buffers: Buffers,
+    /// Where results go that nobody reads, and the buffer that this is, until the interface closes.
+    pub(crate) sink: Sge,
+    sink_buffer: Cell<Option<SmallBuffer>>,
     /// Grants that no message took along.
     pub(crate) lone_grants: Cell<u64>,
     /// Bytes of reads under way.
@@ -160,7 +160,11 @@ impl RcIface {
         let messages = Mpool::new(pool("send", limits.seg_size), registered(), ()).map_err(memory)?;
         let smalls = Mpool::new(pool("header", MAX_HEADER), registered(), ()).map_err(memory)?;
         smalls.reserve(1).map_err(memory)?;
-        let sink = smalls.get().ok_or(Error::NO_MEMORY)?;
+        // SAFETY: the pools have elements of these sizes in registered chunks, aligned to a cache line, and are fields of the interface
+        // behind its queue pairs.
+        let sends = unsafe { Buffers::new(messages, smalls) };
+        let sink_buffer = sends.small().ok_or(Error::NO_MEMORY)?;
+        let sink = sink_buffer.piece(8);
         let elements = RxElements::default();
         let headroom = RxQueue::headroom(params.rx_headroom);
         let receive = MpoolParams {
@@ -186,9 +190,9 @@ impl RcIface {
             pending: PendingQueue::default(),
             eps: EpTable::default(),
             buried: RefCell::default(),
-            messages,
-            smalls,
+            buffers: sends,
             sink,
+            sink_buffer: Cell::new(Some(sink_buffer)),
             lone_grants: Cell::new(0),
             read_bytes: Cell::new(0),
             ticks: Cell::new(0),
@@ -210,14 +214,6 @@ impl RcIface {
             max_inline_wanted,
             md: Arc::clone(md),
         })
-    }
-
-    /// The place of results that nobody reads.
-    #[inline]
-    pub(crate) fn sink(&self) -> Sge {
-        // SAFETY: the sink is of a pool of registered memory.
-        let key = unsafe { lkey(self.sink) };
-        Sge::new(self.sink.as_ptr() as u64, 8, key)
     }
 
     /// An endpoint of the table, while progress runs.
@@ -315,16 +311,21 @@ impl Iface for RcIface {
             if let Err(error) = ep.qp.reset() {
                 tracing::warn!(%error, "rc_verbs: a queue pair does not stop");
             }
-            ep.abandon(Error::CANCELED);
+            // SAFETY: what was posted has ended with the reset, or with the device, which does nothing for a queue pair that it cannot
+            // reset any more.
+            unsafe { ep.abandon(Error::CANCELED) };
             self.eps.remove(&ep);
         }
         for flush in self.flushes.take() {
             flush.cancel();
         }
         self.buried.take();
-        // SAFETY: no queue pair is left that could write to it, and nobody uses it again.
-        unsafe { self.put_small(self.sink) };
-        self.rx.collect();
+        // No queue pair is left that could write to it.
+        if let Some(sink) = self.sink_buffer.take() {
+            self.put_small(sink);
+        }
+        // SAFETY: nor to what is posted.
+        unsafe { self.rx.collect() };
     }
 
     unsafe fn release(&self, data: *mut u8) {

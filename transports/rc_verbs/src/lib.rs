@@ -7,6 +7,7 @@
 mod addr;
 mod am;
 mod atomic;
+mod buffer;
 mod config;
 mod ep;
 mod event;

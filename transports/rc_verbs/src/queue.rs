@@ -9,20 +9,22 @@ use std::ptr::NonNull;
 
 use uct_plugin::{Completion, FormerWord, Unpack};
 
-/// What to do when a work request has ended.
+use crate::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
+
+/// What to do when a work request has ended, and the buffer that it uses until then.
 pub(crate) enum TxOp {
     /// Put back a buffer of messages.
-    Buffer(NonNull<u8>),
+    Buffer(MessageBuffer),
     /// Put back a small buffer, if any, and complete.
-    Zcopy(Option<NonNull<u8>>, Option<Completion>),
+    Zcopy(Option<SmallBuffer>, Option<Completion>),
     /// A read of this many bytes into the caller's memory.
     Get(usize, Option<Completion>),
     /// A read into a buffer of messages, to be handed over.
-    GetBcopy(NonNull<u8>, usize, Unpack, Option<Completion>),
+    GetBcopy(ReadBuffer, Unpack, Option<Completion>),
     /// An atomic whose result is in a small buffer.
-    Fetch(NonNull<u8>, FormerWord, Option<Completion>),
+    Fetch(SmallBuffer, FormerWord, Option<Completion>),
     /// One step of an emulated atomic, whose result is in a small buffer.
-    Step(NonNull<u8>),
+    Step(SmallBuffer),
     /// Nothing but the end itself is of interest.
     Notify(Completion),
 }
@@ -94,6 +96,19 @@ impl UnderWay {
                 ring.grow();
             }
         });
+    }
+
+    /// Takes back what was prepared.
+    ///
+    /// # Safety
+    /// Something was, and nothing was added or taken back since.
+    #[cold]
+    pub(crate) unsafe fn take_back(&self) -> TxOp {
+        self.with(|ring| {
+            let place = ring.place(ring.end);
+            // SAFETY: the caller's promise.
+            unsafe { place.assume_init_read() }.op
+        })
     }
 
     /// Whether there is one whose work request is the one of this number or ahead of it.
@@ -235,7 +250,7 @@ mod tests {
         for number in 0..20 {
             queue.push(
                 number,
-                if number == 17 { TxOp::Step(NonNull::dangling()) } else { TxOp::Get(0, None) },
+                if number == 17 { TxOp::Step(SmallBuffer::for_tests()) } else { TxOp::Get(0, None) },
             );
             assert_eq!(queue.has_step(), number >= 17);
         }

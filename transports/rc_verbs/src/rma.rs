@@ -2,10 +2,11 @@
 //!
 //! For: the endpoint. Stands on `tx` and the memory domain's keys, which are checked ahead of any traffic.
 
-use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge, lkey};
+use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge};
 use uct_plugin::abi::UctIov;
 use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
+use crate::buffer::MessageBuffer;
 use crate::ep::RcEp;
 use crate::iface::MAX_PIECES;
 use crate::md::{Memh, Rkey};
@@ -17,7 +18,8 @@ impl RcEp {
     pub(crate) fn only_piece(&self, iov: Iov<'_>) -> Result<Option<Sge>> {
         match iov.entries() {
             [entry] if entry.count == 1 && entry.length <= self.iface.limits.max_part => {
-                piece_of(entry, entry.buffer as u64).map(Some)
+                // SAFETY: it is an entry of a vector.
+                unsafe { piece_of(entry, entry.buffer as u64) }.map(Some)
             }
             _ => Ok(None),
         }
@@ -72,23 +74,22 @@ impl RcEp {
         let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
         // SAFETY: as for an active message.
         let length = unsafe { pack.write(buffer.as_ptr()) };
-        match self.write_packed(buffer, length, address, rkey) {
+        match self.write_packed(&buffer, length, address, rkey) {
             Ok(Some(number)) => self.remember(number, TxOp::Buffer(buffer)),
-            // SAFETY: the bytes were copied into the work request, and the buffer is this call's.
-            Ok(None) => unsafe { self.iface.put_message(buffer) },
+            Ok(None) => self.iface.put_message(buffer),
             Err(error) => {
-                // SAFETY: nothing was posted, and the buffer is this call's.
-                unsafe { self.iface.put_message(buffer) };
+                self.iface.put_message(buffer);
                 return Err(error);
             }
         }
         Ok(length)
     }
 
-    /// Posts a write of the first bytes of a buffer; answers the number of the work request that still needs it.
+    /// Posts a write of the first bytes of a buffer; answers the number of the work request that still needs it, whose the
+    /// buffer is then.
     fn write_packed(
         &self,
-        buffer: std::ptr::NonNull<u8>,
+        buffer: &MessageBuffer,
         length: usize,
         address: u64,
         rkey: &Rkey,
@@ -105,15 +106,12 @@ impl RcEp {
             return Err(self.refusal());
         }
         if length <= self.iface.limits.max_inline {
-            // SAFETY: the bytes were just written, and the buffer is the caller's.
-            let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
+            // SAFETY: the length was checked, and no work request has the caller's buffer.
+            let bytes = unsafe { buffer.bytes(length) };
             return self.write_inline(bytes, address, key).map(|()| None);
         }
-        // SAFETY: the buffer is of a pool of registered memory.
-        let local = unsafe { lkey(buffer) };
-        let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
-        // SAFETY: the buffer is put back when the work request has ended.
-        unsafe { self.post_write(self.next_id(), &pieces, address, key, false) }.map(Some)
+        // SAFETY: the buffer becomes the work request's, of the answered number.
+        unsafe { self.post_write(self.next_id(), &[buffer.piece(length)], address, key, false) }.map(Some)
     }
 
     #[inline(always)]
@@ -182,14 +180,14 @@ impl RcEp {
             return Err(self.starved());
         }
         let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
-        // SAFETY: the buffer is of a pool of registered memory.
-        let local = unsafe { lkey(buffer) };
-        let pieces = [Sge::new(buffer.as_ptr() as u64, length as u32, local)];
-        let id = self.prepare(TxOp::GetBcopy(buffer, length, unpack, completion));
+        // SAFETY: the length was checked.
+        let buffer = unsafe { buffer.expecting(length) };
+        let pieces = [buffer.piece()];
+        let id = self.prepare(TxOp::GetBcopy(buffer, unpack, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
         if let Err(error) = unsafe { self.post_read(id, &pieces, address, key) } {
-            // SAFETY: nothing was posted, and the buffer is this call's.
-            unsafe { self.iface.put_message(buffer) };
+            // SAFETY: nothing came in between.
+            unsafe { self.unprepare() };
             return Err(error);
         }
         self.reading(length);
@@ -213,17 +211,19 @@ impl RcEp {
             return Ok(());
         }
         let Some(source) = self.iface.message() else { return Err(self.starved()) };
-        // SAFETY: the buffer is of a pool of registered memory.
-        let local = unsafe { lkey(source) };
-        let pieces = [Sge::new(source.as_ptr() as u64, length as u32, local)];
-        // SAFETY: the buffer is put back when the work request has ended, whatever becomes of this call.
-        let posted = unsafe { self.post_read(self.next_id(), &pieces, address, key) };
-        // SAFETY: nothing was posted, and the buffer is this call's.
-        let number = posted.inspect_err(|_| unsafe { self.iface.put_message(source) })?;
+        let data = source.as_ptr();
+        // SAFETY: the buffer becomes the work request's, whatever becomes of this call.
+        let number = match unsafe { self.post_read(self.next_id(), &[source.piece(length)], address, key) } {
+            Ok(number) => number,
+            Err(error) => {
+                self.iface.put_message(source);
+                return Err(error);
+            }
+        };
         self.remember(number, TxOp::Buffer(source));
         self.iface.wait_for(self, number)?;
         // SAFETY: the read has ended, and nobody has the buffer before progress handles its completion.
-        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(source.as_ptr(), length) };
+        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(data, length) };
         Ok(())
     }
 
@@ -374,16 +374,19 @@ fn pieces_of(iov: Iov<'_>) -> impl Iterator<Item = Result<Sge>> + '_ {
         let count = if entry.length == 0 { 0 } else { u64::from(entry.count) };
         (0..count).map(move |block| {
             let address = (entry.buffer as u64).wrapping_add(block.wrapping_mul(entry.stride as u64));
-            piece_of(entry, address)
+            // SAFETY: it is an entry of a vector.
+            unsafe { piece_of(entry, address) }
         })
     })
 }
 
 /// One block of an entry of a vector, at `address`.
+///
+/// # Safety
+/// The entry is one of an [`Iov`]: its registration is null, or one of this memory domain that lives until the operation has ended.
 #[inline(always)]
-fn piece_of(entry: &UctIov, address: u64) -> Result<Sge> {
-    // SAFETY: registrations of this memory domain are boxes of this type, live until the operation has ended; null is
-    // refused.
+unsafe fn piece_of(entry: &UctIov, address: u64) -> Result<Sge> {
+    // SAFETY: the caller's promise: registrations of this memory domain are boxes of this type.
     let memh = unsafe { entry.memh.cast::<Memh>().as_ref() };
     let key = memh.and_then(|memh| memh.lkey(address, entry.length)).ok_or(Error::INVALID_PARAM)?;
     let length = u32::try_from(entry.length).map_err(|_| Error::INVALID_PARAM)?;

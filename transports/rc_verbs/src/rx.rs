@@ -220,8 +220,11 @@ impl RxQueue {
         RecvSlot { wr_id: address as u64, sge }
     }
 
-    /// Collects what is posted, when no queue pair is left that could receive.
-    pub(crate) fn collect(&self) {
+    /// Collects what is posted.
+    ///
+    /// # Safety
+    /// No queue pair is left that could receive.
+    pub(crate) unsafe fn collect(&self) {
         for &element in &*self.elements.0.borrow() {
             // SAFETY: the pool's elements live as long as the pool, and their first word is only written by `mark`.
             let is_posted = unsafe { element.cast::<u64>().read() } != 0;

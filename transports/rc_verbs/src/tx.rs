@@ -3,11 +3,10 @@
 //! For: all operations of an endpoint, and progress. Stands on the order of a reliable connection: requests end in the
 //! order in which they were posted, so one completion ends all ahead of it; `queue` keeps what is to be done then.
 
-use std::ptr::NonNull;
-
 use uct_ib::verbs::{PostError, SendFlags};
 use uct_plugin::{Completion, Error, FormerWord, Result, Unpack, completion};
 
+use crate::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
 use crate::queue::TxOp;
@@ -161,6 +160,24 @@ impl RcEp {
         unsafe { self.outstanding.commit() };
     }
 
+    /// Takes back what [`RcEp::prepare`] wrote down, whose work request was not posted.
+    ///
+    /// # Safety
+    /// [`RcEp::prepare`] came last.
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn unprepare(&self) {
+        // SAFETY: the caller's promise.
+        match unsafe { self.outstanding.take_back() } {
+            TxOp::Buffer(buffer) => self.iface.put_message(buffer),
+            TxOp::GetBcopy(buffer, ..) => self.iface.put_message(buffer.into_buffer()),
+            TxOp::Zcopy(Some(buffer), _) | TxOp::Fetch(buffer, ..) | TxOp::Step(buffer) => {
+                self.iface.put_small(buffer);
+            }
+            TxOp::Zcopy(None, _) | TxOp::Get(..) | TxOp::Notify(_) => {}
+        }
+    }
+
     /// Remembers what is to happen when the work request of this number ends.
     #[inline(always)]
     pub(crate) fn remember(&self, number: u32, op: TxOp) {
@@ -169,11 +186,8 @@ impl RcEp {
     }
 
     /// Has a buffer of messages put back when the work request of this number ends. Nobody waits for that.
-    ///
-    /// # Safety
-    /// The buffer is the request's from now on.
     #[inline(always)]
-    pub(crate) unsafe fn lend(&self, number: u32, buffer: NonNull<u8>) {
+    pub(crate) fn lend(&self, number: u32, buffer: MessageBuffer) {
         self.outstanding.push(number, TxOp::Buffer(buffer));
     }
 
@@ -210,17 +224,23 @@ impl RcEp {
         has_ended && self.emulated.borrow().is_empty()
     }
 
-    /// Work requests up to this number have ended well. The endpoint's interface is at hand.
+    /// Work requests up to this number have ended well. `iface` is the endpoint's interface.
+    ///
+    /// # Safety
+    /// They have: the device uses none of their buffers any more.
     #[inline(always)]
-    pub(crate) fn end_up_to(&self, number: u32, iface: &RcIface) {
+    pub(crate) unsafe fn end_up_to(&self, number: u32, iface: &RcIface) {
         if !self.account_for_end(number, iface) {
             return;
         }
         if self.outstanding.has_up_to(number) {
             // SAFETY: there is one.
-            self.end(unsafe { self.outstanding.pop_first() }.op, iface);
+            let first = unsafe { self.outstanding.pop_first() };
+            // SAFETY: its work request is one of those that have ended.
+            unsafe { self.end(first.op, iface) };
             if self.outstanding.has_up_to(number) {
-                self.end_further(number);
+                // SAFETY: the caller's promise.
+                unsafe { self.end_further(number) };
             }
         }
         if self.marks.get() != 0 {
@@ -229,11 +249,16 @@ impl RcEp {
     }
 
     /// Mostly it is one operation that ends: in a function of their own the others take no registers from that.
+    ///
+    /// # Safety
+    /// As [`RcEp::end_up_to`].
     #[inline(never)]
-    fn end_further(&self, number: u32) {
+    unsafe fn end_further(&self, number: u32) {
         while self.outstanding.has_up_to(number) {
             // SAFETY: there is one.
-            self.end(unsafe { self.outstanding.pop_first() }.op, &self.iface);
+            let first = unsafe { self.outstanding.pop_first() };
+            // SAFETY: its work request is one of those that have ended.
+            unsafe { self.end(first.op, &self.iface) };
         }
     }
 
@@ -253,8 +278,11 @@ impl RcEp {
     }
 
     /// The work request of this number has failed, those ahead of it have ended well.
+    ///
+    /// # Safety
+    /// As [`RcEp::end_up_to`].
     #[cold]
-    pub(crate) fn end_badly(&self, number: u32, error: Error) {
+    pub(crate) unsafe fn end_badly(&self, number: u32, error: Error) {
         if !self.account_for_end(number, &self.iface) {
             return;
         }
@@ -264,7 +292,8 @@ impl RcEp {
             if first.number == number {
                 self.give_up(first.op, error);
             } else {
-                self.end(first.op, &self.iface);
+                // SAFETY: its work request is ahead of the one that has failed.
+                unsafe { self.end(first.op, &self.iface) };
             }
         }
         self.after_end();
@@ -286,15 +315,16 @@ impl RcEp {
     }
 
     /// An operation has ended well.
+    ///
+    /// # Safety
+    /// It has.
     #[inline(always)]
-    fn end(&self, op: TxOp, iface: &RcIface) {
+    unsafe fn end(&self, op: TxOp, iface: &RcIface) {
         match op {
-            // SAFETY: the operation has ended, and the buffer was its own.
-            TxOp::Buffer(buffer) => unsafe { iface.put_message(buffer) },
+            TxOp::Buffer(buffer) => iface.put_message(buffer),
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    // SAFETY: the operation has ended, and the buffer was its own.
-                    unsafe { iface.put_small(header) };
+                    iface.put_small(header);
                 }
                 completion::complete(done, Ok(()));
             }
@@ -302,15 +332,11 @@ impl RcEp {
                 iface.reads_end(length);
                 completion::complete(done, Ok(()));
             }
-            // SAFETY: the read of `length` bytes into the buffer has ended, and the buffer is this operation's.
-            TxOp::GetBcopy(buffer, length, unpack, done) => unsafe {
-                iface.hand_over(buffer, length, unpack, done);
-            },
+            // SAFETY: the operation has ended.
+            TxOp::GetBcopy(buffer, unpack, done) => unsafe { iface.hand_over(buffer, unpack, done) },
             TxOp::Fetch(buffer, former, done) => {
-                // SAFETY: the atomic that this buffer was for has ended.
-                let value = unsafe { result_of(buffer) };
-                // SAFETY: the operation has ended, and the buffer was its own.
-                unsafe { iface.put_small(buffer) };
+                let value = buffer.word();
+                iface.put_small(buffer);
                 if value == iface.mark {
                     return self.end_with_mark(former, done);
                 }
@@ -318,8 +344,7 @@ impl RcEp {
                 unsafe { former.write(value) };
                 completion::complete(done, Ok(()));
             }
-            // SAFETY: the operation has ended, and the buffer was its own.
-            TxOp::Step(buffer) => unsafe { self.end_step(buffer, Ok(())) },
+            TxOp::Step(buffer) => self.end_step(buffer, Ok(())),
             TxOp::Notify(done) => done.complete(Ok(())),
         }
     }
@@ -330,15 +355,12 @@ impl RcEp {
     fn give_up(&self, op: TxOp, error: Error) {
         let iface = &*self.iface;
         let done = match op {
-            // SAFETY: the operation has ended, and the buffer was its own.
-            TxOp::Buffer(buffer) => return unsafe { iface.put_message(buffer) },
-            // SAFETY: the operation has ended, and the buffer was its own.
-            TxOp::Step(buffer) => return unsafe { self.end_step(buffer, Err(error)) },
+            TxOp::Buffer(buffer) => return iface.put_message(buffer),
+            TxOp::Step(buffer) => return self.end_step(buffer, Err(error)),
             TxOp::Notify(done) => Some(done),
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    // SAFETY: the operation has ended, and the buffer was its own.
-                    unsafe { iface.put_small(header) };
+                    iface.put_small(header);
                 }
                 done
             }
@@ -346,15 +368,13 @@ impl RcEp {
                 iface.reads_end(length);
                 done
             }
-            TxOp::GetBcopy(buffer, length, _, done) => {
-                iface.reads_end(length);
-                // SAFETY: the operation has ended, and the buffer was its own.
-                unsafe { iface.put_message(buffer) };
+            TxOp::GetBcopy(buffer, _, done) => {
+                iface.reads_end(buffer.length());
+                iface.put_message(buffer.into_buffer());
                 done
             }
             TxOp::Fetch(buffer, _, done) => {
-                // SAFETY: the operation has ended, and the buffer was its own.
-                unsafe { iface.put_small(buffer) };
+                iface.put_small(buffer);
                 done
             }
         };
@@ -373,21 +393,21 @@ impl RcEp {
         completion::complete(done, Ok(()));
     }
 
-    /// # Safety
-    /// The atomic that this small buffer was for has ended, and the buffer is the operation's.
+    /// The step of an emulated atomic has ended whose result this buffer was for.
     #[cold]
     #[inline(never)]
-    unsafe fn end_step(&self, buffer: NonNull<u8>, result: Result) {
-        // SAFETY: the caller's promise.
-        let value = unsafe { result_of(buffer) };
-        // SAFETY: as above.
-        unsafe { self.iface.put_small(buffer) };
+    fn end_step(&self, buffer: SmallBuffer, result: Result) {
+        let value = buffer.word();
+        self.iface.put_small(buffer);
         let is_lost = value == self.iface.mark && self.is_lost();
         self.step_ended(result.and(if is_lost { Err(Error::IO_ERROR) } else { Ok(value) }));
     }
 
-    /// Gives up on what has not ended, since the queue pair is about to go.
-    pub(crate) fn abandon(&self, error: Error) {
+    /// Gives up on what has not ended well, since the queue pair is about to go.
+    ///
+    /// # Safety
+    /// The device uses no buffer of a work request of this queue pair any more.
+    pub(crate) unsafe fn abandon(&self, error: Error) {
         loop {
             let first = self.outstanding.pop();
             let Some(first) = first else { break };
@@ -397,49 +417,7 @@ impl RcEp {
     }
 }
 
-/// What the device has put into the buffer of an atomic's result, or the mark.
-///
-/// # Safety
-/// The buffer is a small one whose atomic has ended.
-#[inline(always)]
-unsafe fn result_of(buffer: NonNull<u8>) -> u64 {
-    // SAFETY: the caller's promise; small buffers have more than eight bytes and are aligned to as many.
-    unsafe { buffer.cast::<u64>().read() }
-}
-
 impl RcIface {
-    /// A buffer for a message of up to `seg_size` bytes, all of it initialised.
-    #[inline(always)]
-    pub(crate) fn message(&self) -> Option<NonNull<u8>> {
-        self.messages.get()
-    }
-
-    /// Takes back what [`RcIface::message`] gave.
-    ///
-    /// # Safety
-    /// It came from there; its holder gives it up, once, with no work request on it any more.
-    #[inline(always)]
-    pub(crate) unsafe fn put_message(&self, buffer: NonNull<u8>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.messages.put(buffer) };
-    }
-
-    /// A small buffer, for headers and results of atomics.
-    #[inline(always)]
-    pub(crate) fn small(&self) -> Option<NonNull<u8>> {
-        self.smalls.get()
-    }
-
-    /// Takes back what [`RcIface::small`] gave.
-    ///
-    /// # Safety
-    /// As [`RcIface::put_message`].
-    #[inline(always)]
-    pub(crate) unsafe fn put_small(&self, buffer: NonNull<u8>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.smalls.put(buffer) };
-    }
-
     /// Has the endpoint served again when any work request of the interface has ended.
     pub(crate) fn starve(&self, ep: &RcEp) {
         if !ep.is_starved.replace(true) {
@@ -451,14 +429,13 @@ impl RcIface {
     /// Hands over what a read has brought. As [`RcEp::end_further`]: only this keeps anything across a call.
     ///
     /// # Safety
-    /// The read of `length` bytes into the message buffer has ended, and the buffer is the operation's.
+    /// The read has ended.
     #[inline(never)]
-    unsafe fn hand_over(&self, buffer: NonNull<u8>, length: usize, unpack: Unpack, done: Option<Completion>) {
-        self.reads_end(length);
+    unsafe fn hand_over(&self, buffer: ReadBuffer, unpack: Unpack, done: Option<Completion>) {
+        self.reads_end(buffer.length());
         // SAFETY: the caller's promise.
-        unpack.read(unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) });
-        // SAFETY: the operation has ended, and the buffer was its own.
-        unsafe { self.put_message(buffer) };
+        unpack.read(unsafe { buffer.bytes() });
+        self.put_message(buffer.into_buffer());
         completion::complete(done, Ok(()));
     }
 
