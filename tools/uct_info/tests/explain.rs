@@ -1,5 +1,7 @@
 //! `--explain --json` names every candidate, with what it would cost or why it is rejected.
 
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
 mod support;
 
 use serde_json::Value;
@@ -78,7 +80,7 @@ fn in_an_empty_network_namespace_networks_are_rejected_for_want_of_a_device() {
     };
     let probe = isolated(&["-v"]);
     if probe.code != Some(0) {
-        println!("skipped: no network namespace can be made here: {}", probe.stderr);
+        skip::skip("root", format_args!("no network namespace can be made here: {}", probe.stderr));
         return;
     }
     let explained = parse(&isolated(&["--explain", "--json"]).success());

@@ -2,6 +2,8 @@
 //!
 //! Needs root, to make a set-uid program, and a file system that honours it.
 
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::fs;
@@ -25,14 +27,13 @@ struct Stage {
 impl Stage {
     /// `None` where no test is possible; the reason is printed.
     fn new() -> Option<Stage> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can make a set-uid program");
+        if !skip::is_root("make a set-uid program") {
             return None;
         }
         let root = tempfile::tempdir().expect("a directory");
         let flags = statvfs(root.path()).expect("its file system").f_flag;
         if flags.contains(StatVfsMountFlags::NOSUID) {
-            eprintln!("skipped: {} is mounted nosuid", root.path().display());
+            skip::skip("setuid", format_args!("{} is mounted nosuid", root.path().display()));
             return None;
         }
         let stage = Stage { root };

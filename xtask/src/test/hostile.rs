@@ -1,7 +1,7 @@
 //! Peers that mean harm, and bytes from outside: test programs with a name that says so, from one seed that is printed.
 //! Stands on the names of test programs; `test` stands on it.
 
-use super::TEST_LIMIT;
+use super::{TEST_LIMIT, require_root};
 use crate::failure::{Failure, Outcome};
 use crate::process::{cargo, run as run_command};
 use crate::workspace::Workspace;
@@ -35,6 +35,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
     let mut test = cargo();
     test.args(["test", "--workspace", "--no-fail-fast"]).args(names.iter().flat_map(|name| ["--test", name]));
     test.env("UCT_MODULE_DIR", workspace.target().join("debug")).env(SEED, seed);
+    require_root(&mut test);
     run_command(test.current_dir(workspace.root()), TEST_LIMIT)
 }
 

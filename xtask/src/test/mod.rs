@@ -19,6 +19,8 @@ use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{check, footprint, hello, instructions, vm};
 use clap::Args;
 use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -71,9 +73,9 @@ pub fn run(options: &Options) -> Outcome {
         run_command(build.args(["build", "--workspace"]).current_dir(workspace.root()), BUILD_LIMIT)
     });
     steps.run("tests", || tests(&workspace));
-    if !geteuid().is_root() {
-        let reason =
-            "this user is not root: tests that give files to other users, or become another, skip themselves";
+    if !is_root() {
+        let reason = "this user is not root, or root without its capabilities, as in a container: tests that give files to other \
+                      users, become another, or make namespaces skip themselves";
         steps.run_or_skip(NEED_ROOT, || Ok(Verdict::Impossible(reason.to_owned())));
     }
     steps.run("documentation's examples", || {
@@ -138,11 +140,22 @@ fn tests(workspace: &Workspace) -> Outcome {
         let names = names.filter(|name| !hostile::is_hostile(name));
         test.args(names.flat_map(|name| ["--test", name]));
     }
-    if geteuid().is_root() {
+    require_root(&mut test);
+    run_command(test.arg("--workspace").current_dir(workspace.root()), TEST_LIMIT)
+}
+
+/// Whether this is root with the capabilities that tests need: to give files away, to become another user, to make namespaces.
+fn is_root() -> bool {
+    let needed = CapabilitySet::CHOWN | CapabilitySet::SETUID | CapabilitySet::SYS_ADMIN;
+    geteuid().is_root() && capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Has a test program fail, where it runs as root, rather than skip what needs root.
+fn require_root(test: &mut Command) {
+    if is_root() {
         let required = std::env::var("UCT_TEST_REQUIRE").unwrap_or_default();
         test.env("UCT_TEST_REQUIRE", format!("{required},root"));
     }
-    run_command(test.arg("--workspace").current_dir(workspace.root()), TEST_LIMIT)
 }
 
 /// Runs the suite on every transport, linked statically and as a plugin. It has its own runner, which gives each case
