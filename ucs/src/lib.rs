@@ -13,6 +13,9 @@ pub mod datastruct;
 pub mod event_set;
 pub mod log;
 pub mod memory;
+#[cfg(test)]
+#[path = "../testing/skip.rs"]
+mod skip;
 pub mod stats;
 pub mod status;
 pub mod sync;

@@ -1,5 +1,8 @@
 //! A configuration file that nobody named: which counts, and which of its keys.
 
+#[path = "../testing/skip.rs"]
+mod skip;
+
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown, symlink},
@@ -9,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::geteuid;
 use tempfile::TempDir;
 use ucs::{
     config::{Config, ConfigError, FileSource, Loaded, Origin, Schema, Sources, Warning},
@@ -29,17 +31,8 @@ config_struct! {
 
 /// A user that is not this one.
 const NOBODY: u32 = 65_534;
+const GIVE: &str = "give a file to another user";
 const SET: &str = "[tcp]\nmax_poll = 1\npeers = 9\n";
-
-fn is_root() -> bool {
-    let is_root = geteuid().is_root();
-    if !is_root {
-        let required = std::env::var("UCT_TEST_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|name| name == "root"), "UCT_TEST_REQUIRE names root; this is not");
-        eprintln!("skipped: only root can give a file to another user");
-    }
-    is_root
-}
 
 /// A working directory, with a home and a system directory beside it.
 struct Machine {
@@ -161,7 +154,7 @@ fn a_file_that_everybody_may_write_does_not_count() {
 
 #[test]
 fn a_file_of_another_user_does_not_count() {
-    if !is_root() {
+    if !skip::is_root(GIVE) {
         return;
     }
     // A mode that only its owner can read: that it cannot be read is no error either.
@@ -172,14 +165,28 @@ fn a_file_of_another_user_does_not_count() {
 
 #[test]
 fn another_users_link_does_not_choose_a_file() {
-    if !is_root() {
+    if !skip::is_root(GIVE) {
         return;
     }
     let machine = Machine::new();
     symlink(machine.write("mine.toml", 0o600), machine.here()).expect("a link");
     assert_eq!(keys(&machine.found()), (1, 1), "a link of this user's");
     std::os::unix::fs::lchown(machine.here(), Some(NOBODY), None).expect("its owner");
-    is_passed_over(&machine, "symbolic link of another user");
+    is_passed_over(&machine, &format!("{}: it belongs to user 65534", machine.here().display()));
+}
+
+#[test]
+fn each_link_of_a_chain_has_to_be_a_trusted_users() {
+    if !skip::is_root(GIVE) {
+        return;
+    }
+    let machine = Machine::new();
+    let between = machine.root.path().join("link");
+    symlink(machine.write("mine.toml", 0o600), &between).expect("a link");
+    symlink(&between, machine.here()).expect("a link");
+    assert_eq!(keys(&machine.found()), (1, 1), "links of this user's");
+    std::os::unix::fs::lchown(&between, Some(NOBODY), None).expect("its owner");
+    is_passed_over(&machine, &format!("{}: it belongs to user 65534", between.display()));
 }
 
 #[test]

@@ -47,6 +47,9 @@ ucs::config_struct! {
         /// Directories that are searched for transport plugins (libuct_NAME.so), ahead of the executable's own.
         #[security = true]
         pub module_dir: Vec<String> = "",
+        /// Users, by number, whose plugins are loaded besides those of root, of this user, and of the program's owner.
+        #[security = true]
+        pub module_owners: Vec<String> = "",
         /// Plugins that are loaded, built in or from a file.
         pub modules: NameList = "all",
         /// Plugin files that take the place of a built-in transport of the same name.
@@ -99,6 +102,11 @@ impl CoreConfig {
             |entry: &str| entry.contains(['=', '[']) || entry.starts_with("uct") || entry.starts_with("ucs");
         let mut entries = self.log_level.split(',').map(str::trim);
         entries.find(|entry| !entry.is_empty() && !is_level(entry) && !is_filter(entry))
+    }
+
+    /// The users of `module_owners`; the entry that is no number.
+    pub(crate) fn owners(&self) -> Result<Vec<u32>, String> {
+        self.module_owners.iter().map(|entry| entry.parse().map_err(|_| entry.to_owned())).collect()
     }
 
     /// The methods of `alloc_prio`; the name that is none.

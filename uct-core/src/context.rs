@@ -101,7 +101,7 @@ impl ContextBuilder {
     /// All that is wrong in the configuration.
     pub fn build(self) -> Result<Context, ContextError> {
         // Where the plugins are is configuration itself, so it is read ahead of the keys that they bring.
-        let (known, early) = self.read_core()?;
+        let (known, config, early) = self.read_core()?;
         if trust::is_privileged()
             && matches!(self.sources.file, FileSource::System(_))
             && env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(ENV_PREFIX.as_bytes()))
@@ -110,9 +110,18 @@ impl ContextBuilder {
                 "{ENV_PREFIX}* variables have no effect: this program has privileges that its caller lacks"
             );
         }
+        let module_owners = early.owners().map_err(|entry| {
+            ContextError::entry(
+                &config,
+                "module_owners",
+                entry,
+                "numbers of users, as `id -u NAME` prints them",
+            )
+        })?;
         let settings = LoaderSettings {
             module_dirs: early.module_dir.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
             search_beside_executable: true,
+            module_owners,
             modules: early.modules,
             replace_builtin: early.module_replace,
             schema: known,
@@ -136,11 +145,8 @@ impl ContextBuilder {
             tracing::warn!("{warning}");
         }
         let core = CoreConfig::from_settings(&loaded.config)?;
-        let alloc_methods = core.alloc_methods().map_err(|entry| ContextError::Entry {
-            key: "alloc_prio",
-            value: loaded.config.value("", "alloc_prio").map_or_else(String::new, ToString::to_string),
-            entry,
-            expected: "md, thp, heap, mmap or huge",
+        let alloc_methods = core.alloc_methods().map_err(|entry| {
+            ContextError::entry(&loaded.config, "alloc_prio", entry, "md, thp, heap, mmap or huge")
         })?;
 
         let transports = plugins.iter().flat_map(|plugin| &plugin.components).flat_map(|it| &it.transports);
@@ -182,24 +188,20 @@ impl ContextBuilder {
     /// # Errors
     /// What is wrong with these settings; keys of transports are not looked at.
     pub fn core_config(&self) -> Result<CoreConfig, ContextError> {
-        Ok(self.read_core()?.1)
+        Ok(self.read_core()?.2)
     }
 
-    fn read_core(&self) -> Result<(Schema, CoreConfig), ContextError> {
+    fn read_core(&self) -> Result<(Schema, Config, CoreConfig), ContextError> {
         let mut known = Schema::new();
         known.add_section(CoreConfig::section())?;
         known.set_unknown_sections(UnknownSections::Ignore);
         let config = Config::load(&known, &self.sources)?.config;
         let core = CoreConfig::from_settings(&config)?;
         if let Some(entry) = core.odd_log_level() {
-            return Err(ContextError::Entry {
-                key: "log_level",
-                value: config.value("", "log_level").map_or_else(String::new, ToString::to_string),
-                entry: entry.to_owned(),
-                expected: "off, error, warn, info, debug, trace, or a filter such as uct_tcp=debug",
-            });
+            let expected = "off, error, warn, info, debug, trace, or a filter such as uct_tcp=debug";
+            return Err(ContextError::entry(&config, "log_level", entry.to_owned(), expected));
         }
-        Ok((known, core))
+        Ok((known, config, core))
     }
 }
 

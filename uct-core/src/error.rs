@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ucs::config::ConfigError;
+use ucs::config::{Config, ConfigError};
 use ucs::{Error, Status};
 
 /// Why a context could not be made.
@@ -27,6 +27,19 @@ pub enum ContextError {
     /// A plugin's keys clash with another's.
     #[error("configuration keys of a plugin clash: {0}")]
     Schema(#[from] ucs::config::SchemaError),
+}
+
+impl ContextError {
+    /// About one entry of the list that is the value of `key`.
+    pub(crate) fn entry(
+        config: &Config,
+        key: &'static str,
+        entry: String,
+        expected: &'static str,
+    ) -> ContextError {
+        let value = config.value("", key).map_or_else(String::new, ToString::to_string);
+        ContextError::Entry { key, value, entry, expected }
+    }
 }
 
 /// Why an interface could not be opened.

@@ -196,14 +196,16 @@ impl From<io::Error> for Unread {
 /// Looks ahead of opening, since to open a device may do something, and at what was opened, since that may be another file.
 /// Nothing blocks on the way: a FIFO would, until somebody writes to it.
 fn read(path: &Path, trust: Option<&Trust>) -> Result<Vec<u8>, Unread> {
-    if let Some(trust) = trust {
-        // A link chooses which of this user's files is read.
-        check(&path.symlink_metadata()?, Some(trust), true)?;
+    // A link chooses which of this user's files is read.
+    if let Some(trust) = trust
+        && let Some((at, writer)) = trust.objection_to_links(path)?
+    {
+        return Err(Unread::NotTaken(format!("it is reached by {}: {writer}", at.display())));
     }
-    check(&fs::metadata(path)?, trust, false)?;
+    check(&fs::metadata(path)?, trust)?;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    check(&file.metadata()?, trust, false)?;
+    check(&file.metadata()?, trust)?;
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
@@ -213,15 +215,8 @@ fn read(path: &Path, trust: Option<&Trust>) -> Result<Vec<u8>, Unread> {
 }
 
 /// Whether a file is of a kind to be read, and, if nobody has named it, whether only trusted users may have written it.
-fn check(metadata: &Metadata, trust: Option<&Trust>, may_link: bool) -> Result<(), Unread> {
+fn check(metadata: &Metadata, trust: Option<&Trust>) -> Result<(), Unread> {
     let kind = metadata.file_type();
-    if may_link && kind.is_symlink() {
-        // Everybody may write to a link, by its mode.
-        return match trust.map(|trust| trust.knows_owner(metadata)) {
-            Some(false) => Err(Unread::NotTaken("it is a symbolic link of another user".to_owned())),
-            _ => Ok(()),
-        };
-    }
     // A device that somebody names is theirs to choose: /dev/null is an empty configuration.
     let is_kind = kind.is_file() || trust.is_none() && kind.is_char_device();
     if !is_kind {

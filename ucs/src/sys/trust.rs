@@ -5,12 +5,14 @@
 //! Trusted are the administrator, this process's effective user, and the owner of the program's file, whose code runs here
 //! anyway: so a build in somebody else's directory can be run by root, and a container may have a checkout of another user.
 //! A process with privileges that its caller lacks (set-uid, set-gid, file capabilities) trusts the administrator alone, and
-//! then each directory on the way to a file counts, too.
+//! then each directory on the way to a file counts, too. Symbolic links on the way count always: each chooses the file.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
@@ -21,6 +23,9 @@ const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 /// Of a directory: its files can be removed and renamed by their owners alone.
 const STICKY: u32 = 0o1000;
+
+/// Symbolic links that the system follows for one path.
+const LINKS: u32 = 40;
 
 /// Whether this process has privileges that its caller lacks, so that nothing of the caller's may steer it: `AT_SECURE`.
 pub fn is_privileged() -> bool {
@@ -57,6 +62,13 @@ impl Trust {
         Trust { users, is_privileged: false }
     }
 
+    /// This trust, and that in further users.
+    #[must_use]
+    pub fn and_users(mut self, users: &[u32]) -> Trust {
+        self.users.extend(users);
+        self
+    }
+
     /// Who else may write to the file or directory of this metadata; `None` if nobody else.
     ///
     /// A group may write if its number is that of the owner, since that is how a user's private group is numbered. A
@@ -75,22 +87,60 @@ impl Trust {
         }
     }
 
-    /// Whether a file is a trusted user's; for symbolic links, whose mode says nothing.
-    pub fn knows_owner(&self, metadata: &Metadata) -> bool {
+    /// Whether a file is a trusted user's.
+    fn knows_owner(&self, metadata: &Metadata) -> bool {
         self.users.contains(&metadata.uid())
     }
 
-    /// [`Trust::objection`] to a directory, whose path has no symbolic links in it; in a process with privileges also to each
-    /// directory above it.
+    /// [`Trust::objection`] to a directory; in a process with privileges also to each directory above it.
     ///
     /// # Errors
-    /// What the system says about one of them.
-    pub fn objection_to_directory(&self, directory: &Path) -> std::io::Result<Option<Writer>> {
-        let depth = if self.is_privileged { usize::MAX } else { 1 };
-        for directory in directory.ancestors().take(depth) {
+    /// The system's, for one of them.
+    pub fn objection_to_directory(&self, directory: &Path) -> io::Result<Option<Writer>> {
+        if !self.is_privileged {
+            return Ok(self.objection(&fs::metadata(directory)?));
+        }
+        for directory in fs::canonicalize(directory)?.ancestors() {
             if let Some(writer) = self.objection(&fs::metadata(directory)?) {
                 return Ok(Some(writer));
             }
+        }
+        Ok(None)
+    }
+
+    /// Follows the symbolic links of a path, in its directories and at its end, one at a time, and returns the first that another
+    /// user may have made: the link itself if it belongs to another user, its directory if others may replace the link.
+    ///
+    /// # Errors
+    /// The system's, for one of them: `NotFound` for a link that leads to nothing.
+    pub fn objection_to_links(&self, path: &Path) -> io::Result<Option<(PathBuf, Writer)>> {
+        let components = |path: &Path| -> Vec<OsString> {
+            path.components().rev().map(|component| component.as_os_str().to_owned()).collect()
+        };
+        let mut ahead = components(path);
+        // What was followed already: without links, so that `..` means the directory above.
+        let mut resolved = PathBuf::new();
+        let mut links = 0;
+        while let Some(component) = ahead.pop() {
+            resolved.push(component);
+            let metadata = fs::symlink_metadata(&resolved)?;
+            if !metadata.is_symlink() {
+                continue;
+            }
+            if !self.knows_owner(&metadata) {
+                return Ok(Some((resolved, Writer::Owner(metadata.uid()))));
+            }
+            let target = fs::read_link(&resolved)?;
+            resolved.pop();
+            let directory = if resolved.as_os_str().is_empty() { Path::new(".") } else { &resolved };
+            if let Some(writer) = self.objection_to_directory(directory)? {
+                return Ok(Some((directory.to_owned(), writer)));
+            }
+            links += 1;
+            if links > LINKS {
+                return Err(io::Error::from_raw_os_error(libc::ELOOP));
+            }
+            ahead.extend(components(&target));
         }
         Ok(None)
     }
@@ -113,11 +163,12 @@ impl fmt::Display for Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use tempfile::TempDir;
 
     use super::*;
+    use crate::skip;
 
     const NOBODY: u32 = 65_534;
 
@@ -152,8 +203,7 @@ mod tests {
 
     #[test]
     fn a_group_may_write_if_it_is_its_owners_private_one() {
-        if !geteuid().is_root() {
-            eprintln!("skipped: only root can give a file to another group");
+        if !skip::is_root("give a file to another group") {
             return;
         }
         let directory = tempfile::tempdir().expect("a directory");
@@ -170,14 +220,38 @@ mod tests {
 
     #[test]
     fn what_belongs_to_another_user_is_not_trusted() {
-        if !geteuid().is_root() {
-            eprintln!("skipped: only root can give a file to another user");
+        if !skip::is_root("give a file to another user") {
             return;
         }
         let directory = tempfile::tempdir().expect("a directory");
         let path = file(&directory);
         chown(&path, Some(NOBODY), None).expect("its owner");
         assert_eq!(objection(&path, 0o600), Some(Writer::Owner(NOBODY)));
+    }
+
+    #[test]
+    fn links_are_followed_as_the_system_does() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        let trust = Trust::of_process();
+        fs::create_dir_all(path("a/b")).expect("directories");
+        fs::write(path("a/file"), "").expect("a file");
+        symlink("a/b", path("link")).expect("a link");
+        symlink("../link/../file", path("a/up")).expect("a link");
+        for good in ["a/up", "link/../up", "./link"] {
+            assert_eq!(trust.objection_to_links(&path(good)).expect("it is there"), None, "{good}");
+        }
+        // The directory of a link that is on the way, and not of those ahead of it.
+        fs::set_permissions(path("a"), fs::Permissions::from_mode(0o777)).expect("its mode");
+        let objection = trust.objection_to_links(&path("link/../up")).expect("it is there");
+        assert_eq!(objection, Some((path("a/b/.."), Writer::Everybody)));
+        assert_eq!(trust.objection_to_links(&path("link")).expect("it is there"), None);
+        symlink("circle", path("circle")).expect("a link");
+        let error = trust.objection_to_links(&path("circle")).expect_err("it leads nowhere");
+        assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+        symlink("nothing", path("dangling")).expect("a link");
+        let error = trust.objection_to_links(&path("dangling")).expect_err("it leads to nothing");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -3,7 +3,11 @@
 //! For: the log, `uct_info` and the explanation of a choice. Stands on `thiserror`. Every failure says what was
 //! found, what was expected, and ([`LoadFailure::hint`]) what to do.
 
-use std::{fmt, io, path::PathBuf, sync::Arc};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use ucs::Status;
 use ucs::sys::trust::Writer;
@@ -83,10 +87,12 @@ pub enum LoadFailureKind {
         /// The system's word.
         error: Arc<io::Error>,
     },
-    /// Somebody else may write to the file or its directory, and so could have any code run.
-    #[error("is not trusted to hold code: {writer}")]
+    /// Somebody else may write to the file, its directory, or a link that leads to it, and so could have any code run.
+    #[error("is not trusted to hold code{}: {writer}", because_of(at.as_deref()))]
     NotTrusted {
-        /// Who.
+        /// The link or directory; `None` if it is the file, or directory to search, itself.
+        at: Option<PathBuf>,
+        /// Who may write to it.
         writer: Writer,
     },
     /// The name ends in `.so`, but something else has it.
@@ -246,6 +252,10 @@ pub enum LoadFailureKind {
     },
 }
 
+fn because_of(at: Option<&Path>) -> String {
+    at.map_or_else(String::new, |at| format!(", because of {}", at.display()))
+}
+
 impl LoadFailureKind {
     /// How far loading had come.
     pub fn stage(&self) -> LoadStage {
@@ -283,8 +293,15 @@ impl LoadFailureKind {
             Kind::Directory { .. } => {
                 "correct `module_dir` (UCT_MODULE_DIR), or create the directory".to_owned()
             }
+            Kind::NotTrusted { writer: Writer::Owner(user), .. } => {
+                format!(
+                    "make it this user's or root's (chown -h), copy the plugin to a directory of this user's, or add {user} to \
+                     `module_owners` (UCT_MODULE_OWNERS) if all files of that user are to be trusted"
+                )
+            }
             Kind::NotTrusted { .. } => {
-                "make it this user's or root's, and writable for nobody else".to_owned()
+                "make it writable for nobody but this user or root, or copy the plugin to a directory that is"
+                    .to_owned()
             }
             Kind::NotAFile { .. } | Kind::DanglingLink { .. } => {
                 "remove it, or put the plugin's shared library in its place".to_owned()

@@ -17,7 +17,7 @@ pub(crate) mod text;
 
 use std::{fmt, path::PathBuf};
 
-use ucs::{config::Schema, units::NameList};
+use ucs::{config::Schema, sys::trust::Trust, units::NameList};
 use uct_abi::{UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps, UctPlugin, UctTlOps};
 
 pub use failure::{LoadFailure, LoadFailureKind, LoadStage};
@@ -34,6 +34,8 @@ pub struct LoaderSettings {
     pub module_dirs: Vec<PathBuf>,
     /// Whether to search the directory of the executable and `../lib/uct` from there.
     pub search_beside_executable: bool,
+    /// Users, by number, whose files, directories and links are trusted besides those of [`Trust::of_process`].
+    pub module_owners: Vec<u32>,
     /// Which plugins to load, by name, whether built in or from a file.
     pub modules: NameList,
     /// Which files take the place of a built-in plugin of the same name. All others of such a name are ignored.
@@ -48,10 +50,18 @@ impl Default for LoaderSettings {
         LoaderSettings {
             module_dirs: Vec::new(),
             search_beside_executable: true,
+            module_owners: Vec::new(),
             modules: NameList::all(),
             replace_builtin: "^all".parse().expect("it is a list of names"),
             schema: Schema::new(),
         }
+    }
+}
+
+impl LoaderSettings {
+    /// Whose files may be loaded as code.
+    fn trust(&self) -> Trust {
+        Trust::of_process().and_users(&self.module_owners)
     }
 }
 
@@ -200,7 +210,7 @@ impl fmt::Display for IgnoredReason {
 pub fn load(settings: &LoaderSettings, built_in: &[&'static UctPlugin], host: &'static UctHost) -> Loaded {
     let found = search::plugin_files(settings);
     let loaded = Loaded { plugins: Vec::new(), failures: found.failures, ignored: found.ignored };
-    let mut loading = Loading { loaded, host, schema: settings.schema.clone() };
+    let mut loading = Loading { loaded, host, trust: settings.trust(), schema: settings.schema.clone() };
     let mut files = loading.without_excluded(found.files, &settings.modules);
     for table in built_in {
         loading.built_in(table, &mut files, settings);
@@ -224,6 +234,7 @@ pub fn described(plugin: &'static UctPlugin) -> Result<Vec<ucs::config::Section>
 struct Loading {
     loaded: Loaded,
     host: &'static UctHost,
+    trust: Trust,
     /// All keys: those of the settings, and those of the plugins that are ready.
     schema: Schema,
 }
@@ -279,7 +290,7 @@ impl Loading {
     }
 
     fn try_file(&mut self, file: &PluginFile) -> Result<(), LoadFailureKind> {
-        let table = open::plugin_table(file)?;
+        let table = open::plugin_table(file, &self.trust)?;
         // SAFETY: the exported function of a plugin answers its table, which is valid for ever.
         let plugin = unsafe { registry::prepared(table) }?;
         if plugin.name != file.name {

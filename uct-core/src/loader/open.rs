@@ -13,6 +13,7 @@ use std::{
 };
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use ucs::sys::trust::Trust;
 use uct_abi::{UCT_PLUGIN_SYMBOL_PREFIX, UctPlugin, UctPluginEntry};
 
 use super::{
@@ -22,8 +23,8 @@ use super::{
 };
 
 /// The table that the file's exported function answers; may be null, and is not checked yet.
-pub(super) fn plugin_table(file: &PluginFile) -> Result<*const UctPlugin, LoadFailureKind> {
-    check_file(&file.path)?;
+pub(super) fn plugin_table(file: &PluginFile, trust: &Trust) -> Result<*const UctPlugin, LoadFailureKind> {
+    check_file(&file.path, trust)?;
     check_format(&file.path)?;
     let flags = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE;
     // SAFETY: to load a library is to run its constructors, so this trusts the file as code: it lies in a directory

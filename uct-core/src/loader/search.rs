@@ -6,12 +6,12 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::{FileTypeExt, MetadataExt},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use ucs::sys::trust::{Trust, Writer};
+use ucs::sys::trust::Trust;
 
 use super::{
     Ignored, IgnoredReason, LoaderSettings, PluginOrigin,
@@ -39,16 +39,16 @@ pub(super) struct Found {
 pub(super) fn plugin_files(settings: &LoaderSettings) -> Found {
     let mut found = Found::default();
     let mut searched = Vec::new();
-    let trust = Trust::of_process();
+    let trust = &settings.trust();
     for directory in &settings.module_dirs {
-        if let Err(error) = search(directory, &trust, &mut searched, &mut found) {
+        if let Err(error) = search(directory, trust, &mut searched, &mut found) {
             found.failures.push(directory_failure(directory, error));
         }
     }
     if settings.search_beside_executable {
         for directory in directories_beside_executable() {
             // Nobody asked for these by name, so it is no failure if one is not there.
-            if let Err(error) = search(&directory, &trust, &mut searched, &mut found) {
+            if let Err(error) = search(&directory, trust, &mut searched, &mut found) {
                 tracing::debug!(directory = %directory.display(), %error, "no plugins beside the executable");
             }
         }
@@ -70,6 +70,7 @@ fn search(
     searched: &mut Vec<PathBuf>,
     found: &mut Found,
 ) -> std::io::Result<()> {
+    let of_links = trust.objection_to_links(directory)?;
     let directory = fs::canonicalize(directory)?;
     if searched.contains(&directory) {
         return Ok(());
@@ -82,15 +83,18 @@ fn search(
             names.insert(name.to_owned(), path);
         }
     }
-    let objection = trust.objection_to_directory(&directory)?;
+    let objection = match of_links {
+        Some((at, writer)) => Some((Some(at), writer)),
+        None => trust.objection_to_directory(&directory)?.map(|writer| (None, writer)),
+    };
     searched.push(directory.clone());
-    if let Some(writer) = objection {
+    if let Some((at, writer)) = objection {
         // A directory that has none is no offence.
         if !names.is_empty() {
             found.failures.push(LoadFailure {
                 name: String::new(),
                 path: Some(directory),
-                kind: LoadFailureKind::NotTrusted { writer },
+                kind: LoadFailureKind::NotTrusted { at, writer },
             });
         }
         return Ok(());
@@ -132,15 +136,9 @@ fn directories_beside_executable() -> Vec<PathBuf> {
     vec![directory, installed]
 }
 
-/// Whether a path leads to a plain file that nobody may have written but who is trusted, by no link of another user.
-pub(super) fn check_file(path: &Path) -> Result<(), LoadFailureKind> {
+/// Whether a path leads to a plain file that trusted users alone may have written, by links of trusted users.
+pub(super) fn check_file(path: &Path, trust: &Trust) -> Result<(), LoadFailureKind> {
     let unreadable = |error| LoadFailureKind::Unreadable { error: Arc::new(error) };
-    let trust = Trust::of_process();
-    // The owner of a link chooses what is loaded, and may choose again between this and the opening.
-    let link = fs::symlink_metadata(path).map_err(unreadable)?;
-    if link.is_symlink() && !trust.knows_owner(&link) {
-        return Err(LoadFailureKind::NotTrusted { writer: Writer::Owner(link.uid()) });
-    }
     let metadata = fs::metadata(path).map_err(|error| match fs::read_link(path) {
         Ok(target) if error.kind() == std::io::ErrorKind::NotFound => {
             LoadFailureKind::DanglingLink { target }
@@ -150,12 +148,18 @@ pub(super) fn check_file(path: &Path) -> Result<(), LoadFailureKind> {
     let kind = metadata.file_type();
     let found = match kind {
         _ if kind.is_file() => {
+            // The owner of a link chooses what is loaded, and may choose again between this and the opening.
+            if let Some((at, writer)) = trust.objection_to_links(path).map_err(unreadable)? {
+                return Err(LoadFailureKind::NotTrusted { at: Some(at), writer });
+            }
+            if let Some(writer) = trust.objection(&metadata) {
+                return Err(LoadFailureKind::NotTrusted { at: None, writer });
+            }
             // A link may lead to a directory that was not searched.
             let target = fs::canonicalize(path).map_err(unreadable)?;
             let directory = target.parent().unwrap_or(Path::new("/"));
-            let of_directory = trust.objection_to_directory(directory).map_err(unreadable)?;
-            return match trust.objection(&metadata).or(of_directory) {
-                Some(writer) => Err(LoadFailureKind::NotTrusted { writer }),
+            return match trust.objection_to_directory(directory).map_err(unreadable)? {
+                Some(writer) => Err(LoadFailureKind::NotTrusted { at: Some(directory.to_owned()), writer }),
                 None => Ok(()),
             };
         }
