@@ -34,6 +34,8 @@ pub(crate) struct Connecting {
     hello: [u8; HELLO],
     have: usize,
     claims: Claims,
+    /// The last hello asked for a connection of its own: no other one may be named instead.
+    wants_own: bool,
     /// The peer had no room at the last attempt.
     is_full: bool,
 }
@@ -77,6 +79,7 @@ impl Conn {
             hello: [0; HELLO],
             have: 0,
             claims: Claims::default(),
+            wants_own: false,
             is_full: false,
         }));
         iface.want_tick(deadline);
@@ -180,11 +183,19 @@ impl Conn {
         let key = self.destination.as_ref().map_or(0, |address| address.key);
         let claim = self.next_claim(iface);
         let wants_own = claim.is_none() && self.wants_own();
+        if let Some(connecting) = self.connecting.borrow_mut().as_mut() {
+            connecting.wants_own = wants_own;
+        }
         let hello = Hello { key, token: self.token, claim, wants_own, ..self.hello(iface, HelloKind::Hello) };
         let sent = send(socket, &hello.write(), SendFlags::NOSIGNAL)?;
         self.note_use_told();
         // The buffer of a new socket has room for a hello.
         if sent == HELLO { Ok(()) } else { Err(std::io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// Whether the peer may not refuse the connection in favour of another one.
+    fn has_to_get_own(&self) -> bool {
+        self.connecting.borrow().as_ref().is_some_and(|connecting| connecting.wants_own)
     }
 
     /// What this side says of itself.
@@ -234,8 +245,8 @@ impl Conn {
                 self.fd.set(self.socket.borrow().as_ref().map_or(-1, AsRawFd::as_raw_fd));
                 self.establish(iface, hello, None);
             }
-            (HelloKind::Same, _) if hello.sender == self.peer => self.take_claimed(iface),
-            (HelloKind::Refuse, Some(Refusal::Duplicate)) => {
+            (HelloKind::Same, _) if hello.sender == self.peer && self.has_asked() => self.take_claimed(iface),
+            (HelloKind::Refuse, Some(Refusal::Duplicate)) if !self.has_to_get_own() => {
                 self.close_socket(iface);
                 self.look_for_peers_own(iface);
             }
@@ -246,7 +257,7 @@ impl Conn {
                 }
                 self.pause(iface, LONGEST_PAUSE);
             }
-            (HelloKind::Refuse, refusal) => {
+            (HelloKind::Refuse, refusal) if refusal != Some(Refusal::Duplicate) => {
                 let reason = match refusal {
                     Some(Refusal::Version) => {
                         "the peer speaks another version of the wire: use the same release"

@@ -77,6 +77,12 @@ impl Conn {
         })
     }
 
+    /// Whether the last hello named a connection.
+    pub(super) fn has_asked(&self) -> bool {
+        let mut connecting = self.connecting.borrow_mut();
+        connecting.as_mut().is_some_and(|connecting| connecting.claims().asked.is_some())
+    }
+
     /// The peer has a connection of its own, or is opening one: asks about those that may be it, or waits for it once.
     pub(super) fn look_for_peers_own(self: &Rc<Self>, iface: &TcpIface) {
         let has_claimants = iface.all_conns().iter().any(|conn| conn.claims_to_be(self.peer));

@@ -106,6 +106,31 @@ fn each_answer_that_is_no_acceptance_has_its_own_error_and_reason() {
 }
 
 #[test]
+fn answers_that_fit_no_question_end_the_connection_before_long() {
+    let duplicate =
+        |hello| Hello { kind: HelloKind::Refuse, refusal: Some(Refusal::Duplicate), sender: 0, ..hello };
+    let same = |hello| Hello { kind: HelloKind::Same, ..hello };
+    let answers: [(&dyn Fn(Hello) -> Hello, usize); 2] = [(&duplicate, 2), (&same, 1)];
+    for (answer, most) in answers {
+        let (bed, listener, mut stream, _) = introduced(&[]);
+        let mut attempts = vec![];
+        let end = Instant::now() + Duration::from_secs(20);
+        while bed.failure().is_none() {
+            stream.write_all(&answer(bed.hello(HelloKind::Accept)).write()).unwrap();
+            attempts.push(stream);
+            let next = within(|| {
+                bed.iface.advance();
+                if bed.failure().is_some() { Some(None) } else { listener.accept().ok().map(Some) }
+            });
+            let Some((next, _)) = next else { break };
+            stream = next;
+            assert!(attempts.len() < 500 && Instant::now() < end, "{} attempts", attempts.len());
+        }
+        assert_eq!((bed.failure(), attempts.len()), (Some(Error::UNREACHABLE), most));
+    }
+}
+
+#[test]
 fn a_peer_without_room_and_one_that_hangs_up_are_tried_again() {
     let (bed, listener, mut stream, _) = introduced(&[]);
     let full =
