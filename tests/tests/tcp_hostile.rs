@@ -523,6 +523,53 @@ fn connections_of_one_source_that_are_in_use_leave_room_for_other_sources() {
 }
 
 #[test]
+fn a_peer_that_keeps_the_connections_that_its_victim_opened_keeps_a_bounded_number() {
+    let _alone = alone();
+    let mut scene = Scene::new(&[("max_connections_per_source", "8")]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut streams = Vec::new();
+    for _ in 0..30 {
+        let (ep, _) = scene.victim.connect(&forged(&scene.victim, &listener));
+        // It accepts, and says that it has endpoints on the connection.
+        streams.push(play_peer(&scene.victim, &listener));
+        send(&[&scene.victim], &ep, 1);
+        drop(ep);
+        for _ in 0..64 {
+            scene.progress();
+        }
+    }
+    let kept = scene.victim.counter("connections");
+    assert!(kept <= 8, "{kept} of 30 connections that no endpoint uses");
+    scene.serve();
+}
+
+#[test]
+fn connections_of_peers_count_also_when_the_victim_used_them_in_between() {
+    let _alone = alone();
+    const MOST: u64 = 8;
+    let scene = Scene::new(&[("max_connections_per_source", "8")]);
+    let clients: Vec<Side> = (0..12).map(|_| Side::new(&[])).collect();
+    let mut kept = Vec::new();
+    for client in &clients {
+        let sides = [&scene.victim, client];
+        let (ep, failures) = client.connect(&scene.victim.address());
+        ep.am_short(ID, 1, b"").unwrap();
+        let (before, end) = (scene.victim.count.get(), Instant::now() + Duration::from_millis(200));
+        drive(&sides, || scene.victim.count.get() > before || Instant::now() > end);
+        assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
+        if scene.victim.count.get() > before {
+            let (back, _) = scene.victim.connect(&client.address());
+            send(&sides, &back, 1);
+            drive(&sides, || client.count.get() == 1);
+        }
+        kept.push((ep, failures));
+    }
+    assert_eq!(scene.victim.counter("connections"), MOST, "of 12 clients and an honest peer");
+    let served = clients.iter().filter(|client| client.count.get() == 1).count() as u64;
+    assert_eq!(served, MOST - 1);
+}
+
+#[test]
 fn a_peer_whose_requests_are_refused_too_often_ends_its_connection() {
     let _alone = alone();
     let mut scene = Scene::new(&[("max_refused", "20")]);

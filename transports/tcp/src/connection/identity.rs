@@ -136,6 +136,7 @@ impl Conn {
         self.peer_use.set(other.peer_use.get());
         self.is_opened.set(false);
         other.state.set(State::Closed(Error::CANCELED));
+        iface.note_taken_over(other.id, self.id);
         let was_hot = iface.hot().is_some_and(|hot| Rc::ptr_eq(&hot, other));
         iface.forget(other);
         if was_hot {

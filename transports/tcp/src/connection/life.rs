@@ -74,6 +74,9 @@ impl Conn {
     /// An endpoint uses it from now on.
     pub(crate) fn attach(&self, iface: &TcpIface, ep: Weak<TcpEp>) {
         self.eps.borrow_mut().push(ep);
+        if self.is_opened.get() {
+            iface.note_used(self.id);
+        }
         self.own_use.set(Use::Using);
         if self.state.get() == State::Established {
             self.tell_use(iface);
@@ -111,7 +114,17 @@ impl Conn {
 
     /// Says good-bye once everything has left.
     pub(crate) fn retire(self: &Rc<Self>, iface: &TcpIface) {
-        if !self.is_retiring() || self.has_queued() || !self.initiator.is_idle() {
+        if !self.is_retiring() {
+            return;
+        }
+        // From here on it is the peer that decides how long it stays.
+        let is_standing = self.state.get() == State::Established;
+        if is_standing && self.is_opened.get() && !iface.leave_to_peer(self) {
+            let reason =
+                "no endpoint uses it, and its peer has as many as it may (max_connections_per_source)";
+            return self.fail(iface, Error::CANCELED, reason);
+        }
+        if self.has_queued() || !self.initiator.is_idle() {
             return;
         }
         match self.state.get() {

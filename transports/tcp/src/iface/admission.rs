@@ -17,11 +17,12 @@ use ucs::datastruct::slot_map::SlotId;
 
 use super::TcpIface;
 use crate::config::TcpConfig;
+use crate::connection::Conn;
 
 /// When an unused connection is looked for again, after there was none.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);
 
-/// The connections that peers opened, and no endpoint of this side uses.
+/// The connections that peers opened, and those of this side that no endpoint uses any more, which are left to their peers.
 pub(crate) struct Accepted {
     most: usize,
     most_of_source: usize,
@@ -55,6 +56,11 @@ impl Accepted {
         }
     }
 
+    /// Whether a source has as many as it may.
+    fn is_at_limit(&self, source: Source) -> bool {
+        self.sources.get(&source).is_some_and(|&count| count >= self.most_of_source)
+    }
+
     fn add(&mut self, id: SlotId, source: Source) {
         self.conns.insert(id, Entry { source, since: clock::ticks() });
         *self.sources.entry(source).or_default() += 1;
@@ -72,7 +78,7 @@ impl Accepted {
 
     /// The source that lacks room for one more of `source`: itself, or the one that has the most.
     fn crowded(&self, source: Source, lacks_descriptors: bool) -> Option<Source> {
-        if self.sources.get(&source).is_some_and(|&count| count >= self.most_of_source) {
+        if self.is_at_limit(source) {
             return Some(source);
         }
         if self.conns.len() < self.most && !lacks_descriptors {
@@ -145,6 +151,32 @@ impl TcpIface {
                 self.accepted.borrow().next_search.set(Deadline::after(SEARCH_AGAIN));
                 false
             }
+        }
+    }
+
+    /// Counts a connection of this side that no endpoint uses any more. False: its peer has as many as it may.
+    pub(crate) fn leave_to_peer(&self, conn: &Conn) -> bool {
+        let mut accepted = self.accepted.borrow_mut();
+        if accepted.conns.contains_key(&conn.id()) {
+            return true;
+        }
+        let has_room = !accepted.is_at_limit(conn.source());
+        if has_room {
+            accepted.add(conn.id(), conn.source());
+        }
+        has_room
+    }
+
+    /// An endpoint uses a connection of this side again.
+    pub(crate) fn note_used(&self, id: SlotId) {
+        self.accepted.borrow_mut().remove(id);
+    }
+
+    /// A connection that a peer opened goes on as another one, and counts as before.
+    pub(crate) fn note_taken_over(&self, id: SlotId, instead: SlotId) {
+        let mut accepted = self.accepted.borrow_mut();
+        if let Some(entry) = accepted.conns.remove(&id) {
+            accepted.conns.insert(instead, entry);
         }
     }
 
