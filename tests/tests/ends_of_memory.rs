@@ -200,7 +200,7 @@ fn owner(domain: &MemoryDomain, scene: &Scene, mut random: Random, time: Duratio
         let memory = domain.register(vec![0; length], Access::ALL)?;
         let key = memory.packed_key()?;
         *lock(&scene.offer) = Offer { round, address: memory.address(), length, key };
-        // Mostly until accesses to it are under way, and then at any time of one.
+        // Mostly until accesses to it are in flight, and then at any time of one.
         let done = || scene.done.load(Ordering::Relaxed);
         let (before, pause) = (done(), Duration::from_micros(random.next() % 500));
         let begun = Instant::now();

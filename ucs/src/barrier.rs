@@ -1,4 +1,4 @@
-//! A store-load barrier whose cost falls on the side that seldom needs it.
+//! A store-load barrier whose cost falls on the side that needs it rarely.
 //!
 //! For: what stores on one side of a protocol and then loads, and does the opposite on the other side, where one of the two must see
 //! the other's store. Stands on membarrier(2). That takes a full barrier on both sides, 5 ns each time. `membarrier` lets the rare

@@ -40,7 +40,7 @@ bitflags! {
 }
 
 /// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
-/// operation is gone. That waits for accesses of peers that are under way, in other threads or in the device. In a child of a fork it is left alone: the registration is the parent's.
+/// operation is gone. That waits for accesses of peers in flight, in other threads or in the device. In a child of a fork it is left alone: the registration is the parent's.
 #[derive(Clone)]
 pub struct Memory {
     inner: Rc<MemoryInner>,
@@ -361,7 +361,7 @@ impl Memory {
     }
 
     /// Ends the registration of memory that was handed over with [`MemoryDomain::register`], and gives it back. Waits for accesses of
-    /// peers that are under way, a copy or a system call each. If one does not end in time, what is given back is a copy.
+    /// peers that are in flight, a copy or a system call each. If one does not end in time, what is given back is a copy.
     ///
     /// # Errors
     /// The memory itself, if somebody else holds it (an outstanding operation, a slice, a clone), if it is not a

@@ -17,11 +17,11 @@ use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctRkey, UctWindow};
 
 use crate::md::MemoryDomain;
 
-/// Whether an endpoint lets accesses through windows pass, and whether one is under way. The transport opens and closes it, and has the end
+/// Whether an endpoint lets accesses through windows pass, and whether one is in flight. The transport opens and closes it, and has the end
 /// of a registration wait for an access.
 pub(crate) struct Gate {
     raw: UnsafeCell<UctGate>,
-    /// Odd while an access is under way. This thread writes, others read.
+    /// Odd while an access is in flight. This thread writes, others read.
     accesses: AtomicU64,
 }
 

@@ -41,7 +41,7 @@ impl Stage {
         for directory in ["bin", "lib/uct", "caller/modules", "caller/config/uct", "caller/home"] {
             fs::create_dir_all(stage.path(directory)).expect("a directory");
         }
-        // Whoever loads a plugin may leave its mark here.
+        // A plugin leaves a file here when it is loaded.
         fs::create_dir(stage.path("marks")).expect("a directory");
         mode(&stage.path("marks"), 0o1777);
         fs::copy(env!("CARGO_BIN_EXE_uct_info"), stage.program()).expect("the program");

@@ -1,4 +1,4 @@
-//! Accesses to memory whose owner may take it back at any time: the owner waits for those that are under way.
+//! Accesses to memory whose owner may take it back at any time: the owner waits for those in flight.
 //!
 //! For: registered memory, which one thread accesses while another ends the registration. Stands on the barrier of `barrier.rs`. Each
 //! accessor has a counter of its own, odd while it accesses, which costs it two plain stores; the rest is paid by the owner:
@@ -39,7 +39,7 @@ struct Entry {
 // SAFETY: atomics are for all threads, and `Accesses::add` was promised that this one is there.
 unsafe impl Send for Entry {}
 
-/// An access that is under way. It ends when this is dropped.
+/// An access in flight. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Section<'a> {
     counter: &'a AtomicU64,
@@ -99,7 +99,7 @@ impl Accesses {
 }
 
 impl Entry {
-    /// Waits until the access that is under way has ended, if one is.
+    /// Waits until the access in flight has ended, if one is.
     fn settle(&self) {
         // SAFETY: `Accesses::add` was promised that it is valid while the entry is there.
         let counter = unsafe { self.counter.as_ref() };

@@ -151,7 +151,7 @@ pub struct UctMdOps {
         ) -> UctStatus,
     >,
     /// Ends a registration. No operation names it as local memory any more; the host sees to that. Peers, and other threads with keys to it,
-    /// may access the memory until this returns, and not afterwards: what is under way is waited for. After an error the host does not free
+    /// may access the memory until this returns, and not afterwards: it waits for accesses in flight. After an error the host does not free
     /// it.
     pub mem_dereg: Option<unsafe extern "C" fn(md: *mut UctMd, memh: *mut UctMemh) -> UctStatus>,
     /// Allocates and registers at least `*length` bytes; sets `length` to what is usable. The memory is zeroed.

@@ -493,7 +493,7 @@ pub trait Endpoint: Sized + 'static {
     fn destroy(self: Rc<Self>) {}
 }
 
-/// Carries out an atomic on remote memory that lies in this process; answers the former value.
+/// Carries out an atomic on remote memory that lies in this process; returns the old value.
 fn reach_cell<E: Endpoint>(ep: &E, atomic: Atomic, address: u64, rkey: &RkeyOf<E>) -> Result<u64> {
     let (region, accessor) = ep.region(rkey).ok_or(Error::UNSUPPORTED)?;
     region.atomic(accessor, atomic, address)

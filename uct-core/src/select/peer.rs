@@ -115,7 +115,7 @@ impl PeerAddresses {
     /// The first of the peer's interfaces that an interface reaches.
     pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Verdict> {
         let own = iface.resource();
-        let (mut refusals, mut untold) = (Vec::new(), 0_usize);
+        let (mut refusals, mut unlisted) = (Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
         for peer in self.ifaces.iter().filter(|peer| peer.address.transport == own.transport) {
             match iface.is_reachable(&peer.address) {
@@ -127,7 +127,7 @@ impl PeerAddresses {
                     if refusals.len() < MAX_TOLD {
                         refusals.push(format!("{}: {}", peer.device, refused.reason));
                     } else {
-                        untold += 1;
+                        unlisted += 1;
                     }
                 }
             }
@@ -137,8 +137,8 @@ impl PeerAddresses {
             let hint = "see the peer's own explanation; both sides need the transport";
             return Err(rejected(Stage::Unreachable, check, hint));
         }
-        if untold > 0 {
-            refusals.push(format!("and {untold} more"));
+        if unlisted > 0 {
+            refusals.push(format!("and {unlisted} more"));
         }
         let hint = "the reason says what separates the two sides";
         Err(rejected(stage, refusals.join("; "), hint))

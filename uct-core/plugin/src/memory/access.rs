@@ -30,7 +30,7 @@ fn is_fenced() -> bool {
     !barrier::is_registered(Among::Threads)
 }
 
-/// Waits for all accesses that are under way. For the end of a registration, once no access can begin.
+/// Waits for all accesses in flight. For the end of a registration, once no access can begin.
 pub fn settle() {
     ACCESSES.settle();
 }
@@ -76,7 +76,7 @@ impl Accessor {
     /// Begins an access. Whether the memory is still registered is to be found out afterwards, and holds until this is dropped.
     ///
     /// # Panics
-    /// While another access of this accessor is under way.
+    /// While another access of this accessor is in flight.
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
         // SAFETY: an accessor is not shared between threads.
@@ -168,7 +168,7 @@ impl<'a> Access<'a> {
         unsafe { direct::scatter(source, iov) };
     }
 
-    /// Carries out an atomic on the first bytes; answers the former value.
+    /// Carries out an atomic on the first bytes; returns the old value.
     ///
     /// # Errors
     /// [`Error::INVALID_PARAM`] if they are not aligned to its width.

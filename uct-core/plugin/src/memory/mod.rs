@@ -109,7 +109,7 @@ impl Region {
     /// [`Error::OUT_OF_RANGE`] outside of the region; [`Error::INVALID_PARAM`] if it was not granted, or the region is removed.
     ///
     /// # Panics
-    /// While another access of this accessor is under way.
+    /// While another access of this accessor is in flight.
     #[inline(always)]
     pub fn access<'a>(
         &self,
@@ -124,7 +124,7 @@ impl Region {
         Ok(unsafe { Access::new(section, start, length) })
     }
 
-    /// Carries out an atomic at `address`, if it is permitted; answers the former value.
+    /// Carries out an atomic at `address`, if it is permitted; returns the old value.
     ///
     /// # Errors
     /// As [`Region::access`]; [`Error::INVALID_PARAM`] for an address that is not aligned.
@@ -239,7 +239,7 @@ impl Regions {
         Ok(region)
     }
 
-    /// Removes a region; its key is never valid again. Waits for accesses that are under way, in any thread: afterwards the memory is its
+    /// Removes a region; its key is never valid again. Waits for accesses in flight, in any thread: afterwards the memory is its
     /// owner's alone.
     pub fn remove(&self, region: &Region) {
         region.end();
