@@ -32,7 +32,7 @@ pub enum Verdict {
 pub struct Tests {
     tree: PathBuf,
     target: PathBuf,
-    /// What each package's tests take without a change, and the suite, whose name is empty.
+    /// What each package's tests take without a change, and the suite's.
     baseline: BTreeMap<&'static str, Duration>,
 }
 
@@ -47,7 +47,9 @@ const LEAST: Duration = Duration::from_secs(120);
 const FACTOR: u32 = 4;
 /// What a run without a change may take.
 const BASELINE_LIMIT: Duration = Duration::from_secs(1800);
-const SUITE: &str = "";
+/// In the place of a package's name: the suite's static half, and the tests of tcp.
+const SUITE: &str = "(suite)";
+const TCP: &str = "(tcp)";
 
 impl Verdict {
     /// All of them, as the table has them.
@@ -82,8 +84,8 @@ impl Tests {
     /// What tests say of the sources as `changed` makes them, which changes them until its answer is dropped. Where they are run
     /// for the first time, they have to pass without a change, and how long that takes says how long a change may.
     pub fn verdict<T>(&mut self, group: &Group, changed: impl Fn() -> Outcome<T>) -> Outcome<Verdict> {
-        let stages = [(group.package, Verdict::Crate), (SUITE, Verdict::Suite)];
-        for (what, failed) in &stages[..if group.in_suite { 2 } else { 1 }] {
+        let stages = [(group.package, Verdict::Crate), (SUITE, Verdict::Suite), (TCP, Verdict::Suite)];
+        for (what, failed) in &stages[..if group.in_suite { stages.len() } else { 1 }] {
             let limit = (self.baseline_of(what)? * FACTOR).max(LEAST);
             let _changed = changed()?;
             if !self.builds(what)? {
@@ -134,15 +136,18 @@ impl Tests {
         }
     }
 
-    /// `cargo test` of a package, or of the suite where there is no plugin, with the tests of tcp.
+    /// `cargo test` of a package, or of the suite where there is no plugin, or of tcp.
     fn test(&self, what: &str) -> Command {
         let mut test = cargo();
         test.arg("test").current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
-        if what != SUITE {
-            test.args(["--package", what, "--lib", "--tests"]);
+        match what {
+            SUITE => test.args(["--package", crate::test::CONFORMANCE, "--test", "conformance"]),
+            TCP => test.args(["--package", crate::test::CONFORMANCE, "--test", "tcp_*"]),
+            package => test.args(["--package", package, "--lib", "--tests"]),
+        };
+        if !matches!(what, SUITE | TCP) {
             return test;
         }
-        test.args(["--package", crate::test::CONFORMANCE, "--test", "conformance", "--test", "tcp_*"]);
         test.env("UCT_MODULE_DIR", self.no_plugins());
         test
     }
