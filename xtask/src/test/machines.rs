@@ -31,6 +31,8 @@ struct Row {
     mode: Mode,
     netem: Option<String>,
     timeout: u32,
+    #[serde(default)]
+    takes_seconds: bool,
     script: String,
 }
 
@@ -88,11 +90,27 @@ fn parse(text: &str) -> Outcome<Vec<Row>> {
     Ok(table.test)
 }
 
+/// The variable that says for how long a test goes on.
+const SECONDS: &str = "UCT_TEST_SECONDS";
+/// So many tests of a row take that time, one after another, at most.
+const TAKERS: u32 = 4;
+
+/// What a row that takes seconds is given of those that were asked for: a variable of the guest, and time.
+fn seconds(row: &Row, asked: Option<&str>) -> Outcome<(Vec<String>, u32)> {
+    let Some(asked) = asked.filter(|_| row.takes_seconds) else { return Ok((Vec::new(), row.timeout)) };
+    let seconds: u32 = asked.parse().context(|| format!("{SECONDS}={asked}: not a number of seconds"))?;
+    let timeout = row.timeout.saturating_add(seconds.saturating_mul(TAKERS));
+    Ok((vec![format!("{SECONDS}={seconds}")], timeout))
+}
+
 fn boot(workspace: &Workspace, contents: &Contents, row: Row) -> Outcome {
+    let asked = std::env::var(SECONDS).ok();
+    let (environment, timeout) = seconds(&row, asked.as_deref())?;
     let options = vm::Options {
         pair: row.mode == Mode::Pair,
         netem: row.netem,
-        timeout: row.timeout,
+        timeout,
+        environment,
         files: contents.files.clone(),
         ..vm::Options::script(row.script)
     };
@@ -131,6 +149,19 @@ mod tests {
         assert!(said(ended(125, log)).starts_with("the guest's kernel died: BUG: kernel NULL pointer"));
         assert_eq!(said(ended(3, "")), "the script ended with status 3; what it printed is above");
         assert!(verdict(&ended(0, "")).is_ok());
+    }
+
+    #[test]
+    fn a_row_that_takes_seconds_is_given_them_and_the_time() {
+        let row = |takes: &str| {
+            let text = format!("[[test]]\nname = 'x'\nmode = 'single'\ntimeout = 30\n{takes}script = ''\n");
+            parse(&text).unwrap().remove(0)
+        };
+        let (plain, taker) = (row(""), row("takes_seconds = true\n"));
+        assert_eq!(seconds(&plain, Some("600")).unwrap(), (vec![], 30));
+        assert_eq!(seconds(&taker, None).unwrap(), (vec![], 30));
+        assert_eq!(seconds(&taker, Some("600")).unwrap(), (vec!["UCT_TEST_SECONDS=600".to_owned()], 2430));
+        assert!(seconds(&taker, Some("ten")).unwrap_err().to_string().contains("UCT_TEST_SECONDS=ten"));
     }
 
     #[test]
