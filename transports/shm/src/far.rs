@@ -163,7 +163,8 @@ impl ShmEp {
             }
             Way::Ring => {
                 let what = (&rkey.remote, address);
-                match channel.emulation.get_ahead(channel, self.number, what, buffer) {
+                let is_current = !self.iface.is_working.get() || self.iface.is_serving.get();
+                match channel.emulation.get_ahead(channel, self.number, what, buffer, is_current) {
                     Ok(result) => result,
                     Err(lack) => Err(self.lacking(lack)),
                 }

@@ -70,6 +70,8 @@ pub(crate) struct ShmIface {
     /// Calls of progress until sockets are looked at.
     pub(crate) until_turn: Cell<u32>,
     pub(crate) is_working: Cell<bool>,
+    /// Pending requests are being tried, which is work outside handlers.
+    pub(crate) is_serving: Cell<bool>,
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
     pub(crate) am: AmHandlers,
@@ -216,6 +218,7 @@ impl ShmIface {
             attention: Attention::new(),
             until_turn: Cell::new(config.poll_interval),
             is_working: Cell::new(false),
+            is_serving: Cell::new(false),
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
             am: params.am,

@@ -402,7 +402,9 @@ impl ShmIface {
     /// Lets endpoints with pending requests try.
     fn serve_pending(&self) -> u32 {
         let channels = self.waiting.take();
+        self.is_serving.set(true);
         let served = channels.iter().map(|channel| channel.serve_pending()).sum();
+        self.is_serving.set(false);
         // Those to which requests were added meanwhile are in the list again.
         let mut waiting = self.waiting.borrow_mut();
         for channel in channels {

@@ -171,19 +171,21 @@ impl Emulation {
 
     /// Reads `buffer.len()` bytes: asks for them, and has them when the caller asks again. What has come is of use only if we have changed
     /// nothing at the peer since it was asked for, and have heard nothing of the peer's since it came: else it may be older than what the
-    /// caller knows of.
+    /// caller knows of. `is_current` is whether the position of the receiver counts all messages that the caller knows of: not inside a
+    /// handler, since a run of messages counts behind it.
     pub(crate) fn get_ahead(
         &self,
         channel: &Channel,
         owner: u32,
         (key, address): (&uct_plugin::memory::RemoteKey, u64),
         buffer: &mut [u8],
+        is_current: bool,
     ) -> Result<Result<()>, Lack> {
         let asked = self.ahead.borrow_mut().take();
         if let Some(asked) = asked {
             let same = (asked.key, asked.address, asked.buffer.len()) == (key.key, address, buffer.len())
                 && asked.changes == self.changes.get();
-            let is_last = self.answered_at.get() == channel.receiver.position();
+            let is_last = is_current && self.answered_at.get() == channel.receiver.position();
             match asked.waiter.result() {
                 None if same => {
                     *self.ahead.borrow_mut() = Some(asked);
