@@ -274,10 +274,7 @@ impl ShmIface {
                 if tag < AM_IDS {
                     self.deliver_block(channel, tag, place, index, length);
                 } else {
-                    // SAFETY: the block is held and has `length` bytes. The copy is private.
-                    let copy = |data: *mut u8| unsafe { std::slice::from_raw_parts(data, length) }.to_vec();
-                    let frame = channel.receiver.block(place, index, copy);
-                    channel.receiver.release(place, index);
+                    let frame = private_copy(channel, place, index, length);
                     self.receive_frame(channel, tag, &frame);
                 }
                 true
@@ -577,6 +574,19 @@ impl ShmIface {
         }
         true
     }
+}
+
+/// Copies `length` bytes of a block that was received, and releases it. No reference leads to the block, to which the peer may write at
+/// any time.
+fn private_copy(channel: &Channel, place: Place, index: u32, length: usize) -> Vec<u8> {
+    let mut copy = Vec::with_capacity(length);
+    let target: *mut u8 = copy.as_mut_ptr();
+    // SAFETY: the block is held and has `length` bytes (`Receiver::next`), the vector has room for them.
+    channel.receiver.block(place, index, |data| unsafe { target.copy_from_nonoverlapping(data, length) });
+    channel.receiver.release(place, index);
+    // SAFETY: they were just written.
+    unsafe { copy.set_len(length) };
+    copy
 }
 
 /// [`ShmIface::look_around`], guarded by itself: a look at nothing is then left without a frame of its own.
