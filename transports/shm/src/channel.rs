@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use ucs::sys::SystemError;
+use ucs::sys::process::credentials;
 use uct_plugin::Error;
 use uct_plugin::pending::{Blocked, PendingQueue};
 
@@ -27,7 +28,7 @@ use crate::ring::{
     Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
 };
 use crate::seat::Seat;
-use crate::segment::socket::{self, Received};
+use crate::segment::socket::{self, Credentials, Received};
 use crate::segment::{Mapping, Segment, Source, Trust, accept, attach_sysv};
 use crate::wire::{self, Control, Side, Welcome};
 
@@ -70,8 +71,8 @@ pub(crate) struct Peer {
 
 /// What is known of the segment of a remote key.
 enum Asked {
-    /// The peer was asked.
-    Waiting,
+    /// The peer was asked, with a key to as many bytes.
+    Waiting(u64),
     /// It has answered: nothing to share, or the segment as long as a key uses it.
     Answered(Option<std::sync::Weak<Lent>>, Option<Arc<Lent>>),
 }
@@ -533,7 +534,7 @@ impl Channel {
             Lack::Welcome => self.peer().is_some(),
             Lack::Segment(key) => {
                 let segments = self.segments.borrow();
-                !segments.iter().any(|(proof, asked)| proof.0 == key && matches!(asked, Asked::Waiting))
+                !segments.iter().any(|(proof, asked)| proof.0 == key && matches!(asked, Asked::Waiting(_)))
             }
             Lack::Whole => true,
         }
@@ -574,12 +575,18 @@ impl Channel {
         self.ours.announce(secret)
     }
 
-    /// The way to the peer's memory through the kernel, if it lets us. Tried once.
+    /// The way to the peer's memory through the kernel, if it lets us and the peer is of this user. Tried once.
     pub(crate) fn cma(&self) -> Option<Process> {
         let peer = self.peer()?;
+        let (_, Credentials { pid, uid: peer_uid }) = *self.line()?;
         let probe = || {
-            let pid = self.process().unwrap_or(0);
-            let result = cma::probe(pid, peer.side.beacon, peer.side.table);
+            let own = credentials().effective_uid;
+            let result = if peer_uid == own {
+                cma::probe(pid, peer.side.beacon, peer.side.table)
+            } else {
+                // The peer could execute a program to which it has no right to write; a privileged process would write there for it.
+                Err(format!("it runs as user {peer_uid}, this process as user {own}"))
+            };
             if let Err(reason) = &result {
                 tracing::debug!(
                     pid,
@@ -602,12 +609,12 @@ impl Channel {
         let _ = self.cma.set(Err("it is switched off (UCT_SHM_CMA)".to_owned()));
     }
 
-    /// The segment of a remote key, asking the peer for it if need be; `proof` is key and secret. `Ok(None)`: there is none to be
-    /// had.
-    pub(crate) fn segment(&self, proof: (u64, u64)) -> Result<Option<Arc<Lent>>, Lack> {
+    /// The segment of a remote key to `length` bytes, asking the peer for it if need be; `proof` is key and secret. `Ok(None)`: there
+    /// is none to be had.
+    pub(crate) fn segment(&self, proof: (u64, u64), length: u64) -> Result<Option<Arc<Lent>>, Lack> {
         let mut segments = self.segments.borrow_mut();
         match segments.get_mut(&proof) {
-            Some(Asked::Waiting) => return Err(Lack::Segment(proof.0)),
+            Some(Asked::Waiting(_)) => return Err(Lack::Segment(proof.0)),
             Some(Asked::Answered(None, _)) => return Ok(None),
             Some(Asked::Answered(Some(known), fresh)) => {
                 if let Some(segment) = fresh.take().or_else(|| known.upgrade()) {
@@ -623,13 +630,13 @@ impl Channel {
                 if segments.len() == segments.capacity() {
                     // Of those that are gone, no key is left that would ask.
                     segments.retain(|_, asked| match asked {
-                        Asked::Waiting => true,
+                        Asked::Waiting(_) => true,
                         Asked::Answered(known, fresh) => {
                             fresh.is_some() || known.as_ref().is_some_and(|known| known.strong_count() > 0)
                         }
                     });
                 }
-                segments.insert(proof, Asked::Waiting);
+                segments.insert(proof, Asked::Waiting(length));
                 Err(Lack::Segment(proof.0))
             }
             Err(Errno::AGAIN) => Err(Lack::Segment(proof.0)),
@@ -645,9 +652,13 @@ impl Channel {
         trust: Trust,
     ) -> Result<(), String> {
         let mut segments = self.segments.borrow_mut();
-        let Some(asked @ Asked::Waiting) = segments.get_mut(&(reply.key, reply.secret)) else {
+        let proof = (reply.key, reply.secret);
+        let Some(&Asked::Waiting(most)) = segments.get(&proof) else {
             return Err("a segment that was not asked for".to_owned());
         };
+        if reply.length > most {
+            return Err(format!("a segment of {} bytes, where the key is to {most}", reply.length));
+        }
         let length = usize::try_from(reply.length).unwrap_or(0);
         let is_writable = reply.is_writable == 1;
         let mapping = match (fds, reply.sysv_segment, self.line()) {
@@ -658,13 +669,14 @@ impl Channel {
         };
         // Good memory that is configured otherwise here is reached as memory that cannot be shared.
         let mapping = mapping.filter(|mapping| !mapping.as_ref().is_err_and(|e| e.errno == libc::ENOTSUP));
-        *asked = match mapping.transpose().map_err(|error| error.to_string())? {
+        let answer = match mapping.transpose().map_err(|error| error.to_string())? {
             Some(mapping) => {
                 let segment = Arc::new(Lent { mapping, is_writable });
                 Asked::Answered(Some(Arc::downgrade(&segment)), Some(segment))
             }
             None => Asked::Answered(None, None),
         };
+        segments.insert(proof, answer);
         Ok(())
     }
 
@@ -719,23 +731,4 @@ impl Drop for Channel {
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
-mod tests {
-    use super::*;
-    use crate::ring::Pool;
-    use crate::segment::Origin;
-
-    #[test]
-    fn what_fits_no_block_is_not_sent() {
-        let pool = |stride| Pool { count: 2, stride };
-        let shape = Geometry { slots: 64, small: pool(1024), bulk: pool(8192), headroom: 64 };
-        let rings = Rings::new(shape, shape).unwrap();
-        let segment = Segment::new(&Origin::Memfd, rings.size(), false).unwrap();
-        let to = IfaceAddress { id: 1, key: 1, headroom: 64, pid: 1 };
-        let channel = Channel::connecting(0, &to, &rings, segment.mapping, Flags::default());
-        channel.send(1, 8128, |_| ()).unwrap();
-        assert!(channel.broken().is_none());
-        assert_eq!(channel.send(1, 8129, |_| panic!("it is written")), Err(Lack::Whole));
-        let broken = channel.broken().unwrap();
-        assert!(broken.reason.contains("8129 bytes"), "{}", broken.reason);
-    }
-}
+mod tests;

@@ -48,7 +48,7 @@ impl ShmEp {
             return Err(Error::INVALID_PARAM);
         }
         if rkey.has_segment() {
-            let segment = channel.segment(rkey.proof()).map_err(|lack| self.lacking(lack))?;
+            let segment = channel.segment(rkey.proof(), rkey.length()).map_err(|lack| self.lacking(lack))?;
             if let Some(segment) = segment {
                 rkey.bind(&peer, segment)?;
                 count(&self.iface.counts.bound);
@@ -140,13 +140,9 @@ impl ShmEp {
                 if !channel.emulation.has_room() {
                     return Err(self.lacking(Lack::Window));
                 }
-                channel.emulation.put_large(
-                    channel,
-                    self.number,
-                    iov,
-                    (&rkey.remote, address),
-                    completion.into(),
-                );
+                let (what, notify) = ((&rkey.remote, address), completion.into());
+                // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
+                unsafe { channel.emulation.put_large(channel, self.number, iov, what, notify) };
                 Ok(Outcome::InProgress)
             }
         }

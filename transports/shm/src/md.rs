@@ -155,7 +155,8 @@ impl Md for ShmMd {
         length: usize,
         access: MemoryAccess,
     ) -> Result<Memh, Failure> {
-        registry()?.insert(address, length, access, None)
+        // SAFETY: the caller's promise.
+        unsafe { registry()?.insert(address, length, access, None) }
     }
 
     fn deregister(&self, memh: Memh) -> Result {
@@ -178,7 +179,9 @@ impl Md for ShmMd {
         let (base, length) = (segment.mapping.base(), segment.mapping.length());
         let (is_lent, is_written) = (self.lends(access), is_written(access));
         let allocated = Allocated { segment, is_lent, is_written };
-        Ok((base, length, registry()?.insert(base, length, access, Some(allocated))?))
+        // SAFETY: the registration keeps the segment, and nobody holds a reference into it.
+        let memh = unsafe { registry()?.insert(base, length, access, Some(allocated)) }?;
+        Ok((base, length, memh))
     }
 
     fn free(&self, memh: Memh) -> Result {

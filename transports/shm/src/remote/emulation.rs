@@ -137,7 +137,10 @@ impl Emulation {
     }
 
     /// Starts a put of any length.
-    pub(crate) fn put_large(
+    ///
+    /// # Safety
+    /// The vector's memory stays valid for reads until `notify` has been told, or until the operations of `owner` were cancelled.
+    pub(crate) unsafe fn put_large(
         &self,
         channel: &Channel,
         owner: u32,
@@ -447,7 +450,8 @@ mod tests {
         let registry = registry().unwrap();
         let mut memory = vec![0u8; 8192];
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-        let memh = registry.insert(base, memory.len(), MemoryAccess::all(), None).unwrap();
+        // SAFETY: the vector outlives the registration, and nothing else uses it meanwhile.
+        let memh = unsafe { registry.insert(base, memory.len(), MemoryAccess::all(), None) }.unwrap();
         let mut packed = [0; PACKED_KEY];
         registry.regions().pack(&memh.region, &mut packed).unwrap();
         let key = RemoteKey::unpack(&packed).unwrap();

@@ -222,6 +222,11 @@ impl Rkey {
         self.tail.is_lent == 1
     }
 
+    /// Bytes that the key is to: of allocated memory all, so that its segment has no more.
+    pub(crate) fn length(&self) -> u64 {
+        self.remote.length
+    }
+
     /// Key and secret, for asking for it.
     pub(crate) fn proof(&self) -> (u64, u64) {
         (self.remote.key, self.remote.secret)
@@ -304,7 +309,8 @@ mod tests {
         let segment = Arc::new(Segment::new(&Origin::Memfd, SIZE, false).unwrap());
         let base = segment.mapping.base();
         let allocated = Allocated { segment, is_lent: true, is_written: true };
-        let memh = registry.insert(base, SIZE, MemoryAccess::all(), Some(allocated)).unwrap();
+        // SAFETY: the registration keeps the segment.
+        let memh = unsafe { registry.insert(base, SIZE, MemoryAccess::all(), Some(allocated)) }.unwrap();
         let mut packed = [0; PACKED_LENGTH];
         pack(Kind::Posix, &memh, &mut packed).unwrap();
         change(&mut packed);

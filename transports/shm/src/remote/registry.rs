@@ -124,7 +124,11 @@ impl Registry {
 
     /// Adds a registration. Of memory that was allocated it covers all, and of a segment that is lent no peer gets more than
     /// `access` permits.
-    pub(crate) fn insert(
+    ///
+    /// # Safety
+    /// The memory stays valid for reads and writes until [`Registry::remove`] has returned and [`Registry::settle`] has answered true; nobody
+    /// holds a reference to it meanwhile. The registration keeps a segment that is in `allocated`.
+    pub(crate) unsafe fn insert(
         &self,
         base: NonNull<u8>,
         length: usize,
@@ -132,7 +136,7 @@ impl Registry {
         allocated: Option<Allocated>,
     ) -> Result<Memh, Failure> {
         self.refuse_child()?;
-        // SAFETY: the memory is a segment, which the registration keeps, or stays valid by the promise of `Md::register`.
+        // SAFETY: the caller's promise.
         let region = unsafe { self.regions.insert(base, length, access) }?;
         if region.key() as u32 as usize >= ENTRIES {
             self.regions.remove(&region);
@@ -216,13 +220,15 @@ mod tests {
         let registry = registry().unwrap();
         let mut memory = [0u8; 64];
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-        let memh = registry.insert(base, 64, MemoryAccess::REMOTE_GET, None).unwrap();
+        // SAFETY: the array outlives the registration, and nothing else uses it meanwhile.
+        let memh = unsafe { registry.insert(base, 64, MemoryAccess::REMOTE_GET, None) }.unwrap();
         let key = memh.region.key();
         let word = live_word(&registry.table().mapping, key);
         assert_eq!(word.load(Ordering::Acquire), live_value(key));
         registry.remove(&memh);
         assert_ne!(word.load(Ordering::Acquire), live_value(key));
-        let next = registry.insert(base, 64, MemoryAccess::REMOTE_GET, None).unwrap();
+        // SAFETY: as above.
+        let next = unsafe { registry.insert(base, 64, MemoryAccess::REMOTE_GET, None) }.unwrap();
         assert_ne!(next.region.key(), key);
         assert_ne!(word.load(Ordering::Acquire), live_value(key), "the old key lives again");
         registry.remove(&next);
@@ -242,9 +248,9 @@ mod tests {
         let insert = |access, is_lent| {
             let segment = segment();
             let base = segment.mapping.base();
-            registry
-                .insert(base, 8192, access, Some(Allocated { segment, is_lent, is_written: is_lent }))
-                .unwrap()
+            let allocated = Allocated { segment, is_lent, is_written: is_lent };
+            // SAFETY: the registration keeps the segment.
+            unsafe { registry.insert(base, 8192, access, Some(allocated)) }.unwrap()
         };
         let private = insert(MemoryAccess::empty(), false);
         let key = private.region.key();
@@ -271,7 +277,8 @@ mod tests {
         let registry = registry().unwrap();
         let mut memory = [0u8; 64];
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-        let memh = registry.insert(base, 64, MemoryAccess::REMOTE_GET, None).unwrap();
+        // SAFETY: the array outlives the registration, and nothing else uses it meanwhile.
+        let memh = unsafe { registry.insert(base, 64, MemoryAccess::REMOTE_GET, None) }.unwrap();
         let (key, secret) = (memh.region.key(), memh.region.secret());
         let ring = Arc::new(Segment::new(&Origin::Memfd, 4096, false).unwrap().mapping);
         let words = Arc::new(Words::new(&ring, 128, 64));
@@ -293,10 +300,12 @@ mod tests {
         let segment = Arc::new(Segment::new(&Origin::Memfd, 8192, false).unwrap());
         let base = segment.mapping.base();
         let allocated = Allocated { segment, is_lent: true, is_written: true };
-        let whole = registry.insert(base, 8192, MemoryAccess::all(), Some(allocated)).unwrap();
+        // SAFETY: the registration keeps the segment.
+        let whole = unsafe { registry.insert(base, 8192, MemoryAccess::all(), Some(allocated)) }.unwrap();
         // SAFETY: inside the mapping.
         let inner = unsafe { base.add(100) };
-        let part = registry.insert(inner, 8, MemoryAccess::all(), None).unwrap();
+        // SAFETY: inside the segment, which `whole` keeps longer.
+        let part = unsafe { registry.insert(inner, 8, MemoryAccess::all(), None) }.unwrap();
         assert!(registry.allocated(part.region.key(), part.region.secret()).is_none());
         registry.remove(&part);
         registry.remove(&whole);
