@@ -127,7 +127,7 @@ pub(crate) fn shm_peer(bytes: &[u8]) {
 pub(crate) fn shm_peer_seeds() -> Vec<Vec<u8>> {
     let mut seeds = transport::parts("posix");
     // A message over the socket: magic, version, kind, bytes of the body.
-    seeds.push([&b"uSHM"[..], &[5, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]].concat());
+    seeds.push([&b"uSHM"[..], &[7, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]].concat());
     seeds
 }
 

@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 
 use ucs::sys::host::host_id;
 use ucs::sys::namespace::Namespaces;
-use ucs::sys::process::credentials;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::md::Kind;
-use crate::segment::socket::Route;
+use crate::segment::socket::{Credentials, Route};
 
 const MAGIC: u16 = 0x5348;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Where a process lives: 64 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -28,8 +27,8 @@ pub(crate) struct DeviceAddress {
     version: u8,
     /// 3: which transport, as [`Kind`].
     kind: u8,
-    /// 4: effective user, in the process's user namespace.
-    uid: u32,
+    /// 4: inode of the user namespace, which the kernel keeps in 32 bits.
+    user: u32,
     /// 8: the machine and its boot.
     host: [u8; 16],
     /// 24: inode of the network namespace.
@@ -52,10 +51,35 @@ pub(crate) struct IfaceAddress {
     pub(crate) id: u64,
     /// 8: what a peer must show, random.
     pub(crate) key: u64,
-    /// 16: bytes that stay free ahead of large messages.
-    pub(crate) headroom: u32,
+    /// 16: effective user of the process, in the user namespace of the device address.
+    pub(crate) uid: u32,
     /// 20: the process, in the pid namespace of the device address. Who is another process is not this interface.
     pub(crate) pid: u32,
+}
+
+/// The process of an address, for comparing it with what the kernel reports for a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ProcessName {
+    /// Its number here.
+    pub(crate) pid: u32,
+    /// Its user here, if both are in one user namespace: a number that is used again can be that of another user's process.
+    pub(crate) uid: Option<u32>,
+}
+
+impl ProcessName {
+    /// Whether the kernel reports this process.
+    pub(crate) fn is(self, reported: Credentials) -> bool {
+        reported.pid == self.pid && self.uid.is_none_or(|uid| uid == reported.uid)
+    }
+}
+
+impl std::fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.uid {
+            Some(uid) => Credentials { pid: self.pid, uid }.fmt(f),
+            None => write!(f, "process {}", self.pid),
+        }
+    }
 }
 
 /// Bytes of a device address.
@@ -87,7 +111,7 @@ impl DeviceAddress {
             magic: MAGIC,
             version: VERSION,
             kind: kind as u8,
-            uid: credentials().effective_uid,
+            user: namespaces.user as u32,
             host: host_id().0,
             net: namespaces.net,
             ipc: namespaces.ipc,
@@ -116,8 +140,14 @@ impl DeviceAddress {
         self.kind == peer.kind && self.host == peer.host
     }
 
+    /// The process of a peer's interface, if it has the same number for both.
+    pub(crate) fn process_of(&self, peer: &DeviceAddress, iface: &IfaceAddress) -> Option<ProcessName> {
+        let uid = same(self.user.into(), peer.user.into()).then_some(iface.uid);
+        self.sees_processes_of(peer).then_some(ProcessName { pid: iface.pid, uid })
+    }
+
     /// Whether a process has the same number for both.
-    pub(crate) fn sees_processes_of(&self, peer: &DeviceAddress) -> bool {
+    fn sees_processes_of(&self, peer: &DeviceAddress) -> bool {
         same(self.pid, peer.pid)
     }
 
@@ -180,9 +210,6 @@ impl IfaceAddress {
         if address.pid == 0 || address.id == 0 {
             return Err("no interface address of a shared memory transport".to_owned());
         }
-        if address.headroom as usize > crate::iface::MAX_HEADROOM {
-            return Err(format!("the peer wants {} bytes ahead of each message", address.headroom));
-        }
         Ok(address)
     }
 }
@@ -206,16 +233,28 @@ mod tests {
         assert_eq!(DeviceAddress::parse(address.as_bytes()), Ok(address));
         assert!(DeviceAddress::parse(&address.as_bytes()[1..]).unwrap_err().contains("63 bytes"));
         assert!(DeviceAddress::parse(&[0; DEVICE_LENGTH]).unwrap_err().contains("no device address"));
-        let next = DeviceAddress { version: 3, ..address };
-        assert!(DeviceAddress::parse(next.as_bytes()).unwrap_err().contains("version 3"));
+        let next = DeviceAddress { version: 4, ..address };
+        assert!(DeviceAddress::parse(next.as_bytes()).unwrap_err().contains("version 4"));
         assert!(IfaceAddress::parse(&[0; IFACE_LENGTH]).is_err());
-        assert!(IfaceAddress::parse(&[0xff; IFACE_LENGTH]).is_err());
-        let iface = IfaceAddress { id: 1, key: 2, headroom: 64, pid: 3 };
+        assert!(IfaceAddress::parse(&[1; IFACE_LENGTH + 1]).is_err());
+        let iface = IfaceAddress { id: 1, key: 2, uid: 4, pid: 3 };
         assert_eq!(IfaceAddress::parse(iface.as_bytes()), Ok(iface));
-        let headroom = crate::iface::MAX_HEADROOM as u32;
-        assert!(IfaceAddress::parse(IfaceAddress { headroom, ..iface }.as_bytes()).is_ok());
-        let greedy = IfaceAddress { headroom: headroom + 1, ..iface };
-        assert!(IfaceAddress::parse(greedy.as_bytes()).unwrap_err().contains("ahead of each message"));
+        assert!(IfaceAddress::parse(IfaceAddress { pid: 0, ..iface }.as_bytes()).is_err());
+        assert!(IfaceAddress::parse(IfaceAddress { id: 0, ..iface }.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_process_is_compared_as_far_as_both_see_its_number_and_its_user() {
+        let posix = own(Kind::Posix);
+        let iface = IfaceAddress { id: 1, key: 2, uid: 4, pid: 3 };
+        let process = posix.process_of(&posix, &iface).unwrap();
+        assert!(process.is(Credentials { pid: 3, uid: 4 }));
+        assert!(!process.is(Credentials { pid: 3, uid: 5 }), "the number was used again");
+        assert!(!process.is(Credentials { pid: 2, uid: 4 }));
+        assert_eq!(process.to_string(), "process 3 of user 4");
+        let process = posix.process_of(&DeviceAddress { user: 7, ..posix }, &iface).unwrap();
+        assert!(process.is(Credentials { pid: 3, uid: 5 }), "the user has another number here");
+        assert_eq!(posix.process_of(&DeviceAddress { pid: 7, ..posix }, &iface), None);
     }
 
     #[test]

@@ -336,6 +336,11 @@ impl Channel {
         self.line.get().map(|(_, credentials)| credentials.pid).filter(|pid| *pid != 0)
     }
 
+    /// The user of the process at the other end, as the kernel reports it; `None` while nobody is there.
+    pub(crate) fn user(&self) -> Option<u32> {
+        self.line.get().map(|(_, credentials)| credentials.uid)
+    }
+
     /// Sends a message over the socket. `EAGAIN` while there is none, or if the peer does not read.
     fn tell(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         socket::send(self.socket().ok_or(Errno::AGAIN)?, message, fds)

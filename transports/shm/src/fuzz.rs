@@ -36,7 +36,7 @@ pub fn fuzz_control(bytes: &[u8]) {
 /// A ring whose two sides go on while somebody writes into its memory. `bytes` says who does what.
 pub fn fuzz_ring(bytes: &[u8]) {
     let pool = |stride| Pool { count: 4, stride };
-    let geometry = Geometry { slots: 8, small: pool(128), bulk: pool(1024), headroom: 64 };
+    let geometry = Geometry { slots: 8, small: pool(128), bulk: pool(1024) };
     let Ok(layout) = Layout::new(geometry) else { panic!("a valid shape") };
     let Ok(memory) = Allocation::new(layout.size()) else { return };
     // SAFETY: the allocation has whole, zeroed pages, and lives longer than both sides.

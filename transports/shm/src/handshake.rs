@@ -15,7 +15,7 @@ use ucs::sys::process::credentials;
 use uct_plugin::{Error, Failure, Result};
 use zerocopy::IntoBytes;
 
-use crate::addr::IfaceAddress;
+use crate::addr::{IfaceAddress, ProcessName};
 use crate::channel::Rings;
 use crate::config::Peers;
 use crate::iface::Limits;
@@ -52,8 +52,8 @@ pub(crate) struct Whereabouts {
     pub(crate) iface: IfaceAddress,
     /// The way to be tried first, and another one.
     pub(crate) routes: (Route, Option<Route>),
-    /// The process's number here, if both are in one pid namespace.
-    pub(crate) process: Option<u32>,
+    /// The process, if both are in one pid namespace.
+    pub(crate) process: Option<ProcessName>,
 }
 
 /// A socket that is connected, and who is at its other end.
@@ -63,7 +63,7 @@ pub(crate) type Line = (OwnedFd, Credentials);
 #[derive(Debug)]
 pub(crate) struct Dial {
     targets: Vec<Target>,
-    process: Option<u32>,
+    process: Option<ProcessName>,
     hello: Hello,
     /// What the rings lie in, if that is a file.
     memory: Option<OwnedFd>,
@@ -112,11 +112,9 @@ impl Party {
         peer: &Whereabouts,
         directory: Option<&Path>,
         timeout: Duration,
-        shape: impl Fn(u32) -> Geometry,
+        shape: Geometry,
     ) -> Result<(Dial, Rings, Mapping), Failure> {
-        let (forward, backward) = (shape(peer.iface.headroom), shape(self.address.headroom));
-        let rings =
-            Rings::new(forward, backward).map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
+        let rings = Rings::new(shape, shape).map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
         let targets: Vec<Target> = [Some(peer.routes.0), peer.routes.1]
             .into_iter()
             .flatten()
@@ -136,8 +134,8 @@ impl Party {
             kind: self.kind as u32,
             knows_process: 0,
             reserved: 0,
-            forward: forward.into(),
-            backward: backward.into(),
+            forward: shape.into(),
+            backward: shape.into(),
         };
         let deadline = Deadline::after(timeout);
         let dial = Dial { targets, process: peer.process, hello, memory, line: None, deadline };
@@ -236,9 +234,6 @@ impl Party {
             return Err("the key is not that of this interface".to_owned());
         }
         let rings = Rings::new(hello.forward.into(), hello.backward.into())?;
-        if Geometry::from(hello.forward).headroom < self.address.headroom {
-            return Err("the ring leaves too little room ahead of messages".to_owned());
-        }
         self.check_blocks(&rings)?;
         if rings.size() > MAX_RINGS {
             return Err(format!("rings of {} bytes", rings.size()));
@@ -275,9 +270,13 @@ impl Party {
             .map_err(|errno| Failure::system("cannot welcome the peer", &errno.into()))
     }
 
-    /// Whether the process at the other end may be talked to at all, and is the one with the number `process` if that is known.
+    /// Whether the process at the other end may be talked to at all, and is `process` if that is known.
     /// Answers who it is.
-    pub(crate) fn admit(&self, socket: BorrowedFd<'_>, process: Option<u32>) -> Result<Credentials, String> {
+    pub(crate) fn admit(
+        &self,
+        socket: BorrowedFd<'_>,
+        process: Option<ProcessName>,
+    ) -> Result<Credentials, String> {
         let peer = socket::peer_credentials(socket).map_err(|error| error.to_string())?;
         let own = credentials().effective_uid;
         if self.peers != Peers::Any && peer.uid != own && peer.uid != 0 {
@@ -287,8 +286,8 @@ impl Party {
             ));
         }
         match process {
-            Some(process) if process != peer.pid => Err(format!(
-                "the address is that of process {process}, but {peer} listens there: the process of the address has most likely \
+            Some(process) if !process.is(peer) => Err(format!(
+                "the address is that of {process}, but {peer} listens there: the process of the address has most likely \
                  ended"
             )),
             _ => Ok(peer),
@@ -305,13 +304,12 @@ mod tests {
         slots: 64,
         small: Pool { count: 8, stride: 1024 },
         bulk: Pool { count: 4, stride: 65_536 },
-        headroom: 64,
     };
 
     fn party() -> Party {
         Party {
             kind: Kind::Posix,
-            address: IfaceAddress { id: 5, key: 6, headroom: 64, pid: std::process::id() },
+            address: IfaceAddress { id: 5, key: 6, uid: 0, pid: std::process::id() },
             origin: Origin::Memfd,
             trust: Trust::SEALED,
             limits: Limits { short: 2048, bulk: 32_768, remote: 32_000 },
@@ -357,7 +355,7 @@ mod tests {
         let is_full = (0..10_000).any(|_| target.connect().is_err_and(|error| error.errno == libc::EAGAIN));
         assert!(is_full);
         let whereabouts = |process| Whereabouts {
-            iface: IfaceAddress { id, key: 1, headroom: 64, pid: 1 },
+            iface: IfaceAddress { id, key: 1, uid: 0, pid: 1 },
             routes: (Route::Abstract, Some(Route::Directory)),
             process,
         };
@@ -365,10 +363,11 @@ mod tests {
             let timeout = Duration::from_secs(1);
             let place = Some(directory.path());
             let party = party();
-            let (mut dial, ..) = party.dial(1, &whereabouts(process), place, timeout, |_| SHAPE).unwrap();
+            let (mut dial, ..) = party.dial(1, &whereabouts(process), place, timeout, SHAPE).unwrap();
             party.go_on(&mut dial).unwrap().is_some()
         };
-        assert!(dialed(Some(std::process::id())), "where it is known, the other name serves");
+        let own = ProcessName { pid: std::process::id(), uid: None };
+        assert!(dialed(Some(own)), "where it is known, the other name serves");
         assert!(!dialed(None), "it leads to a process that may be any");
     }
 
@@ -381,7 +380,6 @@ mod tests {
         };
         refused("key", |hello| hello.to_key = 7);
         refused("key", |hello| hello.kind = Kind::Sysv as u32);
-        refused("too little room", |hello| hello.forward = Geometry { headroom: 63, ..SHAPE }.into());
         refused("rings of", |hello| {
             let pool = Pool { count: 64, stride: 4 << 20 };
             hello.forward = Geometry { small: pool, bulk: pool, ..SHAPE }.into();
@@ -391,7 +389,7 @@ mod tests {
         let backward = |small: u32, bulk: u32| {
             let pool = |stride| Pool { count: 1, stride };
             move |hello: &mut Hello| {
-                hello.backward = Geometry { small: pool(small + 64), bulk: pool(bulk + 64), ..SHAPE }.into();
+                hello.backward = Geometry { small: pool(small), bulk: pool(bulk), ..SHAPE }.into();
             }
         };
         for (small, bulk) in [(64, 64), (64, 32_704), (32_768, 32_704), (65_536, 64)] {

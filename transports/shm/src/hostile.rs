@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use rustix::fs::SealFlags;
 use ucs::sys::SystemError;
+use ucs::sys::process::credentials;
 use zerocopy::IntoBytes;
 
 use crate::addr::{DeviceAddress, IfaceAddress};
@@ -23,12 +24,8 @@ use crate::segment::{Mapping, Origin, Segment, Source};
 use crate::wire::{self, Control, Hello, Side, Welcome};
 
 /// Shape of the rings that it offers: what an interface that is not configured accepts.
-const SHAPE: Geometry = Geometry {
-    slots: 64,
-    small: Pool { count: 8, stride: 4096 },
-    bulk: Pool { count: 4, stride: 65_536 + 64 },
-    headroom: 64,
-};
+const SHAPE: Geometry =
+    Geometry { slots: 64, small: Pool { count: 8, stride: 4096 }, bulk: Pool { count: 4, stride: 65_536 } };
 
 /// Where a message over the socket says of which kind it is.
 const KIND_AT: usize = 8;
@@ -82,8 +79,19 @@ pub fn with_key(address: &[u8], key: u64) -> Vec<u8> {
 /// The bytes of an interface's address that names this process instead.
 pub fn with_own_process(address: &[u8]) -> Vec<u8> {
     let mut address = IfaceAddress::parse(address).expect("an address of shared memory");
-    address.pid = std::process::id();
+    (address.uid, address.pid) = own_process();
     address.as_bytes().to_vec()
+}
+
+/// The bytes of an interface's address that names the process of another user with the same number.
+pub fn with_other_user(address: &[u8]) -> Vec<u8> {
+    let mut address = IfaceAddress::parse(address).expect("an address of shared memory");
+    address.uid ^= 1;
+    address.as_bytes().to_vec()
+}
+
+fn own_process() -> (u32, u32) {
+    (credentials().effective_uid, std::process::id())
 }
 
 /// A connection to the interface at `to`, and nothing else.
@@ -215,7 +223,7 @@ impl Intruder {
     fn ring(&self) -> Option<Channel> {
         let Source::File(rings) = &self.shared.rings.source else { return None };
         let memory = Mapping::file(rings.as_fd(), self.shared.rings.mapping.length(), true).ok()?;
-        let to = IfaceAddress { id: 1, key: 1, headroom: SHAPE.headroom, pid: 1 };
+        let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
         Some(Channel::connecting(0, &to, &Rings::new(SHAPE, SHAPE).ok()?, memory, Flags::default()))
     }
 
@@ -254,7 +262,8 @@ impl Lair {
     /// The system's error, as text.
     pub fn open(id: u64, is_sysv: bool) -> Result<Lair, String> {
         let listener = Listener::new(id, None, true).map_err(|error| error.to_string())?;
-        let iface = IfaceAddress { id, key: id, headroom: SHAPE.headroom, pid: std::process::id() };
+        let (uid, pid) = own_process();
+        let iface = IfaceAddress { id, key: id, uid, pid };
         Ok(Lair {
             listener,
             device: DeviceAddress::own(if is_sysv { Kind::Sysv } else { Kind::Posix }, None),

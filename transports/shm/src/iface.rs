@@ -16,6 +16,7 @@ use slab::Slab;
 use ucs::event_set::EventSet;
 use ucs::log::Limited;
 use ucs::sys::SystemError;
+use ucs::sys::process::credentials;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
 use uct_plugin::memory::{Accessor, Allocation, MessagePool};
@@ -42,7 +43,7 @@ use crate::segment::socket::Listener;
 /// A transport: `posix`, `sysv` or `cma`.
 pub(crate) struct ShmTransport<F>(PhantomData<F>);
 
-/// Most bytes that a receiver may want ahead of each message.
+/// Most bytes that the host may want ahead of each message.
 pub(crate) const MAX_HEADROOM: usize = 1 << 16;
 /// Tells the listener from channels, which are known by their numbers.
 pub(crate) const LISTENER: u64 = u64::MAX;
@@ -202,7 +203,7 @@ impl ShmIface {
         let listener = Listener::new(id, directory.as_deref(), public).map_err(system)?;
         let events = EventSet::new().map_err(system)?;
         let pid = std::process::id();
-        let address = IfaceAddress { id, key, headroom: headroom.next_multiple_of(64) as u32, pid };
+        let address = IfaceAddress { id, key, uid: credentials().effective_uid, pid };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
         let pool = |name, size| MessagePool::new(name, headroom, size, u32::MAX);

@@ -31,7 +31,7 @@ mod wire;
 #[cfg(not(loom))]
 pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};
 #[cfg(not(loom))]
-pub use hostile::{Heard, Intruder, Lair, knock, message, with_key, with_own_process};
+pub use hostile::{Heard, Intruder, Lair, knock, message, with_key, with_other_user, with_own_process};
 
 uct_plugin::export_plugin! {
     name: "shm",

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use ucs::event_set::Events;
+use ucs::sys::process::credentials;
 use ucs::units::Ternary;
 use uct_plugin::{Error, Failure, PeerAddress};
 
-use crate::addr::{DeviceAddress, IfaceAddress};
+use crate::addr::{DeviceAddress, IfaceAddress, ProcessName};
 use crate::attention::flag;
 use crate::channel::{Channel, Peer, Rings};
 use crate::handshake::{Line, Whereabouts};
@@ -21,17 +22,16 @@ use crate::wire::Hello;
 
 /// All of an address that says who the peer is and how it is found: number and key, which others may know and put into an address
 /// of their own, the process, and the ways there.
-pub(crate) type PeerName = (u64, u64, Option<u32>, (Route, Option<Route>));
+pub(crate) type PeerName = (u64, u64, Option<ProcessName>, (Route, Option<Route>));
 
 impl ShmIface {
-    /// The shape of a ring whose receiver wants `headroom` bytes ahead of messages.
-    fn shape(&self, headroom: u32) -> Geometry {
-        let pool = |count, size: usize| Pool { count, stride: size as u32 + headroom };
+    /// The shape of the rings that this side makes.
+    fn shape(&self) -> Geometry {
+        let pool = |count, size: usize| Pool { count, stride: size as u32 };
         Geometry {
             slots: self.config.fifo_size.next_power_of_two(),
             small: pool(self.config.small_seg_count, self.limits.short),
             bulk: pool(self.config.seg_count, self.limits.bulk),
-            headroom,
         }
     }
 
@@ -39,7 +39,7 @@ impl ShmIface {
     pub(crate) fn whereabouts(&self, peer: PeerAddress<'_>) -> Result<Whereabouts, String> {
         let device = DeviceAddress::parse(peer.device)?;
         let iface = IfaceAddress::parse(peer.iface)?;
-        let process = self.device.sees_processes_of(&device).then_some(iface.pid);
+        let process = self.device.process_of(&device, &iface);
         Ok(Whereabouts { iface, routes: self.device.routes_to(&device)?, process })
     }
 
@@ -55,10 +55,8 @@ impl ShmIface {
         }
         let number = self.channels.borrow().vacant_key();
         let timeout = self.config.connect_timeout.to_duration();
-        let (dial, rings, memory) =
-            self.party.dial(number as u32, &to, self.directory.as_deref(), timeout, |headroom| {
-                self.shape(headroom)
-            })?;
+        let directory = self.directory.as_deref();
+        let (dial, rings, memory) = self.party.dial(number as u32, &to, directory, timeout, self.shape())?;
         let attention = self.attention.flags();
         let channel = Rc::new(Channel::connecting(number as u32, &to.iface, &rings, memory, attention));
         self.begin(&channel, dial)?;
@@ -76,7 +74,7 @@ impl ShmIface {
             (channel.peer_iface, channel.peer_key) == (to.iface.id, to.iface.key)
                 && !channel.connects
                 && channel.is_sound()
-                && channel.process().is_some_and(|process| Some(process) == to.process)
+                && channel.line().is_some_and(|(_, peer)| to.process.is_some_and(|process| process.is(*peer)))
         };
         self.channels.borrow().iter().map(|(_, channel)| channel).find(is_it).cloned()
     }
@@ -139,11 +137,13 @@ impl ShmIface {
             (channel.peer_iface, channel.peer_key) == (hello.from.iface, hello.from.key)
                 && channel.connects
                 && channel.is_sound()
-                && channel.process() == Some(from.pid)
+                && channel.line().is_some_and(|(_, peer)| *peer == from)
         };
+        // The other side compares users too: this one has to be at both connections what it was when it began to listen.
+        let is_comparable = from.pid != 0 && credentials().effective_uid == self.party.address.uid;
         let channels = self.channels.borrow();
         let known = channels.iter().map(|(_, channel)| channel).find(is_it).cloned();
-        known.filter(|_| hello.knows_process == 1)
+        known.filter(|_| hello.knows_process == 1 && is_comparable)
     }
 
     /// Has our connection use the shuttle of the peer's, as the peer has asked for, once that connection is here.
@@ -158,6 +158,11 @@ impl ShmIface {
                 && number == Some(own.shares.get())
         };
         if let Some(channel) = channels.iter().map(|(_, channel)| channel).find(is_it) {
+            if channel.user() != own.user() {
+                let reason = "the peer asks to share a connection that another user has made".to_owned();
+                own.set_broken(Error::REJECTED, reason);
+                return;
+            }
             own.seat.share(&channel.seat);
             own.shares.set(0);
             // What is to be looked at may be another word now.

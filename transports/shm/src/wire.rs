@@ -10,7 +10,7 @@ use crate::ring::{Geometry, Pool};
 /// Starts every message over the socket.
 const MAGIC: u32 = u32::from_le_bytes(*b"uSHM");
 /// Grows when a message changes, or what is in shared memory.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// Largest message over the socket.
 pub(crate) const MAX_CONTROL: usize = 512;
@@ -105,7 +105,6 @@ pub(crate) struct Shape {
     small_stride: u32,
     bulk_count: u32,
     bulk_stride: u32,
-    headroom: u32,
 }
 
 /// Asks for the segment of a registration.
@@ -142,7 +141,6 @@ impl From<Geometry> for Shape {
             small_stride: geometry.small.stride,
             bulk_count: geometry.bulk.count,
             bulk_stride: geometry.bulk.stride,
-            headroom: geometry.headroom,
         }
     }
 }
@@ -153,7 +151,6 @@ impl From<Shape> for Geometry {
             slots: shape.slots,
             small: Pool { count: shape.small_count, stride: shape.small_stride },
             bulk: Pool { count: shape.bulk_count, stride: shape.bulk_stride },
-            headroom: shape.headroom,
         }
     }
 }
@@ -242,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_sizes_on_the_wire_stay() {
-        assert_eq!(size_of::<Hello>(), 112);
+        assert_eq!(size_of::<Hello>(), 104);
         assert_eq!(size_of::<Welcome>(), 48);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{AmId, Ep, Iface, IfaceAddress, Worker};
-use uct_shm::{Heard, Intruder, with_key};
+use uct_shm::{Heard, Intruder, with_key, with_other_user};
 
 const ID: AmId = AmId::new(7).unwrap();
 
@@ -188,4 +188,28 @@ fn a_peer_that_has_connected_is_answered_over_the_same_connection() {
     stage.reaches(&ep);
     let second = stage.connect();
     until(&stage.worker, || second.am_short(ID, 0, &[])).expect("the peer lives");
+}
+
+/// Process numbers are used again: the process with the number of an address can be one of another user.
+#[test]
+fn a_process_of_another_user_with_the_same_number_is_not_the_peer() {
+    const TEST: &str = "a_process_of_another_user_with_the_same_number_is_not_the_peer";
+    if let Some(role) = role() {
+        return play(&role);
+    }
+    let mut stage = Stage::new(TEST);
+    let (mut other, _) = IfaceAddress::unpack(&unhex(&stage.address)).expect("an address");
+    other.iface = with_other_user(&other.iface);
+    let is_refused = |stage: &Stage| {
+        let refused = stage.iface.connect(&other).map(drop).expect_err("it is connected to");
+        assert!(refused.to_string().contains("listens there"), "{refused}");
+    };
+    is_refused(&stage);
+    // Nor is a connection that the peer has made taken for one of that process.
+    let own = stage.own_address();
+    stage.honest.tell(&format!("connect {own}"));
+    assert_eq!(stage.honest.line_with(&stage.worker), "connected");
+    is_refused(&stage);
+    let ep = stage.connect();
+    stage.reaches(&ep);
 }

@@ -41,7 +41,7 @@ pub struct Pool {
     pub stride: u32,
 }
 
-/// The shape of a ring: four numbers that sender and receiver agree on.
+/// The shape of a ring: numbers that sender and receiver agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Number of slots, a power of two from 4 to 65536.
@@ -50,8 +50,6 @@ pub struct Geometry {
     pub small: Pool,
     /// Blocks for large messages.
     pub bulk: Pool,
-    /// Bytes at the start of each block that stay free for the receiver's user, less than each stride.
-    pub headroom: u32,
 }
 
 /// Why a geometry is refused.
@@ -63,16 +61,9 @@ pub enum LayoutError {
     /// Not 1 to 64 blocks.
     #[error("a pool of {0} blocks; 1 to 64 are possible")]
     Count(u32),
-    /// Not a multiple of 64, or not above the headroom, or too large.
-    #[error(
-        "blocks of {stride} bytes with {headroom} bytes of headroom; a multiple of 64 above the headroom and up to {MAX_STRIDE} is needed"
-    )]
-    Stride {
-        /// Bytes from block to block.
-        stride: u32,
-        /// Bytes kept free at the start.
-        headroom: u32,
-    },
+    /// Not a multiple of 64 from 64 to [`MAX_STRIDE`].
+    #[error("blocks of {0} bytes; a multiple of 64 from 64 to {MAX_STRIDE} is needed")]
+    Stride(u32),
 }
 
 /// The offset among the slots of the one in which the message at `position` travels. `mask` is [`Layout::slot_mask`]'s.
@@ -109,9 +100,8 @@ impl Layout {
             if !(1..=64).contains(&pool.count) {
                 return Err(LayoutError::Count(pool.count));
             }
-            let headroom = geometry.headroom;
-            if !pool.stride.is_multiple_of(64) || pool.stride > MAX_STRIDE || pool.stride <= headroom {
-                return Err(LayoutError::Stride { stride: pool.stride, headroom });
+            if !pool.stride.is_multiple_of(64) || !(64..=MAX_STRIDE).contains(&pool.stride) {
+                return Err(LayoutError::Stride(pool.stride));
             }
         }
         // No sum below can overflow: each factor has been bounded above.
@@ -164,29 +154,25 @@ impl Layout {
     #[inline]
     pub(super) fn small(&self, index: u32) -> usize {
         debug_assert!(index < self.geometry.small.count);
-        self.small_offset
-            + index as usize * self.geometry.small.stride as usize
-            + self.geometry.headroom as usize
+        self.small_offset + index as usize * self.geometry.small.stride as usize
     }
 
     /// Offset of a bulk block's payload. `index` is below the count.
     #[inline]
     pub(super) fn bulk(&self, index: u32) -> usize {
         debug_assert!(index < self.geometry.bulk.count);
-        self.bulk_offset
-            + index as usize * self.geometry.bulk.stride as usize
-            + self.geometry.headroom as usize
+        self.bulk_offset + index as usize * self.geometry.bulk.stride as usize
     }
 
     /// Payload bytes of a small block.
     #[inline]
     pub fn small_capacity(&self) -> usize {
-        (self.geometry.small.stride - self.geometry.headroom) as usize
+        self.geometry.small.stride as usize
     }
 
     /// Payload bytes of a bulk block.
     #[inline]
     pub fn bulk_capacity(&self) -> usize {
-        (self.geometry.bulk.stride - self.geometry.headroom) as usize
+        self.geometry.bulk.stride as usize
     }
 }

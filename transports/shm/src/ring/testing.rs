@@ -8,12 +8,7 @@ use super::{BODY_WORDS, Body, Delivery, Geometry, Pool, Receiver, RingMemory, Se
 
 /// A small ring's shape.
 pub fn geometry(slots: u32, blocks: u32) -> Geometry {
-    Geometry {
-        slots,
-        small: Pool { count: blocks, stride: 128 },
-        bulk: Pool { count: blocks, stride: 1024 },
-        headroom: 64,
-    }
+    Geometry { slots, small: Pool { count: blocks, stride: 64 }, bulk: Pool { count: blocks, stride: 1024 } }
 }
 
 /// Sends numbers in a row over a ring, receives those of another over a second one, and answers in a shuttle.
