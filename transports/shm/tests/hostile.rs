@@ -5,6 +5,8 @@
 mod common;
 #[path = "../../../ucs/testing/seed.rs"]
 mod seed;
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -511,8 +513,8 @@ fn another_user_is_kept_out_and_costs_little() {
     if let Some(role) = role() {
         return play(&role);
     }
-    if !rustix::process::geteuid().is_root() {
-        return println!("skipped: to be another user needs privileges");
+    if !skip::is_root("run a process as another user") {
+        return;
     }
     // As /dev/shm: everybody may write there, and remove what is its own.
     let directory = tempfile::tempdir().expect("a directory");
@@ -551,8 +553,8 @@ fn another_user_that_is_let_in_harms_itself_alone() {
     if let Some(role) = role() {
         return play(&role);
     }
-    if !rustix::process::geteuid().is_root() {
-        return println!("skipped: to be another user needs privileges");
+    if !skip::is_root("run a process as another user") {
+        return;
     }
     let seed = seed::printed();
     let mut scene = Scene::new(TEST, "posix", &["shm.peers=any"]);

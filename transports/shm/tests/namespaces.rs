@@ -1,6 +1,8 @@
 //! Processes in different namespaces: what works between them, and why the rest does not.
 
 mod common;
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -301,7 +303,11 @@ fn table(test: &str, transport: &str, setups: &[Setup]) {
     }
     for setup in setups {
         if let Some(wrapper) = [setup.server, setup.client].into_iter().find(|wrapper| !works(wrapper)) {
-            println!("{transport}: {}: skipped, `{}` is not permitted here", setup.name, wrapper.join(" "));
+            let command = wrapper.join(" ");
+            skip::skip(
+                "root",
+                format_args!("{transport}: {}: `{command}` is not permitted here", setup.name),
+            );
             continue;
         }
         let result = between(test, transport, setup);
