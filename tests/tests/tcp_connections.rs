@@ -15,19 +15,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{HELLO, ID, LIMIT, Side, drive, forged, play_peer, send};
+use support::{HELLO, ID, LIMIT, Side, alone, drive, forged, play_peer, resident, send};
 use uct_core::{Context, Error, Flush, Posted, Worker};
-
-fn resident_pages() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-/// One test at a time: one of them watches the memory of the process.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 #[test]
 fn both_sides_connect_at_once_and_share_one_socket() {
@@ -121,7 +110,7 @@ fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
     hello[..6].copy_from_slice(b"UCTt\x02\x00");
     let junk: Vec<u8> =
         (0..4096_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let mut pages = 0;
+    let mut memory = 0;
     let mut kept = Vec::new();
     for round in 0..10_000_usize {
         let mut stream = TcpStream::connect(socket).unwrap();
@@ -139,15 +128,15 @@ fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
             send(&[&a, &b], &ep, 1);
         }
         if round == 2000 {
-            pages = resident_pages();
+            memory = resident();
         }
     }
     drive(&[&a, &b], || a.count.get() == 21);
     drive(&[&a, &b], || a.counter("half_open") == 0);
     assert_eq!(a.counter("connections"), 1);
     assert!(failures.borrow().is_empty());
-    let grown = resident_pages().saturating_sub(pages);
-    assert!(grown < 512, "{grown} pages more than after 2000 strangers");
+    let grown = resident().saturating_sub(memory);
+    assert!(grown < 2 << 20, "{grown} bytes more than after 2000 strangers");
 }
 
 #[test]

@@ -8,11 +8,11 @@
 mod support;
 
 use std::cell::{Cell, RefCell};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 
-use support::{Greeting, HELLO, ID, Side, drive, forged, key_of, play_peer, send};
+use support::{Greeting, ID, Side, drive, forged, frame, introduce, key_of, play_peer, send};
 use uct_conformance::random::{Random, check_bytes, pattern};
 use uct_core::{Access, Completion, Ep, Error, Memory, SendFlags};
 
@@ -76,25 +76,7 @@ impl Scene {
 
     /// Reads a frame of this kind, and passes over others.
     fn read(&mut self, kind: u8) -> Vec<u8> {
-        let (mut bytes, mut frame) = (Vec::new(), None);
-        let peer = &mut self.peer;
-        drive(&[&self.a], || {
-            let mut chunk = [0; 4096];
-            let count = peer.read(&mut chunk).unwrap_or(0);
-            bytes.extend_from_slice(&chunk[..count]);
-            while frame.is_none() && bytes.len() >= 8 {
-                let length = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
-                let whole = 8 + length.next_multiple_of(8);
-                if bytes.len() < whole {
-                    break;
-                }
-                let rest = bytes.split_off(whole);
-                let one = std::mem::replace(&mut bytes, rest);
-                frame = (one[0] == kind).then(|| one[8..8 + length].to_vec());
-            }
-            frame.is_some()
-        });
-        frame.unwrap()
+        support::read_frame(&self.a, &mut self.peer, kind)
     }
 
     /// The connection ends for this reason, and nothing else does.
@@ -114,14 +96,6 @@ impl Scene {
         send(&[&self.a, &self.b], &self.good, 1);
         drive(&[&self.a, &self.b], || self.b.count.get() == before + 1);
     }
-}
-
-fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![kind, 0, 0, 0];
-    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    frame.extend_from_slice(payload);
-    frame.resize(frame.len().next_multiple_of(8), 0);
-    frame
 }
 
 /// Memory that peers may use, and a request for it that is right.
@@ -493,15 +467,8 @@ fn a_peer_that_may_send_larger_messages_is_refused() {
     let scene = Scene::new(&[("max_message", "64k")]);
     let greeting = Greeting { key: key_of(&scene.a.address()), ..Greeting::default() };
     for (max_message, kind, refusal) in [((64 << 10) + 1, 3, 4_u32), (64 << 10, 2, 0)] {
-        let hello = Greeting { max_message, ..greeting }.bytes();
-        let mut stranger = TcpStream::connect(scene.a.socket()).unwrap();
-        stranger.write_all(&hello).unwrap();
-        stranger.set_nonblocking(true).unwrap();
-        let (mut answer, mut have) = ([0; HELLO], 0);
-        drive(&[&scene.a], || {
-            have += stranger.read(&mut answer[have..]).unwrap_or(0);
-            have == HELLO
-        });
+        let (_kept, answer) = introduce(&scene.a, &Greeting { max_message, ..greeting });
+        let answer = answer.expect("an answer").bytes;
         assert_eq!(
             (answer[6], &answer[48..52]),
             (kind, &refusal.to_le_bytes()[..]),

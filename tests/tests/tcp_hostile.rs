@@ -5,223 +5,32 @@
 
 #[path = "support/tcp.rs"]
 mod support;
+#[path = "support/victim.rs"]
+mod victim;
 
+use std::cell::{OnceCell, RefCell};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketType};
-
 use support::{
-    Answer, Failures, Greeting, HELLO, ID, LIMIT, Side, drive, forged, id_of, key_of, play_peer, send,
+    Failures, Greeting, HELLO, ID, LIMIT, Side, alone, drive, forged, frame, frame_header, id_of, key_of,
+    play_peer, read_frame, send,
 };
 use uct_conformance::random::Random;
-use uct_core::{Access, AmId, Completion, Ep, Error, Memory};
+use uct_core::{Access, Completion, Ep, Memory};
+use victim::{HONEST, LOGGED, MIB, Scene, descriptors};
 
-/// The messages of `Scene::honest_message`.
-const HONEST: AmId = AmId::new(5).unwrap();
-const MARK: u64 = 0x0123_4567_89AB_CDEF;
 const PING: u8 = 34;
 const PONG: u8 = 35;
+const REQUEST: u8 = 32;
 const RESPONSE: u8 = 33;
-const MIB: usize = 1 << 20;
-/// What a test takes beside what it measures.
-const SLACK: usize = 8 * MIB;
 
 fn factor() -> usize {
     std::env::var("UCT_TEST_HOSTILE")
         .map_or(1, |factor| factor.parse().expect("UCT_TEST_HOSTILE is a number"))
-}
-
-/// One test at a time: they measure the memory and the descriptors of the process.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// Bytes of warnings and errors that were logged.
-static LOGGED: AtomicUsize = AtomicUsize::new(0);
-
-struct CountBytes;
-
-impl Write for CountBytes {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        LOGGED.fetch_add(bytes.len(), Ordering::Relaxed);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A connection from an address of loopback to another one.
-fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    rustix::net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
-    rustix::net::connect(&socket, &to).unwrap();
-    TcpStream::from(socket)
-}
-
-/// A victim, and an honest peer that has an endpoint to it.
-struct Scene {
-    victim: Side,
-    honest: Side,
-    ep: Ep,
-    failures: Failures,
-    before: usize,
-    most: usize,
-    longest: Duration,
-    /// Messages of the honest peer that came by `honest_message`.
-    marks: std::rc::Rc<std::cell::Cell<u64>>,
-}
-
-impl Scene {
-    fn new(settings: &[(&str, &str)]) -> Scene {
-        // The first one counts for the whole process.
-        let counted = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
-        let _ = counted.with_writer(|| CountBytes).try_init();
-        let (victim, honest) = (Side::new(settings), Side::new(settings));
-        let (ep, failures) = honest.connect(&victim.address());
-        send(&[&victim, &honest], &ep, 1);
-        drive(&[&victim, &honest], || victim.count.get() == 1);
-        let marks = std::rc::Rc::new(std::cell::Cell::new(0));
-        let marked = std::rc::Rc::clone(&marks);
-        victim.iface.set_am_handler(HONEST, move |message| {
-            marked.set(marked.get() + u64::from(message.header() == Some(MARK)));
-        });
-        let before = resident();
-        Scene { victim, honest, ep, failures, before, most: before, longest: Duration::ZERO, marks }
-    }
-
-    fn progress(&mut self) -> u32 {
-        let start = Instant::now();
-        let events = self.victim.worker.progress();
-        self.longest = self.longest.max(start.elapsed());
-        self.most = self.most.max(resident());
-        events
-    }
-
-    /// The honest peer sends a message, and it arrives.
-    #[track_caller]
-    fn serve(&mut self) {
-        let expected = self.victim.count.get() + 1;
-        send(&[&self.victim, &self.honest], &self.ep, 1);
-        let end = Instant::now() + LIMIT;
-        while self.victim.count.get() < expected {
-            self.progress();
-            self.honest.worker.progress();
-            assert!(Instant::now() < end, "the honest peer is not served");
-        }
-        assert!(self.failures.borrow().is_empty(), "{:?}", self.failures.borrow());
-    }
-
-    /// The same, where attackers may send messages too: the header tells.
-    #[track_caller]
-    fn honest_message(&mut self) {
-        let marks = std::rc::Rc::clone(&self.marks);
-        let expected = marks.get() + 1;
-        let end = Instant::now() + LIMIT;
-        let mut is_sent = false;
-        while marks.get() < expected {
-            if !is_sent {
-                match self.ep.am_short(HONEST, MARK, b"") {
-                    Ok(()) => is_sent = true,
-                    Err(error) => assert_eq!(error, Error::NO_RESOURCE),
-                }
-            }
-            self.progress();
-            self.honest.worker.progress();
-            assert!(Instant::now() < end, "the honest peer is not served");
-        }
-        assert!(self.failures.borrow().is_empty(), "{:?}", self.failures.borrow());
-    }
-
-    /// A peer that was given the address connects and sends.
-    #[track_caller]
-    fn serves_another(&self) {
-        let another = Side::new(&[]);
-        let (ep, failures) = another.connect(&self.victim.address());
-        let expected = self.victim.count.get() + 1;
-        let sides = [&self.victim, &another];
-        send(&sides, &ep, 1);
-        drive(&sides, || self.victim.count.get() >= expected || !failures.borrow().is_empty());
-        assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
-    }
-
-    /// A connection of an attacker that has the address.
-    fn enter(&mut self, sender: u64) -> TcpStream {
-        self.try_to_enter([127, 0, 0, 1], sender).unwrap_or_else(|refusal| panic!("refused: {refusal}"))
-    }
-
-    fn try_to_enter(&mut self, source: [u8; 4], sender: u64) -> Result<TcpStream, u32> {
-        let greeting = Greeting { sender, key: key_of(&self.victim.address()), ..Greeting::default() };
-        let mut stream = connect_from(source, self.victim.socket());
-        stream.write_all(&greeting.bytes()).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        let (mut answer, mut have) = ([0; HELLO], 0);
-        let end = Instant::now() + LIMIT;
-        while have < HELLO {
-            self.progress();
-            have += stream.read(&mut answer[have..]).unwrap_or(0);
-            assert!(Instant::now() < end, "no answer to a hello");
-        }
-        let answer = Answer::read(&answer);
-        if answer.is_refusal() { Err(answer.refusal()) } else { Ok(stream) }
-    }
-
-    fn grown(&self) -> usize {
-        self.most.saturating_sub(self.before)
-    }
-
-    #[track_caller]
-    fn report(&self, what: &str, memory: usize, progress: Duration) {
-        println!(
-            "{what}: {} KiB of memory at most (limit {} KiB), longest progress {:?} (limit {progress:?})",
-            self.grown() >> 10,
-            (memory + SLACK) >> 10,
-            self.longest
-        );
-        assert!(self.grown() <= memory + SLACK, "{what}: {} bytes, expected up to {memory}", self.grown());
-        assert!(self.longest <= progress, "{what}: a progress took {:?}", self.longest);
-    }
-
-    /// Writes a repeated pattern until `most` bytes are out or the victim takes nothing more; answers how many are.
-    fn flood(&mut self, peer: &mut TcpStream, pattern: &[u8], most: usize) -> usize {
-        let (mut sent, mut last) = (0, Instant::now());
-        while sent < most && last.elapsed() < Duration::from_millis(300) {
-            match peer.write(&pattern[sent % pattern.len()..]) {
-                Ok(written) => {
-                    sent += written;
-                    last = Instant::now();
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => return sent,
-            }
-            self.progress();
-            if sent % (64 * pattern.len()) < pattern.len() {
-                self.serve();
-            }
-        }
-        self.serve();
-        sent
-    }
-}
-
-fn frame(kind: u8, length: usize) -> [u8; 8] {
-    let mut header = [kind, 0, 0, 0, 0, 0, 0, 0];
-    header[4..].copy_from_slice(&(length as u32).to_le_bytes());
-    header
 }
 
 /// The largest frame of a request for memory of the victim's, as an honest interface sends it.
@@ -234,25 +43,7 @@ fn request_for(memory: &Memory) -> Vec<u8> {
     let completion = Completion::new(&initiator.worker);
     let get = || ep.get_bcopy(8192, memory.address(), &key, &completion, |_: &[u8]| {});
     drive(&[&initiator], || get().is_ok());
-    let mut bytes = Vec::new();
-    let mut request = None;
-    drive(&[&initiator], || {
-        let mut chunk = [0; 4096];
-        let count = stream.read(&mut chunk).unwrap_or(0);
-        bytes.extend_from_slice(&chunk[..count]);
-        while request.is_none() && bytes.len() >= 8 {
-            let length = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
-            let whole = 8 + length.next_multiple_of(8);
-            if bytes.len() < whole {
-                break;
-            }
-            let rest = bytes.split_off(whole);
-            let one = std::mem::replace(&mut bytes, rest);
-            request = (one[0] == 32).then_some(one);
-        }
-        request.is_some()
-    });
-    request.unwrap()
+    frame(REQUEST, &read_frame(&initiator, &mut stream, REQUEST))
 }
 
 #[test]
@@ -260,7 +51,7 @@ fn a_flood_of_pings_by_a_peer_that_reads_nothing_is_held_up() {
     let _alone = alone();
     let mut scene = Scene::new(&[]);
     let mut peer = scene.enter(1);
-    let sent = scene.flood(&mut peer, &frame(PING, 0).repeat(8192), 64 * MIB * factor());
+    let sent = scene.flood(&mut peer, &frame_header(PING, 0).repeat(8192), 64 * MIB * factor());
     assert!(sent < 32 * MIB, "{sent} bytes were read from a peer that reads nothing");
     scene.report("pings", 3 * MIB, Duration::from_secs(2));
 
@@ -311,7 +102,7 @@ fn large_messages_that_are_announced_cost_nothing_until_they_come() {
     let giants = 40;
     let mut peers: Vec<TcpStream> = (0..giants).map(|number| scene.enter(number)).collect();
     for peer in &mut peers {
-        peer.write_all(&frame(ID.get(), 64 << 20)).unwrap();
+        peer.write_all(&frame_header(ID.get(), 64 << 20)).unwrap();
         for _ in 0..10 {
             scene.progress();
         }
@@ -322,7 +113,7 @@ fn large_messages_that_are_announced_cost_nothing_until_they_come() {
     let large = vec![5; 64 << 20];
     let mut honest = scene.enter(100);
     let before = scene.victim.count.get();
-    let mut message = frame(ID.get(), large.len()).to_vec();
+    let mut message = frame_header(ID.get(), large.len()).to_vec();
     message.extend_from_slice(&large);
     let mut done = 0;
     let end = Instant::now() + LIMIT;
@@ -345,7 +136,7 @@ fn giants_of_one_source_that_trickle_leave_room_for_other_sources() {
     let mut scene = Scene::new(&[]);
     let mut giants: Vec<(TcpStream, usize)> = (0..40).map(|number| (scene.enter(number), 0)).collect();
     for (giant, _) in &mut giants {
-        giant.write_all(&frame(ID.get(), 64 << 20)).unwrap();
+        giant.write_all(&frame_header(ID.get(), 64 << 20)).unwrap();
     }
     let start = Instant::now();
     let bytes = vec![0; 64 << 10];
@@ -362,7 +153,7 @@ fn giants_of_one_source_that_trickle_leave_room_for_other_sources() {
         trickle(&mut scene);
     }
     let mut honest = scene.try_to_enter([127, 0, 0, 2], 100).unwrap();
-    let message = [&frame(ID.get(), 64 << 20)[..], &vec![5; 64 << 20]].concat();
+    let message = [&frame_header(ID.get(), 64 << 20)[..], &vec![5; 64 << 20]].concat();
     let (before, asked) = (scene.victim.count.get(), Instant::now());
     let mut sent = 0;
     while scene.victim.count.get() == before {
@@ -383,8 +174,8 @@ fn large_messages_of_one_source_alone_arrive_in_the_order_in_which_they_were_ann
     const PEERS: u64 = 12;
     // Two of them fit, and one of a source.
     let mut scene = Scene::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "64k")]);
-    let order = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
-    let arrived = std::rc::Rc::clone(&order);
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let arrived = Rc::clone(&order);
     scene.victim.iface.set_am_handler(HONEST, move |message| {
         assert_eq!(message.to_vec().len(), LARGE);
         arrived.borrow_mut().push(message.header().unwrap());
@@ -392,7 +183,7 @@ fn large_messages_of_one_source_alone_arrive_in_the_order_in_which_they_were_ann
     let mut peers: Vec<TcpStream> = (0..PEERS).map(|number| scene.enter(number)).collect();
     for (number, peer) in (0..).zip(&mut peers) {
         let number: u64 = number;
-        peer.write_all(&[&frame(HONEST.get(), LARGE)[..], &number.to_le_bytes()].concat()).unwrap();
+        peer.write_all(&[&frame_header(HONEST.get(), LARGE)[..], &number.to_le_bytes()].concat()).unwrap();
         for _ in 0..64 {
             scene.progress();
         }
@@ -499,7 +290,7 @@ fn connections_of_one_source_that_are_in_use_leave_room_for_other_sources() {
     let _alone = alone();
     let mut scene = Scene::new(&[("max_connections", "40"), ("unused_timeout", "10ms")]);
     let mut streams = Vec::new();
-    let mut message = frame(ID.get(), 8).to_vec();
+    let mut message = frame_header(ID.get(), 8).to_vec();
     // More than the signs of life of a connection that is not in use.
     message.extend_from_slice(&[0; 8]);
     let message = message.repeat(8);
@@ -615,19 +406,19 @@ fn anything(random: &mut Random, request: &[u8], hello: &[u8; HELLO]) -> Vec<u8>
         1 => request.to_vec(),
         2 => {
             let length = random.below(300);
-            let mut message = frame(random.below(64) as u8, length).to_vec();
+            let mut message = frame_header(random.below(64) as u8, length).to_vec();
             message.extend(random.bytes(length.next_multiple_of(8)));
             message
         }
-        3 => frame(random.below(256) as u8, random.next() as u32 as usize).to_vec(),
-        4 => frame(ID.get(), 1 << (10 + random.below(16))).to_vec(),
-        5 => frame([PING, PONG, 36, 37][random.below(4)], 0).to_vec(),
+        3 => frame_header(random.below(256) as u8, random.next() as u32 as usize).to_vec(),
+        4 => frame_header(ID.get(), 1 << (10 + random.below(16))).to_vec(),
+        5 => frame_header([PING, PONG, 36, 37][random.below(4)], 0).to_vec(),
         6 => {
             let size = 1 + random.below(8192);
             random.bytes(size)
         }
         7 => request.repeat(1 + random.below(50)),
-        _ => frame(PING, 0).repeat(1 + random.below(500)),
+        _ => frame_header(PING, 0).repeat(1 + random.below(500)),
     };
     match random.below(4) {
         0 => bytes.truncate(random.below(bytes.len() + 1)),
@@ -706,7 +497,7 @@ fn an_echo_server_that_waits_for_room_in_its_handler_keeps_a_small_stack() {
         let server = Side::new(&[]);
         address.send(server.address()).unwrap();
         let (worker, count) = (server.worker.clone(), server.count.clone());
-        let reply: std::rc::Rc<std::cell::OnceCell<Ep>> = std::rc::Rc::default();
+        let reply: Rc<OnceCell<Ep>> = Rc::default();
         let (client, _) = from_client(&server, &reply);
         server.iface.set_am_handler(ID, move |message| {
             count.set(count.get() + 1);
@@ -749,7 +540,7 @@ fn an_echo_server_that_waits_for_room_in_its_handler_keeps_a_small_stack() {
 /// The address of the client in the test above.
 static EXCHANGE: std::sync::Mutex<Option<uct_core::IfaceAddress>> = std::sync::Mutex::new(None);
 
-fn from_client(server: &Side, reply: &std::rc::Rc<std::cell::OnceCell<Ep>>) -> (Ep, Failures) {
+fn from_client(server: &Side, reply: &Rc<OnceCell<Ep>>) -> (Ep, Failures) {
     let end = Instant::now() + LIMIT;
     let address = loop {
         if let Some(address) = EXCHANGE.lock().unwrap().take() {

@@ -6,29 +6,11 @@
 #[path = "support/tcp.rs"]
 mod support;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use support::{Answer, Greeting, HELLO, Side, drive, forged, id_of, key_of, receive_hello, send};
-
-/// Connects to a side, introduces itself, and reads the answer, if there is one.
-fn introduce(side: &Side, greeting: &Greeting) -> (TcpStream, Option<Answer>) {
-    let mut stream = TcpStream::connect(side.socket()).unwrap();
-    stream.write_all(&greeting.bytes()).unwrap();
-    stream.set_nonblocking(true).unwrap();
-    let (mut answer, mut have, mut is_over) = ([0; HELLO], 0, false);
-    drive(&[side], || {
-        match stream.read(&mut answer[have..]) {
-            Ok(0) => is_over = true,
-            Ok(received) => have += received,
-            Err(error) => is_over = error.kind() != ErrorKind::WouldBlock,
-        }
-        have == HELLO || is_over
-    });
-    let answer = (have == HELLO).then(|| Answer::read(&answer));
-    (stream, answer)
-}
+use support::{Greeting, HELLO, Side, drive, forged, id_of, introduce, key_of, receive_hello, send};
 
 /// What has come on a socket.
 fn received(stream: &mut TcpStream) -> usize {

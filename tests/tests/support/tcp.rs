@@ -1,11 +1,11 @@
 //! A side over `tcp`, and peers that are sockets of the test: they may do what no interface does.
 //!
-//! For: `tcp_connections` and `tcp_frames`. Stands on the format of a hello and of an address, which docs/tcp.md describes.
+//! For: the tests `tcp_*`. Stands on the format of a hello, of a frame and of an address, which docs/tcp.md describes.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::cell::{Cell, RefCell};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -157,10 +157,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn read(bytes: &[u8; HELLO]) -> Answer {
-        Answer { bytes: *bytes }
-    }
-
     pub fn is_refusal(&self) -> bool {
         self.bytes[6] == 3
     }
@@ -204,6 +200,88 @@ pub fn receive_hello(side: &Side, listener: &TcpListener) -> (TcpStream, [u8; HE
         have == HELLO
     });
     (stream, hello)
+}
+
+/// Introduces itself to a side over a new connection and reads the answer, if there is one, while `advance` makes progress.
+pub fn introduce_over(
+    stream: &mut TcpStream,
+    greeting: &Greeting,
+    mut advance: impl FnMut(),
+) -> Option<Answer> {
+    stream.write_all(&greeting.bytes()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let (mut answer, mut have) = ([0; HELLO], 0);
+    let end = Instant::now() + LIMIT;
+    while have < HELLO {
+        advance();
+        match stream.read(&mut answer[have..]) {
+            Ok(0) => return None,
+            Ok(received) => have += received,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+        assert!(Instant::now() < end, "no answer to a hello");
+    }
+    Some(Answer { bytes: answer })
+}
+
+/// Connects to a side, introduces itself, and reads the answer, if there is one.
+pub fn introduce(side: &Side, greeting: &Greeting) -> (TcpStream, Option<Answer>) {
+    let mut stream = TcpStream::connect(side.socket()).unwrap();
+    let answer = introduce_over(&mut stream, greeting, || {
+        side.worker.progress();
+    });
+    (stream, answer)
+}
+
+/// The header of a frame.
+pub fn frame_header(kind: u8, length: usize) -> [u8; 8] {
+    let mut header = [kind, 0, 0, 0, 0, 0, 0, 0];
+    header[4..].copy_from_slice(&(length as u32).to_le_bytes());
+    header
+}
+
+/// A frame with the zeros behind it.
+pub fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = frame_header(kind, payload.len()).to_vec();
+    frame.extend_from_slice(payload);
+    frame.resize(frame.len().next_multiple_of(8), 0);
+    frame
+}
+
+/// Reads what a side sends until a frame of this kind has come, and answers its payload; others are passed over.
+#[track_caller]
+pub fn read_frame(side: &Side, stream: &mut TcpStream, kind: u8) -> Vec<u8> {
+    let (mut bytes, mut payload) = (Vec::new(), None);
+    drive(&[side], || {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).unwrap_or(0);
+        bytes.extend_from_slice(&chunk[..count]);
+        while payload.is_none() && bytes.len() >= 8 {
+            let length = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+            let whole = 8 + length.next_multiple_of(8);
+            if bytes.len() < whole {
+                break;
+            }
+            let rest = bytes.split_off(whole);
+            let one = std::mem::replace(&mut bytes, rest);
+            payload = (one[0] == kind).then(|| one[8..8 + length].to_vec());
+        }
+        payload.is_some()
+    });
+    payload.unwrap()
+}
+
+/// One test at a time: some measure the memory and the descriptors of the process.
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Bytes of memory that the process has.
+pub fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
 }
 
 /// What endpoints failed with.
