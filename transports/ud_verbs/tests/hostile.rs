@@ -288,6 +288,27 @@ fn a_peer_that_cuts_off_is_understood_whatever_the_network_does() {
     seeds(runs(200)).for_each(cut_off);
 }
 
+#[test]
+fn a_peer_that_only_ever_challenges_is_given_up() {
+    let settings = Settings { give_up: Duration::from_millis(100), ..Settings::default() };
+    let mut network = Network::new(3, 1, Faults::default(), settings);
+    let mut count = 0u64;
+    network.filter = Some(Box::new(move |from, _, bytes| {
+        if from == HOSTILE && bytes[0] == kind::CHALLENGE {
+            count += 1;
+            bytes[24..32].copy_from_slice(&count.to_le_bytes());
+        }
+        true
+    }));
+    let user = network.connect(VICTIM, HOSTILE, 20);
+    let begin = network.now;
+    let ended = network.run(SECOND, |network| !network.at(user).failures.is_empty());
+    assert!(ended, "{}", network.describe());
+    let (failed, failure) = network.at(user).failures[0];
+    assert_eq!(failure, Failure::Silent);
+    assert!(failed.since(begin) <= 101 * MILLISECOND, "{}", network.describe());
+}
+
 /// What is said by somebody who says anything: what was said before by anybody, changed, to anybody, from its own port.
 fn babble(network: &mut Network, random: &mut Random, heard: &Heard) {
     let heard = heard.borrow();

@@ -266,7 +266,9 @@ impl<T: Handles> Table<T> {
         }
         opening.cookie = cookie;
         connection.due.connect = true;
-        let deadline = now.plus(connection.timeout);
+        // A peer that has a new challenge each time is no more than one that is silent.
+        let silent_since = connection.last_heard.max(connection.waiting_since).max(self.awake_since);
+        let deadline = now.plus(connection.timeout).min(silent_since.plus(self.timing.give_up));
         connection.deadlines.retransmit = deadline;
         self.schedule(id, deadline);
         self.speak(id);
