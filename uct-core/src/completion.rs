@@ -11,8 +11,7 @@ use std::time::Duration;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_INPROGRESS, UCT_OK, UctCompletion, UctStatus};
 
-use crate::memory::Memory;
-use crate::rkey::{RemoteKey, RkeyInner};
+use crate::md::{Memory, RemoteKey, RkeyInner};
 use crate::worker::{Worker, WorkerInner};
 
 /// How an operation was started.
@@ -423,6 +422,23 @@ impl fmt::Debug for Completion {
             .field("outstanding", &self.outstanding())
             .field("result", &self.result())
             .finish()
+    }
+}
+
+/// Starts a flush or a check, with or without a completion.
+pub(crate) fn flushed(
+    completion: Option<&Completion>,
+    slot: impl FnOnce(*mut uct_abi::UctCompletion) -> UctStatus,
+) -> Result<Posted> {
+    match completion {
+        Some(completion) => {
+            let status = slot(completion.begin());
+            completion.started(status, None, std::iter::empty)
+        }
+        None => match slot(std::ptr::null_mut()) {
+            uct_abi::UCT_INPROGRESS => Ok(Posted::InProgress),
+            status => Status::from_raw(status).into_result().map(|()| Posted::Done),
+        },
     }
 }
 

@@ -10,8 +10,8 @@ use ucs::event_set::Events;
 use ucs::{Error, Status};
 use uct_abi::*;
 
+use crate::engine::Engine;
 use crate::log;
-use crate::worker::WorkerInner;
 
 static HOST: UctHost = UctHost {
     size: size_of::<UctHost>(),
@@ -42,9 +42,9 @@ unsafe extern "C" fn now() -> u64 {
 
 /// # Safety
 /// `worker` is the pointer that the interface was opened with, and the interface is open: it keeps the worker alive.
-unsafe fn worker<'a>(worker: *mut UctWorker) -> &'a WorkerInner {
+unsafe fn worker<'a>(worker: *mut UctWorker) -> &'a Engine {
     // SAFETY: the caller's promise.
-    unsafe { &*worker.cast::<WorkerInner>() }
+    unsafe { &*worker.cast::<Engine>() }
 }
 
 unsafe extern "C" fn async_add_fd(
@@ -120,9 +120,10 @@ unsafe extern "C" fn progress_add(
 
 unsafe extern "C" fn progress_remove(raw: *mut UctWorker, id: u64) -> UctStatus {
     // SAFETY: a plugin names the worker of its open interface.
-    let worker = unsafe { worker(raw) };
+    let remote = &unsafe { worker(raw) }.remote;
     let Some(id) = CallbackId::new(id) else { return UCT_ERR_NO_ELEM };
-    worker.remove_progress(id);
+    // A queue that is gone has no callbacks.
+    let _ = remote.remove(id);
     UCT_OK
 }
 

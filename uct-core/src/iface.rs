@@ -15,18 +15,18 @@ use uct_abi::{
 };
 
 use crate::address::IfaceAddress;
-use crate::am::{AmId, AmMessage, HandlerTable, Owned};
+use crate::am::{AmId, HandlerTable, Owned};
 use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
-use crate::completion::{Completion, Posted};
+use crate::completion::{Completion, Posted, flushed};
 use crate::config::text;
-use crate::ep::{Ep, EpFailure, EpInner, EpMark, Flush};
+use crate::ep::{EpMark, Flush};
 use crate::error::{OpenError, Refused};
 use crate::log;
 use crate::md::MemoryDomain;
 use crate::reason::Reason;
 use crate::resource::Resource;
 use crate::stats::Count;
-use crate::worker::{Worker, WorkerInner};
+use crate::worker::{Armed, Worker, WorkerInner};
 
 /// How to open an interface.
 #[derive(Clone, Debug)]
@@ -56,19 +56,53 @@ pub(crate) struct IfaceInner {
     raw: Cell<*mut UctIface>,
     pub(crate) attr: OnceCell<IfaceAttr>,
     pub(crate) rx_headroom: usize,
-    handlers: HandlerTable,
+    pub(crate) handlers: HandlerTable,
     pub(crate) worker: Rc<WorkerInner>,
     pub(crate) md: MemoryDomain,
     resource: Resource,
     progress: Cell<Option<CallbackId>>,
 }
 
+impl Worker {
+    /// Opens the transport `transport` on the device `device`.
+    ///
+    /// # Errors
+    /// No such transport or device (with the nearest names), excluded by the configuration, or refused.
+    pub fn open(&self, transport: &str, device: &str) -> Result<Iface, OpenError> {
+        let resource = self.inner.context.find(transport, device)?;
+        self.open_resource(&resource, IfaceOptions::default())
+    }
+
+    /// Opens an interface on a resource.
+    ///
+    /// # Errors
+    /// Excluded by the configuration, or refused by the transport.
+    pub fn open_resource(&self, resource: &Resource, options: IfaceOptions) -> Result<Iface, OpenError> {
+        if let Some((key, value)) = self.inner.context.excluded(resource) {
+            return Err(OpenError::Excluded { resource: resource.to_string(), key, value });
+        }
+        self.inner.check_fork("open an interface", || resource.to_string())?;
+        let iface = Iface::open(self, resource, options)?;
+        self.watch(&iface)?;
+        Ok(iface)
+    }
+
+    fn watch(&self, iface: &Iface) -> Result<(), OpenError> {
+        if let Ok(fd) = iface.event_fd() {
+            let watched = self.inner.watch(fd);
+            watched.map_err(|error| OpenError::System {
+                what: "watch the event descriptor of an interface",
+                error: error.to_string(),
+            })?;
+        }
+        let inner: Rc<dyn Armed> = Rc::clone(&iface.inner) as _;
+        self.inner.add_armed(Rc::downgrade(&inner));
+        Ok(())
+    }
+}
+
 impl Iface {
-    pub(crate) fn open(
-        worker: &Worker,
-        resource: &Resource,
-        options: IfaceOptions,
-    ) -> Result<Iface, OpenError> {
+    fn open(worker: &Worker, resource: &Resource, options: IfaceOptions) -> Result<Iface, OpenError> {
         let context = worker.context();
         let md = context.memory_domain(resource)?;
         let (plugin, component) = context.component(resource.component_index);
@@ -93,14 +127,14 @@ impl Iface {
         let status = context.with_values(plugin, |config| {
             let params = UctIfaceParams {
                 size: size_of::<UctIfaceParams>(),
-                worker: Rc::as_ptr(&worker.inner).cast_mut().cast(),
+                worker: (&raw const worker.inner.engine).cast_mut().cast(),
                 device: text(&resource.device),
                 config,
                 am_handlers: inner.handlers.as_ptr(),
                 error_handler: failed,
                 error_argument: std::ptr::null_mut(),
                 rx_headroom: options.rx_headroom,
-                flags: match worker.inner.async_context.mode() {
+                flags: match worker.inner.engine.async_context.mode() {
                     Mode::Poll => UCT_IFACE_ASYNC_IN_PROGRESS,
                     Mode::ThreadSpinlock | Mode::ThreadMutex => 0,
                 },
@@ -154,13 +188,6 @@ impl Iface {
     /// The worker that drives it.
     pub fn worker(&self) -> Worker {
         Worker::of(&self.inner.worker)
-    }
-
-    /// Has `handler` called with every message of `id`, in place of the handler so far. It runs inside
-    /// [`Worker::progress`] (of `self`: inside the send) and may call anything, also send.
-    pub fn set_am_handler(&self, id: AmId, handler: impl Fn(AmMessage<'_>) + 'static) {
-        let replaced = self.inner.handlers.set(&self.inner, id, handler);
-        self.inner.drop_handlers(replaced);
     }
 
     /// Drops messages of `id` from now on.
@@ -249,37 +276,6 @@ impl Iface {
         reason.check(status, "reach the peer", || inner.resource.to_string())
     }
 
-    /// Creates an endpoint to a peer's interface. A connection is made in the background: sends answer `NO_RESOURCE`
-    /// until it stands, and the error handler tells if it fails.
-    ///
-    /// # Errors
-    /// The transport's refusal.
-    pub fn connect(&self, peer: &IfaceAddress) -> Result<Ep, Refused> {
-        self.is_reachable(peer)?;
-        EpInner::create(&self.inner, Some(peer), None)
-    }
-
-    /// As [`Iface::connect`], with a handler that is told, once, when the endpoint fails.
-    ///
-    /// # Errors
-    /// The transport's refusal.
-    pub fn connect_with(
-        &self,
-        peer: &IfaceAddress,
-        on_failure: impl FnOnce(EpFailure) + 'static,
-    ) -> Result<Ep, Refused> {
-        self.is_reachable(peer)?;
-        EpInner::create(&self.inner, Some(peer), Some(Box::new(on_failure)))
-    }
-
-    /// Creates an endpoint that is connected to a peer's endpoint later, with [`Ep::connect_to_ep`].
-    ///
-    /// # Errors
-    /// The transport's refusal.
-    pub fn create_ep(&self, on_failure: impl FnOnce(EpFailure) + 'static) -> Result<Ep, Refused> {
-        EpInner::create(&self.inner, None, Some(Box::new(on_failure)))
-    }
-
     /// Flushes all endpoints: [`Posted::Done`] if nothing is outstanding, else the completion will tell. Without a
     /// completion, [`Posted::InProgress`] means "ask again".
     ///
@@ -342,26 +338,9 @@ impl Iface {
     }
 }
 
-/// Starts a flush or a check, with or without a completion.
-pub(crate) fn flushed(
-    completion: Option<&Completion>,
-    slot: impl FnOnce(*mut uct_abi::UctCompletion) -> UctStatus,
-) -> Result<Posted> {
-    match completion {
-        Some(completion) => {
-            let status = slot(completion.begin());
-            completion.started(status, None, std::iter::empty)
-        }
-        None => match slot(std::ptr::null_mut()) {
-            uct_abi::UCT_INPROGRESS => Ok(Posted::InProgress),
-            status => Status::from_raw(status).into_result().map(|()| Posted::Done),
-        },
-    }
-}
-
 impl IfaceInner {
     /// Drops handlers that were taken away, as soon as none of them can be running.
-    fn drop_handlers(&self, handlers: impl IntoIterator<Item = Box<dyn Owned>> + 'static) {
+    pub(crate) fn drop_handlers(&self, handlers: impl IntoIterator<Item = Box<dyn Owned>> + 'static) {
         self.worker.close(Box::new(move || handlers.into_iter().for_each(drop)));
     }
 
@@ -403,11 +382,6 @@ impl IfaceInner {
         Status::from_raw(unsafe { slot(self.raw(), events.bits()) }).into_result()
     }
 
-    /// Arms for all that the interface can tell of.
-    pub(crate) fn arm_all(&self) -> Result {
-        self.arm(Events::from_bits_truncate(self.attributes().events))
-    }
-
     pub(crate) fn event_fd(&self) -> Result<BorrowedFd<'_>> {
         let mut fd = -1;
         let slot = self.ops.event_fd.expect("the loader fills every slot");
@@ -418,6 +392,12 @@ impl IfaceInner {
         }
         // SAFETY: the descriptor stays open as long as the interface (`UctIfaceOps::event_fd`), which is borrowed.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}
+
+impl Armed for IfaceInner {
+    fn arm_all(&self) -> Result {
+        self.arm(Events::from_bits_truncate(self.attributes().events))
     }
 }
 

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +23,8 @@ use ucs::{Error, Result};
 use crate::am::AmTable;
 use crate::config::AsyncMode;
 use crate::context::Context;
+use crate::engine::Engine;
 use crate::error::{OpenError, Refused};
-use crate::iface::{Iface, IfaceInner, IfaceOptions};
-use crate::resource::Resource;
 
 /// What one thread uses of the framework. Cheap to clone within the thread; another thread has a worker of its own, or
 /// a [`WorkerHandle`] to this one.
@@ -38,7 +37,6 @@ pub struct Worker {
 
 pub(crate) struct WorkerInner {
     queue: CallbackQ,
-    pub(crate) remote: CallbackQHandle,
     /// How many calls of the application's code from inside a transport are running, one inside the other. Handlers of messages
     /// are counted by their tables.
     depth: Cell<u32>,
@@ -52,11 +50,10 @@ pub(crate) struct WorkerInner {
     closing: RefCell<Vec<Closing>>,
     /// A panic of an application's callback, on its way around the transport's frames.
     panic: RefCell<Option<Box<dyn Any + Send>>>,
-    pub(crate) async_context: AsyncContext,
-    pub(crate) wake: Arc<EventFd>,
+    pub(crate) engine: Engine,
     events: EventSet,
     async_watched: Cell<bool>,
-    ifaces: RefCell<Vec<std::rc::Weak<IfaceInner>>>,
+    armed: RefCell<Vec<Weak<dyn Armed>>>,
     pub(crate) context: Context,
     fork: ForkGuard,
     fork_reported: Cell<bool>,
@@ -65,7 +62,16 @@ pub(crate) struct WorkerInner {
 /// Something to be closed.
 pub(crate) type Closing = Box<dyn FnOnce()>;
 
+/// What watches of the event set are known by: the wake-up descriptor, an interface, the timers.
 const WAKE: u64 = 0;
+const IFACE: u64 = 1;
+const TIMERS: u64 = 2;
+
+/// An open interface, as a worker that is about to sleep sees it.
+pub(crate) trait Armed {
+    /// Arms for all that the interface can tell of.
+    fn arm_all(&self) -> Result;
+}
 
 /// More events than [`WorkerInner::progress_seldom`] is told of.
 const NOT_YET: u32 = u32::MAX;
@@ -92,19 +98,21 @@ impl Worker {
         let attention = Attention::new();
         let queue = CallbackQ::with_attention(attention.clone());
         Ok(Worker::of(&Rc::new(WorkerInner {
-            remote: queue.handle(),
+            engine: Engine {
+                remote: queue.handle(),
+                async_context: AsyncContext::with_attention(mode, attention.clone()),
+                wake: Arc::new(wake),
+            },
             queue,
             depth: Cell::new(0),
             tables: RefCell::default(),
             unsettled: Cell::new(false),
-            attention: attention.clone(),
+            attention,
             closing: RefCell::default(),
             panic: RefCell::default(),
-            async_context: AsyncContext::with_attention(mode, attention),
-            wake: Arc::new(wake),
             events,
             async_watched: Cell::new(false),
-            ifaces: RefCell::default(),
+            armed: RefCell::default(),
             context: context.clone(),
             fork: ForkGuard::new(),
             fork_reported: Cell::new(false),
@@ -182,32 +190,9 @@ impl Worker {
         outcome.map_err(|error| if error == Error::NO_RESOURCE { Error::TIMED_OUT } else { error })
     }
 
-    /// Opens the transport `transport` on the device `device`.
-    ///
-    /// # Errors
-    /// No such transport or device (with the nearest names), excluded by the configuration, or refused.
-    pub fn open(&self, transport: &str, device: &str) -> Result<Iface, OpenError> {
-        let resource = self.inner.context.find(transport, device)?;
-        self.open_resource(&resource, IfaceOptions::default())
-    }
-
-    /// Opens an interface on a resource.
-    ///
-    /// # Errors
-    /// Excluded by the configuration, or refused by the transport.
-    pub fn open_resource(&self, resource: &Resource, options: IfaceOptions) -> Result<Iface, OpenError> {
-        if let Some((key, value)) = self.inner.context.excluded(resource) {
-            return Err(OpenError::Excluded { resource: resource.to_string(), key, value });
-        }
-        self.inner.check_fork("open an interface", || resource.to_string())?;
-        let iface = Iface::open(self, resource, options)?;
-        self.watch(&iface)?;
-        Ok(iface)
-    }
-
     /// A handle for other threads.
     pub fn handle(&self) -> WorkerHandle {
-        WorkerHandle { queue: self.inner.remote.clone(), wake: Arc::clone(&self.inner.wake) }
+        WorkerHandle { queue: self.inner.engine.remote.clone(), wake: Arc::clone(&self.inner.engine.wake) }
     }
 
     /// A descriptor that becomes readable when an armed worker has something to do; for an event loop of the
@@ -225,17 +210,17 @@ impl Worker {
         let worker = &*self.inner;
         worker.fork.check()?;
         // What was submitted before the flag went up is run by the progress that follows; what comes later raises it again.
-        if worker.unsettled.get() || worker.wake.drain() {
+        if worker.unsettled.get() || worker.engine.wake.drain() {
             return Err(Error::BUSY);
         }
         worker.watch_async();
-        worker.async_context.arm()?;
-        let ifaces = worker.live_ifaces();
-        for iface in ifaces {
+        worker.engine.async_context.arm()?;
+        let armed: Vec<Rc<dyn Armed>> = worker.armed.borrow().iter().filter_map(Weak::upgrade).collect();
+        for iface in armed {
             iface.arm_all()?;
         }
         // A transport may have moved its timers to when the sleeper has to be woken.
-        worker.async_context.arm()
+        worker.engine.async_context.arm()
     }
 
     /// Sleeps until there is something to do, another thread wakes the worker, or `limit` is over; answers whether
@@ -255,24 +240,10 @@ impl Worker {
         for event in events {
             woken = true;
             if event.data == WAKE {
-                self.inner.wake.drain();
+                self.inner.engine.wake.drain();
             }
         }
         Ok(woken)
-    }
-
-    fn watch(&self, iface: &Iface) -> Result<(), OpenError> {
-        if let Ok(fd) = iface.event_fd() {
-            let watched = self.inner.events.add(fd, Events::READ, 1);
-            watched.map_err(|error| OpenError::System {
-                what: "watch the event descriptor of an interface",
-                error: error.to_string(),
-            })?;
-        }
-        let mut ifaces = self.inner.ifaces.borrow_mut();
-        ifaces.retain(|iface| iface.strong_count() > 0);
-        ifaces.push(Rc::downgrade(&iface.inner));
-        Ok(())
     }
 }
 
@@ -314,7 +285,7 @@ impl WorkerInner {
             self.report_fork();
             return 0;
         }
-        let count = self.queue.dispatch().wrapping_add(self.async_context.poll() as u32);
+        let count = self.queue.dispatch().wrapping_add(self.engine.async_context.poll() as u32);
         if self.unsettled.get() {
             self.settle();
         }
@@ -325,7 +296,7 @@ impl WorkerInner {
     /// long as it is open. It is no other process either, where the word would have been wiped.
     #[inline(always)]
     fn is_passed_by(&self) -> bool {
-        self.attention.is_only_asked(Asking::Async) && self.async_context.passes()
+        self.attention.is_only_asked(Asking::Async) && self.engine.async_context.passes()
     }
 
     /// Leaves something to be done as soon as no transport is on the stack.
@@ -356,15 +327,21 @@ impl WorkerInner {
         unsafe { self.queue.add(callback, argument) }
     }
 
-    /// Removes a progress callback, from whichever thread.
-    pub(crate) fn remove_progress(&self, id: CallbackId) {
-        // A queue that is gone has no callbacks.
-        let _ = self.remote.remove(id);
-    }
-
     /// Removes a progress callback at once; this thread only.
     pub(crate) fn remove_own_progress(&self, id: CallbackId) {
         self.queue.remove(id);
+    }
+
+    /// Has what is armed with the worker from now on, until it is gone.
+    pub(crate) fn add_armed(&self, iface: Weak<dyn Armed>) {
+        let mut armed = self.armed.borrow_mut();
+        armed.retain(|iface| iface.strong_count() > 0);
+        armed.push(iface);
+    }
+
+    /// Wakes the sleeping worker when a descriptor becomes readable.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> Result<(), ucs::sys::SystemError> {
+        self.events.add(fd, Events::READ, IFACE)
     }
 
     /// Stops watching a descriptor that is about to be closed. A child shares the set with its parent, who goes on.
@@ -450,15 +427,11 @@ impl WorkerInner {
 
     fn watch_async(&self) {
         if !self.async_watched.get()
-            && self.async_context.handler_count() > 0
-            && let Ok(fd) = self.async_context.event_fd()
+            && self.engine.async_context.handler_count() > 0
+            && let Ok(fd) = self.engine.async_context.event_fd()
         {
-            self.async_watched.set(self.events.add(fd, Events::READ, 2).is_ok());
+            self.async_watched.set(self.events.add(fd, Events::READ, TIMERS).is_ok());
         }
-    }
-
-    fn live_ifaces(&self) -> Vec<Rc<IfaceInner>> {
-        self.ifaces.borrow().iter().filter_map(std::rc::Weak::upgrade).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use uct_abi::{UCT_ERR_NO_RESOURCE, UctIov};
 use super::{Ep, EpInner, SendFlags};
 use crate::am::AmId;
 use crate::completion::{Completion, Held, Posted};
-use crate::memory::MemorySlice;
+use crate::md::MemorySlice;
 use crate::stats::Counter;
 
 /// Most entries of a vector; transports report their own limit, which is below.

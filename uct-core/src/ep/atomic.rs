@@ -10,7 +10,7 @@ use uct_abi::{UctCompletion, UctStatus};
 use super::{Ep, EpInner};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Fetched};
-use crate::rkey::RemoteKey;
+use crate::md::RemoteKey;
 
 impl EpInner {
     /// An atomic on a `T` with a result: `call` has the transport carry it out, with the place of the result and the

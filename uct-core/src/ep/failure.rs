@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use ucs::Error;
 
-use crate::iface::IfaceInner;
 use crate::worker::WorkerInner;
 
 /// Why an endpoint failed.
@@ -50,10 +49,15 @@ enum Handler {
 }
 
 impl EpMark {
-    pub(crate) fn new(iface: &IfaceInner, on_failure: Option<OnFailure>) -> Rc<EpMark> {
+    /// `subject` names the endpoint's interface in the log.
+    pub(crate) fn new(
+        worker: &Rc<WorkerInner>,
+        subject: String,
+        on_failure: Option<OnFailure>,
+    ) -> Rc<EpMark> {
         Rc::new(EpMark {
-            worker: Rc::clone(&iface.worker),
-            subject: iface.resource().to_string(),
+            worker: Rc::clone(worker),
+            subject,
             failure: OnceCell::new(),
             handler: RefCell::new(on_failure.map_or(Handler::Nobody, Handler::Application)),
         })

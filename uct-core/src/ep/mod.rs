@@ -14,6 +14,7 @@ macro_rules! slot {
 mod am;
 mod atomic;
 mod failure;
+mod flags;
 mod forked;
 mod pending;
 mod rma;
@@ -23,45 +24,21 @@ use std::ffi::c_void;
 use std::fmt;
 use std::rc::Rc;
 
-use bitflags::bitflags;
 use ucs::{Result, Status};
-use uct_abi::{
-    UCT_FLUSH_CANCEL, UCT_FLUSH_LOCAL, UCT_FLUSH_REMOTE, UCT_SEND_SIGNALED, UctEp, UctEpOps, UctEpParams,
-    UctStatus,
-};
+use uct_abi::{UctEp, UctEpOps, UctEpParams, UctStatus};
 
 use crate::address::IfaceAddress;
-use crate::completion::{Completion, Posted};
+use crate::completion::{Completion, Posted, flushed};
 use crate::error::Refused;
-use crate::iface::{Iface, IfaceInner, flushed};
-use crate::md::MemoryDomain;
+use crate::iface::{Iface, IfaceInner};
+use crate::md::{Gate, MemoryDomain};
 use crate::reason::Reason;
-use crate::rkey::Gate;
 use crate::stats::{Counters, EpCounters};
 
 pub use failure::EpFailure;
 pub(crate) use failure::{EpMark, OnFailure};
+pub use flags::{Flush, SendFlags};
 pub use pending::Pending;
-
-bitflags! {
-    /// What a flush waits for. Nothing: until the buffers of operations are free again.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Flush: u32 {
-        /// Until operations have taken effect at the peer.
-        const REMOTE = UCT_FLUSH_REMOTE;
-        /// Give up on what is outstanding; the endpoint is good only for being dropped afterwards.
-        const CANCEL = UCT_FLUSH_CANCEL;
-    }
-
-    /// How to send.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct SendFlags: u32 {
-        /// Wake a receiver that sleeps for signalled messages only.
-        const SIGNALED = UCT_SEND_SIGNALED;
-    }
-}
-
-const _: () = assert!(UCT_FLUSH_LOCAL == 0, "no flag is a local flush");
 
 /// A connection to a peer. Cheap to clone; it is closed when the last clone is gone.
 ///
@@ -110,7 +87,7 @@ impl EpInner {
             md: iface.md.clone(),
             am_max_bcopy: iface.attributes().am.max_bcopy,
             counters: EpCounters::default(),
-            mark: EpMark::new(iface, on_failure),
+            mark: EpMark::new(&iface.worker, iface.resource().to_string(), on_failure),
         });
         let params = UctEpParams {
             size: size_of::<UctEpParams>(),
@@ -132,6 +109,39 @@ impl EpInner {
         // SAFETY: it does not move, and `drop` removes it.
         unsafe { forked::add(&inner) };
         Ok(Ep { inner })
+    }
+}
+
+impl Iface {
+    /// Creates an endpoint to a peer's interface. A connection is made in the background: sends answer `NO_RESOURCE`
+    /// until it stands, and the error handler tells if it fails.
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub fn connect(&self, peer: &IfaceAddress) -> Result<Ep, Refused> {
+        self.is_reachable(peer)?;
+        EpInner::create(&self.inner, Some(peer), None)
+    }
+
+    /// As [`Iface::connect`], with a handler that is told, once, when the endpoint fails.
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub fn connect_with(
+        &self,
+        peer: &IfaceAddress,
+        on_failure: impl FnOnce(EpFailure) + 'static,
+    ) -> Result<Ep, Refused> {
+        self.is_reachable(peer)?;
+        EpInner::create(&self.inner, Some(peer), Some(Box::new(on_failure)))
+    }
+
+    /// Creates an endpoint that is connected to a peer's endpoint later, with [`Ep::connect_to_ep`].
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub fn create_ep(&self, on_failure: impl FnOnce(EpFailure) + 'static) -> Result<Ep, Refused> {
+        EpInner::create(&self.inner, None, Some(Box::new(on_failure)))
     }
 }
 

@@ -10,8 +10,7 @@ use ucs::Result;
 use super::am::{Packing, held};
 use super::{Ep, EpInner};
 use crate::completion::{Completion, Held, Posted};
-use crate::memory::MemorySlice;
-use crate::rkey::RemoteKey;
+use crate::md::{MemorySlice, RemoteKey};
 use crate::stats::Counter;
 use crate::worker::WorkerInner;
 

@@ -14,8 +14,8 @@ use uct_abi::{
 };
 
 use super::{
+    array::array,
     failure::LoadFailureKind,
-    handshake::array,
     text::{name, text},
 };
 

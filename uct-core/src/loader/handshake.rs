@@ -12,7 +12,9 @@ use uct_abi::{
 };
 
 use super::{
-    Component, Slot, Transport, config,
+    Component, Slot, Transport,
+    array::array,
+    config,
     failure::LoadFailureKind,
     names::check_distinct,
     overlay::overlay,
@@ -151,30 +153,6 @@ unsafe fn prepare_transport(offered: *const UctTlOps) -> Result<Transport, LoadF
 /// The tables are called until the process ends; there is one set for each plugin.
 fn leak<T>(table: T) -> &'static T {
     Box::leak(Box::new(table))
-}
-
-/// A list of a plugin, which may be empty.
-///
-/// # Safety
-/// Where `first` is not null, `count` entries are readable there, for ever.
-pub(super) unsafe fn array<T: 'static>(
-    first: *const T,
-    count: usize,
-    what: &'static str,
-    limit: usize,
-) -> Result<&'static [T], LoadFailureKind> {
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if count > limit {
-        return Err(LoadFailureKind::TooMany { what, count, limit });
-    }
-    if first.is_null() || !first.is_aligned() {
-        let problem = format!("{count} are claimed, but the pointer to them is null or not aligned");
-        return Err(LoadFailureKind::Text { what: format!("list of {what}"), problem });
-    }
-    // SAFETY: the pointer is aligned and not null, and the caller promises so many entries.
-    Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
 /// Lets the plugin start. To be called once in the life of the process.

@@ -3,6 +3,7 @@
 //! For: the context, which turns the result into components. Stands on `uct-abi` and the system's loader. Built-in
 //! plugins go the same way as files. A plugin that fails is told in [`Loaded::failures`] and harms no other.
 
+mod array;
 mod config;
 mod elf;
 mod failure;

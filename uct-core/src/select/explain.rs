@@ -6,48 +6,8 @@ use serde::Serialize;
 
 use super::cost::Cost;
 use super::request::Request;
+use super::verdict::Verdict;
 use crate::resource::{DeviceKind, Resource};
-
-/// How far a candidate came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    /// Its plugin could not be loaded.
-    Load,
-    /// There is no device for it.
-    Device,
-    /// The configuration excludes it.
-    Config,
-    /// It could not be opened.
-    Open,
-    /// It cannot do what is asked for.
-    Capability,
-    /// It cannot do it in that size.
-    Size,
-    /// The peer is out of its reach.
-    Unreachable,
-    /// The peer would be within its reach, but something stands in the way.
-    Impeded,
-}
-
-/// What became of a candidate.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "UPPERCASE", tag = "verdict")]
-pub enum Verdict {
-    /// It is the best.
-    Chosen(Cost),
-    /// It would do.
-    Usable(Cost),
-    /// It would not.
-    Rejected {
-        /// How far it came.
-        stage: Stage,
-        /// What failed.
-        check: String,
-        /// What to do to have it.
-        hint: String,
-    },
-}
 
 /// A transport on a device, or a transport that has none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -76,20 +36,6 @@ pub struct Explanation {
     pub candidates: Vec<Candidate>,
     /// What fell back to what, and why; `None` if the choice is no fall back.
     pub fallback: Option<String>,
-}
-
-pub(super) fn rejected(stage: Stage, check: impl Into<String>, hint: &str) -> Verdict {
-    Verdict::Rejected { stage, check: check.into(), hint: hint.to_owned() }
-}
-
-impl Verdict {
-    /// The cost of a candidate that would do.
-    pub fn cost(&self) -> Option<&Cost> {
-        match self {
-            Verdict::Chosen(cost) | Verdict::Usable(cost) => Some(cost),
-            Verdict::Rejected { .. } => None,
-        }
-    }
 }
 
 impl Candidate {

@@ -3,7 +3,8 @@
 //! A transport whose device is not in the machine, whose peer is on another machine, or which the user excluded is no
 //! loss. One that refuses to open, or whose peer stands behind an obstacle, is.
 
-use super::explain::{Candidate, Explanation, Stage, Verdict};
+use super::explain::{Candidate, Explanation};
+use super::verdict::{Stage, Verdict};
 use crate::resource::DeviceKind;
 
 /// What fell back to what, and why.

@@ -13,6 +13,7 @@ mod peer;
 mod request;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use ucs::config::nearest;
 
@@ -25,11 +26,12 @@ use crate::resource::Resource;
 use crate::worker::Worker;
 
 pub use cost::{Cost, Term};
-pub use explain::{Candidate, Explanation, Stage, Verdict};
+pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
 pub use request::{Operation, Request};
+pub use verdict::{Stage, Verdict};
 
-use explain::rejected;
+use verdict::rejected;
 
 /// All interfaces that a worker may use, open, and what became of the others.
 pub struct Selector {
@@ -208,7 +210,7 @@ impl Selector {
                 None,
             );
         }
-        if let Err(verdict) = request.check(iface) {
+        if let Err(verdict) = Verdict::check(request, iface) {
             return (verdict, None);
         }
         let address = match peer.map(|peer| peer.reach(iface)).transpose() {

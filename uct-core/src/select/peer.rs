@@ -7,7 +7,7 @@
 //! | 5..7 | number of interfaces, little-endian |
 //! | each | length of the device's name (1 byte), the name, the interface's address ([`IfaceAddress::pack`]) |
 
-use super::explain::{Stage, Verdict, rejected};
+use super::verdict::{Stage, Verdict, rejected};
 use crate::address::{AddressError, IfaceAddress};
 use crate::iface::Iface;
 use crate::loader::DEVICE_NAME_LIMIT;

@@ -4,9 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::explain::{Stage, Verdict, rejected};
 use crate::attr::{Capabilities, IfaceAttr, OpLimits};
-use crate::iface::Iface;
 
 /// The operation that the choice is made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -124,30 +122,6 @@ impl Request {
     /// A request for an operation of `size` bytes.
     pub fn new(operation: Operation, size: usize) -> Request {
         Request { operation, size, capabilities: Capabilities::empty() }
-    }
-
-    /// Whether an interface is able.
-    pub(super) fn check(&self, iface: &Iface) -> Result<(), Verdict> {
-        let wanted = self.capabilities | self.operation.capability();
-        let missing = wanted - iface.capabilities();
-        if !missing.is_empty() {
-            let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-            let check = format!("it has no {}", names.join(", "));
-            return Err(rejected(Stage::Capability, check, "uct_info -d shows what it has"));
-        }
-        let (limit, minimum) =
-            (self.operation.limit(iface.attributes()), self.operation.minimum(iface.attributes()));
-        let name = self.operation.name();
-        if self.size > limit {
-            let check =
-                format!("{} bytes are more than the {limit} that its {name} takes at once", self.size);
-            return Err(rejected(Stage::Size, check, "choose a smaller size, or bcopy or zcopy"));
-        }
-        if self.size < minimum {
-            let check = format!("{} bytes are fewer than the {minimum} that its {name} starts at", self.size);
-            return Err(rejected(Stage::Size, check, "choose a larger size, or bcopy or short"));
-        }
-        Ok(())
     }
 }
 

@@ -47,13 +47,14 @@ impl Subscriber for Warnings {
 fn an_interface_needs_the_operation_and_each_further_capability() {
     let iface = worker(&[]).open("self", "memory").expect("an interface");
     let request = Request::new(Operation::AmShort, 8);
-    assert!(request.check(&iface).is_ok());
+    assert!(Verdict::check(&request, &iface).is_ok());
     let has = Request { capabilities: Capabilities::AM_BCOPY | Capabilities::PENDING, ..request };
-    assert!(has.check(&iface).is_ok());
+    assert!(Verdict::check(&has, &iface).is_ok());
     let lacks =
         (Capabilities::all() - iface.capabilities()).iter().next().expect("self has not all there is");
     for capabilities in [lacks, lacks | Capabilities::AM_BCOPY] {
-        let Err(Verdict::Rejected { stage, check, .. }) = (Request { capabilities, ..request }).check(&iface)
+        let Err(Verdict::Rejected { stage, check, .. }) =
+            Verdict::check(&Request { capabilities, ..request }, &iface)
         else {
             panic!("{capabilities:?} is not required");
         };

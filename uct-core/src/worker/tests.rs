@@ -34,7 +34,7 @@ fn a_timer_of_a_transport_wakes_who_sleeps() {
     let count = Arc::clone(&runs);
     let soon = Schedule::Once(Duration::from_millis(50));
     let run = move |_, _| *count.lock().expect("no panic") += 1;
-    worker.inner.async_context.add_timer(soon, run).expect("a timer");
+    worker.inner.engine.async_context.add_timer(soon, run).expect("a timer");
     let start = Instant::now();
     while *runs.lock().expect("no panic") == 0 {
         worker.wait(LONG).expect("it sleeps");

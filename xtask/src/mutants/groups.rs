@@ -22,7 +22,7 @@ pub const GROUPS: &[Group] = &[
     group("loader", "uct-core", &["uct-core/src/loader/**/*.rs"]),
     group("worker", "uct-core", &["uct-core/src/worker.rs", "uct-core/src/worker/**/*.rs"]),
     group("completion", "uct-core", &["uct-core/src/completion.rs", "uct-core/src/completion/**/*.rs"]),
-    group("memory", "uct-core", &["uct-core/src/memory.rs", "uct-core/src/memory/**/*.rs"]),
+    group("memory", "uct-core", &["uct-core/src/md/**/*.rs"]),
     group("remote-access", "uct-plugin", &["uct-core/plugin/src/rma.rs", "uct-core/plugin/src/rma/**/*.rs"]),
     group("configuration", "ucs", &["ucs/src/config/**/*.rs", "ucs/src/units/**/*.rs"]),
     group("data-structures", "ucs", &["ucs/src/datastruct/**/*.rs"]),

@@ -17,10 +17,9 @@ use uct_abi::{
     UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh,
 };
 
+use super::MemoryDomain;
 use crate::config::AllocMethod;
 use crate::error::Refused;
-use crate::md::MemoryDomain;
-
 use crate::reason::Reason;
 pub use ucs::memory::MemoryKind;
 

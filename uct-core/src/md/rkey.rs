@@ -15,7 +15,7 @@ use ucs::barrier::light;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctRkey, UctWindow};
 
-use crate::md::MemoryDomain;
+use super::MemoryDomain;
 
 /// Whether an endpoint lets accesses through windows pass, and whether one is in flight. The transport opens and closes it, and has the end
 /// of a registration wait for an access.

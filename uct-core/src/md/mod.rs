@@ -1,4 +1,7 @@
-//! Memory domains: what registers and allocates memory for the transports of one component.
+//! Memory domains: what registers and allocates memory for the transports of one component; its memory and its keys.
+
+mod memory;
+mod rkey;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +14,11 @@ use uct_abi::{UctMd, UctMdOps};
 use crate::attr::{MdAttr, blank_md};
 use crate::config::AllocMethod;
 use crate::error::Refused;
-use crate::memory::{Access, Memory, MemoryKind};
 use crate::reason::Reason;
-use crate::rkey::RemoteKey;
+
+pub use memory::{Access, Memory, MemoryKind, MemorySlice};
+pub use rkey::RemoteKey;
+pub(crate) use rkey::{Gate, RkeyInner};
 
 /// An open memory domain. Cheap to clone.
 ///

@@ -1,0 +1,104 @@
+//! The handlers of an interface: the table that the transport reads, and what owns the closures behind it.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use uct_abi::{UCT_AM_IDS, UctAmCallback, UctAmRunCallback, UctAmTable};
+
+use super::AmId;
+use super::table::AmTable;
+use crate::stats::Count;
+
+/// The handlers of an interface. Who takes one away sees to it that it is dropped no earlier than no transport is on the stack,
+/// since it may be running.
+pub(crate) struct HandlerTable {
+    table: Rc<AmTable>,
+    owned: RefCell<Vec<(AmId, Box<dyn Owned>)>>,
+    /// What the handlers that were taken away had received.
+    received: Cell<Count>,
+}
+
+/// A handler of whatever type.
+pub(crate) trait Owned {
+    /// What it has received.
+    fn received(&self) -> Count;
+}
+
+/// What the table holds for one handler.
+pub(super) struct Entry {
+    pub(super) callback: UctAmCallback,
+    pub(super) in_run: UctAmRunCallback,
+    /// What both are called with.
+    pub(super) argument: *mut c_void,
+}
+
+impl HandlerTable {
+    /// A table without handlers, which warns of at most `log_rate` messages a second.
+    pub(crate) fn new(log_rate: u32) -> HandlerTable {
+        HandlerTable { table: AmTable::new(log_rate), owned: RefCell::default(), received: Cell::default() }
+    }
+
+    /// The table as the transport has it.
+    pub(crate) fn as_ptr(&self) -> *mut UctAmTable {
+        Rc::as_ptr(&self.table).cast_mut().cast()
+    }
+
+    /// The table, as its handlers see it.
+    pub(super) fn as_table(&self) -> &AmTable {
+        &self.table
+    }
+
+    /// The table, for the worker, which asks whether a handler runs.
+    pub(crate) fn table(&self) -> Rc<AmTable> {
+        Rc::clone(&self.table)
+    }
+
+    /// Installs a handler; returns the one that it replaces, to be dropped once that does not run.
+    ///
+    /// # Safety
+    /// `entry` may be called for as long as `handler` lives.
+    pub(super) unsafe fn set(
+        &self,
+        id: AmId,
+        entry: Entry,
+        handler: Box<dyn Owned>,
+    ) -> Option<Box<dyn Owned>> {
+        self.table.set(id, entry.callback, entry.in_run, entry.argument);
+        let replaced = self.take_one(id);
+        self.owned.borrow_mut().push((id, handler));
+        replaced
+    }
+
+    /// Takes the handler of an id, which the table has no more. What it has received stays counted.
+    fn take_one(&self, id: AmId) -> Option<Box<dyn Owned>> {
+        let mut owned = self.owned.borrow_mut();
+        let index = owned.iter().position(|(of, _)| *of == id)?;
+        let (_, handler) = owned.swap_remove(index);
+        self.received.set(self.received.get() + handler.received());
+        Some(handler)
+    }
+
+    /// Takes the handlers, and shares the table, which a transport reads until it is closed.
+    pub(crate) fn take(&mut self) -> HandlerTable {
+        let owned = RefCell::new(self.owned.take());
+        HandlerTable { table: self.table(), owned, received: self.received.clone() }
+    }
+
+    /// Removes all handlers; answers what is to be dropped once none of them runs.
+    pub(crate) fn clear_all(&self) -> Vec<Box<dyn Owned>> {
+        (0..UCT_AM_IDS as u8).filter_map(|id| self.clear(AmId(id))).collect()
+    }
+
+    /// What all handlers have received.
+    pub(crate) fn received(&self) -> Count {
+        let owned = self.owned.borrow();
+        owned.iter().fold(self.received.get(), |sum, (_, handler)| sum + handler.received())
+    }
+
+    /// Removes a handler, as [`HandlerTable::set`] does: messages of its id are dropped from now on.
+    pub(crate) fn clear(&self, id: AmId) -> Option<Box<dyn Owned>> {
+        self.table.clear(id);
+        self.take_one(id)
+    }
+}

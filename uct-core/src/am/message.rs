@@ -1,0 +1,136 @@
+//! A message as its handler sees it, and one that is kept.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::slice;
+
+use uct_abi::UCT_AM_DESC;
+
+use crate::iface::IfaceInner;
+
+/// A received message, as its handler sees it: `&[u8]` of all that was sent, the 8-byte header of a short one included.
+///
+/// The data are the transport's and gone when the handler returns, unless it keeps the message.
+pub struct AmMessage<'a> {
+    pub(super) data: NonNull<u8>,
+    pub(super) length: usize,
+    pub(super) flags: u32,
+    pub(super) iface: &'a IfaceInner,
+    pub(super) kept: &'a Cell<bool>,
+}
+
+impl<'a> AmMessage<'a> {
+    /// The first 8 bytes as the header of a short message; `None` if there are fewer.
+    #[inline]
+    pub fn header(&self) -> Option<u64> {
+        self.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    /// What follows the header of a short message; empty if there is none.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        self.get(size_of::<u64>()..).unwrap_or(&[])
+    }
+
+    /// Keeps the message beyond the handler. Where the transport can, the data stay where they are, else they are
+    /// copied: either way they are writable, with [`crate::IfaceOptions::rx_headroom`] bytes ahead of them.
+    pub fn keep(self) -> KeptMessage {
+        let headroom = self.iface.rx_headroom;
+        let place = if self.flags & UCT_AM_DESC != 0 {
+            self.kept.set(true);
+            Place::Descriptor { iface: self.iface.share(), data: self.data }
+        } else {
+            let mut copy = vec![0; headroom];
+            copy.extend_from_slice(&self);
+            Place::Copy(copy)
+        };
+        KeptMessage { place, headroom, length: self.length }
+    }
+}
+
+impl Deref for AmMessage<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the transport delivers readable data that nobody writes until the handler returns (`UctAmCallback`).
+        unsafe { slice::from_raw_parts(self.data.as_ptr(), self.length) }
+    }
+}
+
+impl fmt::Debug for AmMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AmMessage").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// A message that outlives its handler. Dropping it gives the transport its memory back; keeping many of them may
+/// leave the transport without buffers, which its senders see as `NO_RESOURCE`.
+pub struct KeptMessage {
+    place: Place,
+    headroom: usize,
+    length: usize,
+}
+
+enum Place {
+    Descriptor { iface: Rc<IfaceInner>, data: NonNull<u8> },
+    Copy(Vec<u8>),
+}
+
+impl KeptMessage {
+    /// Whether the data are still where the transport received them.
+    pub fn is_zero_copy(&self) -> bool {
+        matches!(self.place, Place::Descriptor { .. })
+    }
+
+    /// The bytes ahead of the data and the data, all writable.
+    pub fn with_headroom(&mut self) -> (&mut [u8], &mut [u8]) {
+        let (headroom, length) = (self.headroom, self.length);
+        let whole = match &mut self.place {
+            Place::Copy(copy) => copy.as_mut_slice(),
+            Place::Descriptor { data, .. } => {
+                // SAFETY: `rx_headroom` bytes ahead of the data are the keeper's (`UctAmCallback`).
+                let start = unsafe { data.sub(headroom) };
+                // SAFETY: headroom and data are the keeper's until they are released, and borrowed through `self`.
+                unsafe { slice::from_raw_parts_mut(start.as_ptr(), headroom + length) }
+            }
+        };
+        whole.split_at_mut(headroom)
+    }
+}
+
+impl Deref for KeptMessage {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.place {
+            Place::Copy(copy) => &copy[self.headroom..],
+            // SAFETY: the data are the keeper's until they are released.
+            Place::Descriptor { data, .. } => unsafe { slice::from_raw_parts(data.as_ptr(), self.length) },
+        }
+    }
+}
+
+impl Drop for KeptMessage {
+    fn drop(&mut self) {
+        if let Place::Descriptor { iface, data } = &self.place {
+            if iface.worker.check_process().is_err() {
+                // The place is the parent's, which gives it back itself.
+                return;
+            }
+            IfaceInner::let_go(iface);
+            let release = iface.ops.release.expect("the loader fills every slot");
+            // SAFETY: the handler kept the data, and this is their only owner; the interface is open, since it is held.
+            unsafe { release(iface.raw(), data.as_ptr().cast()) };
+        }
+    }
+}
+
+impl fmt::Debug for KeptMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptMessage").field("length", &self.length).finish_non_exhaustive()
+    }
+}
