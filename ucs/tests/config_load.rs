@@ -170,7 +170,11 @@ fn a_directory_that_may_not_be_looked_into_is_passed_over_and_a_file_that_may_no
     let system = machine.file("etc/uct.toml", 2);
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let directory = hidden.parent().unwrap();
-    mode(machine.root.path(), 0o755);
+    // Whatever the umask is.
+    for directory in ["", "home", "home/.config", "etc"] {
+        mode(&machine.root.path().join(directory), 0o755);
+    }
+    mode(&system, 0o644);
     mode(directory, 0o000);
     // Root may look into everything, so another user's rights are taken, for this thread alone.
     let as_other = |work: &(dyn Fn() + Sync)| {

@@ -40,6 +40,10 @@ impl Stage {
         mode(stage.root.path(), 0o755);
         for directory in ["bin", "lib/uct", "caller/modules", "caller/config/uct", "caller/home"] {
             fs::create_dir_all(stage.path(directory)).expect("a directory");
+            // Whatever the umask is.
+            for directory in stage.path(directory).ancestors().take_while(|path| path != &stage.root.path()) {
+                mode(directory, 0o755);
+            }
         }
         // A plugin leaves a file here when it is loaded.
         fs::create_dir(stage.path("marks")).expect("a directory");
@@ -84,13 +88,12 @@ impl Stage {
             ),
         )
         .expect("a file");
+        let library = self.path(directory).join(format!("libuct_{name}.so"));
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let made = Command::new(compiler)
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(self.path(directory).join(format!("libuct_{name}.so")))
-            .arg(&source)
-            .status();
+        let made =
+            Command::new(compiler).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
         assert!(made.expect("a C compiler is needed (or set CC)").success());
+        mode(&library, 0o755);
     }
 
     /// Which plugins' code has run; forgets it.
