@@ -494,7 +494,9 @@ mod tests {
     use crate::{Completion, Context, Iface, Posted, Worker};
 
     fn open() -> (Worker, Iface) {
-        let worker = Worker::new(&Context::builder().build().unwrap()).unwrap();
+        let worker =
+            Worker::new(&Context::builder().sources(ucs::config::Sources::default()).build().unwrap())
+                .unwrap();
         let iface = worker.open("self", "memory").unwrap();
         (worker, iface)
     }
