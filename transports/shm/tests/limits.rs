@@ -34,6 +34,7 @@ fn try_to_open(transport: &str) {
 
 #[test]
 fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
+    let _alone = alone();
     if let Some(role) = role() {
         return try_to_open(&role);
     }
@@ -51,6 +52,12 @@ fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
 /// A number that the environment may change.
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// One test at a time: what is measured is the process's.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn descriptors() -> u64 {
@@ -183,6 +190,7 @@ fn a_crowd_at_the_door_costs_little_and_keeps_nobody_out() {
     if let Some(role) = role() {
         return stand(&role);
     }
+    let _alone = alone();
     const TEST: &str = "a_crowd_at_the_door_costs_little_and_keeps_nobody_out";
     // UCT_TEST_CONNECTS=100000 is the full size.
     let connects = number("UCT_TEST_CONNECTS", 12_000);
@@ -236,6 +244,7 @@ fn who_says_nothing_is_let_go() {
     if let Some(role) = role() {
         return stand(&role);
     }
+    let _alone = alone();
     let mut target =
         Target::start("who_says_nothing_is_let_go", "shm.hello_timeout=50ms shm.max_half_open=8");
     let before = target.ask("tell");
@@ -251,6 +260,7 @@ fn one_process_does_not_take_all_connections() {
     if let Some(role) = role() {
         return stand(&role);
     }
+    let _alone = alone();
     const TEST: &str = "one_process_does_not_take_all_connections";
     let mut target = Target::start(TEST, "shm.max_connections_per_process=30");
     // The honest peer is of this process too, and comes first.
@@ -339,6 +349,7 @@ fn who_has_no_descriptor_left_sleeps_all_the_same() {
     if role().is_some() {
         return starve();
     }
+    let _alone = alone();
     const TEST: &str = "who_has_no_descriptor_left_sleeps_all_the_same";
     let mut starved = Peer::start(&["sh", "-c", "ulimit -n 48; exec \"$@\"", "sh"], TEST, "starve");
     let (address, _) = IfaceAddress::unpack(&unhex(&starved.line())).expect("an address");
@@ -356,6 +367,7 @@ fn a_peer_that_never_reads_costs_a_ring() {
     if let Some(role) = role() {
         return stand(&role);
     }
+    let _alone = alone();
     let mut target = Target::start("a_peer_that_never_reads_costs_a_ring", "");
     target.ask("hold");
     let honest = Honest::open(&[]);
@@ -378,6 +390,7 @@ fn a_peer_that_never_reads_costs_a_ring() {
 
 #[test]
 fn names_of_others_in_the_directory_are_left_alone_and_cost_little() {
+    let _alone = alone();
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
     let keep = path("uct-shm-plain.sock");
