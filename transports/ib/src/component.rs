@@ -11,7 +11,7 @@ use uct_plugin::{Error, Failure, MdAttr, attr};
 
 use crate::device::{self, IbDevice};
 use crate::error::IbError;
-use crate::fork::{self, ForkSupport};
+use crate::verbs::fork::{self, ForkSupport};
 use crate::verbs::{self, Pd, VerbsTable};
 
 impl From<&IbError> for Failure {

@@ -8,7 +8,6 @@ pub mod component;
 pub mod device;
 pub mod error;
 pub mod events;
-pub mod fork;
 pub mod gid;
 pub mod memlock;
 pub mod port;

@@ -312,65 +312,102 @@ typedef struct UctStr {
     size_t length;
 } UctStr;
 
-// One key of a plugin. The key `tx_seg_size` of section `tcp` is `[tcp] tx_seg_size` in a file and
-// `UCT_TCP_TX_SEG_SIZE` in the environment.
-typedef struct UctConfigField {
-    // Lower case, words joined by underscores.
-    struct UctStr name;
-    // `UCT_CONFIG_*`.
-    uint32_t kind;
-    // `UCT_CONFIG_SECURITY`, or 0. Read from plugins of minor version 1 and later; before, the place was unused.
-    uint32_t flags;
-    // Least value for integers and sizes; `minimum` = `maximum` = 0 means unlimited.
-    int64_t minimum;
-    // Greatest value for integers and sizes.
-    int64_t maximum;
-    // For `UCT_CONFIG_ENUM`: the choices, separated by `|`.
-    struct UctStr choices;
-    // The default, as a user would write it.
-    struct UctStr default_text;
-    // What the key does, in a sentence or two.
-    struct UctStr doc;
-} UctConfigField;
+// An interface; the plugin's own.
+typedef struct UctIface UctIface;
 
-// A group of keys.
-typedef struct UctConfigSection {
-    // Lower case; usually the transport's name.
-    struct UctStr name;
-    // What the keys are about.
-    struct UctStr doc;
-    // First of `count` keys.
-    const struct UctConfigField *fields;
-    // Number of keys.
-    size_t count;
-} UctConfigSection;
+// Limits of one class of operations, in bytes unless said otherwise.
+typedef struct UctOpLimits {
+    // Largest short operation (for active messages: payload without the 8-byte header).
+    size_t max_short;
+    // Largest buffered copy.
+    size_t max_bcopy;
+    // Smallest zero copy.
+    size_t min_zcopy;
+    // Largest zero copy.
+    size_t max_zcopy;
+    // Alignment of buffers that suits zero copy best.
+    size_t opt_zcopy_align;
+    // Alignment of data to which the transport cuts.
+    size_t align_mtu;
+    // Most entries of a vector.
+    size_t max_iov;
+    // Largest header of a zero-copy active message.
+    size_t max_hdr;
+} UctOpLimits;
 
-// One value, checked by the host against the key's kind and range.
-typedef struct UctConfigValue {
-    // The section.
-    struct UctStr section;
-    // The key.
-    struct UctStr name;
-    // As text, in the form the user would write.
-    struct UctStr text;
-    // As an integer: bytes, count, 0/1, ternary, index of the choice.
-    uint64_t integer;
-    // As a real number: seconds, bytes per second.
-    double real;
-} UctConfigValue;
+// Atomic operations as bit sets (`1 << UCT_ATOMIC_*`).
+typedef struct UctAtomicOps {
+    // Without a result.
+    uint32_t post;
+    // With a result.
+    uint32_t fetch;
+    // Which of `post` are emulated.
+    uint32_t post_emulated;
+    // Which of `fetch` are emulated.
+    uint32_t fetch_emulated;
+} UctAtomicOps;
 
-// The values of all keys of the plugin, valid for the call.
-typedef struct UctConfig {
+// A figure of the cost model and where it came from.
+typedef struct UctFigure {
+    // The number.
+    double value;
+    // `UCT_ORIGIN_*`.
+    uint32_t origin;
+} UctFigure;
+
+// What an interface can do and what it costs. Filled by `query`; the caller zeroes it and sets `size`.
+typedef struct UctIfaceAttr {
     // Size of this table in bytes.
     size_t size;
-    // First of `count` values.
-    const struct UctConfigValue *values;
-    // Number of values.
-    size_t count;
-} UctConfig;
+    // `UCT_CAP_*`.
+    uint64_t capabilities;
+    // Which of `capabilities` the transport composes from others instead of carrying them out natively.
+    uint64_t emulated;
+    // `UCT_EVENT_*` that `event_arm` accepts.
+    uint32_t events;
+    // Active messages.
+    struct UctOpLimits am;
+    // Put.
+    struct UctOpLimits put;
+    // Get.
+    struct UctOpLimits get;
+    // 32-bit atomics.
+    struct UctAtomicOps atomic32;
+    // 64-bit atomics.
+    struct UctAtomicOps atomic64;
+    // Bytes of a device address.
+    size_t device_addr_len;
+    // Bytes of an interface address.
+    size_t iface_addr_len;
+    // Bytes of an endpoint address.
+    size_t ep_addr_len;
+    // Seconds of processor time per operation.
+    struct UctFigure overhead;
+    // Seconds from sender to receiver.
+    struct UctFigure latency;
+    // Seconds that each further endpoint adds to `latency`.
+    double latency_growth;
+    // Bytes per second for each process by itself.
+    struct UctFigure bandwidth_dedicated;
+    // Bytes per second that all processes of the machine share.
+    struct UctFigure bandwidth_shared;
+    // Extra cost factor of emulated put, get and atomics: round trips they need.
+    uint32_t emulated_round_trips;
+    // Between equals the higher wins.
+    uint32_t priority;
+    // Most endpoints; 0 means unlimited.
+    uint64_t max_num_eps;
+} UctIfaceAttr;
 
-// An endpoint; the plugin's own.
-typedef struct UctEp UctEp;
+// A place for words that the host owns: a plugin writes the reason of a refusal here.
+typedef struct UctText {
+    // Where to write.
+    uint8_t *data;
+    // How many bytes fit.
+    size_t capacity;
+    // How many were written; a plugin sets it, never above `capacity`.
+    size_t length;
+} UctText;
 
 // Whether an endpoint lets the host access memory through the windows of keys. The host's, and closed at first.
 typedef struct UctGate {
@@ -404,18 +441,68 @@ typedef struct UctEpParams {
     uint64_t *accesses;
 } UctEpParams;
 
-// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
-// `UCT_OK`, or until the request was purged.
-typedef struct UctPendingReq {
-    // Called from progress only. `UCT_OK`: done, forget the request. `UCT_INPROGRESS`: keep it and go on.
-    // Anything else: keep it and stop serving this endpoint for now.
-    UctStatus (*func)(struct UctPendingReq *request);
-    // The transport's while the request is queued.
-    uint64_t reserved[5];
-} UctPendingReq;
+// An endpoint; the plugin's own.
+typedef struct UctEp UctEp;
 
-// Purge callback: called once per queued request, which is no longer queued then.
-typedef void (*UctPurge)(struct UctPendingReq *request, void *argument);
+// Told when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
+// in `status`. The memory stays valid until then.
+typedef struct UctCompletion {
+    // Called at zero, from progress only.
+    void (*func)(struct UctCompletion *completion);
+    // Operations still outstanding.
+    int32_t count;
+    // `UCT_OK` or the first error.
+    UctStatus status;
+} UctCompletion;
+
+// Takes one statistics counter.
+typedef void (*UctEmitCounter)(void *context, struct UctStr name, uint64_t value);
+
+// The calls of an interface.
+typedef struct UctIfaceOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Closes by a deadline of its own; its endpoints are gone by then. *Mandatory.*
+    void (*close)(struct UctIface *iface);
+    // Fills the attributes. *Mandatory.*
+    UctStatus (*query)(struct UctIface *iface, struct UctIfaceAttr *attr);
+    // Writes `device_addr_len` bytes. *Mandatory.*
+    UctStatus (*get_device_address)(struct UctIface *iface, uint8_t *address);
+    // Writes `iface_addr_len` bytes. *Mandatory.*
+    UctStatus (*get_address)(struct UctIface *iface, uint8_t *address);
+    // Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words, or
+    // `UCT_ERR_REJECTED` where it would be within reach but for the obstacle that the reason names. A local decision
+    // that sends nothing. The addresses are untrusted bytes. *Mandatory.*
+    UctStatus (*is_reachable)(struct UctIface *iface,
+                              const uint8_t *device_address,
+                              size_t device_address_length,
+                              const uint8_t *iface_address,
+                              size_t iface_address_length,
+                              uint32_t scope,
+                              struct UctText *reason);
+    // Moves things on; answers how many events it handled. *Mandatory.*
+    uint32_t (*progress)(struct UctIface *iface);
+    // Creates an endpoint. *Mandatory.*
+    UctStatus (*ep_create)(struct UctIface *iface,
+                           const struct UctEpParams *params,
+                           struct UctEp **ep,
+                           struct UctText *reason);
+    // Gives back data that a handler kept; `data` is the pointer that the handler was given.
+    void (*release)(struct UctIface *iface, void *data);
+    // A descriptor that becomes readable when an armed event happens. It stays the interface's.
+    UctStatus (*event_fd)(struct UctIface *iface, int32_t *fd);
+    // Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
+    // event that comes makes the descriptor readable: none is lost.
+    UctStatus (*event_arm)(struct UctIface *iface, uint32_t events);
+    // Flushes all endpoints: `UCT_OK` when nothing is outstanding, `UCT_INPROGRESS` with `completion` taken, or
+    // `UCT_INPROGRESS` without it when `completion` is null (ask again). With `UCT_FLUSH_CANCEL` each of them gives up, and
+    // does not wait for queued requests; the interface goes on.
+    UctStatus (*flush)(struct UctIface *iface, uint32_t flags, struct UctCompletion *completion);
+    // Orders operations of all endpoints before and after it.
+    UctStatus (*fence)(struct UctIface *iface, uint32_t flags);
+    // The transport's own counters.
+    UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
+} UctIfaceOps;
 
 // A registration; the plugin's own.
 typedef struct UctMemh UctMemh;
@@ -438,32 +525,24 @@ typedef struct UctIov {
 // `max_bcopy` of the operation. A transport calls it at most once for each operation.
 typedef size_t (*UctPack)(void *destination, void *argument);
 
-// Told when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
-// in `status`. The memory stays valid until then.
-typedef struct UctCompletion {
-    // Called at zero, from progress only.
-    void (*func)(struct UctCompletion *completion);
-    // Operations still outstanding.
-    int32_t count;
-    // `UCT_OK` or the first error.
-    UctStatus status;
-} UctCompletion;
-
 // An unpacked remote key; the plugin's own, shareable by all endpoints of the memory domain.
 typedef struct UctRkey UctRkey;
 
 // Takes data that a `get_bcopy` brought; called once, before the completion.
 typedef void (*UctUnpack)(void *argument, const void *data, size_t length);
 
-// A place for words that the host owns: a plugin writes the reason of a refusal here.
-typedef struct UctText {
-    // Where to write.
-    uint8_t *data;
-    // How many bytes fit.
-    size_t capacity;
-    // How many were written; a plugin sets it, never above `capacity`.
-    size_t length;
-} UctText;
+// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
+// `UCT_OK`, or until the request was purged.
+typedef struct UctPendingReq {
+    // Called from progress only. `UCT_OK`: done, forget the request. `UCT_INPROGRESS`: keep it and go on.
+    // Anything else: keep it and stop serving this endpoint for now.
+    UctStatus (*func)(struct UctPendingReq *request);
+    // The transport's while the request is queued.
+    uint64_t reserved[5];
+} UctPendingReq;
+
+// Purge callback: called once per queued request, which is no longer queued then.
+typedef void (*UctPurge)(struct UctPendingReq *request, void *argument);
 
 // The calls of an endpoint.
 typedef struct UctEpOps {
@@ -593,8 +672,277 @@ typedef struct UctEpOps {
                                struct UctText *reason);
 } UctEpOps;
 
+// A memory domain; the plugin's own.
+typedef struct UctMd UctMd;
+
+// One value, checked by the host against the key's kind and range.
+typedef struct UctConfigValue {
+    // The section.
+    struct UctStr section;
+    // The key.
+    struct UctStr name;
+    // As text, in the form the user would write.
+    struct UctStr text;
+    // As an integer: bytes, count, 0/1, ternary, index of the choice.
+    uint64_t integer;
+    // As a real number: seconds, bytes per second.
+    double real;
+} UctConfigValue;
+
+// The values of all keys of the plugin, valid for the call.
+typedef struct UctConfig {
+    // Size of this table in bytes.
+    size_t size;
+    // First of `count` values.
+    const struct UctConfigValue *values;
+    // Number of values.
+    size_t count;
+} UctConfig;
+
+// One device that a transport can use.
+typedef struct UctDevice {
+    // Size of this table in bytes.
+    size_t size;
+    // At most 32 bytes; `mlx5_0:1`, `eth0`, `memory`.
+    struct UctStr name;
+    // `UCT_DEVICE_*`.
+    uint32_t kind;
+    // NUMA node the device is attached to; -1 where there is none.
+    int32_t numa_node;
+} UctDevice;
+
+// Takes one device.
+typedef void (*UctEmitDevice)(void *context, const struct UctDevice *device);
+
 // A worker; the host's own.
 typedef struct UctWorker UctWorker;
+
+// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
+// it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
+// `release`. Any other answer gives the data back.
+typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
+
+// Receives an active message of a run: `data` are readable for `length` bytes until it returns, and then given back.
+typedef void (*UctAmRunCallback)(void *argument, const void *data, size_t length);
+
+// The handlers of an interface by their ids, and how many of them are running; none is ever null. The host owns the table and
+// changes handlers between calls; host and transport use it on the thread that drives the worker, and no other.
+typedef struct UctAmTable {
+    // Whom to call with a message. They count themselves in `running`.
+    UctAmCallback callbacks[UCT_AM_IDS];
+    // With what to call them, and those of `in_run`.
+    void *arguments[UCT_AM_IDS];
+    // The same handlers, which do not count themselves: for a transport that counts `running` up by one ahead of a run of
+    // messages, and down by one behind it.
+    UctAmRunCallback in_run[UCT_AM_IDS];
+    // How many handlers are running, one inside the other, and runs. While it is not 0, the host closes nothing of the worker.
+    uint32_t running;
+} UctAmTable;
+
+// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
+typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, struct UctStr reason);
+
+// How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
+typedef struct UctIfaceParams {
+    // Size of this table in bytes.
+    size_t size;
+    // The worker that will drive the interface.
+    struct UctWorker *worker;
+    // A device that `query_devices` named.
+    struct UctStr device;
+    // The plugin's values.
+    const struct UctConfig *config;
+    // The handlers of active messages.
+    struct UctAmTable *am_handlers;
+    // Called for endpoints that fail.
+    UctErrorHandler error_handler;
+    // First argument of the error handler.
+    void *error_argument;
+    // Bytes ahead of received data that a keeper may write to.
+    size_t rx_headroom;
+    // `UCT_IFACE_*`.
+    uint64_t flags;
+} UctIfaceParams;
+
+// One transport: a way to move data, on some devices.
+typedef struct UctTlOps {
+    // Size of this table in bytes.
+    size_t size;
+    // At most 10 bytes. *Mandatory.*
+    struct UctStr name;
+    // The calls of its interfaces. *Mandatory.*
+    const struct UctIfaceOps *iface_ops;
+    // The calls of its endpoints. *Mandatory.*
+    const struct UctEpOps *ep_ops;
+    // Lists the devices. An error with a reason says why there are none. *Mandatory.*
+    UctStatus (*query_devices)(struct UctMd *md,
+                               const struct UctConfig *config,
+                               UctEmitDevice emit,
+                               void *context,
+                               struct UctText *reason);
+    // Opens an interface. *Mandatory.*
+    UctStatus (*iface_open)(struct UctMd *md,
+                            const struct UctIfaceParams *params,
+                            struct UctIface **iface,
+                            struct UctText *reason);
+} UctTlOps;
+
+// What a memory domain can do.
+typedef struct UctMdAttr {
+    // Size of this table in bytes, set by the caller.
+    size_t size;
+    // `UCT_MD_*` flags.
+    uint64_t flags;
+    // Bytes of a packed memory key.
+    size_t rkey_packed_size;
+    // Largest region that can be registered, in bytes.
+    uint64_t max_reg;
+    // Largest region that can be allocated, in bytes.
+    uint64_t max_alloc;
+    // Bit set of memory kinds that can be registered (bit 0 = host).
+    uint64_t reg_memory_kinds;
+    // Seconds that a registration takes, whatever its size.
+    double reg_cost;
+    // Seconds per registered byte.
+    double reg_growth;
+} UctMdAttr;
+
+// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
+// while the endpoint's `UctGate` is open. It counts what it does (`UctEpParams::accesses`).
+typedef struct UctWindow {
+    // Size of this table in bytes, set by the caller.
+    size_t size;
+    // First remote address; a multiple of 8.
+    uint64_t base;
+    // Where `base` lies in this process; a multiple of 8.
+    uint64_t *local;
+    // Aligned words of 8 bytes, from `base` on, that put may write.
+    uint64_t put_words;
+    // Aligned words that get may read.
+    uint64_t get_words;
+    // Aligned words that atomics may change.
+    uint64_t atomic_words;
+    // A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
+    // key is released. Whatever else the word may hold differs from `value` by a multiple of 2^32, so that the host can test
+    // it together with the gate.
+    const uint64_t *live;
+    // What `live` holds.
+    uint64_t value;
+} UctWindow;
+
+// The calls of a memory domain. Any thread may call them, several at once.
+typedef struct UctMdOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Closes; interfaces, registrations and keys of it are gone by then. *Mandatory.*
+    void (*close)(struct UctMd *md);
+    // Fills `attr`, whose `size` says how much of it the host knows. *Mandatory.*
+    UctStatus (*query)(struct UctMd *md, struct UctMdAttr *attr);
+    // Registers `length` bytes at `address` for `UCT_MD_ACCESS_*`. The memory stays valid until deregistered.
+    UctStatus (*mem_reg)(struct UctMd *md,
+                         void *address,
+                         size_t length,
+                         uint32_t access,
+                         struct UctMemh **memh,
+                         struct UctText *reason);
+    // Ends a registration. No operation names it as local memory any more; the host sees to that. Peers, and other threads with keys to it,
+    // may access the memory until this returns, and not afterwards: it waits for accesses in flight. After an error the host does not free
+    // it.
+    UctStatus (*mem_dereg)(struct UctMd *md, struct UctMemh *memh);
+    // Allocates and registers at least `*length` bytes; sets `length` to what is usable. The memory is zeroed.
+    UctStatus (*mem_alloc)(struct UctMd *md,
+                           size_t *length,
+                           uint32_t access,
+                           void **address,
+                           struct UctMemh **memh,
+                           struct UctText *reason);
+    // Frees what `mem_alloc` gave. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
+    UctStatus (*mem_free)(struct UctMd *md, struct UctMemh *memh);
+    // Advises about the use of a part of a registration (`UCT_ADVICE_*`).
+    UctStatus (*mem_advise)(struct UctMd *md,
+                            struct UctMemh *memh,
+                            void *address,
+                            size_t length,
+                            uint32_t advice);
+    // Writes `rkey_packed_size` bytes that let a peer reach the registration.
+    UctStatus (*mkey_pack)(struct UctMd *md, struct UctMemh *memh, uint8_t *buffer);
+    // Turns packed bytes into a key. Bytes that are not a key of this kind are `UCT_ERR_INVALID_PARAM`.
+    UctStatus (*rkey_unpack)(struct UctMd *md,
+                             const uint8_t *buffer,
+                             size_t length,
+                             struct UctRkey **rkey,
+                             struct UctText *reason);
+    // Frees a key.
+    void (*rkey_release)(struct UctMd *md, struct UctRkey *rkey);
+    // The local address of remote memory, where it is directly reachable.
+    UctStatus (*rkey_ptr)(struct UctMd *md, struct UctRkey *rkey, uint64_t remote_address, void **local);
+    // Orders two keys: `result` is negative, zero or positive.
+    UctStatus (*rkey_compare)(struct UctMd *md, struct UctRkey *left, struct UctRkey *right, int32_t *result);
+    // Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
+    // this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was answered
+    // holds until the key is released.
+    UctStatus (*rkey_window)(struct UctMd *md, struct UctRkey *rkey, struct UctWindow *window);
+} UctMdOps;
+
+// Takes one name of a list.
+typedef void (*UctEmitName)(void *context, struct UctStr name);
+
+// The calls of a component: what a plugin offers under one name.
+typedef struct UctComponentOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Name of the component, at most 16 bytes. *Mandatory.*
+    struct UctStr name;
+    // First of `tl_count` transports. *Mandatory.*
+    const struct UctTlOps *const *tls;
+    // Number of transports.
+    size_t tl_count;
+    // The calls of its memory domains. *Mandatory.*
+    const struct UctMdOps *md_ops;
+    // Lists the memory domains that can be opened here. An error with a reason says why there are none. *Mandatory.*
+    UctStatus (*query_mds)(const struct UctConfig *config,
+                           UctEmitName emit,
+                           void *context,
+                           struct UctText *reason);
+    // Opens a memory domain by name. *Mandatory.*
+    UctStatus (*md_open)(struct UctStr name,
+                         const struct UctConfig *config,
+                         struct UctMd **md,
+                         struct UctText *reason);
+} UctComponentOps;
+
+// One key of a plugin. The key `tx_seg_size` of section `tcp` is `[tcp] tx_seg_size` in a file and
+// `UCT_TCP_TX_SEG_SIZE` in the environment.
+typedef struct UctConfigField {
+    // Lower case, words joined by underscores.
+    struct UctStr name;
+    // `UCT_CONFIG_*`.
+    uint32_t kind;
+    // `UCT_CONFIG_SECURITY`, or 0. Read from plugins of minor version 1 and later; before, the place was unused.
+    uint32_t flags;
+    // Least value for integers and sizes; `minimum` = `maximum` = 0 means unlimited.
+    int64_t minimum;
+    // Greatest value for integers and sizes.
+    int64_t maximum;
+    // For `UCT_CONFIG_ENUM`: the choices, separated by `|`.
+    struct UctStr choices;
+    // The default, as a user would write it.
+    struct UctStr default_text;
+    // What the key does, in a sentence or two.
+    struct UctStr doc;
+} UctConfigField;
+
+// A group of keys.
+typedef struct UctConfigSection {
+    // Lower case; usually the transport's name.
+    struct UctStr name;
+    // What the keys are about.
+    struct UctStr doc;
+    // First of `count` keys.
+    const struct UctConfigField *fields;
+    // Number of keys.
+    size_t count;
+} UctConfigSection;
 
 // Called for an event of the asynchronous context. `events` is 0 for a timer.
 typedef void (*UctAsyncHandler)(void *argument, uint64_t id, uint32_t events);
@@ -660,354 +1008,6 @@ typedef struct UctHost {
     // Wakes a worker that sleeps on its event descriptor. Any thread.
     void (*worker_wake)(struct UctWorker *worker);
 } UctHost;
-
-// An interface; the plugin's own.
-typedef struct UctIface UctIface;
-
-// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
-// it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
-// `release`. Any other answer gives the data back.
-typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
-
-// Receives an active message of a run: `data` are readable for `length` bytes until it returns, and then given back.
-typedef void (*UctAmRunCallback)(void *argument, const void *data, size_t length);
-
-// The handlers of an interface by their ids, and how many of them are running; none is ever null. The host owns the table and
-// changes handlers between calls; host and transport use it on the thread that drives the worker, and no other.
-typedef struct UctAmTable {
-    // Whom to call with a message. They count themselves in `running`.
-    UctAmCallback callbacks[UCT_AM_IDS];
-    // With what to call them, and those of `in_run`.
-    void *arguments[UCT_AM_IDS];
-    // The same handlers, which do not count themselves: for a transport that counts `running` up by one ahead of a run of
-    // messages, and down by one behind it.
-    UctAmRunCallback in_run[UCT_AM_IDS];
-    // How many handlers are running, one inside the other, and runs. While it is not 0, the host closes nothing of the worker.
-    uint32_t running;
-} UctAmTable;
-
-// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
-typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, struct UctStr reason);
-
-// One device that a transport can use.
-typedef struct UctDevice {
-    // Size of this table in bytes.
-    size_t size;
-    // At most 32 bytes; `mlx5_0:1`, `eth0`, `memory`.
-    struct UctStr name;
-    // `UCT_DEVICE_*`.
-    uint32_t kind;
-    // NUMA node the device is attached to; -1 where there is none.
-    int32_t numa_node;
-} UctDevice;
-
-// Takes one device.
-typedef void (*UctEmitDevice)(void *context, const struct UctDevice *device);
-
-// Takes one statistics counter.
-typedef void (*UctEmitCounter)(void *context, struct UctStr name, uint64_t value);
-
-// How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
-typedef struct UctIfaceParams {
-    // Size of this table in bytes.
-    size_t size;
-    // The worker that will drive the interface.
-    struct UctWorker *worker;
-    // A device that `query_devices` named.
-    struct UctStr device;
-    // The plugin's values.
-    const struct UctConfig *config;
-    // The handlers of active messages.
-    struct UctAmTable *am_handlers;
-    // Called for endpoints that fail.
-    UctErrorHandler error_handler;
-    // First argument of the error handler.
-    void *error_argument;
-    // Bytes ahead of received data that a keeper may write to.
-    size_t rx_headroom;
-    // `UCT_IFACE_*`.
-    uint64_t flags;
-} UctIfaceParams;
-
-// Limits of one class of operations, in bytes unless said otherwise.
-typedef struct UctOpLimits {
-    // Largest short operation (for active messages: payload without the 8-byte header).
-    size_t max_short;
-    // Largest buffered copy.
-    size_t max_bcopy;
-    // Smallest zero copy.
-    size_t min_zcopy;
-    // Largest zero copy.
-    size_t max_zcopy;
-    // Alignment of buffers that suits zero copy best.
-    size_t opt_zcopy_align;
-    // Alignment of data to which the transport cuts.
-    size_t align_mtu;
-    // Most entries of a vector.
-    size_t max_iov;
-    // Largest header of a zero-copy active message.
-    size_t max_hdr;
-} UctOpLimits;
-
-// Atomic operations as bit sets (`1 << UCT_ATOMIC_*`).
-typedef struct UctAtomicOps {
-    // Without a result.
-    uint32_t post;
-    // With a result.
-    uint32_t fetch;
-    // Which of `post` are emulated.
-    uint32_t post_emulated;
-    // Which of `fetch` are emulated.
-    uint32_t fetch_emulated;
-} UctAtomicOps;
-
-// A figure of the cost model and where it came from.
-typedef struct UctFigure {
-    // The number.
-    double value;
-    // `UCT_ORIGIN_*`.
-    uint32_t origin;
-} UctFigure;
-
-// What an interface can do and what it costs. Filled by `query`; the caller zeroes it and sets `size`.
-typedef struct UctIfaceAttr {
-    // Size of this table in bytes.
-    size_t size;
-    // `UCT_CAP_*`.
-    uint64_t capabilities;
-    // Which of `capabilities` the transport composes from others instead of carrying them out natively.
-    uint64_t emulated;
-    // `UCT_EVENT_*` that `event_arm` accepts.
-    uint32_t events;
-    // Active messages.
-    struct UctOpLimits am;
-    // Put.
-    struct UctOpLimits put;
-    // Get.
-    struct UctOpLimits get;
-    // 32-bit atomics.
-    struct UctAtomicOps atomic32;
-    // 64-bit atomics.
-    struct UctAtomicOps atomic64;
-    // Bytes of a device address.
-    size_t device_addr_len;
-    // Bytes of an interface address.
-    size_t iface_addr_len;
-    // Bytes of an endpoint address.
-    size_t ep_addr_len;
-    // Seconds of processor time per operation.
-    struct UctFigure overhead;
-    // Seconds from sender to receiver.
-    struct UctFigure latency;
-    // Seconds that each further endpoint adds to `latency`.
-    double latency_growth;
-    // Bytes per second for each process by itself.
-    struct UctFigure bandwidth_dedicated;
-    // Bytes per second that all processes of the machine share.
-    struct UctFigure bandwidth_shared;
-    // Extra cost factor of emulated put, get and atomics: round trips they need.
-    uint32_t emulated_round_trips;
-    // Between equals the higher wins.
-    uint32_t priority;
-    // Most endpoints; 0 means unlimited.
-    uint64_t max_num_eps;
-} UctIfaceAttr;
-
-// The calls of an interface.
-typedef struct UctIfaceOps {
-    // Size of this table in bytes.
-    size_t size;
-    // Closes by a deadline of its own; its endpoints are gone by then. *Mandatory.*
-    void (*close)(struct UctIface *iface);
-    // Fills the attributes. *Mandatory.*
-    UctStatus (*query)(struct UctIface *iface, struct UctIfaceAttr *attr);
-    // Writes `device_addr_len` bytes. *Mandatory.*
-    UctStatus (*get_device_address)(struct UctIface *iface, uint8_t *address);
-    // Writes `iface_addr_len` bytes. *Mandatory.*
-    UctStatus (*get_address)(struct UctIface *iface, uint8_t *address);
-    // Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words, or
-    // `UCT_ERR_REJECTED` where it would be within reach but for the obstacle that the reason names. A local decision
-    // that sends nothing. The addresses are untrusted bytes. *Mandatory.*
-    UctStatus (*is_reachable)(struct UctIface *iface,
-                              const uint8_t *device_address,
-                              size_t device_address_length,
-                              const uint8_t *iface_address,
-                              size_t iface_address_length,
-                              uint32_t scope,
-                              struct UctText *reason);
-    // Moves things on; answers how many events it handled. *Mandatory.*
-    uint32_t (*progress)(struct UctIface *iface);
-    // Creates an endpoint. *Mandatory.*
-    UctStatus (*ep_create)(struct UctIface *iface,
-                           const struct UctEpParams *params,
-                           struct UctEp **ep,
-                           struct UctText *reason);
-    // Gives back data that a handler kept; `data` is the pointer that the handler was given.
-    void (*release)(struct UctIface *iface, void *data);
-    // A descriptor that becomes readable when an armed event happens. It stays the interface's.
-    UctStatus (*event_fd)(struct UctIface *iface, int32_t *fd);
-    // Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
-    // event that comes makes the descriptor readable: none is lost.
-    UctStatus (*event_arm)(struct UctIface *iface, uint32_t events);
-    // Flushes all endpoints: `UCT_OK` when nothing is outstanding, `UCT_INPROGRESS` with `completion` taken, or
-    // `UCT_INPROGRESS` without it when `completion` is null (ask again). With `UCT_FLUSH_CANCEL` each of them gives up, and
-    // does not wait for queued requests; the interface goes on.
-    UctStatus (*flush)(struct UctIface *iface, uint32_t flags, struct UctCompletion *completion);
-    // Orders operations of all endpoints before and after it.
-    UctStatus (*fence)(struct UctIface *iface, uint32_t flags);
-    // The transport's own counters.
-    UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
-} UctIfaceOps;
-
-// A memory domain; the plugin's own.
-typedef struct UctMd UctMd;
-
-// One transport: a way to move data, on some devices.
-typedef struct UctTlOps {
-    // Size of this table in bytes.
-    size_t size;
-    // At most 10 bytes. *Mandatory.*
-    struct UctStr name;
-    // The calls of its interfaces. *Mandatory.*
-    const struct UctIfaceOps *iface_ops;
-    // The calls of its endpoints. *Mandatory.*
-    const struct UctEpOps *ep_ops;
-    // Lists the devices. An error with a reason says why there are none. *Mandatory.*
-    UctStatus (*query_devices)(struct UctMd *md,
-                               const struct UctConfig *config,
-                               UctEmitDevice emit,
-                               void *context,
-                               struct UctText *reason);
-    // Opens an interface. *Mandatory.*
-    UctStatus (*iface_open)(struct UctMd *md,
-                            const struct UctIfaceParams *params,
-                            struct UctIface **iface,
-                            struct UctText *reason);
-} UctTlOps;
-
-// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
-// while the endpoint's `UctGate` is open. It counts what it does (`UctEpParams::accesses`).
-typedef struct UctWindow {
-    // Size of this table in bytes, set by the caller.
-    size_t size;
-    // First remote address; a multiple of 8.
-    uint64_t base;
-    // Where `base` lies in this process; a multiple of 8.
-    uint64_t *local;
-    // Aligned words of 8 bytes, from `base` on, that put may write.
-    uint64_t put_words;
-    // Aligned words that get may read.
-    uint64_t get_words;
-    // Aligned words that atomics may change.
-    uint64_t atomic_words;
-    // A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
-    // key is released. Whatever else the word may hold differs from `value` by a multiple of 2^32, so that the host can test
-    // it together with the gate.
-    const uint64_t *live;
-    // What `live` holds.
-    uint64_t value;
-} UctWindow;
-
-// Takes one name of a list.
-typedef void (*UctEmitName)(void *context, struct UctStr name);
-
-// What a memory domain can do.
-typedef struct UctMdAttr {
-    // Size of this table in bytes, set by the caller.
-    size_t size;
-    // `UCT_MD_*` flags.
-    uint64_t flags;
-    // Bytes of a packed memory key.
-    size_t rkey_packed_size;
-    // Largest region that can be registered, in bytes.
-    uint64_t max_reg;
-    // Largest region that can be allocated, in bytes.
-    uint64_t max_alloc;
-    // Bit set of memory kinds that can be registered (bit 0 = host).
-    uint64_t reg_memory_kinds;
-    // Seconds that a registration takes, whatever its size.
-    double reg_cost;
-    // Seconds per registered byte.
-    double reg_growth;
-} UctMdAttr;
-
-// The calls of a memory domain. Any thread may call them, several at once.
-typedef struct UctMdOps {
-    // Size of this table in bytes.
-    size_t size;
-    // Closes; interfaces, registrations and keys of it are gone by then. *Mandatory.*
-    void (*close)(struct UctMd *md);
-    // Fills `attr`, whose `size` says how much of it the host knows. *Mandatory.*
-    UctStatus (*query)(struct UctMd *md, struct UctMdAttr *attr);
-    // Registers `length` bytes at `address` for `UCT_MD_ACCESS_*`. The memory stays valid until deregistered.
-    UctStatus (*mem_reg)(struct UctMd *md,
-                         void *address,
-                         size_t length,
-                         uint32_t access,
-                         struct UctMemh **memh,
-                         struct UctText *reason);
-    // Ends a registration. No operation names it as local memory any more; the host sees to that. Peers, and other threads with keys to it,
-    // may access the memory until this returns, and not afterwards: it waits for accesses in flight. After an error the host does not free
-    // it.
-    UctStatus (*mem_dereg)(struct UctMd *md, struct UctMemh *memh);
-    // Allocates and registers at least `*length` bytes; sets `length` to what is usable. The memory is zeroed.
-    UctStatus (*mem_alloc)(struct UctMd *md,
-                           size_t *length,
-                           uint32_t access,
-                           void **address,
-                           struct UctMemh **memh,
-                           struct UctText *reason);
-    // Frees what `mem_alloc` gave. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
-    UctStatus (*mem_free)(struct UctMd *md, struct UctMemh *memh);
-    // Advises about the use of a part of a registration (`UCT_ADVICE_*`).
-    UctStatus (*mem_advise)(struct UctMd *md,
-                            struct UctMemh *memh,
-                            void *address,
-                            size_t length,
-                            uint32_t advice);
-    // Writes `rkey_packed_size` bytes that let a peer reach the registration.
-    UctStatus (*mkey_pack)(struct UctMd *md, struct UctMemh *memh, uint8_t *buffer);
-    // Turns packed bytes into a key. Bytes that are not a key of this kind are `UCT_ERR_INVALID_PARAM`.
-    UctStatus (*rkey_unpack)(struct UctMd *md,
-                             const uint8_t *buffer,
-                             size_t length,
-                             struct UctRkey **rkey,
-                             struct UctText *reason);
-    // Frees a key.
-    void (*rkey_release)(struct UctMd *md, struct UctRkey *rkey);
-    // The local address of remote memory, where it is directly reachable.
-    UctStatus (*rkey_ptr)(struct UctMd *md, struct UctRkey *rkey, uint64_t remote_address, void **local);
-    // Orders two keys: `result` is negative, zero or positive.
-    UctStatus (*rkey_compare)(struct UctMd *md, struct UctRkey *left, struct UctRkey *right, int32_t *result);
-    // Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
-    // this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was answered
-    // holds until the key is released.
-    UctStatus (*rkey_window)(struct UctMd *md, struct UctRkey *rkey, struct UctWindow *window);
-} UctMdOps;
-
-// The calls of a component: what a plugin offers under one name.
-typedef struct UctComponentOps {
-    // Size of this table in bytes.
-    size_t size;
-    // Name of the component, at most 16 bytes. *Mandatory.*
-    struct UctStr name;
-    // First of `tl_count` transports. *Mandatory.*
-    const struct UctTlOps *const *tls;
-    // Number of transports.
-    size_t tl_count;
-    // The calls of its memory domains. *Mandatory.*
-    const struct UctMdOps *md_ops;
-    // Lists the memory domains that can be opened here. An error with a reason says why there are none. *Mandatory.*
-    UctStatus (*query_mds)(const struct UctConfig *config,
-                           UctEmitName emit,
-                           void *context,
-                           struct UctText *reason);
-    // Opens a memory domain by name. *Mandatory.*
-    UctStatus (*md_open)(struct UctStr name,
-                         const struct UctConfig *config,
-                         struct UctMd **md,
-                         struct UctText *reason);
-} UctComponentOps;
 
 // A plugin. The host checks, in this order: magic, major version, size, mandatory slots; then it calls `init`.
 // A plugin whose `init` succeeded is never unloaded.

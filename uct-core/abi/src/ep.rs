@@ -6,13 +6,9 @@
 
 use core::ffi::c_void;
 
-use crate::{UctCompletion, UctGate, UctIov, UctPack, UctPendingReq, UctRkey, UctStatus, UctText, UctUnpack};
-
-/// An endpoint; the plugin's own.
-#[repr(C)]
-pub struct UctEp {
-    _opaque: [u8; 0],
-}
+use crate::{
+    UctCompletion, UctEp, UctGate, UctIov, UctPack, UctPendingReq, UctRkey, UctStatus, UctText, UctUnpack,
+};
 
 /// How to create an endpoint. Valid for the call, `user` for the life of the endpoint.
 #[repr(C)]

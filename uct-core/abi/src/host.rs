@@ -2,13 +2,7 @@
 
 use core::ffi::c_void;
 
-use crate::{UctStatus, UctStr};
-
-/// A worker; the host's own.
-#[repr(C)]
-pub struct UctWorker {
-    _opaque: [u8; 0],
-}
+use crate::{UctStatus, UctStr, UctWorker};
 
 /// Log level: error.
 pub const UCT_LOG_ERROR: u32 = 1;

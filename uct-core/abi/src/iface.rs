@@ -3,14 +3,9 @@
 use core::ffi::c_void;
 
 use crate::{
-    UctCompletion, UctConfig, UctEp, UctEpOps, UctEpParams, UctMd, UctStatus, UctStr, UctText, UctWorker,
+    UctCompletion, UctConfig, UctEp, UctEpOps, UctEpParams, UctIface, UctMd, UctStatus, UctStr, UctText,
+    UctWorker,
 };
-
-/// An interface; the plugin's own.
-#[repr(C)]
-pub struct UctIface {
-    _opaque: [u8; 0],
-}
 
 /// Number of active message ids; they run from 0.
 pub const UCT_AM_IDS: usize = 32;

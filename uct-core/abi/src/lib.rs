@@ -17,9 +17,11 @@
 
 #![no_std]
 
+mod component;
 mod config;
 mod ep;
 mod flags;
+mod handles;
 mod host;
 mod iface;
 mod layout;
@@ -28,9 +30,11 @@ mod plugin;
 mod primitive;
 mod status;
 
+pub use component::*;
 pub use config::*;
 pub use ep::*;
 pub use flags::*;
+pub use handles::*;
 pub use host::*;
 pub use iface::*;
 pub use layout::LAYOUT;

@@ -1,26 +1,8 @@
-//! Components and memory domains.
+//! Memory domains, and what the host reaches of their memory by itself.
 
 use core::ffi::c_void;
 
-use crate::{UctConfig, UctStatus, UctStr, UctText, UctTlOps};
-
-/// A memory domain; the plugin's own.
-#[repr(C)]
-pub struct UctMd {
-    _opaque: [u8; 0],
-}
-
-/// A registration; the plugin's own.
-#[repr(C)]
-pub struct UctMemh {
-    _opaque: [u8; 0],
-}
-
-/// An unpacked remote key; the plugin's own, shareable by all endpoints of the memory domain.
-#[repr(C)]
-pub struct UctRkey {
-    _opaque: [u8; 0],
-}
+use crate::{UctMd, UctMemh, UctRkey, UctStatus, UctStr, UctText};
 
 /// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
 /// while the endpoint's [`UctGate`] is open. It counts what it does (`UctEpParams::accesses`).
@@ -93,40 +75,6 @@ pub struct UctMdAttr {
     pub reg_cost: f64,
     /// Seconds per registered byte.
     pub reg_growth: f64,
-}
-
-/// The calls of a component: what a plugin offers under one name.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct UctComponentOps {
-    /// Size of this table in bytes.
-    pub size: usize,
-    /// Name of the component, at most 16 bytes. *Mandatory.*
-    pub name: UctStr,
-    /// First of `tl_count` transports. *Mandatory.*
-    pub tls: *const *const UctTlOps,
-    /// Number of transports.
-    pub tl_count: usize,
-    /// The calls of its memory domains. *Mandatory.*
-    pub md_ops: *const UctMdOps,
-    /// Lists the memory domains that can be opened here. An error with a reason says why there are none. *Mandatory.*
-    pub query_mds: Option<
-        unsafe extern "C" fn(
-            config: *const UctConfig,
-            emit: UctEmitName,
-            context: *mut c_void,
-            reason: *mut UctText,
-        ) -> UctStatus,
-    >,
-    /// Opens a memory domain by name. *Mandatory.*
-    pub md_open: Option<
-        unsafe extern "C" fn(
-            name: UctStr,
-            config: *const UctConfig,
-            md: *mut *mut UctMd,
-            reason: *mut UctText,
-        ) -> UctStatus,
-    >,
 }
 
 /// The calls of a memory domain. Any thread may call them, several at once.

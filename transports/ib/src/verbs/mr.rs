@@ -9,8 +9,11 @@ use std::sync::Arc;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::abi::*;
-use super::{Pd, errno};
+use super::{Context, Pd, errno};
 use crate::error::IbError;
+
+/// Bytes that have to be registrable: no pool of buffers starts with less.
+const LEAST_MEMORY: usize = 256 << 10;
 
 /// What a registered region may be used for. The local side may always read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +38,19 @@ impl Access {
 
     pub(super) const fn bits(self) -> i32 {
         self.0
+    }
+}
+
+impl Pd {
+    /// Makes a domain, and registers a little memory in it for a moment: where nothing can be registered, the domain is of
+    /// no use, and this is where its user hears why.
+    ///
+    /// # Errors
+    /// The failed verb; [`IbError::Memlock`] if the limit on locked memory is too low for a few buffers.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IbError> {
+        let pd = Self::allocate(context)?;
+        MrBuffer::new(&pd, LEAST_MEMORY, Access::LOCAL_WRITE)?;
+        Ok(pd)
     }
 }
 

@@ -5,11 +5,8 @@
 use std::sync::Arc;
 
 use super::abi::*;
-use super::{Access, Context, MrBuffer, errno};
+use super::{Context, errno};
 use crate::error::IbError;
-
-/// Bytes that have to be registrable: no pool of buffers starts with less.
-const LEAST_MEMORY: usize = 256 << 10;
 
 /// A protection domain: what is made in one domain can be used together.
 pub struct Pd {
@@ -23,20 +20,14 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    /// Makes a domain, and registers a little memory in it for a moment: where nothing can be registered, the domain is of
-    /// no use, and this is where its user hears why.
-    ///
-    /// # Errors
-    /// The failed verb; [`IbError::Memlock`] if the limit on locked memory is too low for a few buffers.
-    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IbError> {
+    /// Makes a domain, without a look at whether anything can be registered in it.
+    pub(super) fn allocate(context: &Arc<Context>) -> Result<Arc<Self>, IbError> {
         // SAFETY: the context is open.
         let raw = unsafe { (context.table().alloc_pd)(context.as_ptr()) };
         if raw.is_null() {
             return Err(context.error("ibv_alloc_pd", errno(), ""));
         }
-        let pd = Arc::new(Self { context: context.clone(), raw });
-        MrBuffer::new(&pd, LEAST_MEMORY, Access::LOCAL_WRITE)?;
-        Ok(pd)
+        Ok(Arc::new(Self { context: context.clone(), raw }))
     }
 
     /// The device it is on.

@@ -1,7 +1,7 @@
 //! The files of a crate and the names that each takes from the others, as its `use` items and paths say.
 //!
-//! Left out: what only tests compile, what is written inside a macro's arguments, methods (which need no import), and what a module
-//! takes from one it lies in: a child may use what its parent defines.
+//! Left out: what only tests compile, what is written inside a macro's arguments, methods (which need no import), re-exports, and what
+//! a module takes from one it lies in: a child may use what its parent defines.
 //! Built on `syn`; `imports` judges the graph.
 
 use super::Graph;
@@ -89,7 +89,8 @@ impl Crate {
                     } else {
                         let of_glob = module.globs.iter().find_map(|glob| {
                             let whole: Vec<String> = glob.iter().chain(rest).cloned().collect();
-                            self.resolve(at, &whole, hops - 1)
+                            let found = self.resolve(at, &whole, hops - 1);
+                            found.filter(|(module, name)| self.modules[*module].defined.contains(name))
                         });
                         // What a macro defines cannot be seen: it is taken to be of the module that the path names.
                         return of_glob.or((!first).then(|| (at, name.to_owned())));
@@ -194,32 +195,37 @@ struct Names {
 }
 
 impl Names {
-    fn tree(&mut self, tree: &UseTree, mut prefix: Vec<String>) {
+    /// `hands_on` is a `use` that others may use in turn: what they take is counted as theirs, from where it is defined.
+    fn tree(&mut self, tree: &UseTree, mut prefix: Vec<String>, hands_on: bool) {
         match tree {
             UseTree::Path(path) => {
                 prefix.push(path.ident.to_string());
-                self.tree(&path.tree, prefix);
+                self.tree(&path.tree, prefix, hands_on);
             }
-            UseTree::Name(name) if name.ident == "self" => self.import(prefix.last().cloned(), prefix),
+            UseTree::Name(name) if name.ident == "self" => {
+                self.import(prefix.last().cloned(), prefix, hands_on)
+            }
             UseTree::Name(name) => {
                 prefix.push(name.ident.to_string());
-                self.import(prefix.last().cloned(), prefix);
+                self.import(prefix.last().cloned(), prefix, hands_on);
             }
             UseTree::Rename(rename) => {
                 prefix.push(rename.ident.to_string());
-                self.import(Some(rename.rename.to_string()), prefix);
+                self.import(Some(rename.rename.to_string()), prefix, hands_on);
             }
             UseTree::Glob(_) => self.globs.push(prefix),
             UseTree::Group(group) => {
                 for tree in &group.items {
-                    self.tree(tree, prefix.clone());
+                    self.tree(tree, prefix.clone(), hands_on);
                 }
             }
         }
     }
 
-    fn import(&mut self, name: Option<String>, path: Vec<String>) {
-        self.paths.insert(path.clone());
+    fn import(&mut self, name: Option<String>, path: Vec<String>, hands_on: bool) {
+        if !hands_on {
+            self.paths.insert(path.clone());
+        }
         // `use x;` of a crate would lead back to itself.
         if let Some(name) = name.filter(|name| path != [name.clone()]) {
             self.imports.insert(name, path);
@@ -251,7 +257,8 @@ impl<'ast> Visit<'ast> for Names {
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        self.tree(&item.tree, Vec::new());
+        let hands_on = !matches!(item.vis, syn::Visibility::Inherited);
+        self.tree(&item.tree, Vec::new(), hands_on);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -1,10 +1,10 @@
 //! Whether the process may fork while memory is registered.
 //!
-//! For: memory domains, before they register anything. Stands on `ibv_fork_init`.
+//! For: memory domains, before they register anything. Stands on the table.
 //! Registered pages that a fork makes copy-on-write would leave the device writing to pages that nobody sees. Kernels since
 //! 5.12 copy them at the fork and need nothing; older ones need every region to be marked, which this asks for.
 
-use crate::verbs::{VerbsTable, fork_status};
+use super::VerbsTable;
 
 /// How forking is made safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,10 +21,29 @@ pub enum ForkSupport {
 
 /// Asks the library to make forking safe, once for the process; must come before any registration.
 pub fn enable(table: &VerbsTable) -> ForkSupport {
-    fork_status(table, true)
+    ask(table, true)
 }
 
 /// How things are, without a change.
 pub fn status(table: &VerbsTable) -> ForkSupport {
-    fork_status(table, false)
+    ask(table, false)
+}
+
+/// Enables fork support if wanted, and says how it is.
+fn ask(table: &VerbsTable, enable: bool) -> ForkSupport {
+    let known = table.is_fork_initialized.map(|status| {
+        // SAFETY: takes nothing, and only reads the library's state and the kernel's answer to a query.
+        unsafe { status() }
+    });
+    match known {
+        Some(2) => return ForkSupport::Unneeded,
+        Some(1) => return ForkSupport::Enabled,
+        _ if !enable => return ForkSupport::Disabled,
+        _ => {}
+    }
+    // SAFETY: takes nothing; the library allows it at any time, and answers EINVAL after a registration.
+    match unsafe { (table.fork_init)() } {
+        0 => ForkSupport::Enabled,
+        errno => ForkSupport::Failed(errno),
+    }
 }

@@ -1,0 +1,37 @@
+//! What one side knows of the other by a pointer alone.
+
+/// A worker; the host's own.
+#[repr(C)]
+pub struct UctWorker {
+    _opaque: [u8; 0],
+}
+
+/// A memory domain; the plugin's own.
+#[repr(C)]
+pub struct UctMd {
+    _opaque: [u8; 0],
+}
+
+/// A registration; the plugin's own.
+#[repr(C)]
+pub struct UctMemh {
+    _opaque: [u8; 0],
+}
+
+/// An unpacked remote key; the plugin's own, shareable by all endpoints of the memory domain.
+#[repr(C)]
+pub struct UctRkey {
+    _opaque: [u8; 0],
+}
+
+/// An interface; the plugin's own.
+#[repr(C)]
+pub struct UctIface {
+    _opaque: [u8; 0],
+}
+
+/// An endpoint; the plugin's own.
+#[repr(C)]
+pub struct UctEp {
+    _opaque: [u8; 0],
+}
