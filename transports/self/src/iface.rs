@@ -1,28 +1,14 @@
-//! The interface of `self`: the way to the handlers, with a place for the message that most send and a pool of buffers for the
-//! others.
+//! The interface of `self`: buffers, and the way to the handlers.
 
 use std::cell::Cell;
-use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
-use std::rc::Rc;
-use std::sync::Arc;
 
-use ucs::Error;
 use ucs::event_set::EventFd;
-use uct_plugin::abi::*;
 use uct_plugin::memory::{Accessor, MessagePool};
-use uct_plugin::{
-    AmHandlers, Device, DeviceKind, Disposition, Endpoint, EpParams, Failure, IdleHandlers, Iface, IfaceAttr,
-    IfaceParams, PeerAddress, Result, Scope, Settings, Transport, attr,
-};
+use uct_plugin::{AmHandlers, Result};
 
-use crate::addr;
-use crate::config::SelfConfig;
-use crate::ep::{SelfEp, WORD};
-use crate::md::SelfMd;
-
-/// The transport `self`.
-pub(crate) struct SelfTransport;
+/// Bytes of a short message's header.
+pub(crate) const WORD: usize = size_of::<u64>();
 
 /// An interface of `self`.
 pub(crate) struct SelfIface {
@@ -30,42 +16,11 @@ pub(crate) struct SelfIface {
     pub(crate) buffers: MessagePool,
     /// Counts accesses to registered memory.
     pub(crate) accessor: Accessor,
-    am: AmHandlers,
-    /// The handlers for short messages of one word; while somebody sleeps, ones that are never idle.
-    pub(crate) quick: Cell<IdleHandlers>,
-    /// The place of such a message while its handler runs.
-    pub(crate) word: Cell<[u64; 2]>,
-    number: u64,
-    event: EventFd,
+    pub(crate) am: AmHandlers,
+    pub(crate) number: u64,
+    pub(crate) event: EventFd,
     /// Somebody sleeps until a message comes.
-    is_armed: Cell<bool>,
-}
-
-impl Transport for SelfTransport {
-    const NAME: &'static str = "self";
-    type Md = SelfMd;
-    type Iface = SelfIface;
-
-    fn devices(_md: &SelfMd, _settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
-        Ok(vec![Device { name: "memory".to_owned(), kind: DeviceKind::Myself, numa_node: None }])
-    }
-
-    fn open(_md: &Arc<SelfMd>, params: IfaceParams<'_>) -> Result<Rc<SelfIface>, Failure> {
-        let config = SelfConfig::from_settings(&params.settings)?;
-        let seg_size = config.seg_size.bytes() as usize;
-        let event = EventFd::new().map_err(|error| Failure::new(Error::IO_ERROR, error.to_string()))?;
-        Ok(Rc::new(SelfIface {
-            seg_size,
-            buffers: MessagePool::new("self message", params.rx_headroom, seg_size, config.max_kept)?,
-            accessor: Accessor::default(),
-            am: params.am,
-            quick: Cell::new(IdleHandlers::new(params.am)),
-            word: Cell::default(),
-            number: addr::next_iface(),
-            event,
-            is_armed: Cell::new(false),
-        }))
-    }
+    pub(crate) is_armed: Cell<bool>,
 }
 
 impl SelfIface {
@@ -79,109 +34,22 @@ impl SelfIface {
         self.seg_size.min(256)
     }
 
-    /// Delivers the message in a buffer.
-    ///
-    /// # Safety
-    /// `buffer` is the pool's, lent, and holds `length` bytes of message.
-    #[inline(always)]
-    pub(crate) unsafe fn deliver(&self, id: u8, buffer: NonNull<u8>, length: usize) -> Disposition {
-        // SAFETY: the caller's promise; the headroom lies ahead of the buffer.
-        unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) }
-    }
-
-    /// Delivers the message that `fill` writes into a buffer, and wakes who sleeps; `fill` answers the length.
+    /// Delivers the message that `fill` writes into a buffer, and wakes a sleeper; `fill` returns the length.
+    #[inline]
     pub(crate) fn send(&self, id: u8, fill: impl FnOnce(NonNull<u8>) -> usize) -> Result {
         self.buffers.lend(|buffer| {
             let length = fill(buffer);
-            if self.is_armed.replace(false) {
-                self.quick.set(IdleHandlers::new(self.am));
-                self.buffers.offer();
-                self.event.signal();
+            if self.is_armed.get() {
+                self.wake();
             }
-            // SAFETY: the message was just written into a buffer of the pool.
-            unsafe { self.deliver(id, buffer, length) }
+            // SAFETY: the message was just written into a buffer of the pool; the headroom lies ahead of it.
+            unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) }
         })
     }
-}
 
-impl Iface for SelfIface {
-    type Md = SelfMd;
-    type Ep = SelfEp;
-
-    fn attributes(&self) -> IfaceAttr {
-        let max_iov = SelfEp::MAX_IOV;
-        let (max_short, max_bcopy, max_zcopy) = (usize::MAX >> 1, self.seg_size, usize::MAX >> 1);
-        let rma = UctOpLimits { max_short, max_bcopy, max_zcopy, max_iov, ..attr::blank().put };
-        let (max_short, max_hdr) = (self.max_short(), self.max_hdr());
-        IfaceAttr {
-            capabilities: attr::AM
-                | attr::PUT_GET
-                | attr::ERRHANDLE_MEMORY
-                | UCT_CAP_PENDING
-                | UCT_CAP_ATOMIC_CPU
-                | UCT_CAP_EP_CHECK
-                | UCT_CAP_CONNECT_TO_IFACE
-                | UCT_CAP_CB_SYNC,
-            events: UCT_EVENT_SEND_COMP | UCT_EVENT_RECV | UCT_EVENT_RECV_SIG,
-            am: UctOpLimits { max_short, max_hdr, max_zcopy: self.seg_size, ..rma },
-            put: rma,
-            get: rma,
-            atomic32: attr::ALL_ATOMICS,
-            atomic64: attr::ALL_ATOMICS,
-            device_addr_len: addr::LENGTH,
-            iface_addr_len: addr::LENGTH,
-            // UCX's figures for its own self transport.
-            overhead: attr::model(10e-9),
-            latency: attr::model(0.0),
-            bandwidth_dedicated: attr::model(19360e6),
-            ..attr::blank()
-        }
-    }
-
-    fn device_address(&self, buffer: &mut [u8]) -> Result {
-        buffer.copy_from_slice(&addr::process().to_ne_bytes());
-        Ok(())
-    }
-
-    fn address(&self, buffer: &mut [u8]) -> Result {
-        buffer.copy_from_slice(&self.number.to_ne_bytes());
-        Ok(())
-    }
-
-    fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
-        addr::is_same(peer.device, peer.iface, self.number)
-    }
-
-    fn progress(&self) -> u32 {
-        0
-    }
-
-    fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<SelfEp>, Failure> {
-        let peer = params.peer.ok_or_else(|| Failure::unsupported("creating an unconnected endpoint"))?;
-        addr::is_same(peer.device, peer.iface, self.number)
-            .map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
-        Ok(Rc::new(SelfEp { iface: Rc::clone(self) }))
-    }
-
-    unsafe fn release(&self, data: *mut u8) {
-        if let Some(buffer) = NonNull::new(data) {
-            // SAFETY: the host releases what `deliver` handed out, once (`Iface::release`).
-            unsafe { self.buffers.put(buffer) };
-        }
-    }
-
-    fn event_fd(&self) -> Result<RawFd> {
-        Ok(self.event.as_raw_fd())
-    }
-
-    fn arm(&self, _events: u32) -> Result {
-        if self.event.drain() {
-            return Err(Error::BUSY);
-        }
-        self.is_armed.set(true);
-        // What comes next has somebody to wake.
-        self.quick.set(IdleHandlers::busy());
-        self.buffers.withhold();
-        Ok(())
+    #[cold]
+    fn wake(&self) {
+        self.is_armed.set(false);
+        self.event.signal();
     }
 }

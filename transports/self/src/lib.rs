@@ -8,10 +8,11 @@ mod config;
 mod ep;
 mod iface;
 mod md;
+mod transport;
 
 uct_plugin::export_plugin! {
     name: "self",
     entry: uct_plugin_self,
     config: [config::SelfConfig],
-    components: [md::SelfComponent => [iface::SelfTransport]],
+    components: [md::SelfComponent => [transport::SelfTransport]],
 }

@@ -4,8 +4,7 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use ucs::{Result, Status};
-use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmRunCallback, UctAmTable};
+use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UctAmCallback, UctAmRunCallback, UctAmTable};
 
 /// What the handler did with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,73 +86,6 @@ unsafe fn running_of(table: NonNull<UctAmTable>) -> NonNull<u32> {
     // SAFETY: a field of it.
     unsafe { table.byte_add(offset_of!(UctAmTable, running)) }.cast()
 }
-
-/// A handler table to which messages go only while none of its handlers is running: for a transport that delivers where it
-/// sends, and has one place for what it sends.
-#[derive(Clone, Copy)]
-pub struct IdleHandlers(NonNull<UctAmTable>);
-
-impl IdleHandlers {
-    /// Of an interface.
-    pub fn new(handlers: AmHandlers) -> IdleHandlers {
-        IdleHandlers(handlers.0)
-    }
-
-    /// Of which one is running for ever, to put in the place of those of an interface that has more to do with a message than most.
-    pub fn busy() -> IdleHandlers {
-        IdleHandlers(NonNull::from(&BUSY.0))
-    }
-
-    /// Delivers what `write` answers, data and length, as [`AmHandlers::deliver`] does; `None`, and nothing has happened, while a
-    /// handler is running.
-    ///
-    /// The host's answer is for the caller to give as its own: nothing is left to be done then, and the call becomes a jump.
-    ///
-    /// # Safety
-    /// The handlers are those of an interface that is open, or busy. What `write` answers is as for [`AmHandlers::deliver`]; `id` is below
-    /// [`UCT_AM_IDS`], as those are that the host sends with.
-    #[inline(always)]
-    pub unsafe fn deliver(&self, id: u8, write: impl FnOnce() -> (*const u8, usize)) -> Option<Result> {
-        // SAFETY: the table has a callback for each id, of which this is one.
-        let entry = unsafe { self.0.cast::<UctAmCallback>().add(usize::from(id)) };
-        // Ahead of the question, and volatile, since the compiler would look later: the id's register is free then for the data.
-        // SAFETY: as above.
-        let argument = unsafe { argument_of(entry) };
-        // SAFETY: as in `call`.
-        let argument = unsafe { argument.read_volatile() };
-        // SAFETY: as in `call`.
-        let callback = unsafe { entry.read_volatile() };
-        // SAFETY: the table is valid, as the caller promised.
-        let running = unsafe { running_of(self.0) };
-        // SAFETY: whoever counts does it on this thread (`AmHandlers::new`), and in the busy one nobody does.
-        if unsafe { running.read() } != 0 {
-            return None;
-        }
-        let (data, length) = write();
-        // SAFETY: the callback goes with its argument (`UctAmTable`), and the data are only read, as the caller promised.
-        let status = unsafe { callback(argument, data.cast_mut().cast(), length, 0) };
-        Some(Status::from_raw(status).into_result())
-    }
-}
-
-/// [`IdleHandlers::busy`].
-static BUSY: Busy = Busy(UctAmTable {
-    callbacks: [dropped; UCT_AM_IDS],
-    arguments: [std::ptr::null_mut(); UCT_AM_IDS],
-    in_run: [dropped_in_run; UCT_AM_IDS],
-    running: 1,
-});
-
-struct Busy(UctAmTable);
-
-// SAFETY: nobody writes it, and its arguments are null.
-unsafe impl Sync for Busy {}
-
-unsafe extern "C" fn dropped(_: *mut c_void, _: *mut c_void, _: usize, _: u32) -> i32 {
-    UCT_OK
-}
-
-unsafe extern "C" fn dropped_in_run(_: *mut c_void, _: *const c_void, _: usize) {}
 
 /// Delivers messages that come one behind the other, most of which have the same id.
 ///
@@ -255,51 +187,18 @@ mod tests {
     use std::cell::Cell;
 
     /// Adds the length to the argument.
-    unsafe extern "C" fn add(argument: *mut c_void, _: *mut c_void, length: usize, _: u32) -> i32 {
+    unsafe extern "C" fn add_in_run(argument: *mut c_void, _: *const c_void, length: usize) {
         // SAFETY: the table below has cells that outlive the messages.
         let sum = unsafe { &*argument.cast::<Cell<usize>>() };
         sum.set(sum.get() + length);
-        0
     }
 
-    /// As [`add`].
-    unsafe extern "C" fn add_in_run(argument: *mut c_void, _: *const c_void, length: usize) {
-        // SAFETY: as in `add`.
-        let sum = unsafe { &*argument.cast::<Cell<usize>>() };
-        sum.set(sum.get() + length);
+    unsafe extern "C" fn dropped(_: *mut c_void, _: *mut c_void, _: usize, _: u32) -> i32 {
+        0
     }
 
     fn argument(sum: &Cell<usize>) -> *mut c_void {
         std::ptr::from_ref(sum).cast_mut().cast()
-    }
-
-    #[test]
-    fn idle_handlers_are_called_and_busy_ones_are_not() {
-        let sums = [const { Cell::new(0usize) }; UCT_AM_IDS];
-        let mut table = UctAmTable {
-            callbacks: [add; UCT_AM_IDS],
-            arguments: std::array::from_fn(|id| argument(&sums[id])),
-            in_run: [dropped_in_run; UCT_AM_IDS],
-            running: 0,
-        };
-        // SAFETY: the table outlives its users.
-        let handlers = unsafe { AmHandlers::new(&raw mut table) }.expect("a table");
-        let (idle, bytes, written) = (IdleHandlers::new(handlers), [0; 8], Cell::new(0));
-        let write = || {
-            written.set(written.get() + 1);
-            (bytes.as_ptr(), bytes.len())
-        };
-        // SAFETY: the bytes are readable, here and below, and the ids are small enough.
-        assert_eq!(unsafe { idle.deliver(31, write) }, Some(Ok(())));
-        let run = AmRun::new(handlers, 0, 0);
-        // SAFETY: as above.
-        assert_eq!(unsafe { idle.deliver(31, write) }, None);
-        drop(run);
-        // SAFETY: as above.
-        assert_eq!(unsafe { IdleHandlers::busy().deliver(31, write) }, None);
-        // SAFETY: as above.
-        assert_eq!(unsafe { idle.deliver(30, write) }, Some(Ok(())));
-        assert_eq!((sums[30].get(), sums[31].get(), written.get()), (8, 8, 2));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub mod settings;
 mod tables;
 pub mod traits;
 
-pub use am::{AmHandlers, AmRun, Disposition, IdleHandlers};
+pub use am::{AmHandlers, AmRun, Disposition};
 pub use atomic::{Atomic, Former, FormerWord};
 pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
 pub use completion::{Completion, Outcome};

@@ -3,7 +3,6 @@
 //! For: interfaces that deliver from buffers of their own. Stands on `ucs`'s pool: taking a buffer and giving it back cost a
 //! few instructions each.
 
-use std::cell::Cell;
 use std::ptr::NonNull;
 
 use ucs::datastruct::mpool::{Mpool, MpoolParams};
@@ -15,23 +14,7 @@ use crate::failure::Failure;
 
 /// A pool of buffers, aligned behind `rx_headroom` bytes, all of them initialised.
 #[derive(Debug)]
-pub struct MessagePool {
-    /// The buffer that is lent first: it need not be taken out of the pool and put back for each message.
-    first: Cell<NonNull<u8>>,
-    /// Bits of [`first`].
-    state: Cell<u8>,
-    pool: Mpool,
-}
-
-/// Why the first buffer is not lent next, as bits: none of them for most messages.
-mod first {
-    /// It is lent, and the pool's again afterwards unless it is kept.
-    pub(super) const LENT: u8 = 1;
-    /// There is none.
-    pub(super) const NOWHERE: u8 = 2;
-    /// The owner wants to be asked.
-    pub(super) const WITHHELD: u8 = 4;
-}
+pub struct MessagePool(Mpool);
 
 impl MessagePool {
     /// At most `most` buffers of `size` bytes; `name` is for people.
@@ -48,8 +31,7 @@ impl MessagePool {
         };
         let pool = Mpool::new(params, ZeroedChunks, ())
             .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
-        let (first, state) = (Cell::new(NonNull::dangling()), Cell::new(first::NOWHERE));
-        Ok(MessagePool { first, state, pool })
+        Ok(MessagePool(pool))
     }
 
     /// Lends a buffer, and takes it back unless `body` answers that it is kept: then it comes back by [`MessagePool::put`].
@@ -57,13 +39,8 @@ impl MessagePool {
     ///
     /// # Errors
     /// [`Error::NO_RESOURCE`] if all are out, or there is no memory; `body` was not called.
+    #[inline]
     pub fn lend(&self, body: impl FnOnce(NonNull<u8>) -> Disposition) -> Result {
-        if let Some(buffer) = self.first() {
-            let disposition = body(buffer);
-            // SAFETY: ends what `first` has begun.
-            unsafe { self.first_done(disposition) };
-            return Ok(());
-        }
         let buffer = self.get()?;
         if body(buffer) == Disposition::Consumed {
             // SAFETY: it is from `get`, and was only lent.
@@ -72,66 +49,13 @@ impl MessagePool {
         Ok(())
     }
 
-    /// Has [`MessagePool::first`] answer nothing until [`MessagePool::offer`]: for an owner that has more to do with the next
-    /// message than with most.
-    pub fn withhold(&self) {
-        self.state.set(self.state.get() | first::WITHHELD);
-    }
-
-    /// Ends [`MessagePool::withhold`].
-    pub fn offer(&self) {
-        self.state.set(self.state.get() & !first::WITHHELD);
-    }
-
-    /// The first buffer, if it is there: [`MessagePool::lend`] by hand, for the way that most messages take. Call
-    /// [`MessagePool::first_done`] afterwards.
-    #[inline(always)]
-    pub fn first(&self) -> Option<NonNull<u8>> {
-        if self.state.get() != 0 {
-            return None;
-        }
-        self.state.set(first::LENT);
-        Some(self.first.get())
-    }
-
-    /// The first buffer while it is lent.
-    ///
-    /// # Safety
-    /// `first` has answered a buffer, for which [`MessagePool::first_done`] was not called yet.
-    #[inline(always)]
-    pub unsafe fn lent(&self) -> NonNull<u8> {
-        self.first.get()
-    }
-
-    /// Ends what [`MessagePool::first`] has begun.
-    ///
-    /// # Safety
-    /// `first` has answered a buffer, for which this was not called yet, and which is not used afterwards unless it is kept.
-    #[inline(always)]
-    pub unsafe fn first_done(&self, disposition: Disposition) {
-        if disposition == Disposition::Kept {
-            return self.first_is_kept();
-        }
-        self.state.set(self.state.get() & !first::LENT);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn first_is_kept(&self) {
-        self.state.set(self.state.get() & !first::LENT | first::NOWHERE);
-    }
-
     /// A buffer, with the headroom ahead of it; to be given back by [`MessagePool::put`].
     ///
     /// # Errors
     /// As [`MessagePool::lend`].
     #[inline]
     pub fn get(&self) -> Result<NonNull<u8>> {
-        if self.state.get() & (first::LENT | first::NOWHERE) == 0 {
-            self.state.set(self.state.get() | first::NOWHERE);
-            return Ok(self.first.get());
-        }
-        let element = self.pool.get().ok_or(Error::NO_RESOURCE)?;
+        let element = self.0.get().ok_or(Error::NO_RESOURCE)?;
         // SAFETY: an element holds the headroom ahead of the message.
         Ok(unsafe { element.add(self.headroom()) })
     }
@@ -143,41 +67,20 @@ impl MessagePool {
     /// not used afterwards.
     #[inline]
     pub unsafe fn put(&self, buffer: NonNull<u8>) {
-        if self.state.get() & first::NOWHERE != 0 {
-            self.first.set(buffer);
-            self.state.set(self.state.get() & !first::NOWHERE);
-        } else {
-            // SAFETY: the caller's promise.
-            unsafe { self.put_back(buffer) };
-        }
+        // SAFETY: undoes the addition of `get`.
+        let element = unsafe { buffer.sub(self.headroom()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.0.put(element) };
     }
 
     /// Bytes of a buffer.
     pub fn size(&self) -> usize {
-        let params = self.pool.params();
+        let params = self.0.params();
         params.elem_size - params.align_offset
     }
 
     fn headroom(&self) -> usize {
-        self.pool.params().align_offset
-    }
-
-    /// # Safety
-    /// As [`MessagePool::put`].
-    unsafe fn put_back(&self, buffer: NonNull<u8>) {
-        // SAFETY: undoes the addition of `get`.
-        let element = unsafe { buffer.sub(self.headroom()) };
-        // SAFETY: the caller's promise.
-        unsafe { self.pool.put(element) };
-    }
-}
-
-impl Drop for MessagePool {
-    fn drop(&mut self) {
-        if self.state.get() & first::NOWHERE == 0 {
-            // SAFETY: the first buffer is nobody's: nothing is lent while the pool is dropped.
-            unsafe { self.put_back(self.first.get()) };
-        }
+        self.0.params().align_offset
     }
 }
 
@@ -232,34 +135,6 @@ mod tests {
             unsafe { pool.put(buffer) };
         }
         lend(Disposition::Consumed).unwrap();
-    }
-
-    #[test]
-    fn what_is_withheld_is_not_the_first_but_can_be_lent() {
-        let pool = MessagePool::new("test", 8, 64, 1).unwrap();
-        pool.lend(|_| Disposition::Consumed).unwrap();
-        pool.withhold();
-        assert_eq!(pool.first(), None);
-        for disposition in [Disposition::Consumed, Disposition::Kept] {
-            let mut lent = None;
-            pool.lend(|buffer| {
-                lent = Some(buffer);
-                disposition
-            })
-            .unwrap();
-            if disposition == Disposition::Kept {
-                // SAFETY: it was kept and is not used any more.
-                unsafe { pool.put(lent.unwrap()) };
-            }
-            assert_eq!(pool.first(), None);
-        }
-        pool.offer();
-        assert!(pool.first().is_some());
-        // Withheld while it is lent, it is not the first afterwards.
-        pool.withhold();
-        // SAFETY: ends what `first` has begun.
-        unsafe { pool.first_done(Disposition::Consumed) };
-        assert_eq!(pool.first(), None);
     }
 
     #[test]
