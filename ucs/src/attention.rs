@@ -6,8 +6,6 @@
 //! Each thing that may ask has a bit. Whoever has it asked for sets it, whoever has done it clears it; the word orders
 //! nothing else, so what is to be done lies behind a lock of its own.
 
-#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-use std::arch::asm;
 use std::fmt;
 
 use crate::memory::wiped::WipedWord;
@@ -44,31 +42,10 @@ impl Attention {
     }
 
     /// Whether nothing is asked for and this process is the one that made the word: a load and a comparison.
-    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
-    #[inline(always)]
+    #[inline]
     pub fn is_calm(&self) -> bool {
         // SYNC: what is asked for lies behind locks, so this orders nothing.
         self.word.get().load(Ordering::Relaxed) == CALM
-    }
-
-    /// Whether nothing is asked for and this process is the one that made the word: a comparison with memory, which the compiler
-    /// does not make of an atomic load.
-    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    #[inline(always)]
-    pub fn is_calm(&self) -> bool {
-        // SYNC: what is asked for lies behind locks, so this orders nothing.
-        // SAFETY: the word is valid and aligned, so the processor reads it whole: a relaxed load. Nothing is written but flags.
-        unsafe {
-            asm!(
-                "cmp dword ptr [{word}], {calm}",
-                "jne {asked}",
-                word = in(reg) self.word.get().as_ptr(),
-                calm = const CALM,
-                asked = label { return false },
-                options(readonly, nostack),
-            );
-        }
-        true
     }
 
     /// Whether nobody but `who` asks, in the process that made the word. False also where a fork does not wipe the word.

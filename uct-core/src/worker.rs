@@ -73,9 +73,6 @@ pub(crate) trait Armed {
     fn arm_all(&self) -> Result;
 }
 
-/// More events than [`WorkerInner::progress_seldom`] is told of.
-const NOT_YET: u32 = u32::MAX;
-
 /// The key of what other threads submit.
 const SUBMITTED: OneshotKey = 0;
 
@@ -143,13 +140,12 @@ impl Worker {
     pub fn progress(&self) -> u32 {
         let worker = &*self.inner;
         if !self.attention.is_calm() && !worker.is_passed_by() {
-            return worker.progress_seldom(NOT_YET);
+            return worker.progress_with_care();
         }
         let count = worker.queue.dispatch_calmly();
-        // Where nothing happened, whatever may wait by now can wait for the next call. As a signed number, since the compiler
-        // would make another 0 of what was compared with 0.
-        if count.cast_signed() > 0 && worker.unsettled.get() {
-            return worker.progress_seldom(count);
+        // Where nothing happened, what waits can wait for the next call.
+        if count > 0 && worker.unsettled.get() {
+            worker.settle();
         }
         count
     }
@@ -268,18 +264,8 @@ impl WorkerInner {
         Ok(self.fork.check()?)
     }
 
-    /// What progress seldom does: `count` events were handled and something waits to be settled, or progress has to be made with
-    /// care. One function, so that the frequent way keeps one pointer to the worker.
-    #[inline(never)]
-    fn progress_seldom(&self, count: u32) -> u32 {
-        if count == NOT_YET {
-            return self.progress_with_care();
-        }
-        self.settle();
-        count
-    }
-
     /// Progress when something asks for more than the interfaces, or the process has forked.
+    #[inline(never)]
     fn progress_with_care(&self) -> u32 {
         if self.fork.check().is_err() {
             self.report_fork();
