@@ -10,8 +10,8 @@ use uct_plugin::abi::{
 };
 use uct_plugin::{Device, DeviceKind, Failure, Scope};
 
-use crate::addr::{DeviceAddress, IfaceAddress};
 use crate::config::TcpConfig;
+use crate::proto::addr::{DeviceAddress, IfaceAddress};
 
 /// Seconds from a send to its receipt over loopback or another device of software: the way through the kernel's stack twice,
 /// without a wake-up (measured: 3.4 to 5 µs between two cores).

@@ -17,11 +17,11 @@ use uct_plugin::{
 use uct_plugin::memory::RemoteKey;
 use uct_plugin::rma::{Notify, Operation};
 
-use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::connection::part::Memory;
 use crate::connection::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{FRAME_HEADER, frame_header};
+use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
+use crate::proto::wire::{FRAME_HEADER, frame_header};
 
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;

@@ -29,7 +29,6 @@ use uct_plugin::{
 use admission::Accepted;
 use announced::Announced;
 
-use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::config::TcpConfig;
 use crate::connection::Conn;
 use crate::connection::buffer::{RxBuffer, RxPool, TxPool};
@@ -38,7 +37,8 @@ use crate::ep::{MAX_HEADER, TcpEp};
 use crate::listen::{self, HalfOpenList};
 use crate::md::{OWN, TcpMd};
 use crate::progress::{LISTENERS, TIMER};
-use crate::wire::{FRAME_HEADER, PADDING, padded};
+use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
+use crate::proto::wire::{FRAME_HEADER, PADDING, padded};
 
 /// Bytes ahead of the data of the largest short or bcopy operation.
 const HEADS: usize = 64;

@@ -1,9 +1,8 @@
 //! The `tcp` transport: one socket per pair of interfaces, over which all of their endpoints send.
 //!
 //! For: processes on machines that share a network, and on one machine. Stands on `uct-plugin` and on non-blocking sockets.
-//! `docs/tcp.md` says what it supports, `wire` what crosses a socket.
+//! `docs/tcp.md` says what it supports, `proto::wire` what crosses a socket.
 
-mod addr;
 mod config;
 mod connection;
 mod device;
@@ -15,10 +14,10 @@ mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
-mod wire;
+mod proto;
 
-pub use addr::fuzz_address;
-pub use wire::fuzz_hello;
+pub use proto::addr::fuzz_address;
+pub use proto::wire::fuzz_hello;
 
 uct_plugin::export_plugin! {
     name: "tcp",

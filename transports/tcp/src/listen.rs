@@ -23,7 +23,7 @@ use crate::device::{self, Family};
 use crate::iface::TcpIface;
 use crate::iface::admission::Source;
 use crate::progress::LISTENERS;
-use crate::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
+use crate::proto::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 
 /// Connections taken in one progress.
 const ACCEPTS: usize = 32;

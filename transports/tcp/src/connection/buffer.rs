@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use ucs::{Error, Result};
 
-use crate::wire::padded;
+use crate::proto::wire::padded;
 
 /// Bytes of a buffer's head, ahead of its data.
 const HEAD: usize = 64;

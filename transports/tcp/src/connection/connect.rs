@@ -17,7 +17,7 @@ use ucs::event_set::Events;
 use super::identity::Claims;
 use super::{Conn, Use, socket};
 use crate::iface::TcpIface;
-use crate::wire::{self, HELLO, Hello, HelloKind, Refusal};
+use crate::proto::wire::{self, HELLO, Hello, HelloKind, Refusal};
 
 /// Wait ahead of the first further attempt; each one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);

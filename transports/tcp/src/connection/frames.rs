@@ -10,7 +10,7 @@ use super::part::Memory;
 use super::receive::Rest;
 use super::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{FRAME_HEADER, control, frame_header};
+use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 
 /// Puts from this size on are received straight into the registered memory.
 const DIRECT_PUT: usize = 16 << 10;

@@ -16,7 +16,7 @@ use ucs::datastruct::slot_map::SlotId;
 
 use super::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{Claim, is_same};
+use crate::proto::wire::{Claim, is_same};
 
 /// How long to wait for the peer's own connection before opening another one.
 const PEERS_TURN: Duration = Duration::from_millis(200);

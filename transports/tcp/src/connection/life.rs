@@ -15,7 +15,7 @@ use super::{Conn, State, Use, socket};
 use crate::ep::TcpEp;
 use crate::iface::TcpIface;
 use crate::iface::admission::Source;
-use crate::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
+use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {
     /// The connection stands: what waited is sent.

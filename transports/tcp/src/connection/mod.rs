@@ -27,9 +27,9 @@ use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::rma::{Initiator, Limits, Target};
 use uct_plugin::{Completion, PendingQueue};
 
-use crate::addr::IfaceAddress;
 use crate::ep::TcpEp;
 use crate::iface::admission::Source;
+use crate::proto::addr::IfaceAddress;
 use buffer::RxBuffer;
 use connect::Connecting;
 use queue::Queue;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use uct_plugin::Iov;
 use uct_plugin::rma::{Answer, Request};
 
-use crate::wire::{FRAME_HEADER, control, frame_header};
+use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 
 /// Pieces of one system call.
 pub(super) const PIECES: usize = 34;

@@ -18,7 +18,7 @@ use super::buffer::RxBuffer;
 use super::{Conn, State};
 use crate::iface::TcpIface;
 use crate::iface::announced::Room;
-use crate::wire::{FRAME_HEADER, control, padded, parse_frame};
+use crate::proto::wire::{FRAME_HEADER, control, padded, parse_frame};
 
 /// A large frame that was begun.
 pub(super) enum Rest {

@@ -13,7 +13,7 @@ use uct_plugin::{Completion, Iov, Outcome, Pack};
 use super::part::{Memory, PIECES, Part, Pieces};
 use super::{Conn, State};
 use crate::iface::TcpIface;
-use crate::wire::{PADDING, padded};
+use crate::proto::wire::{PADDING, padded};
 
 /// What stands behind a frame.
 const ZEROS: [u8; PADDING] = [0; PADDING];

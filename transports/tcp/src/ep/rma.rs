@@ -11,7 +11,7 @@ use super::TcpEp;
 use crate::connection::part::{Memory, Part, RequestHeads};
 use crate::connection::{Conn, State};
 use crate::md::OWN;
-use crate::wire::FRAME_HEADER;
+use crate::proto::wire::FRAME_HEADER;
 
 /// Bytes ahead of the data of a put.
 const HEADS: usize = FRAME_HEADER + REQUEST_HEADER;

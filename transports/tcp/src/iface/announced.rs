@@ -16,7 +16,7 @@ use super::TcpIface;
 use super::admission::Source;
 use crate::config::TcpConfig;
 use crate::connection::Conn;
-use crate::wire::padded;
+use crate::proto::wire::padded;
 
 /// When connections that hold room for what does not come are looked for again: those that wait for room share one search.
 const SEARCH_AGAIN: Duration = Duration::from_millis(50);

@@ -10,9 +10,9 @@ use ucs::sys::random;
 use uct_plugin::{Failure, Result, Scope};
 
 use super::TcpIface;
-use crate::addr::{DeviceAddress, IfaceAddress};
 use crate::connection::{Conn, State};
 use crate::device;
+use crate::proto::addr::{DeviceAddress, IfaceAddress};
 
 impl TcpIface {
     pub(crate) fn conn(&self, id: SlotId) -> Option<Rc<Conn>> {

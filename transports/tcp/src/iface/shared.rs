@@ -10,12 +10,12 @@ use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 
 use super::TcpIface;
-use crate::addr::IfaceAddress;
 use crate::config::TcpConfig;
 use crate::connection::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
 use crate::listen::HalfOpenList;
 use crate::progress::SPIN_ALONE;
-use crate::wire::{FEATURE_RMA, Hello, HelloKind, PADDING, padded};
+use crate::proto::addr::IfaceAddress;
+use crate::proto::wire::{FEATURE_RMA, Hello, HelloKind, PADDING, padded};
 
 /// Progress has more to do than to receive.
 const BUSY: u8 = 1;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ucs::clock::{duration_to_ticks, ticks};
 
 use super::*;
-use crate::wire::{HELLO, Refusal};
+use crate::proto::wire::{HELLO, Refusal};
 
 /// A connection to a listener of the test's, and its end of it, behind the first hello.
 fn introduced(settings: &'static [(&'static str, &'static str)]) -> (Bed, TcpListener, TcpStream, Hello) {

@@ -5,7 +5,7 @@ use uct_plugin::rma::{Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request, Response
 use uct_plugin::{AtomicOp, Status};
 
 use super::*;
-use crate::wire::control;
+use crate::proto::wire::control;
 
 /// A request for memory that is registered with the bed's interface, which lives as long.
 fn request(bed: &Bed, memory: &mut [u8], opcode: Opcode, length: usize) -> Request {

@@ -7,7 +7,7 @@ use uct_plugin::Outcome;
 
 use super::super::Use;
 use super::*;
-use crate::wire::control;
+use crate::proto::wire::control;
 
 /// The side uses the connection, and does not any more.
 fn come_and_go(bed: &Bed) {

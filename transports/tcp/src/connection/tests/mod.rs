@@ -26,7 +26,7 @@ use super::{Conn, State};
 use crate::config::TcpConfig;
 use crate::iface::TcpIface;
 use crate::md::TcpMd;
-use crate::wire::{FEATURE_RMA, Hello, HelloKind, frame_header, padded};
+use crate::proto::wire::{FEATURE_RMA, Hello, HelloKind, frame_header, padded};
 
 /// The settings of a test.
 struct Values(&'static [(&'static str, &'static str)]);

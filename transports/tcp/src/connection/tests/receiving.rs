@@ -8,7 +8,7 @@ use super::super::receive::Rest;
 use super::*;
 use crate::iface::admission::Source;
 use crate::iface::announced::Room;
-use crate::wire::control;
+use crate::proto::wire::control;
 
 #[test]
 fn frames_arrive_whole_wherever_the_bytes_are_cut() {

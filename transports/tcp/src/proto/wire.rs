@@ -30,7 +30,7 @@
 
 use std::net::SocketAddr;
 
-use crate::addr::{SOCKET, read_socket, write_socket};
+use crate::proto::addr::{SOCKET, read_socket, write_socket};
 
 /// `UCTt`.
 pub(crate) const MAGIC: [u8; 4] = *b"UCTt";

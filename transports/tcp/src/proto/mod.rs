@@ -1,0 +1,4 @@
+//! What crosses a socket or an address, as bytes: pure functions without a system call.
+
+pub(crate) mod addr;
+pub(crate) mod wire;
