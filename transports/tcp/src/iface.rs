@@ -31,9 +31,9 @@ use announced::Announced;
 
 use crate::config::TcpConfig;
 use crate::connection::Conn;
-use crate::connection::buffer::{RxBuffer, RxPool, TxPool};
 use crate::device::{self, Family};
 use crate::ep::{MAX_HEADER, TcpEp};
+use crate::io::buffer::{RxBuffer, RxPool, TxPool};
 use crate::listen::{self, HalfOpenList};
 use crate::md::{OWN, TcpMd};
 use crate::progress::{LISTENERS, TIMER};

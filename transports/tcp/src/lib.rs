@@ -8,6 +8,7 @@ mod connection;
 mod device;
 mod ep;
 mod iface;
+mod io;
 mod listen;
 mod md;
 mod progress;

@@ -17,11 +17,11 @@ use ucs::sys::socket;
 use uct_plugin::Failure;
 
 use crate::config::TcpConfig;
-use crate::connection::socket::{set_ahead, set_up};
 use crate::connection::{Conn, State};
 use crate::device::{self, Family};
 use crate::iface::TcpIface;
 use crate::iface::admission::Source;
+use crate::io::socket::{set_ahead, set_up};
 use crate::progress::LISTENERS;
 use crate::proto::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 

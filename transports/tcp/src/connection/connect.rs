@@ -15,8 +15,9 @@ use ucs::clock::Deadline;
 use ucs::event_set::Events;
 
 use super::identity::Claims;
-use super::{Conn, Use, socket};
+use super::{Conn, Use};
 use crate::iface::TcpIface;
+use crate::io::socket;
 use crate::proto::wire::{self, HELLO, Hello, HelloKind, Refusal};
 
 /// Wait ahead of the first further attempt; each one doubles it.

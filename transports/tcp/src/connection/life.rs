@@ -11,10 +11,11 @@ use ucs::clock::Deadline;
 use uct_plugin::completion::complete;
 use uct_plugin::{Blocked, Completion, Outcome, Result};
 
-use super::{Conn, State, Use, socket};
+use super::{Conn, State, Use};
 use crate::ep::TcpEp;
 use crate::iface::TcpIface;
 use crate::iface::admission::Source;
+use crate::io::socket;
 use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {

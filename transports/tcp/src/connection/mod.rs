@@ -3,7 +3,6 @@
 //! For: endpoints and the interface's progress. Stands on a non-blocking socket. `connect` and `life` bring it up and down,
 //! `send` and `receive` move frames, `frames` treats those that are no active messages; `part` is what frames are put together from.
 
-pub(crate) mod buffer;
 mod connect;
 mod frames;
 mod identity;
@@ -12,7 +11,6 @@ pub(crate) mod part;
 mod queue;
 mod receive;
 mod send;
-pub(crate) mod socket;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -29,8 +27,8 @@ use uct_plugin::{Completion, PendingQueue};
 
 use crate::ep::TcpEp;
 use crate::iface::admission::Source;
+use crate::io::buffer::RxBuffer;
 use crate::proto::addr::IfaceAddress;
-use buffer::RxBuffer;
 use connect::Connecting;
 use queue::Queue;
 use receive::Rest;

@@ -14,10 +14,10 @@ use ucs::clock;
 use uct_plugin::Disposition;
 use uct_plugin::rma::Request;
 
-use super::buffer::RxBuffer;
 use super::{Conn, State};
 use crate::iface::TcpIface;
 use crate::iface::announced::Room;
+use crate::io::buffer::RxBuffer;
 use crate::proto::wire::{FRAME_HEADER, control, padded, parse_frame};
 
 /// A large frame that was begun.

@@ -11,7 +11,7 @@ use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 
 use super::TcpIface;
 use crate::config::TcpConfig;
-use crate::connection::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
+use crate::io::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
 use crate::listen::HalfOpenList;
 use crate::progress::SPIN_ALONE;
 use crate::proto::addr::IfaceAddress;

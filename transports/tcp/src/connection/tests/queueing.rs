@@ -1,8 +1,8 @@
 //! `queue`: buffers and vectors in order.
 
-use super::super::buffer::{TxBuffer, TxPool};
 use super::super::queue::Queue;
 use super::*;
+use crate::io::buffer::{TxBuffer, TxPool};
 
 fn copied(queue: &mut Queue, bytes: &[u8], free: usize) {
     let mut buffer = bytes.to_vec();

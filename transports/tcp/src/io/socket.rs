@@ -14,7 +14,7 @@ use crate::config::TcpConfig;
 const UNPACED: &str = "reno";
 
 /// A non-blocking socket on its way to `peer`. An error other than "in progress" is immediate, as on loopback.
-pub(super) fn connect(
+pub(crate) fn connect(
     peer: SocketAddr,
     source: Option<SocketAddr>,
     config: &TcpConfig,
@@ -82,7 +82,7 @@ pub(crate) fn set_up(socket: &Socket, config: &TcpConfig) -> io::Result<()> {
 }
 
 /// Bytes that have come on a socket since it was connected.
-pub(super) fn bytes_received(socket: &Socket) -> io::Result<u64> {
+pub(crate) fn bytes_received(socket: &Socket) -> io::Result<u64> {
     use std::os::fd::AsRawFd;
     /// Where `tcpi_bytes_received` is in the system's `struct tcp_info`: 8 bytes.
     const AT: usize = 128;

@@ -1,0 +1,4 @@
+//! Sockets, devices and buffers. What is to be sent, and when, is decided elsewhere.
+
+pub(crate) mod buffer;
+pub(crate) mod socket;
