@@ -2,6 +2,8 @@
 
 use ucs::units::{Bandwidth, MemSize, Range, Time};
 
+use crate::io::socket::Options;
+
 ucs::config_struct! {
     /// TCP sockets.
     pub struct TcpConfig in "tcp" {
@@ -103,5 +105,22 @@ ucs::config_struct! {
         pub bandwidth: Bandwidth = "auto",
         /// Latency for the cost model, in place of the model's; 0 leaves that.
         pub latency: Time = "0us",
+    }
+}
+
+impl TcpConfig {
+    /// What it says of sockets.
+    pub(crate) fn socket_options(&self) -> Options {
+        Options {
+            sndbuf: self.sndbuf,
+            rcvbuf: self.rcvbuf,
+            congestion: self.congestion.clone(),
+            syn_cnt: self.syn_cnt,
+            nodelay: self.nodelay,
+            keepidle: self.keepidle,
+            keepintvl: self.keepintvl,
+            keepcnt: self.keepcnt,
+            user_timeout: self.user_timeout,
+        }
     }
 }

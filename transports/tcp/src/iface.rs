@@ -31,10 +31,13 @@ use announced::Announced;
 
 use crate::config::TcpConfig;
 use crate::connection::Conn;
-use crate::device::{self, Family};
 use crate::ep::{MAX_HEADER, TcpEp};
 use crate::io::buffer::{RxBuffer, RxPool, TxPool};
-use crate::listen::{self, HalfOpenList};
+use crate::io::device::{self, Family};
+use crate::io::listener;
+use crate::io::socket::Options;
+use crate::link::route;
+use crate::listen::HalfOpenList;
 use crate::md::{OWN, TcpMd};
 use crate::progress::{LISTENERS, TIMER};
 use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
@@ -83,6 +86,7 @@ pub(crate) struct TcpIface {
     accessor: Accessor,
     errors: ErrorHandler,
     config: Box<TcpConfig>,
+    socket_options: Box<Options>,
     device: net::Device,
     families: Vec<Family>,
     is_default: bool,
@@ -124,7 +128,7 @@ impl Transport for TcpTransport {
 
     fn devices(_md: &TcpMd, settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
         let config = TcpConfig::from_settings(settings)?;
-        device::list(&device::families(&config)?)
+        device::list(&device::families(&config.af_prio)?)
     }
 
     fn open(md: &Arc<TcpMd>, params: IfaceParams<'_>) -> Result<Rc<TcpIface>, Failure> {
@@ -143,12 +147,13 @@ impl TcpIface {
         errors: ErrorHandler,
         headroom: usize,
     ) -> Result<Rc<TcpIface>, Failure> {
-        let families = device::families(&config)?;
+        let families = device::families(&config.af_prio)?;
         let device = device::find(device, &families)?;
         let system = |error: ucs::sys::SystemError| Failure::new(Error::from(&error), error.to_string());
         // Interfaces of all processes of all machines differ, and nobody guesses their keys.
         let (id, key) = (random::secret().map_err(system)?, random::secret().map_err(system)?);
-        let (listeners, sockets) = listen::listen(&device, &families, &config)?;
+        let socket_options = Box::new(config.socket_options());
+        let (listeners, sockets) = listener::listen(&device, &families, config.port_range, &socket_options)?;
         let address = IfaceAddress { id, key, sockets };
         let events = EventSet::new().map_err(system)?;
         for (number, listener) in (LISTENERS..).zip(&listeners) {
@@ -198,6 +203,7 @@ impl TcpIface {
             errors,
             is_default: config.prefer_default && device::is_default(&device),
             config: Box::new(config),
+            socket_options,
             device,
             families,
             address,
@@ -287,8 +293,8 @@ impl Iface for TcpIface {
             iface_addr_len: addr::IFACE,
             ep_addr_len: addr::EP,
             overhead: device::overhead(),
-            latency: device::latency(&self.device, &self.config),
-            bandwidth_shared: device::bandwidth(&self.device, &self.config),
+            latency: device::latency(&self.device, self.config.latency),
+            bandwidth_shared: device::bandwidth(&self.device, self.config.bandwidth),
             emulated_round_trips: 1,
             priority: u32::from(self.is_default),
             ..attr::blank()
@@ -296,7 +302,7 @@ impl Iface for TcpIface {
     }
 
     fn device_address(&self, buffer: &mut [u8]) -> Result {
-        device::address(&self.device).write(buffer);
+        route::address(&self.device).write(buffer);
         Ok(())
     }
 
@@ -308,7 +314,7 @@ impl Iface for TcpIface {
     fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String> {
         let there = DeviceAddress::read(peer.device)?;
         let address = IfaceAddress::read(peer.iface)?;
-        device::way(&self.device, &self.families, &there, &address, scope).map(drop)
+        route::way(&self.device, &self.families, &there, &address, scope).map(drop)
     }
 
     #[inline(always)]

@@ -5,10 +5,10 @@
 
 mod config;
 mod connection;
-mod device;
 mod ep;
 mod iface;
 mod io;
+mod link;
 mod listen;
 mod md;
 mod progress;

@@ -14,14 +14,11 @@ use ucs::clock::Deadline;
 use ucs::event_set::Events;
 use ucs::log::Limited;
 use ucs::sys::socket;
-use uct_plugin::Failure;
 
-use crate::config::TcpConfig;
 use crate::connection::{Conn, State};
-use crate::device::{self, Family};
 use crate::iface::TcpIface;
 use crate::iface::admission::Source;
-use crate::io::socket::{set_ahead, set_up};
+use crate::io::socket::set_up;
 use crate::progress::LISTENERS;
 use crate::proto::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 
@@ -29,8 +26,6 @@ use crate::proto::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 const ACCEPTS: usize = 32;
 /// How long the listeners rest when the system has no descriptor for another connection.
 const REST: Duration = Duration::from_millis(100);
-/// Connections that may wait for it in the system.
-const BACKLOG: i32 = 1024;
 /// Marks the number of a half-open connection in the event set.
 pub(crate) const HALF_OPEN: u64 = 1 << 40;
 
@@ -52,63 +47,6 @@ pub(crate) struct HalfOpenList {
     /// Lines about refused connections and about the rest; both come as often as unauthenticated peers like.
     refusals: Limited,
     rests: Limited,
-}
-
-/// Listens on the device's addresses; answers the sockets and where they are.
-pub(crate) fn listen(
-    device: &ucs::sys::net::Device,
-    families: &[Family],
-    config: &TcpConfig,
-) -> Result<(Vec<Socket>, Vec<SocketAddr>), Failure> {
-    let mut listeners = Vec::new();
-    let mut sockets = Vec::new();
-    let mut refused = None;
-    for own in device::addresses(device, families) {
-        match listen_on(&own, config) {
-            Ok((listener, address)) => {
-                listeners.push(listener);
-                sockets.push(address);
-            }
-            Err(failure) => refused = Some(failure),
-        }
-    }
-    match refused {
-        Some(failure) if listeners.is_empty() => Err(failure),
-        _ => Ok((listeners, sockets)),
-    }
-}
-
-fn listen_on(own: &ucs::sys::net::Address, config: &TcpConfig) -> Result<(Socket, SocketAddr), Failure> {
-    let range = config.port_range;
-    let mut refusal = None;
-    for port in range.first()..=range.last() {
-        let Ok(port) = u16::try_from(port) else {
-            return Err(Failure::new(
-                Error::INVALID_PARAM,
-                format!("port_range: there is no port {port}, the largest is 65535"),
-            ));
-        };
-        match socket::listen(device::socket_address(own, port), BACKLOG) {
-            Ok(listener) => {
-                set_ahead(&listener, own.address, config).map_err(|error| match error.raw_os_error() {
-                    Some(_) => Failure::system("set up a socket", &error),
-                    None => Failure::new(Error::INVALID_PARAM, error.to_string()),
-                })?;
-                let address = socket::local_address(&listener)
-                    .map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
-                return Ok((listener, address));
-            }
-            Err(error) => refusal = Some(error),
-        }
-    }
-    Err(match refusal {
-        Some(error) if range.first() == range.last() => Failure::new(Error::from(&error), error.to_string()),
-        Some(error) => Failure::new(
-            Error::from(&error),
-            format!("no port of port_range {}-{} is free: {error}", range.first(), range.last()),
-        ),
-        None => Failure::new(Error::INVALID_PARAM, "port_range is empty"),
-    })
 }
 
 impl Default for HalfOpenList {
@@ -185,7 +123,8 @@ impl TcpIface {
             half_open.next += 1;
             HALF_OPEN | half_open.next
         };
-        if set_up(&socket, self.config()).is_err() || self.events().add(&socket, Events::READ, token).is_err()
+        if set_up(&socket, self.socket_options()).is_err()
+            || self.events().add(&socket, Events::READ, token).is_err()
         {
             return;
         }
@@ -353,39 +292,5 @@ impl TcpIface {
             }
             _ => conn.fail(self, Error::CONNECTION_RESET, "the peer went as it was welcomed"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use rustix::net::sockopt::tcp_congestion;
-    use ucs::config::Defaults;
-
-    use super::*;
-
-    fn on_loopback(congestion: &str) -> Result<(Socket, SocketAddr), Failure> {
-        let own =
-            ucs::sys::net::Address { address: IpAddr::from([127, 0, 0, 1]), prefix_length: 8, scope_id: 0 };
-        listen_on(
-            &own,
-            &TcpConfig { congestion: congestion.to_owned(), ..TcpConfig::from_settings(&Defaults).unwrap() },
-        )
-    }
-
-    #[test]
-    fn what_is_accepted_on_loopback_is_not_paced() {
-        let (listener, address) = on_loopback("auto").unwrap();
-        let _client = std::net::TcpStream::connect(address).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        assert_eq!(tcp_congestion(&accepted).unwrap(), "reno");
-    }
-
-    #[test]
-    fn a_congestion_control_that_the_system_does_not_have_refuses_the_interface() {
-        let failure = on_loopback("renno").unwrap_err();
-        assert_eq!(failure.status, Error::INVALID_PARAM);
-        assert!(failure.reason.contains("renno"), "{}", failure.reason);
     }
 }

@@ -112,7 +112,7 @@ impl Conn {
         else {
             return;
         };
-        let made = socket::connect(address, source, iface.config()).and_then(|socket| {
+        let made = socket::connect(address, source, iface.socket_options()).and_then(|socket| {
             iface.add_connecting(self, &socket)?;
             Ok(socket)
         });

@@ -11,7 +11,7 @@ use uct_plugin::{Failure, Result, Scope};
 
 use super::TcpIface;
 use crate::connection::{Conn, State};
-use crate::device;
+use crate::link::route;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 
 impl TcpIface {
@@ -72,7 +72,7 @@ impl TcpIface {
         if let Some(conn) = self.current(peer).filter(|conn| conn.is_open_to_endpoints()) {
             return Ok(conn);
         }
-        let way = device::way(&self.device, &self.families, device, peer, Scope::Network)
+        let way = route::way(&self.device, &self.families, device, peer, Scope::Network)
             .map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
         let token = random::secret().map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
         let destination = Rc::new(peer.clone());

@@ -12,6 +12,7 @@ use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 use super::TcpIface;
 use crate::config::TcpConfig;
 use crate::io::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
+use crate::io::socket::Options;
 use crate::listen::HalfOpenList;
 use crate::progress::SPIN_ALONE;
 use crate::proto::addr::IfaceAddress;
@@ -241,6 +242,10 @@ impl TcpIface {
 
     pub(crate) fn config(&self) -> &TcpConfig {
         &self.config
+    }
+
+    pub(crate) fn socket_options(&self) -> &Options {
+        &self.socket_options
     }
 
     pub(crate) fn events(&self) -> &EventSet {

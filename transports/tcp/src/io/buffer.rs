@@ -10,10 +10,10 @@ use std::ptr::NonNull;
 
 use ucs::{Error, Result};
 
-use crate::proto::wire::padded;
-
 /// Bytes of a buffer's head, ahead of its data.
 const HEAD: usize = 64;
+/// Every payload begins at a multiple of this.
+const ALIGNMENT: usize = 8;
 /// Buffers that a pool keeps for the next use.
 const SPARE: usize = 8;
 /// Largest buffer of a single message that is kept for the next one.
@@ -104,7 +104,12 @@ impl RxPool {
     /// A pool of buffers of `size` bytes, a power of two, whose first message has `headroom` writable bytes ahead.
     pub(crate) fn new(size: usize, headroom: usize) -> RxPool {
         debug_assert!(size.is_power_of_two() && size > HEAD + headroom);
-        RxPool { size, start: padded(HEAD + headroom), free: RefCell::default(), large: Cell::new(None) }
+        RxPool {
+            size,
+            start: (HEAD + headroom).next_multiple_of(ALIGNMENT),
+            free: RefCell::default(),
+            large: Cell::new(None),
+        }
     }
 
     /// Where data begin in a buffer.

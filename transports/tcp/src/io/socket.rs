@@ -8,23 +8,31 @@ use rustix::net::sockopt::set_tcp_congestion;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use ucs::units::{MemSize, Time};
 
-use crate::config::TcpConfig;
-
 /// A congestion control that every system has and every user may take, and that sends as fast as the peer receives.
 const UNPACED: &str = "reno";
 
+/// What the configuration says of sockets.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) sndbuf: MemSize,
+    pub(crate) rcvbuf: MemSize,
+    pub(crate) congestion: String,
+    pub(crate) syn_cnt: u8,
+    pub(crate) nodelay: bool,
+    pub(crate) keepidle: Time,
+    pub(crate) keepintvl: Time,
+    pub(crate) keepcnt: u32,
+    pub(crate) user_timeout: Time,
+}
+
 /// A non-blocking socket on its way to `peer`. An error other than "in progress" is immediate, as on loopback.
-pub(crate) fn connect(
-    peer: SocketAddr,
-    source: Option<SocketAddr>,
-    config: &TcpConfig,
-) -> io::Result<Socket> {
+pub(crate) fn connect(peer: SocketAddr, source: Option<SocketAddr>, options: &Options) -> io::Result<Socket> {
     let socket =
         Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    set_ahead(&socket, peer.ip(), config)?;
-    set_up(&socket, config)?;
-    if config.syn_cnt > 0 {
-        set_syn_count(&socket, config.syn_cnt)?;
+    set_ahead(&socket, peer.ip(), options)?;
+    set_up(&socket, options)?;
+    if options.syn_cnt > 0 {
+        set_syn_count(&socket, options.syn_cnt)?;
     }
     if let Some(source) = source {
         socket.bind(&source.into())?;
@@ -37,15 +45,15 @@ pub(crate) fn connect(
 
 /// What has to be set before a connection is made, and is passed on by a listening socket: the one that listens on `address`, or
 /// is to be connected to it.
-pub(crate) fn set_ahead(socket: &Socket, address: IpAddr, config: &TcpConfig) -> io::Result<()> {
+pub(crate) fn set_ahead(socket: &Socket, address: IpAddr, options: &Options) -> io::Result<()> {
     let number = |size: MemSize| (!size.is_auto() && !size.is_inf()).then(|| size.to_usize());
-    if let Some(bytes) = number(config.sndbuf) {
+    if let Some(bytes) = number(options.sndbuf) {
         socket.set_send_buffer_size(bytes)?;
     }
-    if let Some(bytes) = number(config.rcvbuf) {
+    if let Some(bytes) = number(options.rcvbuf) {
         socket.set_recv_buffer_size(bytes)?;
     }
-    match config.congestion.as_str() {
+    match options.congestion.as_str() {
         "auto" if address.is_loopback() => {
             // Later would be too late: a socket that was paced once stays so. Without it all works, more slowly.
             let _ = set_tcp_congestion(socket, UNPACED);
@@ -66,17 +74,17 @@ pub(crate) fn set_ahead(socket: &Socket, address: IpAddr, config: &TcpConfig) ->
 }
 
 /// What is set on every socket that carries messages.
-pub(crate) fn set_up(socket: &Socket, config: &TcpConfig) -> io::Result<()> {
-    socket.set_tcp_nodelay(config.nodelay)?;
-    if !config.keepidle.is_inf() {
+pub(crate) fn set_up(socket: &Socket, options: &Options) -> io::Result<()> {
+    socket.set_tcp_nodelay(options.nodelay)?;
+    if !options.keepidle.is_inf() {
         let keepalive = TcpKeepalive::new()
-            .with_time(whole_seconds(config.keepidle))
-            .with_interval(whole_seconds(config.keepintvl))
-            .with_retries(config.keepcnt);
+            .with_time(whole_seconds(options.keepidle))
+            .with_interval(whole_seconds(options.keepintvl))
+            .with_retries(options.keepcnt);
         socket.set_tcp_keepalive(&keepalive)?;
     }
-    if !config.user_timeout.is_inf() {
-        socket.set_tcp_user_timeout(Some(config.user_timeout.to_duration()))?;
+    if !options.user_timeout.is_inf() {
+        socket.set_tcp_user_timeout(Some(options.user_timeout.to_duration()))?;
     }
     Ok(())
 }
@@ -129,21 +137,29 @@ fn set_syn_count(socket: &Socket, count: u8) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
-    use rustix::net::sockopt::tcp_congestion;
-    use ucs::config::Defaults;
-
     use super::*;
+    use rustix::net::sockopt::tcp_congestion;
 
-    fn with(congestion: &str) -> TcpConfig {
-        TcpConfig { congestion: congestion.to_owned(), ..TcpConfig::from_settings(&Defaults).unwrap() }
+    pub(crate) fn with(congestion: &str) -> Options {
+        Options {
+            sndbuf: MemSize::AUTO,
+            rcvbuf: MemSize::AUTO,
+            congestion: congestion.to_owned(),
+            syn_cnt: 0,
+            nodelay: true,
+            keepidle: "10s".parse().unwrap(),
+            keepintvl: "2s".parse().unwrap(),
+            keepcnt: 3,
+            user_timeout: "30s".parse().unwrap(),
+        }
     }
 
-    fn congestion_of_a_connection(config: &TcpConfig) -> String {
+    fn congestion_of_a_connection(options: &Options) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let socket = connect(listener.local_addr().unwrap(), None, config).unwrap();
+        let socket = connect(listener.local_addr().unwrap(), None, options).unwrap();
         tcp_congestion(&socket).unwrap()
     }
 

@@ -1,17 +1,14 @@
-//! Devices: which interfaces of the system can be used, what they cost, and whether they lead to a peer.
+//! Devices: which interfaces of the system can be used, and what they cost.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
+use ucs::Error;
 use ucs::sys::net::{self, Kind, Origin};
-use ucs::sys::{host::host_id, namespace::Namespaces};
-use ucs::{Error, sys::net::route_source_via};
+use ucs::units::{Bandwidth, Time};
 use uct_plugin::abi::{
     UCT_ORIGIN_CONFIG, UCT_ORIGIN_DEFAULT, UCT_ORIGIN_DEVICE, UCT_ORIGIN_MODEL, UctFigure,
 };
-use uct_plugin::{Device, DeviceKind, Failure, Scope};
-
-use crate::config::TcpConfig;
-use crate::proto::addr::{DeviceAddress, IfaceAddress};
+use uct_plugin::{Device, DeviceKind, Failure};
 
 /// Seconds from a send to its receipt over loopback or another device of software: the way through the kernel's stack twice,
 /// without a wake-up (measured: 3.4 to 5 µs between two cores).
@@ -30,10 +27,10 @@ pub(crate) enum Family {
     V6,
 }
 
-/// The families that the configuration names, the preferred first.
-pub(crate) fn families(config: &TcpConfig) -> Result<Vec<Family>, Failure> {
+/// The families of these names (`af_prio`), the preferred first.
+pub(crate) fn families(names: &[String]) -> Result<Vec<Family>, Failure> {
     let mut families = Vec::new();
-    for name in &config.af_prio {
+    for name in names {
         let family = match name.to_ascii_lowercase().as_str() {
             "inet" => Family::V4,
             "inet6" => Family::V6,
@@ -120,17 +117,18 @@ pub(crate) fn socket_address(own: &net::Address, port: u16) -> SocketAddr {
     with_scope(SocketAddr::new(own.address, port), own.scope_id)
 }
 
-fn with_scope(mut address: SocketAddr, scope: u32) -> SocketAddr {
+/// The same address on a link.
+pub(crate) fn with_scope(mut address: SocketAddr, scope: u32) -> SocketAddr {
     if let SocketAddr::V6(address) = &mut address {
         address.set_scope_id(scope);
     }
     address
 }
 
-/// Bandwidth in bytes per second.
-pub(crate) fn bandwidth(device: &net::Device, config: &TcpConfig) -> UctFigure {
-    if !config.bandwidth.is_auto() {
-        return UctFigure { value: config.bandwidth.bytes_per_second(), origin: UCT_ORIGIN_CONFIG };
+/// Bandwidth in bytes per second, unless it is configured.
+pub(crate) fn bandwidth(device: &net::Device, configured: Bandwidth) -> UctFigure {
+    if !configured.is_auto() {
+        return UctFigure { value: configured.bytes_per_second(), origin: UCT_ORIGIN_CONFIG };
     }
     let packet = f64::from(device.mtu);
     let payload = match device.kind {
@@ -144,10 +142,10 @@ pub(crate) fn bandwidth(device: &net::Device, config: &TcpConfig) -> UctFigure {
     UctFigure { value: device.speed.bytes_per_second() * payload, origin }
 }
 
-/// Latency in seconds.
-pub(crate) fn latency(device: &net::Device, config: &TcpConfig) -> UctFigure {
-    if config.latency.seconds() > 0.0 {
-        return UctFigure { value: config.latency.seconds(), origin: UCT_ORIGIN_CONFIG };
+/// Latency in seconds, unless it is configured.
+pub(crate) fn latency(device: &net::Device, configured: Time) -> UctFigure {
+    if configured.seconds() > 0.0 {
+        return UctFigure { value: configured.seconds(), origin: UCT_ORIGIN_CONFIG };
     }
     let wire = if device.is_virtual() {
         0.0
@@ -168,85 +166,6 @@ pub(crate) fn is_default(device: &net::Device) -> bool {
     // A documentation address: no machine has it, so the way there is the default one. Nothing is sent.
     let anywhere = SocketAddr::from(([198, 51, 100, 1], 9));
     net::route_source(anywhere).is_ok_and(|route| route.device.as_deref() == Some(device.name.as_str()))
-}
-
-/// Where a device is.
-pub(crate) fn address(device: &net::Device) -> DeviceAddress {
-    DeviceAddress { is_loopback: device.is_loopback(), host: host_id().0, namespace: Namespaces::own().net }
-}
-
-/// How a peer is reached.
-pub(crate) struct Way {
-    /// The socket to connect to.
-    pub(crate) peer: SocketAddr,
-    /// The address to connect from, where that matters.
-    pub(crate) source: Option<SocketAddr>,
-}
-
-/// The way to a peer, chosen without traffic; the refusal is the reason in words.
-pub(crate) fn way(
-    device: &net::Device,
-    families: &[Family],
-    there: &DeviceAddress,
-    peer: &IfaceAddress,
-    scope: Scope,
-) -> Result<Way, String> {
-    let here = address(device);
-    let is_same_machine = here.host == there.host;
-    let is_local = is_same_machine && here.namespace == there.namespace;
-    if there.is_loopback && !is_local {
-        return Err(if is_same_machine {
-            "the peer listens on the loopback device of another network namespace".to_owned()
-        } else {
-            "the peer listens on the loopback device of another machine".to_owned()
-        });
-    }
-    if here.is_loopback && !is_local {
-        return Err(format!(
-            "{} reaches this machine and network namespace only, and the peer is on another",
-            device.name
-        ));
-    }
-    let mut refusal = format!(
-        "the peer listens on {}, and af_prio or the addresses of {} permit another family only",
-        peer.sockets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
-        device.name
-    );
-    let own = addresses(device, families);
-    for family in families {
-        let is_v4 = *family == Family::V4;
-        let Some(own) = own.iter().find(|own| own.address.is_ipv4() == is_v4) else { continue };
-        let Some(&socket) = peer.sockets.iter().find(|socket| socket.is_ipv4() == is_v4) else { continue };
-        let socket = if is_link_local(socket.ip()) { with_scope(socket, device.index) } else { socket };
-        match leads_to(device, own, socket, is_local, scope) {
-            Ok(()) => {
-                let source = (!is_local).then(|| socket_address(own, 0));
-                return Ok(Way { peer: socket, source });
-            }
-            Err(reason) => refusal = reason,
-        }
-    }
-    Err(refusal)
-}
-
-fn leads_to(
-    device: &net::Device,
-    own: &net::Address,
-    peer: SocketAddr,
-    is_local: bool,
-    scope: Scope,
-) -> Result<(), String> {
-    if scope == Scope::Device && !own.network_contains(peer.ip()) {
-        return Err(format!("{} is not in the network of {}", peer.ip(), device.name));
-    }
-    if is_local {
-        return Ok(());
-    }
-    route_source_via(&device.name, peer).map(drop).map_err(|error| error.to_string())
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 fn system(error: ucs::sys::SystemError) -> Failure {

@@ -1,0 +1,5 @@
+//! Connections to peers.
+//!
+//! Built on `proto` and `io`.
+
+pub(crate) mod route;
