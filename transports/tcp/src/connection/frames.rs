@@ -6,10 +6,10 @@ use ucs::{Error, Result};
 use uct_plugin::memory::Access;
 use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request, Target};
 
-use super::part::Memory;
 use super::receive::Rest;
 use super::{Conn, State};
 use crate::iface::TcpIface;
+use crate::io::pieces::Memory;
 use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 
 /// Puts from this size on are received straight into the registered memory.

@@ -1,19 +1,10 @@
-//! What a frame is put together from: heads, and memory of others that is copied or handed to the system.
-//!
-//! No reference is made to memory that somebody else may change while it is sent: registered memory, and that of vectors.
+//! What a frame is put together from.
 
-use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
-
-use rustix::io::Errno;
 use uct_plugin::Iov;
 use uct_plugin::rma::{Answer, Request};
 
+use crate::io::pieces::Memory;
 use crate::proto::wire::{FRAME_HEADER, control, frame_header};
-
-/// Pieces of one system call.
-pub(super) const PIECES: usize = 34;
 
 /// A part of a frame, which is written where the frame is sent from.
 ///
@@ -30,59 +21,15 @@ pub(crate) unsafe trait Part {
     unsafe fn write(&self, room: &mut [u8]);
 }
 
-/// Memory that is readable for `'a`, and that somebody else may change meanwhile.
-#[derive(Clone, Copy)]
-pub(crate) struct Memory<'a> {
-    start: *const u8,
-    length: usize,
-    readable: PhantomData<&'a [u8]>,
-}
-
 /// The heads of a request ahead of so many bytes of data.
 pub(crate) struct RequestHeads<'a>(pub(crate) &'a Request, pub(crate) usize);
-
-impl<'a> Memory<'a> {
-    pub(crate) const EMPTY: Memory<'static> =
-        Memory { start: ptr::dangling(), length: 0, readable: PhantomData };
-
-    /// # Safety
-    /// The memory is readable for `'a`.
-    pub(super) unsafe fn new(start: *const u8, length: usize) -> Memory<'a> {
-        Memory { start, length, readable: PhantomData }
-    }
-
-    pub(super) fn is_empty(self) -> bool {
-        self.length == 0
-    }
-
-    /// The first bytes, and those behind; all of them are the first ones if they are fewer.
-    pub(super) fn split_at(self, bytes: usize) -> (Memory<'a>, Memory<'a>) {
-        let bytes = bytes.min(self.length);
-        let behind = Memory { start: self.start.wrapping_add(bytes), length: self.length - bytes, ..self };
-        (Memory { length: bytes, ..self }, behind)
-    }
-
-    /// Copies all bytes to the end of others.
-    pub(super) fn copy_to(self, bytes: &mut Vec<u8>) {
-        let start = bytes.len();
-        bytes.resize(start + self.length, 0);
-        // SAFETY: the room is as long as this.
-        unsafe { self.write(&mut bytes[start..]) };
-    }
-}
-
-impl<'a> From<&'a [u8]> for Memory<'a> {
-    #[inline(always)]
-    fn from(bytes: &'a [u8]) -> Memory<'a> {
-        Memory { start: bytes.as_ptr(), length: bytes.len(), readable: PhantomData }
-    }
-}
 
 impl<'a> From<&'a Answer<'_>> for Memory<'a> {
     #[inline(always)]
     fn from(answer: &'a Answer<'_>) -> Memory<'a> {
         let (start, length) = answer.data();
-        Memory { start, length, readable: PhantomData }
+        // SAFETY: the answer holds what it is to send, and is borrowed for `'a`.
+        unsafe { Memory::new(start, length) }
     }
 }
 
@@ -90,13 +37,13 @@ impl<'a> From<&'a Answer<'_>> for Memory<'a> {
 unsafe impl Part for Memory<'_> {
     #[inline(always)]
     fn length(&self) -> usize {
-        self.length
+        Memory::length(*self)
     }
 
     #[inline(always)]
     unsafe fn write(&self, room: &mut [u8]) {
-        // SAFETY: the memory is readable, the room as long by the caller's promise, and nobody else's.
-        unsafe { room.as_mut_ptr().copy_from_nonoverlapping(self.start, self.length) };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_into(room) };
     }
 }
 
@@ -157,57 +104,5 @@ unsafe impl<A: Part, B: Part> Part for (A, B) {
         unsafe { self.0.write(first) };
         // SAFETY: the caller's room is as long as both.
         unsafe { self.1.write(second) };
-    }
-}
-
-/// What one system call sends, in order.
-pub(super) struct Pieces<'a> {
-    list: [libc::iovec; PIECES],
-    count: usize,
-    readable: PhantomData<&'a [u8]>,
-}
-
-impl<'a> Pieces<'a> {
-    pub(super) fn new() -> Pieces<'a> {
-        let none = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        Pieces { list: [none; PIECES], count: 0, readable: PhantomData }
-    }
-
-    /// Pieces so far; empty ones do not count.
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Adds memory; answers whether it found room.
-    pub(super) fn add(&mut self, memory: impl Into<Memory<'a>>) -> bool {
-        let memory = memory.into();
-        if memory.is_empty() {
-            return true;
-        }
-        let Some(place) = self.list.get_mut(self.count) else { return false };
-        *place = libc::iovec { iov_base: memory.start.cast_mut().cast(), iov_len: memory.length };
-        self.count += 1;
-        true
-    }
-
-    /// Sends as much as the socket takes; answers how many bytes.
-    pub(super) fn send(&self, socket: BorrowedFd<'_>) -> rustix::io::Result<usize> {
-        let fd = socket.as_raw_fd();
-        let sent = if let [piece] = self.list[..self.count] {
-            // SAFETY: the memory is readable for `'a`; the kernel reads it.
-            unsafe { libc::send(fd, piece.iov_base, piece.iov_len, libc::MSG_NOSIGNAL) }
-        } else {
-            // SAFETY: zeros are a message without address and control data.
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            message.msg_iov = self.list.as_ptr().cast_mut();
-            // A `usize` or an `int`, by the C library.
-            message.msg_iovlen = self.count as _;
-            // SAFETY: as above; the list lives through the call, and the kernel only reads it.
-            unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) }
-        };
-        usize::try_from(sent).map_err(|_| {
-            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-            Errno::from_raw_os_error(errno)
-        })
     }
 }

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use uct_plugin::{Completion, Iov};
 
-use super::part::{Memory, Part, Pieces};
 use crate::io::buffer::{TxBuffer, TxPool};
+use crate::io::pieces::{Memory, Pieces};
 
 /// Bytes that wait to be sent.
 #[derive(Default)]

@@ -10,9 +10,10 @@ use ucs::event_set::Events;
 use ucs::{Error, Result};
 use uct_plugin::{Completion, Iov, Outcome, Pack};
 
-use super::part::{Memory, PIECES, Part, Pieces};
+use super::part::Part;
 use super::{Conn, State};
 use crate::iface::TcpIface;
+use crate::io::pieces::{Memory, PIECES, Pieces};
 use crate::proto::wire::{PADDING, padded};
 
 /// What stands behind a frame.

@@ -3,4 +3,5 @@
 pub(crate) mod buffer;
 pub(crate) mod device;
 pub(crate) mod listener;
+pub(crate) mod pieces;
 pub(crate) mod socket;

@@ -21,10 +21,10 @@ use uct_plugin::abi::*;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Iov};
 
-use super::part::Memory;
 use super::{Conn, State};
 use crate::config::TcpConfig;
 use crate::iface::TcpIface;
+use crate::io::pieces::Memory;
 use crate::md::TcpMd;
 use crate::proto::wire::{FEATURE_RMA, Hello, HelloKind, frame_header, padded};
 
