@@ -17,9 +17,9 @@ use uct_plugin::{
 use uct_plugin::memory::RemoteKey;
 use uct_plugin::rma::{Notify, Operation};
 
-use crate::connection::{Conn, State};
 use crate::iface::TcpIface;
 use crate::io::pieces::Memory;
+use crate::link::connection::{Conn, State};
 use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
 use crate::proto::wire::{FRAME_HEADER, frame_header};
 

@@ -1,11 +1,5 @@
 //! The interface: a device, the sockets it listens on, its connections, and what they share.
 
-pub(crate) mod admission;
-mod agenda;
-pub(crate) mod announced;
-mod connections;
-mod shared;
-
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
@@ -26,16 +20,15 @@ use uct_plugin::{
     PeerAddress, Result, Scope, Settings, Transport, attr,
 };
 
-use admission::Accepted;
-use announced::Announced;
-
 use crate::config::TcpConfig;
-use crate::connection::Conn;
 use crate::ep::{MAX_HEADER, TcpEp};
 use crate::io::buffer::{RxBuffer, RxPool, TxPool};
 use crate::io::device::{self, Family};
 use crate::io::listener;
 use crate::io::socket::Options;
+use crate::link::admission::Accepted;
+use crate::link::announced::Announced;
+use crate::link::connection::Conn;
 use crate::link::route;
 use crate::listen::HalfOpenList;
 use crate::md::{OWN, TcpMd};
@@ -52,73 +45,73 @@ pub(crate) struct TcpTransport;
 /// An interface of `tcp`.
 pub(crate) struct TcpIface {
     // What the data path touches.
-    epoch: Cell<u32>,
+    pub(crate) epoch: Cell<u32>,
     /// Whether there is something to do beside receiving, and whether the application packs a message: `BUSY`, `PACKING`.
-    state: Cell<u8>,
+    pub(crate) state: Cell<u8>,
     /// Where the next message is put together that goes straight to a socket: the first half of `_halves`, and the second one while
     /// a message is packed in the first.
-    scratch: Cell<*mut u8>,
-    scratch_size: usize,
-    am: AmHandlers,
-    headroom: usize,
-    rx_pool: RxPool,
+    pub(crate) scratch: Cell<*mut u8>,
+    pub(crate) scratch_size: usize,
+    pub(crate) am: AmHandlers,
+    pub(crate) headroom: usize,
+    pub(crate) rx_pool: RxPool,
     /// The buffer that the next receive goes to.
-    shared: Cell<Option<RxBuffer>>,
+    pub(crate) shared: Cell<Option<RxBuffer>>,
     /// Where messages are copied that had no room for their headroom.
-    copies: Cell<Option<RxBuffer>>,
-    tx_pool: TxPool,
+    pub(crate) copies: Cell<Option<RxBuffer>>,
+    pub(crate) tx_pool: TxPool,
     /// The connection that had something last, or has at this moment.
-    hot: Cell<Option<Rc<Conn>>>,
-    misses: Cell<u32>,
-    blocked: Cell<i32>,
-    serving: Cell<bool>,
+    pub(crate) hot: Cell<Option<Rc<Conn>>>,
+    pub(crate) misses: Cell<u32>,
+    pub(crate) blocked: Cell<i32>,
+    pub(crate) serving: Cell<bool>,
     pub(crate) seg_size: usize,
     pub(crate) sendv_thresh: usize,
     pub(crate) max_iov: usize,
-    max_message: usize,
-    queue_limit: usize,
-    answer_limit: usize,
+    pub(crate) max_message: usize,
+    pub(crate) queue_limit: usize,
+    pub(crate) answer_limit: usize,
     /// Progress, handlers and completions that are running, one inside the other.
-    depth: Cell<u32>,
+    pub(crate) depth: Cell<u32>,
 
-    md: Arc<TcpMd>,
+    pub(crate) md: Arc<TcpMd>,
     /// Counts accesses to registered memory.
-    accessor: Accessor,
-    errors: ErrorHandler,
-    config: Box<TcpConfig>,
-    socket_options: Box<Options>,
-    device: net::Device,
-    families: Vec<Family>,
-    is_default: bool,
-    address: IfaceAddress,
-    listeners: Vec<Socket>,
-    half_open: RefCell<HalfOpenList>,
-    events: EventSet,
-    timer: TimerFd,
-    next_tick: Cell<Deadline>,
-    next_look: Cell<Deadline>,
-    conns: RefCell<SlotMap<Rc<Conn>>>,
+    pub(crate) accessor: Accessor,
+    pub(crate) errors: ErrorHandler,
+    pub(crate) config: Box<TcpConfig>,
+    pub(crate) socket_options: Box<Options>,
+    pub(crate) device: net::Device,
+    pub(crate) families: Vec<Family>,
+    pub(crate) is_default: bool,
+    pub(crate) address: IfaceAddress,
+    pub(crate) listeners: Vec<Socket>,
+    pub(crate) half_open: RefCell<HalfOpenList>,
+    pub(crate) events: EventSet,
+    pub(crate) timer: TimerFd,
+    pub(crate) next_tick: Cell<Deadline>,
+    pub(crate) next_look: Cell<Deadline>,
+    pub(crate) conns: RefCell<SlotMap<Rc<Conn>>>,
     /// The connection that new endpoints to an address use.
-    current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
-    accepted: RefCell<Box<Accepted>>,
+    pub(crate) current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
+    pub(crate) accepted: RefCell<Box<Accepted>>,
     /// Room for large messages on their way in.
-    announced: RefCell<Box<Announced>>,
-    owners: Cell<u32>,
+    pub(crate) announced: RefCell<Box<Announced>>,
+    pub(crate) owners: Cell<u32>,
 
-    dirty: RefCell<Vec<SlotId>>,
-    hungry: RefCell<VecDeque<SlotId>>,
-    broken: RefCell<Vec<SlotId>>,
-    failing: RefCell<VecDeque<(Rc<Conn>, Error, String)>>,
-    ended: RefCell<VecDeque<Completion>>,
-    flushes: RefCell<Vec<Completion>>,
+    pub(crate) dirty: RefCell<Vec<SlotId>>,
+    pub(crate) hungry: RefCell<VecDeque<SlotId>>,
+    pub(crate) broken: RefCell<Vec<SlotId>>,
+    pub(crate) failing: RefCell<VecDeque<(Rc<Conn>, Error, String)>>,
+    pub(crate) ended: RefCell<VecDeque<Completion>>,
+    pub(crate) flushes: RefCell<Vec<Completion>>,
     /// Frames that connections owe, and that came up while a message was packed.
-    owed: RefCell<VecDeque<(SlotId, Vec<u8>)>>,
+    pub(crate) owed: RefCell<VecDeque<(SlotId, Vec<u8>)>>,
     /// What `scratch` points to.
-    _halves: Allocation,
-    last_failure: RefCell<String>,
-    made: Cell<u64>,
-    dropped: Cell<u64>,
-    failed: Cell<u64>,
+    pub(crate) _halves: Allocation,
+    pub(crate) last_failure: RefCell<String>,
+    pub(crate) made: Cell<u64>,
+    pub(crate) dropped: Cell<u64>,
+    pub(crate) failed: Cell<u64>,
 }
 
 impl Transport for TcpTransport {

@@ -4,7 +4,6 @@
 //! `docs/tcp.md` says what it supports, `proto::wire` what crosses a socket.
 
 mod config;
-mod connection;
 mod ep;
 mod iface;
 mod io;

@@ -15,10 +15,10 @@ use ucs::event_set::Events;
 use ucs::log::Limited;
 use ucs::sys::socket;
 
-use crate::connection::{Conn, State};
 use crate::iface::TcpIface;
-use crate::iface::admission::Source;
 use crate::io::socket::set_up;
+use crate::link::admission::Source;
+use crate::link::connection::{Conn, State};
 use crate::progress::LISTENERS;
 use crate::proto::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 

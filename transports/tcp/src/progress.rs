@@ -12,8 +12,8 @@ use ucs::clock::{self, Deadline};
 use ucs::datastruct::slot_map::SlotId;
 use ucs::event_set::{Event, EventBuffer, Events};
 
-use crate::connection::{Conn, State};
 use crate::iface::TcpIface;
+use crate::link::connection::{Conn, State};
 use crate::listen::HALF_OPEN;
 
 /// Numbers of the interface's own descriptors in the event set; connections have higher ones.

@@ -33,7 +33,7 @@ pub const GROUPS: &[Group] = &[
         files: &["transports/ud_verbs/src/protocol/**/*.rs"],
         in_suite: false,
     },
-    group("tcp-connection", "uct-tcp", &["transports/tcp/src/connection/**/*.rs"]),
+    group("tcp-connection", "uct-tcp", &["transports/tcp/src/link/connection/**/*.rs"]),
 ];
 
 const fn group(name: &'static str, package: &'static str, files: &'static [&'static str]) -> Group {

@@ -12,10 +12,10 @@ use ucs::clock::Deadline;
 use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::rma::REQUEST_HEADER;
 
-use super::TcpIface;
 use super::admission::Source;
 use crate::config::TcpConfig;
-use crate::connection::Conn;
+use crate::iface::TcpIface;
+use crate::link::connection::Conn;
 use crate::proto::wire::padded;
 
 /// When connections that hold room for what does not come are looked for again: those that wait for room share one search.

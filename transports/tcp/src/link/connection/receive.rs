@@ -16,8 +16,8 @@ use uct_plugin::rma::Request;
 
 use super::{Conn, State};
 use crate::iface::TcpIface;
-use crate::iface::announced::Room;
 use crate::io::buffer::RxBuffer;
+use crate::link::announced::Room;
 use crate::proto::wire::{FRAME_HEADER, control, padded, parse_frame};
 
 /// A large frame that was begun.

@@ -9,8 +9,8 @@ use ucs::event_set::Events;
 use ucs::sys::random;
 use uct_plugin::{Failure, Result, Scope};
 
-use super::TcpIface;
-use crate::connection::{Conn, State};
+use crate::iface::TcpIface;
+use crate::link::connection::{Conn, State};
 use crate::link::route;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::super::receive::Rest;
 use super::*;
-use crate::iface::admission::Source;
-use crate::iface::announced::Room;
+use crate::link::admission::Source;
+use crate::link::announced::Room;
 use crate::proto::wire::control;
 
 #[test]

@@ -7,8 +7,8 @@ use ucs::clock::Deadline;
 use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::Completion;
 
-use super::TcpIface;
-use crate::connection::Conn;
+use crate::iface::TcpIface;
+use crate::link::connection::Conn;
 
 impl TcpIface {
     pub(crate) fn note_dirty(&self, id: SlotId) {

@@ -9,8 +9,8 @@ use uct_plugin::memory::{Accessor, Regions};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Result};
 
-use super::TcpIface;
 use crate::config::TcpConfig;
+use crate::iface::TcpIface;
 use crate::io::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
 use crate::io::socket::Options;
 use crate::listen::HalfOpenList;

@@ -14,8 +14,8 @@ use uct_plugin::{Blocked, Completion, Outcome, Result};
 use super::{Conn, State, Use};
 use crate::ep::TcpEp;
 use crate::iface::TcpIface;
-use crate::iface::admission::Source;
 use crate::io::socket;
+use crate::link::admission::Source;
 use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {

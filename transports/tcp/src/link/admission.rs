@@ -15,9 +15,9 @@ use ucs::Error;
 use ucs::clock::{self, Deadline};
 use ucs::datastruct::slot_map::SlotId;
 
-use super::TcpIface;
 use crate::config::TcpConfig;
-use crate::connection::Conn;
+use crate::iface::TcpIface;
+use crate::link::connection::Conn;
 
 /// When an unused connection is looked for again, after there was none.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);

@@ -26,8 +26,8 @@ use uct_plugin::rma::{Initiator, Limits, Target};
 use uct_plugin::{Completion, PendingQueue};
 
 use crate::ep::TcpEp;
-use crate::iface::admission::Source;
 use crate::io::buffer::RxBuffer;
+use crate::link::admission::Source;
 use crate::proto::addr::IfaceAddress;
 use connect::Connecting;
 use queue::Queue;
