@@ -2,13 +2,12 @@
 
 mod rma;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::ptr::NonNull;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use ucs::Error;
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::traits::EpUser;
 use uct_plugin::{
     Atomic, Completion, Endpoint, EpParams, Failure, Flush, Former, Iov, Outcome, Pack, PendingGroup, Result,
     Unpack,
@@ -20,6 +19,7 @@ use uct_plugin::rma::{Notify, Operation};
 use crate::iface::TcpIface;
 use crate::io::pieces::Memory;
 use crate::link::connection::{Conn, State};
+use crate::link::member::Member;
 use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
 use crate::proto::wire::{FRAME_HEADER, frame_header};
 
@@ -31,10 +31,7 @@ pub(crate) struct TcpEp {
     iface: Rc<TcpIface>,
     conn: OnceCell<Rc<Conn>>,
     group: PendingGroup,
-    user: EpUser,
-    this: Weak<TcpEp>,
-    owner: u32,
-    reported: Cell<bool>,
+    member: Rc<Member>,
 }
 
 impl TcpEp {
@@ -48,14 +45,11 @@ impl TcpEp {
                 Some(iface.conn_to(&device, &address)?)
             }
         };
-        let ep = Rc::new_cyclic(|this| TcpEp {
+        let ep = Rc::new(TcpEp {
             iface: Rc::clone(iface),
             conn: OnceCell::new(),
             group: PendingGroup::default(),
-            user: params.user,
-            this: Weak::clone(this),
-            owner: iface.next_owner(),
-            reported: Cell::new(false),
+            member: Rc::new(Member::new(params.user, iface.next_owner())),
         });
         if let Some(conn) = conn {
             ep.bind(conn);
@@ -64,21 +58,9 @@ impl TcpEp {
     }
 
     fn bind(&self, conn: Rc<Conn>) {
-        conn.attach(&self.iface, Weak::clone(&self.this));
+        conn.attach(&self.iface, Rc::downgrade(&self.member));
         // Only an endpoint without a connection gets one.
         let _ = self.conn.set(conn);
-    }
-
-    /// Its number among those of the interface.
-    pub(crate) fn owner(&self) -> u32 {
-        self.owner
-    }
-
-    /// Tells the application that it has failed, once.
-    pub(crate) fn report(&self, error: Error, reason: &str) {
-        if !self.reported.replace(true) {
-            self.iface.errors().report(self.user, error, reason);
-        }
     }
 
     fn connection(&self) -> Result<&Rc<Conn>> {
@@ -143,7 +125,7 @@ impl Endpoint for TcpEp {
         let mut head = [0; FRAME_HEADER + MAX_HEADER];
         head[..FRAME_HEADER].copy_from_slice(&frame_header(id, length).to_ne_bytes());
         head[FRAME_HEADER..FRAME_HEADER + header.len()].copy_from_slice(header);
-        conn.send_vector(iface, &head[..FRAME_HEADER + header.len()], iov, self.owner, completion)
+        conn.send_vector(iface, &head[..FRAME_HEADER + header.len()], iov, self.member.owner(), completion)
     }
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
@@ -229,13 +211,13 @@ impl Endpoint for TcpEp {
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let Some(conn) = self.conn.get() else { return Ok(Outcome::Done) };
         if flags.cancel {
-            conn.cancel(self.owner);
+            conn.cancel(self.member.owner());
             return Ok(Outcome::Done);
         }
         if !self.group.is_empty() {
             return Err(conn.error().unwrap_or(Error::NO_RESOURCE));
         }
-        conn.flush_for(&self.iface, self.owner, completion)
+        conn.flush_for(&self.iface, self.member.owner(), completion)
     }
 
     fn fence(&self) -> Result {
@@ -255,7 +237,7 @@ impl Endpoint for TcpEp {
 
     fn address(&self, buffer: &mut [u8]) -> Result {
         self.iface.own_address().write(&mut buffer[..addr::IFACE]);
-        buffer[addr::IFACE..].copy_from_slice(&u64::from(self.owner).to_le_bytes());
+        buffer[addr::IFACE..].copy_from_slice(&u64::from(self.member.owner()).to_le_bytes());
         Ok(())
     }
 
@@ -274,9 +256,9 @@ impl Endpoint for TcpEp {
     }
 
     fn destroy(self: Rc<Self>) {
-        self.reported.set(true);
+        self.member.silence();
         if let Some(conn) = self.conn.get() {
-            conn.detach(&self.iface, &self);
+            conn.detach(&self.iface, &self.member);
         }
     }
 }

@@ -12,10 +12,10 @@ use uct_plugin::completion::complete;
 use uct_plugin::{Blocked, Completion, Outcome, Result};
 
 use super::{Conn, State, Use};
-use crate::ep::TcpEp;
 use crate::iface::TcpIface;
 use crate::io::socket;
 use crate::link::admission::Source;
+use crate::link::member::Member;
 use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {
@@ -61,7 +61,7 @@ impl Conn {
 
     /// Whether this side has endpoints on it.
     pub(crate) fn is_in_use(&self) -> bool {
-        !self.eps.borrow().is_empty()
+        !self.members.borrow().is_empty()
     }
 
     /// Whether the peer opened it and sent nothing behind its hello, or no more than says that it lives.
@@ -73,8 +73,8 @@ impl Conn {
     }
 
     /// An endpoint uses it from now on.
-    pub(crate) fn attach(&self, iface: &TcpIface, ep: Weak<TcpEp>) {
-        self.eps.borrow_mut().push(ep);
+    pub(crate) fn attach(&self, iface: &TcpIface, member: Weak<Member>) {
+        self.members.borrow_mut().push(member);
         if self.is_opened.get() {
             iface.note_used(self.id);
         }
@@ -101,8 +101,8 @@ impl Conn {
     }
 
     /// An endpoint does not use it any more.
-    pub(crate) fn detach(&self, iface: &TcpIface, ep: &TcpEp) {
-        self.eps.borrow_mut().retain(|other| !std::ptr::eq(other.as_ptr(), ep));
+    pub(crate) fn detach(&self, iface: &TcpIface, member: &Rc<Member>) {
+        self.members.borrow_mut().retain(|other| !std::ptr::eq(other.as_ptr(), Rc::as_ptr(member)));
         if self.is_retiring() && !matches!(self.state.get(), State::Closed(_)) {
             self.mark_dirty(iface);
         }
@@ -110,7 +110,7 @@ impl Conn {
 
     /// Whether all endpoints of this side have gone, and the peer was not told yet.
     pub(super) fn is_retiring(&self) -> bool {
-        self.own_use.get() == Use::Using && self.eps.borrow().is_empty()
+        self.own_use.get() == Use::Using && self.members.borrow().is_empty()
     }
 
     /// Says good-bye once everything has left.
@@ -203,9 +203,9 @@ impl Conn {
         this.initiator.fail(error);
         let words = format!("{reason} ({peer})");
         loop {
-            let Some(ep) = this.eps.borrow_mut().pop() else { break };
-            if let Some(ep) = ep.upgrade() {
-                ep.report(error, &words);
+            let Some(member) = this.members.borrow_mut().pop() else { break };
+            if let Some(member) = member.upgrade() {
+                member.report(iface.errors(), error, &words);
             }
         }
         iface.note_failure(words);
@@ -332,9 +332,9 @@ impl Conn {
 
     /// The same for all of its endpoints.
     pub(crate) fn cancel_all(&self) {
-        let eps: Vec<_> = self.eps.borrow().iter().filter_map(Weak::upgrade).collect();
-        for ep in eps {
-            self.cancel(ep.owner());
+        let members: Vec<_> = self.members.borrow().iter().filter_map(Weak::upgrade).collect();
+        for member in members {
+            self.cancel(member.owner());
         }
     }
 

@@ -25,9 +25,9 @@ use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::rma::{Initiator, Limits, Target};
 use uct_plugin::{Completion, PendingQueue};
 
-use crate::ep::TcpEp;
 use crate::io::buffer::RxBuffer;
 use crate::link::admission::Source;
+use crate::link::member::Member;
 use crate::proto::addr::IfaceAddress;
 use connect::Connecting;
 use queue::Queue;
@@ -124,7 +124,7 @@ pub(crate) struct Conn {
     /// The peer serves put, get and atomics.
     serves_rma: Cell<bool>,
     connecting: RefCell<Option<Box<Connecting>>>,
-    eps: RefCell<Vec<Weak<TcpEp>>>,
+    members: RefCell<Vec<Weak<Member>>>,
     own_use: Cell<Use>,
     peer_use: Cell<Use>,
     /// The peer was told that this side uses the connection.
@@ -183,7 +183,7 @@ impl Conn {
             number,
             serves_rma: Cell::new(false),
             connecting: RefCell::default(),
-            eps: RefCell::default(),
+            members: RefCell::default(),
             own_use: Cell::new(Use::Never),
             peer_use: Cell::new(Use::Never),
             use_told: Cell::new(false),

@@ -12,7 +12,7 @@ use crate::proto::wire::control;
 /// The side uses the connection, and does not any more.
 fn come_and_go(bed: &Bed) {
     bed.conn.attach(&bed.iface, Weak::new());
-    bed.conn.eps.borrow_mut().clear();
+    bed.conn.members.borrow_mut().clear();
     bed.conn.mark_dirty(&bed.iface);
 }
 
@@ -23,7 +23,7 @@ fn use_is_told_once_and_its_end_behind_everything_else() {
     bed.conn.attach(&bed.iface, Weak::new());
     assert_eq!(bed.read_all(), frame(control::USE, &[]));
     let sent = bed.fill(b"on its way");
-    bed.conn.eps.borrow_mut().clear();
+    bed.conn.members.borrow_mut().clear();
     bed.conn.mark_dirty(&bed.iface);
     bed.progress();
     assert_eq!(bed.conn.own_use.get(), Use::Using, "data wait");
@@ -49,7 +49,7 @@ fn the_side_that_is_done_last_closes() {
     bed.write(&frame(control::USE, &[]));
     assert_eq!(bed.conn.peer_use.get(), Use::Over, "it goes forward only");
     assert_eq!(bed.failure(), None);
-    bed.conn.eps.borrow_mut().clear();
+    bed.conn.members.borrow_mut().clear();
     bed.conn.mark_dirty(&bed.iface);
     bed.progress();
     assert_eq!(bed.failure(), Some(Error::CANCELED));
