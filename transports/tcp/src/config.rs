@@ -3,6 +3,7 @@
 use ucs::units::{Bandwidth, MemSize, Range, Time};
 
 use crate::io::socket::Options;
+use crate::link::shared::Settings;
 
 ucs::config_struct! {
     /// TCP sockets.
@@ -109,6 +110,29 @@ ucs::config_struct! {
 }
 
 impl TcpConfig {
+    /// What it says of connections.
+    pub(crate) fn link(&self) -> Settings {
+        Settings {
+            seg_size: self.tx_seg_size.to_usize(),
+            rx_seg_size: self.rx_seg_size.to_usize(),
+            tx_buf_size: self.tx_buf_size.to_usize(),
+            tx_queue_size: self.tx_queue_size.to_usize(),
+            answer_queue_size: self.answer_queue_size.to_usize(),
+            max_message: self.max_message.to_usize(),
+            max_announced: self.max_announced.to_usize(),
+            max_announced_per_source: self.max_announced_per_source.to_usize(),
+            max_connections: self.max_connections,
+            max_connections_per_source: self.max_connections_per_source,
+            max_conn_retries: self.max_conn_retries,
+            max_refused: self.max_refused,
+            connect_timeout: self.connect_timeout.to_duration(),
+            linger_timeout: self.linger_timeout.to_duration(),
+            keepalive_interval: self.keepalive_interval,
+            keepalive_timeout: self.keepalive_timeout,
+            socket: self.socket_options(),
+        }
+    }
+
     /// What it says of sockets.
     pub(crate) fn socket_options(&self) -> Options {
         Options {

@@ -20,11 +20,9 @@ use crate::iface::TcpIface;
 use crate::io::pieces::Memory;
 use crate::link::connection::{Conn, State};
 use crate::link::member::Member;
+use crate::link::shared::MAX_HEADER;
 use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
 use crate::proto::wire::{FRAME_HEADER, frame_header};
-
-/// Largest header of a zero-copy message.
-pub(crate) const MAX_HEADER: usize = 256;
 
 /// An endpoint of `tcp`.
 pub(crate) struct TcpEp {
@@ -49,7 +47,7 @@ impl TcpEp {
             iface: Rc::clone(iface),
             conn: OnceCell::new(),
             group: PendingGroup::default(),
-            member: Rc::new(Member::new(params.user, iface.next_owner())),
+            member: Rc::new(Member::new(params.user, iface.shared.next_owner())),
         });
         if let Some(conn) = conn {
             ep.bind(conn);
@@ -58,7 +56,7 @@ impl TcpEp {
     }
 
     fn bind(&self, conn: Rc<Conn>) {
-        conn.attach(&self.iface, Rc::downgrade(&self.member));
+        conn.attach(&self.iface.shared, Rc::downgrade(&self.member));
         // Only an endpoint without a connection gets one.
         let _ = self.conn.set(conn);
     }
@@ -85,16 +83,16 @@ impl Endpoint for TcpEp {
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let iface = &*self.iface;
-        if payload.len() > iface.seg_size - size_of::<u64>() {
+        if payload.len() > iface.shared.seg_size() - size_of::<u64>() {
             return Err(Error::INVALID_PARAM);
         }
         let frame = frame_header(id, size_of::<u64>() + payload.len());
         let heads = (frame.to_ne_bytes(), header.to_ne_bytes());
-        self.sendable()?.send_frame(iface, (heads, Memory::from(payload)))
+        self.sendable()?.send_frame(&iface.shared, (heads, Memory::from(payload)))
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
-        if iov.total() > self.iface.seg_size {
+        if iov.total() > self.iface.shared.seg_size() {
             return Err(Error::INVALID_PARAM);
         }
         self.gather(id, &[], iov)
@@ -102,7 +100,8 @@ impl Endpoint for TcpEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        self.sendable()?.send_packed(&self.iface, pack, |length| Ok(frame_header(id, length).to_ne_bytes()))
+        self.sendable()?
+            .send_packed(&self.iface.shared, pack, |length| Ok(frame_header(id, length).to_ne_bytes()))
     }
 
     fn am_zcopy(
@@ -115,7 +114,10 @@ impl Endpoint for TcpEp {
     ) -> Result<Outcome> {
         let iface = &*self.iface;
         let length = header.len().saturating_add(iov.total());
-        if header.len() > MAX_HEADER || length > iface.max_message() || iov.entries().len() > iface.max_iov {
+        if header.len() > MAX_HEADER
+            || length > iface.shared.max_message()
+            || iov.entries().len() > iface.max_iov
+        {
             return Err(Error::INVALID_PARAM);
         }
         if length <= iface.sendv_thresh {
@@ -125,7 +127,13 @@ impl Endpoint for TcpEp {
         let mut head = [0; FRAME_HEADER + MAX_HEADER];
         head[..FRAME_HEADER].copy_from_slice(&frame_header(id, length).to_ne_bytes());
         head[FRAME_HEADER..FRAME_HEADER + header.len()].copy_from_slice(header);
-        conn.send_vector(iface, &head[..FRAME_HEADER + header.len()], iov, self.member.owner(), completion)
+        conn.send_vector(
+            &iface.shared,
+            &head[..FRAME_HEADER + header.len()],
+            iov,
+            self.member.owner(),
+            completion,
+        )
     }
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
@@ -192,13 +200,13 @@ impl Endpoint for TcpEp {
         if let State::Closed(error) = conn.state() {
             return Err(error);
         }
-        let has_room = conn.has_room(&self.iface) && conn.initiator.admit().is_ok();
+        let has_room = conn.has_room(&self.iface.shared) && conn.initiator.admit().is_ok();
         if has_room && self.group.is_empty() {
             return Err(Error::BUSY);
         }
         // SAFETY: the caller's promise; the group is a part of this endpoint, which its requests are purged ahead of.
         unsafe { conn.pending.add(&self.group, request) };
-        conn.note_hungry(&self.iface);
+        conn.note_hungry(&self.iface.shared);
         Ok(())
     }
 
@@ -217,7 +225,7 @@ impl Endpoint for TcpEp {
         if !self.group.is_empty() {
             return Err(conn.error().unwrap_or(Error::NO_RESOURCE));
         }
-        conn.flush_for(&self.iface, self.member.owner(), completion)
+        conn.flush_for(&self.iface.shared, self.member.owner(), completion)
     }
 
     fn fence(&self) -> Result {
@@ -230,13 +238,13 @@ impl Endpoint for TcpEp {
         if let Some(error) = conn.error() {
             return Err(error);
         }
-        conn.probe(&self.iface);
+        conn.probe(&self.iface.shared);
         let _ = completion;
         Ok(Outcome::Done)
     }
 
     fn address(&self, buffer: &mut [u8]) -> Result {
-        self.iface.own_address().write(&mut buffer[..addr::IFACE]);
+        self.iface.address.write(&mut buffer[..addr::IFACE]);
         buffer[addr::IFACE..].copy_from_slice(&u64::from(self.member.owner()).to_le_bytes());
         Ok(())
     }
@@ -258,7 +266,7 @@ impl Endpoint for TcpEp {
     fn destroy(self: Rc<Self>) {
         self.member.silence();
         if let Some(conn) = self.conn.get() {
-            conn.detach(&self.iface, &self.member);
+            conn.detach(&self.iface.shared, &self.member);
         }
     }
 }
@@ -267,7 +275,7 @@ impl TcpEp {
     /// Sends header and vector, copied; together they are no larger than a segment.
     fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
         let frame = frame_header(id, header.len() + iov.total()).to_ne_bytes();
-        self.sendable()?.send_frame(&self.iface, ((frame, Memory::from(header)), iov))
+        self.sendable()?.send_frame(&self.iface.shared, ((frame, Memory::from(header)), iov))
     }
 }
 

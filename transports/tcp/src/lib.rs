@@ -4,6 +4,7 @@
 //! `docs/tcp.md` says what it supports, `proto::wire` what crosses a socket.
 
 mod config;
+mod dial;
 mod ep;
 mod iface;
 mod io;
@@ -15,6 +16,7 @@ mod progress;
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
 mod proto;
+mod transport;
 
 pub use proto::addr::fuzz_address;
 pub use proto::wire::fuzz_hello;
@@ -23,5 +25,5 @@ uct_plugin::export_plugin! {
     name: "tcp",
     entry: uct_plugin_tcp,
     config: [config::TcpConfig],
-    components: [md::TcpComponent => [iface::TcpTransport]],
+    components: [md::TcpComponent => [transport::TcpTransport]],
 }

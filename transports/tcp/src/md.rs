@@ -1,5 +1,7 @@
 //! The memory domain of `tcp`: a table of registered regions, against which every access of a peer is checked.
 
+use std::sync::Arc;
+
 use uct_plugin::memory::{KnownDomains, RegionDomain, Regions, RemoteKey};
 use uct_plugin::{Component, Failure, Result, Settings};
 
@@ -9,7 +11,7 @@ pub(crate) struct TcpComponent;
 /// The memory domain `tcp`.
 #[derive(Default)]
 pub(crate) struct TcpMd {
-    pub(crate) regions: Regions,
+    pub(crate) regions: Arc<Regions>,
 }
 
 /// The memory domains of this process that have interfaces.

@@ -14,16 +14,12 @@ use ucs::event_set::{Event, EventBuffer, Events};
 
 use crate::iface::TcpIface;
 use crate::link::connection::{Conn, State};
-use crate::listen::HALF_OPEN;
+use crate::link::half_open::HALF_OPEN;
+use crate::link::shared::{LISTENERS, SPIN_ALONE, TIMER};
 
-/// Numbers of the interface's own descriptors in the event set; connections have higher ones.
-pub(crate) const LISTENERS: u64 = 1;
-pub(crate) const TIMER: u64 = 8;
 /// Empty looks at a connection after which it is left to the event set.
 const COLD: u32 = 4096;
-/// Looks at the only connection, between looks at the event set; a power of two.
-pub(crate) const SPIN_ALONE: u32 = 16;
-/// The same with other connections around, which wait meanwhile; a power of two.
+/// Looks at a connection among others, which wait meanwhile, between looks at the event set; a power of two (`SPIN_ALONE`).
 const SPIN_AMONG: u32 = 4;
 /// Events of one system call.
 const EVENTS: usize = 16;
@@ -32,20 +28,20 @@ impl TcpIface {
     /// One round; answers how many events were handled.
     #[inline]
     pub(crate) fn advance(&self) -> u32 {
-        self.next_epoch();
+        self.shared.next_epoch();
         let mut count = 0;
-        if self.is_busy() {
-            if self.is_packing() {
+        if self.shared.agenda.is_busy() {
+            if self.shared.agenda.is_packing() {
                 return 0;
             }
-            if self.is_deepest() {
+            if self.shared.agenda.is_deepest() {
                 self.send_only();
                 return 0;
             }
             count += self.housekeep();
         }
         count += self.poll();
-        if self.is_busy() {
+        if self.shared.agenda.is_busy() {
             count += self.housekeep();
         }
         count
@@ -54,39 +50,40 @@ impl TcpIface {
     /// Sends, and calls nobody: handlers that call progress are nested as deep as they may be. What waits for room gets it.
     #[cold]
     fn send_only(&self) {
-        for conn in self.all_conns() {
+        for conn in self.table.all() {
             // One that was without room and has it now is looked after by the next round.
-            if conn.is_blocked() { conn.on_writable(self) } else { conn.flush(self) }
+            if conn.is_blocked() { conn.on_writable(&self.shared) } else { conn.flush(&self.shared) }
         }
     }
 
     #[inline]
     fn poll(&self) -> u32 {
-        let Some(conn) = self.hot() else { return self.poll_events() };
-        let received = conn.receive(self);
-        let turn = self.epoch();
+        let Some(conn) = self.table.active() else { return self.poll_events() };
+        let received = conn.receive(&self.shared);
+        let turn = self.shared.epoch();
         if received.any {
-            self.set_misses(0);
+            self.table.set_misses(0);
         } else {
-            let misses = self.misses() + 1;
-            self.set_misses(misses);
+            let misses = self.table.misses() + 1;
+            self.table.set_misses(misses);
             if misses >= COLD {
-                self.set_hot(None);
+                self.table.set_active(None);
             }
         }
-        let is_turn =
-            turn & (SPIN_AMONG - 1) == 0 && (turn & (SPIN_ALONE - 1) == 0 || !self.has_one_connection());
-        if is_turn || self.is_blocked() { received.count + self.poll_events() } else { received.count }
+        let is_turn = turn & (SPIN_AMONG - 1) == 0 && (turn & (SPIN_ALONE - 1) == 0 || !self.table.has_one());
+        if is_turn || self.shared.is_blocked() { received.count + self.poll_events() } else { received.count }
     }
 
     /// Asks the event set and serves what is ready.
     #[inline(never)]
     fn poll_events(&self) -> u32 {
-        let mut left = self.config().max_poll as usize;
+        let mut left = self.config.max_poll as usize;
         let mut count = 0;
         loop {
             let mut buffer = EventBuffer::<EVENTS>::new();
-            let Ok(events) = self.events().wait(&mut buffer, Some(Duration::ZERO)) else { return count };
+            let Ok(events) = self.shared.events().wait(&mut buffer, Some(Duration::ZERO)) else {
+                return count;
+            };
             let ready = events.len();
             for event in events {
                 count += self.on_event(event);
@@ -109,7 +106,8 @@ impl TcpIface {
                 self.on_half_open(token);
                 1
             }
-            token => match u32::try_from(token).ok().and_then(SlotId::new).and_then(|id| self.conn(id)) {
+            token => match u32::try_from(token).ok().and_then(SlotId::new).and_then(|id| self.table.conn(id))
+            {
                 Some(conn) => self.on_conn(&conn, event.events),
                 None => 0,
             },
@@ -118,107 +116,110 @@ impl TcpIface {
 
     fn on_conn(&self, conn: &Rc<Conn>, events: Events) -> u32 {
         if conn.state() == State::Connecting {
-            conn.on_connecting(self, events);
+            self.table.on_connecting(&self.shared, conn, events);
             return 1;
         }
         if events.contains(Events::WRITE) {
-            conn.on_writable(self);
+            conn.on_writable(&self.shared);
         }
         if events.contains(Events::ERROR) && conn.is_held() {
-            conn.fail(self, Error::CONNECTION_RESET, "the connection was lost");
+            conn.fail(&self.shared, Error::CONNECTION_RESET, "the connection was lost");
         }
         if conn.state() == State::Established && events.intersects(Events::READ | Events::ERROR) {
             // Ahead of its handlers: one that calls progress and waits is to get what lies behind its message.
-            self.set_hot(Some(conn));
-            self.set_misses(0);
+            self.table.set_active(Some(conn));
+            self.table.set_misses(0);
         }
-        conn.receive(self).count
+        conn.receive(&self.shared).count
     }
 
     /// Everything but receiving: sends what was collected, tells what has ended, serves who waits.
     #[inline(never)]
     pub(crate) fn housekeep(&self) -> u32 {
-        self.inside(|| self.housekeep_inside())
+        self.shared.agenda.inside(|| self.housekeep_inside())
     }
 
     fn housekeep_inside(&self) -> u32 {
-        self.clear_busy();
+        let (shared, agenda, table) = (&self.shared, &self.shared.agenda, &self.table);
+        agenda.clear_busy();
         let mut count = 0;
-        while let Some((id, frame)) = self.next_owed() {
-            if let Some(conn) = self.conn(id) {
-                conn.append(self, frame.as_slice());
+        while let Some((id, frame)) = agenda.next_owed() {
+            if let Some(conn) = table.conn(id) {
+                conn.append(shared, frame.as_slice());
             }
         }
-        while let Some(id) = self.next_dirty() {
-            let Some(conn) = self.conn(id) else { continue };
-            conn.take_dirty();
-            conn.flush_unless_blocked(self);
-            conn.resume(self);
-            conn.go_on_flushing();
-            conn.note_hungry(self);
-            conn.retire(self);
+        while let Some(id) = agenda.next_dirty() {
+            if let Some(conn) = table.conn(id) {
+                table.look_after(shared, &conn);
+            }
         }
-        self.serve_announced();
-        while let Some(completion) = self.next_ended() {
+        table.serve_announced(shared);
+        while let Some(completion) = agenda.next_ended() {
             count += 1;
             completion.complete(Ok(()));
         }
-        while let Some(id) = self.next_broken() {
-            if let Some(conn) = self.conn(id) {
-                conn.on_broken(self);
+        while let Some(id) = agenda.next_broken() {
+            if let Some(conn) = table.conn(id) {
+                table.set_active(Some(&conn));
+                conn.on_broken(shared);
             }
         }
-        while let Some((conn, error, reason)) = self.next_failing() {
-            conn.fail(self, error, &reason);
+        while let Some((id, error, reason)) = agenda.next_failing() {
+            if let Some(conn) = table.conn(id) {
+                conn.fail(shared, error, &reason);
+            }
         }
         count += self.serve_pending();
-        self.end_flushes();
+        if agenda.has_flushes() && !table.has_unfinished() {
+            agenda.end_flushes();
+        }
+        table.forget_over(shared);
         count
     }
 
     fn serve_pending(&self) -> u32 {
         // A handler that waits inside progress serves nobody else: the queue is being served already.
-        if self.is_serving() {
+        if self.shared.agenda.is_serving() {
             return 0;
         }
-        self.set_serving(true);
+        self.shared.agenda.set_serving(true);
         let mut served = 0;
         // Those that stay hungry come again in the next round.
-        for _ in 0..self.hungry() {
-            if let Some(conn) = self.next_hungry().and_then(|id| self.conn(id)) {
-                served += conn.serve(self);
+        for _ in 0..self.shared.agenda.hungry() {
+            if let Some(conn) = self.shared.agenda.next_hungry().and_then(|id| self.table.conn(id)) {
+                served += conn.serve(&self.shared);
             }
         }
-        self.set_serving(false);
+        self.shared.agenda.set_serving(false);
         served
     }
 
     /// A moment has come that something waited for.
     fn tick(&self) {
-        self.drain_timer();
+        let timers = &self.shared.timers;
+        timers.drain();
         let now = clock::ticks();
-        let is_keepalive = self.next_look().expired_at(now);
-        let mut next = self.tick_half_open(now).min(self.tick_announced(now));
-        let conns: Vec<Rc<Conn>> = self.all_conns();
-        for conn in conns {
-            next = next.min(conn.tick(self, now, is_keepalive));
+        let is_keepalive = timers.next_look().expired_at(now);
+        let mut next = self.tick_half_open(now).min(self.table.tick_announced(&self.shared, now));
+        for conn in self.table.all() {
+            next = next.min(conn.tick(&self.shared, now, is_keepalive));
         }
         if is_keepalive {
-            self.schedule_look();
+            timers.schedule_look();
         }
-        if self.has_connections() {
-            next = next.min(self.next_look());
+        if !self.table.is_empty() {
+            next = next.min(timers.next_look());
         }
-        self.want_tick(next);
+        timers.want_tick(next);
     }
 
     /// Lets everything leave that was accepted, until the deadline.
     pub(crate) fn drain(&self) {
-        let deadline = Deadline::after(self.config().linger_timeout.to_duration());
+        let deadline = Deadline::after(self.config.linger_timeout.to_duration());
         loop {
-            self.next_epoch();
+            self.shared.next_epoch();
             self.housekeep();
-            let unfinished = self.all_conns().iter().any(|conn| conn.has_unfinished());
+            let unfinished = self.table.has_unfinished();
             if !unfinished || deadline.expired() {
                 return;
             }
@@ -232,7 +233,7 @@ impl TcpIface {
     pub(crate) fn wait_for(&self, limit: Duration, done: impl Fn() -> bool) -> Result<(), Error> {
         let deadline = Deadline::after(limit);
         let mut idle = 0_u32;
-        if self.is_deepest() && !done() {
+        if self.shared.agenda.is_deepest() && !done() {
             // Nothing is received as deep as this.
             return Err(Error::NO_RESOURCE);
         }

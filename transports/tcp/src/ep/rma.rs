@@ -28,12 +28,12 @@ impl TcpEp {
     }
 
     fn check_put(&self) -> Result {
-        if self.iface.config().put_enable { Ok(()) } else { Err(Error::UNSUPPORTED) }
+        if self.iface.config.put_enable { Ok(()) } else { Err(Error::UNSUPPORTED) }
     }
 
     pub(super) fn put_copied(&self, data: &[u8], address: u64, key: &RemoteKey) -> Result {
         self.check_put()?;
-        if data.len() > self.iface.seg_size {
+        if data.len() > self.iface.shared.seg_size() {
             return Err(Error::INVALID_PARAM);
         }
         let request = self.capable()?.initiator.put(key, address, data.len())?;
@@ -44,7 +44,7 @@ impl TcpEp {
     fn send_put(&self, request: &Request, notify: Notify, data: impl Part) -> Result {
         let conn = self.capable()?;
         let heads = RequestHeads(request, request.length as usize);
-        conn.send_frame(&self.iface, (heads, data))?;
+        conn.send_frame(&self.iface.shared, (heads, data))?;
         conn.initiator.posted(self.member.owner(), request, Operation::Acknowledged(notify));
         Ok(())
     }
@@ -54,7 +54,7 @@ impl TcpEp {
         let conn = self.capable()?;
         conn.initiator.admit()?;
         let mut request = None;
-        let length = conn.send_packed(&self.iface, pack, |length| {
+        let length = conn.send_packed(&self.iface.shared, pack, |length| {
             let put = conn.initiator.put(key, address, length)?;
             Ok(put_heads(request.insert(put)))
         })?;
@@ -73,7 +73,7 @@ impl TcpEp {
     ) -> Result<Outcome> {
         self.check_put()?;
         let length = iov.total();
-        if length > self.iface.max_message() || iov.entries().len() > self.iface.max_iov {
+        if length > self.iface.shared.max_message() || iov.entries().len() > self.iface.max_iov {
             return Err(Error::INVALID_PARAM);
         }
         let conn = self.capable()?;
@@ -81,7 +81,7 @@ impl TcpEp {
         if length <= self.iface.sendv_thresh {
             self.send_put(&request, completion.into(), iov)?;
         } else {
-            conn.send_vector(&self.iface, &put_heads(&request), iov, self.member.owner(), None)?;
+            conn.send_vector(&self.iface.shared, &put_heads(&request), iov, self.member.owner(), None)?;
             conn.initiator.posted(self.member.owner(), &request, Operation::Acknowledged(completion.into()));
         }
         Ok(Outcome::InProgress)
@@ -92,11 +92,11 @@ impl TcpEp {
     /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read here,
     /// behind everything that was asked for before.
     pub(super) fn get_blocking(&self, buffer: &mut [u8], address: u64, key: &RemoteKey) -> Result {
-        if buffer.len() > self.iface.seg_size {
+        if buffer.len() > self.iface.shared.seg_size() {
             return Err(Error::INVALID_PARAM);
         }
         self.capable()?;
-        if self.iface.is_packing() {
+        if self.iface.shared.agenda.is_packing() {
             // What would have to come does not come until the message is packed.
             return Err(Error::NO_RESOURCE);
         }
@@ -106,7 +106,7 @@ impl TcpEp {
             if conn.has_unfinished() {
                 return Err(Error::NO_RESOURCE);
             }
-            let (accessor, access) = (self.iface.accessor(), MemoryAccess::REMOTE_GET);
+            let (accessor, access) = (self.iface.shared.accessor(), MemoryAccess::REMOTE_GET);
             md.regions.access(accessor, key.place(), address, buffer.len(), access)?.read(0, buffer);
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl TcpEp {
         // SAFETY: the get has ended, or is abandoned, when this returns.
         let destination = unsafe { Destination::block(start, buffer.len()) };
         self.start_get(&conn, destination, buffer.len(), address, key, Notify::Waiter(waiter.clone()))?;
-        let limit = self.iface.config().get_timeout.to_duration();
+        let limit = self.iface.config.get_timeout.to_duration();
         let outcome = self.iface.wait_for(limit, || waiter.result().is_some());
         match waiter.result() {
             Some(result) => result,
@@ -134,7 +134,7 @@ impl TcpEp {
         key: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        if length > self.iface.seg_size {
+        if length > self.iface.shared.seg_size() {
             return Err(Error::INVALID_PARAM);
         }
         let conn = self.capable()?;
@@ -150,7 +150,7 @@ impl TcpEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let length = iov.total();
-        if length > self.iface.max_message() || iov.entries().len() > self.iface.max_iov {
+        if length > self.iface.shared.max_message() || iov.entries().len() > self.iface.max_iov {
             return Err(Error::INVALID_PARAM);
         }
         let conn = self.capable()?;
@@ -173,7 +173,7 @@ impl TcpEp {
             return Err(error);
         }
         conn.initiator.get(self.member.owner(), destination, length, key, address, notify)?;
-        conn.pump(&self.iface);
+        conn.pump(&self.iface.shared);
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl TcpEp {
     ) -> Result {
         let conn = self.capable()?;
         let request = conn.initiator.atomic(atomic, key, address, &operation)?;
-        conn.send_frame(&self.iface, RequestHeads(&request, 0))?;
+        conn.send_frame(&self.iface.shared, RequestHeads(&request, 0))?;
         conn.initiator.posted(self.member.owner(), &request, operation);
         Ok(())
     }

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_tcp_congestion;
+use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use ucs::units::{MemSize, Time};
 
@@ -91,7 +93,6 @@ pub(crate) fn set_up(socket: &Socket, options: &Options) -> io::Result<()> {
 
 /// Bytes that have come on a socket since it was connected.
 pub(crate) fn bytes_received(socket: &Socket) -> io::Result<u64> {
-    use std::os::fd::AsRawFd;
     /// Where `tcpi_bytes_received` is in the system's `struct tcp_info`: 8 bytes.
     const AT: usize = 128;
     let mut info = [0_u8; AT + 8];
@@ -115,13 +116,22 @@ pub(crate) fn bytes_received(socket: &Socket) -> io::Result<u64> {
     }
 }
 
+/// Descriptors that the process may have.
+pub(crate) fn descriptors() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
+/// Whether a descriptor is one of the last `reserved` that the process may have. Numbers are given from the lowest on.
+pub(crate) fn is_among_last(socket: &Socket, reserved: u32) -> bool {
+    socket.as_raw_fd() as usize >= descriptors().saturating_sub(reserved as usize)
+}
+
 /// The system counts whole seconds, at least one and at most 32767.
 fn whole_seconds(time: Time) -> Duration {
     Duration::from_secs(time.seconds().clamp(1.0, 32_767.0).ceil() as u64)
 }
 
 fn set_syn_count(socket: &Socket, count: u8) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
     let value = i32::from(count);
     // SAFETY: the option takes an int, which lives on this stack.
     let answer = unsafe {

@@ -1,23 +1,17 @@
 //! Room for connections that peers open: how many there may be, of one source and in all, and which one makes room for another.
 //!
-//! For: `listen`. Stands on the list of connections. A connection that carried something is never ended for another one: a peer that
+//! It knows connections by their numbers. A connection that carried something is never ended for another one: a peer that
 //! is idle keeps its own. One that carried nothing behind its handshake, for long enough, is.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
-use socket2::Socket;
-use ucs::Error;
 use ucs::clock::{self, Deadline};
 use ucs::datastruct::slot_map::SlotId;
 
-use crate::config::TcpConfig;
-use crate::iface::TcpIface;
-use crate::link::connection::Conn;
+use crate::io::socket::descriptors;
 
 /// When an unused connection is looked for again, after there was none.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);
@@ -32,18 +26,28 @@ pub(crate) struct Accepted {
     next_search: Cell<Deadline>,
 }
 
+/// Whether there is room for one more connection.
+pub(crate) enum Vacancy {
+    Free,
+    /// There was none a moment ago.
+    Full,
+    /// One of these has to go, the oldest first.
+    Candidates(Vec<SlotId>),
+}
+
 struct Entry {
     source: Source,
     since: u64,
 }
 
 impl Accepted {
-    pub(crate) fn new(config: &TcpConfig) -> Accepted {
-        let most = match config.max_connections {
+    /// With `max_connections` and `max_connections_per_source`.
+    pub(super) fn new(most: u32, most_of_source: u32) -> Accepted {
+        let most = match most {
             0 => descriptors() / 8 * 7,
             most => most as usize,
         };
-        let most_of_source = match config.max_connections_per_source {
+        let most_of_source = match most_of_source {
             0 => most.div_ceil(4) * 3,
             most => most as usize,
         };
@@ -61,12 +65,12 @@ impl Accepted {
         self.sources.get(&source).is_some_and(|&count| count >= self.most_of_source)
     }
 
-    fn add(&mut self, id: SlotId, source: Source) {
+    pub(super) fn add(&mut self, id: SlotId, source: Source) {
         self.conns.insert(id, Entry { source, since: clock::ticks() });
         *self.sources.entry(source).or_default() += 1;
     }
 
-    pub(crate) fn remove(&mut self, id: SlotId) {
+    pub(super) fn remove(&mut self, id: SlotId) {
         let Some(entry) = self.conns.remove(&id) else { return };
         if let Some(count) = self.sources.get_mut(&entry.source) {
             *count -= 1;
@@ -86,6 +90,39 @@ impl Accepted {
         }
         let most = self.sources.iter().max_by_key(|(_, count)| **count);
         Some(most.map_or(source, |(most, _)| *most))
+    }
+
+    /// Whether there is room for one more of `source`, and which of those older than `age` could make room.
+    pub(super) fn vacancy(&self, source: Source, lacks_descriptors: bool, age: Duration) -> Vacancy {
+        match self.crowded(source, lacks_descriptors) {
+            None => Vacancy::Free,
+            Some(_) if !self.next_search.get().expired() => Vacancy::Full,
+            Some(crowded) => Vacancy::Candidates(self.of(crowded, age)),
+        }
+    }
+
+    /// No connection that could make room was found.
+    pub(super) fn search_later(&self) {
+        self.next_search.set(Deadline::after(SEARCH_AGAIN));
+    }
+
+    /// Counts a connection of this side that is left to its peer, unless the peer has as many as it may.
+    pub(super) fn leave(&mut self, id: SlotId, source: Source) -> bool {
+        if self.conns.contains_key(&id) {
+            return true;
+        }
+        let has_room = !self.is_at_limit(source);
+        if has_room {
+            self.add(id, source);
+        }
+        has_room
+    }
+
+    /// A connection goes on as another one.
+    pub(super) fn rename(&mut self, id: SlotId, instead: SlotId) {
+        if let Some(entry) = self.conns.remove(&id) {
+            self.conns.insert(instead, entry);
+        }
     }
 
     /// Those of a source that are older than `age`, the oldest first.
@@ -115,85 +152,12 @@ impl Source {
     }
 }
 
-/// Descriptors that the process may have.
-fn descriptors() -> usize {
-    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
-}
-
-impl TcpIface {
-    /// Whether a descriptor is one of the last `reserved` that the process may have. Numbers are given from the lowest on.
-    pub(crate) fn is_among_last(&self, socket: &Socket, reserved: u32) -> bool {
-        socket.as_raw_fd() as usize >= descriptors().saturating_sub(reserved as usize)
-    }
-
-    /// Sees to it that there is room for one more connection of a source; false if there is none.
-    pub(crate) fn make_room(&self, socket: &Socket, address: IpAddr) -> bool {
-        let lacks_descriptors = self.is_among_last(socket, self.config.reserved_descriptors);
-        let candidates = {
-            let accepted = self.accepted.borrow();
-            let Some(crowded) = accepted.crowded(Source::of(address), lacks_descriptors) else { return true };
-            if !accepted.next_search.get().expired() {
-                return false;
-            }
-            accepted.of(crowded, self.config.unused_timeout.to_duration())
-        };
-        let unused = candidates.into_iter().filter_map(|id| self.conn(id)).find(|conn| conn.is_unused());
-        match unused {
-            Some(conn) => {
-                conn.fail(
-                    self,
-                    Error::CANCELED,
-                    "it carried nothing, and others need its room (unused_timeout)",
-                );
-                true
-            }
-            None => {
-                self.accepted.borrow().next_search.set(Deadline::after(SEARCH_AGAIN));
-                false
-            }
-        }
-    }
-
-    /// Counts a connection of this side that no endpoint uses any more. False: its peer has as many as it may.
-    pub(crate) fn leave_to_peer(&self, conn: &Conn) -> bool {
-        let mut accepted = self.accepted.borrow_mut();
-        if accepted.conns.contains_key(&conn.id()) {
-            return true;
-        }
-        let has_room = !accepted.is_at_limit(conn.source());
-        if has_room {
-            accepted.add(conn.id(), conn.source());
-        }
-        has_room
-    }
-
-    /// An endpoint uses a connection of this side again.
-    pub(crate) fn note_used(&self, id: SlotId) {
-        self.accepted.borrow_mut().remove(id);
-    }
-
-    /// A connection that a peer opened goes on as another one, and counts as before.
-    pub(crate) fn note_taken_over(&self, id: SlotId, instead: SlotId) {
-        let mut accepted = self.accepted.borrow_mut();
-        if let Some(entry) = accepted.conns.remove(&id) {
-            accepted.conns.insert(instead, entry);
-        }
-    }
-
-    pub(crate) fn note_accepted(&self, id: SlotId, address: IpAddr) {
-        self.accepted.borrow_mut().add(id, Source::of(address));
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ucs::config::Defaults;
-
     use super::*;
 
     fn accepted(most: u32, of_source: u32) -> Accepted {
-        let defaults = TcpConfig::from_settings(&Defaults).unwrap();
-        Accepted::new(&TcpConfig { max_connections: most, max_connections_per_source: of_source, ..defaults })
+        Accepted::new(most, of_source)
     }
 
     /// An identifier of a slot map, which begins with a generation.

@@ -1,16 +1,123 @@
-//! What progress is to do: connections to flush, operations to end, moments to wait for.
+//! What progress is to do, by the numbers of connections, and what it may do at this moment.
 
-use std::rc::Rc;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use ucs::Error;
-use ucs::clock::Deadline;
 use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::Completion;
 
-use crate::iface::TcpIface;
-use crate::link::connection::Conn;
+/// Progress has more to do than to receive.
+const BUSY: u8 = 1;
+/// The application packs a message.
+const PACKING: u8 = 2;
+/// Handlers and completions are nested as deep as they may be.
+const DEEPEST: u8 = 4;
+/// Connections are over that the table still has.
+const OVER: u8 = 8;
 
-impl TcpIface {
+/// How deep progress, handlers and completions may be nested, each called by the one around it: 16 handlers. One with the progress
+/// around it takes a few kilobytes of stack.
+const NESTING: u32 = 32;
+
+/// Work that connections leave to progress. Whatever is noted makes it busy.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    /// `BUSY`, `PACKING`, `DEEPEST`, `OVER`.
+    state: Cell<u8>,
+    /// Progress, handlers and completions that are running, one inside the other.
+    depth: Cell<u32>,
+    serving: Cell<bool>,
+    dirty: RefCell<Vec<SlotId>>,
+    hungry: RefCell<VecDeque<SlotId>>,
+    broken: RefCell<Vec<SlotId>>,
+    failing: RefCell<VecDeque<(SlotId, Error, String)>>,
+    /// Connections that are over and still in the table.
+    over: RefCell<Vec<SlotId>>,
+    ended: RefCell<VecDeque<Completion>>,
+    flushes: RefCell<Vec<Completion>>,
+    /// Frames that connections owe, and that came up while a message was packed.
+    owed: RefCell<VecDeque<(SlotId, Vec<u8>)>>,
+}
+
+/// What may be done now.
+impl Agenda {
+    #[inline(always)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.get() != 0
+    }
+
+    pub(crate) fn note_busy(&self) {
+        self.state.set(self.state.get() | BUSY);
+    }
+
+    pub(crate) fn clear_busy(&self) {
+        self.state.set(self.state.get() & !BUSY);
+    }
+
+    /// Whether the application packs a message at this moment. Nothing is received then, and no other message packed: either would
+    /// be written over the one that is not finished.
+    #[inline(always)]
+    pub(crate) fn is_packing(&self) -> bool {
+        self.state.get() & PACKING != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn begin_packing(&self) {
+        self.state.set(self.state.get() | PACKING);
+    }
+
+    #[inline(always)]
+    pub(super) fn end_packing(&self) {
+        self.state.set(self.state.get() & !PACKING);
+    }
+
+    /// Handlers run from here on.
+    #[inline(always)]
+    pub(crate) fn enter(&self) {
+        self.depth.set(self.depth.get() + 1);
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    /// Whether a handler or a completion of this interface runs.
+    #[inline(always)]
+    pub(crate) fn is_inside(&self) -> bool {
+        self.depth.get() > 0
+    }
+
+    /// Runs `body` one level deeper. Progress inside the deepest one only sends.
+    pub(crate) fn inside<T>(&self, body: impl FnOnce() -> T) -> T {
+        let is_deepest = self.state.get() & DEEPEST;
+        self.enter();
+        if self.depth.get() >= NESTING {
+            self.state.set(self.state.get() | DEEPEST);
+        }
+        let answer = body();
+        self.leave();
+        self.state.set((self.state.get() & !DEEPEST) | is_deepest);
+        answer
+    }
+
+    /// Whether handlers are nested as deep as they may be.
+    pub(crate) fn is_deepest(&self) -> bool {
+        self.state.get() & DEEPEST != 0
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serving.get()
+    }
+
+    pub(crate) fn set_serving(&self, serving: bool) {
+        self.serving.set(serving);
+    }
+}
+
+/// What is to be done.
+impl Agenda {
     pub(crate) fn note_dirty(&self, id: SlotId) {
         self.dirty.borrow_mut().push(id);
         self.note_busy();
@@ -54,102 +161,62 @@ impl TcpIface {
         self.hungry.borrow_mut().pop_front()
     }
 
+    /// Operations that have ended are put into the list that `collect` gets.
+    pub(crate) fn collect_ended(&self, collect: impl FnOnce(&mut VecDeque<Completion>)) {
+        let mut ended = self.ended.borrow_mut();
+        collect(&mut ended);
+        if !ended.is_empty() {
+            self.note_busy();
+        }
+    }
+
     pub(crate) fn next_ended(&self) -> Option<Completion> {
         self.ended.borrow_mut().pop_front()
     }
 
     /// Has progress fail a connection, since this is not the place for it.
-    pub(crate) fn fail_later(&self, conn: &Rc<Conn>, error: Error, reason: String) {
-        self.failing.borrow_mut().push_back((Rc::clone(conn), error, reason));
+    pub(crate) fn fail_later(&self, id: SlotId, error: Error, reason: String) {
+        self.failing.borrow_mut().push_back((id, error, reason));
         self.note_busy();
     }
 
-    pub(crate) fn next_failing(&self) -> Option<(Rc<Conn>, Error, String)> {
+    pub(crate) fn next_failing(&self) -> Option<(SlotId, Error, String)> {
         self.failing.borrow_mut().pop_front()
     }
 
-    pub(crate) fn note_failure(&self, words: String) {
-        self.failed.set(self.failed.get() + 1);
-        *self.last_failure.borrow_mut() = words;
+    /// A connection is over: the table is to forget it.
+    pub(crate) fn note_over(&self, id: SlotId) {
+        self.over.borrow_mut().push(id);
+        self.state.set(self.state.get() | OVER);
     }
 
-    /// Why the last connection failed.
-    #[cfg(test)]
-    pub(crate) fn last_failure(&self) -> String {
-        self.last_failure.borrow().clone()
-    }
-
-    pub(crate) fn count_dropped(&self) {
-        self.dropped.set(self.dropped.get() + 1);
-    }
-
-    pub(crate) fn is_serving(&self) -> bool {
-        self.serving.get()
-    }
-
-    pub(crate) fn set_serving(&self, serving: bool) {
-        self.serving.set(serving);
-    }
-
-    /// Ends the interface's flushes once nothing is outstanding.
-    pub(crate) fn end_flushes(&self) {
-        if self.flushes.borrow().is_empty() {
-            return;
+    pub(crate) fn next_over(&self) -> Option<SlotId> {
+        let next = self.over.borrow_mut().pop();
+        if next.is_none() {
+            self.state.set(self.state.get() & !OVER);
         }
-        if self.all_conns().iter().any(|conn| conn.has_unfinished()) {
-            return;
-        }
-        for completion in self.flushes.take() {
-            completion.complete(Ok(()));
-        }
+        next
+    }
+
+    /// Flushes of the interface, which end once no connection has anything outstanding.
+    pub(crate) fn add_flush(&self, completion: Option<Completion>) {
+        self.flushes.borrow_mut().extend(completion);
     }
 
     pub(crate) fn has_flushes(&self) -> bool {
         !self.flushes.borrow().is_empty()
     }
-}
 
-/// Time.
-impl TcpIface {
-    /// Has the timer wake progress by then.
-    pub(crate) fn want_tick(&self, at: Deadline) {
-        if at == Deadline::NEVER || at >= self.next_tick.get() {
-            return;
-        }
-        match self.timer.set(at.remaining()) {
-            Ok(()) => self.next_tick.set(at),
-            Err(error) => tracing::error!("{error}"),
+    /// Something that flushes wait for may have ended.
+    pub(crate) fn look_at_flushes(&self) {
+        if self.has_flushes() {
+            self.note_busy();
         }
     }
 
-    pub(crate) fn drain_timer(&self) {
-        self.timer.drain();
-        self.next_tick.set(Deadline::NEVER);
-    }
-
-    /// When connections are looked at next.
-    pub(crate) fn next_look(&self) -> Deadline {
-        self.next_look.get()
-    }
-
-    pub(crate) fn schedule_look(&self) {
-        let interval = self.config.keepalive_interval;
-        let next = if interval.is_inf() { Deadline::NEVER } else { Deadline::after(interval.to_duration()) };
-        self.next_look.set(next);
-    }
-
-    /// When connections are looked at next, for one that is new.
-    pub(crate) fn keepalive_tick(&self) -> Deadline {
-        if self.next_look.get().expired() {
-            self.schedule_look();
+    pub(crate) fn end_flushes(&self) {
+        for completion in self.flushes.take() {
+            completion.complete(Ok(()));
         }
-        self.next_look.get()
-    }
-
-    /// How many looks a peer may leave unanswered.
-    pub(crate) fn most_silent_ticks(&self) -> u32 {
-        let interval = self.config.keepalive_interval.seconds().max(1e-3);
-        let timeout = self.config.keepalive_timeout.seconds();
-        (timeout / interval).ceil().clamp(1.0, f64::from(u32::MAX)) as u32
     }
 }

@@ -7,19 +7,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::rma::REQUEST_HEADER;
 
 use super::admission::Source;
-use crate::config::TcpConfig;
-use crate::iface::TcpIface;
-use crate::link::connection::Conn;
 use crate::proto::wire::padded;
 
 /// When connections that hold room for what does not come are looked for again: those that wait for room share one search.
-const SEARCH_AGAIN: Duration = Duration::from_millis(50);
+pub(super) const SEARCH_AGAIN: Duration = Duration::from_millis(50);
 
 /// The room of an interface.
 pub(crate) struct Announced {
@@ -47,7 +43,7 @@ struct Waiting {
     bytes: usize,
 }
 
-/// Room that a message has taken. It goes back to [`TcpIface::give_room`].
+/// Room that a message has taken. It goes back to `Shared::give_room`.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Room {
@@ -56,12 +52,12 @@ pub(crate) struct Room {
 }
 
 impl Announced {
-    /// For messages of up to `max_message` bytes.
-    pub(crate) fn new(config: &TcpConfig, max_message: usize) -> Announced {
+    /// For messages of up to `max_message` bytes, with `max_announced` and `max_announced_per_source`.
+    pub(super) fn new(most: usize, most_of_source: usize, max_message: usize) -> Announced {
         // The longest frame that is counted. Each of two sources can have one.
         let longest = padded(max_message + REQUEST_HEADER);
-        let most = config.max_announced.to_usize().max(2 * longest);
-        let most_of_source = match config.max_announced_per_source.to_usize() {
+        let most = most.max(2 * longest);
+        let most_of_source = match most_of_source {
             0 => most / 2,
             bytes => bytes.max(longest),
         };
@@ -77,7 +73,7 @@ impl Announced {
     }
 
     /// Takes room for a message of a connection, or has it wait.
-    fn ask(&mut self, conn: SlotId, source: Source, bytes: usize) -> Option<Room> {
+    pub(super) fn ask(&mut self, conn: SlotId, source: Source, bytes: usize) -> Option<Room> {
         let of_source = self.sources.get(&source).map_or(0, |share| share.taken);
         if self.waiting == 0 && of_source + bytes <= self.most_of_source && self.taken + bytes <= self.most {
             return Some(self.take(source, bytes));
@@ -105,7 +101,7 @@ impl Announced {
     }
 
     /// Takes room for the next message in turn, if there is enough.
-    fn serve(&mut self) -> Option<(SlotId, Room)> {
+    pub(super) fn serve(&mut self) -> Option<(SlotId, Room)> {
         if self.waiting == 0 {
             return None;
         }
@@ -120,7 +116,7 @@ impl Announced {
         Some((first.conn, self.take(source, first.bytes)))
     }
 
-    fn give(&mut self, room: Room) {
+    pub(super) fn give(&mut self, room: Room) {
         self.taken -= room.bytes;
         if let Some(share) = self.sources.get_mut(&room.source) {
             share.taken -= room.bytes;
@@ -129,7 +125,7 @@ impl Announced {
     }
 
     /// A connection waits no more.
-    fn stop_waiting(&mut self, conn: SlotId, source: Source) {
+    pub(super) fn stop_waiting(&mut self, conn: SlotId, source: Source) {
         let Some(share) = self.sources.get_mut(&source) else { return };
         let before = share.waiting.len();
         share.waiting.retain(|waiting| waiting.conn != conn);
@@ -143,85 +139,43 @@ impl Announced {
         }
     }
 
-    /// Whether a message of this source waits.
-    fn awaits(&self, source: Source) -> bool {
-        self.sources.get(&source).is_some_and(|share| !share.waiting.is_empty())
-    }
-}
-
-impl TcpIface {
-    /// Takes room for a large message of which the rest is to come. Where there is none the connection waits: progress goes on with it
-    /// (`Conn::on_room`).
-    pub(crate) fn ask_for_room(&self, conn: SlotId, source: Source, bytes: usize) -> Option<Room> {
-        let room = self.announced.borrow_mut().ask(conn, source, bytes);
-        if room.is_none() {
-            // It may be its turn already, ahead of those whose source has too much.
-            self.note_busy();
-            self.want_tick(Deadline::after(SEARCH_AGAIN));
-        }
-        room
-    }
-
-    /// A large message has come, or will not.
-    pub(crate) fn give_room(&self, room: Room) {
-        let mut announced = self.announced.borrow_mut();
-        announced.give(room);
-        if announced.waiting > 0 {
-            self.note_busy();
-        }
-    }
-
-    /// A connection that waits for room has ended.
-    pub(crate) fn stop_waiting(&self, conn: &Conn) {
-        let mut announced = self.announced.borrow_mut();
-        announced.stop_waiting(conn.id(), conn.source());
-        if announced.waiting > 0 {
-            self.note_busy();
-        }
-    }
-
-    /// Another connection waits for what this one waited for, with its socket.
-    pub(crate) fn wait_instead(&self, conn: &Conn, instead: SlotId) {
-        let mut announced = self.announced.borrow_mut();
-        let Some(share) = announced.sources.get_mut(&conn.source()) else { return };
-        for waiting in share.waiting.iter_mut().filter(|waiting| waiting.conn == conn.id()) {
+    /// Another connection waits for what this one waited for.
+    pub(super) fn wait_instead(&mut self, conn: SlotId, source: Source, instead: SlotId) {
+        let Some(share) = self.sources.get_mut(&source) else { return };
+        for waiting in share.waiting.iter_mut().filter(|waiting| waiting.conn == conn) {
             waiting.conn = instead;
         }
     }
 
-    /// Has the messages begin for which there is room now.
-    pub(crate) fn serve_announced(&self) {
-        loop {
-            let Some((id, room)) = self.announced.borrow_mut().serve() else { return };
-            match self.conn(id) {
-                Some(conn) => conn.on_room(self, room),
-                None => self.give_room(room),
-            }
-        }
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting > 0
     }
 
-    /// Ends the connections that hold room which others need, and bring nothing; answers when to look again.
-    pub(crate) fn tick_announced(&self, now: u64) -> Deadline {
-        {
-            let mut announced = self.announced.borrow_mut();
-            if announced.waiting == 0 {
-                return Deadline::NEVER;
-            }
-            if !announced.next_search.expired_at(now) {
-                return announced.next_search;
-            }
-            announced.next_search = Deadline::after(SEARCH_AGAIN);
+    /// Begins a search for connections that hold room which others need. Otherwise: when to look again.
+    pub(super) fn begin_search(&mut self, now: u64) -> Result<(), Deadline> {
+        if self.waiting == 0 {
+            return Err(Deadline::NEVER);
         }
-        let announced = self.announced.borrow();
-        // All sources together have too much, or those that wait have.
-        let is_full = announced.first_source().is_some();
-        for conn in self.all_conns() {
-            if conn.is_stalled(now) && (is_full || announced.awaits(conn.source())) {
-                let reason = "the rest of a large message did not come, and others need its room";
-                self.fail_later(&conn, Error::ENDPOINT_TIMEOUT, reason.to_owned());
-            }
+        if !self.next_search.expired_at(now) {
+            return Err(self.next_search);
         }
-        announced.next_search
+        self.next_search = Deadline::after(SEARCH_AGAIN);
+        Ok(())
+    }
+
+    /// When a search may begin.
+    pub(super) fn next_search(&self) -> Deadline {
+        self.next_search
+    }
+
+    /// Whether others wait for room that this source has: all sources together have too much, or those that wait have.
+    pub(super) fn is_needed(&self, source: Source) -> bool {
+        self.first_source().is_some() || self.awaits(source)
+    }
+
+    /// Whether a message of this source waits.
+    fn awaits(&self, source: Source) -> bool {
+        self.sources.get(&source).is_some_and(|share| !share.waiting.is_empty())
     }
 }
 
@@ -229,7 +183,7 @@ impl TcpIface {
 mod tests {
     use std::net::IpAddr;
 
-    use ucs::config::Defaults;
+    use ucs::units::MemSize;
 
     use super::*;
 
@@ -241,9 +195,8 @@ mod tests {
     }
 
     fn announced(most: &str, of_source: &str) -> Announced {
-        let defaults = TcpConfig::from_settings(&Defaults).unwrap();
-        let (max_announced, max_announced_per_source) = (most.parse().unwrap(), of_source.parse().unwrap());
-        Announced::new(&TcpConfig { max_announced, max_announced_per_source, ..defaults }, MESSAGE)
+        let bytes = |text: &str| text.parse::<MemSize>().unwrap().to_usize();
+        Announced::new(bytes(most), bytes(of_source), MESSAGE)
     }
 
     /// An identifier of a slot map, which begins with a generation.

@@ -1,12 +1,15 @@
-//! Connections to peers.
+//! Connections to peers, and what all connections of an interface share.
 //!
-//! Built on `proto` and `io`.
+//! Built on `proto` and `io`. A connection knows neither the interface nor the endpoints: it is handed what it shares with its
+//! siblings, and leaves to the agenda what concerns others.
 
 pub(crate) mod admission;
 mod agenda;
-pub(crate) mod announced;
+mod announced;
 pub(crate) mod connection;
+pub(crate) mod half_open;
 pub(crate) mod member;
 pub(crate) mod route;
-mod shared;
-mod table;
+pub(crate) mod shared;
+pub(crate) mod table;
+mod timers;

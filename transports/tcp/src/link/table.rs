@@ -1,34 +1,70 @@
-//! The connections of an interface: made, found, watched, forgotten.
+//! The connections of an interface: added, found, forgotten, and what needs to know several of them.
+//!
+//! Built on `Conn` and `Shared`.
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
-use socket2::Socket;
 use ucs::Error;
-use ucs::datastruct::slot_map::SlotId;
+use ucs::clock::Deadline;
+use ucs::datastruct::slot_map::{SlotId, SlotMap};
 use ucs::event_set::Events;
-use ucs::sys::random;
-use uct_plugin::{Failure, Result, Scope};
+use uct_plugin::{Failure, Result};
 
-use crate::iface::TcpIface;
-use crate::link::connection::{Conn, State};
-use crate::link::route;
-use crate::proto::addr::{DeviceAddress, IfaceAddress};
+use super::admission::Vacancy;
+use super::connection::Conn;
+use super::shared::Shared;
+use crate::proto::addr::IfaceAddress;
 
-impl TcpIface {
+/// The connections of an interface.
+#[derive(Default)]
+pub(crate) struct Table {
+    conns: RefCell<SlotMap<Rc<Conn>>>,
+    /// The connection that new endpoints to an address use.
+    current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
+    /// The connection that had something last, or has at this moment.
+    active: Cell<Option<Rc<Conn>>>,
+    /// Looks at it since that brought nothing.
+    misses: Cell<u32>,
+    made: Cell<u64>,
+}
+
+impl Table {
+    /// A connection that is not over.
     pub(crate) fn conn(&self, id: SlotId) -> Option<Rc<Conn>> {
-        self.conns.borrow().get(id).cloned()
+        self.conns.borrow().get(id).filter(|conn| !conn.is_over()).cloned()
     }
 
-    pub(crate) fn all_conns(&self) -> Vec<Rc<Conn>> {
-        self.conns.borrow().iter().map(|(_, conn)| Rc::clone(conn)).collect()
+    /// All that are not over.
+    pub(crate) fn all(&self) -> Vec<Rc<Conn>> {
+        let conns = self.conns.borrow();
+        conns.iter().filter(|(_, conn)| !conn.is_over()).map(|(_, conn)| Rc::clone(conn)).collect()
     }
 
-    pub(crate) fn has_connections(&self) -> bool {
-        !self.conns.borrow().is_empty()
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.conns.borrow().iter().filter(|(_, conn)| !conn.is_over()).count()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.conns.borrow().iter().all(|(_, conn)| conn.is_over())
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_one(&self) -> bool {
+        self.conns.borrow().len() == 1
+    }
+
+    /// How many there were so far.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.get()
     }
 
     /// A connection that nobody uses yet.
-    pub(crate) fn new_conn(
+    pub(crate) fn add(
         &self,
         peer: u64,
         token: u64,
@@ -45,11 +81,15 @@ impl TcpIface {
     }
 
     /// The connection that new endpoints to an address use.
-    fn current(&self, peer: &IfaceAddress) -> Option<Rc<Conn>> {
-        self.current.borrow().get(peer).cloned()
+    pub(crate) fn current(&self, peer: &IfaceAddress) -> Option<Rc<Conn>> {
+        self.current.borrow().get(peer).filter(|conn| conn.is_open_to_endpoints()).cloned()
     }
 
-    pub(crate) fn forget_current(&self, conn: &Rc<Conn>) {
+    pub(crate) fn set_current(&self, destination: Rc<IfaceAddress>, conn: &Rc<Conn>) {
+        self.current.borrow_mut().insert(destination, Rc::clone(conn));
+    }
+
+    fn forget_current(&self, conn: &Rc<Conn>) {
         let Some(destination) = conn.destination() else { return };
         let mut current = self.current.borrow_mut();
         if current.get(destination).is_some_and(|other| Rc::ptr_eq(other, conn)) {
@@ -57,94 +97,30 @@ impl TcpIface {
         }
     }
 
-    /// Forgets a connection that is over.
-    pub(crate) fn forget(&self, conn: &Rc<Conn>) {
-        self.forget_current(conn);
-        self.accepted.borrow_mut().remove(conn.id());
-        self.conns.borrow_mut().remove(conn.id());
-        if self.hot().is_some_and(|hot| Rc::ptr_eq(&hot, conn)) {
-            self.set_hot(None);
+    fn forget(&self, id: SlotId) {
+        let Some(conn) = self.conns.borrow_mut().remove(id) else { return };
+        self.forget_current(&conn);
+        if self.active().is_some_and(|active| Rc::ptr_eq(&active, &conn)) {
+            self.set_active(None);
         }
     }
 
-    /// The connection for a new endpoint to a peer.
-    pub(crate) fn conn_to(&self, device: &DeviceAddress, peer: &IfaceAddress) -> Result<Rc<Conn>, Failure> {
-        if let Some(conn) = self.current(peer).filter(|conn| conn.is_open_to_endpoints()) {
-            return Ok(conn);
+    /// Forgets the connections that are over.
+    pub(crate) fn forget_over(&self, shared: &Shared) {
+        while let Some(id) = shared.agenda.next_over() {
+            self.forget(id);
         }
-        let way = route::way(&self.device, &self.families, device, peer, Scope::Network)
-            .map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
-        let token = random::secret().map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
-        let destination = Rc::new(peer.clone());
-        let conn = self.new_conn(peer.id, token, Some(Rc::clone(&destination)))?;
-        self.current.borrow_mut().insert(destination, Rc::clone(&conn));
-        conn.connect(self, way.peer, way.source);
-        if !self.config.conn_nb {
-            self.await_system(&conn)?;
-        }
-        Ok(conn)
-    }
-
-    /// Waits until the system has connected.
-    fn await_system(&self, conn: &Rc<Conn>) -> Result<(), Failure> {
-        let limit = self.config.connect_timeout.to_duration();
-        let outcome = self.wait_for(limit, || !conn.awaits_system());
-        if let State::Closed(error) = conn.state() {
-            return Err(Failure::new(error, self.last_failure.borrow().clone()));
-        }
-        outcome
-            .map_err(|error| Failure::new(error, "the peer's system has not answered within connect_timeout"))
-    }
-
-    pub(crate) fn add_socket(&self, conn: &Conn, socket: &Socket) -> std::io::Result<()> {
-        self.add(conn, socket, Events::READ)
-    }
-
-    pub(crate) fn add_connecting(&self, conn: &Conn, socket: &Socket) -> std::io::Result<()> {
-        self.add(conn, socket, Events::WRITE)
-    }
-
-    fn add(&self, conn: &Conn, socket: &Socket, events: Events) -> std::io::Result<()> {
-        let added = self.events.add(socket, events, conn.id().get().into());
-        added.map_err(|error| std::io::Error::from_raw_os_error(error.errno))
-    }
-
-    pub(crate) fn remove_socket(&self, socket: &Socket) {
-        // One that is not in the set any more need not be removed.
-        let _ = self.events.remove(socket);
-    }
-
-    /// Changes what the event set watches a connection for.
-    pub(crate) fn watch(&self, conn: &Conn, events: Events) {
-        conn.with_socket(|socket| {
-            if let Err(error) = self.events.modify(socket, events, conn.id().get().into()) {
-                tracing::error!("{error}");
-            }
-        });
-    }
-
-    pub(crate) fn count_blocked(&self, change: i32) {
-        self.blocked.set(self.blocked.get() + change);
-    }
-
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.get() > 0
     }
 
     #[inline(always)]
-    pub(crate) fn hot(&self) -> Option<Rc<Conn>> {
-        let hot = self.hot.take();
-        self.hot.set(hot.clone());
-        hot
+    pub(crate) fn active(&self) -> Option<Rc<Conn>> {
+        let active = self.active.take();
+        self.active.set(active.clone());
+        active
     }
 
-    pub(crate) fn set_hot(&self, conn: Option<&Rc<Conn>>) {
-        self.hot.set(conn.cloned());
-    }
-
-    #[inline(always)]
-    pub(crate) fn has_one_connection(&self) -> bool {
-        self.conns.borrow().len() == 1
+    pub(crate) fn set_active(&self, conn: Option<&Rc<Conn>>) {
+        self.active.set(conn.cloned());
     }
 
     #[inline(always)]
@@ -155,5 +131,92 @@ impl TcpIface {
     #[inline(always)]
     pub(crate) fn set_misses(&self, misses: u32) {
         self.misses.set(misses);
+    }
+
+    /// Something happened on the socket of a connection on its way.
+    pub(crate) fn on_connecting(&self, shared: &Shared, conn: &Rc<Conn>, events: Events) {
+        let Some(other) = conn.on_connecting(shared, events, &self.all()) else { return };
+        let was_active = self.active().is_some_and(|active| Rc::ptr_eq(&active, &other));
+        self.forget(other.id());
+        if was_active {
+            self.set_active(Some(conn));
+        }
+        conn.go_on(shared, &other);
+    }
+
+    /// A connection was accepted from a peer that says it is `peer`: connections on their way may wait for it.
+    pub(crate) fn on_claimant(&self, shared: &Shared, peer: u64) {
+        for conn in self.all().into_iter().filter(|conn| conn.peer == peer && conn.is_connecting()) {
+            conn.on_claimant(shared);
+        }
+    }
+
+    /// What was noted for a connection: sends, resumes, and says good-bye if its last endpoint has gone.
+    pub(crate) fn look_after(&self, shared: &Shared, conn: &Rc<Conn>) {
+        conn.take_dirty();
+        conn.flush_unless_blocked(shared);
+        conn.resume(shared);
+        conn.go_on_flushing();
+        conn.note_hungry(shared);
+        conn.retire(shared);
+        if !conn.is_open_to_endpoints() {
+            self.forget_current(conn);
+        }
+    }
+
+    /// Whether there is room for one more connection of a source, which an unused one may make.
+    pub(crate) fn make_room(
+        &self,
+        shared: &Shared,
+        address: IpAddr,
+        lacks_descriptors: bool,
+        unused_timeout: Duration,
+    ) -> bool {
+        let candidates = match shared.vacancy(address, lacks_descriptors, unused_timeout) {
+            Vacancy::Free => return true,
+            Vacancy::Full => return false,
+            Vacancy::Candidates(candidates) => candidates,
+        };
+        let unused = candidates.into_iter().filter_map(|id| self.conn(id)).find(|conn| conn.is_unused());
+        match unused {
+            Some(conn) => {
+                let reason = "it carried nothing, and others need its room (unused_timeout)";
+                conn.fail(shared, Error::CANCELED, reason);
+                true
+            }
+            None => {
+                shared.search_vacancy_later();
+                false
+            }
+        }
+    }
+
+    /// Has the large messages begin for which there is room now.
+    pub(crate) fn serve_announced(&self, shared: &Shared) {
+        while let Some((id, room)) = shared.next_room() {
+            match self.conn(id) {
+                Some(conn) => conn.on_room(shared, room),
+                None => shared.give_room(room),
+            }
+        }
+    }
+
+    /// Ends the connections that hold room which others need, and bring nothing; returns when to look again.
+    pub(crate) fn tick_announced(&self, shared: &Shared, now: u64) -> Deadline {
+        if let Err(later) = shared.begin_search_for_room(now) {
+            return later;
+        }
+        for conn in self.all() {
+            if conn.is_stalled(now) && shared.is_room_needed(conn.source()) {
+                let reason = "the rest of a large message did not come, and others need its room";
+                shared.agenda.fail_later(conn.id(), Error::ENDPOINT_TIMEOUT, reason.to_owned());
+            }
+        }
+        shared.next_search_for_room()
+    }
+
+    /// Whether a connection has something outstanding.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        self.all().iter().any(|conn| conn.has_unfinished())
     }
 }

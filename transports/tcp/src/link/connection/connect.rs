@@ -16,8 +16,8 @@ use ucs::event_set::Events;
 
 use super::identity::Claims;
 use super::{Conn, Use};
-use crate::iface::TcpIface;
 use crate::io::socket;
+use crate::link::shared::Shared;
 use crate::proto::wire::{self, HELLO, Hello, HelloKind, Refusal};
 
 /// Wait ahead of the first further attempt; each one doubles it.
@@ -64,13 +64,8 @@ impl Connecting {
 
 impl Conn {
     /// Begins to connect.
-    pub(crate) fn connect(
-        self: &Rc<Self>,
-        iface: &TcpIface,
-        address: SocketAddr,
-        source: Option<SocketAddr>,
-    ) {
-        let deadline = Deadline::after(iface.config().connect_timeout.to_duration());
+    pub(crate) fn connect(self: &Rc<Self>, shared: &Shared, address: SocketAddr, source: Option<SocketAddr>) {
+        let deadline = Deadline::after(shared.settings().connect_timeout);
         *self.connecting.borrow_mut() = Some(Box::new(Connecting {
             address,
             source,
@@ -83,8 +78,8 @@ impl Conn {
             wants_own: false,
             is_full: false,
         }));
-        iface.want_tick(deadline);
-        self.attempt(iface);
+        shared.timers.want_tick(deadline);
+        self.attempt(shared);
     }
 
     /// Whether an attempt of its own is under way.
@@ -106,14 +101,14 @@ impl Conn {
         }
     }
 
-    pub(super) fn attempt(self: &Rc<Self>, iface: &TcpIface) {
+    pub(super) fn attempt(self: &Rc<Self>, shared: &Shared) {
         let Some((address, source)) =
             self.connecting.borrow().as_ref().map(|connecting| (connecting.address, connecting.source))
         else {
             return;
         };
-        let made = socket::connect(address, source, iface.socket_options()).and_then(|socket| {
-            iface.add_connecting(self, &socket)?;
+        let made = socket::connect(address, source, &shared.settings().socket).and_then(|socket| {
+            shared.add_socket(self.id, &socket, Events::WRITE)?;
             Ok(socket)
         });
         match made {
@@ -121,13 +116,13 @@ impl Conn {
                 *self.socket.borrow_mut() = Some(socket);
                 self.set_phase(Phase::Socket);
             }
-            Err(error) => self.attempt_failed(iface, &error),
+            Err(error) => self.attempt_failed(shared, &error),
         }
     }
 
-    fn attempt_failed(self: &Rc<Self>, iface: &TcpIface, error: &std::io::Error) {
-        self.close_socket(iface);
-        let most = iface.config().max_conn_retries;
+    fn attempt_failed(self: &Rc<Self>, shared: &Shared, error: &std::io::Error) {
+        self.close_socket(shared);
+        let most = shared.settings().max_conn_retries;
         let pause = {
             let mut connecting = self.connecting.borrow_mut();
             let Some(connecting) = connecting.as_mut() else { return };
@@ -140,54 +135,62 @@ impl Conn {
             }
         };
         match pause {
-            Some(pause) => self.pause(iface, pause),
+            Some(pause) => self.pause(shared, pause),
             None => {
                 let status = error.raw_os_error().map_or(Error::UNREACHABLE, Error::from_errno);
                 let reason = format!("cannot connect, tried {} times: {error}", most + 1);
-                iface.fail_later(self, status, reason);
+                shared.agenda.fail_later(self.id, status, reason);
             }
         }
     }
 
-    pub(super) fn pause(&self, iface: &TcpIface, pause: Duration) {
+    pub(super) fn pause(&self, shared: &Shared, pause: Duration) {
         let until = Deadline::after(pause);
         self.set_phase(Phase::Waiting(until));
-        iface.want_tick(until);
+        shared.timers.want_tick(until);
     }
 
-    /// Something happened on the socket of a connection on its way.
-    pub(crate) fn on_connecting(self: &Rc<Self>, iface: &TcpIface, events: Events) {
+    /// Something happened on the socket of a connection on its way; `siblings` are all connections of the interface. Returns the one
+    /// whose socket was taken over: it is to be forgotten, and this one to [go on](Conn::go_on).
+    pub(crate) fn on_connecting(
+        self: &Rc<Self>,
+        shared: &Shared,
+        events: Events,
+        siblings: &[Rc<Conn>],
+    ) -> Option<Rc<Conn>> {
         let phase = self.connecting.borrow().as_ref().map(|connecting| connecting.phase);
         match phase {
             Some(Phase::Socket) if events.intersects(Events::WRITE | Events::ERROR) => {
                 let outcome = match self.socket.borrow().as_ref().map(|socket| socket.take_error()) {
                     Some(Ok(None)) => Ok(()),
                     Some(Ok(Some(error)) | Err(error)) => Err(error),
-                    None => return,
+                    None => return None,
                 };
-                match outcome.and_then(|()| self.introduce(iface)) {
+                match outcome.and_then(|()| self.introduce(shared, siblings)) {
                     Ok(()) => {
                         self.set_phase(Phase::Answer);
-                        iface.watch(self, Events::READ);
+                        self.watch(shared, Events::READ);
                     }
-                    Err(error) => self.attempt_failed(iface, &error),
+                    Err(error) => self.attempt_failed(shared, &error),
                 }
+                None
             }
-            Some(Phase::Answer) => self.on_answer(iface),
-            _ => {}
+            Some(Phase::Answer) => self.on_answer(shared, siblings),
+            _ => None,
         }
     }
 
-    fn introduce(&self, iface: &TcpIface) -> std::io::Result<()> {
+    fn introduce(&self, shared: &Shared, siblings: &[Rc<Conn>]) -> std::io::Result<()> {
         let socket = self.socket.borrow();
         let Some(socket) = socket.as_ref() else { return Ok(()) };
         let key = self.destination.as_ref().map_or(0, |address| address.key);
-        let claim = self.next_claim(iface);
+        let claim = self.next_claim(siblings);
         let wants_own = claim.is_none() && self.wants_own();
         if let Some(connecting) = self.connecting.borrow_mut().as_mut() {
             connecting.wants_own = wants_own;
         }
-        let hello = Hello { key, token: self.token, claim, wants_own, ..self.hello(iface, HelloKind::Hello) };
+        let hello =
+            Hello { key, token: self.token, claim, wants_own, ..self.hello(shared, HelloKind::Hello) };
         let sent = send(socket, &hello.write(), SendFlags::NOSIGNAL)?;
         self.note_use_told();
         // The buffer of a new socket has room for a hello.
@@ -200,63 +203,69 @@ impl Conn {
     }
 
     /// What this side says of itself.
-    pub(crate) fn hello(&self, iface: &TcpIface, kind: HelloKind) -> Hello {
-        Hello { in_use: self.own_use.get() == Use::Using, ..iface.hello(kind) }
+    pub(crate) fn hello(&self, shared: &Shared, kind: HelloKind) -> Hello {
+        Hello { in_use: self.own_use.get() == Use::Using, ..shared.hello(kind) }
     }
 
-    fn on_answer(self: &Rc<Self>, iface: &TcpIface) {
+    fn on_answer(self: &Rc<Self>, shared: &Shared, siblings: &[Rc<Conn>]) -> Option<Rc<Conn>> {
         let answer = {
             let socket = self.socket.borrow();
             let mut connecting = self.connecting.borrow_mut();
-            let (Some(socket), Some(connecting)) = (socket.as_ref(), connecting.as_mut()) else { return };
+            let (Some(socket), Some(connecting)) = (socket.as_ref(), connecting.as_mut()) else {
+                return None;
+            };
             let have = connecting.have;
             match recv(socket, &mut connecting.hello[have..], RecvFlags::empty()) {
                 Ok((received, _)) if received > 0 => {
                     connecting.have += received;
                     let hello = &connecting.hello;
                     match wire::check_start(&hello[..connecting.have]) {
-                        Ok(()) if connecting.have < HELLO => return,
+                        Ok(()) if connecting.have < HELLO => return None,
                         Ok(()) => Ok(Hello::read(hello)),
                         Err(bad) => Ok(Err(bad)),
                     }
                 }
                 Ok(_) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
-                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(Errno::AGAIN | Errno::INTR) => return None,
                 Err(errno) => Err(errno.into()),
             }
         };
         match answer {
-            Err(error) => self.attempt_failed(iface, &error),
-            Ok(Err(bad)) => self.fail(iface, Error::UNREACHABLE, &bad.to_string()),
-            Ok(Ok(hello)) => self.on_hello(iface, &hello),
+            Err(error) => self.attempt_failed(shared, &error),
+            Ok(Err(bad)) => self.fail(shared, Error::UNREACHABLE, &bad.to_string()),
+            Ok(Ok(hello)) => return self.on_hello(shared, &hello, siblings),
         }
+        None
     }
 
-    fn on_hello(self: &Rc<Self>, iface: &TcpIface, hello: &Hello) {
+    fn on_hello(self: &Rc<Self>, shared: &Shared, hello: &Hello, siblings: &[Rc<Conn>]) -> Option<Rc<Conn>> {
         match (hello.kind, hello.refusal) {
             (HelloKind::Accept, _) if hello.sender == self.peer => {
-                if hello.max_message > iface.max_message() as u64 {
+                if hello.max_message > shared.max_message() as u64 {
                     let reason = format!(
                         "the peer may send messages of {} bytes, this side takes {}: set max_message to the same",
                         hello.max_message,
-                        iface.max_message()
+                        shared.max_message()
                     );
-                    return self.fail(iface, Error::UNREACHABLE, &reason);
+                    self.fail(shared, Error::UNREACHABLE, &reason);
+                    return None;
                 }
                 self.fd.set(self.socket.borrow().as_ref().map_or(-1, AsRawFd::as_raw_fd));
-                self.establish(iface, hello, None);
+                self.establish(shared, hello, None);
             }
-            (HelloKind::Same, _) if hello.sender == self.peer && self.has_asked() => self.take_claimed(iface),
+            (HelloKind::Same, _) if hello.sender == self.peer && self.has_asked() => {
+                return self.take_claimed(shared, siblings);
+            }
             (HelloKind::Refuse, Some(Refusal::Duplicate)) if !self.has_to_get_own() => {
-                self.close_socket(iface);
-                self.look_for_peers_own(iface);
+                self.close_socket(shared);
+                self.look_for_peers_own(shared, siblings);
             }
             (HelloKind::Refuse, Some(Refusal::Full)) => {
-                self.close_socket(iface);
+                self.close_socket(shared);
                 if let Some(connecting) = self.connecting.borrow_mut().as_mut() {
                     connecting.is_full = true;
                 }
-                self.pause(iface, LONGEST_PAUSE);
+                self.pause(shared, LONGEST_PAUSE);
             }
             (HelloKind::Refuse, refusal) if refusal != Some(Refusal::Duplicate) => {
                 let reason = match refusal {
@@ -271,14 +280,15 @@ impl Conn {
                     }
                     _ => "the peer refused the connection",
                 };
-                self.fail(iface, Error::REJECTED, reason);
+                self.fail(shared, Error::REJECTED, reason);
             }
-            _ => self.fail(iface, Error::UNREACHABLE, "the peer's answer makes no sense"),
+            _ => self.fail(shared, Error::UNREACHABLE, "the peer's answer makes no sense"),
         }
+        None
     }
 
     /// Looks after a connection on its way when a timer was due; answers when to look again.
-    pub(super) fn tick_connecting(self: &Rc<Self>, iface: &TcpIface, now: u64) -> Deadline {
+    pub(super) fn tick_connecting(self: &Rc<Self>, shared: &Shared, now: u64) -> Deadline {
         let Some((phase, deadline, retries, is_full)) =
             self.connecting.borrow().as_ref().map(|it| (it.phase, it.deadline, it.retries, it.is_full))
         else {
@@ -293,12 +303,12 @@ impl Conn {
                 _ => "the peer's system has not answered",
             };
             let reason = format!("{missing} within the time limit (connect_timeout), {retries} retries");
-            self.fail(iface, Error::ENDPOINT_TIMEOUT, &reason);
+            self.fail(shared, Error::ENDPOINT_TIMEOUT, &reason);
             return Deadline::NEVER;
         }
         match phase {
             Phase::Waiting(until) if until.expired_at(now) => {
-                self.attempt(iface);
+                self.attempt(shared);
                 deadline
             }
             Phase::Waiting(until) => until.min(deadline),

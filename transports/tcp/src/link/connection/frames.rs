@@ -3,13 +3,12 @@
 use std::rc::Rc;
 
 use ucs::{Error, Result};
-use uct_plugin::memory::Access;
-use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request, Target};
+use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request};
 
 use super::receive::Rest;
 use super::{Conn, State};
-use crate::iface::TcpIface;
 use crate::io::pieces::Memory;
+use crate::link::shared::Shared;
 use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 
 /// Puts from this size on are received straight into the registered memory.
@@ -19,26 +18,26 @@ impl Conn {
     /// Handles a whole frame; the refusal says what is wrong with it, and ends the connection.
     pub(super) fn on_frame(
         self: &Rc<Self>,
-        iface: &TcpIface,
+        shared: &Shared,
         kind: u8,
         payload: &[u8],
     ) -> Result<(), &'static str> {
         match kind {
-            control::REQUEST => match self.target.serve(iface.regions(), iface.accessor(), payload) {
-                Ok(answer) => return self.answer(iface, answer),
+            control::REQUEST => match self.target.serve(shared.regions(), shared.accessor(), payload) {
+                Ok(answer) => return self.answer(shared, answer),
                 Err(malformed) => return Err(malformed.0),
             },
             control::RESPONSE => {
                 self.initiator.answer(payload).map_err(|malformed| malformed.0)?;
-                self.on_answered(iface);
+                self.on_answered(shared);
             }
             control::PING | control::PONG | control::USE | control::UNUSE if !payload.is_empty() => {
                 return Err("a frame that has no payload came with one");
             }
-            control::PING => self.tell(iface, control::PONG),
+            control::PING => self.tell(shared, control::PONG),
             control::PONG => self.probing.set(false),
             control::USE => self.on_use(),
-            control::UNUSE => self.on_unuse(iface),
+            control::UNUSE => self.on_unuse(shared),
             _ => return Err("a frame of an unknown kind"),
         }
         Ok(())
@@ -46,19 +45,19 @@ impl Conn {
 
     /// Sends or queues an answer. Its data cannot be deregistered meanwhile, so nothing of the application's runs here.
     /// An error says that the connection is to end: a request asks for too much, or too many were refused.
-    fn answer(&self, iface: &TcpIface, answer: Option<Answer<'_>>) -> Result<(), &'static str> {
+    fn answer(&self, shared: &Shared, answer: Option<Answer<'_>>) -> Result<(), &'static str> {
         let Some(answer) = answer else { return Ok(()) };
-        if iface.check_length(control::RESPONSE, answer.frame_bytes()).is_err() {
+        if shared.check_length(control::RESPONSE, answer.frame_bytes()).is_err() {
             return Err("a get asks for more than an answer holds");
         }
         let mut head = [0; FRAME_HEADER + RESPONSE_HEADER];
         head[..FRAME_HEADER]
             .copy_from_slice(&frame_header(control::RESPONSE, answer.frame_bytes()).to_ne_bytes());
         head[FRAME_HEADER..].copy_from_slice(answer.header());
-        self.owe(iface, &head, (&answer).into());
+        self.owe(shared, &head, (&answer).into());
         if answer.is_refusal() {
             self.refused.set(self.refused.get().saturating_add(1));
-            if u32::from(self.refused.get()) > iface.config().max_refused {
+            if u32::from(self.refused.get()) > shared.settings().max_refused {
                 return Err("too many of the peer's requests for remote memory were refused (max_refused)");
             }
         }
@@ -71,17 +70,17 @@ impl Conn {
         self.target.has_unacknowledged()
     }
 
-    pub(super) fn acknowledge(&self, iface: &TcpIface) {
+    pub(super) fn acknowledge(&self, shared: &Shared) {
         if let Some(header) = self.target.acknowledge() {
             let frame = frame_header(control::RESPONSE, RESPONSE_HEADER).to_ne_bytes();
-            self.owe(iface, &frame, header.as_slice().into());
+            self.owe(shared, &frame, header.as_slice().into());
         }
     }
 
     /// A put that has begun to arrive and is large; the refusal says what is wrong.
     pub(super) fn begin_put(
         &self,
-        iface: &TcpIface,
+        shared: &Shared,
         kind: u8,
         length: usize,
         payload: &[u8],
@@ -97,7 +96,7 @@ impl Conn {
         }
         let data = &payload[REQUEST_HEADER..];
         let done = data.len();
-        Ok(Some(match iface.admit_put(&request) {
+        Ok(Some(match shared.admit_put(&request) {
             Ok(access) => {
                 access.write(0, &data[..done.min(access.length())]);
                 Rest::Put { request, done }
@@ -106,14 +105,14 @@ impl Conn {
         }))
     }
 
-    pub(super) fn end_put(self: &Rc<Self>, iface: &TcpIface, request: &Request, result: Result) {
-        if let Err(reason) = self.answer(iface, self.target.put_done(request, result)) {
-            self.fail(iface, Error::IO_ERROR, reason);
+    pub(super) fn end_put(self: &Rc<Self>, shared: &Shared, request: &Request, result: Result) {
+        if let Err(reason) = self.answer(shared, self.target.put_done(request, result)) {
+            self.fail(shared, Error::IO_ERROR, reason);
         }
     }
 
     /// Sends what is still to be asked for of a large get.
-    pub(crate) fn pump(&self, iface: &TcpIface) {
+    pub(crate) fn pump(&self, shared: &Shared) {
         self.initiator.pump(|request| {
             if let Some(error) = self.error() {
                 return Err(error);
@@ -121,51 +120,31 @@ impl Conn {
             let mut frame = [0; FRAME_HEADER + REQUEST_HEADER];
             let bytes = request.write(&mut frame[FRAME_HEADER..]);
             frame[..FRAME_HEADER].copy_from_slice(&frame_header(control::REQUEST, bytes).to_ne_bytes());
-            self.owe(iface, &frame[..FRAME_HEADER + bytes], Memory::EMPTY);
+            self.owe(shared, &frame[..FRAME_HEADER + bytes], Memory::EMPTY);
             Ok(())
         });
     }
 
     /// Answers have come: there may be room for more operations.
-    fn on_answered(self: &Rc<Self>, iface: &TcpIface) {
+    fn on_answered(self: &Rc<Self>, shared: &Shared) {
         if self.initiator.wants_pump() {
-            self.pump(iface);
+            self.pump(shared);
         }
-        self.note_hungry(iface);
-        if iface.has_flushes() {
-            iface.note_busy();
-        }
+        self.note_hungry(shared);
+        shared.agenda.look_at_flushes();
         if self.is_retiring() {
-            self.mark_dirty(iface);
+            self.mark_dirty(shared);
         }
     }
 
     /// Asks for a sign of life.
-    pub(crate) fn probe(&self, iface: &TcpIface) {
+    pub(crate) fn probe(&self, shared: &Shared) {
         if self.state.get() == State::Established && !self.probing.replace(true) {
-            self.tell(iface, control::PING);
+            self.tell(shared, control::PING);
         }
     }
 
-    pub(super) fn tell(&self, iface: &TcpIface, kind: u8) {
-        self.owe(iface, &frame_header(kind, 0).to_ne_bytes(), Memory::EMPTY);
-    }
-}
-
-impl TcpIface {
-    /// Begins the access of a put whose data are on the way.
-    pub(crate) fn admit_put(&self, request: &Request) -> Result<Access<'_>, Error> {
-        Target::admit_put(self.regions(), self.accessor(), request)
-    }
-
-    /// Whether a frame may be so long; the refusal is the reason.
-    pub(crate) fn check_length(&self, kind: u8, length: usize) -> Result<(), &'static str> {
-        let limit = match kind {
-            control::REQUEST => self.max_message() + REQUEST_HEADER,
-            control::RESPONSE => super::GET_SEGMENT + RESPONSE_HEADER,
-            _ if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS => self.max_message(),
-            _ => 0,
-        };
-        if length > limit { Err("a frame is longer than the peers agreed on") } else { Ok(()) }
+    pub(super) fn tell(&self, shared: &Shared, kind: u8) {
+        self.owe(shared, &frame_header(kind, 0).to_ne_bytes(), Memory::EMPTY);
     }
 }

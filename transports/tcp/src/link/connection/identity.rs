@@ -13,9 +13,10 @@ use std::time::Duration;
 use socket2::Socket;
 use ucs::Error;
 use ucs::datastruct::slot_map::SlotId;
+use ucs::event_set::Events;
 
 use super::{Conn, State};
-use crate::iface::TcpIface;
+use crate::link::shared::Shared;
 use crate::proto::wire::{Claim, is_same};
 
 /// How long to wait for the peer's own connection before opening another one.
@@ -43,7 +44,7 @@ impl Default for Claims {
 
 impl Conn {
     /// The latest accepted connection of the peer by its own account that was not asked about.
-    pub(super) fn next_claim(&self, iface: &TcpIface) -> Option<Claim> {
+    pub(super) fn next_claim(&self, siblings: &[Rc<Conn>]) -> Option<Claim> {
         let mut connecting = self.connecting.borrow_mut();
         let claims = connecting.as_mut()?.claims();
         claims.waits = false;
@@ -51,9 +52,8 @@ impl Conn {
         if claims.count == MOST_CLAIMS {
             return None;
         }
-        let conns = iface.all_conns();
         let claimants =
-            conns.iter().filter(|conn| conn.claims_to_be(self.peer) && conn.number < claims.older_than);
+            siblings.iter().filter(|conn| conn.claims_to_be(self.peer) && conn.number < claims.older_than);
         let conn = claimants.max_by_key(|conn| conn.number)?;
         let (listener, source) = ends(conn.socket.borrow().as_ref()?)?;
         claims.asked = Some(conn.id);
@@ -84,8 +84,8 @@ impl Conn {
     }
 
     /// The peer has a connection of its own, or is opening one: asks about those that may be it, or waits for it once.
-    pub(super) fn look_for_peers_own(self: &Rc<Self>, iface: &TcpIface) {
-        let has_claimants = iface.all_conns().iter().any(|conn| conn.claims_to_be(self.peer));
+    pub(super) fn look_for_peers_own(self: &Rc<Self>, shared: &Shared, siblings: &[Rc<Conn>]) {
+        let has_claimants = siblings.iter().any(|conn| conn.claims_to_be(self.peer));
         let has_to_wait = {
             let mut connecting = self.connecting.borrow_mut();
             let Some(connecting) = connecting.as_mut() else { return };
@@ -95,56 +95,63 @@ impl Conn {
             claims.waits = has_to_wait;
             has_to_wait
         };
-        if has_to_wait { self.pause(iface, PEERS_TURN) } else { self.attempt(iface) }
+        if has_to_wait { self.pause(shared, PEERS_TURN) } else { self.attempt(shared) }
     }
 
     /// A connection was accepted of which the peer says that it is its own.
-    pub(crate) fn on_claimant(self: &Rc<Self>, iface: &TcpIface) {
+    pub(crate) fn on_claimant(self: &Rc<Self>, shared: &Shared) {
         let waits = match self.connecting.borrow_mut().as_mut() {
             Some(connecting) => std::mem::take(&mut connecting.claims().waits),
             None => false,
         };
         if waits {
-            self.attempt(iface);
+            self.attempt(shared);
         }
     }
 
-    /// The peer has confirmed that the connection that was named is its own: it takes the place of this one's socket.
-    pub(super) fn take_claimed(self: &Rc<Self>, iface: &TcpIface) {
-        self.close_socket(iface);
+    /// The peer has confirmed that the connection that was named is its own: its socket takes the place of this one's. Returns that
+    /// connection.
+    pub(super) fn take_claimed(self: &Rc<Self>, shared: &Shared, siblings: &[Rc<Conn>]) -> Option<Rc<Conn>> {
+        self.close_socket(shared);
         let asked = self.connecting.borrow_mut().as_mut().and_then(|connecting| connecting.claims().asked);
-        match asked.and_then(|id| iface.conn(id)).filter(|conn| conn.claims_to_be(self.peer)) {
-            Some(other) => self.take_over(iface, &other),
+        let other = siblings.iter().find(|conn| Some(conn.id) == asked && conn.claims_to_be(self.peer));
+        let Some(other) = other else {
             // It has ended meanwhile.
-            None => self.attempt(iface),
-        }
+            self.attempt(shared);
+            return None;
+        };
+        self.take_over(shared, other).then(|| Rc::clone(other))
     }
 
-    /// Goes on with the socket of another connection, which no endpoint uses, and with what was begun over it.
-    fn take_over(self: &Rc<Self>, iface: &TcpIface, other: &Rc<Conn>) {
-        other.acknowledge(iface);
-        other.unblock(iface);
-        let Some(socket) = other.socket.take() else { return self.attempt(iface) };
+    /// Takes the socket of another connection, which no endpoint uses, and what was begun over it; false if that fails.
+    fn take_over(self: &Rc<Self>, shared: &Shared, other: &Rc<Conn>) -> bool {
+        other.acknowledge(shared);
+        other.unblock(shared);
+        let Some(socket) = other.socket.take() else {
+            self.attempt(shared);
+            return false;
+        };
         other.fd.set(-1);
-        iface.remove_socket(&socket);
-        if iface.add_socket(self, &socket).is_err() {
-            return self.fail(iface, Error::NO_MEMORY, "the system cannot watch another socket");
+        shared.remove_socket(&socket);
+        if shared.add_socket(self.id, &socket, Events::READ).is_err() {
+            self.fail(shared, Error::NO_MEMORY, "the system cannot watch another socket");
+            return false;
         }
         self.adopt(socket);
         self.take_queue(other);
-        self.take_received(iface, other);
+        self.take_received(shared, other);
         self.peer_use.set(other.peer_use.get());
         self.is_opened.set(false);
         other.state.set(State::Closed(Error::CANCELED));
-        iface.note_taken_over(other.id, self.id);
-        let was_hot = iface.hot().is_some_and(|hot| Rc::ptr_eq(&hot, other));
-        iface.forget(other);
-        if was_hot {
-            iface.set_hot(Some(self));
-        }
-        self.stand(iface, other.serves_rma.get());
+        shared.note_taken_over(other.id, self.id);
+        true
+    }
+
+    /// Goes on with what was taken over from another connection.
+    pub(crate) fn go_on(self: &Rc<Self>, shared: &Shared, other: &Conn) {
+        self.stand(shared, other.serves_rma.get());
         if !self.is_held() {
-            self.parse(iface);
+            self.parse(shared);
         }
     }
 

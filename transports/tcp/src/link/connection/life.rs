@@ -8,42 +8,43 @@ use std::rc::{Rc, Weak};
 use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
+use ucs::event_set::Events;
 use uct_plugin::completion::complete;
 use uct_plugin::{Blocked, Completion, Outcome, Result};
 
 use super::{Conn, State, Use};
-use crate::iface::TcpIface;
 use crate::io::socket;
 use crate::link::admission::Source;
 use crate::link::member::Member;
+use crate::link::shared::Shared;
 use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {
     /// The connection stands: what waited is sent.
-    pub(crate) fn establish(self: &Rc<Self>, iface: &TcpIface, hello: &Hello, socket: Option<Socket>) {
+    pub(crate) fn establish(self: &Rc<Self>, shared: &Shared, hello: &Hello, socket: Option<Socket>) {
         if let Some(socket) = socket {
-            self.close_socket(iface);
-            if iface.add_socket(self, &socket).is_err() {
-                return self.fail(iface, Error::NO_MEMORY, "the system cannot watch another socket");
+            self.close_socket(shared);
+            if shared.add_socket(self.id, &socket, Events::READ).is_err() {
+                return self.fail(shared, Error::NO_MEMORY, "the system cannot watch another socket");
             }
             self.adopt(socket);
         }
         if hello.in_use && self.peer_use.get() == Use::Never {
             self.peer_use.set(Use::Using);
         }
-        self.stand(iface, hello.features & FEATURE_RMA != 0);
+        self.stand(shared, hello.features & FEATURE_RMA != 0);
     }
 
-    pub(super) fn stand(&self, iface: &TcpIface, serves_rma: bool) {
+    pub(super) fn stand(&self, shared: &Shared, serves_rma: bool) {
         *self.connecting.borrow_mut() = None;
         self.state.set(State::Established);
         self.source.set(self.find_source());
         self.serves_rma.set(serves_rma);
         self.heard.set(true);
         self.ready.set(!self.has_queued());
-        self.tell_use(iface);
-        self.mark_dirty(iface);
-        iface.want_tick(iface.keepalive_tick());
+        self.tell_use(shared);
+        self.mark_dirty(shared);
+        shared.timers.want_tick(shared.timers.keepalive_tick());
         tracing::debug!(peer = format_args!("{:016x}", self.peer), "a connection stands");
     }
 
@@ -52,6 +53,16 @@ impl Conn {
         let socket = self.socket.borrow();
         let peer = socket.as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket());
         peer.map_or(self.source.get(), |peer| Source::of(peer.ip()))
+    }
+
+    /// Whether it is on its way.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.state.get() == State::Connecting
+    }
+
+    /// Whether it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state.get(), State::Closed(_))
     }
 
     /// Whether endpoints of this side may use it.
@@ -73,20 +84,20 @@ impl Conn {
     }
 
     /// An endpoint uses it from now on.
-    pub(crate) fn attach(&self, iface: &TcpIface, member: Weak<Member>) {
+    pub(crate) fn attach(&self, shared: &Shared, member: Weak<Member>) {
         self.members.borrow_mut().push(member);
         if self.is_opened.get() {
-            iface.note_used(self.id);
+            shared.stop_counting(self.id);
         }
         self.own_use.set(Use::Using);
         if self.state.get() == State::Established {
-            self.tell_use(iface);
+            self.tell_use(shared);
         }
     }
 
-    fn tell_use(&self, iface: &TcpIface) {
+    fn tell_use(&self, shared: &Shared) {
         if self.own_use.get() == Use::Using && !self.use_told.replace(true) {
-            self.tell(iface, control::USE);
+            self.tell(shared, control::USE);
         }
     }
 
@@ -101,10 +112,10 @@ impl Conn {
     }
 
     /// An endpoint does not use it any more.
-    pub(crate) fn detach(&self, iface: &TcpIface, member: &Rc<Member>) {
+    pub(crate) fn detach(&self, shared: &Shared, member: &Rc<Member>) {
         self.members.borrow_mut().retain(|other| !std::ptr::eq(other.as_ptr(), Rc::as_ptr(member)));
         if self.is_retiring() && !matches!(self.state.get(), State::Closed(_)) {
-            self.mark_dirty(iface);
+            self.mark_dirty(shared);
         }
     }
 
@@ -114,32 +125,31 @@ impl Conn {
     }
 
     /// Says good-bye once everything has left.
-    pub(crate) fn retire(self: &Rc<Self>, iface: &TcpIface) {
+    pub(crate) fn retire(self: &Rc<Self>, shared: &Shared) {
         if !self.is_retiring() {
             return;
         }
         // From here on it is the peer that decides how long it stays.
         let is_standing = self.state.get() == State::Established;
-        if is_standing && self.is_opened.get() && !iface.leave_to_peer(self) {
+        if is_standing && self.is_opened.get() && !shared.leave_to_peer(self.id, self.source.get()) {
             let reason =
                 "no endpoint uses it, and its peer has as many as it may (max_connections_per_source)";
-            return self.fail(iface, Error::CANCELED, reason);
+            return self.fail(shared, Error::CANCELED, reason);
         }
         if self.has_queued() || !self.initiator.is_idle() {
             return;
         }
         match self.state.get() {
             State::Closed(_) => {}
-            State::Connecting => self.fail(iface, Error::CANCELED, "nobody needs it any more"),
+            State::Connecting => self.fail(shared, Error::CANCELED, "nobody needs it any more"),
             State::Established => {
                 self.own_use.set(Use::Over);
-                iface.forget_current(self);
-                self.tell(iface, control::UNUSE);
+                self.tell(shared, control::UNUSE);
                 if self.peer_use.get() == Use::Over {
-                    self.fail(iface, Error::CANCELED, "nobody needs it any more");
+                    self.fail(shared, Error::CANCELED, "nobody needs it any more");
                 } else if self.peer_use.get() == Use::Never {
-                    self.linger.set(Deadline::after(iface.config().linger_timeout.to_duration()));
-                    iface.want_tick(self.linger.get());
+                    self.linger.set(Deadline::after(shared.settings().linger_timeout));
+                    shared.timers.want_tick(self.linger.get());
                 }
             }
         }
@@ -160,28 +170,27 @@ impl Conn {
         self.linger.set(Deadline::NEVER);
     }
 
-    pub(super) fn on_unuse(self: &Rc<Self>, iface: &TcpIface) {
+    pub(super) fn on_unuse(self: &Rc<Self>, shared: &Shared) {
         self.peer_use.set(Use::Over);
         if self.own_use.get() != Use::Using {
-            self.fail(iface, Error::CANCELED, "nobody needs it any more");
+            self.fail(shared, Error::CANCELED, "nobody needs it any more");
         }
     }
 
-    pub(super) fn on_eof(self: &Rc<Self>, iface: &TcpIface) {
-        self.fail(iface, Error::CONNECTION_RESET, "the peer closed the connection");
+    pub(super) fn on_eof(self: &Rc<Self>, shared: &Shared) {
+        self.fail(shared, Error::CONNECTION_RESET, "the peer closed the connection");
     }
 
     /// A send has failed, and what had arrived was delivered: the endpoints are told.
-    pub(crate) fn on_broken(self: &Rc<Self>, iface: &TcpIface) {
-        iface.set_hot(Some(self));
-        while self.state.get() == State::Established && self.receive(iface).any {}
+    pub(crate) fn on_broken(self: &Rc<Self>, shared: &Shared) {
+        while self.state.get() == State::Established && self.receive(shared).any {}
         if let Some(error) = self.broken.get() {
-            self.fail(iface, error, "the connection was lost while sending");
+            self.fail(shared, error, "the connection was lost while sending");
         }
     }
 
     /// The connection is over: outstanding operations end with the error, and each endpoint is told. From progress only.
-    pub(crate) fn fail(self: &Rc<Self>, iface: &TcpIface, error: Error, reason: &str) {
+    pub(crate) fn fail(self: &Rc<Self>, shared: &Shared, error: Error, reason: &str) {
         if matches!(self.state.get(), State::Closed(_)) {
             return;
         }
@@ -190,11 +199,12 @@ impl Conn {
         tracing::debug!(peer, %error, "a connection ends: {reason}");
         let mut ended = Vec::new();
         this.drop_queue(&mut ended);
-        this.unblock(iface);
+        this.unblock(shared);
         this.state.set(State::Closed(error));
-        this.close_socket(iface);
-        iface.forget(&this);
-        this.drop_received(iface);
+        this.close_socket(shared);
+        shared.stop_counting(this.id);
+        shared.agenda.note_over(this.id);
+        this.drop_received(shared);
         *this.connecting.borrow_mut() = None;
         ended.extend(this.flushes.take().into_iter().map(|(_, completion)| completion));
         for completion in ended {
@@ -205,13 +215,11 @@ impl Conn {
         loop {
             let Some(member) = this.members.borrow_mut().pop() else { break };
             if let Some(member) = member.upgrade() {
-                member.report(iface.errors(), error, &words);
+                member.report(shared.errors(), error, &words);
             }
         }
-        iface.note_failure(words);
-        if iface.has_flushes() {
-            iface.note_busy();
-        }
+        shared.note_failure(words);
+        shared.agenda.look_at_flushes();
     }
 
     fn describe_peer(&self) -> String {
@@ -223,24 +231,24 @@ impl Conn {
         }
     }
 
-    pub(super) fn close_socket(&self, iface: &TcpIface) {
+    pub(super) fn close_socket(&self, shared: &Shared) {
         self.fd.set(-1);
         if let Some(socket) = self.socket.take() {
-            iface.remove_socket(&socket);
+            shared.remove_socket(&socket);
             // What is left in the system's buffer goes its way.
             let _ = socket.shutdown(std::net::Shutdown::Write);
         }
     }
 
     /// Looks after the connection when a timer was due; answers when to look again.
-    pub(crate) fn tick(self: &Rc<Self>, iface: &TcpIface, now: u64, is_keepalive: bool) -> Deadline {
+    pub(crate) fn tick(self: &Rc<Self>, shared: &Shared, now: u64, is_keepalive: bool) -> Deadline {
         match self.state.get() {
             State::Closed(_) => return Deadline::NEVER,
-            State::Connecting => return self.tick_connecting(iface, now),
+            State::Connecting => return self.tick_connecting(shared, now),
             State::Established => {}
         }
         if self.linger.get().expired_at(now) {
-            self.fail(iface, Error::CANCELED, "the peer did not close it in time");
+            self.fail(shared, Error::CANCELED, "the peer did not close it in time");
             return Deadline::NEVER;
         }
         // While nothing is read from the peer, that nothing was heard says nothing of it.
@@ -249,39 +257,39 @@ impl Conn {
                 self.silent.set(0);
             } else {
                 self.silent.set(self.silent.get() + 1);
-                if self.silent.get() > iface.most_silent_ticks() {
+                if self.silent.get() > shared.timers.most_silent_ticks() {
                     let reason = "the peer has not answered within the time limit (keepalive_timeout)";
-                    self.fail(iface, Error::ENDPOINT_TIMEOUT, reason);
+                    self.fail(shared, Error::ENDPOINT_TIMEOUT, reason);
                     return Deadline::NEVER;
                 }
-                self.probe(iface);
+                self.probe(shared);
             }
         }
         self.linger.get()
     }
 
     /// Has progress serve the requests of its endpoints, if there are any and there is room for what they send.
-    pub(crate) fn note_hungry(&self, iface: &TcpIface) {
-        if self.pending.is_idle() || !self.has_room(iface) || self.initiator.admit().is_err() {
+    pub(crate) fn note_hungry(&self, shared: &Shared) {
+        if self.pending.is_idle() || !self.has_room(shared) || self.initiator.admit().is_err() {
             return;
         }
         if !self.hungry.replace(true) {
-            iface.note_hungry(self.id);
+            shared.agenda.note_hungry(self.id);
         }
     }
 
     /// Serves them in turn until there is no room; the next time goes on where this one stopped. Answers how many ended.
-    pub(crate) fn serve(&self, iface: &TcpIface) -> u32 {
+    pub(crate) fn serve(&self, shared: &Shared) -> u32 {
         self.hungry.set(false);
         let served = self.pending.dispatch(Blocked::Interface);
-        self.note_hungry(iface);
+        self.note_hungry(shared);
         served
     }
 
     /// Flushes for an owner: done when all it sent has left, and all it asked for was carried out.
     pub(crate) fn flush_for(
         &self,
-        iface: &TcpIface,
+        shared: &Shared,
         owner: u32,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
@@ -289,7 +297,7 @@ impl Conn {
             return Err(error);
         }
         if self.has_queued() && !self.blocked.get() {
-            self.flush(iface);
+            self.flush(shared);
         }
         if !self.has_queued() {
             return self.initiator.flush(owner, completion);
@@ -339,12 +347,12 @@ impl Conn {
     }
 
     /// Reads what has come and drops it, so that closing the socket does not make the system drop what it still has to send.
-    pub(crate) fn discard_received(&self, iface: &TcpIface) {
+    pub(crate) fn discard_received(&self, shared: &Shared) {
         if self.state.get() != State::Established {
             return;
         }
         // SAFETY: the scratch memory is initialised and nobody else's while this runs.
-        let scratch = unsafe { std::slice::from_raw_parts_mut(iface.scratch(), iface.scratch_size()) };
+        let scratch = unsafe { std::slice::from_raw_parts_mut(shared.scratch(), shared.scratch_size()) };
         // Bounded: a peer that sends for ever is cut off.
         for _ in 0..1024 {
             match rustix::net::recv(self.fd(), &mut *scratch, rustix::net::RecvFlags::empty()) {

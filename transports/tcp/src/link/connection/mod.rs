@@ -22,19 +22,19 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::datastruct::slot_map::SlotId;
+use ucs::event_set::Events;
 use uct_plugin::rma::{Initiator, Limits, Target};
 use uct_plugin::{Completion, PendingQueue};
 
 use crate::io::buffer::RxBuffer;
 use crate::link::admission::Source;
 use crate::link::member::Member;
+use crate::link::shared::{GET_SEGMENT, Shared};
 use crate::proto::addr::IfaceAddress;
 use connect::Connecting;
 use queue::Queue;
 use receive::Rest;
 
-/// Bytes of one answer to a get.
-pub(crate) const GET_SEGMENT: usize = 64 << 10;
 /// Bytes of answers to gets that a connection may have outstanding.
 const GET_BYTES: usize = 1 << 20;
 /// Operations on remote memory that a connection may have outstanding; consecutive ones without a completion count once.
@@ -62,7 +62,7 @@ pub(crate) enum Use {
     Over,
 }
 
-/// A connection. It belongs to the interface, which hands itself to every call.
+/// A connection. It belongs to the interface, which hands what its connections share to every call.
 pub(crate) struct Conn {
     // What a send touches.
     fd: Cell<RawFd>,
@@ -78,7 +78,7 @@ pub(crate) struct Conn {
     packing: Cell<bool>,
     /// The socket has no room; the event set tells when it has.
     blocked: Cell<bool>,
-    /// It is in the interface's list of connections to be flushed.
+    /// It is in the agenda's list of connections to be flushed.
     dirty: Cell<bool>,
     /// A send has failed: what has arrived is still delivered, then the connection fails.
     broken: Cell<Option<Error>>,
@@ -101,7 +101,7 @@ pub(crate) struct Conn {
     flushes: RefCell<Vec<(u32, Completion)>>,
     /// Requests of its endpoints that wait for room.
     pub(crate) pending: PendingQueue,
-    /// It is in the interface's list of connections whose requests are to be served.
+    /// It is in the agenda's list of connections whose requests are to be served.
     hungry: Cell<bool>,
 
     // Its life.
@@ -244,10 +244,10 @@ impl Conn {
         unsafe { BorrowedFd::borrow_raw(self.fd.get()) }
     }
 
-    /// Runs `body` with the socket, if there is one.
-    pub(crate) fn with_socket(&self, body: impl FnOnce(&Socket)) {
+    /// Changes what the event set watches the socket for, if there is one.
+    fn watch(&self, shared: &Shared, events: Events) {
         if let Some(socket) = self.socket.borrow().as_ref() {
-            body(socket);
+            shared.watch(self.id, socket, events);
         }
     }
 

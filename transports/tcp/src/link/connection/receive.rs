@@ -15,9 +15,9 @@ use uct_plugin::Disposition;
 use uct_plugin::rma::Request;
 
 use super::{Conn, State};
-use crate::iface::TcpIface;
 use crate::io::buffer::RxBuffer;
 use crate::link::announced::Room;
+use crate::link::shared::Shared;
 use crate::proto::wire::{FRAME_HEADER, control, padded, parse_frame};
 
 /// A large frame that was begun.
@@ -74,40 +74,40 @@ const NOTHING: Received = Received { count: 0, any: false };
 impl Conn {
     /// Receives once and handles what has come whole.
     #[inline]
-    pub(crate) fn receive(self: &Rc<Self>, iface: &TcpIface) -> Received {
-        if self.state.get() != State::Established || iface.is_inside() || self.hold.get() != 0 {
-            return self.receive_specially(iface);
+    pub(crate) fn receive(self: &Rc<Self>, shared: &Shared) -> Received {
+        if self.state.get() != State::Established || shared.agenda.is_inside() || self.hold.get() != 0 {
+            return self.receive_specially(shared);
         }
-        self.receive_frames(iface)
+        self.receive_frames(shared)
     }
 
     /// The same where something is under way already.
     #[cold]
     #[inline(never)]
-    fn receive_specially(self: &Rc<Self>, iface: &TcpIface) -> Received {
+    fn receive_specially(self: &Rc<Self>, shared: &Shared) -> Received {
         if self.state.get() != State::Established || self.is_held() {
             return NOTHING;
         }
-        if iface.is_inside() {
-            return iface.inside(|| self.receive_inside(iface));
+        if shared.agenda.is_inside() {
+            return shared.agenda.inside(|| self.receive_inside(shared));
         }
-        self.receive_next(iface)
+        self.receive_next(shared)
     }
 
     /// From inside a handler: first what has arrived already.
-    fn receive_inside(self: &Rc<Self>, iface: &TcpIface) -> Received {
-        let count = self.parse(iface);
-        if count > 0 { Received { count, any: true } } else { self.receive_next(iface) }
+    fn receive_inside(self: &Rc<Self>, shared: &Shared) -> Received {
+        let count = self.parse(shared);
+        if count > 0 { Received { count, any: true } } else { self.receive_next(shared) }
     }
 
-    fn receive_next(self: &Rc<Self>, iface: &TcpIface) -> Received {
+    fn receive_next(self: &Rc<Self>, shared: &Shared) -> Received {
         if self.state.get() != State::Established || self.is_held() {
             return NOTHING;
         }
         if self.hold.get() & hold::REST != 0 {
-            return self.receive_rest(iface);
+            return self.receive_rest(shared);
         }
-        self.receive_frames(iface)
+        self.receive_frames(shared)
     }
 
     /// Whether nothing is read from the socket for now.
@@ -117,47 +117,47 @@ impl Conn {
     }
 
     /// Reads nothing more; what has arrived, and was not handled, stays where it is.
-    fn hold(&self, iface: &TcpIface, reason: u8) {
+    fn hold(&self, shared: &Shared, reason: u8) {
         self.hold.set(self.hold.get() | reason);
-        self.watch_again(iface);
+        self.watch_again(shared);
     }
 
     /// Goes on reading, if the peer has taken enough of its answers.
-    pub(crate) fn resume(self: &Rc<Self>, iface: &TcpIface) {
-        if self.hold.get() & hold::ANSWERS != 0 && self.copied_bytes() <= iface.answer_limit() / 2 {
-            self.release(iface, hold::ANSWERS);
+    pub(crate) fn resume(self: &Rc<Self>, shared: &Shared) {
+        if self.hold.get() & hold::ANSWERS != 0 && self.copied_bytes() <= shared.answer_limit() / 2 {
+            self.release(shared, hold::ANSWERS);
         }
         if self.target_owes() && !self.is_blocked() {
-            self.acknowledge(iface);
+            self.acknowledge(shared);
         }
     }
 
-    fn release(self: &Rc<Self>, iface: &TcpIface, reason: u8) {
+    fn release(self: &Rc<Self>, shared: &Shared, reason: u8) {
         self.hold.set(self.hold.get() & !reason);
-        self.watch_again(iface);
+        self.watch_again(shared);
         if !self.is_held() && self.state.get() == State::Established {
-            self.parse(iface);
+            self.parse(shared);
         }
     }
 
     /// Whether a frame has to wait that makes this side queue an answer; then nothing more is read.
-    fn has_to_wait(&self, iface: &TcpIface, kind: u8) -> bool {
+    fn has_to_wait(&self, shared: &Shared, kind: u8) -> bool {
         let is_answered = kind == control::REQUEST || kind == control::PING;
-        if is_answered && self.is_flooded(iface) {
-            self.hold(iface, hold::ANSWERS);
+        if is_answered && self.is_flooded(shared) {
+            self.hold(shared, hold::ANSWERS);
             return true;
         }
         false
     }
 
     #[inline(always)]
-    fn receive_frames(self: &Rc<Self>, iface: &TcpIface) -> Received {
+    fn receive_frames(self: &Rc<Self>, shared: &Shared) -> Received {
         let held = self.rx.get();
         let (buffer, end) = match held {
             Some(buffer) => (buffer, self.rx_end.get()),
-            None => match iface.take_rx() {
+            None => match shared.take_rx() {
                 Ok(buffer) => (buffer, buffer.fill()),
-                Err(error) => return self.starve(iface, error),
+                Err(error) => return self.starve(shared, error),
             },
         };
         // SAFETY: the bytes behind `end` are initialised, and nobody else's: messages that were kept lie below.
@@ -170,50 +170,50 @@ impl Conn {
                 }
                 self.rx_end.set(end + received);
                 self.heard.set(true);
-                Received { count: self.parse_frames(iface), any: true }
+                Received { count: self.parse_frames(shared), any: true }
             }
             answer => {
                 if held.is_none() {
-                    iface.give_rx(buffer);
+                    shared.give_rx(buffer);
                 }
-                self.ended(iface, answer.map(|_| ()))
+                self.ended(shared, answer.map(|_| ()))
             }
         }
     }
 
     /// Nothing came: not yet, or never again.
     #[inline]
-    fn ended(self: &Rc<Self>, iface: &TcpIface, answer: Result<(), Errno>) -> Received {
+    fn ended(self: &Rc<Self>, shared: &Shared, answer: Result<(), Errno>) -> Received {
         match answer {
             Err(Errno::AGAIN | Errno::INTR) => NOTHING,
             Ok(()) => {
-                self.on_eof(iface);
+                self.on_eof(shared);
                 Received { count: 1, any: true }
             }
             Err(errno) => {
                 let error = Error::from_errno(errno.raw_os_error());
                 let reason = std::io::Error::from(errno);
-                self.fail(iface, error, &format!("the connection was lost: {reason}"));
+                self.fail(shared, error, &format!("the connection was lost: {reason}"));
                 Received { count: 1, any: true }
             }
         }
     }
 
     #[cold]
-    fn starve(self: &Rc<Self>, iface: &TcpIface, error: Error) -> Received {
-        self.fail(iface, error, "there is no memory for a receive buffer");
+    fn starve(self: &Rc<Self>, shared: &Shared, error: Error) -> Received {
+        self.fail(shared, error, "there is no memory for a receive buffer");
         NOTHING
     }
 
     /// Handles the frames that have come whole; answers how many.
     #[inline(never)]
-    pub(super) fn parse(self: &Rc<Self>, iface: &TcpIface) -> u32 {
-        self.parse_frames(iface)
+    pub(super) fn parse(self: &Rc<Self>, shared: &Shared) -> u32 {
+        self.parse_frames(shared)
     }
 
     #[inline(always)]
-    fn parse_frames(self: &Rc<Self>, iface: &TcpIface) -> u32 {
-        iface.enter();
+    fn parse_frames(self: &Rc<Self>, shared: &Shared) -> u32 {
+        shared.agenda.enter();
         let mut count = 0;
         while let Some(buffer) = self.rx.get() {
             let start = self.rx_start.get();
@@ -226,50 +226,50 @@ impl Conn {
             let (kind, length) = parse_frame(header);
             let payload = start + FRAME_HEADER;
             if have - FRAME_HEADER < padded(length) {
-                if !self.begin_large(iface, buffer, kind, length, have - FRAME_HEADER) {
+                if !self.begin_large(shared, buffer, kind, length, have - FRAME_HEADER) {
                     break;
                 }
                 continue;
             }
-            if usize::from(kind) >= uct_plugin::abi::UCT_AM_IDS && self.has_to_wait(iface, kind) {
+            if usize::from(kind) >= uct_plugin::abi::UCT_AM_IDS && self.has_to_wait(shared, kind) {
                 break;
             }
             self.rx_start.set(payload + padded(length));
-            if length > iface.max_message()
-                && let Err(reason) = iface.check_length(kind, length)
+            if length > shared.max_message()
+                && let Err(reason) = shared.check_length(kind, length)
             {
-                self.fail(iface, Error::IO_ERROR, reason);
+                self.fail(shared, Error::IO_ERROR, reason);
                 continue;
             }
             if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
-                self.deliver(iface, buffer, kind, payload, length);
+                self.deliver(shared, buffer, kind, payload, length);
             } else {
                 buffer.retain();
                 // SAFETY: so many bytes have arrived, and the buffer is held meanwhile.
                 let bytes = unsafe { slice::from_raw_parts(buffer.at(payload), length) };
-                let result = self.on_frame(iface, kind, bytes);
-                iface.rx_pool().release(buffer);
+                let result = self.on_frame(shared, kind, bytes);
+                shared.rx_pool().release(buffer);
                 if let Err(reason) = result {
-                    self.fail(iface, Error::IO_ERROR, reason);
+                    self.fail(shared, Error::IO_ERROR, reason);
                 }
             }
             count += 1;
         }
-        iface.leave();
-        self.settle(iface);
+        shared.agenda.leave();
+        self.settle(shared);
         count
     }
 
     /// Hands a message to the application.
     #[inline(always)]
-    fn deliver(&self, iface: &TcpIface, buffer: RxBuffer, id: u8, payload: usize, length: usize) {
+    fn deliver(&self, shared: &Shared, buffer: RxBuffer, id: u8, payload: usize, length: usize) {
         buffer.retain();
-        if iface.headroom() > 0 {
-            return self.deliver_behind_headroom(iface, buffer, id, payload, length);
+        if shared.headroom() > 0 {
+            return self.deliver_behind_headroom(shared, buffer, id, payload, length);
         }
         // SAFETY: the message has arrived, and the buffer lives until it is released. Without headroom a keeper writes nowhere.
-        if unsafe { iface.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
-            iface.rx_pool().release(buffer);
+        if unsafe { shared.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
+            shared.rx_pool().release(buffer);
         } else if buffer.kept_end() < payload + length {
             buffer.set_kept_end(payload + length);
         }
@@ -279,37 +279,37 @@ impl Conn {
     #[inline(never)]
     fn deliver_behind_headroom(
         &self,
-        iface: &TcpIface,
+        shared: &Shared,
         buffer: RxBuffer,
         id: u8,
         payload: usize,
         length: usize,
     ) {
         let before = buffer.kept_end();
-        if payload - before < iface.headroom() {
+        if payload - before < shared.headroom() {
             // SAFETY: so many bytes have arrived, and the buffer is held meanwhile.
             let message = unsafe { slice::from_raw_parts(buffer.at(payload), length) };
-            iface.deliver_copy(id, message);
-            iface.rx_pool().release(buffer);
+            shared.deliver_copy(id, message);
+            shared.rx_pool().release(buffer);
             return;
         }
         let end = payload + length;
         buffer.set_kept_end(end);
         // SAFETY: the message has arrived, the buffer lives until it is released, and the headroom ahead is nobody else's.
-        if unsafe { iface.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
+        if unsafe { shared.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
             if buffer.kept_end() == end {
                 buffer.set_kept_end(before);
             }
-            iface.rx_pool().release(buffer);
+            shared.rx_pool().release(buffer);
         }
     }
 
     /// Puts the buffer away if all of it was handled, else makes sure that the frame begun fits; tells the peer what was
     /// carried out.
     #[inline(always)]
-    fn settle(self: &Rc<Self>, iface: &TcpIface) {
+    fn settle(self: &Rc<Self>, shared: &Shared) {
         if self.target_owes() && !self.is_blocked() {
-            self.acknowledge(iface);
+            self.acknowledge(shared);
         }
         if self.is_held() {
             return;
@@ -319,36 +319,36 @@ impl Conn {
         if start == end {
             self.rx.set(None);
             buffer.set_fill(end);
-            iface.give_rx(buffer);
+            shared.give_rx(buffer);
         } else {
-            self.make_whole(iface, buffer, start, end);
+            self.make_whole(shared, buffer, start, end);
         }
     }
 
     /// Sees to it that the frame begun at `start` fits where it is.
-    fn make_whole(self: &Rc<Self>, iface: &TcpIface, buffer: RxBuffer, start: usize, end: usize) {
+    fn make_whole(self: &Rc<Self>, shared: &Shared, buffer: RxBuffer, start: usize, end: usize) {
         let have = end - start;
         let needed = if have < FRAME_HEADER {
             FRAME_HEADER
         } else {
             // SAFETY: eight bytes have arrived at `start`.
             let header = unsafe { buffer.at(start).cast::<u64>().read_unaligned() };
-            FRAME_HEADER + padded(parse_frame(header).1).min(iface.rx_pool().capacity() - FRAME_HEADER)
+            FRAME_HEADER + padded(parse_frame(header).1).min(shared.rx_pool().capacity() - FRAME_HEADER)
         };
         if start + needed <= buffer.size() && end < buffer.size() {
             return;
         }
-        let other = match iface.rx_pool().get() {
+        let other = match shared.rx_pool().get() {
             Ok(other) => other,
             Err(error) => {
-                self.starve(iface, error);
+                self.starve(shared, error);
                 return;
             }
         };
         let place = other.fill();
         // SAFETY: a frame begun is shorter than a buffer of the pool, and the buffers are two.
         unsafe { other.at(place).copy_from_nonoverlapping(buffer.at(start), have) };
-        iface.rx_pool().release(buffer);
+        shared.rx_pool().release(buffer);
         self.rx.set(Some(other));
         self.rx_start.set(place);
         self.rx_end.set(place + have);
@@ -357,7 +357,7 @@ impl Conn {
     /// Has the rest of a large frame received straight to where it belongs. False: more has to come first, or it waits for room.
     fn begin_large(
         self: &Rc<Self>,
-        iface: &TcpIface,
+        shared: &Shared,
         buffer: RxBuffer,
         kind: u8,
         length: usize,
@@ -366,31 +366,31 @@ impl Conn {
         if self.hold.get() & hold::ROOM != 0 {
             return false;
         }
-        if let Err(reason) = iface.check_length(kind, length) {
-            self.fail(iface, Error::IO_ERROR, reason);
+        if let Err(reason) = shared.check_length(kind, length) {
+            self.fail(shared, Error::IO_ERROR, reason);
             return true;
         }
-        if self.has_to_wait(iface, kind) {
+        if self.has_to_wait(shared, kind) {
             return false;
         }
         let payload = self.rx_start.get() + FRAME_HEADER;
         // SAFETY: so many bytes have arrived.
         let bytes = unsafe { slice::from_raw_parts(buffer.at(payload), have) };
-        match self.begin_put(iface, kind, length, bytes) {
+        match self.begin_put(shared, kind, length, bytes) {
             Ok(Some(rest)) => {
                 *self.rest.borrow_mut() = rest;
             }
-            Ok(None) if FRAME_HEADER + padded(length) <= iface.rx_pool().capacity() => return false,
+            Ok(None) if FRAME_HEADER + padded(length) <= shared.rx_pool().capacity() => return false,
             Ok(None) => {
-                let Some(room) = iface.ask_for_room(self.id, self.source.get(), padded(length)) else {
-                    self.hold(iface, hold::ROOM);
+                let Some(room) = shared.ask_for_room(self.id, self.source.get(), padded(length)) else {
+                    self.hold(shared, hold::ROOM);
                     return false;
                 };
-                self.begin_message(iface, buffer, room);
+                self.begin_message(shared, buffer, room);
                 return true;
             }
             Err(reason) => {
-                self.fail(iface, Error::IO_ERROR, reason);
+                self.fail(shared, Error::IO_ERROR, reason);
                 return true;
             }
         }
@@ -405,16 +405,16 @@ impl Conn {
     }
 
     /// Moves the part of a large message that has come, at the end of `buffer`, to where its rest is received.
-    fn begin_message(self: &Rc<Self>, iface: &TcpIface, buffer: RxBuffer, room: Room) {
+    fn begin_message(self: &Rc<Self>, shared: &Shared, buffer: RxBuffer, room: Room) {
         let start = self.rx_start.get();
         // SAFETY: eight bytes have arrived at `start`: they announced the message.
         let header = unsafe { buffer.at(start).cast::<u64>().read_unaligned() };
         let (kind, length) = parse_frame(header);
-        let large = match iface.rx_pool().get_large(padded(length)) {
+        let large = match shared.rx_pool().get_large(padded(length)) {
             Ok(large) => large,
             Err(error) => {
-                iface.give_room(room);
-                self.starve(iface, error);
+                shared.give_room(room);
+                self.starve(shared, error);
                 return;
             }
         };
@@ -427,27 +427,27 @@ impl Conn {
     }
 
     /// There is room for the large message that waits.
-    pub(crate) fn on_room(self: &Rc<Self>, iface: &TcpIface, room: Room) {
+    pub(crate) fn on_room(self: &Rc<Self>, shared: &Shared, room: Room) {
         self.hold.set(self.hold.get() & !hold::ROOM);
         match self.rx.get() {
-            Some(buffer) => self.begin_message(iface, buffer, room),
-            None => iface.give_room(room),
+            Some(buffer) => self.begin_message(shared, buffer, room),
+            None => shared.give_room(room),
         }
-        self.watch_again(iface);
-        self.settle(iface);
+        self.watch_again(shared);
+        self.settle(shared);
     }
 
     /// Goes on with a large frame.
     #[inline(never)]
-    fn receive_rest(self: &Rc<Self>, iface: &TcpIface) -> Received {
-        let answer = self.receive_more(iface);
+    fn receive_rest(self: &Rc<Self>, shared: &Shared) -> Received {
+        let answer = self.receive_more(shared);
         match answer {
             Ok(true) => {}
             Ok(false) => {
                 self.heard.set(true);
                 return Received { count: 0, any: true };
             }
-            Err(answer) => return self.ended(iface, answer),
+            Err(answer) => return self.ended(shared, answer),
         }
         self.heard.set(true);
         self.hold.set(self.hold.get() & !hold::REST);
@@ -455,33 +455,33 @@ impl Conn {
         match rest {
             Rest::None => {}
             Rest::Message { buffer, kind, length, room, .. } => {
-                iface.give_room(room);
+                shared.give_room(room);
                 let place = buffer.fill();
                 if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS {
-                    self.deliver(iface, buffer, kind, place, length);
+                    self.deliver(shared, buffer, kind, place, length);
                 } else {
                     // SAFETY: the payload has arrived whole, and the buffer is held meanwhile.
                     let bytes = unsafe { slice::from_raw_parts(buffer.at(place), length) };
-                    if let Err(reason) = self.on_frame(iface, kind, bytes) {
-                        self.fail(iface, Error::IO_ERROR, reason);
+                    if let Err(reason) = self.on_frame(shared, kind, bytes) {
+                        self.fail(shared, Error::IO_ERROR, reason);
                     }
                 }
-                iface.rx_pool().release(buffer);
+                shared.rx_pool().release(buffer);
             }
-            Rest::Put { request, .. } => self.end_put(iface, &request, Ok(())),
-            Rest::Refused { request, error, .. } => self.end_put(iface, &request, Err(error)),
+            Rest::Put { request, .. } => self.end_put(shared, &request, Ok(())),
+            Rest::Refused { request, error, .. } => self.end_put(shared, &request, Err(error)),
         }
-        self.settle(iface);
+        self.settle(shared);
         Received { count: 1, any: true }
     }
 
     /// Receives once into where the rest of the frame belongs; answers whether it is whole.
-    fn receive_more(&self, iface: &TcpIface) -> Result<bool, Result<(), Errno>> {
+    fn receive_more(&self, shared: &Shared) -> Result<bool, Result<(), Errno>> {
         let mut rest = self.rest.borrow_mut();
         // Until it has received, the owner cannot deregister the memory.
         let mut access = None;
         if let Rest::Put { request, done } = &*rest {
-            match iface.admit_put(request) {
+            match shared.admit_put(request) {
                 Ok(admitted) => access = Some(admitted),
                 // The owner has deregistered the memory meanwhile.
                 Err(error) => *rest = Rest::Refused { request: *request, error, done: *done },
@@ -506,16 +506,16 @@ impl Conn {
                     unsafe { self.receive_at(place, length - *done) }?
                 } else {
                     // SAFETY: the zeros are fewer than the scratch memory has, which is nobody's while this receives.
-                    unsafe { self.receive_at(iface.scratch(), padded(length) - *done) }?
+                    unsafe { self.receive_at(shared.scratch(), padded(length) - *done) }?
                 };
                 *done += received;
                 (received, *done == padded(length))
             }
             Rest::Refused { request, done, .. } => {
                 let length = padded(request.length as usize);
-                let part = (length - *done).min(iface.scratch_size());
+                let part = (length - *done).min(shared.scratch_size());
                 // SAFETY: as above.
-                let received = unsafe { self.receive_at(iface.scratch(), part) }?;
+                let received = unsafe { self.receive_at(shared.scratch(), part) }?;
                 *done += received;
                 (received, *done == length)
             }
@@ -546,9 +546,9 @@ impl Conn {
     }
 
     /// Takes what another connection has received, and not handled.
-    pub(super) fn take_received(&self, iface: &TcpIface, other: &Conn) {
+    pub(super) fn take_received(&self, shared: &Shared, other: &Conn) {
         if other.hold.get() & hold::ROOM != 0 {
-            iface.wait_instead(other, self.id);
+            shared.wait_instead(other.id, other.source.get(), self.id);
         }
         self.source.set(other.source.get());
         self.rx.set(other.rx.take());
@@ -559,19 +559,19 @@ impl Conn {
     }
 
     /// Lets go of everything that was begun.
-    pub(super) fn drop_received(&self, iface: &TcpIface) {
+    pub(super) fn drop_received(&self, shared: &Shared) {
         if let Some(buffer) = self.rx.take() {
             buffer.set_fill(buffer.size());
-            iface.give_rx(buffer);
+            shared.give_rx(buffer);
         }
         if self.hold.replace(0) & hold::ROOM != 0 {
-            iface.stop_waiting(self);
+            shared.stop_waiting(self.id, self.source.get());
         }
         if let Rest::Message { buffer, room, .. } =
             std::mem::replace(&mut *self.rest.borrow_mut(), Rest::None)
         {
-            iface.give_room(room);
-            iface.rx_pool().release(buffer);
+            shared.give_room(room);
+            shared.rx_pool().release(buffer);
         }
     }
 }

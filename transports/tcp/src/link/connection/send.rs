@@ -12,8 +12,8 @@ use uct_plugin::{Completion, Iov, Outcome, Pack};
 
 use super::part::Part;
 use super::{Conn, State};
-use crate::iface::TcpIface;
 use crate::io::pieces::{Memory, PIECES, Pieces};
+use crate::link::shared::Shared;
 use crate::proto::wire::{PADDING, padded};
 
 /// What stands behind a frame.
@@ -31,13 +31,13 @@ struct Place {
 impl Conn {
     /// Sends or collects a frame, which is no larger than a short or bcopy message with its headers.
     #[inline(always)]
-    pub(crate) fn send_frame(&self, iface: &TcpIface, frame: impl Part) -> Result {
+    pub(crate) fn send_frame(&self, shared: &Shared, frame: impl Part) -> Result {
         let bytes = frame.length();
-        let place = self.place(iface, bytes)?;
+        let place = self.place(shared, bytes)?;
         // SAFETY: the place has room for the frame, and parts call nobody who sends.
         frame_into(unsafe { slice::from_raw_parts_mut(place.start, bytes + PADDING) }, &frame);
         // SAFETY: the frame and its zeros were just written, and nothing was sent since.
-        unsafe { self.submit(iface, place, padded(bytes)) }
+        unsafe { self.submit(shared, place, padded(bytes)) }
     }
 
     /// The same with the data that the application packs, up to `tx_seg_size` bytes behind a head. `head` answers the head when the
@@ -45,42 +45,42 @@ impl Conn {
     #[inline(always)]
     pub(crate) fn send_packed<const N: usize>(
         &self,
-        iface: &TcpIface,
+        shared: &Shared,
         pack: Pack,
         head: impl FnOnce(usize) -> Result<[u8; N]>,
     ) -> Result<usize> {
-        if iface.is_packing() {
+        if shared.agenda.is_packing() {
             return Err(Error::NO_RESOURCE);
         }
-        let place = self.place(iface, N + iface.seg_size)?;
+        let place = self.place(shared, N + shared.seg_size())?;
         let body = place.start.wrapping_add(N);
-        let (length, head) = self.while_packing(iface, || {
+        let (length, head) = self.while_packing(shared, || {
             // SAFETY: the place has room for `seg_size` bytes behind the head, which is the `max_bcopy`, and is nobody else's while
             // this connection packs.
             let length = unsafe { pack.write(body) };
             (length, head(length))
         });
-        debug_assert!(length <= iface.seg_size, "no more than max_bcopy is packed");
+        debug_assert!(length <= shared.seg_size(), "no more than max_bcopy is packed");
         // SAFETY: the place has room for the head.
         unsafe { place.start.cast::<[u8; N]>().write(head?) };
         // SAFETY: the place has room for the zeros.
         unsafe { body.wrapping_add(length).cast::<[u8; PADDING]>().write(ZEROS) };
         // SAFETY: the frame and its zeros were written, and nothing was sent while this connection packed.
-        unsafe { self.submit(iface, place, padded(N + length)) }?;
+        unsafe { self.submit(shared, place, padded(N + length)) }?;
         Ok(length)
     }
 
     /// A place for a frame of up to `bytes` and the zeros behind it.
     #[inline(always)]
-    fn place(&self, iface: &TcpIface, bytes: usize) -> Result<Place> {
-        if bytes > iface.scratch_size() - PADDING {
+    fn place(&self, shared: &Shared, bytes: usize) -> Result<Place> {
+        if bytes > shared.scratch_size() - PADDING {
             return Err(Error::INVALID_PARAM);
         }
-        if self.ready.get() && self.sent_epoch.get() != iface.epoch() {
-            return Ok(Place { start: iface.scratch(), direct: true });
+        if self.ready.get() && self.sent_epoch.get() != shared.epoch() {
+            return Ok(Place { start: shared.scratch(), direct: true });
         }
         if self.tail_left.get() < bytes + PADDING {
-            self.make_room(iface, bytes + PADDING)?;
+            self.make_room(shared, bytes + PADDING)?;
         }
         Ok(Place { start: self.tail.get(), direct: false })
     }
@@ -90,10 +90,10 @@ impl Conn {
     /// # Safety
     /// The place is of this connection and has room for so many bytes; nothing was sent, queued or flushed since it was taken.
     #[inline(always)]
-    unsafe fn submit(&self, iface: &TcpIface, place: Place, bytes: usize) -> Result {
+    unsafe fn submit(&self, shared: &Shared, place: Place, bytes: usize) -> Result {
         if place.direct {
             // SAFETY: so many initialised bytes of the interface's own memory, by the caller's promise.
-            return self.send_now(iface, unsafe { slice::from_raw_parts(place.start, bytes) });
+            return self.send_now(shared, unsafe { slice::from_raw_parts(place.start, bytes) });
         }
         self.tail.set(place.start.wrapping_add(bytes));
         self.tail_left.set(self.tail_left.get() - bytes);
@@ -102,10 +102,10 @@ impl Conn {
 
     /// Keeps sends and flushes away from the place that the application packs into, while it does.
     #[inline(always)]
-    pub(super) fn while_packing<T>(&self, iface: &TcpIface, pack: impl FnOnce() -> T) -> T {
+    pub(super) fn while_packing<T>(&self, shared: &Shared, pack: impl FnOnce() -> T) -> T {
         let (ready, left) = (self.ready.replace(false), self.tail_left.replace(0));
         self.packing.set(true);
-        let answer = iface.while_packing(pack);
+        let answer = shared.while_packing(pack);
         self.packing.set(false);
         self.ready.set(ready);
         self.tail_left.set(left);
@@ -113,52 +113,52 @@ impl Conn {
     }
 
     #[inline(always)]
-    fn send_now(&self, iface: &TcpIface, frame: &[u8]) -> Result {
+    fn send_now(&self, shared: &Shared, frame: &[u8]) -> Result {
         match send(self.fd(), frame, SendFlags::NOSIGNAL) {
             Ok(sent) if sent == frame.len() => {
-                self.sent_epoch.set(iface.epoch());
+                self.sent_epoch.set(shared.epoch());
                 Ok(())
             }
-            answer => self.send_rest(iface, frame, answer),
+            answer => self.send_rest(shared, frame, answer),
         }
     }
 
     /// Queues what the socket did not take.
     #[cold]
     #[inline(never)]
-    fn send_rest(&self, iface: &TcpIface, frame: &[u8], answer: rustix::io::Result<usize>) -> Result {
-        let sent = self.count(iface, answer)?;
-        self.append(iface, &frame[sent..]);
-        self.block(iface);
+    fn send_rest(&self, shared: &Shared, frame: &[u8], answer: rustix::io::Result<usize>) -> Result {
+        let sent = self.count(shared, answer)?;
+        self.append(shared, &frame[sent..]);
+        self.block(shared);
         Ok(())
     }
 
     /// Bytes that the socket took. After an error the connection has no room, until progress fails it.
-    fn count(&self, iface: &TcpIface, answer: rustix::io::Result<usize>) -> Result<usize> {
+    fn count(&self, shared: &Shared, answer: rustix::io::Result<usize>) -> Result<usize> {
         match answer {
             Ok(sent) => Ok(sent),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
             Err(errno) => {
-                self.break_off(iface, Error::from_errno(errno.raw_os_error()));
+                self.break_off(shared, Error::from_errno(errno.raw_os_error()));
                 Err(Error::NO_RESOURCE)
             }
         }
     }
 
     /// Notes that sending has failed; progress delivers what has arrived, and tells the endpoints.
-    fn break_off(&self, iface: &TcpIface, error: Error) {
+    fn break_off(&self, shared: &Shared, error: Error) {
         if self.broken.get().is_none() {
             self.broken.set(Some(error));
             self.ready.set(false);
             self.tail_left.set(0);
-            iface.note_broken(self.id);
+            shared.agenda.note_broken(self.id);
         }
     }
 
     /// Makes room for `bytes` at the tail.
     #[cold]
     #[inline(never)]
-    fn make_room(&self, iface: &TcpIface, bytes: usize) -> Result {
+    fn make_room(&self, shared: &Shared, bytes: usize) -> Result {
         if let Some(error) = self.error() {
             return Err(error);
         }
@@ -166,23 +166,23 @@ impl Conn {
             return Err(Error::NO_RESOURCE);
         }
         if self.state.get() == State::Established && !self.blocked.get() && self.has_queued() {
-            self.flush(iface);
+            self.flush(shared);
             if let Some(error) = self.error() {
                 return Err(error);
             }
         }
-        if self.queued_bytes() + bytes > iface.queue_limit() {
+        if self.queued_bytes() + bytes > shared.queue_limit() {
             return Err(Error::NO_RESOURCE);
         }
-        self.new_tail(iface);
+        self.new_tail(shared);
         Ok(())
     }
 
     /// Whether the largest short or bcopy message would be taken.
-    pub(crate) fn has_room(&self, iface: &TcpIface) -> bool {
+    pub(crate) fn has_room(&self, shared: &Shared) -> bool {
         let drains = self.state.get() == State::Established && !self.blocked.get();
         self.error().is_none()
-            && (drains || self.queued_bytes() + iface.scratch_size() <= iface.queue_limit())
+            && (drains || self.queued_bytes() + shared.scratch_size() <= shared.queue_limit())
     }
 
     pub(super) fn queued_bytes(&self) -> usize {
@@ -197,13 +197,13 @@ impl Conn {
         self.queue.borrow().copied()
     }
 
-    fn new_tail(&self, iface: &TcpIface) {
+    fn new_tail(&self, shared: &Shared) {
         self.sync_tail();
-        let (start, size) = self.queue.borrow_mut().push_buffer(iface.tx_buffer());
+        let (start, size) = self.queue.borrow_mut().push_buffer(shared.tx_buffer());
         self.tail.set(start);
         self.tail_left.set(size);
         self.ready.set(false);
-        self.mark_dirty(iface);
+        self.mark_dirty(shared);
     }
 
     fn sync_tail(&self) {
@@ -218,9 +218,9 @@ impl Conn {
     }
 
     /// Has progress flush the connection.
-    pub(super) fn mark_dirty(&self, iface: &TcpIface) {
+    pub(super) fn mark_dirty(&self, shared: &Shared) {
         if !self.dirty.replace(true) {
-            iface.note_dirty(self.id);
+            shared.agenda.note_dirty(self.id);
         }
     }
 
@@ -230,11 +230,11 @@ impl Conn {
     }
 
     /// Queues bytes behind everything else, whatever the limit: what a peer is owed, and rests of frames.
-    pub(crate) fn append<'a>(&self, iface: &TcpIface, bytes: impl Into<Memory<'a>>) {
+    pub(crate) fn append<'a>(&self, shared: &Shared, bytes: impl Into<Memory<'a>>) {
         let mut bytes = bytes.into();
         while !bytes.is_empty() {
             if self.tail_left.get() == 0 {
-                self.new_tail(iface);
+                self.new_tail(shared);
             }
             let (part, behind) = bytes.split_at(self.tail_left.get());
             let length = part.length();
@@ -249,7 +249,7 @@ impl Conn {
     }
 
     /// Sends a frame that the peer is owed, made of a head and data, which may be registered memory.
-    pub(super) fn owe(&self, iface: &TcpIface, head: &[u8], data: Memory<'_>) {
+    pub(super) fn owe(&self, shared: &Shared, head: &[u8], data: Memory<'_>) {
         if self.error().is_some() {
             return;
         }
@@ -259,11 +259,11 @@ impl Conn {
         if self.packing.get() {
             let mut frame = Vec::with_capacity(padded(bytes));
             [head, data, zeros].into_iter().for_each(|part| part.copy_to(&mut frame));
-            return iface.owe_later(self.id, frame);
+            return shared.agenda.owe_later(self.id, frame);
         }
-        let is_small = bytes + PADDING <= iface.scratch_size();
+        let is_small = bytes + PADDING <= shared.scratch_size();
         // A connection that breaks is noted, and told by progress; one without room queues it all the same.
-        if is_small && (self.send_frame(iface, (head, data)).is_ok() || self.error().is_some()) {
+        if is_small && (self.send_frame(shared, (head, data)).is_ok() || self.error().is_some()) {
             return;
         }
         let mut sent = 0;
@@ -272,33 +272,33 @@ impl Conn {
             for part in [head, data, zeros] {
                 pieces.add(part);
             }
-            match self.count(iface, pieces.send(self.fd())) {
+            match self.count(shared, pieces.send(self.fd())) {
                 Ok(count) if count == padded(bytes) => return,
                 Ok(count) => sent = count,
                 Err(_) => return,
             }
-            self.block(iface);
+            self.block(shared);
         }
         for part in [head, data, zeros] {
             let (skipped, rest) = part.split_at(sent);
             sent -= skipped.length();
-            self.append(iface, rest);
+            self.append(shared, rest);
         }
     }
 
     /// Whether the peer made this side queue more than it may, and takes none of it now.
     #[inline(always)]
-    pub(super) fn is_flooded(&self, iface: &TcpIface) -> bool {
-        !self.ready.get() && self.is_flooded_now(iface)
+    pub(super) fn is_flooded(&self, shared: &Shared) -> bool {
+        !self.ready.get() && self.is_flooded_now(shared)
     }
 
     #[inline(never)]
-    fn is_flooded_now(&self, iface: &TcpIface) -> bool {
-        if self.copied_bytes() <= iface.answer_limit() {
+    fn is_flooded_now(&self, shared: &Shared) -> bool {
+        if self.copied_bytes() <= shared.answer_limit() {
             return false;
         }
-        self.flush_unless_blocked(iface);
-        self.blocked.get() && self.copied_bytes() > iface.answer_limit()
+        self.flush_unless_blocked(shared);
+        self.blocked.get() && self.copied_bytes() > shared.answer_limit()
     }
 
     /// The socket is known to have no room.
@@ -310,7 +310,7 @@ impl Conn {
     /// Sends `head`, copied, and the memory of the vector, in place.
     pub(crate) fn send_vector(
         &self,
-        iface: &TcpIface,
+        shared: &Shared,
         head: &[u8],
         iov: Iov<'_>,
         owner: u32,
@@ -323,12 +323,12 @@ impl Conn {
             return Err(Error::NO_RESOURCE);
         }
         if self.has_queued() && !self.blocked.get() {
-            self.flush(iface);
+            self.flush(shared);
             if let Some(error) = self.error() {
                 return Err(error);
             }
         }
-        if self.has_queued() && !self.has_room(iface) {
+        if self.has_queued() && !self.has_room(shared) {
             return Err(Error::NO_RESOURCE);
         }
         let total = head.len() + iov.total();
@@ -345,26 +345,26 @@ impl Conn {
             if blocks.next().is_none() {
                 pieces.add(zeros);
             }
-            sent = self.count(iface, pieces.send(self.fd()))?;
+            sent = self.count(shared, pieces.send(self.fd()))?;
             if sent >= total {
-                self.sent_epoch.set(iface.epoch());
-                self.append(iface, &zeros[sent - total..]);
+                self.sent_epoch.set(shared.epoch());
+                self.append(shared, &zeros[sent - total..]);
                 return Ok(Outcome::Done);
             }
         }
-        self.append(iface, head.get(sent..).unwrap_or(&[]));
+        self.append(shared, head.get(sent..).unwrap_or(&[]));
         self.sync_tail();
         self.drop_tail();
         let skip = sent.saturating_sub(head.len());
         self.queue.borrow_mut().push_vector(iov, skip, owner, completion);
-        self.append(iface, zeros);
+        self.append(shared, zeros);
         self.ready.set(false);
-        self.mark_dirty(iface);
+        self.mark_dirty(shared);
         Ok(Outcome::InProgress)
     }
 
     /// Sends what is queued, as far as the socket takes it. Completions are told by progress.
-    pub(crate) fn flush(&self, iface: &TcpIface) {
+    pub(crate) fn flush(&self, shared: &Shared) {
         if self.packing.get() || self.broken.get().is_some() || self.state.get() != State::Established {
             return;
         }
@@ -378,58 +378,58 @@ impl Conn {
                 }
                 pieces.send(self.fd())
             };
-            let Ok(sent) = self.count(iface, answer) else { return };
+            let Ok(sent) = self.count(shared, answer) else { return };
             if sent == 0 {
-                self.block(iface);
+                self.block(shared);
                 return;
             }
-            iface.sent(|pool, ended| self.queue.borrow_mut().advance(sent, pool, ended));
+            shared.sent(|pool, ended| self.queue.borrow_mut().advance(sent, pool, ended));
             if self.queue.borrow().is_empty() {
                 break;
             }
         }
-        iface.sent(|pool, ended| self.queue.borrow_mut().advance(0, pool, ended));
+        shared.sent(|pool, ended| self.queue.borrow_mut().advance(0, pool, ended));
         self.drop_tail();
-        self.sent_epoch.set(iface.epoch());
-        self.unblock(iface);
+        self.sent_epoch.set(shared.epoch());
+        self.unblock(shared);
         self.ready.set(true);
     }
 
     /// The same, unless the socket is known to have no room.
-    pub(crate) fn flush_unless_blocked(&self, iface: &TcpIface) {
+    pub(crate) fn flush_unless_blocked(&self, shared: &Shared) {
         if !self.blocked.get() && self.has_queued() {
-            self.flush(iface);
+            self.flush(shared);
         }
     }
 
     /// Has the event set tell when the socket has room.
-    fn block(&self, iface: &TcpIface) {
+    fn block(&self, shared: &Shared) {
         if !self.blocked.replace(true) {
-            iface.count_blocked(1);
-            self.watch_again(iface);
+            shared.count_blocked(1);
+            self.watch_again(shared);
         }
     }
 
-    pub(super) fn unblock(&self, iface: &TcpIface) {
+    pub(super) fn unblock(&self, shared: &Shared) {
         if self.blocked.replace(false) {
-            iface.count_blocked(-1);
-            self.watch_again(iface);
+            shared.count_blocked(-1);
+            self.watch_again(shared);
         }
     }
 
     /// Has the event set tell what matters now.
-    pub(super) fn watch_again(&self, iface: &TcpIface) {
+    pub(super) fn watch_again(&self, shared: &Shared) {
         let mut events = Events::empty();
         events.set(Events::READ, !self.is_held());
         events.set(Events::WRITE, self.blocked.get());
-        iface.watch(self, events);
+        self.watch(shared, events);
     }
 
     /// The socket has room again.
-    pub(crate) fn on_writable(self: &Rc<Self>, iface: &TcpIface) {
+    pub(crate) fn on_writable(self: &Rc<Self>, shared: &Shared) {
         if self.blocked.get() {
-            self.flush(iface);
-            self.mark_dirty(iface);
+            self.flush(shared);
+            self.mark_dirty(shared);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::proto::wire::{HELLO, Refusal};
 fn introduced(settings: &'static [(&'static str, &'static str)]) -> (Bed, TcpListener, TcpStream, Hello) {
     let bed = Bed::unconnected(settings);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    bed.conn.connect(&bed.iface, listener.local_addr().unwrap(), None);
+    bed.conn.connect(&bed.iface.shared, listener.local_addr().unwrap(), None);
     let (stream, hello) = accept(&bed, &listener);
     (bed, listener, stream, hello)
 }
@@ -56,7 +56,7 @@ fn ended(bed: &Bed) -> Error {
 #[test]
 fn an_accepted_connection_stands_and_sends_what_waited_also_if_the_answer_comes_byte_by_byte() {
     let (bed, _listener, mut stream, hello) = introduced(&[]);
-    assert_eq!((hello.kind, hello.token, hello.sender), (HelloKind::Hello, 1, bed.iface.id()));
+    assert_eq!((hello.kind, hello.token, hello.sender), (HelloKind::Hello, 1, bed.iface.shared.id()));
     bed.send(1, b"early").unwrap();
     for byte in bed.hello(HelloKind::Accept).write() {
         assert_eq!(bed.conn.state(), State::Connecting);
@@ -97,7 +97,7 @@ fn each_answer_that_is_no_acceptance_has_its_own_error_and_reason() {
         let (bed, _listener, mut stream, _) = introduced(&[]);
         stream.write_all(&change(bed.hello(HelloKind::Accept)).write()).unwrap();
         assert_eq!(ended(&bed), error, "{reason}");
-        let words = bed.iface.last_failure();
+        let words = bed.iface.shared.last_failure();
         assert!(words.contains(reason), "{words}");
     }
     let (bed, _listener, mut stream, _) = introduced(&[]);
@@ -155,9 +155,9 @@ fn an_address_where_nobody_listens_is_tried_as_often_as_configured() {
     ] {
         let bed = Bed::unconnected(settings);
         let began = Instant::now();
-        bed.conn.connect(&bed.iface, closed, None);
+        bed.conn.connect(&bed.iface.shared, closed, None);
         assert_eq!(ended(&bed), Error::from_errno(libc::ECONNREFUSED));
-        let words = bed.iface.last_failure();
+        let words = bed.iface.shared.last_failure();
         assert!(words.contains(tries), "{words}");
         if tries == "tried 4 times" {
             // 5, 10 and 20 milliseconds.
@@ -170,11 +170,11 @@ fn an_address_where_nobody_listens_is_tried_as_often_as_configured() {
 fn a_peer_that_does_not_answer_is_given_up_after_the_time_limit() {
     let (bed, _listener, _stream, _) = introduced(&[("connect_timeout", "100s")]);
     let limit = duration_to_ticks(Duration::from_secs(100));
-    bed.conn.tick(&bed.iface, ticks() + limit / 2, false);
+    bed.conn.tick(&bed.iface.shared, ticks() + limit / 2, false);
     assert_eq!(bed.conn.state(), State::Connecting);
-    bed.conn.tick(&bed.iface, ticks() + limit, false);
+    bed.conn.tick(&bed.iface.shared, ticks() + limit, false);
     assert_eq!(bed.failure(), Some(Error::ENDPOINT_TIMEOUT));
-    assert!(bed.iface.last_failure().contains("the peer's program has not answered"));
+    assert!(bed.iface.shared.last_failure().contains("the peer's program has not answered"));
 }
 
 #[test]
@@ -183,10 +183,10 @@ fn an_attempt_is_one_while_the_system_or_the_peer_is_waited_for() {
     assert!(!bed.conn.is_attempting() && !bed.conn.awaits_system());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
-    bed.conn.connect(&bed.iface, address, None);
+    bed.conn.connect(&bed.iface.shared, address, None);
     assert!(bed.conn.is_attempting() && bed.conn.awaits_system());
     let (_stream, _) = accept(&bed, &listener);
     assert!(bed.conn.is_attempting() && !bed.conn.awaits_system());
-    bed.conn.pause(&bed.iface, Duration::from_secs(100));
+    bed.conn.pause(&bed.iface.shared, Duration::from_secs(100));
     assert!(!bed.conn.is_attempting() && bed.conn.awaits_system());
 }

@@ -11,7 +11,8 @@ use crate::proto::wire::control;
 fn request(bed: &Bed, memory: &mut [u8], opcode: Opcode, length: usize) -> Request {
     let base = ptr::NonNull::from(&mut *memory).cast();
     // SAFETY: the interface ends ahead of the memory in every test.
-    let region = unsafe { bed.iface.regions().insert(base, memory.len(), MemoryAccess::all()) }.unwrap();
+    let region =
+        unsafe { bed.iface.shared.regions().insert(base, memory.len(), MemoryAccess::all()) }.unwrap();
     Request {
         opcode,
         atomic: AtomicOp::Add,
@@ -156,19 +157,19 @@ fn each_kind_of_frame_has_its_longest() {
         (200, 0),
     ];
     for (kind, length) in longest {
-        assert!(bed.iface.check_length(kind, length).is_ok(), "kind {kind}");
-        assert!(bed.iface.check_length(kind, length + 1).is_err(), "kind {kind}");
+        assert!(bed.iface.shared.check_length(kind, length).is_ok(), "kind {kind}");
+        assert!(bed.iface.shared.check_length(kind, length + 1).is_err(), "kind {kind}");
     }
 }
 
 #[test]
 fn one_question_is_asked_until_it_is_answered() {
     let bed = Bed::new(&[]);
-    bed.conn.probe(&bed.iface);
-    bed.conn.probe(&bed.iface);
+    bed.conn.probe(&bed.iface.shared);
+    bed.conn.probe(&bed.iface.shared);
     assert_eq!(bed.read_all(), frame(control::PING, &[]));
     bed.write(&frame(control::PONG, &[]));
-    bed.conn.probe(&bed.iface);
+    bed.conn.probe(&bed.iface.shared);
     assert_eq!(bed.read_all(), frame(control::PING, &[]));
     bed.write(&frame(control::PING, &[]));
     assert_eq!(bed.read_all(), frame(control::PONG, &[]));

@@ -11,20 +11,20 @@ use crate::proto::wire::control;
 
 /// The side uses the connection, and does not any more.
 fn come_and_go(bed: &Bed) {
-    bed.conn.attach(&bed.iface, Weak::new());
+    bed.conn.attach(&bed.iface.shared, Weak::new());
     bed.conn.members.borrow_mut().clear();
-    bed.conn.mark_dirty(&bed.iface);
+    bed.conn.mark_dirty(&bed.iface.shared);
 }
 
 #[test]
 fn use_is_told_once_and_its_end_behind_everything_else() {
     let bed = Bed::new(&[]);
-    bed.conn.attach(&bed.iface, Weak::new());
-    bed.conn.attach(&bed.iface, Weak::new());
+    bed.conn.attach(&bed.iface.shared, Weak::new());
+    bed.conn.attach(&bed.iface.shared, Weak::new());
     assert_eq!(bed.read_all(), frame(control::USE, &[]));
     let sent = bed.fill(b"on its way");
     bed.conn.members.borrow_mut().clear();
-    bed.conn.mark_dirty(&bed.iface);
+    bed.conn.mark_dirty(&bed.iface.shared);
     bed.progress();
     assert_eq!(bed.conn.own_use.get(), Use::Using, "data wait");
     assert!(bed.read_all() == [sent, frame(control::UNUSE, &[])].concat());
@@ -44,13 +44,13 @@ fn the_side_that_is_done_last_closes() {
     assert_eq!(bed.failure(), Some(Error::CANCELED));
 
     let bed = Bed::new(&[]);
-    bed.conn.attach(&bed.iface, Weak::new());
+    bed.conn.attach(&bed.iface.shared, Weak::new());
     bed.write(&frame(control::UNUSE, &[]));
     bed.write(&frame(control::USE, &[]));
     assert_eq!(bed.conn.peer_use.get(), Use::Over, "it goes forward only");
     assert_eq!(bed.failure(), None);
     bed.conn.members.borrow_mut().clear();
-    bed.conn.mark_dirty(&bed.iface);
+    bed.conn.mark_dirty(&bed.iface.shared);
     bed.progress();
     assert_eq!(bed.failure(), Some(Error::CANCELED));
 }
@@ -63,27 +63,27 @@ fn a_peer_that_never_used_it_has_some_time_to_begin() {
     bed.progress();
     let now = ticks();
     assert!(bed.conn.linger.get() <= Deadline::at_ticks(now + linger));
-    bed.conn.tick(&bed.iface, now + linger / 2, false);
+    bed.conn.tick(&bed.iface.shared, now + linger / 2, false);
     assert_eq!(bed.failure(), None);
-    bed.conn.tick(&bed.iface, now + linger, false);
+    bed.conn.tick(&bed.iface.shared, now + linger, false);
     assert_eq!(bed.failure(), Some(Error::CANCELED));
 
     let bed = Bed::new(&[("linger_timeout", "100s")]);
     come_and_go(&bed);
     bed.progress();
     bed.write(&frame(control::USE, &[]));
-    bed.conn.tick(&bed.iface, ticks() + 2 * linger, false);
+    bed.conn.tick(&bed.iface.shared, ticks() + 2 * linger, false);
     assert_eq!(bed.failure(), None);
 }
 
 #[test]
 fn silence_is_asked_about_and_lasts_as_long_as_configured() {
     let bed = Bed::new(&[("keepalive_interval", "100s"), ("keepalive_timeout", "250s")]);
-    let look = || bed.conn.tick(&bed.iface, ticks(), true);
+    let look = || bed.conn.tick(&bed.iface.shared, ticks(), true);
     bed.conn.heard.set(false);
     look();
     assert_eq!(bed.read_all(), [], "nobody uses it");
-    bed.conn.attach(&bed.iface, Weak::new());
+    bed.conn.attach(&bed.iface.shared, Weak::new());
     bed.read_all();
     for round in 1..=3 {
         look();
@@ -97,7 +97,7 @@ fn silence_is_asked_about_and_lasts_as_long_as_configured() {
         look();
     }
     assert_eq!(bed.failure(), None);
-    bed.conn.tick(&bed.iface, ticks(), false);
+    bed.conn.tick(&bed.iface.shared, ticks(), false);
     assert_eq!(bed.failure(), None, "not every tick is a look");
     look();
     assert_eq!(bed.failure(), Some(Error::ENDPOINT_TIMEOUT));
@@ -108,11 +108,11 @@ fn a_flush_ends_when_what_was_ahead_of_it_has_left() {
     let bed = Bed::new(&[]);
     let mut endings = [Ending::new(), Ending::new(), Ending::new()];
     let [first, second, third] = &mut endings;
-    assert_eq!(bed.conn.flush_for(&bed.iface, 1, first.completion()), Ok(Outcome::Done));
+    assert_eq!(bed.conn.flush_for(&bed.iface.shared, 1, first.completion()), Ok(Outcome::Done));
     bed.fill(&pattern(900));
     assert!(bed.conn.has_unfinished());
-    assert_eq!(bed.conn.flush_for(&bed.iface, 1, second.completion()), Ok(Outcome::InProgress));
-    assert_eq!(bed.conn.flush_for(&bed.iface, 2, third.completion()), Ok(Outcome::InProgress));
+    assert_eq!(bed.conn.flush_for(&bed.iface.shared, 1, second.completion()), Ok(Outcome::InProgress));
+    assert_eq!(bed.conn.flush_for(&bed.iface.shared, 2, third.completion()), Ok(Outcome::InProgress));
     bed.progress();
     assert_eq!(endings[1].status(), None);
     bed.conn.cancel(2);
@@ -130,25 +130,25 @@ fn the_end_of_a_connection_ends_what_is_outstanding() {
     bed.fill(&pattern(900));
     let data = pattern(9000);
     let entries = entries(&[&data]);
-    while bed.conn.has_room(&bed.iface) {
+    while bed.conn.has_room(&bed.iface.shared) {
         bed.send(1, b"more").unwrap();
     }
     bed.conn.queue.borrow_mut().push_vector(vector(&entries), 0, 1, sent.completion());
-    bed.conn.flush_for(&bed.iface, 1, flushed.completion()).unwrap();
-    bed.conn.fail(&bed.iface, Error::IO_ERROR, "a test");
+    bed.conn.flush_for(&bed.iface.shared, 1, flushed.completion()).unwrap();
+    bed.conn.fail(&bed.iface.shared, Error::IO_ERROR, "a test");
     let status = Some(Error::IO_ERROR.status().raw());
     assert_eq!((endings[0].status(), endings[1].status()), (status, status));
-    assert!(!bed.iface.is_blocked() && !bed.iface.has_connections() && !bed.conn.has_unfinished());
-    bed.conn.fail(&bed.iface, Error::CANCELED, "again");
+    assert!(!bed.iface.shared.is_blocked() && bed.iface.table.is_empty() && !bed.conn.has_unfinished());
+    bed.conn.fail(&bed.iface.shared, Error::CANCELED, "again");
     assert_eq!(bed.failure(), Some(Error::IO_ERROR));
-    assert_eq!(bed.conn.flush_for(&bed.iface, 1, None), Err(Error::IO_ERROR));
+    assert_eq!(bed.conn.flush_for(&bed.iface.shared, 1, None), Err(Error::IO_ERROR));
 }
 
 #[test]
 fn what_waits_to_be_read_is_dropped_when_the_interface_closes() {
     let bed = Bed::new(&[]);
     (&bed.peer).write_all(&frame(1, &pattern(50_000))).unwrap();
-    bed.conn.discard_received(&bed.iface);
+    bed.conn.discard_received(&bed.iface.shared);
     bed.progress();
     assert_eq!((bed.messages(), bed.failure()), (Vec::new(), None));
 }

@@ -90,7 +90,7 @@ impl Bed {
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         bed.peer = theirs;
-        bed.conn.establish(&bed.iface, &bed.hello(HelloKind::Hello), Some(Socket::from(ours)));
+        bed.conn.establish(&bed.iface.shared, &bed.hello(HelloKind::Hello), Some(Socket::from(ours)));
         assert_eq!(bed.conn.state(), State::Established);
         bed.iface.advance();
         bed
@@ -116,14 +116,14 @@ impl Bed {
         // SAFETY: the handler takes any argument.
         let errors = unsafe { ErrorHandler::new(unheard, ptr::null_mut()) };
         let iface = TcpIface::open(&Arc::new(TcpMd::default()), "lo", config, am, errors, 0).unwrap();
-        let conn = iface.new_conn(7, 1, None).unwrap();
+        let conn = iface.table.add(7, 1, None).unwrap();
         let (peer, _) = UnixStream::pair().unwrap();
         Bed { iface, conn, peer, inbox, _slots: slots, _table: table }
     }
 
     /// What the peer's interface says of itself.
     fn hello(&self, kind: HelloKind) -> Hello {
-        Hello { sender: 7, features: FEATURE_RMA, ..self.iface.hello(kind) }
+        Hello { sender: 7, features: FEATURE_RMA, ..self.iface.shared.hello(kind) }
     }
 
     fn progress(&self) {
@@ -132,7 +132,7 @@ impl Bed {
 
     fn send(&self, id: u8, payload: &[u8]) -> Result {
         let header = frame_header(id, payload.len()).to_ne_bytes();
-        self.conn.send_frame(&self.iface, (header, Memory::from(payload)))
+        self.conn.send_frame(&self.iface.shared, (header, Memory::from(payload)))
     }
 
     /// Sends until there is no room; answers what the peer is to read.
@@ -146,7 +146,7 @@ impl Bed {
                     return sent;
                 }
             }
-            self.iface.next_epoch();
+            self.iface.shared.next_epoch();
         }
         panic!("there is always room");
     }

@@ -97,9 +97,9 @@ fn a_peer_that_takes_no_answers_is_not_read_from_until_it_has_taken_some() {
     }
     assert!(bed.conn.is_held());
     let queued = bed.conn.queued_bytes();
-    let limit = bed.iface.answer_limit();
+    let limit = bed.iface.shared.answer_limit();
     assert!(
-        queued > limit && queued <= limit + bed.iface.scratch_size(),
+        queued > limit && queued <= limit + bed.iface.shared.scratch_size(),
         "{queued} bytes, {limit} are the limit"
     );
     let answers = bed.read_all();
@@ -110,8 +110,8 @@ fn a_peer_that_takes_no_answers_is_not_read_from_until_it_has_taken_some() {
 
 /// Takes room for a message of another connection, or of one that does not exist any more.
 fn take_room(iface: &TcpIface, source: u8, bytes: usize) -> Option<Room> {
-    let conn = iface.new_conn(7, 1, None).unwrap();
-    iface.ask_for_room(conn.id(), Source::of(IpAddr::from([10, 0, 0, source])), bytes)
+    let conn = iface.table.add(7, 1, None).unwrap();
+    iface.shared.ask_for_room(conn.id(), Source::of(IpAddr::from([10, 0, 0, source])), bytes)
 }
 
 #[test]
@@ -126,12 +126,12 @@ fn a_large_message_waits_for_room_and_begins_as_soon_as_there_is_some() {
     let large = frame(2, &pattern(30_000));
     bed.write(&large[..1008]);
     assert!(bed.conn.is_held());
-    bed.iface.give_room(second);
+    bed.iface.shared.give_room(second);
     bed.progress();
     assert!(!bed.conn.is_held());
     bed.write(&large[1008..]);
     assert_eq!(bed.messages(), [(2, pattern(30_000))]);
-    bed.iface.give_room(first);
+    bed.iface.shared.give_room(first);
     assert!(take_room(&bed.iface, 1, all / 2).is_some() && take_room(&bed.iface, 2, all / 2).is_some());
 }
 
@@ -145,9 +145,9 @@ fn a_large_message_that_a_handler_finds_while_it_waits_for_room_arrives_once() {
     // The handler of the first one finds the large one, and so does the round around it.
     bed.write(&frames[..2000]);
     assert_eq!((bed.conn.is_held(), bed.inbox.messages.borrow().len()), (true, 2));
-    bed.iface.give_room(one);
+    bed.iface.shared.give_room(one);
     bed.write(&frames[2000..]);
-    bed.iface.give_room(other);
+    bed.iface.shared.give_room(other);
     let ids: Vec<_> = bed.messages().into_iter().map(|(id, message)| (id, message.len())).collect();
     assert_eq!(ids, [(1, 0), (2, 0), (3, 30_000), (4, 6)]);
     assert!(take_room(&bed.iface, 1, 65_568).is_some() && take_room(&bed.iface, 2, 65_568).is_some());
@@ -160,12 +160,12 @@ fn a_connection_that_ends_while_it_waits_for_room_keeps_nobody_waiting() {
     bed.write(&frame(2, &pattern(30_000))[..8]);
     assert!(bed.conn.is_held());
     assert!(take_room(&bed.iface, 3, 65_568).is_none(), "it waits behind the message");
-    bed.conn.fail(&bed.iface, Error::CANCELED, "it has to");
-    bed.iface.give_room(one);
+    bed.conn.fail(&bed.iface.shared, Error::CANCELED, "it has to");
+    bed.iface.shared.give_room(one);
     // What waited is of a connection without a socket, which is given room and gives it back.
     bed.progress();
     assert!(take_room(&bed.iface, 3, 65_568).is_some());
-    bed.iface.give_room(other);
+    bed.iface.shared.give_room(other);
     assert!(take_room(&bed.iface, 2, 65_568).is_some());
 }
 
@@ -198,7 +198,7 @@ fn a_peer_that_closes_ends_the_connection_behind_what_it_sent() {
         bed.progress();
         assert_eq!(bed.messages(), [(1, b"whole".to_vec())]);
         assert_eq!(bed.failure(), Some(Error::CONNECTION_RESET));
-        let all = bed.iface.config().max_announced.to_usize();
+        let all = bed.iface.config.max_announced.to_usize();
         let _one = take_room(&bed.iface, 1, all / 2).expect("room");
         assert!(take_room(&bed.iface, 2, all / 2).is_some(), "room was given back");
     }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_first_frame_of_an_epoch_leaves_at_once_and_the_next_ones_share_a_flush() {
     let bed = Bed::new(&[]);
-    bed.iface.next_epoch();
+    bed.iface.shared.next_epoch();
     bed.send(1, b"first").unwrap();
     assert_eq!(bed.read(), frame(1, b"first"));
     bed.send(2, b"second").unwrap();
@@ -21,8 +21,8 @@ fn the_first_frame_of_an_epoch_leaves_at_once_and_the_next_ones_share_a_flush() 
 #[test]
 fn a_frame_is_as_large_as_the_scratch_memory_and_no_larger() {
     let bed = Bed::new(&[]);
-    let most = bed.iface.scratch_size() - 8 - 8;
-    bed.iface.next_epoch();
+    let most = bed.iface.shared.scratch_size() - 8 - 8;
+    bed.iface.shared.next_epoch();
     bed.send(1, &pattern(most)).unwrap();
     assert_eq!(bed.read(), frame(1, &pattern(most)));
     assert_eq!(bed.send(1, &pattern(most + 1)), Err(Error::INVALID_PARAM));
@@ -35,26 +35,26 @@ fn what_the_socket_does_not_take_waits_within_the_limit_and_arrives_in_order() {
     let payload = pattern(997);
     let sent = bed.fill(&payload);
     assert!(bed.conn.is_blocked());
-    assert!(!bed.conn.has_room(&bed.iface));
+    assert!(!bed.conn.has_room(&bed.iface.shared));
     let queued = bed.conn.queued_bytes();
     // A buffer is begun only below the limit, and filled to its end.
     assert!(queued > 40_000 - 1016 && queued <= 40_000 + 16_411, "{queued}");
     // What is owed is queued whatever the limit.
-    bed.conn.tell(&bed.iface, crate::proto::wire::control::PONG);
+    bed.conn.tell(&bed.iface.shared, crate::proto::wire::control::PONG);
     assert_eq!(bed.conn.queued_bytes(), queued + 8);
     assert!(bed.read_all() == [sent, frame(crate::proto::wire::control::PONG, &[])].concat());
-    assert!(!bed.conn.is_blocked() && bed.conn.has_room(&bed.iface) && !bed.conn.has_queued());
+    assert!(!bed.conn.is_blocked() && bed.conn.has_room(&bed.iface.shared) && !bed.conn.has_queued());
 }
 
 #[test]
 fn what_is_owed_is_whole_at_every_size_and_place() {
     let bed = Bed::new(&[("tx_queue_size", "40000"), ("tx_buf_size", "16411")]);
-    let scratch = bed.iface.scratch_size();
+    let scratch = bed.iface.shared.scratch_size();
     for is_blocked in [false, true] {
         let mut sent = if is_blocked { bed.fill(&pattern(997)) } else { Vec::new() };
         for length in [0, 1, 8, scratch - 17, scratch - 16, scratch - 15, 60_001] {
             let data = pattern(length);
-            bed.conn.owe(&bed.iface, &frame_header(5, length).to_ne_bytes(), data.as_slice().into());
+            bed.conn.owe(&bed.iface.shared, &frame_header(5, length).to_ne_bytes(), data.as_slice().into());
             sent.extend(frame(5, &data));
         }
         assert!(bed.read_all() == sent, "blocked: {is_blocked}");
@@ -65,10 +65,10 @@ fn what_is_owed_is_whole_at_every_size_and_place() {
 fn what_is_owed_while_a_message_is_packed_leaves_behind_it() {
     let bed = Bed::new(&[]);
     let frames = [frame(5, b"odd"), frame(6, &[])].concat();
-    bed.conn.while_packing(&bed.iface, || {
-        bed.conn.owe(&bed.iface, &frame_header(5, 3).to_ne_bytes(), b"odd".as_slice().into());
+    bed.conn.while_packing(&bed.iface.shared, || {
+        bed.conn.owe(&bed.iface.shared, &frame_header(5, 3).to_ne_bytes(), b"odd".as_slice().into());
         assert_eq!(bed.send(1, b"a message"), Err(Error::NO_RESOURCE));
-        bed.conn.flush(&bed.iface);
+        bed.conn.flush(&bed.iface.shared);
         assert_eq!(bed.read(), []);
     });
     bed.progress();
@@ -85,7 +85,7 @@ fn a_vector_leaves_whole_however_many_blocks_it_has() {
         let (entries, mut ending) = (entries(&blocks), Ending::new());
         let head = frame_header(9, count * 13).to_ne_bytes();
         let outcome =
-            bed.conn.send_vector(&bed.iface, &head, vector(&entries), 1, ending.completion()).unwrap();
+            bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, ending.completion()).unwrap();
         assert_eq!(bed.read_all(), frame(9, &data[..count * 13]), "{count} blocks");
         assert_eq!(outcome == uct_plugin::Outcome::Done, ending.status().is_none());
     }
@@ -96,14 +96,14 @@ fn a_vector_ends_when_its_last_byte_has_left_or_when_it_is_cancelled() {
     let bed = Bed::new(&[("tx_queue_size", "1m")]);
     let (data, mut endings, mut sent) = (pattern(30_003), [Ending::new(), Ending::new()], Vec::new());
     while !bed.conn.is_blocked() {
-        bed.iface.next_epoch();
+        bed.iface.shared.next_epoch();
         bed.send(3, &data[..900]).unwrap();
         sent.extend(frame(3, &data[..900]));
     }
     let entries = entries(&[&data[..10_000], &data[10_000..]]);
     for (owner, ending) in (1..).zip(&mut endings) {
         let head = frame_header(9, data.len()).to_ne_bytes();
-        bed.conn.send_vector(&bed.iface, &head, vector(&entries), owner, ending.completion()).unwrap();
+        bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), owner, ending.completion()).unwrap();
         sent.extend(frame(9, &data));
     }
     bed.progress();
@@ -120,7 +120,7 @@ fn a_send_that_fails_has_no_room_until_progress_ends_the_connection() {
     bed.messages();
     (&bed.peer).write_all(&frame(4, b"later")).unwrap();
     bed.peer = UnixStream::pair().unwrap().0;
-    bed.iface.next_epoch();
+    bed.iface.shared.next_epoch();
     assert_eq!(bed.send(1, b"into the void"), Err(Error::NO_RESOURCE));
     assert_eq!(bed.conn.state(), State::Established);
     assert_eq!(bed.conn.error(), Some(Error::NO_RESOURCE));

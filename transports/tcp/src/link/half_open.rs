@@ -1,0 +1,117 @@
+//! Accepted sockets whose peers have not introduced themselves. Everybody may connect and send anything, so they have little room
+//! and little time here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use socket2::Socket;
+use ucs::clock::Deadline;
+use ucs::log::Limited;
+
+use super::admission::Source;
+use crate::proto::wire::{self, BadHello, HELLO, Hello};
+
+/// Marks the number of a half-open connection in the event set.
+pub(crate) const HALF_OPEN: u64 = 1 << 40;
+
+/// A connection that has not introduced itself.
+pub(crate) struct HalfOpen {
+    pub(crate) socket: Socket,
+    pub(crate) address: SocketAddr,
+    hello: [u8; HELLO],
+    have: usize,
+    deadline: Deadline,
+}
+
+/// Those of an interface, the oldest first.
+pub(crate) struct HalfOpenList {
+    list: BTreeMap<u64, HalfOpen>,
+    next: u64,
+    /// Until when the listeners rest.
+    pub(crate) resting: Option<Deadline>,
+    /// Lines about refused connections and about the rest; both come as often as unauthenticated peers like.
+    pub(crate) refusals: Limited,
+    pub(crate) rests: Limited,
+}
+
+impl Default for HalfOpenList {
+    fn default() -> HalfOpenList {
+        HalfOpenList {
+            list: BTreeMap::new(),
+            next: 0,
+            resting: None,
+            refusals: Limited::new(1),
+            rests: Limited::new(1),
+        }
+    }
+}
+
+impl HalfOpen {
+    /// Reads what has come. The outcome: nothing yet, the end of the connection, or a hello.
+    fn receive(&mut self) -> Option<Option<Result<Hello, BadHello>>> {
+        match recv(&self.socket, &mut self.hello[self.have..], RecvFlags::empty()) {
+            Ok((received, _)) if received > 0 => {
+                self.have += received;
+                match wire::check_start(&self.hello[..self.have]) {
+                    Ok(()) if self.have < HELLO => None,
+                    Ok(()) => Some(Some(Hello::read(&self.hello))),
+                    Err(bad) => Some(Some(Err(bad))),
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            _ => Some(None),
+        }
+    }
+}
+
+impl HalfOpenList {
+    /// A number in the event set for one more.
+    pub(crate) fn next_token(&mut self) -> u64 {
+        self.next += 1;
+        HALF_OPEN | self.next
+    }
+
+    pub(crate) fn add(&mut self, token: u64, socket: Socket, address: SocketAddr, deadline: Deadline) {
+        self.list.insert(token, HalfOpen { socket, address, hello: [0; HELLO], have: 0, deadline });
+    }
+
+    /// Receives from one. Once it has introduced itself, or will not, it is taken out: with its hello, if it sent one.
+    pub(crate) fn receive(&mut self, token: u64) -> Option<(HalfOpen, Option<Result<Hello, BadHello>>)> {
+        let hello = self.list.get_mut(&token)?.receive()?;
+        Some((self.list.remove(&token)?, hello))
+    }
+
+    /// Drops the oldest one of the source that has the most; false if there is none.
+    pub(crate) fn drop_oldest(&mut self) -> bool {
+        let oldest = self.oldest_of_the_most();
+        oldest.is_some_and(|token| self.list.remove(&token).is_some())
+    }
+
+    fn oldest_of_the_most(&self) -> Option<u64> {
+        let mut counts = HashMap::<Source, usize>::new();
+        for one in self.list.values() {
+            *counts.entry(Source::of(one.address.ip())).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
+        self.list.iter().find(|(_, one)| Source::of(one.address.ip()) == most).map(|(token, _)| *token)
+    }
+
+    /// Drops those that took too long; returns how many.
+    pub(crate) fn drop_expired(&mut self, now: u64) -> usize {
+        let before = self.list.len();
+        self.list.retain(|_, one| !one.deadline.expired_at(now));
+        before - self.list.len()
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next_deadline(&self) -> Deadline {
+        self.list.values().map(|one| one.deadline).min().unwrap_or(Deadline::NEVER)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+}

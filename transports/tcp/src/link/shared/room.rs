@@ -1,0 +1,101 @@
+//! Room for connections that peers open, and for large messages on their way in.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ucs::clock::Deadline;
+use ucs::datastruct::slot_map::SlotId;
+
+use super::Shared;
+use crate::link::admission::{Source, Vacancy};
+use crate::link::announced::{Room, SEARCH_AGAIN};
+
+/// For large messages.
+impl Shared {
+    /// Takes room for a large message of which the rest is to come. Where there is none the connection waits: progress goes on with it
+    /// (`Conn::on_room`).
+    pub(crate) fn ask_for_room(&self, conn: SlotId, source: Source, bytes: usize) -> Option<Room> {
+        let room = self.announced.borrow_mut().ask(conn, source, bytes);
+        if room.is_none() {
+            // It may be its turn already, ahead of those whose source has too much.
+            self.agenda.note_busy();
+            self.timers.want_tick(Deadline::after(SEARCH_AGAIN));
+        }
+        room
+    }
+
+    /// A large message has come, or will not.
+    pub(crate) fn give_room(&self, room: Room) {
+        let mut announced = self.announced.borrow_mut();
+        announced.give(room);
+        if announced.has_waiting() {
+            self.agenda.note_busy();
+        }
+    }
+
+    /// A connection that waits for room has ended.
+    pub(crate) fn stop_waiting(&self, conn: SlotId, source: Source) {
+        let mut announced = self.announced.borrow_mut();
+        announced.stop_waiting(conn, source);
+        if announced.has_waiting() {
+            self.agenda.note_busy();
+        }
+    }
+
+    /// Another connection waits for what this one waited for, with its socket.
+    pub(crate) fn wait_instead(&self, conn: SlotId, source: Source, instead: SlotId) {
+        self.announced.borrow_mut().wait_instead(conn, source, instead);
+    }
+
+    /// The next connection whose message begins now, with its room.
+    pub(crate) fn next_room(&self) -> Option<(SlotId, Room)> {
+        self.announced.borrow_mut().serve()
+    }
+
+    /// Begins a search for connections that hold room which others need, and bring nothing. Otherwise: when to look again.
+    pub(crate) fn begin_search_for_room(&self, now: u64) -> Result<(), Deadline> {
+        self.announced.borrow_mut().begin_search(now)
+    }
+
+    /// When to look again, behind a search.
+    pub(crate) fn next_search_for_room(&self) -> Deadline {
+        self.announced.borrow().next_search()
+    }
+
+    /// Whether others wait for room that a source has.
+    pub(crate) fn is_room_needed(&self, source: Source) -> bool {
+        self.announced.borrow().is_needed(source)
+    }
+}
+
+/// For connections.
+impl Shared {
+    /// Whether there is room for one more connection of a source, and which of those older than `age` could make room.
+    pub(crate) fn vacancy(&self, address: IpAddr, lacks_descriptors: bool, age: Duration) -> Vacancy {
+        self.accepted.borrow().vacancy(Source::of(address), lacks_descriptors, age)
+    }
+
+    /// None of those that could have made room did.
+    pub(crate) fn search_vacancy_later(&self) {
+        self.accepted.borrow().search_later();
+    }
+
+    /// Counts a connection of this side that no endpoint uses any more. False: its peer has as many as it may.
+    pub(crate) fn leave_to_peer(&self, conn: SlotId, source: Source) -> bool {
+        self.accepted.borrow_mut().leave(conn, source)
+    }
+
+    /// An endpoint uses a connection of this side again, or a connection has ended: it is not counted any more.
+    pub(crate) fn stop_counting(&self, conn: SlotId) {
+        self.accepted.borrow_mut().remove(conn);
+    }
+
+    /// A connection that a peer opened goes on as another one, and counts as before.
+    pub(crate) fn note_taken_over(&self, conn: SlotId, instead: SlotId) {
+        self.accepted.borrow_mut().rename(conn, instead);
+    }
+
+    pub(crate) fn note_accepted(&self, conn: SlotId, address: IpAddr) {
+        self.accepted.borrow_mut().add(conn, Source::of(address));
+    }
+}

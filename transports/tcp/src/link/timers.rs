@@ -1,0 +1,80 @@
+//! The interface's timer: the next moment that something waits for, and when connections are looked at.
+
+use std::cell::Cell;
+
+use ucs::clock::Deadline;
+use ucs::event_set::TimerFd;
+use ucs::sys::SystemError;
+use ucs::units::Time;
+
+/// One descriptor for all that waits.
+pub(crate) struct Timers {
+    descriptor: TimerFd,
+    next_tick: Cell<Deadline>,
+    next_look: Cell<Deadline>,
+    interval: Time,
+    timeout: Time,
+}
+
+impl Timers {
+    /// With `keepalive_interval` and `keepalive_timeout`.
+    pub(crate) fn new(interval: Time, timeout: Time) -> Result<Timers, SystemError> {
+        let timers = Timers {
+            descriptor: TimerFd::new()?,
+            next_tick: Cell::new(Deadline::NEVER),
+            next_look: Cell::new(Deadline::NEVER),
+            interval,
+            timeout,
+        };
+        timers.schedule_look();
+        Ok(timers)
+    }
+
+    pub(crate) fn descriptor(&self) -> &TimerFd {
+        &self.descriptor
+    }
+
+    /// Has the timer wake progress by then.
+    pub(crate) fn want_tick(&self, at: Deadline) {
+        if at == Deadline::NEVER || at >= self.next_tick.get() {
+            return;
+        }
+        match self.descriptor.set(at.remaining()) {
+            Ok(()) => self.next_tick.set(at),
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    pub(crate) fn drain(&self) {
+        self.descriptor.drain();
+        self.next_tick.set(Deadline::NEVER);
+    }
+
+    /// When connections are looked at next.
+    pub(crate) fn next_look(&self) -> Deadline {
+        self.next_look.get()
+    }
+
+    pub(crate) fn schedule_look(&self) {
+        let next = if self.interval.is_inf() {
+            Deadline::NEVER
+        } else {
+            Deadline::after(self.interval.to_duration())
+        };
+        self.next_look.set(next);
+    }
+
+    /// When connections are looked at next, for one that is new.
+    pub(crate) fn keepalive_tick(&self) -> Deadline {
+        if self.next_look.get().expired() {
+            self.schedule_look();
+        }
+        self.next_look.get()
+    }
+
+    /// How many looks a peer may leave unanswered.
+    pub(crate) fn most_silent_ticks(&self) -> u32 {
+        let interval = self.interval.seconds().max(1e-3);
+        (self.timeout.seconds() / interval).ceil().clamp(1.0, f64::from(u32::MAX)) as u32
+    }
+}
