@@ -8,9 +8,9 @@ use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 use crate::buffer::{MessageBuffer, SmallBuffer};
 use crate::ep::RcEp;
 use crate::iface::{MAX_HEADER, MAX_PIECES};
+use crate::proto::wire::Immediate;
 use crate::queue::TxOp;
 use crate::tx::Unsignaled;
-use crate::wire::Immediate;
 
 impl RcEp {
     #[inline(always)]

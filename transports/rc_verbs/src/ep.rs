@@ -18,13 +18,13 @@ use uct_plugin::{
     Result, Unpack,
 };
 
-use crate::addr::{EP_LENGTH, EpAddress};
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
 use crate::md::Rkey;
+use crate::proto::addr::{EP_LENGTH, EpAddress};
+use crate::proto::wire::MAX_GRANT;
 use crate::queue::UnderWay;
 use crate::tx::NOT_CONNECTED;
-use crate::wire::MAX_GRANT;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
 /// second, in which it asks about once; one lost packet must not be the end.

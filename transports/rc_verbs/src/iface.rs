@@ -19,7 +19,6 @@ use uct_plugin::{
     IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport,
 };
 
-use crate::addr;
 use crate::buffer::{Buffers, SmallBuffer};
 use crate::config::RcConfig;
 use crate::ep::RcEp;
@@ -28,6 +27,7 @@ use crate::flush::IfaceFlush;
 use crate::limits::Limits;
 use crate::md::RcMd;
 use crate::progress::State;
+use crate::proto::addr;
 use crate::rx::{RxElement, RxElements, RxQueue};
 use crate::table::EpTable;
 

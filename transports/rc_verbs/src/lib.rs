@@ -4,7 +4,6 @@
 //! pair an endpoint, one receive queue for all. `ep` says what can be sent, `rx` who may send how much, `progress` what
 //! happens when it has arrived; docs/rc_verbs.md is the page for users.
 
-mod addr;
 mod am;
 mod atomic;
 mod buffer;
@@ -21,15 +20,15 @@ mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
+mod proto;
 mod queue;
 mod rma;
 mod rx;
 mod table;
 mod tx;
-mod wire;
 
-pub use addr::fuzz_address;
 pub use md::fuzz_key;
+pub use proto::addr::fuzz_address;
 
 uct_plugin::export_plugin! {
     name: "rc_verbs",

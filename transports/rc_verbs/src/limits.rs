@@ -10,10 +10,10 @@ use uct_ib::{DEVICE_ADDRESS_LENGTH, IbDevice, PortAddress};
 use uct_plugin::abi::*;
 use uct_plugin::{Failure, IfaceAttr, Result, attr};
 
-use crate::addr;
 use crate::config::RcConfig;
 use crate::iface::{MAX_HEADER, MAX_INLINE, MAX_PIECES};
 use crate::liveness::Schedule;
+use crate::proto::addr;
 
 /// The limits of an interface and its endpoints.
 #[derive(Clone, Debug)]

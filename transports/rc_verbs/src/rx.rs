@@ -19,7 +19,7 @@ use uct_plugin::{Disposition, Error};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
-use crate::wire::{Immediate, MAX_GRANT, Message};
+use crate::proto::wire::{Immediate, MAX_GRANT, Message};
 
 /// Messages that a new peer may send.
 const FIRST_WINDOW: u16 = 8;

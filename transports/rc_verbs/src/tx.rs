@@ -9,8 +9,8 @@ use uct_plugin::{Completion, Error, FormerWord, Result, Unpack, completion};
 use crate::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
+use crate::proto::wire::HELD_UP;
 use crate::queue::TxOp;
-use crate::wire::HELD_UP;
 
 /// How many work requests, up to one that is about to be posted, ask for no completion.
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@
 
 use uct_plugin::{Error, Failure};
 
-use crate::wire::MAX_GRANT;
+use crate::proto::wire::MAX_GRANT;
 
 /// Bytes of an interface address.
 pub(crate) const IFACE_LENGTH: usize = 4;
