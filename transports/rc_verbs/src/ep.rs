@@ -394,7 +394,8 @@ impl Endpoint for RcEp {
         }
         let device = DeviceAddress::parse(device_address)
             .map_err(|reason| Failure::new(Error::INVALID_ADDR, reason.to_string()))?;
-        let address = EpAddress::parse(ep_address)?;
+        let address =
+            EpAddress::parse(ep_address).map_err(|reason| Failure::new(Error::INVALID_ADDR, reason))?;
         self.connect(&device, &address)
     }
 

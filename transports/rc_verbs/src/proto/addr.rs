@@ -13,8 +13,6 @@
 //! | 8 | 4 | first packet number that the endpoint sends, 24 bits |
 //! | 12 | 4 | size of a receive buffer in bytes |
 
-use uct_plugin::{Error, Failure};
-
 use crate::proto::wire::MAX_GRANT;
 
 /// Bytes of an interface address.
@@ -63,11 +61,10 @@ impl EpAddress {
         bytes
     }
 
-    /// Reads bytes that came from anywhere.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Failure> {
-        let refuse = |reason: String| Err(Failure::new(Error::INVALID_ADDR, reason));
+    /// Reads bytes that came from anywhere; the refusal is the reason in words.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let Ok(bytes) = <&[u8; EP_LENGTH]>::try_from(bytes) else {
-            return refuse(format!("an endpoint address of {} bytes, expected {EP_LENGTH}", bytes.len()));
+            return Err(format!("an endpoint address of {} bytes, expected {EP_LENGTH}", bytes.len()));
         };
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let address = Self {
@@ -78,22 +75,20 @@ impl EpAddress {
             seg_size: word(12),
         };
         if bytes[0] != VERSION {
-            return refuse(format!(
+            return Err(format!(
                 "an endpoint address of version {}, this side knows version {VERSION}",
                 bytes[0]
             ));
         }
         if address.qp == 0 || address.qp >> 24 != 0 || address.psn >> 24 != 0 {
-            return refuse(
-                "a damaged endpoint address: queue pair and packet number have 24 bits".to_owned(),
-            );
+            return Err("a damaged endpoint address: queue pair and packet number have 24 bits".to_owned());
         }
         if address.window == 0 || address.seg_size == 0 {
-            return refuse("a damaged endpoint address: the peer would take no messages".to_owned());
+            return Err("a damaged endpoint address: the peer would take no messages".to_owned());
         }
         if address.window > MAX_GRANT {
             let window = address.window;
-            return refuse(format!(
+            return Err(format!(
                 "a damaged endpoint address: a window of {window} messages, the largest is {MAX_GRANT}"
             ));
         }
@@ -113,7 +108,7 @@ pub fn fuzz_address(bytes: &[u8]) {
             assert!((1..=MAX_GRANT).contains(&address.window), "a window of {} messages", address.window);
             assert!(address.qp != 0 && (address.qp | address.psn) >> 24 == 0, "numbers have 24 bits");
         }
-        Err(refused) => assert!(!refused.reason.is_empty(), "a refusal has a reason"),
+        Err(reason) => assert!(!reason.is_empty(), "a refusal has a reason"),
     }
 }
 
@@ -135,11 +130,11 @@ mod tests {
     fn addresses_of_others_are_refused_with_a_reason() {
         assert!(check_iface(b"rc\x09\0").unwrap_err().contains("version 9"));
         assert!(check_iface(b"ud").unwrap_err().contains("2 bytes"));
-        assert!(EpAddress::parse(&[0; 3]).unwrap_err().reason.contains("3 bytes"));
+        assert!(EpAddress::parse(&[0; 3]).unwrap_err().contains("3 bytes"));
         let largest = EpAddress { window: MAX_GRANT, ..ADDRESS };
         assert_eq!(EpAddress::parse(&largest.pack()), Ok(largest));
         let larger = EpAddress { window: MAX_GRANT + 1, ..ADDRESS };
-        assert!(EpAddress::parse(&larger.pack()).unwrap_err().reason.contains("32768 messages"));
+        assert!(EpAddress::parse(&larger.pack()).unwrap_err().contains("32768 messages"));
     }
 
     proptest! {
