@@ -202,15 +202,16 @@ impl RcEp {
         solicited: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.prepare(TxOp::Zcopy(header, completion));
         // SAFETY: the caller's promise.
-        if let Err(error) = unsafe { self.send_pieces(id, pieces, self.next_flags(true), solicited) } {
-            // SAFETY: nothing came in between.
-            unsafe { self.unprepare() };
-            return Err(error);
+        match unsafe { self.send_pieces(id, pieces, self.next_flags(true), solicited) } {
+            Ok(number) => self.remember(number, TxOp::Zcopy(header, completion)),
+            Err(error) => {
+                if let Some(header) = header {
+                    self.iface.put_small(header);
+                }
+                return Err(error);
+            }
         }
-        // SAFETY: nothing but the post came in between.
-        unsafe { self.go_ahead() };
         Ok(Outcome::InProgress)
     }
 

@@ -223,16 +223,13 @@ impl RcEp {
         buffer.set_word(self.iface.mark);
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [buffer.piece(8)];
-        let id = self.prepare(TxOp::Fetch(buffer, former, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
-        if let Err(error) = unsafe { self.qp.post_send(request(id, &piece, flags)) } {
-            // SAFETY: nothing came in between.
-            unsafe { self.unprepare() };
+        if let Err(error) = unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
+            self.iface.put_small(buffer);
             return Err(self.refused(error));
         }
-        self.posted_atomic(unsignaled);
-        // SAFETY: nothing but the post came in between.
-        unsafe { self.go_ahead() };
+        let number = self.posted_atomic(unsignaled);
+        self.remember(number, TxOp::Fetch(buffer, former, completion));
         Ok(Outcome::InProgress)
     }
 

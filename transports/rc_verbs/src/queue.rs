@@ -67,48 +67,19 @@ impl UnderWay {
         work(unsafe { &mut *self.0.get() })
     }
 
-    /// Adds one.
+    /// Adds one, whose work request was just posted.
     #[inline(always)]
     pub(crate) fn push(&self, number: u32, op: TxOp) {
-        self.prepare(number, op);
-        // SAFETY: it was just prepared.
-        unsafe { self.commit() };
-    }
-
-    /// Writes one behind the last, where it is not part of the queue yet.
-    #[inline(always)]
-    pub(crate) fn prepare(&self, number: u32, op: TxOp) {
         let place = self.with(|ring| NonNull::from(ring.place(ring.end)));
         // SAFETY: the place is the ring's, and free. It is written here, not in the closure, which the operation would be copied
         // into.
         unsafe { place.write(MaybeUninit::new(Outstanding { number, op })) };
-    }
-
-    /// Adds what was prepared.
-    ///
-    /// # Safety
-    /// Something was, and nothing was added since.
-    #[inline(always)]
-    pub(crate) unsafe fn commit(&self) {
         self.with(|ring| {
             ring.end = ring.end.wrapping_add(1);
             if ring.len() > ring.mask {
                 ring.grow();
             }
         });
-    }
-
-    /// Takes back what was prepared.
-    ///
-    /// # Safety
-    /// Something was, and nothing was added or taken back since.
-    #[cold]
-    pub(crate) unsafe fn take_back(&self) -> TxOp {
-        self.with(|ring| {
-            let place = ring.place(ring.end);
-            // SAFETY: the caller's promise.
-            unsafe { place.assume_init_read() }.op
-        })
     }
 
     /// Whether there is one whose work request is the one of this number or ahead of it.

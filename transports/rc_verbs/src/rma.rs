@@ -111,7 +111,7 @@ impl RcEp {
             return self.write_inline(bytes, address, key).map(|()| None);
         }
         // SAFETY: the buffer becomes the work request's, of the answered number.
-        unsafe { self.post_write(self.next_id(), &[buffer.piece(length)], address, key, false) }.map(Some)
+        unsafe { self.post_write(&[buffer.piece(length)], address, key, false) }.map(Some)
     }
 
     #[inline(always)]
@@ -133,19 +133,15 @@ impl RcEp {
         if total == 0 {
             return Ok(Outcome::Done);
         }
-        let Some(piece) = self.only_piece(iov)? else {
-            let number = self.post_vector(iov, total, address, |pieces, address| {
-                // SAFETY: the host keeps the vector's memory until the completion.
-                unsafe { self.post_write(self.next_id(), pieces, address, key, true) }
-            })?;
-            self.remember(number, TxOp::Zcopy(None, completion));
-            return Ok(Outcome::InProgress);
+        let number = match self.only_piece(iov)? {
+            // SAFETY: the host keeps the vector's memory until the completion.
+            Some(piece) => unsafe { self.post_write(&[piece], address, key, true) }?,
+            None => self.post_vector(iov, total, address, |pieces, address| {
+                // SAFETY: as above.
+                unsafe { self.post_write(pieces, address, key, true) }
+            })?,
         };
-        let id = self.prepare(TxOp::Zcopy(None, completion));
-        // SAFETY: the host keeps the vector's memory until the completion.
-        unsafe { self.post_write(id, &[piece], address, key, true) }?;
-        // SAFETY: nothing but the post came in between.
-        unsafe { self.go_ahead() };
+        self.remember(number, TxOp::Zcopy(None, completion));
         Ok(Outcome::InProgress)
     }
 
@@ -183,17 +179,18 @@ impl RcEp {
         // SAFETY: the length was checked.
         let buffer = unsafe { buffer.expecting(length) };
         let pieces = [buffer.piece()];
-        let id = self.prepare(TxOp::GetBcopy(buffer, unpack, completion));
         // SAFETY: the buffer is this operation's until the work request has ended.
-        if let Err(error) = unsafe { self.post_read(id, &pieces, address, key) } {
-            // SAFETY: nothing came in between.
-            unsafe { self.unprepare() };
-            return Err(error);
+        match unsafe { self.post_read(&pieces, address, key) } {
+            Ok(number) => {
+                self.reading(length);
+                self.remember(number, TxOp::GetBcopy(buffer, unpack, completion));
+                Ok(Outcome::InProgress)
+            }
+            Err(error) => {
+                self.iface.put_message(buffer.into_buffer());
+                Err(error)
+            }
         }
-        self.reading(length);
-        // SAFETY: nothing but the post came in between.
-        unsafe { self.go_ahead() };
-        Ok(Outcome::InProgress)
     }
 
     /// Reads, and waits for the end of it. The peer's device answers by itself, so the wait is short, or the peer is gone.
@@ -213,7 +210,7 @@ impl RcEp {
         let Some(source) = self.iface.message() else { return Err(self.starved()) };
         let data = source.as_ptr();
         // SAFETY: the buffer becomes the work request's, whatever becomes of this call.
-        let number = match unsafe { self.post_read(self.next_id(), &[source.piece(length)], address, key) } {
+        let number = match unsafe { self.post_read(&[source.piece(length)], address, key) } {
             Ok(number) => number,
             Err(error) => {
                 self.iface.put_message(source);
@@ -249,21 +246,16 @@ impl RcEp {
         if !self.may_read(total) {
             return Err(self.starved());
         }
-        let Some(piece) = self.only_piece(iov)? else {
-            let number = self.post_vector(iov, total, address, |pieces, address| {
-                // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
-                unsafe { self.post_read(self.next_id(), pieces, address, key) }
-            })?;
-            self.reading(total);
-            self.remember(number, TxOp::Get(total, completion));
-            return Ok(Outcome::InProgress);
+        let number = match self.only_piece(iov)? {
+            // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
+            Some(piece) => unsafe { self.post_read(&[piece], address, key) }?,
+            None => self.post_vector(iov, total, address, |pieces, address| {
+                // SAFETY: as above.
+                unsafe { self.post_read(pieces, address, key) }
+            })?,
         };
-        let id = self.prepare(TxOp::Get(total, completion));
-        // SAFETY: as above.
-        unsafe { self.post_read(id, &[piece], address, key) }?;
         self.reading(total);
-        // SAFETY: nothing but the post came in between.
-        unsafe { self.go_ahead() };
+        self.remember(number, TxOp::Get(total, completion));
         Ok(Outcome::InProgress)
     }
 
@@ -331,9 +323,9 @@ impl RcEp {
     /// # Safety
     /// The memory of the pieces stays valid, and untouched, until the work request has ended.
     #[inline(always)]
-    unsafe fn post_read(&self, id: u64, pieces: &[Sge], address: u64, key: u32) -> Result<u32> {
+    unsafe fn post_read(&self, pieces: &[Sge], address: u64, key: u32) -> Result<u32> {
         let (flags, unsignaled) = self.next_flags(true);
-        let request = SendWr::rdma_read(id, pieces, address, key, flags);
+        let request = SendWr::rdma_read(self.next_id(), pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
         let number = self.posted(unsignaled);
@@ -346,16 +338,9 @@ impl RcEp {
     /// # Safety
     /// The memory of the pieces stays valid until the work request has ended.
     #[inline(always)]
-    unsafe fn post_write(
-        &self,
-        id: u64,
-        pieces: &[Sge],
-        address: u64,
-        key: u32,
-        signaled: bool,
-    ) -> Result<u32> {
+    unsafe fn post_write(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
         let (flags, unsignaled) = self.next_flags(signaled);
-        let request = SendWr::rdma_write(id, pieces, address, key, flags);
+        let request = SendWr::rdma_write(self.next_id(), pieces, address, key, flags);
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
         Ok(self.posted(unsignaled))

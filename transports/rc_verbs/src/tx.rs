@@ -132,50 +132,7 @@ impl RcEp {
     /// The id of the next work request: which endpoint, and which request.
     #[inline(always)]
     pub(crate) fn next_id(&self) -> u64 {
-        self.id_of(self.next_number())
-    }
-
-    #[inline(always)]
-    fn id_of(&self, number: u32) -> u64 {
-        u64::from(self.index) << 32 | u64::from(number)
-    }
-
-    /// Writes down what is to happen when the next work request ends, ahead of its post: so little has to be kept across
-    /// that. It counts from [`RcEp::go_ahead`] on, or is forgotten. Answers the id of that work request.
-    #[inline(always)]
-    pub(crate) fn prepare(&self, op: TxOp) -> u64 {
-        let number = self.next_number();
-        self.iface.tx_wanted.set(true);
-        self.outstanding.prepare(number, op);
-        self.id_of(number)
-    }
-
-    /// Has what was prepared count, whose work request was just posted.
-    ///
-    /// # Safety
-    /// [`RcEp::prepare`] came last.
-    #[inline(always)]
-    pub(crate) unsafe fn go_ahead(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { self.outstanding.commit() };
-    }
-
-    /// Takes back what [`RcEp::prepare`] wrote down, whose work request was not posted.
-    ///
-    /// # Safety
-    /// [`RcEp::prepare`] came last.
-    #[cold]
-    #[inline(never)]
-    pub(crate) unsafe fn unprepare(&self) {
-        // SAFETY: the caller's promise.
-        match unsafe { self.outstanding.take_back() } {
-            TxOp::Buffer(buffer) => self.iface.put_message(buffer),
-            TxOp::GetBcopy(buffer, ..) => self.iface.put_message(buffer.into_buffer()),
-            TxOp::Zcopy(Some(buffer), _) | TxOp::Fetch(buffer, ..) | TxOp::Step(buffer) => {
-                self.iface.put_small(buffer);
-            }
-            TxOp::Zcopy(None, _) | TxOp::Get(..) | TxOp::Notify(_) => {}
-        }
+        u64::from(self.index) << 32 | u64::from(self.next_number())
     }
 
     /// Remembers what is to happen when the work request of this number ends.
