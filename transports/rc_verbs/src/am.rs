@@ -5,9 +5,9 @@
 use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
-use crate::buffer::{MessageBuffer, SmallBuffer};
+use crate::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
 use crate::ep::RcEp;
-use crate::iface::{MAX_HEADER, MAX_PIECES};
+use crate::iface::MAX_PIECES;
 use crate::proto::wire::Immediate;
 use crate::queue::TxOp;
 use crate::tx::Unsignaled;
@@ -68,13 +68,13 @@ impl RcEp {
             return Err(self.message_refusal());
         }
         let iface = &*self.iface;
-        let Some(buffer) = iface.message() else { return Err(self.starved()) };
+        let Some(buffer) = iface.buffers.message() else { return Err(self.starved()) };
         // SAFETY: the buffer is initialised, has room for `seg_size` bytes, which is `max_bcopy`, and is this call's.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         let posted = self.send_packed(id, &buffer, length, solicited);
         match posted {
             Ok(Some(number)) => self.lend(number, buffer),
-            Ok(None) | Err(_) => iface.put_message(buffer),
+            Ok(None) | Err(_) => iface.buffers.put_message(buffer),
         }
         posted.map(|_| length)
     }
@@ -180,9 +180,9 @@ impl RcEp {
         if header.is_empty() {
             return Ok(None);
         }
-        let Some(mut copy) = self.iface.small() else { return Err(self.starved()) };
+        let Some(mut copy) = self.iface.buffers.small() else { return Err(self.starved()) };
         if let Err(error) = copy.copy_from(header) {
-            self.iface.put_small(copy);
+            self.iface.buffers.put_small(copy);
             return Err(error);
         }
         *place = copy.piece(header.len());
@@ -207,7 +207,7 @@ impl RcEp {
             Ok(number) => self.remember(number, TxOp::Zcopy(header, completion)),
             Err(error) => {
                 if let Some(header) = header {
-                    self.iface.put_small(header);
+                    self.iface.buffers.put_small(header);
                 }
                 return Err(error);
             }
@@ -221,7 +221,7 @@ impl RcEp {
         if iov.total().saturating_add(header.len()) > self.iface.limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
-        let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.iface.buffers.message() else { return Err(self.starved()) };
         // SAFETY: header and vector fit into the buffer together, which is this call's and no part of either.
         unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
         // SAFETY: as above.
@@ -235,7 +235,7 @@ impl RcEp {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                self.iface.put_message(buffer);
+                self.iface.buffers.put_message(buffer);
                 Err(error)
             }
         }

@@ -199,7 +199,7 @@ impl RcEp {
     /// A small buffer for the result of an atomic, if one is at hand and the atomic may be posted.
     #[inline(always)]
     fn result_at_hand(&self) -> Option<SmallBuffer> {
-        if self.has_room() && self.is_clear_for_atomic() { self.iface.small_ready() } else { None }
+        if self.has_room() && self.is_clear_for_atomic() { self.iface.buffers.small_ready() } else { None }
     }
 
     /// A small buffer for the result of an atomic that may be posted, or why it may not.
@@ -208,7 +208,7 @@ impl RcEp {
             return Err(self.refusal());
         }
         self.clear_for_atomic()?;
-        self.iface.small().ok_or_else(|| self.starved())
+        self.iface.buffers.small().ok_or_else(|| self.starved())
     }
 
     /// Posts an atomic whose result goes to this small buffer. There is room.
@@ -225,7 +225,7 @@ impl RcEp {
         let piece = [buffer.piece(8)];
         // SAFETY: the buffer is this operation's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
-            self.iface.put_small(buffer);
+            self.iface.buffers.put_small(buffer);
             return Err(self.refused(error));
         }
         let number = self.posted_atomic(unsignaled);
@@ -349,14 +349,14 @@ impl RcEp {
             self.fence_here();
             return false;
         }
-        let Some(mut buffer) = self.iface.small() else { return false };
+        let Some(mut buffer) = self.iface.buffers.small() else { return false };
         buffer.set_word(self.iface.mark);
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [buffer.piece(8)];
         let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);
         // SAFETY: the buffer is this step's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request) } {
-            self.iface.put_small(buffer);
+            self.iface.buffers.put_small(buffer);
             if !error.is_full() {
                 self.iface.fail_later(self, Error::from_errno(error.0), error.to_string());
             }

@@ -1,8 +1,7 @@
 //! Send buffers, owned: of messages, and small ones for headers and the results of atomics.
 //!
-//! For: all operations of an endpoint. Stands on the interface's pools of registered memory. A buffer has one holder: a call, the
-//! operation whose work request uses it (`queue::TxOp`), or its pool. So who holds one knows that the device does not use it, unless
-//! it has posted it and not yet handed it over.
+//! Built on pools of registered memory. A buffer has one holder: a call, the operation whose work request uses it (`TxOp`), or its
+//! pool. So the holder knows that the device does not use it, unless it has posted it and not yet handed it over.
 
 use std::ptr::NonNull;
 
@@ -10,7 +9,8 @@ use ucs::datastruct::mpool::Mpool;
 use uct_ib::verbs::{Sge, lkey};
 use uct_plugin::{Error, Result};
 
-use crate::iface::{MAX_HEADER, RcIface};
+/// Most bytes of the header of a zero-copy active message; also the size of a small buffer.
+pub(crate) const MAX_HEADER: usize = 128;
 
 /// Buffers of `seg_size` bytes, and of [`MAX_HEADER`] bytes.
 pub(crate) struct Buffers {
@@ -26,6 +26,38 @@ impl Buffers {
     /// [`uct_ib::verbs::RegisteredChunks`], and the pools outlive every work request over them.
     pub(crate) unsafe fn new(messages: Mpool, smalls: Mpool) -> Buffers {
         Buffers { messages, smalls }
+    }
+
+    /// A buffer for a message of up to `seg_size` bytes.
+    #[inline(always)]
+    pub(crate) fn message(&self) -> Option<MessageBuffer> {
+        self.messages.get().map(MessageBuffer)
+    }
+
+    /// Takes back what [`Buffers::message`] returned.
+    #[inline(always)]
+    pub(crate) fn put_message(&self, buffer: MessageBuffer) {
+        // SAFETY: an interface has one pool of these, and a buffer is put back by value.
+        unsafe { self.messages.put(buffer.0) };
+    }
+
+    /// A small buffer, for headers and results of atomics.
+    #[inline(always)]
+    pub(crate) fn small(&self) -> Option<SmallBuffer> {
+        self.smalls.get().map(SmallBuffer)
+    }
+
+    /// As [`Buffers::small`], if there is one without a look for more memory.
+    #[inline(always)]
+    pub(crate) fn small_ready(&self) -> Option<SmallBuffer> {
+        self.smalls.get_free().map(SmallBuffer)
+    }
+
+    /// Takes back what [`Buffers::small`] returned.
+    #[inline(always)]
+    pub(crate) fn put_small(&self, buffer: SmallBuffer) {
+        // SAFETY: as for `put_message`.
+        unsafe { self.smalls.put(buffer.0) };
     }
 }
 
@@ -146,48 +178,6 @@ impl SmallBuffer {
     pub(crate) fn set_word(&mut self, word: u64) {
         // SAFETY: as for `word`.
         unsafe { self.0.cast::<u64>().write(word) };
-    }
-}
-
-impl Buffers {
-    /// A small buffer.
-    #[inline(always)]
-    pub(crate) fn small(&self) -> Option<SmallBuffer> {
-        self.smalls.get().map(SmallBuffer)
-    }
-}
-
-impl RcIface {
-    /// A buffer for a message of up to `seg_size` bytes.
-    #[inline(always)]
-    pub(crate) fn message(&self) -> Option<MessageBuffer> {
-        self.buffers.messages.get().map(MessageBuffer)
-    }
-
-    /// Takes back what [`RcIface::message`] gave.
-    #[inline(always)]
-    pub(crate) fn put_message(&self, buffer: MessageBuffer) {
-        // SAFETY: an interface has one pool of these, and a buffer is put back by value.
-        unsafe { self.buffers.messages.put(buffer.0) };
-    }
-
-    /// A small buffer, for headers and results of atomics.
-    #[inline(always)]
-    pub(crate) fn small(&self) -> Option<SmallBuffer> {
-        self.buffers.small()
-    }
-
-    /// As [`RcIface::small`], if there is one without a look for more memory.
-    #[inline(always)]
-    pub(crate) fn small_ready(&self) -> Option<SmallBuffer> {
-        self.buffers.smalls.get_free().map(SmallBuffer)
-    }
-
-    /// Takes back what [`RcIface::small`] gave.
-    #[inline(always)]
-    pub(crate) fn put_small(&self, buffer: SmallBuffer) {
-        // SAFETY: as for `put_message`.
-        unsafe { self.buffers.smalls.put(buffer.0) };
     }
 }
 

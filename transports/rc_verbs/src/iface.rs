@@ -19,7 +19,7 @@ use uct_plugin::{
     IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport,
 };
 
-use crate::buffer::{Buffers, SmallBuffer};
+use crate::buffer::{Buffers, MAX_HEADER, SmallBuffer};
 use crate::config::RcConfig;
 use crate::ep::RcEp;
 use crate::event::{Wakeup, Watches};
@@ -38,8 +38,6 @@ pub(crate) struct RcTransport;
 pub(crate) const MAX_PIECES: usize = 32;
 /// Most bytes carried inside a work request.
 pub(crate) const MAX_INLINE: usize = 1024;
-/// Most bytes of the header of a zero-copy active message; also the size of a small buffer.
-pub(crate) const MAX_HEADER: usize = 128;
 
 /// Bytes by which a pool of buffers grows.
 const POOL_STEP: usize = 512 << 10;
@@ -322,7 +320,7 @@ impl Iface for RcIface {
         self.buried.take();
         // No queue pair is left that could write to it.
         if let Some(sink) = self.sink_buffer.take() {
-            self.put_small(sink);
+            self.buffers.put_small(sink);
         }
         // SAFETY: nor to what is posted.
         unsafe { self.rx.collect() };

@@ -71,14 +71,14 @@ impl RcEp {
         if !self.has_room() {
             return Err(self.refusal());
         }
-        let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.iface.buffers.message() else { return Err(self.starved()) };
         // SAFETY: as for an active message.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         match self.write_packed(&buffer, length, address, rkey) {
             Ok(Some(number)) => self.remember(number, TxOp::Buffer(buffer)),
-            Ok(None) => self.iface.put_message(buffer),
+            Ok(None) => self.iface.buffers.put_message(buffer),
             Err(error) => {
-                self.iface.put_message(buffer);
+                self.iface.buffers.put_message(buffer);
                 return Err(error);
             }
         }
@@ -175,7 +175,7 @@ impl RcEp {
         if !self.may_read(length) {
             return Err(self.starved());
         }
-        let Some(buffer) = self.iface.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.iface.buffers.message() else { return Err(self.starved()) };
         // SAFETY: the length was checked.
         let buffer = unsafe { buffer.expecting(length) };
         let pieces = [buffer.piece()];
@@ -187,7 +187,7 @@ impl RcEp {
                 Ok(Outcome::InProgress)
             }
             Err(error) => {
-                self.iface.put_message(buffer.into_buffer());
+                self.iface.buffers.put_message(buffer.into_buffer());
                 Err(error)
             }
         }
@@ -207,13 +207,13 @@ impl RcEp {
         if length == 0 {
             return Ok(());
         }
-        let Some(source) = self.iface.message() else { return Err(self.starved()) };
+        let Some(source) = self.iface.buffers.message() else { return Err(self.starved()) };
         let data = source.as_ptr();
         // SAFETY: the buffer becomes the work request's, whatever becomes of this call.
         let number = match unsafe { self.post_read(&[source.piece(length)], address, key) } {
             Ok(number) => number,
             Err(error) => {
-                self.iface.put_message(source);
+                self.iface.buffers.put_message(source);
                 return Err(error);
             }
         };

@@ -278,10 +278,10 @@ impl RcEp {
     #[inline(always)]
     unsafe fn end(&self, op: TxOp, iface: &RcIface) {
         match op {
-            TxOp::Buffer(buffer) => iface.put_message(buffer),
+            TxOp::Buffer(buffer) => iface.buffers.put_message(buffer),
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    iface.put_small(header);
+                    iface.buffers.put_small(header);
                 }
                 completion::complete(done, Ok(()));
             }
@@ -293,7 +293,7 @@ impl RcEp {
             TxOp::GetBcopy(buffer, unpack, done) => unsafe { iface.hand_over(buffer, unpack, done) },
             TxOp::Fetch(buffer, former, done) => {
                 let value = buffer.word();
-                iface.put_small(buffer);
+                iface.buffers.put_small(buffer);
                 if value == iface.mark {
                     return self.end_with_mark(former, done);
                 }
@@ -312,12 +312,12 @@ impl RcEp {
     fn give_up(&self, op: TxOp, error: Error) {
         let iface = &*self.iface;
         let done = match op {
-            TxOp::Buffer(buffer) => return iface.put_message(buffer),
+            TxOp::Buffer(buffer) => return iface.buffers.put_message(buffer),
             TxOp::Step(buffer) => return self.end_step(buffer, Err(error)),
             TxOp::Notify(done) => Some(done),
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    iface.put_small(header);
+                    iface.buffers.put_small(header);
                 }
                 done
             }
@@ -327,11 +327,11 @@ impl RcEp {
             }
             TxOp::GetBcopy(buffer, _, done) => {
                 iface.reads_end(buffer.length());
-                iface.put_message(buffer.into_buffer());
+                iface.buffers.put_message(buffer.into_buffer());
                 done
             }
             TxOp::Fetch(buffer, _, done) => {
-                iface.put_small(buffer);
+                iface.buffers.put_small(buffer);
                 done
             }
         };
@@ -355,7 +355,7 @@ impl RcEp {
     #[inline(never)]
     fn end_step(&self, buffer: SmallBuffer, result: Result) {
         let value = buffer.word();
-        self.iface.put_small(buffer);
+        self.iface.buffers.put_small(buffer);
         let is_lost = value == self.iface.mark && self.is_lost();
         self.step_ended(result.and(if is_lost { Err(Error::IO_ERROR) } else { Ok(value) }));
     }
@@ -392,7 +392,7 @@ impl RcIface {
         self.reads_end(buffer.length());
         // SAFETY: the caller's promise.
         unpack.read(unsafe { buffer.bytes() });
-        self.put_message(buffer.into_buffer());
+        self.buffers.put_message(buffer.into_buffer());
         completion::complete(done, Ok(()));
     }
 
