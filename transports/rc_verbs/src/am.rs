@@ -8,8 +8,8 @@ use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 use crate::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
 use crate::ep::RcEp;
 use crate::iface::MAX_PIECES;
+use crate::op::TxOp;
 use crate::proto::wire::Immediate;
-use crate::queue::TxOp;
 use crate::tx::Unsignaled;
 
 impl RcEp {

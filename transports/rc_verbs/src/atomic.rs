@@ -18,7 +18,7 @@ use uct_plugin::{
 use crate::buffer::SmallBuffer;
 use crate::ep::RcEp;
 use crate::md::Rkey;
-use crate::queue::TxOp;
+use crate::op::TxOp;
 use crate::tx::Unsignaled;
 
 /// Which bits of the eight bytes it is about.
@@ -365,12 +365,8 @@ impl RcEp {
         let number = self.posted(unsignaled);
         self.last_atomic.set(number);
         self.remember(number, TxOp::Step(buffer));
+        self.is_stepping.set(true);
         true
-    }
-
-    /// Whether the first emulated atomic has a step under way, whose end will go on.
-    pub(crate) fn has_step_under_way(&self) -> bool {
-        self.outstanding.has_step()
     }
 
     /// A step has ended, and found this value.

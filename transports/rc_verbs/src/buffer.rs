@@ -180,11 +180,3 @@ impl SmallBuffer {
         unsafe { self.0.cast::<u64>().write(word) };
     }
 }
-
-#[cfg(test)]
-impl SmallBuffer {
-    /// One that nobody looks into.
-    pub(crate) fn for_tests() -> SmallBuffer {
-        SmallBuffer(NonNull::dangling())
-    }
-}

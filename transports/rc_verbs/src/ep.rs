@@ -21,9 +21,10 @@ use uct_plugin::{
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
 use crate::md::Rkey;
+use crate::op::TxOp;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
 use crate::proto::wire::MAX_GRANT;
-use crate::queue::UnderWay;
+use crate::queue::OutstandingQueue;
 use crate::tx::NOT_CONNECTED;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
@@ -74,8 +75,10 @@ pub(crate) struct RcEp {
     pub(crate) last_ended: Cell<u32>,
     pub(crate) stalls: Cell<u8>,
     failure: Cell<Option<Error>>,
-    pub(crate) outstanding: UnderWay,
+    pub(crate) outstanding: OutstandingQueue<TxOp>,
     pub(crate) emulated: RefCell<VecDeque<Emulated>>,
+    /// A step of the first emulated atomic is under way, whose end will go on.
+    pub(crate) is_stepping: Cell<bool>,
     pub(crate) group: PendingGroup,
     pub(crate) user: EpUser,
 }
@@ -104,8 +107,9 @@ impl RcEp {
             last_ended: Cell::new(0),
             stalls: Cell::new(0),
             failure: Cell::new(None),
-            outstanding: UnderWay::default(),
+            outstanding: OutstandingQueue::default(),
             emulated: RefCell::default(),
+            is_stepping: Cell::new(false),
             group: PendingGroup::default(),
             user,
         }

@@ -16,6 +16,7 @@ mod iface;
 mod limits;
 mod liveness;
 mod md;
+mod op;
 mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]

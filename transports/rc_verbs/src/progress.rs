@@ -303,7 +303,7 @@ impl RcIface {
                 ep.fail_emulated(error);
             }
         } else {
-            if !ep.emulated.borrow().is_empty() && !ep.has_step_under_way() {
+            if !ep.emulated.borrow().is_empty() && !ep.is_stepping.get() {
                 ep.step();
             }
             if ep.is_fenced() {

@@ -10,7 +10,7 @@ use crate::buffer::MessageBuffer;
 use crate::ep::RcEp;
 use crate::iface::MAX_PIECES;
 use crate::md::{Memh, Rkey};
-use crate::queue::TxOp;
+use crate::op::TxOp;
 
 impl RcEp {
     /// The one block that a vector mostly is, with its key, if it is no longer than what a work request may move.

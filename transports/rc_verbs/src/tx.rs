@@ -9,8 +9,8 @@ use uct_plugin::{Completion, Error, FormerWord, Result, Unpack, completion};
 use crate::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
+use crate::op::TxOp;
 use crate::proto::wire::HELD_UP;
-use crate::queue::TxOp;
 
 /// How many work requests, up to one that is about to be posted, ask for no completion.
 #[derive(Clone, Copy)]
@@ -354,6 +354,7 @@ impl RcEp {
     #[cold]
     #[inline(never)]
     fn end_step(&self, buffer: SmallBuffer, result: Result) {
+        self.is_stepping.set(false);
         let value = buffer.word();
         self.iface.buffers.put_small(buffer);
         let is_lost = value == self.iface.mark && self.is_lost();
