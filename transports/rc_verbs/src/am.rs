@@ -5,10 +5,10 @@
 use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
-use crate::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
 use crate::ep::RcEp;
 use crate::iface::MAX_PIECES;
-use crate::op::TxOp;
+use crate::io::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
+use crate::link::op::TxOp;
 use crate::proto::wire::Immediate;
 use crate::tx::Unsignaled;
 

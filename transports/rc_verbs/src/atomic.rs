@@ -15,10 +15,10 @@ use uct_plugin::{
     Atomic, AtomicOp, Completion, Error, Former, FormerWord, MemoryAccess, Outcome, Result, completion,
 };
 
-use crate::buffer::SmallBuffer;
 use crate::ep::RcEp;
+use crate::io::buffer::SmallBuffer;
+use crate::link::op::TxOp;
 use crate::md::Rkey;
-use crate::op::TxOp;
 use crate::tx::Unsignaled;
 
 /// Which bits of the eight bytes it is about.

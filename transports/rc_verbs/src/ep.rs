@@ -20,11 +20,11 @@ use uct_plugin::{
 
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
+use crate::link::op::TxOp;
 use crate::md::Rkey;
-use crate::op::TxOp;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
+use crate::proto::outstanding::OutstandingQueue;
 use crate::proto::wire::MAX_GRANT;
-use crate::queue::OutstandingQueue;
 use crate::tx::NOT_CONNECTED;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a

@@ -9,7 +9,7 @@ use uct_plugin::{Completion, Endpoint, Error, Flush, Outcome, Result};
 use crate::atomic::Emulated;
 use crate::ep::{FENCE, RcEp};
 use crate::iface::RcIface;
-use crate::op::TxOp;
+use crate::link::op::TxOp;
 use crate::tx::FENCED;
 
 impl RcEp {

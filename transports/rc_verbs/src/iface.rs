@@ -19,11 +19,11 @@ use uct_plugin::{
     IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport,
 };
 
-use crate::buffer::{Buffers, MAX_HEADER, SmallBuffer};
 use crate::config::RcConfig;
 use crate::ep::RcEp;
 use crate::event::{Wakeup, Watches};
 use crate::flush::IfaceFlush;
+use crate::io::buffer::{Buffers, MAX_HEADER, SmallBuffer};
 use crate::limits::Limits;
 use crate::md::RcMd;
 use crate::progress::State;

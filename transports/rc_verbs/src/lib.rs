@@ -6,23 +6,22 @@
 
 mod am;
 mod atomic;
-mod buffer;
 mod config;
 mod ep;
 mod event;
 mod failure;
 mod flush;
 mod iface;
+mod io;
 mod limits;
+mod link;
 mod liveness;
 mod md;
-mod op;
 mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
 mod proto;
-mod queue;
 mod rma;
 mod rx;
 mod table;

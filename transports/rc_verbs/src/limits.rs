@@ -10,9 +10,9 @@ use uct_ib::{DEVICE_ADDRESS_LENGTH, IbDevice, PortAddress};
 use uct_plugin::abi::*;
 use uct_plugin::{Failure, IfaceAttr, Result, attr};
 
-use crate::buffer::MAX_HEADER;
 use crate::config::RcConfig;
 use crate::iface::{MAX_INLINE, MAX_PIECES};
+use crate::io::buffer::MAX_HEADER;
 use crate::liveness::Schedule;
 use crate::proto::addr;
 

@@ -6,11 +6,11 @@ use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge};
 use uct_plugin::abi::UctIov;
 use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
-use crate::buffer::MessageBuffer;
 use crate::ep::RcEp;
 use crate::iface::MAX_PIECES;
+use crate::io::buffer::MessageBuffer;
+use crate::link::op::TxOp;
 use crate::md::{Memh, Rkey};
-use crate::op::TxOp;
 
 impl RcEp {
     /// The one block that a vector mostly is, with its key, if it is no longer than what a work request may move.

@@ -6,10 +6,10 @@
 use uct_ib::verbs::{PostError, SendFlags};
 use uct_plugin::{Completion, Error, FormerWord, Result, Unpack, completion};
 
-use crate::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
-use crate::op::TxOp;
+use crate::io::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
+use crate::link::op::TxOp;
 use crate::proto::wire::HELD_UP;
 
 /// How many work requests, up to one that is about to be posted, ask for no completion.

@@ -2,7 +2,7 @@
 
 use uct_plugin::{Completion, FormerWord, Unpack};
 
-use crate::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
+use crate::io::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 
 /// What to do when a work request has ended, and the buffer that it uses until then.
 pub(crate) enum TxOp {

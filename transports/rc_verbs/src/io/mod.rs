@@ -1,0 +1,3 @@
+//! What the device and the system give: queues, registered memory, descriptors. No protocol decision is made here.
+
+pub(crate) mod buffer;

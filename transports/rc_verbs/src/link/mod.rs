@@ -1,0 +1,3 @@
+//! One connection to one peer, and what all connections of an interface share. Built on `proto` and `io`.
+
+pub(crate) mod op;
