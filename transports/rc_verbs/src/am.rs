@@ -6,8 +6,8 @@ use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
 use crate::ep::RcEp;
-use crate::iface::MAX_PIECES;
 use crate::io::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
+use crate::io::limits::MAX_PIECES;
 use crate::link::op::TxOp;
 use crate::proto::wire::Immediate;
 use crate::tx::Unsignaled;
@@ -31,7 +31,7 @@ impl RcEp {
             return Err(Error::INVALID_PARAM);
         }
         let next = self.message_flags()?;
-        let mut copy = [0u8; crate::iface::MAX_INLINE];
+        let mut copy = [0u8; crate::io::limits::MAX_INLINE];
         // SAFETY: the array has room for `max_inline` bytes, at least the total, and is no part of the vector.
         unsafe { iov.gather(copy.as_mut_ptr()) };
         self.send_inline(id, &[InlineData::new(&copy[..total])], next, false)

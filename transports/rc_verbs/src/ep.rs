@@ -23,6 +23,7 @@ use crate::iface::RcIface;
 use crate::link::op::TxOp;
 use crate::md::Rkey;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
+use crate::proto::liveness::Pulse;
 use crate::proto::outstanding::OutstandingQueue;
 use crate::proto::wire::MAX_GRANT;
 use crate::tx::NOT_CONNECTED;
@@ -71,9 +72,7 @@ pub(crate) struct RcEp {
     pub(crate) is_starved: Cell<bool>,
     /// It is in the interface's list of those with something to do.
     pub(crate) is_deferred: Cell<bool>,
-    /// The last work request that had ended at the last look, and looks since at which none had.
-    pub(crate) last_ended: Cell<u32>,
-    pub(crate) stalls: Cell<u8>,
+    pub(crate) pulse: Pulse,
     failure: Cell<Option<Error>>,
     pub(crate) outstanding: OutstandingQueue<TxOp>,
     pub(crate) emulated: RefCell<VecDeque<Emulated>>,
@@ -104,8 +103,7 @@ impl RcEp {
             marks: Cell::new(0),
             is_starved: Cell::new(false),
             is_deferred: Cell::new(false),
-            last_ended: Cell::new(0),
-            stalls: Cell::new(0),
+            pulse: Pulse::default(),
             failure: Cell::new(None),
             outstanding: OutstandingQueue::default(),
             emulated: RefCell::default(),

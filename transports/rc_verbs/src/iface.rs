@@ -21,23 +21,21 @@ use uct_plugin::{
 
 use crate::config::RcConfig;
 use crate::ep::RcEp;
-use crate::event::{Wakeup, Watches};
 use crate::flush::IfaceFlush;
 use crate::io::buffer::{Buffers, MAX_HEADER, SmallBuffer};
-use crate::limits::Limits;
+use crate::io::limits::Limits;
+use crate::io::wakeup::Wakeup;
+use crate::io::watches::Watches;
+use crate::limits::{attributes, limits};
 use crate::md::RcMd;
 use crate::progress::State;
 use crate::proto::addr;
+use crate::proto::liveness::Schedule;
 use crate::rx::{RxElement, RxElements, RxQueue};
 use crate::table::EpTable;
 
 /// The transport `rc_verbs`.
 pub(crate) struct RcTransport;
-
-/// Most pieces of memory in a work request.
-pub(crate) const MAX_PIECES: usize = 32;
-/// Most bytes carried inside a work request.
-pub(crate) const MAX_INLINE: usize = 1024;
 
 /// Bytes by which a pool of buffers grows.
 const POOL_STEP: usize = 512 << 10;
@@ -72,6 +70,7 @@ pub(crate) struct RcIface {
     pub(crate) read_bytes: Cell<u64>,
     /// Looks at the peers so far.
     pub(crate) ticks: Cell<u32>,
+    pub(crate) schedule: Schedule,
     /// Endpoints that lack something that all share; with something to do; about to fail.
     pub(crate) starved: RefCell<Vec<u32>>,
     pub(crate) has_starved: Cell<bool>,
@@ -136,7 +135,7 @@ impl RcIface {
         }
         let preferences = config.port_preferences();
         let port = PortAddress::new(context, number, preferences)?;
-        let mut limits = Limits::new(&config, &md.device, &port);
+        let mut limits = limits(&config, &md.device, &port);
 
         let wakeup = Wakeup::new(context)?;
         let tx_cq = Cq::new(context, limits.tx_cq_len, Some(&wakeup.tx), 0)?;
@@ -173,7 +172,8 @@ impl RcIface {
         let max_window = config.fc_window as u16;
         let rx = RxQueue::new(srq, buffers, elements, headroom, limits.seg_size, max_window);
         let salt = salt();
-        let watches = Watches::new(&md.device, params.worker, limits.schedule.tick)?;
+        let schedule = Schedule::new(config.peer_timeout, config.keepalive_interval);
+        let watches = Watches::new(&md.device, params.worker, schedule.tick)?;
         Ok(RcIface {
             am: params.am,
             rx_cq,
@@ -194,6 +194,7 @@ impl RcIface {
             lone_grants: Cell::new(0),
             read_bytes: Cell::new(0),
             ticks: Cell::new(0),
+            schedule,
             starved: RefCell::default(),
             has_starved: Cell::new(false),
             deferred: RefCell::default(),
@@ -251,7 +252,7 @@ impl Iface for RcIface {
     type Ep = RcEp;
 
     fn attributes(&self) -> IfaceAttr {
-        self.limits.attributes(&self.port.borrow())
+        attributes(&self.limits, &self.port.borrow())
     }
 
     fn device_address(&self, buffer: &mut [u8]) -> Result {

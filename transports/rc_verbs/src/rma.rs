@@ -7,8 +7,8 @@ use uct_plugin::abi::UctIov;
 use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use crate::ep::RcEp;
-use crate::iface::MAX_PIECES;
 use crate::io::buffer::MessageBuffer;
+use crate::io::limits::MAX_PIECES;
 use crate::link::op::TxOp;
 use crate::md::{Memh, Rkey};
 

@@ -1,3 +1,6 @@
 //! What the device and the system give: queues, registered memory, descriptors. No protocol decision is made here.
 
 pub(crate) mod buffer;
+pub(crate) mod limits;
+pub(crate) mod wakeup;
+pub(crate) mod watches;
