@@ -47,7 +47,7 @@ impl RcEp {
         solicited: bool,
     ) -> Result {
         let flags = flags.with(SendFlags::SOLICITED, solicited);
-        let immediate = Immediate::active(id, self.grant.get());
+        let immediate = Immediate::active(id, self.window.grant());
         let request = InlineWr::send_immediate(self.next_id(), pieces, immediate.0, flags);
         self.qp.post_inline(request).map_err(|error| self.refused(error))?;
         self.sent(unsignaled);
@@ -58,7 +58,7 @@ impl RcEp {
     #[inline(always)]
     fn sent(&self, unsignaled: Unsignaled) -> u32 {
         self.credits.set(self.credits.get() - 1);
-        self.grant.set(0);
+        self.window.told();
         self.posted(unsignaled)
     }
 
@@ -116,7 +116,7 @@ impl RcEp {
         solicited: bool,
     ) -> Result<u32> {
         let flags = flags.with(SendFlags::SOLICITED, solicited);
-        let immediate = Immediate::active(id, self.grant.get());
+        let immediate = Immediate::active(id, self.window.grant());
         let request = SendWr::send_immediate(self.next_id(), pieces, immediate.0, flags);
         // SAFETY: the caller's promise; a queue pair is destroyed only when nothing is under way any more, or its buffers
         // are given up for good.

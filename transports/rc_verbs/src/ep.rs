@@ -25,7 +25,7 @@ use crate::md::Rkey;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
 use crate::proto::liveness::Pulse;
 use crate::proto::outstanding::OutstandingQueue;
-use crate::proto::wire::MAX_GRANT;
+use crate::proto::window::PeerWindow;
 use crate::tx::NOT_CONNECTED;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
@@ -56,12 +56,8 @@ pub(crate) struct RcEp {
     pub(crate) index: u32,
     /// The latest work requests that closing does not wait for: those behind the first number, up to the second.
     pub(crate) unawaited: Cell<(u32, u32)>,
-    /// Messages that the peer may send and has not sent yet.
-    pub(crate) promised: Cell<u32>,
-    /// Messages promised that the peer has not been told of, and `wire::HELD_UP`.
-    pub(crate) grant: Cell<u16>,
-    /// How many messages the peer may have under way.
-    pub(crate) window: Cell<u16>,
+    /// How many messages the peer may send.
+    pub(crate) window: PeerWindow,
     /// Number of the last work request that was a read or an atomic.
     pub(crate) last_read: Cell<u32>,
     /// Number of the last atomic that was posted behind nothing but atomics, where that matters.
@@ -84,7 +80,7 @@ pub(crate) struct RcEp {
 
 impl RcEp {
     /// An endpoint that is not connected yet.
-    pub(crate) fn new(iface: &Rc<RcIface>, qp: Qp, index: u32, window: u16, user: EpUser) -> RcEp {
+    pub(crate) fn new(iface: &Rc<RcIface>, qp: Qp, index: u32, window: PeerWindow, user: EpUser) -> RcEp {
         RcEp {
             iface: Rc::clone(iface),
             qp,
@@ -95,9 +91,7 @@ impl RcEp {
             unsignaled: Cell::new(0),
             index,
             unawaited: Cell::default(),
-            promised: Cell::new(u32::from(window)),
-            grant: Cell::new(0),
-            window: Cell::new(window),
+            window,
             last_read: Cell::new(0),
             last_atomic: Cell::new(0),
             marks: Cell::new(0),
@@ -149,12 +143,6 @@ impl RcEp {
     /// Whether the host has destroyed it.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.marks.get() & DESTROYED != 0
-    }
-
-    /// Messages promised that the peer has not been told of.
-    #[inline(always)]
-    pub(crate) fn untold(&self) -> u16 {
-        self.grant.get() & MAX_GRANT
     }
 
     fn own_psn(&self) -> u32 {
@@ -378,7 +366,7 @@ impl Endpoint for RcEp {
         let limits = &self.iface.limits;
         let address = EpAddress {
             reads_in: limits.max_reads_in,
-            window: self.window.get(),
+            window: self.window.size(),
             qp: self.qp.number(),
             psn: self.own_psn(),
             seg_size: limits.seg_size as u32,

@@ -75,7 +75,7 @@ impl RcIface {
             return;
         }
         let Some(ep) = self.eps.remove(ep) else { return };
-        self.rx.leave(&ep);
+        self.rx.leave(&ep.window);
         if self.state.is_running() {
             self.buried.borrow_mut().push(ep);
             self.state.ask();
@@ -84,7 +84,7 @@ impl RcIface {
 
     /// The peer sends nothing any more, so its buffers are free for others.
     pub(crate) fn forget_promises(&self, ep: &RcEp) {
-        self.rx.forget(ep);
+        self.rx.close(&ep.window);
     }
 
     /// Handles what the device tells on its own account.

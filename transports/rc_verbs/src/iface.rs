@@ -24,6 +24,7 @@ use crate::ep::RcEp;
 use crate::flush::IfaceFlush;
 use crate::io::buffer::{Buffers, MAX_HEADER, SmallBuffer};
 use crate::io::limits::Limits;
+use crate::io::receive::{ReceiveRing, RxElements};
 use crate::io::wakeup::Wakeup;
 use crate::io::watches::Watches;
 use crate::limits::{attributes, limits};
@@ -31,7 +32,8 @@ use crate::md::RcMd;
 use crate::progress::State;
 use crate::proto::addr;
 use crate::proto::liveness::Schedule;
-use crate::rx::{RxElement, RxElements, RxQueue};
+use crate::proto::window::Windows;
+use crate::rx::Receiving;
 use crate::table::EpTable;
 
 /// The transport `rc_verbs`.
@@ -55,7 +57,7 @@ pub(crate) struct RcIface {
     pub(crate) quiet_looks: Cell<u8>,
     pub(crate) state: State,
     pub(crate) limits: Limits,
-    pub(crate) rx: RxQueue,
+    pub(crate) rx: Receiving,
     pub(crate) pending: PendingQueue,
     pub(crate) eps: EpTable,
     /// Endpoints that have left the table while progress, which may be at work on them, goes on.
@@ -163,14 +165,16 @@ impl RcIface {
         let sink_buffer = sends.small().ok_or(Error::NO_MEMORY)?;
         let sink = sink_buffer.piece(8);
         let elements = RxElements::default();
-        let headroom = RxQueue::headroom(params.rx_headroom);
+        let headroom = ReceiveRing::headroom_for(params.rx_headroom);
         let receive = MpoolParams {
             max_elems: u32::try_from(config.rx_max_bufs.number()).unwrap_or(u32::MAX).max(1),
             ..pool("receive", headroom + limits.seg_size)
         };
         let buffers = Mpool::new(receive, registered(), elements.hooks()).map_err(memory)?;
         let max_window = config.fc_window as u16;
-        let rx = RxQueue::new(srq, buffers, elements, headroom, limits.seg_size, max_window);
+        let windows = Windows::new(srq.capacity(), max_window);
+        let ring = ReceiveRing::new(srq, buffers, elements, headroom, limits.seg_size);
+        let rx = Receiving { ring, windows };
         let salt = salt();
         let schedule = Schedule::new(config.peer_timeout, config.keepalive_interval);
         let watches = Watches::new(&md.device, params.worker, schedule.tick)?;
@@ -286,7 +290,7 @@ impl Iface for RcIface {
             &self.md.pd,
             &self.tx_cq,
             &self.rx_cq,
-            &self.rx.srq,
+            &self.rx.ring.srq,
             self.max_inline_wanted,
         )?;
         let window = self.rx.join();
@@ -324,15 +328,15 @@ impl Iface for RcIface {
             self.buffers.put_small(sink);
         }
         // SAFETY: nor to what is posted.
-        unsafe { self.rx.collect() };
+        unsafe { self.rx.ring.collect() };
     }
 
     unsafe fn release(&self, data: *mut u8) {
         let Some(data) = NonNull::new(data) else { return };
         // SAFETY: the host releases what a handler kept, once (`Iface::release`).
-        let element = unsafe { RxElement::released(data, self.rx.headroom) };
-        self.rx.put(element);
-        if !self.rx.fill(1) || !self.deferred.borrow().is_empty() {
+        let element = unsafe { self.rx.ring.released(data) };
+        self.rx.ring.put(element);
+        if !self.rx.ring.fill(1) || !self.deferred.borrow().is_empty() {
             self.state.ask();
         }
     }
@@ -359,9 +363,9 @@ impl Iface for RcIface {
             ("tx_credits", sum(|ep| u64::from(ep.credits.get()))),
             ("tx_cq_available", u64::from(self.cq_available.get())),
             ("emulated_atomics", sum(|ep| ep.emulated.borrow().len() as u64)),
-            ("rx_posted", u64::from(self.rx.posted.get())),
-            ("rx_windows", sum(|ep| u64::from(ep.window.get()))),
-            ("rx_promised", sum(|ep| u64::from(ep.promised.get()))),
+            ("rx_posted", u64::from(self.rx.ring.posted())),
+            ("rx_windows", sum(|ep| u64::from(ep.window.size()))),
+            ("rx_promised", sum(|ep| u64::from(ep.window.promised()))),
             ("lone_grants", self.lone_grants.get()),
             ("read_bytes", self.read_bytes.get()),
         ]

@@ -10,7 +10,7 @@ use uct_plugin::{Blocked, Error, Result};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
-use crate::rx::REFILL;
+use crate::proto::window::REFILL;
 
 /// Completions taken in one go.
 const BATCH: usize = 16;
@@ -173,7 +173,7 @@ impl RcIface {
 
     #[inline(always)]
     fn refill(&self) {
-        if !self.rx.fill(REFILL) {
+        if !self.rx.ring.fill(REFILL) {
             self.state.ask();
         }
     }
@@ -272,7 +272,7 @@ impl RcIface {
             unsafe { self.receive(&wc) };
             count += 1;
         }
-        if !self.rx.fill(1) {
+        if !self.rx.ring.fill(1) {
             // Handlers keep buffers; more is granted when they release some.
             tracing::trace!("rc_verbs: fewer receive buffers than wanted");
         }

@@ -10,7 +10,6 @@ use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
 use crate::io::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 use crate::link::op::TxOp;
-use crate::proto::wire::HELD_UP;
 
 /// How many work requests, up to one that is about to be posted, ask for no completion.
 #[derive(Clone, Copy)]
@@ -62,7 +61,7 @@ impl RcEp {
     #[cold]
     pub(crate) fn message_refusal(&self) -> Error {
         if self.credits.get() == 0 && self.is_connected() {
-            self.grant.set(self.grant.get() | HELD_UP);
+            self.window.note_held_up();
         }
         self.refusal()
     }

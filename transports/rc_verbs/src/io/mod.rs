@@ -2,5 +2,6 @@
 
 pub(crate) mod buffer;
 pub(crate) mod limits;
+pub(crate) mod receive;
 pub(crate) mod wakeup;
 pub(crate) mod watches;

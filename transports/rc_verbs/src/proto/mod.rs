@@ -3,4 +3,5 @@
 pub(crate) mod addr;
 pub(crate) mod liveness;
 pub(crate) mod outstanding;
+pub(crate) mod window;
 pub(crate) mod wire;
