@@ -9,8 +9,8 @@ use crate::ep::RcEp;
 use crate::io::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
 use crate::io::limits::MAX_PIECES;
 use crate::link::op::TxOp;
+use crate::proto::send_queue::Unsignaled;
 use crate::proto::wire::Immediate;
-use crate::tx::Unsignaled;
 
 impl RcEp {
     #[inline(always)]
@@ -57,7 +57,7 @@ impl RcEp {
     /// Accounts for a message just posted; answers the number of its work request.
     #[inline(always)]
     fn sent(&self, unsignaled: Unsignaled) -> u32 {
-        self.credits.set(self.credits.get() - 1);
+        self.queue.spend();
         self.window.told();
         self.posted(unsignaled)
     }

@@ -19,7 +19,7 @@ use crate::ep::RcEp;
 use crate::io::buffer::SmallBuffer;
 use crate::link::op::TxOp;
 use crate::md::Rkey;
-use crate::tx::Unsignaled;
+use crate::proto::send_queue::Unsignaled;
 
 /// Which bits of the eight bytes it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ impl RcEp {
     /// Whether nothing is under way that can rob an atomic of its result.
     #[inline(always)]
     fn is_clear_for_atomic(&self) -> bool {
-        !self.iface.limits.has_stray_acks || self.is_quiet() || self.last_atomic.get() == self.posted.get()
+        !self.iface.limits.has_stray_acks || self.queue.has_only_atomics()
     }
 
     /// Refuses an atomic until what is in its way has ended.
@@ -135,7 +135,7 @@ impl RcEp {
         if self.is_clear_for_atomic() {
             return Ok(());
         }
-        if self.unsignaled.get() > 0 && !self.post_nothing() {
+        if self.queue.has_unsignaled() && !self.post_nothing() {
             return Err(self.refusal());
         }
         Err(self.starved())
@@ -145,8 +145,8 @@ impl RcEp {
     #[inline(always)]
     fn posted_atomic(&self, unsignaled: Unsignaled) -> u32 {
         let number = self.posted(unsignaled);
-        self.last_read.set(number);
-        self.last_atomic.set(number);
+        self.queue.note_read();
+        self.queue.note_atomic();
         number
     }
 
@@ -325,15 +325,15 @@ impl RcEp {
 
     /// The flush at the front becomes that of the queue pair; answers whether there was room.
     fn flush_behind_emulated(&self) -> bool {
-        if !self.is_quiet() && self.unsignaled.get() > 0 && !self.post_nothing() {
+        if !self.queue.is_quiet() && self.queue.has_unsignaled() && !self.post_nothing() {
             return false;
         }
         if let Some(Emulated::Flush(completion)) = self.emulated.borrow_mut().pop_front() {
-            if self.is_quiet() {
+            if self.queue.is_quiet() {
                 // Told from progress, where every step but the first is made; the first is never a flush.
                 completion.complete(Ok(()));
             } else {
-                self.remember(self.posted.get(), TxOp::Notify(completion));
+                self.remember(self.queue.last(), TxOp::Notify(completion));
             }
         }
         true
@@ -363,7 +363,7 @@ impl RcEp {
             return false;
         }
         let number = self.posted(unsignaled);
-        self.last_atomic.set(number);
+        self.queue.note_atomic();
         self.remember(number, TxOp::Step(buffer));
         self.is_stepping.set(true);
         true

@@ -25,17 +25,15 @@ use crate::md::Rkey;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
 use crate::proto::liveness::Pulse;
 use crate::proto::outstanding::OutstandingQueue;
+use crate::proto::send_queue::SendQueue;
 use crate::proto::window::PeerWindow;
-use crate::tx::NOT_CONNECTED;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
 /// second, in which it asks about once; one lost packet must not be the end.
 const RESOLVE_ATTEMPTS: u32 = 3;
 
-/// A mark of an endpoint: a fence waits for reads and atomics.
-pub(crate) const FENCE: u8 = 1;
-/// Pending requests may wait for it.
-pub(crate) const WAITED_FOR: u8 = 4;
+/// A mark of an endpoint: pending requests may wait for it.
+pub(crate) const WAITED_FOR: u8 = 1;
 /// The host has destroyed it; it lives on until everything under way has ended.
 const DESTROYED: u8 = 2;
 
@@ -43,26 +41,12 @@ const DESTROYED: u8 = 2;
 pub(crate) struct RcEp {
     pub(crate) iface: Rc<RcIface>,
     pub(crate) qp: Qp,
-    /// Work requests that fit; far below zero while nothing may be sent.
-    pub(crate) available: Cell<i32>,
-    /// Messages that the peer still takes.
-    pub(crate) credits: Cell<u32>,
-    /// Number of the last work request posted, and of the last that ended.
-    pub(crate) posted: Cell<u32>,
-    pub(crate) ended: Cell<u32>,
-    /// Work requests since the last that asked for a completion.
-    pub(crate) unsignaled: Cell<u32>,
+    pub(crate) queue: SendQueue,
     /// Its place in the interface's table.
     pub(crate) index: u32,
-    /// The latest work requests that closing does not wait for: those behind the first number, up to the second.
-    pub(crate) unawaited: Cell<(u32, u32)>,
     /// How many messages the peer may send.
     pub(crate) window: PeerWindow,
-    /// Number of the last work request that was a read or an atomic.
-    pub(crate) last_read: Cell<u32>,
-    /// Number of the last atomic that was posted behind nothing but atomics, where that matters.
-    pub(crate) last_atomic: Cell<u32>,
-    /// What the end of a work request has to look at: [`FENCE`], [`WAITED_FOR`] and [`DESTROYED`], mostly none.
+    /// What the end of a work request has to look at: [`WAITED_FOR`] and [`DESTROYED`], mostly none.
     pub(crate) marks: Cell<u8>,
     /// It is in the interface's list of those that want anything that all share.
     pub(crate) is_starved: Cell<bool>,
@@ -84,16 +68,9 @@ impl RcEp {
         RcEp {
             iface: Rc::clone(iface),
             qp,
-            available: Cell::new(iface.limits.tx_queue_len as i32 - NOT_CONNECTED),
-            credits: Cell::new(0),
-            posted: Cell::new(0),
-            ended: Cell::new(0),
-            unsignaled: Cell::new(0),
+            queue: SendQueue::new(iface.limits.tx_queue_len),
             index,
-            unawaited: Cell::default(),
             window,
-            last_read: Cell::new(0),
-            last_atomic: Cell::new(0),
             marks: Cell::new(0),
             is_starved: Cell::new(false),
             is_deferred: Cell::new(false),
@@ -118,13 +95,8 @@ impl RcEp {
             return false;
         }
         self.failure.set(Some(error));
-        self.available.set(self.available.get() - NOT_CONNECTED);
+        self.queue.shut();
         true
-    }
-
-    /// Whether the peer's endpoint is known.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.available.get() > -(NOT_CONNECTED >> 1)
     }
 
     pub(crate) fn mark(&self, mark: u8) {
@@ -133,11 +105,6 @@ impl RcEp {
 
     pub(crate) fn unmark(&self, mark: u8) {
         self.marks.set(self.marks.get() & !mark);
-    }
-
-    /// Whether a fence waits for reads and atomics.
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.marks.get() & FENCE != 0
     }
 
     /// Whether the host has destroyed it.
@@ -181,8 +148,7 @@ impl RcEp {
         };
         self.qp.init_rc(port.port.number, port.pkey_index(), access)?;
         self.connect_qp(&connect, device)?;
-        self.credits.set(u32::from(address.window));
-        self.available.set(self.available.get() + NOT_CONNECTED);
+        self.queue.connect(u32::from(address.window));
         tracing::debug!(
             qp = self.qp.number(),
             peer = address.qp,
@@ -379,7 +345,7 @@ impl Endpoint for RcEp {
         if let Some(error) = self.failure() {
             return Err(Failure::from(error));
         }
-        if self.is_connected() {
+        if self.queue.is_connected() {
             return Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already"));
         }
         let device = DeviceAddress::parse(device_address)

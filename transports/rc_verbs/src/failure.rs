@@ -31,7 +31,7 @@ impl RcIface {
         }
         let reason = format!("queue pair {:#x}: {reason}", ep.qp.number());
         tracing::debug!(%error, %reason, "rc_verbs: endpoint failed");
-        if ep.is_quiet() {
+        if ep.queue.is_quiet() {
             ep.fail_emulated(error);
         }
         self.pending.schedule(&ep.group);
@@ -53,7 +53,7 @@ impl RcIface {
         self.fail(ep, error, &format!("{status}, vendor error {:#x}", wc.vendor_error()));
         // SAFETY: as for one that ends well.
         unsafe { ep.end_badly(wc.wr_id() as u32, error) };
-        if ep.is_quiet() {
+        if ep.queue.is_quiet() {
             ep.fail_emulated(error);
         }
         self.feed();
@@ -63,12 +63,12 @@ impl RcIface {
     /// lives on until that is over.
     #[cold]
     pub(crate) fn bury(&self, ep: &RcEp) {
-        if ep.failure().is_some() && ep.is_quiet() {
+        if ep.failure().is_some() && ep.queue.is_quiet() {
             ep.fail_emulated(Error::CANCELED);
         }
-        if !ep.emulated.borrow().is_empty() || !ep.is_quiet() {
+        if !ep.emulated.borrow().is_empty() || !ep.queue.is_quiet() {
             // The last request must announce its end.
-            if ep.failure().is_none() && ep.unsignaled.get() > 0 && !ep.post_nothing() {
+            if ep.failure().is_none() && ep.queue.has_unsignaled() && !ep.post_nothing() {
                 self.defer(ep);
             }
             self.tx_wanted.set(true);

@@ -7,10 +7,9 @@ use uct_ib::verbs::InlineWr;
 use uct_plugin::{Completion, Endpoint, Error, Flush, Outcome, Result};
 
 use crate::atomic::Emulated;
-use crate::ep::{FENCE, RcEp};
+use crate::ep::RcEp;
 use crate::iface::RcIface;
 use crate::link::op::TxOp;
-use crate::tx::FENCED;
 
 impl RcEp {
     /// Posts a write of no bytes that asks for a completion; answers whether there was room.
@@ -27,13 +26,14 @@ impl RcEp {
             }
             return false;
         }
-        self.closing_waits_not_for(self.posted(unsignaled));
+        self.posted(unsignaled);
+        self.queue.note_unawaited();
         true
     }
 
     /// Whether a completion of the last work request is sure to come; posts one that does nothing if need be.
     fn ensure_signaled(&self) -> Result {
-        if self.unsignaled.get() == 0 || self.post_nothing() { Ok(()) } else { Err(self.refusal()) }
+        if !self.queue.has_unsignaled() || self.post_nothing() { Ok(()) } else { Err(self.refusal()) }
     }
 
     pub(crate) fn flush_with(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
@@ -42,9 +42,9 @@ impl RcEp {
         }
         if let Some(error) = self.failure() {
             // What the failure has ended is flushed.
-            return if self.is_quiet() { Err(error) } else { self.notify(completion) };
+            return if self.queue.is_quiet() { Err(error) } else { self.notify(completion) };
         }
-        if self.is_quiet() && self.group.is_empty() && self.emulated.borrow().is_empty() {
+        if self.queue.is_quiet() && self.group.is_empty() && self.emulated.borrow().is_empty() {
             return Ok(Outcome::Done);
         }
         if self.iface.pending.must_wait(&self.group) {
@@ -65,7 +65,7 @@ impl RcEp {
     /// Completes when what is under way has ended.
     fn notify(&self, completion: Option<Completion>) -> Result<Outcome> {
         if let Some(completion) = completion {
-            self.remember(self.posted.get(), TxOp::Notify(completion));
+            self.remember(self.queue.last(), TxOp::Notify(completion));
         }
         self.iface.tx_wanted.set(true);
         Ok(Outcome::InProgress)
@@ -84,10 +84,10 @@ impl RcEp {
         if has_emulated {
             self.iface.defer(self);
         }
-        if self.is_quiet() && !has_emulated {
+        if self.queue.is_quiet() && !has_emulated {
             return Ok(Outcome::Done);
         }
-        if self.is_quiet() {
+        if self.queue.is_quiet() {
             if let Some(completion) = completion {
                 self.emulated.borrow_mut().push_back(Emulated::Flush(completion));
             }
@@ -99,29 +99,26 @@ impl RcEp {
     /// What comes after waits for what is ahead. Writes and messages are in order by themselves; reads and atomics are
     /// waited for here. (The device's own fence would do, but software RoCE hangs on it when a packet is sent again.)
     pub(crate) fn fence_here(&self) {
-        if self.has_reads_under_way() && !self.is_fenced() {
-            self.mark(FENCE);
-            self.available.set(self.available.get() - FENCED);
+        if self.has_reads_under_way() && self.queue.fence() {
             self.announce_reads();
         }
     }
 
     fn has_reads_under_way(&self) -> bool {
-        (self.last_read.get().wrapping_sub(self.ended.get()) as i32) > 0 || !self.emulated.borrow().is_empty()
+        self.queue.has_reads() || !self.emulated.borrow().is_empty()
     }
 
     /// Sees to it that the end of the last read or atomic is announced.
     pub(crate) fn announce_reads(&self) {
-        if self.unsignaled.get() > 0 && !self.post_nothing() {
+        if self.queue.has_unsignaled() && !self.post_nothing() {
             self.iface.defer(self);
         }
     }
 
     /// Lets the endpoint send again if what a fence waits for has ended.
     pub(crate) fn lift_fence(&self) {
-        if self.is_fenced() && !self.has_reads_under_way() {
-            self.unmark(FENCE);
-            self.available.set(self.available.get() + FENCED);
+        if self.queue.is_fenced() && !self.has_reads_under_way() {
+            self.queue.lift_fence();
             self.iface.pending.schedule(&self.group);
         }
     }
@@ -134,7 +131,7 @@ impl RcEp {
             return Err(self.refusal());
         }
         // What is under way tells as well as a question would.
-        if completion.is_none() && !self.is_quiet() {
+        if completion.is_none() && !self.queue.is_quiet() {
             return Ok(Outcome::Done);
         }
         if !self.post_nothing() {
@@ -167,7 +164,7 @@ impl RcIface {
         for ep in self.eps.all() {
             match ep.flush(flags, None) {
                 Ok(Outcome::Done) => {}
-                Ok(Outcome::InProgress) => waits.push((ep.index, ep.posted.get())),
+                Ok(Outcome::InProgress) => waits.push((ep.index, ep.queue.last())),
                 Err(Error::NO_RESOURCE) => return Err(Error::NO_RESOURCE),
                 // An endpoint that has failed has nothing under way.
                 Err(_) => {}
@@ -206,8 +203,6 @@ impl RcIface {
     }
 
     fn is_waited_for(&self, index: u32, number: u32) -> bool {
-        self.eps.get(index).is_some_and(|ep| {
-            (ep.ended.get().wrapping_sub(number) as i32) < 0 || !ep.emulated.borrow().is_empty()
-        })
+        self.eps.get(index).is_some_and(|ep| !ep.queue.has_ended(number) || !ep.emulated.borrow().is_empty())
     }
 }

@@ -358,9 +358,9 @@ impl Iface for RcIface {
         let sum = |what: fn(&RcEp) -> u64| eps.iter().map(|ep| what(ep)).sum::<u64>();
         vec![
             ("endpoints", eps.len() as u64),
-            ("tx_under_way", sum(|ep| u64::from(ep.posted.get().wrapping_sub(ep.ended.get())))),
-            ("tx_unsignaled", sum(|ep| u64::from(ep.unsignaled.get()))),
-            ("tx_credits", sum(|ep| u64::from(ep.credits.get()))),
+            ("tx_under_way", sum(|ep| u64::from(ep.queue.under_way()))),
+            ("tx_unsignaled", sum(|ep| u64::from(ep.queue.unsignaled_count()))),
+            ("tx_credits", sum(|ep| u64::from(ep.queue.credits()))),
             ("tx_cq_available", u64::from(self.cq_available.get())),
             ("emulated_atomics", sum(|ep| ep.emulated.borrow().len() as u64)),
             ("rx_posted", u64::from(self.rx.ring.posted())),

@@ -18,21 +18,21 @@ impl RcIface {
         self.ticks.set(tick);
         let is_question_time = schedule.asks_at(tick);
         for ep in self.eps.all() {
-            if ep.failure().is_some() || !ep.is_connected() {
+            if ep.failure().is_some() || !ep.queue.is_connected() {
                 continue;
             }
-            if ep.is_quiet() {
+            if ep.queue.is_quiet() {
                 ep.pulse.rest();
                 if is_question_time {
                     ep.post_nothing();
                 }
                 continue;
             }
-            if ep.pulse.has_beaten(ep.ended.get()) {
+            if ep.pulse.has_beaten(ep.queue.last_ended()) {
                 continue;
             }
             // What was acknowledged without an announcement is told by one more request.
-            if ep.unsignaled.get() > 0 {
+            if ep.queue.has_unsignaled() {
                 ep.post_nothing();
             }
             if schedule.gives_up_after(ep.pulse.stall()) {
@@ -48,6 +48,6 @@ impl RcIface {
     /// Whether a sleeper must be woken for a look.
     pub(crate) fn has_something_to_watch(&self) -> bool {
         let asks = self.schedule.asks();
-        self.eps.all().iter().any(|ep| ep.is_connected() && (asks || !ep.is_quiet()))
+        self.eps.all().iter().any(|ep| ep.queue.is_connected() && (asks || !ep.queue.is_quiet()))
     }
 }

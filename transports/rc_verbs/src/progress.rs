@@ -299,14 +299,14 @@ impl RcIface {
 
     fn do_for(&self, ep: &RcEp) {
         if let Some(error) = ep.failure() {
-            if ep.is_quiet() {
+            if ep.queue.is_quiet() {
                 ep.fail_emulated(error);
             }
         } else {
             if !ep.emulated.borrow().is_empty() && !ep.is_stepping.get() {
                 ep.step();
             }
-            if ep.is_fenced() {
+            if ep.queue.is_fenced() {
                 ep.announce_reads();
             }
             if !self.send_grant(ep) {

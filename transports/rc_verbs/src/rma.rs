@@ -294,7 +294,7 @@ impl RcEp {
         if parts.len() > self.iface.limits.tx_queue_len as usize {
             return Err(Error::INVALID_PARAM);
         }
-        let room = self.available.get().min(self.iface.cq_available.get() as i32);
+        let room = self.queue.available().min(self.iface.cq_available.get());
         if (room as usize) < parts.len() {
             return Err(self.starved());
         }
@@ -329,7 +329,7 @@ impl RcEp {
         // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
         let number = self.posted(unsignaled);
-        self.last_read.set(number);
+        self.queue.note_read();
         Ok(number)
     }
 

@@ -95,10 +95,9 @@ impl RcIface {
             if immediate.was_held_up() {
                 self.rx.widen(&ep.window);
             }
-            let Some(credits) = immediate.credits(ep.credits.get()) else {
+            if !ep.queue.gain(immediate) {
                 return self.misbehaves(ep, "the peer grants more messages than any window has");
-            };
-            ep.credits.set(credits);
+            }
             if !ep.group.is_empty() {
                 self.pending.schedule(&ep.group);
             }
@@ -171,7 +170,7 @@ impl RcIface {
     /// Tells the peer of what it was promised, if no message has yet; answers false if there is no room to.
     pub(crate) fn send_grant(&self, ep: &RcEp) -> bool {
         // What a destroyed endpoint grants is of no use to anyone.
-        if ep.failure().is_some() || !ep.is_connected() || ep.is_destroyed() {
+        if ep.failure().is_some() || !ep.queue.is_connected() || ep.is_destroyed() {
             return true;
         }
         if !ep.window.is_due() {
@@ -196,7 +195,8 @@ impl RcIface {
             return false;
         }
         ep.window.told();
-        ep.closing_waits_not_for(ep.posted(unsignaled));
+        ep.posted(unsignaled);
+        ep.queue.note_unawaited();
         self.lone_grants.set(self.lone_grants.get() + 1);
         true
     }

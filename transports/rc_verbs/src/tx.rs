@@ -10,21 +10,13 @@ use crate::ep::{RcEp, WAITED_FOR};
 use crate::iface::RcIface;
 use crate::io::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 use crate::link::op::TxOp;
-
-/// How many work requests, up to one that is about to be posted, ask for no completion.
-#[derive(Clone, Copy)]
-pub(crate) struct Unsignaled(u32);
-
-/// Taken off `available` while the endpoint may not send at all, so that one comparison finds it.
-pub(crate) const NOT_CONNECTED: i32 = 1 << 28;
-/// The same while a fence waits for reads and atomics.
-pub(crate) const FENCED: i32 = 1 << 20;
+use crate::proto::send_queue::Unsignaled;
 
 impl RcEp {
-    /// Whether a work request may be posted now. Three loads and a comparison each.
+    /// Whether a work request may be posted now.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.available.get() > 0
+        self.queue.has_room()
             && self.iface.cq_available.get() > 0
             && !self.iface.pending.must_wait(&self.group)
     }
@@ -32,13 +24,12 @@ impl RcEp {
     /// Whether a message may be sent now.
     #[inline(always)]
     pub(crate) fn has_room_for_message(&self) -> bool {
-        self.credits.get() > 0 && self.has_room()
+        self.queue.credits() > 0 && self.has_room()
     }
 
     /// Whether a work request of the endpoint's own may be posted, which neither pending requests nor a fence hold up.
     pub(crate) fn has_own_room(&self) -> bool {
-        let fenced = if self.is_fenced() { FENCED } else { 0 };
-        self.available.get() + fenced > 0 && self.iface.cq_available.get() > 0
+        self.queue.has_own_room() && self.iface.cq_available.get() > 0
     }
 
     /// Why nothing can be posted now.
@@ -47,7 +38,7 @@ impl RcEp {
         if let Some(error) = self.failure() {
             return error;
         }
-        if self.available.get() <= -(NOT_CONNECTED >> 1) {
+        if !self.queue.is_connected() {
             return Error::NOT_CONNECTED;
         }
         self.iface.tx_wanted.set(true);
@@ -60,7 +51,7 @@ impl RcEp {
     /// Why no message can be sent now. What the peer has granted is used up: its window is too small, and it is told.
     #[cold]
     pub(crate) fn message_refusal(&self) -> Error {
-        if self.credits.get() == 0 && self.is_connected() {
+        if self.queue.credits() == 0 && self.queue.is_connected() {
             self.window.note_held_up();
         }
         self.refusal()
@@ -79,59 +70,51 @@ impl RcEp {
     /// what [`RcEp::posted`] is to be told.
     #[inline(always)]
     pub(crate) fn next_flags(&self, signaled: bool) -> (SendFlags, Unsignaled) {
-        let unsignaled = self.unsignaled.get() + 1;
-        if signaled || unsignaled >= self.iface.limits.moderation || self.is_scarce() {
-            return (SendFlags::SIGNALED, Unsignaled(0));
+        match self.unsignaled() {
+            Some(unsignaled) if !signaled => (SendFlags::NONE, unsignaled),
+            _ => (SendFlags::SIGNALED, Unsignaled::NONE),
         }
-        (SendFlags::NONE, Unsignaled(unsignaled))
     }
 
-    /// Whether little room is left, or none.
+    /// Set if the next work request needs no completion, as far as the others of the interface go, too.
     #[inline(always)]
-    fn is_scarce(&self) -> bool {
-        self.available.get() <= 1 || self.iface.cq_available.get() <= self.iface.limits.cq_low
+    fn unsignaled(&self) -> Option<Unsignaled> {
+        if self.iface.cq_available.get() <= self.iface.limits.cq_low {
+            return None;
+        }
+        self.queue.unsignaled(self.iface.limits.moderation)
     }
 
     /// As [`RcEp::next_flags`] for a message that asks for no completion, if one may be sent: [`RcEp::has_room_for_message`]
     /// in one go with it.
     #[inline(always)]
     pub(crate) fn message_flags(&self) -> Result<(SendFlags, Unsignaled)> {
-        if self.credits.get() == 0 || self.iface.pending.must_wait(&self.group) {
+        if self.queue.credits() == 0 || self.iface.pending.must_wait(&self.group) {
             return Err(self.message_refusal());
         }
-        let unsignaled = self.unsignaled.get() + 1;
-        if unsignaled >= self.iface.limits.moderation || self.is_scarce() {
-            return self.seldom_flags();
+        match self.unsignaled() {
+            Some(unsignaled) if self.queue.is_open() => Ok((SendFlags::NONE, unsignaled)),
+            _ => self.signaled_flags(),
         }
-        Ok((SendFlags::NONE, Unsignaled(unsignaled)))
     }
 
     #[cold]
     #[inline(never)]
-    fn seldom_flags(&self) -> Result<(SendFlags, Unsignaled)> {
+    fn signaled_flags(&self) -> Result<(SendFlags, Unsignaled)> {
         if self.has_room_for_message() { Ok(self.next_flags(true)) } else { Err(self.message_refusal()) }
     }
 
     /// Accounts for a work request just posted; answers its number.
     #[inline(always)]
     pub(crate) fn posted(&self, unsignaled: Unsignaled) -> u32 {
-        let number = self.next_number();
-        self.posted.set(number);
-        self.available.set(self.available.get() - 1);
-        self.unsignaled.set(unsignaled.0);
         self.iface.cq_available.set(self.iface.cq_available.get() - 1);
-        number
-    }
-
-    #[inline(always)]
-    fn next_number(&self) -> u32 {
-        self.posted.get().wrapping_add(1)
+        self.queue.post(unsignaled)
     }
 
     /// The id of the next work request: which endpoint, and which request.
     #[inline(always)]
     pub(crate) fn next_id(&self) -> u64 {
-        u64::from(self.index) << 32 | u64::from(self.next_number())
+        u64::from(self.index) << 32 | u64::from(self.queue.next())
     }
 
     /// Remembers what is to happen when the work request of this number ends.
@@ -159,24 +142,10 @@ impl RcEp {
         Error::from_errno(error.0)
     }
 
-    /// Whether everything posted has ended.
-    #[inline]
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.posted.get() == self.ended.get()
-    }
-
-    /// Notes that the work request of this number, just posted, carries nothing of the user's.
-    pub(crate) fn closing_waits_not_for(&self, number: u32) {
-        let ahead = number.wrapping_sub(1);
-        let (from, to) = self.unawaited.get();
-        self.unawaited.set((if to == ahead { from } else { ahead }, number));
-    }
-
     /// Whether all that the user sent has ended. If the peer has closed, a grant under way never does.
     pub(crate) fn may_close(&self) -> bool {
-        let (from, to) = self.unawaited.get();
-        let rest_is_own = to == self.posted.get() && self.ended.get().wrapping_sub(from) as i32 >= 0;
-        let has_ended = self.is_quiet() || (rest_is_own && self.outstanding.is_empty());
+        let has_ended =
+            self.queue.is_quiet() || (self.queue.rest_is_unawaited() && self.outstanding.is_empty());
         has_ended && self.emulated.borrow().is_empty()
     }
 
@@ -199,7 +168,7 @@ impl RcEp {
                 unsafe { self.end_further(number) };
             }
         }
-        if self.marks.get() != 0 {
+        if self.marks.get() != 0 || self.queue.is_fenced() {
             self.after_end();
         }
     }
@@ -258,16 +227,9 @@ impl RcEp {
     /// Counts work requests up to this number as ended; answers whether there are any.
     #[inline(always)]
     fn account_for_end(&self, number: u32, iface: &RcIface) -> bool {
-        let ended = self.ended.get();
-        let count = number.wrapping_sub(ended);
-        // One comparison for both: that there is none, and that it is not under way, which would be the provider's mistake.
-        if count.wrapping_sub(1) >= self.posted.get().wrapping_sub(ended) {
-            return false;
-        }
-        self.ended.set(number);
-        self.available.set(self.available.get() + count as i32);
+        let count = self.queue.end_up_to(number);
         iface.cq_available.set(iface.cq_available.get() + count);
-        true
+        count > 0
     }
 
     /// An operation has ended well.

@@ -3,5 +3,6 @@
 pub(crate) mod addr;
 pub(crate) mod liveness;
 pub(crate) mod outstanding;
+pub(crate) mod send_queue;
 pub(crate) mod window;
 pub(crate) mod wire;
