@@ -309,12 +309,12 @@ impl RcEp {
             match step {
                 Some(step) => {
                     if !self.post_step(step) {
-                        self.iface.defer(self);
+                        self.defer();
                     }
                     return;
                 }
                 None if !self.flush_behind_emulated() => {
-                    self.iface.defer(self);
+                    self.defer();
                     return;
                 }
                 None => {}
@@ -358,7 +358,7 @@ impl RcEp {
         if let Err(error) = unsafe { self.qp.post_send(request) } {
             self.iface.buffers.put_small(buffer);
             if !error.is_full() {
-                self.iface.fail_later(self, Error::from_errno(error.0), error.to_string());
+                self.fail_later(Error::from_errno(error.0), error.to_string());
             }
             return false;
         }
@@ -375,7 +375,7 @@ impl RcEp {
             Ok(found) => found,
             Err(error) => {
                 // The failure of the endpoint ends all of them. One that lost its result can neither go on nor be undone.
-                self.iface.fail_later(self, error, "the device lost the result of an atomic".to_owned());
+                self.fail_later(error, "the device lost the result of an atomic".to_owned());
                 return;
             }
         };

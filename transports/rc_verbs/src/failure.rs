@@ -10,55 +10,49 @@ use uct_plugin::Error;
 use crate::ep::RcEp;
 use crate::iface::RcIface;
 
-impl RcIface {
-    /// Has progress fail an endpoint.
+impl RcEp {
+    /// Fails it: nothing more is sent, and the error handler is told if it is the first failure. From progress.
     #[cold]
-    pub(crate) fn fail_later(&self, ep: &RcEp, error: Error, reason: String) {
-        self.failing.borrow_mut().push((ep.index, error, reason));
-        self.state.ask();
-    }
-
-    /// Fails an endpoint: nothing more is sent, and its error handler is told if it is the first failure. From progress.
-    #[cold]
-    pub(crate) fn fail(&self, ep: &RcEp, error: Error, reason: &str) {
-        if !ep.shut(error) {
+    pub(crate) fn fail(&self, error: Error, reason: &str) {
+        if !self.shut(error) {
             return;
         }
-        self.forget_promises(ep);
+        self.iface.rx.close(&self.window);
         // Everything under way comes back as flushed; without this it might wait for a peer that is gone.
-        if let Err(error) = ep.qp.fail() {
+        if let Err(error) = self.qp.fail() {
             tracing::warn!(%error, "rc_verbs: a failed queue pair stays as it is");
         }
-        let reason = format!("queue pair {:#x}: {reason}", ep.qp.number());
+        let reason = format!("queue pair {:#x}: {reason}", self.qp.number());
         tracing::debug!(%error, %reason, "rc_verbs: endpoint failed");
-        if ep.queue.is_quiet() {
-            ep.fail_emulated(error);
+        if self.queue.is_quiet() {
+            self.fail_emulated(error);
         }
-        self.pending.schedule(&ep.group);
-        if !ep.is_destroyed() {
-            self.errors.report(ep.user, error, &reason);
+        self.iface.pending.schedule(&self.group);
+        if !self.is_destroyed() {
+            self.iface.errors.report(self.user, error, &reason);
         }
     }
 
     /// The completion of a work request that failed.
     #[cold]
-    pub(crate) fn failed_send(&self, ep: &RcEp, wc: &Wc) {
+    pub(crate) fn failed_send(&self, wc: &Wc) {
         let status = wc.status();
-        let error = match ep.failure() {
+        let error = match self.failure() {
             Some(error) => error,
             // The device gave up on the queue pair for another reason, which it tells as an event.
             None if status == WcStatus::FLUSHED => Error::CONNECTION_RESET,
             None => Error::from_status(status.status()),
         };
-        self.fail(ep, error, &format!("{status}, vendor error {:#x}", wc.vendor_error()));
+        self.fail(error, &format!("{status}, vendor error {:#x}", wc.vendor_error()));
         // SAFETY: as for one that ends well.
-        unsafe { ep.end_badly(wc.wr_id() as u32, error) };
-        if ep.queue.is_quiet() {
-            ep.fail_emulated(error);
+        unsafe { self.end_badly(wc.wr_id() as u32, error) };
+        if self.queue.is_quiet() {
+            self.fail_emulated(error);
         }
-        self.feed();
     }
+}
 
+impl RcIface {
     /// Lets go of an endpoint that the host has destroyed, as soon as nothing is under way. Where progress is at work on it, it
     /// lives on until that is over.
     #[cold]
@@ -69,7 +63,7 @@ impl RcIface {
         if !ep.emulated.borrow().is_empty() || !ep.queue.is_quiet() {
             // The last request must announce its end.
             if ep.failure().is_none() && ep.queue.has_unsignaled() && !ep.post_nothing() {
-                self.defer(ep);
+                ep.defer();
             }
             self.tx_wanted.set(true);
             return;
@@ -80,11 +74,6 @@ impl RcIface {
             self.buried.borrow_mut().push(ep);
             self.state.ask();
         }
-    }
-
-    /// The peer sends nothing any more, so its buffers are free for others.
-    pub(crate) fn forget_promises(&self, ep: &RcEp) {
-        self.rx.close(&ep.window);
     }
 
     /// Handles what the device tells on its own account.
@@ -100,17 +89,17 @@ impl RcIface {
                         AsyncEvent::QpFatal(_) => "the device gave the connection up",
                         _ => "the peer asked for what it may not (wrong key, address or request)",
                     };
-                    self.fail(ep, Error::CONNECTION_RESET, reason);
+                    ep.fail(Error::CONNECTION_RESET, reason);
                 }
             }
             AsyncEvent::DeviceFatal => {
                 for ep in self.eps.all() {
-                    self.fail(&ep, Error::IO_ERROR, "the device failed, or was taken out");
+                    ep.fail(Error::IO_ERROR, "the device failed, or was taken out");
                 }
             }
             AsyncEvent::CqError | AsyncEvent::SrqError => {
                 for ep in self.eps.all() {
-                    self.fail(&ep, Error::IO_ERROR, "a queue of the device failed");
+                    ep.fail(Error::IO_ERROR, "a queue of the device failed");
                 }
             }
             AsyncEvent::PortDown(number) if number == port => {

@@ -22,7 +22,7 @@ impl RcEp {
         let request = InlineWr::rdma_write(self.next_id(), &[], 0, 0, flags);
         if let Err(error) = self.qp.post_inline(request) {
             if !error.is_full() {
-                self.iface.fail_later(self, Error::from_errno(error.0), error.to_string());
+                self.fail_later(Error::from_errno(error.0), error.to_string());
             }
             return false;
         }
@@ -77,12 +77,12 @@ impl RcEp {
             if let Err(error) = self.qp.fail() {
                 tracing::warn!(%error, "rc_verbs: a flush could not cancel what is under way");
             }
-            self.iface.forget_promises(self);
+            self.iface.rx.close(&self.window);
         }
         // Emulated atomics that wait for nothing under way are ended from progress.
         let has_emulated = !self.emulated.borrow().is_empty();
         if has_emulated {
-            self.iface.defer(self);
+            self.defer();
         }
         if self.queue.is_quiet() && !has_emulated {
             return Ok(Outcome::Done);
@@ -111,7 +111,7 @@ impl RcEp {
     /// Sees to it that the end of the last read or atomic is announced.
     pub(crate) fn announce_reads(&self) {
         if self.queue.has_unsignaled() && !self.post_nothing() {
-            self.iface.defer(self);
+            self.defer();
         }
     }
 

@@ -40,7 +40,7 @@ impl RcIface {
                 let reason = format!(
                     "the peer has acknowledged nothing for {seconds} s: it is gone, or the link to it is"
                 );
-                self.fail(&ep, Error::ENDPOINT_TIMEOUT, &reason);
+                ep.fail(Error::ENDPOINT_TIMEOUT, &reason);
             }
         }
     }

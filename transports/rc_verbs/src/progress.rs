@@ -219,7 +219,8 @@ impl RcIface {
         // SAFETY: completions and events are handled by progress, and the table has just given it.
         let ep = unsafe { self.during_progress(ep) };
         if !wc.is_ok() {
-            return self.failed_send(ep, wc);
+            ep.failed_send(wc);
+            return self.feed();
         }
         // SAFETY: a work request of a reliable connection ends behind those ahead of it, and the completion says that it has.
         unsafe { ep.end_up_to(wc.wr_id() as u32, self) };
@@ -233,7 +234,7 @@ impl RcIface {
     fn broken(&self, which: &str, errno: i32) -> u32 {
         for ep in self.eps.all() {
             let reason = format!("the {which} completion queue of {} answers {errno}", self.name);
-            self.fail(&ep, Error::IO_ERROR, &reason);
+            ep.fail(Error::IO_ERROR, &reason);
         }
         0
     }
@@ -248,15 +249,6 @@ impl RcIface {
                 self.pending.schedule(&ep.group);
             }
         }
-    }
-
-    /// Has progress look at an endpoint: a grant to tell, a step to make, a burial to finish.
-    #[cold]
-    pub(crate) fn defer(&self, ep: &RcEp) {
-        if !ep.is_deferred.replace(true) {
-            self.deferred.borrow_mut().push(ep.index);
-        }
-        self.state.ask();
     }
 
     /// What is to be done ahead of the queues.
@@ -285,7 +277,7 @@ impl RcIface {
         self.state.answer();
         for (index, error, reason) in self.failing.take() {
             if let Some(ep) = self.eps.get(index) {
-                self.fail(&ep, error, &reason);
+                ep.fail(error, &reason);
             }
         }
         for index in self.deferred.take() {
@@ -309,8 +301,8 @@ impl RcIface {
             if ep.queue.is_fenced() {
                 ep.announce_reads();
             }
-            if !self.send_grant(ep) {
-                self.defer(ep);
+            if !ep.send_grant() {
+                ep.defer();
             }
         }
         if ep.is_destroyed() {
@@ -343,24 +335,27 @@ impl RcIface {
         }
         any
     }
+}
 
+impl RcEp {
     /// Waits until a work request has ended, and leaves all completions to progress.
-    pub(crate) fn wait_for(&self, ep: &RcEp, number: u32) -> Result {
-        let deadline = Instant::now() + self.limits.longest_wait;
+    pub(crate) fn wait_for(&self, number: u32) -> Result {
+        let iface = &*self.iface;
+        let deadline = Instant::now() + iface.limits.longest_wait;
         let is_it = |wc: &Wc| {
-            (wc.wr_id() >> 32) as u32 == ep.index && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31
+            (wc.wr_id() >> 32) as u32 == self.index && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31
         };
-        self.state.ask();
+        iface.state.ask();
         let mut buffer = WcBuffer::<BATCH>::new();
         loop {
-            let completions = self.tx_cq.poll(&mut buffer).map_err(|_| Error::IO_ERROR)?;
+            let completions = iface.tx_cq.poll(&mut buffer).map_err(|_| Error::IO_ERROR)?;
             let mut ending = completions
                 .iter()
-                .filter(|wc| is_it(wc) || (!wc.is_ok() && wc.qp_number() == ep.qp.number()));
+                .filter(|wc| is_it(wc) || (!wc.is_ok() && wc.qp_number() == self.qp.number()));
             let ended = ending
                 .next()
                 .map(|wc| if wc.is_ok() { Ok(()) } else { Err(Error::from_status(wc.status().status())) });
-            self.backlog.borrow_mut().extend(completions.iter().copied());
+            iface.backlog.borrow_mut().extend(completions.iter().copied());
             match ended {
                 Some(result) => return result,
                 None if Instant::now() > deadline => return Err(Error::TIMED_OUT),

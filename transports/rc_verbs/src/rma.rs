@@ -218,7 +218,7 @@ impl RcEp {
             }
         };
         self.remember(number, TxOp::Buffer(source));
-        self.iface.wait_for(self, number)?;
+        self.wait_for(number)?;
         // SAFETY: the read has ended, and nobody has the buffer before progress handles its completion.
         unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(data, length) };
         Ok(())
@@ -306,11 +306,7 @@ impl RcEp {
                 Err(error) if index == 0 => return Err(error),
                 Err(error) => {
                     // What was posted cannot be taken back.
-                    self.iface.fail_later(
-                        self,
-                        error,
-                        "the device took a part of an operation only".to_owned(),
-                    );
+                    self.fail_later(error, "the device took a part of an operation only".to_owned());
                     return Ok(last);
                 }
             }

@@ -84,70 +84,14 @@ impl RcIface {
         }
     }
 
-    /// What a message means for the windows of both sides.
+    /// What a message means for its endpoint.
     #[inline(always)]
     fn account(&self, qp: u32, immediate: Immediate) -> Message {
         // Without an endpoint it came before the endpoint was destroyed, and is delivered all the same.
         let Some(ep) = self.eps.find(qp) else { return immediate.message() };
         // SAFETY: completions and events are handled by progress, and the table has just given it.
         let ep = unsafe { self.during_progress(ep) };
-        if immediate.has_grant() {
-            if immediate.was_held_up() {
-                self.rx.widen(&ep.window);
-            }
-            if !ep.queue.gain(immediate) {
-                return self.misbehaves(ep, "the peer grants more messages than any window has");
-            }
-            if !ep.group.is_empty() {
-                self.pending.schedule(&ep.group);
-            }
-        }
-        let message = immediate.message();
-        match message {
-            Message::Active(_) => match self.rx.windows.taken(&ep.window) {
-                Some(left) if left > u32::from(ep.window.size()) / 2 => message,
-                Some(left) => {
-                    self.grant_more(ep, left);
-                    message
-                }
-                None => self.beyond_its_grant(ep, message),
-            },
-            Message::Grant => message,
-            Message::Unknown => {
-                self.misbehaves(ep, "the peer sent a message of a kind that this version does not know")
-            }
-        }
-    }
-
-    /// The peer sent a message that it was not granted: the buffers that it takes so are those of others. What was on its way
-    /// when the endpoint's window went is delivered.
-    #[cold]
-    #[inline(never)]
-    fn beyond_its_grant(&self, ep: &RcEp, message: Message) -> Message {
-        if ep.window.size() == 0 {
-            return message;
-        }
-        self.misbehaves(ep, "the peer sent more messages than it was granted")
-    }
-
-    /// Has progress end the endpoint of a peer that breaks the rules; its message is dropped.
-    #[cold]
-    #[inline(never)]
-    fn misbehaves(&self, ep: &RcEp, reason: &str) -> Message {
-        self.fail_later(ep, Error::IO_ERROR, reason.to_owned());
-        Message::Unknown
-    }
-
-    /// The peer may send no more than `left`, half of its window at most. What it is granted goes with the next message;
-    /// if none has gone when a quarter is left, it goes by itself.
-    #[inline(never)]
-    fn grant_more(&self, ep: &RcEp, left: u32) {
-        if ep.window.untold() == 0 {
-            self.rx.promise(&ep.window);
-        }
-        if ep.window.is_low(left) {
-            self.defer(ep);
-        }
+        ep.account(immediate)
     }
 
     #[cold]
@@ -156,48 +100,110 @@ impl RcIface {
         // SAFETY: completions and events are handled by progress, and the table has just given it.
         let ep = unsafe { self.during_progress(ep) };
         if wc.is_ok() {
-            self.fail_later(
-                ep,
-                Error::IO_ERROR,
-                "the peer sent a message that is not of rc_verbs".to_owned(),
-            );
+            ep.fail_later(Error::IO_ERROR, "the peer sent a message that is not of rc_verbs".to_owned());
         } else if wc.status() != uct_ib::WcStatus::FLUSHED {
             let error = Error::from_status(wc.status().status());
-            self.fail_later(ep, error, format!("a receive failed: {}", wc.status()));
+            ep.fail_later(error, format!("a receive failed: {}", wc.status()));
+        }
+    }
+}
+
+impl RcEp {
+    /// What a message means for the windows of both sides; returns what to make of it.
+    #[inline(always)]
+    fn account(&self, immediate: Immediate) -> Message {
+        let iface = &*self.iface;
+        if immediate.has_grant() {
+            if immediate.was_held_up() {
+                iface.rx.widen(&self.window);
+            }
+            if !self.queue.gain(immediate) {
+                return self.misbehaves("the peer grants more messages than any window has");
+            }
+            if !self.group.is_empty() {
+                iface.pending.schedule(&self.group);
+            }
+        }
+        let message = immediate.message();
+        match message {
+            Message::Active(_) => match iface.rx.windows.taken(&self.window) {
+                Some(left) if left > u32::from(self.window.size()) / 2 => message,
+                Some(left) => {
+                    self.grant_more(left);
+                    message
+                }
+                None => self.beyond_its_grant(message),
+            },
+            Message::Grant => message,
+            Message::Unknown => {
+                self.misbehaves("the peer sent a message of a kind that this version does not know")
+            }
+        }
+    }
+
+    /// The peer sent a message that it was not granted: the buffers that it takes so are those of others. What was on its way
+    /// when the endpoint's window went is delivered.
+    #[cold]
+    #[inline(never)]
+    fn beyond_its_grant(&self, message: Message) -> Message {
+        if self.window.size() == 0 {
+            return message;
+        }
+        self.misbehaves("the peer sent more messages than it was granted")
+    }
+
+    /// Has progress end the endpoint of a peer that breaks the rules; its message is dropped.
+    #[cold]
+    #[inline(never)]
+    fn misbehaves(&self, reason: &str) -> Message {
+        self.fail_later(Error::IO_ERROR, reason.to_owned());
+        Message::Unknown
+    }
+
+    /// The peer may send no more than `left`, half of its window at most. What it is granted goes with the next message;
+    /// if none has gone when a quarter is left, it goes by itself.
+    #[inline(never)]
+    fn grant_more(&self, left: u32) {
+        if self.window.untold() == 0 {
+            self.iface.rx.promise(&self.window);
+        }
+        if self.window.is_low(left) {
+            self.defer();
         }
     }
 
     /// Tells the peer of what it was promised, if no message has yet; answers false if there is no room to.
-    pub(crate) fn send_grant(&self, ep: &RcEp) -> bool {
+    pub(crate) fn send_grant(&self) -> bool {
+        let iface = &*self.iface;
         // What a destroyed endpoint grants is of no use to anyone.
-        if ep.failure().is_some() || !ep.queue.is_connected() || ep.is_destroyed() {
+        if self.failure().is_some() || !self.queue.is_connected() || self.is_destroyed() {
             return true;
         }
-        if !ep.window.is_due() {
+        if !self.window.is_due() {
             return true;
         }
-        if ep.window.untold() == 0 {
-            self.rx.promise(&ep.window);
+        if self.window.untold() == 0 {
+            iface.rx.promise(&self.window);
         }
-        if ep.window.untold() == 0 {
+        if self.window.untold() == 0 {
             // No buffers until handlers release some; or no window any more, and nothing to come.
-            return ep.window.size() == 0;
+            return self.window.size() == 0;
         }
-        if !ep.has_own_room() {
+        if !self.has_own_room() {
             return false;
         }
-        let (flags, unsignaled) = ep.next_flags(false);
+        let (flags, unsignaled) = self.next_flags(false);
         // Wakes a peer that sleeps until it may send.
         let flags = flags.and(uct_ib::verbs::SendFlags::SOLICITED);
-        let immediate = Immediate::grant(ep.window.grant());
-        let request = InlineWr::send_immediate(ep.next_id(), &[], immediate.0, flags);
-        if ep.qp.post_inline(request).is_err() {
+        let immediate = Immediate::grant(self.window.grant());
+        let request = InlineWr::send_immediate(self.next_id(), &[], immediate.0, flags);
+        if self.qp.post_inline(request).is_err() {
             return false;
         }
-        ep.window.told();
-        ep.posted(unsignaled);
-        ep.queue.note_unawaited();
-        self.lone_grants.set(self.lone_grants.get() + 1);
+        self.window.told();
+        self.posted(unsignaled);
+        self.queue.note_unawaited();
+        iface.lone_grants.set(iface.lone_grants.get() + 1);
         true
     }
 }

@@ -43,7 +43,7 @@ impl RcEp {
         }
         self.iface.tx_wanted.set(true);
         if self.iface.cq_available.get() == 0 {
-            self.iface.starve(self);
+            self.starve();
         }
         Error::NO_RESOURCE
     }
@@ -61,7 +61,7 @@ impl RcEp {
     #[cold]
     pub(crate) fn starved(&self) -> Error {
         self.iface.tx_wanted.set(true);
-        self.iface.starve(self);
+        self.starve();
         Error::NO_RESOURCE
     }
 
@@ -130,12 +130,36 @@ impl RcEp {
         self.outstanding.push(number, TxOp::Buffer(buffer));
     }
 
+    /// Has it served again when any work request of the interface has ended.
+    fn starve(&self) {
+        if !self.is_starved.replace(true) {
+            self.iface.starved.borrow_mut().push(self.index);
+            self.iface.has_starved.set(true);
+        }
+    }
+
+    /// Has progress look at it: a grant to tell, a step to make, a burial to finish.
+    #[cold]
+    pub(crate) fn defer(&self) {
+        if !self.is_deferred.replace(true) {
+            self.iface.deferred.borrow_mut().push(self.index);
+        }
+        self.iface.state.ask();
+    }
+
+    /// Has progress fail it.
+    #[cold]
+    pub(crate) fn fail_later(&self, error: Error, reason: String) {
+        self.iface.failing.borrow_mut().push((self.index, error, reason));
+        self.iface.state.ask();
+    }
+
     /// What a refused post means for the caller.
     #[cold]
     pub(crate) fn refused(&self, error: PostError) -> Error {
         if error.is_full() {
             self.iface.tx_wanted.set(true);
-            self.iface.starve(self);
+            self.starve();
             return Error::NO_RESOURCE;
         }
         tracing::error!(qp = self.qp.number(), %error, "rc_verbs: a work request was refused");
@@ -198,7 +222,8 @@ impl RcEp {
             self.iface.pending.schedule(&self.group);
         }
         if self.is_destroyed() {
-            self.iface.bury(self);
+            // Progress lets go of it when nothing is under way any more.
+            self.defer();
         }
     }
 
@@ -337,14 +362,6 @@ impl RcEp {
 }
 
 impl RcIface {
-    /// Has the endpoint served again when any work request of the interface has ended.
-    pub(crate) fn starve(&self, ep: &RcEp) {
-        if !ep.is_starved.replace(true) {
-            self.starved.borrow_mut().push(ep.index);
-            self.has_starved.set(true);
-        }
-    }
-
     /// Hands over what a read has brought. As [`RcEp::end_further`]: only this keeps anything across a call.
     ///
     /// # Safety
