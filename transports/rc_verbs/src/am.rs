@@ -15,7 +15,7 @@ use crate::proto::wire::Immediate;
 impl RcEp {
     #[inline(always)]
     pub(crate) fn send_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        if payload.len() > self.iface.limits.max_short {
+        if payload.len() > self.shared.limits.max_short {
             return Err(Error::INVALID_PARAM);
         }
         let next = self.message_flags()?;
@@ -27,7 +27,7 @@ impl RcEp {
     #[inline]
     pub(crate) fn send_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
         let total = iov.total();
-        if total > self.iface.limits.max_inline {
+        if total > self.shared.limits.max_inline {
             return Err(Error::INVALID_PARAM);
         }
         let next = self.message_flags()?;
@@ -67,14 +67,14 @@ impl RcEp {
         if !self.has_room_for_message() {
             return Err(self.message_refusal());
         }
-        let iface = &*self.iface;
-        let Some(buffer) = iface.buffers.message() else { return Err(self.starved()) };
+        let buffers = &self.shared.buffers;
+        let Some(buffer) = buffers.message() else { return Err(self.starved()) };
         // SAFETY: the buffer is initialised, has room for `seg_size` bytes, which is `max_bcopy`, and is this call's.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         let posted = self.send_packed(id, &buffer, length, solicited);
         match posted {
             Ok(Some(number)) => self.lend(number, buffer),
-            Ok(None) | Err(_) => iface.buffers.put_message(buffer),
+            Ok(None) | Err(_) => buffers.put_message(buffer),
         }
         posted.map(|_| length)
     }
@@ -89,7 +89,7 @@ impl RcEp {
         length: usize,
         solicited: bool,
     ) -> Result<Option<u32>> {
-        let limits = &self.iface.limits;
+        let limits = &self.shared.limits;
         if length > limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
@@ -133,7 +133,7 @@ impl RcEp {
         solicited: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let limits = &self.iface.limits;
+        let limits = &self.shared.limits;
         let total = iov.total().saturating_add(header.len());
         if header.len() > MAX_HEADER || total > limits.seg_size || iov.entries().len() >= limits.max_pieces {
             return Err(Error::INVALID_PARAM);
@@ -166,7 +166,7 @@ impl RcEp {
     ) -> Result<Outcome> {
         let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
         let first = usize::from(!header.is_empty());
-        let Some(count) = self.pieces(iov, &mut pieces[first..self.iface.limits.max_pieces])? else {
+        let Some(count) = self.pieces(iov, &mut pieces[first..self.shared.limits.max_pieces])? else {
             return self.send_gathered(id, header, iov, solicited);
         };
         let header = self.copy_of_header(header, &mut pieces[0])?;
@@ -180,9 +180,9 @@ impl RcEp {
         if header.is_empty() {
             return Ok(None);
         }
-        let Some(mut copy) = self.iface.buffers.small() else { return Err(self.starved()) };
+        let Some(mut copy) = self.shared.buffers.small() else { return Err(self.starved()) };
         if let Err(error) = copy.copy_from(header) {
-            self.iface.buffers.put_small(copy);
+            self.shared.buffers.put_small(copy);
             return Err(error);
         }
         *place = copy.piece(header.len());
@@ -207,7 +207,7 @@ impl RcEp {
             Ok(number) => self.remember(number, TxOp::Zcopy(header, completion)),
             Err(error) => {
                 if let Some(header) = header {
-                    self.iface.buffers.put_small(header);
+                    self.shared.buffers.put_small(header);
                 }
                 return Err(error);
             }
@@ -218,10 +218,10 @@ impl RcEp {
     /// Copies a vector of more blocks than a work request takes. There is room.
     #[cold]
     fn send_gathered(&self, id: u8, header: &[u8], iov: Iov<'_>, solicited: bool) -> Result<Outcome> {
-        if iov.total().saturating_add(header.len()) > self.iface.limits.seg_size {
+        if iov.total().saturating_add(header.len()) > self.shared.limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
-        let Some(buffer) = self.iface.buffers.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.shared.buffers.message() else { return Err(self.starved()) };
         // SAFETY: header and vector fit into the buffer together, which is this call's and no part of either.
         unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
         // SAFETY: as above.
@@ -235,7 +235,7 @@ impl RcEp {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                self.iface.buffers.put_message(buffer);
+                self.shared.buffers.put_message(buffer);
                 Err(error)
             }
         }

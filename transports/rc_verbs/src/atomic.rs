@@ -115,7 +115,7 @@ impl RcEp {
         }
         self.clear_for_atomic()?;
         let (flags, unsignaled) = self.next_flags(false);
-        let piece = [self.iface.sink];
+        let piece = [self.shared.sink];
         let request = SendWr::fetch_add(self.next_id(), &piece, address, key, value, flags);
         // SAFETY: the sink lives as long as the interface, and is only ever written by the device.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
@@ -126,7 +126,7 @@ impl RcEp {
     /// Whether nothing is under way that can rob an atomic of its result.
     #[inline(always)]
     fn is_clear_for_atomic(&self) -> bool {
-        !self.iface.limits.has_stray_acks || self.queue.has_only_atomics()
+        !self.shared.limits.has_stray_acks || self.queue.has_only_atomics()
     }
 
     /// Refuses an atomic until what is in its way has ended.
@@ -154,10 +154,10 @@ impl RcEp {
     #[cold]
     #[inline(never)]
     pub(crate) fn is_lost(&self) -> bool {
-        if self.iface.limits.has_stray_acks {
+        if self.shared.limits.has_stray_acks {
             tracing::error!(qp = self.qp.number(), "rc_verbs: the device lost the result of an atomic");
         }
-        self.iface.limits.has_stray_acks
+        self.shared.limits.has_stray_acks
     }
 
     /// Carries out an atomic of the device's, which [`request`] says, and fetches the former value.
@@ -199,7 +199,7 @@ impl RcEp {
     /// A small buffer for the result of an atomic, if one is at hand and the atomic may be posted.
     #[inline(always)]
     fn result_at_hand(&self) -> Option<SmallBuffer> {
-        if self.has_room() && self.is_clear_for_atomic() { self.iface.buffers.small_ready() } else { None }
+        if self.has_room() && self.is_clear_for_atomic() { self.shared.buffers.small_ready() } else { None }
     }
 
     /// A small buffer for the result of an atomic that may be posted, or why it may not.
@@ -208,7 +208,7 @@ impl RcEp {
             return Err(self.refusal());
         }
         self.clear_for_atomic()?;
-        self.iface.buffers.small().ok_or_else(|| self.starved())
+        self.shared.buffers.small().ok_or_else(|| self.starved())
     }
 
     /// Posts an atomic whose result goes to this small buffer. There is room.
@@ -220,12 +220,12 @@ impl RcEp {
         completion: Option<Completion>,
         request: impl Request,
     ) -> Result<Outcome> {
-        buffer.set_word(self.iface.mark);
+        buffer.set_word(self.shared.mark);
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [buffer.piece(8)];
         // SAFETY: the buffer is this operation's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request(self.next_id(), &piece, flags)) } {
-            self.iface.buffers.put_small(buffer);
+            self.shared.buffers.put_small(buffer);
             return Err(self.refused(error));
         }
         let number = self.posted_atomic(unsignaled);
@@ -238,7 +238,7 @@ impl RcEp {
         if !address.is_multiple_of(size as u64) {
             return Err(Error::INVALID_PARAM);
         }
-        if !self.iface.limits.has_atomics {
+        if !self.shared.limits.has_atomics {
             return Err(Error::UNSUPPORTED);
         }
         rkey.check(address, size, MemoryAccess::REMOTE_ATOMIC)
@@ -279,7 +279,7 @@ impl RcEp {
             return Err(self.refusal());
         }
         // A queue without bounds would take what the caller cannot take back.
-        if self.emulated.borrow().len() >= self.iface.limits.tx_queue_len as usize {
+        if self.emulated.borrow().len() >= self.shared.limits.tx_queue_len as usize {
             return Err(self.refusal());
         }
         let (change, address) = (atomic.change, address & !7);
@@ -349,14 +349,14 @@ impl RcEp {
             self.fence_here();
             return false;
         }
-        let Some(mut buffer) = self.iface.buffers.small() else { return false };
-        buffer.set_word(self.iface.mark);
+        let Some(mut buffer) = self.shared.buffers.small() else { return false };
+        buffer.set_word(self.shared.mark);
         let (flags, unsignaled) = self.next_flags(true);
         let piece = [buffer.piece(8)];
         let request = SendWr::compare_swap(self.next_id(), &piece, address, key, operands, flags);
         // SAFETY: the buffer is this step's until the work request has ended.
         if let Err(error) = unsafe { self.qp.post_send(request) } {
-            self.iface.buffers.put_small(buffer);
+            self.shared.buffers.put_small(buffer);
             if !error.is_full() {
                 self.fail_later(Error::from_errno(error.0), error.to_string());
             }

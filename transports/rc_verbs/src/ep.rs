@@ -21,6 +21,7 @@ use uct_plugin::{
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
 use crate::link::op::TxOp;
+use crate::link::shared::Shared;
 use crate::md::Rkey;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
 use crate::proto::liveness::Pulse;
@@ -39,8 +40,9 @@ const DESTROYED: u8 = 2;
 
 /// An endpoint.
 pub(crate) struct RcEp {
-    pub(crate) iface: Rc<RcIface>,
     pub(crate) qp: Qp,
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) iface: Rc<RcIface>,
     pub(crate) queue: SendQueue,
     /// Its place in the interface's table.
     pub(crate) index: u32,
@@ -66,9 +68,10 @@ impl RcEp {
     /// An endpoint that is not connected yet.
     pub(crate) fn new(iface: &Rc<RcIface>, qp: Qp, index: u32, window: PeerWindow, user: EpUser) -> RcEp {
         RcEp {
-            iface: Rc::clone(iface),
             qp,
-            queue: SendQueue::new(iface.limits.tx_queue_len),
+            shared: Rc::clone(&iface.shared),
+            iface: Rc::clone(iface),
+            queue: SendQueue::new(iface.shared.limits.tx_queue_len),
             index,
             window,
             marks: Cell::new(0),
@@ -114,22 +117,22 @@ impl RcEp {
 
     fn own_psn(&self) -> u32 {
         // Differs between the connections of a queue pair number, so that late packets of a former one are not taken.
-        (self.qp.number().wrapping_mul(0x9e37_79b9) ^ self.iface.salt) & 0xff_ffff
+        (self.qp.number().wrapping_mul(0x9e37_79b9) ^ self.shared.salt) & 0xff_ffff
     }
 
     fn connect(&self, device: &DeviceAddress, address: &EpAddress) -> Result<(), Failure> {
-        let iface = &*self.iface;
-        if (address.seg_size as usize) < iface.limits.seg_size {
+        let limits = &self.shared.limits;
+        if (address.seg_size as usize) < limits.seg_size {
             return Err(Failure::new(
                 Error::INVALID_PARAM,
                 format!(
                     "the peer's receive buffers have {} bytes, messages here {}: set the same seg_size in section \
                      rc_verbs on both sides",
-                    address.seg_size, iface.limits.seg_size
+                    address.seg_size, limits.seg_size
                 ),
             ));
         }
-        let port = iface.port.borrow();
+        let port = self.iface.port.borrow();
         let vector =
             port.vector_to(device).map_err(|reason| Failure::new(Error::UNREACHABLE, reason.to_string()))?;
         let access = Access::REMOTE_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_ATOMIC);
@@ -139,12 +142,12 @@ impl RcEp {
             path_mtu: port.path_mtu(device).code(),
             receive_psn: address.psn,
             send_psn: self.own_psn(),
-            max_reads_out: iface.limits.max_reads_out.min(address.reads_in),
-            max_reads_in: iface.limits.max_reads_in,
-            min_rnr_timer: iface.limits.rnr_timer,
-            timeout: iface.limits.timeout,
-            retry_count: iface.limits.retry_count,
-            rnr_retry: iface.limits.rnr_retry,
+            max_reads_out: limits.max_reads_out.min(address.reads_in),
+            max_reads_in: limits.max_reads_in,
+            min_rnr_timer: limits.rnr_timer,
+            timeout: limits.timeout,
+            retry_count: limits.retry_count,
+            rnr_retry: limits.rnr_retry,
         };
         self.qp.init_rc(port.port.number, port.pkey_index(), access)?;
         self.connect_qp(&connect, device)?;
@@ -307,12 +310,12 @@ impl Endpoint for RcEp {
         }
         self.mark(WAITED_FOR);
         // SAFETY: the caller's promise; the endpoint is in its `Rc` until the group is empty.
-        unsafe { self.iface.pending.add(&self.group, request) };
+        unsafe { self.shared.pending.add(&self.group, request) };
         Ok(())
     }
 
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
-        self.iface.pending.purge(&self.group, purge);
+        self.shared.pending.purge(&self.group, purge);
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
@@ -329,7 +332,7 @@ impl Endpoint for RcEp {
     }
 
     fn address(&self, buffer: &mut [u8]) -> Result {
-        let limits = &self.iface.limits;
+        let limits = &self.shared.limits;
         let address = EpAddress {
             reads_in: limits.max_reads_in,
             window: self.window.size(),
@@ -357,7 +360,7 @@ impl Endpoint for RcEp {
 
     fn destroy(self: Rc<Self>) {
         self.mark(DESTROYED);
-        self.iface.pending.purge(&self.group, &mut |_| {});
+        self.shared.pending.purge(&self.group, &mut |_| {});
         let iface = Rc::clone(&self.iface);
         iface.bury(&self);
     }

@@ -17,7 +17,7 @@ impl RcEp {
         if !self.shut(error) {
             return;
         }
-        self.iface.rx.close(&self.window);
+        self.shared.rx.close(&self.window);
         // Everything under way comes back as flushed; without this it might wait for a peer that is gone.
         if let Err(error) = self.qp.fail() {
             tracing::warn!(%error, "rc_verbs: a failed queue pair stays as it is");
@@ -27,9 +27,9 @@ impl RcEp {
         if self.queue.is_quiet() {
             self.fail_emulated(error);
         }
-        self.iface.pending.schedule(&self.group);
+        self.shared.pending.schedule(&self.group);
         if !self.is_destroyed() {
-            self.iface.errors.report(self.user, error, &reason);
+            self.shared.errors.report(self.user, error, &reason);
         }
     }
 
@@ -65,14 +65,14 @@ impl RcIface {
             if ep.failure().is_none() && ep.queue.has_unsignaled() && !ep.post_nothing() {
                 ep.defer();
             }
-            self.tx_wanted.set(true);
+            self.shared.tx_wanted.set(true);
             return;
         }
         let Some(ep) = self.eps.remove(ep) else { return };
-        self.rx.leave(&ep.window);
-        if self.state.is_running() {
+        self.shared.rx.leave(&ep.window);
+        if self.shared.agenda.is_running() {
             self.buried.borrow_mut().push(ep);
-            self.state.ask();
+            self.shared.agenda.ask();
         }
     }
 

@@ -47,7 +47,7 @@ impl RcEp {
         if self.queue.is_quiet() && self.group.is_empty() && self.emulated.borrow().is_empty() {
             return Ok(Outcome::Done);
         }
-        if self.iface.pending.must_wait(&self.group) {
+        if self.shared.pending.must_wait(&self.group) {
             return Err(Error::NO_RESOURCE);
         }
         if !self.emulated.borrow().is_empty() {
@@ -67,7 +67,7 @@ impl RcEp {
         if let Some(completion) = completion {
             self.remember(self.queue.last(), TxOp::Notify(completion));
         }
-        self.iface.tx_wanted.set(true);
+        self.shared.tx_wanted.set(true);
         Ok(Outcome::InProgress)
     }
 
@@ -77,7 +77,7 @@ impl RcEp {
             if let Err(error) = self.qp.fail() {
                 tracing::warn!(%error, "rc_verbs: a flush could not cancel what is under way");
             }
-            self.iface.rx.close(&self.window);
+            self.shared.rx.close(&self.window);
         }
         // Emulated atomics that wait for nothing under way are ended from progress.
         let has_emulated = !self.emulated.borrow().is_empty();
@@ -119,7 +119,7 @@ impl RcEp {
     pub(crate) fn lift_fence(&self) {
         if self.queue.is_fenced() && !self.has_reads_under_way() {
             self.queue.lift_fence();
-            self.iface.pending.schedule(&self.group);
+            self.shared.pending.schedule(&self.group);
         }
     }
 
@@ -176,7 +176,7 @@ impl RcIface {
         if let Some(completion) = completion {
             // Looked at by every progress from now on, which is where flushes end.
             self.flushes.borrow_mut().push(IfaceFlush { waits, completion });
-            self.state.ask();
+            self.shared.agenda.ask();
         }
         Ok(Outcome::InProgress)
     }
@@ -194,7 +194,7 @@ impl RcIface {
                 ended.push(flush.completion);
             } else {
                 self.flushes.borrow_mut().push(flush);
-                self.state.ask();
+                self.shared.agenda.ask();
             }
         }
         for completion in ended {

@@ -3,7 +3,6 @@
 //! For: the host. Stands on `uct_ib` for the device, on `rx`, `progress`, `event` and `failure` for what happens there.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -11,9 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ucs::datastruct::mpool::{Mpool, MpoolParams};
-use uct_ib::verbs::{Access, Cq, RegisteredChunks, Sge, Srq, Wc};
+use uct_ib::verbs::{Access, Cq, RegisteredChunks, Srq};
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, Port, PortAddress, PortPreferences, device};
-use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
     IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport,
@@ -22,18 +20,19 @@ use uct_plugin::{
 use crate::config::RcConfig;
 use crate::ep::RcEp;
 use crate::flush::IfaceFlush;
-use crate::io::buffer::{Buffers, MAX_HEADER, SmallBuffer};
-use crate::io::limits::Limits;
+use crate::io::buffer::{Buffers, MAX_HEADER};
+use crate::io::completions::Completions;
 use crate::io::receive::{ReceiveRing, RxElements};
 use crate::io::wakeup::Wakeup;
 use crate::io::watches::Watches;
 use crate::limits::{attributes, limits};
+use crate::link::agenda::Agenda;
+use crate::link::receiving::Receiving;
+use crate::link::shared::Shared;
 use crate::md::RcMd;
-use crate::progress::State;
 use crate::proto::addr;
 use crate::proto::liveness::Schedule;
 use crate::proto::window::Windows;
-use crate::rx::Receiving;
 use crate::table::EpTable;
 
 /// The transport `rc_verbs`.
@@ -45,52 +44,22 @@ const POOL_STEP: usize = 512 << 10;
 /// An interface.
 pub(crate) struct RcIface {
     pub(crate) am: AmHandlers,
-    pub(crate) rx_cq: Arc<Cq>,
-    pub(crate) tx_cq: Arc<Cq>,
-    /// Completions that the send queue's completion queue has room for.
-    pub(crate) cq_available: Cell<u32>,
-    /// Somebody waits for the end of a send: its completions are looked for in every progress.
-    pub(crate) tx_wanted: Cell<bool>,
+    pub(crate) shared: Rc<Shared>,
     /// Looks in a row that may still pass by what was received.
     pub(crate) rx_passes: Cell<u8>,
     /// Looks that have found nothing received while nobody waited for the end of a send.
     pub(crate) quiet_looks: Cell<u8>,
-    pub(crate) state: State,
-    pub(crate) limits: Limits,
-    pub(crate) rx: Receiving,
-    pub(crate) pending: PendingQueue,
     pub(crate) eps: EpTable,
     /// Endpoints that have left the table while progress, which may be at work on them, goes on.
     pub(crate) buried: RefCell<Vec<Rc<RcEp>>>,
-    pub(crate) buffers: Buffers,
-    /// Where results go that nobody reads, and the buffer that this is, until the interface closes.
-    pub(crate) sink: Sge,
-    sink_buffer: Cell<Option<SmallBuffer>>,
-    /// Grants that no message took along.
-    pub(crate) lone_grants: Cell<u64>,
-    /// Bytes of reads under way.
-    pub(crate) read_bytes: Cell<u64>,
     /// Looks at the peers so far.
     pub(crate) ticks: Cell<u32>,
     pub(crate) schedule: Schedule,
-    /// Endpoints that lack something that all share; with something to do; about to fail.
-    pub(crate) starved: RefCell<Vec<u32>>,
-    pub(crate) has_starved: Cell<bool>,
-    pub(crate) deferred: RefCell<Vec<u32>>,
-    pub(crate) failing: RefCell<Vec<(u32, Error, String)>>,
     pub(crate) flushes: RefCell<Vec<IfaceFlush>>,
-    /// Completions that were taken out of the queues and not handled yet: those of sends, and one of a receive.
-    pub(crate) backlog: RefCell<VecDeque<Wc>>,
-    pub(crate) stashed: Cell<Option<Wc>>,
     pub(crate) wakeup: Wakeup,
     pub(crate) watches: Watches,
-    pub(crate) errors: ErrorHandler,
     pub(crate) port: RefCell<PortAddress>,
     preferences: PortPreferences,
-    /// Makes packet numbers hard to guess.
-    pub(crate) salt: u32,
-    /// What stands in the buffer of an atomic's result until the device writes there: nothing that anybody could guess.
-    pub(crate) mark: u64,
     pub(crate) name: String,
     max_inline_wanted: u32,
     md: Arc<RcMd>,
@@ -159,8 +128,8 @@ impl RcIface {
         let messages = Mpool::new(pool("send", limits.seg_size), registered(), ()).map_err(memory)?;
         let smalls = Mpool::new(pool("header", MAX_HEADER), registered(), ()).map_err(memory)?;
         smalls.reserve(1).map_err(memory)?;
-        // SAFETY: the pools have elements of these sizes in registered chunks, aligned to a cache line, and are fields of the interface
-        // behind its queue pairs.
+        // SAFETY: the pools have elements of these sizes in registered chunks, aligned to a cache line, and are fields of
+        // `Shared`, which each connection holds behind its queue pair.
         let sends = unsafe { Buffers::new(messages, smalls) };
         let sink_buffer = sends.small().ok_or(Error::NO_MEMORY)?;
         let sink = sink_buffer.piece(8);
@@ -178,41 +147,37 @@ impl RcIface {
         let salt = salt();
         let schedule = Schedule::new(config.peer_timeout, config.keepalive_interval);
         let watches = Watches::new(&md.device, params.worker, schedule.tick)?;
-        Ok(RcIface {
-            am: params.am,
-            rx_cq,
-            tx_cq,
+        let shared = Shared {
+            completions: Completions::new(rx_cq, tx_cq),
             cq_available: Cell::new(limits.tx_cq_len),
             tx_wanted: Cell::new(false),
-            rx_passes: Cell::new(0),
-            quiet_looks: Cell::new(0),
-            state: State::default(),
+            agenda: Agenda::default(),
             limits,
             rx,
             pending: PendingQueue::default(),
-            eps: EpTable::default(),
-            buried: RefCell::default(),
             buffers: sends,
             sink,
             sink_buffer: Cell::new(Some(sink_buffer)),
             lone_grants: Cell::new(0),
             read_bytes: Cell::new(0),
-            ticks: Cell::new(0),
-            schedule,
-            starved: RefCell::default(),
-            has_starved: Cell::new(false),
-            deferred: RefCell::default(),
-            failing: RefCell::default(),
-            flushes: RefCell::default(),
-            backlog: RefCell::default(),
-            stashed: Cell::new(None),
-            wakeup,
-            watches,
             errors: params.errors,
-            port: RefCell::new(port),
-            preferences,
             salt,
             mark: u64::from(salt) << 32 | u64::from(salt ^ 0x5bd1_e995),
+        };
+        Ok(RcIface {
+            am: params.am,
+            shared: Rc::new(shared),
+            rx_passes: Cell::new(0),
+            quiet_looks: Cell::new(0),
+            eps: EpTable::default(),
+            buried: RefCell::default(),
+            ticks: Cell::new(0),
+            schedule,
+            flushes: RefCell::default(),
+            wakeup,
+            watches,
+            port: RefCell::new(port),
+            preferences,
             name: params.device.to_owned(),
             max_inline_wanted,
             md: Arc::clone(md),
@@ -225,7 +190,7 @@ impl RcIface {
     /// Progress runs, and the table has given the pointer since it began.
     #[inline(always)]
     pub(crate) unsafe fn during_progress(&self, ep: NonNull<RcEp>) -> &RcEp {
-        debug_assert!(self.state.is_running());
+        debug_assert!(self.shared.agenda.is_running());
         // SAFETY: the caller's promise: the table holds it, or `buried` does until the end of this progress (`RcIface::bury`).
         unsafe { ep.as_ref() }
     }
@@ -256,7 +221,7 @@ impl Iface for RcIface {
     type Ep = RcEp;
 
     fn attributes(&self) -> IfaceAttr {
-        attributes(&self.limits, &self.port.borrow())
+        attributes(&self.shared.limits, &self.port.borrow())
     }
 
     fn device_address(&self, buffer: &mut [u8]) -> Result {
@@ -286,22 +251,22 @@ impl Iface for RcIface {
                 "connecting to an interface (create the endpoint without a peer, then connect it to the peer's endpoint)",
             ));
         }
-        let qp = self.limits.new_qp(
+        let qp = self.shared.limits.new_qp(
             &self.md.pd,
-            &self.tx_cq,
-            &self.rx_cq,
-            &self.rx.ring.srq,
+            &self.shared.completions.tx_cq,
+            &self.shared.completions.rx_cq,
+            &self.shared.rx.ring.srq,
             self.max_inline_wanted,
         )?;
-        let window = self.rx.join();
+        let window = self.shared.rx.join();
         let ep = Rc::new(RcEp::new(self, qp, self.eps.next_index(), window, params.user));
         self.eps.insert(Rc::clone(&ep));
         Ok(ep)
     }
 
     fn close(&self) {
-        self.state.run();
-        let deadline = Instant::now() + self.limits.linger;
+        self.shared.agenda.run();
+        let deadline = Instant::now() + self.shared.limits.linger;
         while self.eps.all().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {
             self.work_off();
             self.poll_tx();
@@ -324,20 +289,20 @@ impl Iface for RcIface {
         }
         self.buried.take();
         // No queue pair is left that could write to it.
-        if let Some(sink) = self.sink_buffer.take() {
-            self.buffers.put_small(sink);
+        if let Some(sink) = self.shared.sink_buffer.take() {
+            self.shared.buffers.put_small(sink);
         }
         // SAFETY: nor to what is posted.
-        unsafe { self.rx.ring.collect() };
+        unsafe { self.shared.rx.ring.collect() };
     }
 
     unsafe fn release(&self, data: *mut u8) {
         let Some(data) = NonNull::new(data) else { return };
         // SAFETY: the host releases what a handler kept, once (`Iface::release`).
-        let element = unsafe { self.rx.ring.released(data) };
-        self.rx.ring.put(element);
-        if !self.rx.ring.fill(1) || !self.deferred.borrow().is_empty() {
-            self.state.ask();
+        let element = unsafe { self.shared.rx.ring.released(data) };
+        self.shared.rx.ring.put(element);
+        if !self.shared.rx.ring.fill(1) || self.shared.agenda.has_deferred() {
+            self.shared.agenda.ask();
         }
     }
 
@@ -361,13 +326,13 @@ impl Iface for RcIface {
             ("tx_under_way", sum(|ep| u64::from(ep.queue.under_way()))),
             ("tx_unsignaled", sum(|ep| u64::from(ep.queue.unsignaled_count()))),
             ("tx_credits", sum(|ep| u64::from(ep.queue.credits()))),
-            ("tx_cq_available", u64::from(self.cq_available.get())),
+            ("tx_cq_available", u64::from(self.shared.cq_available.get())),
             ("emulated_atomics", sum(|ep| ep.emulated.borrow().len() as u64)),
-            ("rx_posted", u64::from(self.rx.ring.posted())),
+            ("rx_posted", u64::from(self.shared.rx.ring.posted())),
             ("rx_windows", sum(|ep| u64::from(ep.window.size()))),
             ("rx_promised", sum(|ep| u64::from(ep.window.promised()))),
-            ("lone_grants", self.lone_grants.get()),
-            ("read_bytes", self.read_bytes.get()),
+            ("lone_grants", self.shared.lone_grants.get()),
+            ("read_bytes", self.shared.read_bytes.get()),
         ]
     }
 

@@ -36,7 +36,7 @@ impl RcIface {
                 ep.post_nothing();
             }
             if schedule.gives_up_after(ep.pulse.stall()) {
-                let seconds = self.limits.peer_timeout.as_secs_f64();
+                let seconds = self.shared.limits.peer_timeout.as_secs_f64();
                 let reason = format!(
                     "the peer has acknowledged nothing for {seconds} s: it is gone, or the link to it is"
                 );

@@ -2,78 +2,26 @@
 //!
 //! For: the interface. A quiet progress polls one queue; what is rare hangs on two flags.
 
-use std::cell::Cell;
-use std::time::Instant;
-
 use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{Blocked, Error, Result};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
+use crate::io::completions::BATCH;
 use crate::proto::window::REFILL;
 
-/// Completions taken in one go.
-const BATCH: usize = 16;
 /// Looks at the queues in a row that may pass by what was received, because something sent has ended.
 const MOST_PASSED: u8 = 3;
 /// One in so many looks that find nothing received asks what was sent, if nobody waits for the end of a send.
 const SENT_EVERY: u8 = 8;
 
-/// Whether progress is on the stack, and whether there is something to do besides the queues: in one byte, so that progress
-/// finds out with one comparison that neither is the case.
-#[derive(Default)]
-pub(crate) struct State(Cell<u8>);
-
-impl State {
-    const RUNNING: u8 = 1;
-    const ASKED: u8 = 2;
-
-    /// Neither.
-    #[inline(always)]
-    fn is_calm(&self) -> bool {
-        self.0.get() == 0
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_running(&self) -> bool {
-        self.0.get() & State::RUNNING != 0
-    }
-
-    /// Whether there is something to do.
-    #[inline(always)]
-    pub(crate) fn is_asked(&self) -> bool {
-        self.0.get() & State::ASKED != 0
-    }
-
-    /// There is something to do.
-    #[inline]
-    pub(crate) fn ask(&self) {
-        self.0.set(self.0.get() | State::ASKED);
-    }
-
-    /// What was asked for is about to be done.
-    fn answer(&self) {
-        self.0.set(self.0.get() & !State::ASKED);
-    }
-
-    #[inline(always)]
-    pub(crate) fn run(&self) {
-        self.0.set(self.0.get() | State::RUNNING);
-    }
-
-    #[inline(always)]
-    fn leave(&self) {
-        self.0.set(self.0.get() & !State::RUNNING);
-    }
-}
-
 impl RcIface {
     #[inline(always)]
     pub(crate) fn make_progress(&self) -> u32 {
-        if !self.state.is_calm() || self.watches.mailbox.is_full() {
+        if !self.shared.agenda.is_calm() || self.watches.mailbox.is_full() {
             return self.progress_with_work();
         }
-        self.state.run();
+        self.shared.agenda.run();
         self.go_round()
     }
 
@@ -82,11 +30,11 @@ impl RcIface {
     #[cold]
     #[inline(never)]
     fn progress_with_work(&self) -> u32 {
-        if self.state.is_running() {
+        if self.shared.agenda.is_running() {
             // A handler that asks for progress would get later messages ahead of earlier ones of the same batch.
             return 0;
         }
-        self.state.run();
+        self.shared.agenda.run();
         self.do_work() + self.go_round()
     }
 
@@ -94,11 +42,11 @@ impl RcIface {
     #[inline(always)]
     fn go_round(&self) -> u32 {
         let count = self.poll();
-        if self.state.is_asked() {
+        if self.shared.agenda.is_asked() {
             self.do_deferred();
         }
-        let served = self.pending.dispatch(Blocked::Endpoint);
-        self.state.leave();
+        let served = self.shared.pending.dispatch(Blocked::Endpoint);
+        self.shared.agenda.leave();
         count + served
     }
 
@@ -106,7 +54,7 @@ impl RcIface {
     /// look: mostly nothing has. If ends keep coming, it does not wait for long.
     #[inline(always)]
     fn poll(&self) -> u32 {
-        if self.tx_wanted.get() {
+        if self.shared.tx_wanted.get() {
             let sent = self.poll_sent();
             if sent > 0 {
                 let passes = self.rx_passes.get();
@@ -124,14 +72,14 @@ impl RcIface {
             self.quiet_looks.set(looks);
             looks.is_multiple_of(SENT_EVERY)
         };
-        let is_busy = || self.cq_available.get() < self.limits.tx_cq_len;
+        let is_busy = || self.shared.cq_available.get() < self.shared.limits.tx_cq_len;
         if received == 0 && is_busy() && is_turn() { self.poll_tx() } else { received }
     }
 
     #[inline(always)]
     fn poll_rx(&self) -> u32 {
         let mut buffer = WcBuffer::<BATCH>::new();
-        let completions = match self.rx_cq.poll(&mut buffer) {
+        let completions = match self.shared.completions.rx_cq.poll(&mut buffer) {
             Ok([]) => return 0,
             // Mostly it is one.
             Ok([wc]) => {
@@ -173,8 +121,8 @@ impl RcIface {
 
     #[inline(always)]
     fn refill(&self) {
-        if !self.rx.ring.fill(REFILL) {
-            self.state.ask();
+        if !self.shared.rx.ring.fill(REFILL) {
+            self.shared.agenda.ask();
         }
     }
 
@@ -187,9 +135,9 @@ impl RcIface {
     #[inline(always)]
     fn poll_sent(&self) -> u32 {
         let mut buffer = WcBuffer::<BATCH>::new();
-        let completions = match self.tx_cq.poll(&mut buffer) {
+        let completions = match self.shared.completions.tx_cq.poll(&mut buffer) {
             Ok([]) => {
-                self.tx_wanted.set(false);
+                self.shared.tx_wanted.set(false);
                 return 0;
             }
             // Mostly it is one.
@@ -223,8 +171,8 @@ impl RcIface {
             return self.feed();
         }
         // SAFETY: a work request of a reliable connection ends behind those ahead of it, and the completion says that it has.
-        unsafe { ep.end_up_to(wc.wr_id() as u32, self) };
-        if self.has_starved.get() {
+        unsafe { ep.end_up_to(wc.wr_id() as u32, &self.shared) };
+        if self.shared.agenda.has_starved() {
             self.feed();
         }
     }
@@ -242,11 +190,10 @@ impl RcIface {
     /// Has the endpoints served again that lacked what all share.
     #[cold]
     pub(crate) fn feed(&self) {
-        self.has_starved.set(false);
-        for index in self.starved.take() {
+        for index in self.shared.agenda.take_starved() {
             if let Some(ep) = self.eps.get(index) {
                 ep.is_starved.set(false);
-                self.pending.schedule(&ep.group);
+                self.shared.pending.schedule(&ep.group);
             }
         }
     }
@@ -259,12 +206,12 @@ impl RcIface {
         if self.watches.mailbox.is_full() {
             self.open_mail();
         }
-        if let Some(wc) = self.stashed.take() {
+        if let Some(wc) = self.shared.completions.take_received() {
             // SAFETY: `stash` took it out of the receive queue, and it is taken out of there.
             unsafe { self.receive(&wc) };
             count += 1;
         }
-        if !self.rx.ring.fill(1) {
+        if !self.shared.rx.ring.fill(1) {
             // Handlers keep buffers; more is granted when they release some.
             tracing::trace!("rc_verbs: fewer receive buffers than wanted");
         }
@@ -274,13 +221,13 @@ impl RcIface {
     /// What is to be done behind the queues.
     #[cold]
     pub(crate) fn do_deferred(&self) {
-        self.state.answer();
-        for (index, error, reason) in self.failing.take() {
+        self.shared.agenda.answer();
+        for (index, error, reason) in self.shared.agenda.take_failing() {
             if let Some(ep) = self.eps.get(index) {
                 ep.fail(error, &reason);
             }
         }
-        for index in self.deferred.take() {
+        for index in self.shared.agenda.take_deferred() {
             let Some(ep) = self.eps.get(index) else { continue };
             ep.is_deferred.set(false);
             self.do_for(&ep);
@@ -314,53 +261,22 @@ impl RcIface {
     pub(crate) fn work_off(&self) -> u32 {
         let mut count = 0;
         loop {
-            let first = self.backlog.borrow_mut().pop_front();
-            let Some(wc) = first else { break };
+            let Some(wc) = self.shared.completions.take_sent() else { break };
             self.ended(&wc);
             count += 1;
         }
         count
-    }
-
-    /// Takes one completion out of each queue and keeps it for the next progress; answers whether there was any.
-    pub(crate) fn stash(&self) -> bool {
-        let mut buffer = WcBuffer::<1>::new();
-        let received = self.rx_cq.poll(&mut buffer).ok().and_then(|completions| completions.first().copied());
-        let sent = self.tx_cq.poll(&mut buffer).ok().and_then(|completions| completions.first().copied());
-        let any = received.is_some() || sent.is_some();
-        self.stashed.set(received);
-        self.backlog.borrow_mut().extend(sent);
-        if any {
-            self.state.ask();
-        }
-        any
     }
 }
 
 impl RcEp {
     /// Waits until a work request has ended, and leaves all completions to progress.
     pub(crate) fn wait_for(&self, number: u32) -> Result {
-        let iface = &*self.iface;
-        let deadline = Instant::now() + iface.limits.longest_wait;
-        let is_it = |wc: &Wc| {
-            (wc.wr_id() >> 32) as u32 == self.index && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31
-        };
-        iface.state.ask();
-        let mut buffer = WcBuffer::<BATCH>::new();
-        loop {
-            let completions = iface.tx_cq.poll(&mut buffer).map_err(|_| Error::IO_ERROR)?;
-            let mut ending = completions
-                .iter()
-                .filter(|wc| is_it(wc) || (!wc.is_ok() && wc.qp_number() == self.qp.number()));
-            let ended = ending
-                .next()
-                .map(|wc| if wc.is_ok() { Ok(()) } else { Err(Error::from_status(wc.status().status())) });
-            iface.backlog.borrow_mut().extend(completions.iter().copied());
-            match ended {
-                Some(result) => return result,
-                None if Instant::now() > deadline => return Err(Error::TIMED_OUT),
-                None => std::hint::spin_loop(),
-            }
-        }
+        self.shared.agenda.ask();
+        self.shared.completions.wait_for(self.shared.limits.longest_wait, |wc| {
+            let is_own = (wc.wr_id() >> 32) as u32 == self.index;
+            let is_it = is_own && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31;
+            is_it || (!wc.is_ok() && wc.qp_number() == self.qp.number())
+        })
     }
 }

@@ -17,7 +17,7 @@ impl RcEp {
     #[inline(always)]
     pub(crate) fn only_piece(&self, iov: Iov<'_>) -> Result<Option<Sge>> {
         match iov.entries() {
-            [entry] if entry.count == 1 && entry.length <= self.iface.limits.max_part => {
+            [entry] if entry.count == 1 && entry.length <= self.shared.limits.max_part => {
                 // SAFETY: it is an entry of a vector.
                 unsafe { piece_of(entry, entry.buffer as u64) }.map(Some)
             }
@@ -51,7 +51,7 @@ impl RcEp {
 
     #[inline]
     pub(crate) fn write_short(&self, data: &[u8], address: u64, rkey: &Rkey) -> Result {
-        if data.len() > self.iface.limits.max_inline {
+        if data.len() > self.shared.limits.max_inline {
             return Err(Error::INVALID_PARAM);
         }
         let key = rkey.check(address, data.len(), MemoryAccess::REMOTE_PUT)?;
@@ -71,14 +71,14 @@ impl RcEp {
         if !self.has_room() {
             return Err(self.refusal());
         }
-        let Some(buffer) = self.iface.buffers.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.shared.buffers.message() else { return Err(self.starved()) };
         // SAFETY: as for an active message.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         match self.write_packed(&buffer, length, address, rkey) {
             Ok(Some(number)) => self.remember(number, TxOp::Buffer(buffer)),
-            Ok(None) => self.iface.buffers.put_message(buffer),
+            Ok(None) => self.shared.buffers.put_message(buffer),
             Err(error) => {
-                self.iface.buffers.put_message(buffer);
+                self.shared.buffers.put_message(buffer);
                 return Err(error);
             }
         }
@@ -94,7 +94,7 @@ impl RcEp {
         address: u64,
         rkey: &Rkey,
     ) -> Result<Option<u32>> {
-        if length > self.iface.limits.seg_size {
+        if length > self.shared.limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
         let key = rkey.check(address, length, MemoryAccess::REMOTE_PUT)?;
@@ -105,7 +105,7 @@ impl RcEp {
             // The packing sent something itself.
             return Err(self.refusal());
         }
-        if length <= self.iface.limits.max_inline {
+        if length <= self.shared.limits.max_inline {
             // SAFETY: the length was checked, and no work request has the caller's buffer.
             let bytes = unsafe { buffer.bytes(length) };
             return self.write_inline(bytes, address, key).map(|()| None);
@@ -123,7 +123,7 @@ impl RcEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let total = iov.total();
-        if total > self.iface.limits.max_message {
+        if total > self.shared.limits.max_message {
             return Err(Error::INVALID_PARAM);
         }
         let key = rkey.check(address, total, MemoryAccess::REMOTE_PUT)?;
@@ -148,8 +148,8 @@ impl RcEp {
     /// Whether reads may bring this much more; at least one read always may.
     #[inline(always)]
     fn may_read(&self, length: usize) -> bool {
-        let reading = self.iface.read_bytes.get();
-        reading == 0 || reading.saturating_add(length as u64) <= self.iface.limits.max_read_bytes
+        let reading = self.shared.read_bytes.get();
+        reading == 0 || reading.saturating_add(length as u64) <= self.shared.limits.max_read_bytes
     }
 
     #[inline(always)]
@@ -161,7 +161,7 @@ impl RcEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        if length > self.iface.limits.seg_size {
+        if length > self.shared.limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
         let key = rkey.check(address, length, MemoryAccess::REMOTE_GET)?;
@@ -175,7 +175,7 @@ impl RcEp {
         if !self.may_read(length) {
             return Err(self.starved());
         }
-        let Some(buffer) = self.iface.buffers.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.shared.buffers.message() else { return Err(self.starved()) };
         // SAFETY: the length was checked.
         let buffer = unsafe { buffer.expecting(length) };
         let pieces = [buffer.piece()];
@@ -187,7 +187,7 @@ impl RcEp {
                 Ok(Outcome::InProgress)
             }
             Err(error) => {
-                self.iface.buffers.put_message(buffer.into_buffer());
+                self.shared.buffers.put_message(buffer.into_buffer());
                 Err(error)
             }
         }
@@ -197,7 +197,7 @@ impl RcEp {
     /// Other completions that come meanwhile are kept for progress.
     pub(crate) fn read_short(&self, buffer: &mut [u8], address: u64, rkey: &Rkey) -> Result {
         let length = buffer.len();
-        if length > self.iface.limits.seg_size {
+        if length > self.shared.limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
         let key = rkey.check(address, length, MemoryAccess::REMOTE_GET)?;
@@ -207,13 +207,13 @@ impl RcEp {
         if length == 0 {
             return Ok(());
         }
-        let Some(source) = self.iface.buffers.message() else { return Err(self.starved()) };
+        let Some(source) = self.shared.buffers.message() else { return Err(self.starved()) };
         let data = source.as_ptr();
         // SAFETY: the buffer becomes the work request's, whatever becomes of this call.
         let number = match unsafe { self.post_read(&[source.piece(length)], address, key) } {
             Ok(number) => number,
             Err(error) => {
-                self.iface.buffers.put_message(source);
+                self.shared.buffers.put_message(source);
                 return Err(error);
             }
         };
@@ -233,7 +233,7 @@ impl RcEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let total = iov.total();
-        if total > self.iface.limits.max_message {
+        if total > self.shared.limits.max_message {
             return Err(Error::INVALID_PARAM);
         }
         let key = rkey.check(address, total, MemoryAccess::REMOTE_GET)?;
@@ -270,13 +270,13 @@ impl RcEp {
         address: u64,
         post: impl Fn(&[Sge], u64) -> Result<u32>,
     ) -> Result<u32> {
-        let most = self.iface.limits.max_pieces;
+        let most = self.shared.limits.max_pieces;
         if iov.entries().len() > most {
             return Err(Error::INVALID_PARAM);
         }
         let mut pieces = [Sge::new(0, 0, 0); MAX_PIECES];
         match self.pieces(iov, &mut pieces[..most])? {
-            Some(count) if total <= self.iface.limits.max_part => post(&pieces[..count], address),
+            Some(count) if total <= self.shared.limits.max_part => post(&pieces[..count], address),
             _ => self.post_in_parts(iov, address, post),
         }
     }
@@ -290,11 +290,11 @@ impl RcEp {
     ) -> Result<u32> {
         // All of it is looked at ahead of the first post, so that a refusal leaves nothing half done.
         let pieces = pieces_of(iov).collect::<Result<Vec<Sge>>>()?;
-        let parts = parts_of(&pieces, address, self.iface.limits.max_pieces, self.iface.limits.max_part);
-        if parts.len() > self.iface.limits.tx_queue_len as usize {
+        let parts = parts_of(&pieces, address, self.shared.limits.max_pieces, self.shared.limits.max_part);
+        if parts.len() > self.shared.limits.tx_queue_len as usize {
             return Err(Error::INVALID_PARAM);
         }
-        let room = self.queue.available().min(self.iface.cq_available.get());
+        let room = self.queue.available().min(self.shared.cq_available.get());
         if (room as usize) < parts.len() {
             return Err(self.starved());
         }
@@ -345,7 +345,7 @@ impl RcEp {
     /// Accounts for a read just posted.
     #[inline(always)]
     fn reading(&self, length: usize) {
-        self.iface.read_bytes.set(self.iface.read_bytes.get() + length as u64);
+        self.shared.read_bytes.set(self.shared.read_bytes.get() + length as u64);
     }
 }
 

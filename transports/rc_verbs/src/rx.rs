@@ -1,59 +1,13 @@
-//! The receive side: the ring of buffers and the windows that are granted out of it.
+//! What is received: messages for handlers, and grants.
 //!
-//! For: progress. Built on `io::receive` and `proto::window`.
+//! For: progress. Built on `link::receiving`.
 
 use uct_ib::verbs::{InlineWr, Wc};
 use uct_plugin::{Disposition, Error};
 
 use crate::ep::RcEp;
 use crate::iface::RcIface;
-use crate::io::receive::ReceiveRing;
-use crate::proto::window::{PeerWindow, Windows};
 use crate::proto::wire::{Immediate, Message};
-
-/// The receive buffers, and who may send how many messages into them.
-pub(crate) struct Receiving {
-    pub(crate) ring: ReceiveRing,
-    pub(crate) windows: Windows,
-}
-
-impl Receiving {
-    /// The window of a new connection, which is promised to its peer.
-    pub(crate) fn join(&self) -> PeerWindow {
-        let window = self.windows.join();
-        self.ring.want(self.windows.wanted());
-        self.ring.fill(1);
-        window
-    }
-
-    /// A connection ends.
-    pub(crate) fn leave(&self, peer: &PeerWindow) {
-        self.windows.leave(peer);
-        self.ring.want(self.windows.wanted());
-    }
-
-    /// The peer sends nothing any more.
-    pub(crate) fn close(&self, peer: &PeerWindow) {
-        self.windows.close(peer);
-        self.ring.want(self.windows.wanted());
-    }
-
-    /// Promises the peer what its window allows and buffers are there for.
-    fn promise(&self, peer: &PeerWindow) {
-        self.windows.narrow(peer);
-        self.ring.want(self.windows.wanted());
-        if self.windows.lacks_buffers(peer, self.ring.posted()) {
-            self.ring.fill(1);
-        }
-        self.windows.promise(peer, self.ring.posted());
-    }
-
-    #[cold]
-    fn widen(&self, peer: &PeerWindow) {
-        self.windows.widen(peer);
-        self.ring.want(self.windows.wanted());
-    }
-}
 
 impl RcIface {
     /// Handles the completion of a receive.
@@ -63,7 +17,7 @@ impl RcIface {
     #[inline(always)]
     pub(crate) unsafe fn receive(&self, wc: &Wc) {
         // SAFETY: the caller's promise.
-        let element = unsafe { self.rx.ring.take(wc.wr_id()) };
+        let element = unsafe { self.shared.rx.ring.take(wc.wr_id()) };
         let message = match wc.immediate() {
             Some(word) if wc.is_ok() => self.account(wc.qp_number(), Immediate(word)),
             _ => {
@@ -72,15 +26,15 @@ impl RcIface {
             }
         };
         let Message::Active(id) = message else {
-            self.rx.ring.put(element);
+            self.shared.rx.ring.put(element);
             return;
         };
-        let data = self.rx.ring.data(&element);
+        let data = self.shared.rx.ring.data(&element);
         // SAFETY: the device has written `byte_length` bytes at `data`; the headroom ahead of them is part of the element,
         // which is nobody else's until it is put back, here or by `release`.
         let disposition = unsafe { self.am.deliver_desc(id, data, wc.byte_length()) };
         if disposition == Disposition::Consumed {
-            self.rx.ring.put(element);
+            self.shared.rx.ring.put(element);
         }
     }
 
@@ -112,21 +66,21 @@ impl RcEp {
     /// What a message means for the windows of both sides; returns what to make of it.
     #[inline(always)]
     fn account(&self, immediate: Immediate) -> Message {
-        let iface = &*self.iface;
+        let shared = &*self.shared;
         if immediate.has_grant() {
             if immediate.was_held_up() {
-                iface.rx.widen(&self.window);
+                shared.rx.widen(&self.window);
             }
             if !self.queue.gain(immediate) {
                 return self.misbehaves("the peer grants more messages than any window has");
             }
             if !self.group.is_empty() {
-                iface.pending.schedule(&self.group);
+                shared.pending.schedule(&self.group);
             }
         }
         let message = immediate.message();
         match message {
-            Message::Active(_) => match iface.rx.windows.taken(&self.window) {
+            Message::Active(_) => match shared.rx.windows.taken(&self.window) {
                 Some(left) if left > u32::from(self.window.size()) / 2 => message,
                 Some(left) => {
                     self.grant_more(left);
@@ -165,7 +119,7 @@ impl RcEp {
     #[inline(never)]
     fn grant_more(&self, left: u32) {
         if self.window.untold() == 0 {
-            self.iface.rx.promise(&self.window);
+            self.shared.rx.promise(&self.window);
         }
         if self.window.is_low(left) {
             self.defer();
@@ -174,7 +128,7 @@ impl RcEp {
 
     /// Tells the peer of what it was promised, if no message has yet; answers false if there is no room to.
     pub(crate) fn send_grant(&self) -> bool {
-        let iface = &*self.iface;
+        let shared = &*self.shared;
         // What a destroyed endpoint grants is of no use to anyone.
         if self.failure().is_some() || !self.queue.is_connected() || self.is_destroyed() {
             return true;
@@ -183,7 +137,7 @@ impl RcEp {
             return true;
         }
         if self.window.untold() == 0 {
-            iface.rx.promise(&self.window);
+            shared.rx.promise(&self.window);
         }
         if self.window.untold() == 0 {
             // No buffers until handlers release some; or no window any more, and nothing to come.
@@ -203,7 +157,7 @@ impl RcEp {
         self.window.told();
         self.posted(unsignaled);
         self.queue.note_unawaited();
-        iface.lone_grants.set(iface.lone_grants.get() + 1);
+        shared.lone_grants.set(shared.lone_grants.get() + 1);
         true
     }
 }

@@ -4,12 +4,12 @@
 //! order in which they were posted, so one completion ends all ahead of it; `queue` keeps what is to be done then.
 
 use uct_ib::verbs::{PostError, SendFlags};
-use uct_plugin::{Completion, Error, FormerWord, Result, Unpack, completion};
+use uct_plugin::{Completion, Error, FormerWord, Result, completion};
 
 use crate::ep::{RcEp, WAITED_FOR};
-use crate::iface::RcIface;
-use crate::io::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
+use crate::io::buffer::{MessageBuffer, SmallBuffer};
 use crate::link::op::TxOp;
+use crate::link::shared::Shared;
 use crate::proto::send_queue::Unsignaled;
 
 impl RcEp {
@@ -17,8 +17,8 @@ impl RcEp {
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
         self.queue.has_room()
-            && self.iface.cq_available.get() > 0
-            && !self.iface.pending.must_wait(&self.group)
+            && self.shared.cq_available.get() > 0
+            && !self.shared.pending.must_wait(&self.group)
     }
 
     /// Whether a message may be sent now.
@@ -29,7 +29,7 @@ impl RcEp {
 
     /// Whether a work request of the endpoint's own may be posted, which neither pending requests nor a fence hold up.
     pub(crate) fn has_own_room(&self) -> bool {
-        self.queue.has_own_room() && self.iface.cq_available.get() > 0
+        self.queue.has_own_room() && self.shared.cq_available.get() > 0
     }
 
     /// Why nothing can be posted now.
@@ -41,8 +41,8 @@ impl RcEp {
         if !self.queue.is_connected() {
             return Error::NOT_CONNECTED;
         }
-        self.iface.tx_wanted.set(true);
-        if self.iface.cq_available.get() == 0 {
+        self.shared.tx_wanted.set(true);
+        if self.shared.cq_available.get() == 0 {
             self.starve();
         }
         Error::NO_RESOURCE
@@ -60,7 +60,7 @@ impl RcEp {
     /// A refusal for want of a buffer.
     #[cold]
     pub(crate) fn starved(&self) -> Error {
-        self.iface.tx_wanted.set(true);
+        self.shared.tx_wanted.set(true);
         self.starve();
         Error::NO_RESOURCE
     }
@@ -79,17 +79,17 @@ impl RcEp {
     /// Set if the next work request needs no completion, as far as the others of the interface go, too.
     #[inline(always)]
     fn unsignaled(&self) -> Option<Unsignaled> {
-        if self.iface.cq_available.get() <= self.iface.limits.cq_low {
+        if self.shared.cq_available.get() <= self.shared.limits.cq_low {
             return None;
         }
-        self.queue.unsignaled(self.iface.limits.moderation)
+        self.queue.unsignaled(self.shared.limits.moderation)
     }
 
     /// As [`RcEp::next_flags`] for a message that asks for no completion, if one may be sent: [`RcEp::has_room_for_message`]
     /// in one go with it.
     #[inline(always)]
     pub(crate) fn message_flags(&self) -> Result<(SendFlags, Unsignaled)> {
-        if self.queue.credits() == 0 || self.iface.pending.must_wait(&self.group) {
+        if self.queue.credits() == 0 || self.shared.pending.must_wait(&self.group) {
             return Err(self.message_refusal());
         }
         match self.unsignaled() {
@@ -107,7 +107,7 @@ impl RcEp {
     /// Accounts for a work request just posted; answers its number.
     #[inline(always)]
     pub(crate) fn posted(&self, unsignaled: Unsignaled) -> u32 {
-        self.iface.cq_available.set(self.iface.cq_available.get() - 1);
+        self.shared.cq_available.set(self.shared.cq_available.get() - 1);
         self.queue.post(unsignaled)
     }
 
@@ -120,7 +120,7 @@ impl RcEp {
     /// Remembers what is to happen when the work request of this number ends.
     #[inline(always)]
     pub(crate) fn remember(&self, number: u32, op: TxOp) {
-        self.iface.tx_wanted.set(true);
+        self.shared.tx_wanted.set(true);
         self.outstanding.push(number, op);
     }
 
@@ -133,8 +133,7 @@ impl RcEp {
     /// Has it served again when any work request of the interface has ended.
     fn starve(&self) {
         if !self.is_starved.replace(true) {
-            self.iface.starved.borrow_mut().push(self.index);
-            self.iface.has_starved.set(true);
+            self.shared.agenda.starve(self.index);
         }
     }
 
@@ -142,23 +141,22 @@ impl RcEp {
     #[cold]
     pub(crate) fn defer(&self) {
         if !self.is_deferred.replace(true) {
-            self.iface.deferred.borrow_mut().push(self.index);
+            self.shared.agenda.defer(self.index);
         }
-        self.iface.state.ask();
+        self.shared.agenda.ask();
     }
 
     /// Has progress fail it.
     #[cold]
     pub(crate) fn fail_later(&self, error: Error, reason: String) {
-        self.iface.failing.borrow_mut().push((self.index, error, reason));
-        self.iface.state.ask();
+        self.shared.agenda.fail_later(self.index, error, reason);
     }
 
     /// What a refused post means for the caller.
     #[cold]
     pub(crate) fn refused(&self, error: PostError) -> Error {
         if error.is_full() {
-            self.iface.tx_wanted.set(true);
+            self.shared.tx_wanted.set(true);
             self.starve();
             return Error::NO_RESOURCE;
         }
@@ -173,20 +171,20 @@ impl RcEp {
         has_ended && self.emulated.borrow().is_empty()
     }
 
-    /// Work requests up to this number have ended well. `iface` is the endpoint's interface.
+    /// Work requests up to this number have ended well. `shared` is what the endpoint shares.
     ///
     /// # Safety
     /// They have: the device uses none of their buffers any more.
     #[inline(always)]
-    pub(crate) unsafe fn end_up_to(&self, number: u32, iface: &RcIface) {
-        if !self.account_for_end(number, iface) {
+    pub(crate) unsafe fn end_up_to(&self, number: u32, shared: &Shared) {
+        if !self.account_for_end(number, shared) {
             return;
         }
         if self.outstanding.has_up_to(number) {
             // SAFETY: there is one.
             let first = unsafe { self.outstanding.pop_first() };
             // SAFETY: its work request is one of those that have ended.
-            unsafe { self.end(first.op, iface) };
+            unsafe { self.end(first.op, shared) };
             if self.outstanding.has_up_to(number) {
                 // SAFETY: the caller's promise.
                 unsafe { self.end_further(number) };
@@ -207,7 +205,7 @@ impl RcEp {
             // SAFETY: there is one.
             let first = unsafe { self.outstanding.pop_first() };
             // SAFETY: its work request is one of those that have ended.
-            unsafe { self.end(first.op, &self.iface) };
+            unsafe { self.end(first.op, &self.shared) };
         }
     }
 
@@ -219,7 +217,7 @@ impl RcEp {
         if self.group.is_empty() {
             self.unmark(WAITED_FOR);
         } else {
-            self.iface.pending.schedule(&self.group);
+            self.shared.pending.schedule(&self.group);
         }
         if self.is_destroyed() {
             // Progress lets go of it when nothing is under way any more.
@@ -233,7 +231,7 @@ impl RcEp {
     /// As [`RcEp::end_up_to`].
     #[cold]
     pub(crate) unsafe fn end_badly(&self, number: u32, error: Error) {
-        if !self.account_for_end(number, &self.iface) {
+        if !self.account_for_end(number, &self.shared) {
             return;
         }
         while self.outstanding.has_up_to(number) {
@@ -243,7 +241,7 @@ impl RcEp {
                 self.give_up(first.op, error);
             } else {
                 // SAFETY: its work request is ahead of the one that has failed.
-                unsafe { self.end(first.op, &self.iface) };
+                unsafe { self.end(first.op, &self.shared) };
             }
         }
         self.after_end();
@@ -251,9 +249,9 @@ impl RcEp {
 
     /// Counts work requests up to this number as ended; answers whether there are any.
     #[inline(always)]
-    fn account_for_end(&self, number: u32, iface: &RcIface) -> bool {
+    fn account_for_end(&self, number: u32, shared: &Shared) -> bool {
         let count = self.queue.end_up_to(number);
-        iface.cq_available.set(iface.cq_available.get() + count);
+        shared.cq_available.set(shared.cq_available.get() + count);
         count > 0
     }
 
@@ -262,25 +260,25 @@ impl RcEp {
     /// # Safety
     /// It has.
     #[inline(always)]
-    unsafe fn end(&self, op: TxOp, iface: &RcIface) {
+    unsafe fn end(&self, op: TxOp, shared: &Shared) {
         match op {
-            TxOp::Buffer(buffer) => iface.buffers.put_message(buffer),
+            TxOp::Buffer(buffer) => shared.buffers.put_message(buffer),
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    iface.buffers.put_small(header);
+                    shared.buffers.put_small(header);
                 }
                 completion::complete(done, Ok(()));
             }
             TxOp::Get(length, done) => {
-                iface.reads_end(length);
+                shared.reads_end(length);
                 completion::complete(done, Ok(()));
             }
             // SAFETY: the operation has ended.
-            TxOp::GetBcopy(buffer, unpack, done) => unsafe { iface.hand_over(buffer, unpack, done) },
+            TxOp::GetBcopy(buffer, unpack, done) => unsafe { shared.hand_over(buffer, unpack, done) },
             TxOp::Fetch(buffer, former, done) => {
                 let value = buffer.word();
-                iface.buffers.put_small(buffer);
-                if value == iface.mark {
+                shared.buffers.put_small(buffer);
+                if value == shared.mark {
                     return self.end_with_mark(former, done);
                 }
                 // SAFETY: the completion comes next.
@@ -296,28 +294,28 @@ impl RcEp {
     #[cold]
     #[inline(never)]
     fn give_up(&self, op: TxOp, error: Error) {
-        let iface = &*self.iface;
+        let shared = &*self.shared;
         let done = match op {
-            TxOp::Buffer(buffer) => return iface.buffers.put_message(buffer),
+            TxOp::Buffer(buffer) => return shared.buffers.put_message(buffer),
             TxOp::Step(buffer) => return self.end_step(buffer, Err(error)),
             TxOp::Notify(done) => Some(done),
             TxOp::Zcopy(header, done) => {
                 if let Some(header) = header {
-                    iface.buffers.put_small(header);
+                    shared.buffers.put_small(header);
                 }
                 done
             }
             TxOp::Get(length, done) => {
-                iface.reads_end(length);
+                shared.reads_end(length);
                 done
             }
             TxOp::GetBcopy(buffer, _, done) => {
-                iface.reads_end(buffer.length());
-                iface.buffers.put_message(buffer.into_buffer());
+                shared.reads_end(buffer.length());
+                shared.buffers.put_message(buffer.into_buffer());
                 done
             }
             TxOp::Fetch(buffer, _, done) => {
-                iface.buffers.put_small(buffer);
+                shared.buffers.put_small(buffer);
                 done
             }
         };
@@ -332,7 +330,7 @@ impl RcEp {
             return completion::complete(done, Err(Error::IO_ERROR));
         }
         // SAFETY: the completion comes next.
-        unsafe { former.write(self.iface.mark) };
+        unsafe { former.write(self.shared.mark) };
         completion::complete(done, Ok(()));
     }
 
@@ -342,8 +340,8 @@ impl RcEp {
     fn end_step(&self, buffer: SmallBuffer, result: Result) {
         self.is_stepping.set(false);
         let value = buffer.word();
-        self.iface.buffers.put_small(buffer);
-        let is_lost = value == self.iface.mark && self.is_lost();
+        self.shared.buffers.put_small(buffer);
+        let is_lost = value == self.shared.mark && self.is_lost();
         self.step_ended(result.and(if is_lost { Err(Error::IO_ERROR) } else { Ok(value) }));
     }
 
@@ -358,26 +356,5 @@ impl RcEp {
             self.give_up(first.op, error);
         }
         self.fail_emulated(error);
-    }
-}
-
-impl RcIface {
-    /// Hands over what a read has brought. As [`RcEp::end_further`]: only this keeps anything across a call.
-    ///
-    /// # Safety
-    /// The read has ended.
-    #[inline(never)]
-    unsafe fn hand_over(&self, buffer: ReadBuffer, unpack: Unpack, done: Option<Completion>) {
-        self.reads_end(buffer.length());
-        // SAFETY: the caller's promise.
-        unpack.read(unsafe { buffer.bytes() });
-        self.buffers.put_message(buffer.into_buffer());
-        completion::complete(done, Ok(()));
-    }
-
-    /// A read has ended.
-    #[inline]
-    fn reads_end(&self, length: usize) {
-        self.read_bytes.set(self.read_bytes.get() - length as u64);
     }
 }

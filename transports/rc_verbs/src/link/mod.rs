@@ -1,3 +1,6 @@
 //! One connection to one peer, and what all connections of an interface share. Built on `proto` and `io`.
 
+pub(crate) mod agenda;
 pub(crate) mod op;
+pub(crate) mod receiving;
+pub(crate) mod shared;

@@ -1,0 +1,101 @@
+//! What progress has to do besides polling the queues: noted by connections, by their place in the table.
+
+use std::cell::{Cell, RefCell};
+
+use uct_plugin::Error;
+
+/// Whether progress is on the stack, and whether there is something to do besides the queues: in one byte, so that one comparison says
+/// that neither is the case.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    state: Cell<u8>,
+    /// Connections that lack something that all share; with something to do; about to fail.
+    starved: RefCell<Vec<u32>>,
+    has_starved: Cell<bool>,
+    deferred: RefCell<Vec<u32>>,
+    failing: RefCell<Vec<(u32, Error, String)>>,
+}
+
+impl Agenda {
+    const RUNNING: u8 = 1;
+    const ASKED: u8 = 2;
+
+    /// Neither is progress on the stack, nor anything to do.
+    #[inline(always)]
+    pub(crate) fn is_calm(&self) -> bool {
+        self.state.get() == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        self.state.get() & Agenda::RUNNING != 0
+    }
+
+    /// Whether there is something to do.
+    #[inline(always)]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.state.get() & Agenda::ASKED != 0
+    }
+
+    /// There is something to do.
+    #[inline]
+    pub(crate) fn ask(&self) {
+        self.state.set(self.state.get() | Agenda::ASKED);
+    }
+
+    /// What was asked for is about to be done.
+    pub(crate) fn answer(&self) {
+        self.state.set(self.state.get() & !Agenda::ASKED);
+    }
+
+    #[inline(always)]
+    pub(crate) fn run(&self) {
+        self.state.set(self.state.get() | Agenda::RUNNING);
+    }
+
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        self.state.set(self.state.get() & !Agenda::RUNNING);
+    }
+
+    /// Has a connection served again when any work request of the interface has ended.
+    pub(crate) fn starve(&self, index: u32) {
+        self.starved.borrow_mut().push(index);
+        self.has_starved.set(true);
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_starved(&self) -> bool {
+        self.has_starved.get()
+    }
+
+    /// Takes the connections that lack something that all share.
+    pub(crate) fn take_starved(&self) -> Vec<u32> {
+        self.has_starved.set(false);
+        self.starved.take()
+    }
+
+    /// Has progress look at a connection.
+    pub(crate) fn defer(&self, index: u32) {
+        self.deferred.borrow_mut().push(index);
+    }
+
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred.borrow().is_empty()
+    }
+
+    pub(crate) fn take_deferred(&self) -> Vec<u32> {
+        self.deferred.take()
+    }
+
+    /// Has progress fail a connection.
+    #[cold]
+    pub(crate) fn fail_later(&self, index: u32, error: Error, reason: String) {
+        self.failing.borrow_mut().push((index, error, reason));
+        self.ask();
+    }
+
+    pub(crate) fn take_failing(&self) -> Vec<(u32, Error, String)> {
+        self.failing.take()
+    }
+}

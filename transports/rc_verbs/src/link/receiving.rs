@@ -1,0 +1,49 @@
+//! The receive side of all connections: the ring of buffers and the windows that are granted out of it.
+
+use crate::io::receive::ReceiveRing;
+use crate::proto::window::{PeerWindow, Windows};
+
+/// The receive buffers, and who may send how many messages into them.
+pub(crate) struct Receiving {
+    pub(crate) ring: ReceiveRing,
+    pub(crate) windows: Windows,
+}
+
+impl Receiving {
+    /// The window of a new connection, which is promised to its peer.
+    pub(crate) fn join(&self) -> PeerWindow {
+        let window = self.windows.join();
+        self.ring.want(self.windows.wanted());
+        self.ring.fill(1);
+        window
+    }
+
+    /// A connection ends.
+    pub(crate) fn leave(&self, peer: &PeerWindow) {
+        self.windows.leave(peer);
+        self.ring.want(self.windows.wanted());
+    }
+
+    /// The peer sends nothing any more.
+    pub(crate) fn close(&self, peer: &PeerWindow) {
+        self.windows.close(peer);
+        self.ring.want(self.windows.wanted());
+    }
+
+    /// Promises the peer what its window allows and buffers are there for.
+    pub(crate) fn promise(&self, peer: &PeerWindow) {
+        self.windows.narrow(peer);
+        self.ring.want(self.windows.wanted());
+        if self.windows.lacks_buffers(peer, self.ring.posted()) {
+            self.ring.fill(1);
+        }
+        self.windows.promise(peer, self.ring.posted());
+    }
+
+    /// The peer was held up: its window doubles, if there is room.
+    #[cold]
+    pub(crate) fn widen(&self, peer: &PeerWindow) {
+        self.windows.widen(peer);
+        self.ring.want(self.windows.wanted());
+    }
+}
