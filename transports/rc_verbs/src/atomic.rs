@@ -18,7 +18,7 @@ use uct_plugin::{
 use crate::ep::RcEp;
 use crate::io::buffer::SmallBuffer;
 use crate::link::op::TxOp;
-use crate::md::Rkey;
+use crate::link::rkey::Rkey;
 use crate::proto::send_queue::Unsignaled;
 
 /// Which bits of the eight bytes it is about.

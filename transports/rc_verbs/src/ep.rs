@@ -21,8 +21,8 @@ use uct_plugin::{
 use crate::atomic::Emulated;
 use crate::iface::RcIface;
 use crate::link::op::TxOp;
+use crate::link::rkey::Rkey;
 use crate::link::shared::Shared;
-use crate::md::Rkey;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
 use crate::proto::liveness::Pulse;
 use crate::proto::outstanding::OutstandingQueue;

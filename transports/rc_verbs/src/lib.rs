@@ -27,7 +27,7 @@ mod rx;
 mod table;
 mod tx;
 
-pub use md::fuzz_key;
+pub use link::rkey::fuzz_key;
 pub use proto::addr::fuzz_address;
 
 uct_plugin::export_plugin! {

@@ -9,8 +9,9 @@ use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Un
 use crate::ep::RcEp;
 use crate::io::buffer::MessageBuffer;
 use crate::io::limits::MAX_PIECES;
+use crate::io::memory::Memh;
 use crate::link::op::TxOp;
-use crate::md::{Memh, Rkey};
+use crate::link::rkey::Rkey;
 
 impl RcEp {
     /// The one block that a vector mostly is, with its key, if it is no longer than what a work request may move.

@@ -3,6 +3,7 @@
 pub(crate) mod buffer;
 pub(crate) mod completions;
 pub(crate) mod limits;
+pub(crate) mod memory;
 pub(crate) mod receive;
 pub(crate) mod wakeup;
 pub(crate) mod watches;

@@ -3,4 +3,5 @@
 pub(crate) mod agenda;
 pub(crate) mod op;
 pub(crate) mod receiving;
+pub(crate) mod rkey;
 pub(crate) mod shared;
