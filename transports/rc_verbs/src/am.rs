@@ -5,14 +5,14 @@
 use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
-use crate::ep::RcEp;
 use crate::io::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
 use crate::io::limits::MAX_PIECES;
+use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 use crate::proto::send_queue::Unsignaled;
 use crate::proto::wire::Immediate;
 
-impl RcEp {
+impl Conn {
     #[inline(always)]
     pub(crate) fn send_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         if payload.len() > self.shared.limits.max_short {
@@ -153,7 +153,7 @@ impl RcEp {
         unsafe { self.send_zero_copy(id, pieces, header, solicited, completion) }
     }
 
-    /// As [`RcEp::send_zcopy`], of a vector that is not one block. There is room.
+    /// As [`Conn::send_zcopy`], of a vector that is not one block. There is room.
     #[cold]
     #[inline(never)]
     fn send_vector(

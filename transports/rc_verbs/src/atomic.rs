@@ -15,8 +15,8 @@ use uct_plugin::{
     Atomic, AtomicOp, Completion, Error, Former, FormerWord, MemoryAccess, Outcome, Result, completion,
 };
 
-use crate::ep::RcEp;
 use crate::io::buffer::SmallBuffer;
+use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 use crate::link::rkey::Rkey;
 use crate::proto::send_queue::Unsignaled;
@@ -105,7 +105,7 @@ fn after(change: Change, word: Word, guess: u64, found: u64) -> Next {
     if guess == found || differs { Next::Done(word.of(found)) } else { Next::Again(found) }
 }
 
-impl RcEp {
+impl Conn {
     /// Adds without a result: the device's own, into a place that nobody reads.
     #[inline(always)]
     pub(crate) fn add64(&self, value: u64, address: u64, rkey: &Rkey) -> Result {
@@ -179,7 +179,7 @@ impl RcEp {
         self.fetch(result, former, completion, request(operand, compare, address, key))
     }
 
-    /// As [`RcEp::fetch64`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what comes
+    /// As [`Conn::fetch64`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what comes
     /// after it.
     #[cold]
     #[inline(never)]
@@ -244,7 +244,7 @@ impl RcEp {
         rkey.check(address, size, MemoryAccess::REMOTE_ATOMIC)
     }
 
-    /// As [`RcEp::emulate`].
+    /// As [`Conn::emulate`].
     #[cold]
     #[inline(never)]
     pub(crate) fn emulate_op(

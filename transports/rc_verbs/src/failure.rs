@@ -7,10 +7,10 @@ use uct_ib::WcStatus;
 use uct_ib::verbs::{AsyncEvent, Wc};
 use uct_plugin::Error;
 
-use crate::ep::RcEp;
 use crate::iface::RcIface;
+use crate::link::conn::Conn;
 
-impl RcEp {
+impl Conn {
     /// Fails it: nothing more is sent, and the error handler is told if it is the first failure. From progress.
     #[cold]
     pub(crate) fn fail(&self, error: Error, reason: &str) {
@@ -56,7 +56,7 @@ impl RcIface {
     /// Lets go of an endpoint that the host has destroyed, as soon as nothing is under way. Where progress is at work on it, it
     /// lives on until that is over.
     #[cold]
-    pub(crate) fn bury(&self, ep: &RcEp) {
+    pub(crate) fn bury(&self, ep: &Conn) {
         if ep.failure().is_some() && ep.queue.is_quiet() {
             ep.fail_emulated(Error::CANCELED);
         }

@@ -4,14 +4,14 @@
 //! behind one that does nothing, an RDMA write of no bytes.
 
 use uct_ib::verbs::InlineWr;
-use uct_plugin::{Completion, Endpoint, Error, Flush, Outcome, Result};
+use uct_plugin::{Completion, Error, Flush, Outcome, Result};
 
 use crate::atomic::Emulated;
-use crate::ep::RcEp;
 use crate::iface::RcIface;
+use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 
-impl RcEp {
+impl Conn {
     /// Posts a write of no bytes that asks for a completion; answers whether there was room.
     pub(crate) fn post_nothing(&self) -> bool {
         if !self.has_own_room() {
@@ -162,7 +162,7 @@ impl RcIface {
     pub(crate) fn flush_all(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let mut waits = Vec::new();
         for ep in self.eps.all() {
-            match ep.flush(flags, None) {
+            match ep.flush_with(flags, None) {
                 Ok(Outcome::Done) => {}
                 Ok(Outcome::InProgress) => waits.push((ep.index, ep.queue.last())),
                 Err(Error::NO_RESOURCE) => return Err(Error::NO_RESOURCE),

@@ -27,13 +27,14 @@ use crate::io::wakeup::Wakeup;
 use crate::io::watches::Watches;
 use crate::limits::{attributes, limits};
 use crate::link::agenda::Agenda;
+use crate::link::conn::Conn;
 use crate::link::receiving::Receiving;
 use crate::link::shared::Shared;
 use crate::md::RcMd;
 use crate::proto::addr;
 use crate::proto::liveness::Schedule;
 use crate::proto::window::Windows;
-use crate::table::EpTable;
+use crate::table::ConnTable;
 
 /// The transport `rc_verbs`.
 pub(crate) struct RcTransport;
@@ -49,9 +50,9 @@ pub(crate) struct RcIface {
     pub(crate) rx_passes: Cell<u8>,
     /// Looks that have found nothing received while nobody waited for the end of a send.
     pub(crate) quiet_looks: Cell<u8>,
-    pub(crate) eps: EpTable,
+    pub(crate) eps: ConnTable,
     /// Endpoints that have left the table while progress, which may be at work on them, goes on.
-    pub(crate) buried: RefCell<Vec<Rc<RcEp>>>,
+    pub(crate) buried: RefCell<Vec<Rc<Conn>>>,
     /// Looks at the peers so far.
     pub(crate) ticks: Cell<u32>,
     pub(crate) schedule: Schedule,
@@ -169,7 +170,7 @@ impl RcIface {
             shared: Rc::new(shared),
             rx_passes: Cell::new(0),
             quiet_looks: Cell::new(0),
-            eps: EpTable::default(),
+            eps: ConnTable::default(),
             buried: RefCell::default(),
             ticks: Cell::new(0),
             schedule,
@@ -189,7 +190,7 @@ impl RcIface {
     /// # Safety
     /// Progress runs, and the table has given the pointer since it began.
     #[inline(always)]
-    pub(crate) unsafe fn during_progress(&self, ep: NonNull<RcEp>) -> &RcEp {
+    pub(crate) unsafe fn during_progress(&self, ep: NonNull<Conn>) -> &Conn {
         debug_assert!(self.shared.agenda.is_running());
         // SAFETY: the caller's promise: the table holds it, or `buried` does until the end of this progress (`RcIface::bury`).
         unsafe { ep.as_ref() }
@@ -259,9 +260,9 @@ impl Iface for RcIface {
             self.max_inline_wanted,
         )?;
         let window = self.shared.rx.join();
-        let ep = Rc::new(RcEp::new(self, qp, self.eps.next_index(), window, params.user));
-        self.eps.insert(Rc::clone(&ep));
-        Ok(ep)
+        let conn = Rc::new(Conn::new(&self.shared, qp, self.eps.next_index(), window, params.user));
+        self.eps.insert(Rc::clone(&conn));
+        Ok(Rc::new(RcEp { conn, iface: Rc::clone(self) }))
     }
 
     fn close(&self) {
@@ -320,7 +321,7 @@ impl Iface for RcIface {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let eps = self.eps.all();
-        let sum = |what: fn(&RcEp) -> u64| eps.iter().map(|ep| what(ep)).sum::<u64>();
+        let sum = |what: fn(&Conn) -> u64| eps.iter().map(|ep| what(ep)).sum::<u64>();
         vec![
             ("endpoints", eps.len() as u64),
             ("tx_under_way", sum(|ep| u64::from(ep.queue.under_way()))),

@@ -5,9 +5,9 @@
 use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{Blocked, Error, Result};
 
-use crate::ep::RcEp;
 use crate::iface::RcIface;
 use crate::io::completions::BATCH;
+use crate::link::conn::Conn;
 use crate::proto::window::REFILL;
 
 /// Looks at the queues in a row that may pass by what was received, because something sent has ended.
@@ -236,7 +236,7 @@ impl RcIface {
         self.buried.take();
     }
 
-    fn do_for(&self, ep: &RcEp) {
+    fn do_for(&self, ep: &Conn) {
         if let Some(error) = ep.failure() {
             if ep.queue.is_quiet() {
                 ep.fail_emulated(error);
@@ -269,7 +269,7 @@ impl RcIface {
     }
 }
 
-impl RcEp {
+impl Conn {
     /// Waits until a work request has ended, and leaves all completions to progress.
     pub(crate) fn wait_for(&self, number: u32) -> Result {
         self.shared.agenda.ask();

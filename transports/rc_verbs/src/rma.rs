@@ -6,14 +6,14 @@ use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge};
 use uct_plugin::abi::UctIov;
 use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
-use crate::ep::RcEp;
 use crate::io::buffer::MessageBuffer;
 use crate::io::limits::MAX_PIECES;
 use crate::io::memory::Memh;
+use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 use crate::link::rkey::Rkey;
 
-impl RcEp {
+impl Conn {
     /// The one block that a vector mostly is, with its key, if it is no longer than what a work request may move.
     #[inline(always)]
     pub(crate) fn only_piece(&self, iov: Iov<'_>) -> Result<Option<Sge>> {

@@ -5,8 +5,8 @@
 use uct_ib::verbs::{InlineWr, Wc};
 use uct_plugin::{Disposition, Error};
 
-use crate::ep::RcEp;
 use crate::iface::RcIface;
+use crate::link::conn::Conn;
 use crate::proto::wire::{Immediate, Message};
 
 impl RcIface {
@@ -62,7 +62,7 @@ impl RcIface {
     }
 }
 
-impl RcEp {
+impl Conn {
     /// What a message means for the windows of both sides; returns what to make of it.
     #[inline(always)]
     fn account(&self, immediate: Immediate) -> Message {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use slab::Slab;
 
-use crate::ep::RcEp;
+use crate::link::conn::Conn;
 
 /// Bits of a queue pair number that select within a page.
 const PAGE_BITS: u32 = 10;
@@ -16,13 +16,13 @@ const PAGE: usize = 1 << PAGE_BITS;
 
 /// All endpoints, also those that the host has destroyed and that still have something under way.
 #[derive(Default)]
-pub(crate) struct EpTable(UnsafeCell<Inner>);
+pub(crate) struct ConnTable(UnsafeCell<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    eps: Slab<Rc<RcEp>>,
+    eps: Slab<Rc<Conn>>,
     /// The same, as all that progress needs of it.
-    pointers: Vec<Option<NonNull<RcEp>>>,
+    pointers: Vec<Option<NonNull<Conn>>>,
     /// Indexed by queue pair number, whose 24 bits make at most 16384 pages. Numbers go up for ever, so a page without
     /// endpoints is given back.
     pages: Vec<Option<Box<Page>>>,
@@ -36,7 +36,7 @@ struct Page {
     places: [u32; PAGE],
 }
 
-impl EpTable {
+impl ConnTable {
     #[inline(always)]
     fn with<R>(&self, work: impl FnOnce(&mut Inner) -> R) -> R {
         // SAFETY: the table belongs to one thread, and no reference to it leaves this type: what the methods below do with it
@@ -50,24 +50,24 @@ impl EpTable {
     }
 
     /// Adds an endpoint at the place that it was given.
-    pub(crate) fn insert(&self, ep: Rc<RcEp>) {
+    pub(crate) fn insert(&self, ep: Rc<Conn>) {
         self.with(|table| table.insert(ep));
     }
 
     /// Removes an endpoint.
-    pub(crate) fn remove(&self, ep: &RcEp) -> Option<Rc<RcEp>> {
+    pub(crate) fn remove(&self, ep: &Conn) -> Option<Rc<Conn>> {
         self.with(|table| table.remove(ep))
     }
 
     /// The endpoint at a place.
     #[inline(always)]
-    pub(crate) fn at(&self, index: u32) -> Option<NonNull<RcEp>> {
+    pub(crate) fn at(&self, index: u32) -> Option<NonNull<Conn>> {
         self.with(|table| table.pointers.get(index as usize).copied().flatten())
     }
 
     /// The endpoint of a queue pair.
     #[inline(always)]
-    pub(crate) fn find(&self, number: u32) -> Option<NonNull<RcEp>> {
+    pub(crate) fn find(&self, number: u32) -> Option<NonNull<Conn>> {
         self.with(|table| {
             let page = table.pages.get((number >> PAGE_BITS) as usize)?.as_ref()?;
             let place = page.places[number as usize % PAGE];
@@ -76,18 +76,18 @@ impl EpTable {
     }
 
     /// The endpoint at a place, held.
-    pub(crate) fn get(&self, index: u32) -> Option<Rc<RcEp>> {
+    pub(crate) fn get(&self, index: u32) -> Option<Rc<Conn>> {
         self.with(|table| table.eps.get(index as usize).cloned())
     }
 
     /// All endpoints, as they are now.
-    pub(crate) fn all(&self) -> Vec<Rc<RcEp>> {
+    pub(crate) fn all(&self) -> Vec<Rc<Conn>> {
         self.with(|table| table.eps.iter().map(|(_, ep)| Rc::clone(ep)).collect())
     }
 }
 
 impl Inner {
-    fn insert(&mut self, ep: Rc<RcEp>) {
+    fn insert(&mut self, ep: Rc<Conn>) {
         let number = ep.qp.number() & 0xff_ffff;
         let page = (number >> PAGE_BITS) as usize;
         if self.pages.len() <= page {
@@ -105,7 +105,7 @@ impl Inner {
         self.pointers[index] = Some(pointer);
     }
 
-    fn remove(&mut self, ep: &RcEp) -> Option<Rc<RcEp>> {
+    fn remove(&mut self, ep: &Conn) -> Option<Rc<Conn>> {
         let number = ep.qp.number() & 0xff_ffff;
         if let Some(slot) = self.pages.get_mut((number >> PAGE_BITS) as usize)
             && let Some(page) = slot

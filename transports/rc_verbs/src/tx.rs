@@ -6,13 +6,13 @@
 use uct_ib::verbs::{PostError, SendFlags};
 use uct_plugin::{Completion, Error, FormerWord, Result, completion};
 
-use crate::ep::{RcEp, WAITED_FOR};
 use crate::io::buffer::{MessageBuffer, SmallBuffer};
+use crate::link::conn::{Conn, WAITED_FOR};
 use crate::link::op::TxOp;
 use crate::link::shared::Shared;
 use crate::proto::send_queue::Unsignaled;
 
-impl RcEp {
+impl Conn {
     /// Whether a work request may be posted now.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
@@ -67,7 +67,7 @@ impl RcEp {
 
     /// The flags of the next work request. A completion is asked for where `signaled` wants one, once in so many requests,
     /// and where room gets scarce, so that there is always one to come when an endpoint waits for room. Also answers
-    /// what [`RcEp::posted`] is to be told.
+    /// what [`Conn::posted`] is to be told.
     #[inline(always)]
     pub(crate) fn next_flags(&self, signaled: bool) -> (SendFlags, Unsignaled) {
         match self.unsignaled() {
@@ -85,7 +85,7 @@ impl RcEp {
         self.queue.unsignaled(self.shared.limits.moderation)
     }
 
-    /// As [`RcEp::next_flags`] for a message that asks for no completion, if one may be sent: [`RcEp::has_room_for_message`]
+    /// As [`Conn::next_flags`] for a message that asks for no completion, if one may be sent: [`Conn::has_room_for_message`]
     /// in one go with it.
     #[inline(always)]
     pub(crate) fn message_flags(&self) -> Result<(SendFlags, Unsignaled)> {
@@ -198,7 +198,7 @@ impl RcEp {
     /// Mostly it is one operation that ends: in a function of their own the others take no registers from that.
     ///
     /// # Safety
-    /// As [`RcEp::end_up_to`].
+    /// As [`Conn::end_up_to`].
     #[inline(never)]
     unsafe fn end_further(&self, number: u32) {
         while self.outstanding.has_up_to(number) {
@@ -228,7 +228,7 @@ impl RcEp {
     /// The work request of this number has failed, those ahead of it have ended well.
     ///
     /// # Safety
-    /// As [`RcEp::end_up_to`].
+    /// As [`Conn::end_up_to`].
     #[cold]
     pub(crate) unsafe fn end_badly(&self, number: u32, error: Error) {
         if !self.account_for_end(number, &self.shared) {

@@ -1,0 +1,112 @@
+//! One connection: a queue pair, what it has under way, and what either side may send.
+//!
+//! Here is its state; each file beside has one kind of operations on it.
+
+mod connect;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use uct_ib::verbs::Qp;
+use uct_plugin::traits::EpUser;
+use uct_plugin::{Error, PendingGroup};
+
+use super::op::TxOp;
+use super::shared::Shared;
+use crate::atomic::Emulated;
+use crate::proto::liveness::Pulse;
+use crate::proto::outstanding::OutstandingQueue;
+use crate::proto::send_queue::SendQueue;
+use crate::proto::window::PeerWindow;
+
+/// A mark of a connection: pending requests may wait for it.
+pub(crate) const WAITED_FOR: u8 = 1;
+/// The host has destroyed its endpoint; it lives on until everything under way has ended.
+pub(crate) const DESTROYED: u8 = 2;
+
+/// A connection. The table of connections holds it until all that was posted has ended, and its endpoint until that is destroyed.
+pub(crate) struct Conn {
+    pub(crate) qp: Qp,
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) queue: SendQueue,
+    /// Its place in the interface's table.
+    pub(crate) index: u32,
+    /// How many messages the peer may send.
+    pub(crate) window: PeerWindow,
+    /// What the end of a work request has to look at: [`WAITED_FOR`] and [`DESTROYED`], mostly none.
+    pub(crate) marks: Cell<u8>,
+    /// It is in the interface's list of those that want anything that all share.
+    pub(crate) is_starved: Cell<bool>,
+    /// It is in the interface's list of those with something to do.
+    pub(crate) is_deferred: Cell<bool>,
+    pub(crate) pulse: Pulse,
+    failure: Cell<Option<Error>>,
+    pub(crate) outstanding: OutstandingQueue<TxOp>,
+    pub(crate) emulated: RefCell<VecDeque<Emulated>>,
+    /// A step of the first emulated atomic is under way, whose end will go on.
+    pub(crate) is_stepping: Cell<bool>,
+    pub(crate) group: PendingGroup,
+    pub(crate) user: EpUser,
+}
+
+impl Conn {
+    /// A connection that has no peer yet.
+    pub(crate) fn new(shared: &Rc<Shared>, qp: Qp, index: u32, window: PeerWindow, user: EpUser) -> Conn {
+        Conn {
+            qp,
+            shared: Rc::clone(shared),
+            queue: SendQueue::new(shared.limits.tx_queue_len),
+            index,
+            window,
+            marks: Cell::new(0),
+            is_starved: Cell::new(false),
+            is_deferred: Cell::new(false),
+            pulse: Pulse::default(),
+            failure: Cell::new(None),
+            outstanding: OutstandingQueue::default(),
+            emulated: RefCell::default(),
+            is_stepping: Cell::new(false),
+            group: PendingGroup::default(),
+            user,
+        }
+    }
+
+    /// The failure that ended it, if one did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.get()
+    }
+
+    /// Lets nothing more be sent, for this reason; answers whether it was the first.
+    pub(crate) fn shut(&self, error: Error) -> bool {
+        if self.failure.get().is_some() {
+            return false;
+        }
+        self.failure.set(Some(error));
+        self.queue.shut();
+        true
+    }
+
+    pub(crate) fn mark(&self, mark: u8) {
+        self.marks.set(self.marks.get() | mark);
+    }
+
+    pub(crate) fn unmark(&self, mark: u8) {
+        self.marks.set(self.marks.get() & !mark);
+    }
+
+    /// Whether the host has destroyed it.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.marks.get() & DESTROYED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_no_bigger_than_it_was() {
+        assert!(size_of::<Conn>() <= 208, "{} bytes", size_of::<Conn>());
+    }
+}
