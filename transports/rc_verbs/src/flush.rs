@@ -1,13 +1,11 @@
 //! Flush, fence, and the question whether the peer lives.
 //!
-//! For: the endpoint and the interface. Stands on `tx`: all three are a matter of work requests that have ended, if need be
-//! behind one that does nothing, an RDMA write of no bytes.
+//! All three are a matter of work requests that have ended, if need be behind one that does nothing, an RDMA write of no bytes.
 
 use uct_ib::verbs::InlineWr;
 use uct_plugin::{Completion, Error, Flush, Outcome, Result};
 
 use crate::atomic::Emulated;
-use crate::iface::RcIface;
 use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 
@@ -141,68 +139,5 @@ impl Conn {
             Some(completion) => self.notify(Some(completion)),
             None => Ok(Outcome::Done),
         }
-    }
-}
-
-/// A flush of the interface: endpoints, each with the number of the work request that it waits for.
-pub(crate) struct IfaceFlush {
-    waits: Vec<(u32, u32)>,
-    completion: Completion,
-}
-
-impl IfaceFlush {
-    /// Ends it, since the interface closes.
-    pub(crate) fn cancel(self) {
-        self.completion.complete(Err(Error::CANCELED));
-    }
-}
-
-impl RcIface {
-    /// Flushes every endpoint.
-    pub(crate) fn flush_all(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        let mut waits = Vec::new();
-        for ep in self.eps.all() {
-            match ep.flush_with(flags, None) {
-                Ok(Outcome::Done) => {}
-                Ok(Outcome::InProgress) => waits.push((ep.index, ep.queue.last())),
-                Err(Error::NO_RESOURCE) => return Err(Error::NO_RESOURCE),
-                // An endpoint that has failed has nothing under way.
-                Err(_) => {}
-            }
-        }
-        if waits.is_empty() {
-            return Ok(Outcome::Done);
-        }
-        if let Some(completion) = completion {
-            // Looked at by every progress from now on, which is where flushes end.
-            self.flushes.borrow_mut().push(IfaceFlush { waits, completion });
-            self.shared.agenda.ask();
-        }
-        Ok(Outcome::InProgress)
-    }
-
-    /// Completes the flushes of the interface that have nothing to wait for any more.
-    pub(crate) fn end_flushes(&self) {
-        if self.flushes.borrow().is_empty() {
-            return;
-        }
-        let mut ended = Vec::new();
-        let mut flushes = self.flushes.take();
-        for mut flush in flushes.drain(..) {
-            flush.waits.retain(|&(index, number)| self.is_waited_for(index, number));
-            if flush.waits.is_empty() {
-                ended.push(flush.completion);
-            } else {
-                self.flushes.borrow_mut().push(flush);
-                self.shared.agenda.ask();
-            }
-        }
-        for completion in ended {
-            completion.complete(Ok(()));
-        }
-    }
-
-    fn is_waited_for(&self, index: u32, number: u32) -> bool {
-        self.eps.get(index).is_some_and(|ep| !ep.queue.has_ended(number) || !ep.emulated.borrow().is_empty())
     }
 }

@@ -19,7 +19,7 @@ use uct_plugin::{
 
 use crate::config::RcConfig;
 use crate::ep::RcEp;
-use crate::flush::IfaceFlush;
+use crate::flushes::Flushes;
 use crate::io::buffer::{Buffers, MAX_HEADER};
 use crate::io::completions::Completions;
 use crate::io::receive::{ReceiveRing, RxElements};
@@ -50,13 +50,13 @@ pub(crate) struct RcIface {
     pub(crate) rx_passes: Cell<u8>,
     /// Looks that have found nothing received while nobody waited for the end of a send.
     pub(crate) quiet_looks: Cell<u8>,
-    pub(crate) eps: ConnTable,
+    pub(crate) conns: ConnTable,
     /// Endpoints that have left the table while progress, which may be at work on them, goes on.
     pub(crate) buried: RefCell<Vec<Rc<Conn>>>,
     /// Looks at the peers so far.
     pub(crate) ticks: Cell<u32>,
     pub(crate) schedule: Schedule,
-    pub(crate) flushes: RefCell<Vec<IfaceFlush>>,
+    pub(crate) flushes: Flushes,
     pub(crate) wakeup: Wakeup,
     pub(crate) watches: Watches,
     pub(crate) port: RefCell<PortAddress>,
@@ -170,11 +170,11 @@ impl RcIface {
             shared: Rc::new(shared),
             rx_passes: Cell::new(0),
             quiet_looks: Cell::new(0),
-            eps: ConnTable::default(),
+            conns: ConnTable::default(),
             buried: RefCell::default(),
             ticks: Cell::new(0),
             schedule,
-            flushes: RefCell::default(),
+            flushes: Flushes::default(),
             wakeup,
             watches,
             port: RefCell::new(port),
@@ -260,21 +260,21 @@ impl Iface for RcIface {
             self.max_inline_wanted,
         )?;
         let window = self.shared.rx.join();
-        let conn = Rc::new(Conn::new(&self.shared, qp, self.eps.next_index(), window, params.user));
-        self.eps.insert(Rc::clone(&conn));
+        let conn = Rc::new(Conn::new(&self.shared, qp, self.conns.next_index(), window, params.user));
+        self.conns.insert(Rc::clone(&conn));
         Ok(Rc::new(RcEp { conn, iface: Rc::clone(self) }))
     }
 
     fn close(&self) {
         self.shared.agenda.run();
         let deadline = Instant::now() + self.shared.limits.linger;
-        while self.eps.all().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {
+        while self.conns.all().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {
             self.work_off();
             self.poll_tx();
             self.do_deferred();
             std::thread::yield_now();
         }
-        for ep in self.eps.all() {
+        for ep in self.conns.all() {
             tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with something under way");
             // The device lets go of the memory before its owners are told.
             if let Err(error) = ep.qp.reset() {
@@ -283,11 +283,9 @@ impl Iface for RcIface {
             // SAFETY: what was posted has ended with the reset, or with the device, which does nothing for a queue pair that it cannot
             // reset any more.
             unsafe { ep.abandon(Error::CANCELED) };
-            self.eps.remove(&ep);
+            self.conns.remove(&ep);
         }
-        for flush in self.flushes.take() {
-            flush.cancel();
-        }
+        self.flushes.cancel();
         self.buried.take();
         // No queue pair is left that could write to it.
         if let Some(sink) = self.shared.sink_buffer.take() {
@@ -316,11 +314,11 @@ impl Iface for RcIface {
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        self.flush_all(flags, completion)
+        self.flushes.start(&self.conns, &self.shared.agenda, flags, completion)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let eps = self.eps.all();
+        let eps = self.conns.all();
         let sum = |what: fn(&Conn) -> u64| eps.iter().map(|ep| what(ep)).sum::<u64>();
         vec![
             ("endpoints", eps.len() as u64),
@@ -338,7 +336,7 @@ impl Iface for RcIface {
     }
 
     fn fence(&self) -> Result {
-        for ep in self.eps.all() {
+        for ep in self.conns.all() {
             ep.fence_here();
         }
         Ok(())

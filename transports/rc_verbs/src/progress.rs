@@ -3,12 +3,13 @@
 //! For: the interface. A quiet progress polls one queue; what is rare hangs on two flags.
 
 use uct_ib::verbs::{Wc, WcBuffer};
-use uct_plugin::{Blocked, Error, Result};
+use uct_plugin::{Blocked, Disposition, Error};
 
 use crate::iface::RcIface;
 use crate::io::completions::BATCH;
 use crate::link::conn::Conn;
 use crate::proto::window::REFILL;
+use crate::proto::wire::{Immediate, Message};
 
 /// Looks at the queues in a row that may pass by what was received, because something sent has ended.
 const MOST_PASSED: u8 = 3;
@@ -126,6 +127,57 @@ impl RcIface {
         }
     }
 
+    /// Handles the completion of a receive.
+    ///
+    /// # Safety
+    /// It is one of the interface's receive queue, and has not been handled.
+    #[inline(always)]
+    unsafe fn receive(&self, wc: &Wc) {
+        // SAFETY: the caller's promise.
+        let element = unsafe { self.shared.rx.ring.take(wc.wr_id()) };
+        let message = match wc.immediate() {
+            Some(word) if wc.is_ok() => self.account(wc.qp_number(), Immediate(word)),
+            _ => {
+                self.bad_receive(wc);
+                Message::Grant
+            }
+        };
+        let Message::Active(id) = message else {
+            self.shared.rx.ring.put(element);
+            return;
+        };
+        let data = self.shared.rx.ring.data(&element);
+        // SAFETY: the device has written `byte_length` bytes at `data`; the headroom ahead of them is part of the element,
+        // which is nobody else's until it is put back, here or by `release`.
+        let disposition = unsafe { self.am.deliver_desc(id, data, wc.byte_length()) };
+        if disposition == Disposition::Consumed {
+            self.shared.rx.ring.put(element);
+        }
+    }
+
+    /// What a message means for its endpoint.
+    #[inline(always)]
+    fn account(&self, qp: u32, immediate: Immediate) -> Message {
+        // Without an endpoint it came before the endpoint was destroyed, and is delivered all the same.
+        let Some(conn) = self.conns.find(qp) else { return immediate.message() };
+        // SAFETY: completions and events are handled by progress, and the table has just given it.
+        let conn = unsafe { self.during_progress(conn) };
+        conn.account(immediate)
+    }
+
+    #[cold]
+    fn bad_receive(&self, wc: &Wc) {
+        let Some(conn) = self.conns.find(wc.qp_number()) else { return };
+        // SAFETY: completions and events are handled by progress, and the table has just given it.
+        let conn = unsafe { self.during_progress(conn) };
+        if wc.is_ok() {
+            conn.fail_later(Error::IO_ERROR, "the peer sent a message that is not of rc_verbs".to_owned());
+        } else if wc.status() != uct_ib::WcStatus::FLUSHED {
+            let error = Error::from_status(wc.status().status());
+            conn.fail_later(error, format!("a receive failed: {}", wc.status()));
+        }
+    }
+
     /// Looks for ends of sends.
     #[inline(never)]
     pub(crate) fn poll_tx(&self) -> u32 {
@@ -163,15 +215,15 @@ impl RcIface {
     /// What a completion of a send ends.
     #[inline(always)]
     fn ended(&self, wc: &Wc) {
-        let Some(ep) = self.eps.at((wc.wr_id() >> 32) as u32) else { return };
+        let Some(conn) = self.conns.at((wc.wr_id() >> 32) as u32) else { return };
         // SAFETY: completions and events are handled by progress, and the table has just given it.
-        let ep = unsafe { self.during_progress(ep) };
+        let conn = unsafe { self.during_progress(conn) };
         if !wc.is_ok() {
-            ep.failed_send(wc);
+            conn.failed_send(wc);
             return self.feed();
         }
         // SAFETY: a work request of a reliable connection ends behind those ahead of it, and the completion says that it has.
-        unsafe { ep.end_up_to(wc.wr_id() as u32, &self.shared) };
+        unsafe { conn.end_up_to(wc.wr_id() as u32, &self.shared) };
         if self.shared.agenda.has_starved() {
             self.feed();
         }
@@ -180,20 +232,20 @@ impl RcIface {
     /// A completion queue that does not work any more: nothing on it will ever end.
     #[cold]
     fn broken(&self, which: &str, errno: i32) -> u32 {
-        for ep in self.eps.all() {
+        for conn in self.conns.all() {
             let reason = format!("the {which} completion queue of {} answers {errno}", self.name);
-            ep.fail(Error::IO_ERROR, &reason);
+            conn.fail(Error::IO_ERROR, &reason);
         }
         0
     }
 
     /// Has the endpoints served again that lacked what all share.
     #[cold]
-    pub(crate) fn feed(&self) {
+    fn feed(&self) {
         for index in self.shared.agenda.take_starved() {
-            if let Some(ep) = self.eps.get(index) {
-                ep.is_starved.set(false);
-                self.shared.pending.schedule(&ep.group);
+            if let Some(conn) = self.conns.get(index) {
+                conn.is_starved.set(false);
+                self.shared.pending.schedule(&conn.group);
             }
         }
     }
@@ -204,7 +256,13 @@ impl RcIface {
         let mut count = 0;
         count += self.work_off();
         if self.watches.mailbox.is_full() {
-            self.open_mail();
+            let (events, is_tick) = self.watches.mailbox.take();
+            for event in events {
+                self.handle_event(event);
+            }
+            if is_tick {
+                self.watch_peers();
+            }
         }
         if let Some(wc) = self.shared.completions.take_received() {
             // SAFETY: `stash` took it out of the receive queue, and it is taken out of there.
@@ -223,37 +281,37 @@ impl RcIface {
     pub(crate) fn do_deferred(&self) {
         self.shared.agenda.answer();
         for (index, error, reason) in self.shared.agenda.take_failing() {
-            if let Some(ep) = self.eps.get(index) {
-                ep.fail(error, &reason);
+            if let Some(conn) = self.conns.get(index) {
+                conn.fail(error, &reason);
             }
         }
         for index in self.shared.agenda.take_deferred() {
-            let Some(ep) = self.eps.get(index) else { continue };
-            ep.is_deferred.set(false);
-            self.do_for(&ep);
+            let Some(conn) = self.conns.get(index) else { continue };
+            conn.is_deferred.set(false);
+            self.do_for(&conn);
         }
-        self.end_flushes();
+        self.flushes.end(&self.conns, &self.shared.agenda);
         self.buried.take();
     }
 
-    fn do_for(&self, ep: &Conn) {
-        if let Some(error) = ep.failure() {
-            if ep.queue.is_quiet() {
-                ep.fail_emulated(error);
+    fn do_for(&self, conn: &Conn) {
+        if let Some(error) = conn.failure() {
+            if conn.queue.is_quiet() {
+                conn.fail_emulated(error);
             }
         } else {
-            if !ep.emulated.borrow().is_empty() && !ep.is_stepping.get() {
-                ep.step();
+            if !conn.emulated.borrow().is_empty() && !conn.is_stepping.get() {
+                conn.step();
             }
-            if ep.queue.is_fenced() {
-                ep.announce_reads();
+            if conn.queue.is_fenced() {
+                conn.announce_reads();
             }
-            if !ep.send_grant() {
-                ep.defer();
+            if !conn.send_grant() {
+                conn.defer();
             }
         }
-        if ep.is_destroyed() {
-            self.bury(ep);
+        if conn.is_destroyed() {
+            self.bury(conn);
         }
     }
 
@@ -267,16 +325,42 @@ impl RcIface {
         }
         count
     }
-}
 
-impl Conn {
-    /// Waits until a work request has ended, and leaves all completions to progress.
-    pub(crate) fn wait_for(&self, number: u32) -> Result {
-        self.shared.agenda.ask();
-        self.shared.completions.wait_for(self.shared.limits.longest_wait, |wc| {
-            let is_own = (wc.wr_id() >> 32) as u32 == self.index;
-            let is_it = is_own && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31;
-            is_it || (!wc.is_ok() && wc.qp_number() == self.qp.number())
-        })
+    /// Lets go of an endpoint that the host has destroyed, as soon as nothing is under way. Where progress is at work on it, it
+    /// lives on until that is over.
+    #[cold]
+    pub(crate) fn bury(&self, conn: &Conn) {
+        if conn.failure().is_some() && conn.queue.is_quiet() {
+            conn.fail_emulated(Error::CANCELED);
+        }
+        if !conn.emulated.borrow().is_empty() || !conn.queue.is_quiet() {
+            // The last request must announce its end.
+            if conn.failure().is_none() && conn.queue.has_unsignaled() && !conn.post_nothing() {
+                conn.defer();
+            }
+            self.shared.tx_wanted.set(true);
+            return;
+        }
+        let Some(conn) = self.conns.remove(conn) else { return };
+        self.shared.rx.leave(&conn.window);
+        if self.shared.agenda.is_running() {
+            self.buried.borrow_mut().push(conn);
+            self.shared.agenda.ask();
+        }
+    }
+
+    /// Looks at every endpoint, once a tick.
+    #[cold]
+    fn watch_peers(&self) {
+        // What has ended and was not looked at, because nobody called progress, must not count as a stall.
+        self.work_off();
+        while self.poll_tx() > 0 {}
+        let schedule = self.schedule;
+        let tick = self.ticks.get().wrapping_add(1);
+        self.ticks.set(tick);
+        let is_question_time = schedule.asks_at(tick);
+        for conn in self.conns.all() {
+            conn.watch(&schedule, is_question_time);
+        }
     }
 }

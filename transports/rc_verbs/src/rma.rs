@@ -225,6 +225,16 @@ impl Conn {
         Ok(())
     }
 
+    /// Waits until a work request has ended, and leaves all completions to progress.
+    fn wait_for(&self, number: u32) -> Result {
+        self.shared.agenda.ask();
+        self.shared.completions.wait_for(self.shared.limits.longest_wait, |wc| {
+            let is_own = (wc.wr_id() >> 32) as u32 == self.index;
+            let is_it = is_own && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31;
+            is_it || (!wc.is_ok() && wc.qp_number() == self.qp.number())
+        })
+    }
+
     #[inline(always)]
     pub(crate) fn read_zcopy(
         &self,

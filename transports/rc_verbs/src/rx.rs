@@ -1,71 +1,15 @@
-//! What is received: messages for handlers, and grants.
-//!
-//! For: progress. Built on `link::receiving`.
+//! What a message means for the windows of both sides, and grants to the peer.
 
-use uct_ib::verbs::{InlineWr, Wc};
-use uct_plugin::{Disposition, Error};
+use uct_ib::verbs::{InlineWr, SendFlags};
+use uct_plugin::Error;
 
-use crate::iface::RcIface;
 use crate::link::conn::Conn;
 use crate::proto::wire::{Immediate, Message};
-
-impl RcIface {
-    /// Handles the completion of a receive.
-    ///
-    /// # Safety
-    /// It is one of the interface's receive queue, and has not been handled.
-    #[inline(always)]
-    pub(crate) unsafe fn receive(&self, wc: &Wc) {
-        // SAFETY: the caller's promise.
-        let element = unsafe { self.shared.rx.ring.take(wc.wr_id()) };
-        let message = match wc.immediate() {
-            Some(word) if wc.is_ok() => self.account(wc.qp_number(), Immediate(word)),
-            _ => {
-                self.bad_receive(wc);
-                Message::Grant
-            }
-        };
-        let Message::Active(id) = message else {
-            self.shared.rx.ring.put(element);
-            return;
-        };
-        let data = self.shared.rx.ring.data(&element);
-        // SAFETY: the device has written `byte_length` bytes at `data`; the headroom ahead of them is part of the element,
-        // which is nobody else's until it is put back, here or by `release`.
-        let disposition = unsafe { self.am.deliver_desc(id, data, wc.byte_length()) };
-        if disposition == Disposition::Consumed {
-            self.shared.rx.ring.put(element);
-        }
-    }
-
-    /// What a message means for its endpoint.
-    #[inline(always)]
-    fn account(&self, qp: u32, immediate: Immediate) -> Message {
-        // Without an endpoint it came before the endpoint was destroyed, and is delivered all the same.
-        let Some(ep) = self.eps.find(qp) else { return immediate.message() };
-        // SAFETY: completions and events are handled by progress, and the table has just given it.
-        let ep = unsafe { self.during_progress(ep) };
-        ep.account(immediate)
-    }
-
-    #[cold]
-    fn bad_receive(&self, wc: &Wc) {
-        let Some(ep) = self.eps.find(wc.qp_number()) else { return };
-        // SAFETY: completions and events are handled by progress, and the table has just given it.
-        let ep = unsafe { self.during_progress(ep) };
-        if wc.is_ok() {
-            ep.fail_later(Error::IO_ERROR, "the peer sent a message that is not of rc_verbs".to_owned());
-        } else if wc.status() != uct_ib::WcStatus::FLUSHED {
-            let error = Error::from_status(wc.status().status());
-            ep.fail_later(error, format!("a receive failed: {}", wc.status()));
-        }
-    }
-}
 
 impl Conn {
     /// What a message means for the windows of both sides; returns what to make of it.
     #[inline(always)]
-    fn account(&self, immediate: Immediate) -> Message {
+    pub(crate) fn account(&self, immediate: Immediate) -> Message {
         let shared = &*self.shared;
         if immediate.has_grant() {
             if immediate.was_held_up() {
@@ -148,7 +92,7 @@ impl Conn {
         }
         let (flags, unsignaled) = self.next_flags(false);
         // Wakes a peer that sleeps until it may send.
-        let flags = flags.and(uct_ib::verbs::SendFlags::SOLICITED);
+        let flags = flags.and(SendFlags::SOLICITED);
         let immediate = Immediate::grant(self.window.grant());
         let request = InlineWr::send_immediate(self.next_id(), &[], immediate.0, flags);
         if self.qp.post_inline(request).is_err() {

@@ -1,4 +1,4 @@
-//! The endpoints of an interface: by place, and by the number of their queue pair.
+//! The connections of an interface: by place, and by the number of their queue pair.
 //!
 //! For: progress, which is told of one or the other with every completion.
 
@@ -14,17 +14,17 @@ use crate::link::conn::Conn;
 const PAGE_BITS: u32 = 10;
 const PAGE: usize = 1 << PAGE_BITS;
 
-/// All endpoints, also those that the host has destroyed and that still have something under way.
+/// All connections, also those whose endpoint is destroyed and that still have something under way.
 #[derive(Default)]
 pub(crate) struct ConnTable(UnsafeCell<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    eps: Slab<Rc<Conn>>,
+    conns: Slab<Rc<Conn>>,
     /// The same, as all that progress needs of it.
     pointers: Vec<Option<NonNull<Conn>>>,
     /// Indexed by queue pair number, whose 24 bits make at most 16384 pages. Numbers go up for ever, so a page without
-    /// endpoints is given back.
+    /// connections is given back.
     pages: Vec<Option<Box<Page>>>,
 }
 
@@ -40,32 +40,32 @@ impl ConnTable {
     #[inline(always)]
     fn with<R>(&self, work: impl FnOnce(&mut Inner) -> R) -> R {
         // SAFETY: the table belongs to one thread, and no reference to it leaves this type: what the methods below do with it
-        // calls nobody who might come here again. None of them drops an endpoint.
+        // calls nobody who might come here again. None of them drops a connection.
         work(unsafe { &mut *self.0.get() })
     }
 
-    /// The place that the next endpoint gets.
+    /// The place that the next connection gets.
     pub(crate) fn next_index(&self) -> u32 {
-        self.with(|table| table.eps.vacant_key() as u32)
+        self.with(|table| table.conns.vacant_key() as u32)
     }
 
-    /// Adds an endpoint at the place that it was given.
-    pub(crate) fn insert(&self, ep: Rc<Conn>) {
-        self.with(|table| table.insert(ep));
+    /// Adds a connection at the place that it was given.
+    pub(crate) fn insert(&self, conn: Rc<Conn>) {
+        self.with(|table| table.insert(conn));
     }
 
-    /// Removes an endpoint.
-    pub(crate) fn remove(&self, ep: &Conn) -> Option<Rc<Conn>> {
-        self.with(|table| table.remove(ep))
+    /// Removes a connection.
+    pub(crate) fn remove(&self, conn: &Conn) -> Option<Rc<Conn>> {
+        self.with(|table| table.remove(conn))
     }
 
-    /// The endpoint at a place.
+    /// The connection at a place.
     #[inline(always)]
     pub(crate) fn at(&self, index: u32) -> Option<NonNull<Conn>> {
         self.with(|table| table.pointers.get(index as usize).copied().flatten())
     }
 
-    /// The endpoint of a queue pair.
+    /// The connection of a queue pair.
     #[inline(always)]
     pub(crate) fn find(&self, number: u32) -> Option<NonNull<Conn>> {
         self.with(|table| {
@@ -75,41 +75,41 @@ impl ConnTable {
         })
     }
 
-    /// The endpoint at a place, held.
+    /// The connection at a place, held.
     pub(crate) fn get(&self, index: u32) -> Option<Rc<Conn>> {
-        self.with(|table| table.eps.get(index as usize).cloned())
+        self.with(|table| table.conns.get(index as usize).cloned())
     }
 
-    /// All endpoints, as they are now.
+    /// All connections, as they are now.
     pub(crate) fn all(&self) -> Vec<Rc<Conn>> {
-        self.with(|table| table.eps.iter().map(|(_, ep)| Rc::clone(ep)).collect())
+        self.with(|table| table.conns.iter().map(|(_, conn)| Rc::clone(conn)).collect())
     }
 }
 
 impl Inner {
-    fn insert(&mut self, ep: Rc<Conn>) {
-        let number = ep.qp.number() & 0xff_ffff;
+    fn insert(&mut self, conn: Rc<Conn>) {
+        let number = conn.qp.number() & 0xff_ffff;
         let page = (number >> PAGE_BITS) as usize;
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);
         }
         let page = self.pages[page].get_or_insert_with(|| Box::new(Page { used: 0, places: [0; PAGE] }));
         page.used += 1;
-        page.places[number as usize % PAGE] = ep.index + 1;
-        let pointer = NonNull::from(&*ep);
-        let index = self.eps.insert(ep);
-        debug_assert_eq!(self.eps[index].index as usize, index);
+        page.places[number as usize % PAGE] = conn.index + 1;
+        let pointer = NonNull::from(&*conn);
+        let index = self.conns.insert(conn);
+        debug_assert_eq!(self.conns[index].index as usize, index);
         if self.pointers.len() <= index {
             self.pointers.resize(index + 1, None);
         }
         self.pointers[index] = Some(pointer);
     }
 
-    fn remove(&mut self, ep: &Conn) -> Option<Rc<Conn>> {
-        let number = ep.qp.number() & 0xff_ffff;
+    fn remove(&mut self, conn: &Conn) -> Option<Rc<Conn>> {
+        let number = conn.qp.number() & 0xff_ffff;
         if let Some(slot) = self.pages.get_mut((number >> PAGE_BITS) as usize)
             && let Some(page) = slot
-            && page.places[number as usize % PAGE] == ep.index + 1
+            && page.places[number as usize % PAGE] == conn.index + 1
         {
             page.places[number as usize % PAGE] = 0;
             page.used -= 1;
@@ -117,8 +117,8 @@ impl Inner {
                 *slot = None;
             }
         }
-        let removed = self.eps.try_remove(ep.index as usize)?;
-        self.pointers[ep.index as usize] = None;
+        let removed = self.conns.try_remove(conn.index as usize)?;
+        self.pointers[conn.index as usize] = None;
         Some(removed)
     }
 }

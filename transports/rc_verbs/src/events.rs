@@ -1,0 +1,83 @@
+//! Events of the device, and arming the descriptor that wakes a sleeper.
+
+use uct_ib::verbs::AsyncEvent;
+use uct_plugin::abi::{UCT_EVENT_RECV, UCT_EVENT_RECV_SIG, UCT_EVENT_SEND_COMP};
+use uct_plugin::{Error, Result};
+
+use crate::iface::RcIface;
+
+impl RcIface {
+    /// Arms the descriptor; see `Iface::arm`.
+    pub(crate) fn arm_for(&self, events: u32) -> Result {
+        if self.shared.agenda.is_asked() || self.watches.mailbox.is_full() || !self.shared.pending.is_idle() {
+            return Err(Error::BUSY);
+        }
+        // What was announced is taken first; it may be a completion that nobody has seen.
+        self.wakeup.rx.drain();
+        self.wakeup.tx.drain();
+        let io = |_| Error::IO_ERROR;
+        // A grant makes room for sends, and comes as a solicited message.
+        let receives = events & (UCT_EVENT_RECV | UCT_EVENT_RECV_SIG | UCT_EVENT_SEND_COMP);
+        if receives != 0 {
+            self.shared.completions.rx_cq.request_notify(events & UCT_EVENT_RECV == 0).map_err(io)?;
+        }
+        // Emulated atomics take their next step at a completion, whatever the caller sleeps for.
+        let sends = events & UCT_EVENT_SEND_COMP != 0 || self.has_emulated();
+        if sends {
+            self.shared.completions.tx_cq.request_notify(false).map_err(io)?;
+        }
+        self.watches.mailbox.set_watched(self.has_something_to_watch());
+        // What came before the queues were armed is not announced: it is taken out now, and kept for progress.
+        if !self.shared.completions.stash() {
+            return Ok(());
+        }
+        self.shared.agenda.ask();
+        Err(Error::BUSY)
+    }
+
+    fn has_emulated(&self) -> bool {
+        self.conns.all().iter().any(|conn| !conn.emulated.borrow().is_empty())
+    }
+
+    /// Whether a sleeper must be woken for a look.
+    pub(crate) fn has_something_to_watch(&self) -> bool {
+        let asks = self.schedule.asks();
+        self.conns.all().iter().any(|conn| conn.queue.is_connected() && (asks || !conn.queue.is_quiet()))
+    }
+
+    /// Handles what the device tells on its own account.
+    #[cold]
+    pub(crate) fn handle_event(&self, event: AsyncEvent) {
+        let port = self.port.borrow().port.number;
+        match event {
+            AsyncEvent::QpFatal(number) | AsyncEvent::QpPeerError(number) => {
+                if let Some(conn) = self.conns.find(number) {
+                    // SAFETY: completions and events are handled by progress, and the table has just given it.
+                    let conn = unsafe { self.during_progress(conn) };
+                    let reason = match event {
+                        AsyncEvent::QpFatal(_) => "the device gave the connection up",
+                        _ => "the peer asked for what it may not (wrong key, address or request)",
+                    };
+                    conn.fail(Error::CONNECTION_RESET, reason);
+                }
+            }
+            AsyncEvent::DeviceFatal => {
+                for conn in self.conns.all() {
+                    conn.fail(Error::IO_ERROR, "the device failed, or was taken out");
+                }
+            }
+            AsyncEvent::CqError | AsyncEvent::SrqError => {
+                for conn in self.conns.all() {
+                    conn.fail(Error::IO_ERROR, "a queue of the device failed");
+                }
+            }
+            AsyncEvent::PortDown(number) if number == port => {
+                tracing::warn!(device = %self.name, "rc_verbs: the port went down; connections wait for it to come back");
+            }
+            AsyncEvent::PortActive(number) | AsyncEvent::AddressChange(number) if number == port => {
+                self.refresh_port();
+            }
+            _ => tracing::debug!(device = %self.name, ?event, "rc_verbs: event"),
+        }
+    }
+}
