@@ -19,7 +19,6 @@ use uct_plugin::{
 
 use crate::config::RcConfig;
 use crate::ep::RcEp;
-use crate::flushes::Flushes;
 use crate::io::buffer::{Buffers, MAX_HEADER};
 use crate::io::completions::Completions;
 use crate::io::receive::{ReceiveRing, RxElements};
@@ -28,13 +27,14 @@ use crate::io::watches::Watches;
 use crate::limits::{attributes, limits};
 use crate::link::agenda::Agenda;
 use crate::link::conn::Conn;
+use crate::link::flushes::Flushes;
 use crate::link::receiving::Receiving;
 use crate::link::shared::Shared;
+use crate::link::table::ConnTable;
 use crate::md::RcMd;
 use crate::proto::addr;
 use crate::proto::liveness::Schedule;
 use crate::proto::window::Windows;
-use crate::table::ConnTable;
 
 /// The transport `rc_verbs`.
 pub(crate) struct RcTransport;

@@ -4,29 +4,19 @@
 //! pair an endpoint, one receive queue for all. `ep` says what can be sent, `rx` who may send how much, `progress` what
 //! happens when it has arrived; docs/rc_verbs.md is the page for users.
 
-mod am;
-mod atomic;
 mod config;
 mod ep;
 mod events;
-mod failure;
-mod flush;
-mod flushes;
 mod iface;
 mod io;
 mod limits;
 mod link;
-mod liveness;
 mod md;
 mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
 mod proto;
-mod rma;
-mod rx;
-mod table;
-mod tx;
 
 pub use link::rkey::fuzz_key;
 pub use proto::addr::fuzz_address;

@@ -2,7 +2,9 @@
 
 pub(crate) mod agenda;
 pub(crate) mod conn;
+pub(crate) mod flushes;
 pub(crate) mod op;
 pub(crate) mod receiving;
 pub(crate) mod rkey;
 pub(crate) mod shared;
+pub(crate) mod table;

@@ -2,7 +2,15 @@
 //!
 //! Here is its state; each file beside has one kind of operations on it.
 
+mod atomic;
 mod connect;
+mod failure;
+mod flush;
+mod liveness;
+mod message;
+mod receive;
+mod rma;
+mod send;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,11 +22,11 @@ use uct_plugin::{Error, PendingGroup};
 
 use super::op::TxOp;
 use super::shared::Shared;
-use crate::atomic::Emulated;
 use crate::proto::liveness::Pulse;
 use crate::proto::outstanding::OutstandingQueue;
 use crate::proto::send_queue::SendQueue;
 use crate::proto::window::PeerWindow;
+use atomic::Emulated;
 
 /// A mark of a connection: pending requests may wait for it.
 pub(crate) const WAITED_FOR: u8 = 1;

@@ -15,8 +15,8 @@ use uct_plugin::{
     Atomic, AtomicOp, Completion, Error, Former, FormerWord, MemoryAccess, Outcome, Result, completion,
 };
 
+use super::Conn;
 use crate::io::buffer::SmallBuffer;
-use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 use crate::link::rkey::Rkey;
 use crate::proto::send_queue::Unsignaled;

@@ -6,10 +6,10 @@ use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge};
 use uct_plugin::abi::UctIov;
 use uct_plugin::{Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
+use super::Conn;
 use crate::io::buffer::MessageBuffer;
 use crate::io::limits::MAX_PIECES;
 use crate::io::memory::Memh;
-use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 use crate::link::rkey::Rkey;
 

@@ -5,9 +5,9 @@
 use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
+use super::Conn;
 use crate::io::buffer::{MAX_HEADER, MessageBuffer, SmallBuffer};
 use crate::io::limits::MAX_PIECES;
-use crate::link::conn::Conn;
 use crate::link::op::TxOp;
 use crate::proto::send_queue::Unsignaled;
 use crate::proto::wire::Immediate;

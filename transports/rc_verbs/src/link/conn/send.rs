@@ -6,8 +6,8 @@
 use uct_ib::verbs::{PostError, SendFlags};
 use uct_plugin::{Completion, Error, FormerWord, Result, completion};
 
+use super::{Conn, WAITED_FOR};
 use crate::io::buffer::{MessageBuffer, SmallBuffer};
-use crate::link::conn::{Conn, WAITED_FOR};
 use crate::link::op::TxOp;
 use crate::link::shared::Shared;
 use crate::proto::send_queue::Unsignaled;

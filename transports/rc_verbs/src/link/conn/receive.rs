@@ -3,7 +3,7 @@
 use uct_ib::verbs::{InlineWr, SendFlags};
 use uct_plugin::Error;
 
-use crate::link::conn::Conn;
+use super::Conn;
 use crate::proto::wire::{Immediate, Message};
 
 impl Conn {

@@ -2,7 +2,7 @@
 
 use uct_plugin::Error;
 
-use crate::link::conn::Conn;
+use super::Conn;
 use crate::proto::liveness::Schedule;
 
 impl Conn {

@@ -5,7 +5,7 @@ use uct_ib::WcStatus;
 use uct_ib::verbs::Wc;
 use uct_plugin::Error;
 
-use crate::link::conn::Conn;
+use super::Conn;
 
 impl Conn {
     /// Fails it: nothing more is sent, and the error handler is told if it is the first failure. From progress.

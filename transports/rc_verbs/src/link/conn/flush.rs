@@ -5,8 +5,8 @@
 use uct_ib::verbs::InlineWr;
 use uct_plugin::{Completion, Error, Flush, Outcome, Result};
 
-use crate::atomic::Emulated;
-use crate::link::conn::Conn;
+use super::Conn;
+use super::atomic::Emulated;
 use crate::link::op::TxOp;
 
 impl Conn {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use uct_plugin::{Completion, Error, Flush, Outcome, Result};
 
 use crate::link::agenda::Agenda;
-use crate::table::ConnTable;
+use crate::link::table::ConnTable;
 
 /// The flushes that have not ended.
 #[derive(Default)]
