@@ -17,6 +17,7 @@ mod progress;
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
 mod proto;
+mod transport;
 
 pub use link::rkey::fuzz_key;
 pub use proto::addr::fuzz_address;
@@ -25,5 +26,5 @@ uct_plugin::export_plugin! {
     name: "rc_verbs",
     entry: uct_plugin_rc_verbs,
     config: [config::RcConfig],
-    components: [md::RcComponent => [iface::RcTransport]],
+    components: [md::RcComponent => [transport::RcTransport]],
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod agenda;
 pub(crate) mod conn;
+pub(crate) mod emulation;
 pub(crate) mod flushes;
 pub(crate) mod op;
 pub(crate) mod receiving;

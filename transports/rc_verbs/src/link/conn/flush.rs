@@ -6,7 +6,7 @@ use uct_ib::verbs::InlineWr;
 use uct_plugin::{Completion, Error, Flush, Outcome, Result};
 
 use super::Conn;
-use super::atomic::Emulated;
+use crate::link::emulation::Emulated;
 use crate::link::op::TxOp;
 
 impl Conn {

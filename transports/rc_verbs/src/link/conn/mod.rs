@@ -4,6 +4,8 @@
 
 mod atomic;
 mod connect;
+mod emulated;
+mod end;
 mod failure;
 mod flush;
 mod liveness;
@@ -20,13 +22,13 @@ use uct_ib::verbs::Qp;
 use uct_plugin::traits::EpUser;
 use uct_plugin::{Error, PendingGroup};
 
+use super::emulation::Emulated;
 use super::op::TxOp;
 use super::shared::Shared;
 use crate::proto::liveness::Pulse;
 use crate::proto::outstanding::OutstandingQueue;
 use crate::proto::send_queue::SendQueue;
 use crate::proto::window::PeerWindow;
-use atomic::Emulated;
 
 /// A mark of a connection: pending requests may wait for it.
 pub(crate) const WAITED_FOR: u8 = 1;
