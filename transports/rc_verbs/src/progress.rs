@@ -318,8 +318,7 @@ impl RcIface {
     /// Handles the completions of sends that were taken out of the queue earlier.
     pub(crate) fn work_off(&self) -> u32 {
         let mut count = 0;
-        loop {
-            let Some(wc) = self.shared.completions.take_sent() else { break };
+        while let Some(wc) = self.shared.completions.take_sent() {
             self.ended(&wc);
             count += 1;
         }
