@@ -1,7 +1,8 @@
 //! The `tcp` transport: one socket per pair of interfaces, over which all of their endpoints send.
 //!
-//! For: processes on machines that share a network, and on one machine. Stands on `uct-plugin` and on non-blocking sockets.
-//! `docs/tcp.md` says what it supports, `proto::wire` what crosses a socket.
+//! For processes on machines that share a network, and on one machine. Built on `uct-plugin` and on non-blocking sockets.
+//! `docs/tcp.md` lists what it supports, `proto::wire` what crosses a socket. From the bottom up: `proto` and `io`, `link`, and the
+//! interface (`iface`; `progress`, `listen` and `dial` are its methods), endpoints (`ep`) and what the host calls (`transport`).
 
 mod config;
 mod dial;

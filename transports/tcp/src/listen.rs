@@ -1,5 +1,4 @@
-//! Listening: connections of peers are accepted, introduce themselves, and are taken or refused. Everybody may connect and
-//! send anything, so who has not introduced itself has little room and little time here.
+//! Listening: connections of peers are accepted, introduce themselves (`link::half_open`), and are taken or refused.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -8,8 +8,8 @@ use uct_plugin::rma::{Destination, Notify, Operation, REQUEST_HEADER, Request, W
 use uct_plugin::{Atomic, Completion, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use super::TcpEp;
-use crate::io::pieces::Memory;
-use crate::link::connection::part::{Part, RequestHeads};
+use crate::io::pieces::{Memory, Part};
+use crate::link::connection::part::RequestHeads;
 use crate::link::connection::{Conn, State};
 use crate::md::OWN;
 use crate::proto::wire::FRAME_HEADER;

@@ -48,27 +48,27 @@ pub(crate) struct RxPool {
 }
 
 impl RxBuffer {
-    #[inline(always)]
+    #[inline]
     fn head(&self) -> &Head {
         // SAFETY: whoever has a buffer holds a reference, and the head lives as long.
         unsafe { self.0.as_ref() }
     }
 
     /// Bytes of the whole buffer; offsets are below.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn size(&self) -> usize {
         self.head().size
     }
 
     /// The byte at an offset, which is at most the size.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.size());
         self.0.as_ptr().cast::<u8>().wrapping_add(offset)
     }
 
     /// Where the next receive may begin.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn fill(&self) -> usize {
         self.head().fill.get()
     }
@@ -87,14 +87,14 @@ impl RxBuffer {
     }
 
     /// Another reference.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn retain(&self) {
         let references = &self.head().references;
         references.set(references.get() + 1);
     }
 
     /// Whether the caller holds the only reference.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_sole(&self) -> bool {
         self.head().references.get() == 1
     }
@@ -113,7 +113,7 @@ impl RxPool {
     }
 
     /// Where data begin in a buffer.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn start(&self) -> usize {
         self.start
     }
@@ -156,14 +156,14 @@ impl RxPool {
     }
 
     /// Forgets what a buffer that nobody else refers to contains.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn reset(&self, buffer: RxBuffer) {
         buffer.head().fill.set(self.start);
         buffer.head().kept_end.set(HEAD);
     }
 
     /// Gives a reference back.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn release(&self, buffer: RxBuffer) {
         let references = &buffer.head().references;
         references.set(references.get() - 1);

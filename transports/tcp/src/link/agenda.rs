@@ -42,7 +42,7 @@ pub(crate) struct Agenda {
 
 /// What may be done now.
 impl Agenda {
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.state.get() != 0
     }
@@ -57,34 +57,34 @@ impl Agenda {
 
     /// Whether the application packs a message at this moment. Nothing is received then, and no other message packed: either would
     /// be written over the one that is not finished.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_packing(&self) -> bool {
         self.state.get() & PACKING != 0
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn begin_packing(&self) {
         self.state.set(self.state.get() | PACKING);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn end_packing(&self) {
         self.state.set(self.state.get() & !PACKING);
     }
 
     /// Handlers run from here on.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn enter(&self) {
         self.depth.set(self.depth.get() + 1);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn leave(&self) {
         self.depth.set(self.depth.get() - 1);
     }
 
     /// Whether a handler or a completion of this interface runs.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_inside(&self) -> bool {
         self.depth.get() > 0
     }

@@ -1,6 +1,6 @@
 //! Room for large messages on their way in: how much of it is taken, by which sources, and who waits.
 //!
-//! For: `connection::receive`. A message that finds no room waits behind those of its source, and of two sources whose shares have
+//! It knows connections by their numbers. A message that finds no room waits behind those of its source, and of two sources whose shares have
 //! room the one whose message came first is served first. A source takes at most its share, so no source waits for another one's
 //! messages as long as these are the only ones.
 

@@ -53,7 +53,7 @@ impl Table {
         self.conns.borrow().iter().all(|(_, conn)| conn.is_over())
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_one(&self) -> bool {
         self.conns.borrow().len() == 1
     }
@@ -112,7 +112,7 @@ impl Table {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn active(&self) -> Option<Rc<Conn>> {
         let active = self.active.take();
         self.active.set(active.clone());
@@ -123,12 +123,12 @@ impl Table {
         self.active.set(conn.cloned());
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn misses(&self) -> u32 {
         self.misses.get()
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn set_misses(&self, misses: u32) {
         self.misses.set(misses);
     }

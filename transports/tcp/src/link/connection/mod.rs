@@ -1,7 +1,8 @@
 //! A connection: one socket between two interfaces, which all endpoints between them share.
 //!
-//! For: endpoints and the interface's progress. Stands on a non-blocking socket. `connect` and `life` bring it up and down,
-//! `send` and `receive` move frames, `frames` treats those that are no active messages; `part` is what frames are put together from.
+//! Built on a non-blocking socket and on what it shares with its siblings. `connect` and `life` bring it up and down, `identity` finds
+//! out whose it is, `send` and `receive` move frames, `frames` treats those that are no active messages; `part` is what frames are put
+//! together from.
 
 mod connect;
 mod frames;

@@ -10,9 +10,8 @@ use ucs::event_set::Events;
 use ucs::{Error, Result};
 use uct_plugin::{Completion, Iov, Outcome, Pack};
 
-use super::part::Part;
 use super::{Conn, State};
-use crate::io::pieces::{Memory, PIECES, Pieces};
+use crate::io::pieces::{Memory, PIECES, Part, Pieces};
 use crate::link::shared::Shared;
 use crate::proto::wire::{PADDING, padded};
 

@@ -169,12 +169,12 @@ impl Shared {
         })
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch.get()
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_epoch(&self) {
         self.epoch.set(self.epoch.get().wrapping_add(1));
     }
@@ -185,7 +185,7 @@ impl Shared {
     }
 
     /// Runs `pack`, which writes a message to the scratch memory or to a connection's buffer.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn while_packing<T>(&self, pack: impl FnOnce() -> T) -> T {
         let first = self.scratch();
         self.scratch.set(first.wrapping_add(self.scratch_size));
@@ -197,7 +197,7 @@ impl Shared {
     }
 
     /// Where a message is put together that goes straight to a socket.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn scratch(&self) -> *mut u8 {
         self.scratch.get()
     }
@@ -206,23 +206,23 @@ impl Shared {
         self.scratch_size
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn am(&self) -> &AmHandlers {
         &self.am
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn headroom(&self) -> usize {
         self.headroom
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn rx_pool(&self) -> &RxPool {
         &self.rx_pool
     }
 
     /// The buffer for the next receive.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take_rx(&self) -> Result<RxBuffer> {
         match self.rx.take() {
             Some(buffer) => {
@@ -236,7 +236,7 @@ impl Shared {
     }
 
     /// Takes it back. What was kept in it stays, so it is used on behind that as long as there is room.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn give_rx(&self, buffer: RxBuffer) {
         let has_room = buffer.is_sole() || buffer.size() - buffer.fill() >= buffer.size() / 2;
         if has_room && let Some(other) = self.rx.replace(Some(buffer)) {
@@ -313,7 +313,7 @@ impl Shared {
     }
 
     /// Largest payload of a short or bcopy message, its header included.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn seg_size(&self) -> usize {
         self.seg_size
     }
