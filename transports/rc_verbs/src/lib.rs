@@ -1,8 +1,13 @@
 //! The `rc_verbs` transport: reliable connections over InfiniBand and RoCE.
 //!
-//! For: hosts, as a plugin or linked in. Stands on `uct-plugin` and on `uct-ib`, which loads libibverbs at run time. One queue
-//! pair an endpoint, one receive queue for all. `ep` says what can be sent, `rx` who may send how much, `progress` what
-//! happens when it has arrived; docs/rc_verbs.md is the page for users.
+//! Built on `uct-plugin` and on `uct-ib`, which loads libibverbs at run time. One queue pair an endpoint, one receive queue for all.
+//! docs/rc_verbs.md is the page for users. The files from the bottom up:
+//!
+//! - `proto`: what travels, and what is counted: windows, credits, work requests. Pure state.
+//! - `io`: queues, registered memory and descriptors.
+//! - `link`: a connection (`link::conn`), the table of them, and what they share (`link::shared`).
+//! - `config`, `limits`, `md`, `iface` (the interface), `ep` (an endpoint), `progress` and `events` (what happens when something has
+//!   arrived), `transport` (the SDK's view of the interface).
 
 mod config;
 mod ep;

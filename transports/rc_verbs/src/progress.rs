@@ -1,6 +1,6 @@
 //! Progress: completions in, deferred work out.
 //!
-//! For: the interface. A quiet progress polls one queue; what is rare hangs on two flags.
+//! A progress that finds nothing polls one queue; whatever else there is to do is behind two flags.
 
 use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{Blocked, Disposition, Error};

@@ -1,13 +1,13 @@
-//! What progress has to do besides polling the queues: noted by connections, by their place in the table.
+//! What progress has to do besides polling the queues. Connections note it here by their place in the table.
 
 use std::cell::{Cell, RefCell};
 
 use uct_plugin::Error;
 
-/// Whether progress is on the stack, and whether there is something to do besides the queues: in one byte, so that one comparison says
-/// that neither is the case.
+/// The notes, and whether progress is running.
 #[derive(Default)]
 pub(crate) struct Agenda {
+    /// [`Agenda::RUNNING`] and [`Agenda::ASKED`]: one byte, so that one comparison says that neither is the case.
     state: Cell<u8>,
     /// Connections that lack something that all share; with something to do; about to fail.
     starved: RefCell<Vec<u32>>,

@@ -1,6 +1,6 @@
 //! The connections of an interface: by place, and by the number of their queue pair.
 //!
-//! For: progress, which is told of one or the other with every completion.
+//! Each completion names one or the other.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;

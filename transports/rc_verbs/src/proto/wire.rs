@@ -1,6 +1,6 @@
 //! What travels with every message: the 32 bits of immediate data.
 //!
-//! For: sends and receives. The payload itself has no header of the transport.
+//! The payload itself has no header of the transport.
 //!
 //! | bits | what |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! Active messages.
 //!
-//! For: the endpoint. Stands on `tx` and `wire`. Id and grant travel as immediate data, so the payload has no header.
+//! Id and grant travel as immediate data (`proto::wire`), so the payload has no header.
 
 use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};

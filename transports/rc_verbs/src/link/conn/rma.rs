@@ -1,6 +1,6 @@
 //! Put and get, as RDMA writes and reads.
 //!
-//! For: the endpoint. Stands on `tx` and the memory domain's keys, which are checked ahead of any traffic.
+//! The keys of both sides are checked ahead of any traffic.
 
 use uct_ib::verbs::{InlineData, InlineWr, SendWr, Sge};
 use uct_plugin::abi::UctIov;
