@@ -19,7 +19,7 @@ use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::abi::*;
-use uct_plugin::memory::{Accessor, Allocation, MessagePool};
+use uct_plugin::memory::{Accessor, Allocation};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, Endpoint, Error, Failure, Flush, Iface, IfaceAttr,
@@ -43,8 +43,6 @@ use crate::segment::socket::Listener;
 /// A transport: `posix`, `sysv` or `cma`.
 pub(crate) struct ShmTransport<F>(PhantomData<F>);
 
-/// Most bytes that the host may want ahead of each message.
-pub(crate) const MAX_HEADROOM: usize = 1 << 16;
 /// Tells the listener from channels, which are known by their numbers.
 pub(crate) const LISTENER: u64 = u64::MAX;
 /// Tells the timer from them.
@@ -90,9 +88,6 @@ pub(crate) struct ShmIface {
     pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
     pub(crate) party: Box<Party>,
-    pub(crate) headroom: usize,
-    /// What messages in blocks are copied to: for small ones, and for all.
-    pub(crate) messages: Box<[MessagePool; 2]>,
     /// The kernel copies to and from registered memory of peers, presumably.
     kernel_copies: bool,
     pub(crate) limits: Limits,
@@ -101,8 +96,6 @@ pub(crate) struct ShmIface {
     pub(crate) counts: Counts,
     pub(crate) errors: ErrorHandler,
     pub(crate) next_ep: Cell<u32>,
-    /// Large messages that handlers keep, by the address that they were given.
-    kept: RefCell<HashMap<usize, Kept>>,
     /// What is packed and unpacked passes through it; none while that is under way.
     pub(crate) scratch: Cell<Option<Allocation>>,
     pub(crate) listener: Listener,
@@ -144,17 +137,6 @@ pub(crate) fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
 
-/// What a handler keeps.
-pub(crate) enum Kept {
-    /// A buffer of one of the pools.
-    Pooled(usize),
-    /// A copy of its own.
-    Heap {
-        /// Held until it is released.
-        _copy: Vec<u8>,
-    },
-}
-
 impl<F: Flavor> Transport for ShmTransport<F> {
     const NAME: &'static str = F::KIND.name();
     type Md = ShmMd;
@@ -180,12 +162,6 @@ impl ShmIface {
         crate::remote::registry()?;
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         let config = ShmConfig::from_settings(&params.settings)?;
-        if params.rx_headroom > MAX_HEADROOM {
-            return Err(Failure::new(
-                Error::INVALID_PARAM,
-                format!("rx_headroom is {}, at most {MAX_HEADROOM} bytes are possible", params.rx_headroom),
-            ));
-        }
         if !register_heavy_barrier() {
             tracing::debug!("the kernel has no membarrier: each message costs a full barrier");
         }
@@ -194,7 +170,6 @@ impl ShmIface {
             cma::permit_any_tracer();
         }
         let kernel_copies = config.cma != Ternary::No && cma::is_likely(ptracer);
-        let headroom = params.rx_headroom;
         let (bell, bell_segment) = new_bell().map_err(system)?;
         let directory = addr::directory(&config.dir);
         let id = RandomState::new().hash_one(std::process::id()) | 1;
@@ -206,9 +181,7 @@ impl ShmIface {
         let address = IfaceAddress { id, key, uid: credentials().effective_uid, pid };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
-        let pool = |name, size| MessagePool::new(name, headroom, size, u32::MAX);
         let limits = Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) };
-        let messages = Box::new([pool("small messages", small)?, pool("messages", bulk)?]);
         let iface = ShmIface {
             watch: Cell::new(bell.watch()),
             watched: Cell::new(None),
@@ -244,15 +217,12 @@ impl ShmIface {
                 refusals: Limited::new(1),
                 bell: bell_segment,
             }),
-            headroom,
-            messages,
             kernel_copies,
             limits,
             accessor: Accessor::default(),
             counts: Counts::default(),
             errors: params.errors,
             next_ep: Cell::new(0),
-            kept: RefCell::default(),
             scratch: Cell::new(None),
             listener,
             directory,
@@ -266,11 +236,6 @@ impl ShmIface {
     pub(crate) fn hurry(&self) {
         self.until_turn.set(0);
         self.attention.raise(flag::ALARM);
-    }
-
-    /// Remembers what a handler keeps.
-    pub(crate) fn keep(&self, data: *mut u8, kept: Kept) {
-        self.kept.borrow_mut().insert(data as usize, kept);
     }
 
     /// Watches the bell, for want of a ring.
@@ -418,14 +383,6 @@ impl Iface for ShmIface {
         }
         self.channels.borrow_mut().clear();
         self.door.close();
-    }
-
-    unsafe fn release(&self, data: *mut u8) {
-        let kept = self.kept.borrow_mut().remove(&(data as usize));
-        if let (Some(Kept::Pooled(pool)), Some(buffer)) = (kept, NonNull::new(data)) {
-            // SAFETY: it was kept, as a buffer of this pool, and is forgotten now.
-            unsafe { self.messages[pool].put(buffer) };
-        }
     }
 
     fn event_fd(&self) -> Result<RawFd> {

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use ucs::clock::Deadline;
 use ucs::event_set::EventBuffer;
-use uct_plugin::{AmRun, Disposition, Error, guarded};
+use uct_plugin::{AmRun, Error, guarded};
 use zerocopy::IntoBytes;
 
 use crate::attention::flag;
 use crate::channel::Channel;
-use crate::iface::{GREETING, Kept, LISTENER, ShmIface, TIMER};
+use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
 use crate::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
@@ -295,37 +295,11 @@ impl ShmIface {
         }
     }
 
-    /// Copies a block and hands the copy to the handler: the peer may write to the block at any time.
+    /// Hands a block to the handler, and gives it back to the sender behind it.
     fn deliver_block(&self, channel: &Channel, id: u8, place: Place, index: u32, length: usize) {
-        let copy = |target: *mut u8| {
-            // SAFETY: the block is held and has `length` bytes, and each target below has room for them.
-            channel
-                .receiver
-                .block(place, index, |data| unsafe { target.copy_from_nonoverlapping(data, length) });
-            channel.receiver.release(place, index);
-        };
-        if let Some(pool) = self.messages.iter().position(|pool| length <= pool.size()) {
-            let lent = self.messages[pool].lend(|buffer| {
-                copy(buffer.as_ptr());
-                // SAFETY: the buffer is private, with the headroom ahead.
-                let disposition = unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) };
-                if disposition == Disposition::Kept {
-                    self.keep(buffer.as_ptr(), Kept::Pooled(pool));
-                }
-                disposition
-            });
-            if lent.is_ok() {
-                return;
-            }
-        }
-        // The peer's blocks are larger than ours, or there is no memory for another chunk.
-        let mut own = vec![0u8; self.headroom + length];
-        let data = own[self.headroom..].as_mut_ptr();
-        copy(data);
-        // SAFETY: the copy is private, with the headroom ahead.
-        if unsafe { self.am.deliver_desc(id, data, length) } == Disposition::Kept {
-            self.keep(data, Kept::Heap { _copy: own });
-        }
+        // SAFETY: the block is held and has `length` bytes (`Receiver::next`).
+        channel.receiver.block(place, index, |data| unsafe { self.am.deliver_shared(id, data, length) });
+        channel.receiver.release(place, index);
     }
 
     /// Polls the rings whose bell was rung.

@@ -163,6 +163,10 @@
 // Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
 #define UCT_AM_DESC (UINT32_C(1) << 0)
 
+// Handler flag: the data lie in memory that another process can write at any time. The host copies them before anything
+// refers to them, and not at all where nobody reads them. Never together with `UCT_AM_DESC`.
+#define UCT_AM_SHARED (UINT32_C(1) << 1)
+
 // Flush: the buffers of operations are free again.
 #define UCT_FLUSH_LOCAL 0
 
@@ -719,7 +723,7 @@ typedef struct UctWorker UctWorker;
 
 // Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
 // it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
-// `release`. Any other answer gives the data back.
+// `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
 typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
 
 // Receives an active message of a run: `data` are readable for `length` bytes until it returns, and then given back.

@@ -69,6 +69,9 @@ pub const UCT_IFACE_ASYNC_IN_PROGRESS: u64 = 1 << 0;
 
 /// Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
 pub const UCT_AM_DESC: u32 = 1 << 0;
+/// Handler flag: the data lie in memory that another process can write at any time. The host copies them before anything
+/// refers to them, and not at all where nobody reads them. Never together with [`UCT_AM_DESC`].
+pub const UCT_AM_SHARED: u32 = 1 << 1;
 
 /// Flush: the buffers of operations are free again.
 pub const UCT_FLUSH_LOCAL: u32 = 0;

@@ -12,7 +12,7 @@ pub const UCT_AM_IDS: usize = 32;
 
 /// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
 /// it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
-/// `release`. Any other answer gives the data back.
+/// `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
 pub type UctAmCallback =
     unsafe extern "C" fn(argument: *mut c_void, data: *mut c_void, length: usize, flags: u32) -> UctStatus;
 

@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use uct_abi::{UCT_AM_DESC, UCT_AM_IDS, UCT_INPROGRESS, UctAmCallback, UctAmRunCallback, UctAmTable};
+use uct_abi::{
+    UCT_AM_DESC, UCT_AM_IDS, UCT_AM_SHARED, UCT_INPROGRESS, UctAmCallback, UctAmRunCallback, UctAmTable,
+};
 
 /// What the handler did with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,16 @@ impl AmHandlers {
     pub unsafe fn deliver(&self, id: u8, data: *const u8, length: usize) {
         // SAFETY: the caller's promise; without the descriptor flag the data are only read.
         unsafe { self.call(id, data.cast_mut(), length, 0) };
+    }
+
+    /// Delivers `length` bytes at `data` to which another process can write at any time: the host copies what is read of them.
+    ///
+    /// # Safety
+    /// `data` is readable for `length` bytes until the call returns.
+    #[inline]
+    pub unsafe fn deliver_shared(&self, id: u8, data: *const u8, length: usize) {
+        // SAFETY: the caller's promise; the flag says what else may happen to the data.
+        unsafe { self.call(id, data.cast_mut(), length, UCT_AM_SHARED) };
     }
 
     /// Delivers `length` bytes at `data`, which the handler may keep.

@@ -68,7 +68,7 @@ impl<F: Fn(AmMessage<'_>)> Handler<F> {
         // SAFETY: the interface owns the handler, and is not closed while a handler runs (`WorkerInner::close`).
         let iface = unsafe { self.iface.as_ref() };
         let data = NonNull::new(data.cast::<u8>()).unwrap_or(NonNull::dangling());
-        let message = AmMessage { data, length, flags, iface, kept: &kept };
+        let message = AmMessage::new(data, length, flags, iface, &kept);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.function)(message))) {
             // SAFETY: the interface holds its worker, and so does what is left of an interface that the handler has dropped.
             unsafe { self.worker.as_ref() }.keep_panic(panic);

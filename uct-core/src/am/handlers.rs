@@ -17,6 +17,8 @@ pub(crate) struct HandlerTable {
     owned: RefCell<Vec<(AmId, Box<dyn Owned>)>>,
     /// What the handlers that were taken away had received.
     received: Cell<Count>,
+    /// What the last message that was read out of shared memory was copied to.
+    spare: Cell<Vec<u8>>,
 }
 
 /// A handler of whatever type.
@@ -36,12 +38,27 @@ pub(super) struct Entry {
 impl HandlerTable {
     /// A table without handlers, which warns of at most `log_rate` messages a second.
     pub(crate) fn new(log_rate: u32) -> HandlerTable {
-        HandlerTable { table: AmTable::new(log_rate), owned: RefCell::default(), received: Cell::default() }
+        HandlerTable {
+            table: AmTable::new(log_rate),
+            owned: RefCell::default(),
+            received: Cell::default(),
+            spare: Cell::default(),
+        }
     }
 
     /// The table as the transport has it.
     pub(crate) fn as_ptr(&self) -> *mut UctAmTable {
         Rc::as_ptr(&self.table).cast_mut().cast()
+    }
+
+    /// Memory for a copy of a message; empty if a handler around this one has it.
+    pub(super) fn take_spare(&self) -> Vec<u8> {
+        self.spare.take()
+    }
+
+    /// Takes it back.
+    pub(super) fn give_spare(&self, spare: Vec<u8>) {
+        self.spare.set(spare);
     }
 
     /// The table, as its handlers see it.
@@ -82,7 +99,7 @@ impl HandlerTable {
     /// Takes the handlers, and shares the table, which a transport reads until it is closed.
     pub(crate) fn take(&mut self) -> HandlerTable {
         let owned = RefCell::new(self.owned.take());
-        HandlerTable { table: self.table(), owned, received: self.received.clone() }
+        HandlerTable { table: self.table(), owned, received: self.received.clone(), spare: Cell::default() }
     }
 
     /// Removes all handlers; answers what is to be dropped once none of them runs.

@@ -1,28 +1,72 @@
 //! A message as its handler sees it, and one that is kept.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
 
-use uct_abi::UCT_AM_DESC;
+use uct_abi::{UCT_AM_DESC, UCT_AM_SHARED};
 
 use crate::iface::IfaceInner;
 
 /// A received message, as its handler sees it: `&[u8]` of all that was sent, the 8-byte header of a short one included.
 ///
-/// The data are the transport's and gone when the handler returns, unless it keeps the message.
+/// The data are the transport's and gone when the handler returns, unless it keeps the message. Where they lie in memory that the
+/// peer can write, they are copied when they are first read; [`AmMessage::len`] reads nothing of them.
 pub struct AmMessage<'a> {
-    pub(super) data: NonNull<u8>,
-    pub(super) length: usize,
-    pub(super) flags: u32,
-    pub(super) iface: &'a IfaceInner,
-    pub(super) kept: &'a Cell<bool>,
+    data: NonNull<u8>,
+    length: usize,
+    flags: u32,
+    iface: &'a IfaceInner,
+    kept: &'a Cell<bool>,
+    /// Headroom and data of a message that lies in shared memory, once it was read.
+    copy: OnceCell<Vec<u8>>,
 }
 
 impl<'a> AmMessage<'a> {
+    /// The message that a transport delivers; `kept` is set if the handler keeps it.
+    #[inline(always)]
+    pub(super) fn new(
+        data: NonNull<u8>,
+        length: usize,
+        flags: u32,
+        iface: &'a IfaceInner,
+        kept: &'a Cell<bool>,
+    ) -> AmMessage<'a> {
+        AmMessage { data, length, flags, iface, kept, copy: OnceCell::new() }
+    }
+
+    /// How many bytes were sent.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the message is empty.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies the headroom's worth of zeros and the data.
+    #[cold]
+    fn copied(&self) -> Vec<u8> {
+        let headroom = self.iface.rx_headroom;
+        let mut copy = self.iface.handlers.take_spare();
+        copy.clear();
+        copy.reserve(headroom + self.length);
+        copy.resize(headroom, 0);
+        // SAFETY: headroom and data were reserved.
+        let target = unsafe { copy.as_mut_ptr().add(headroom) };
+        // SAFETY: the data are readable until the handler returns (`UctAmCallback`), and the vector is no part of them.
+        unsafe { target.copy_from_nonoverlapping(self.data.as_ptr(), self.length) };
+        // SAFETY: so many bytes were just written.
+        unsafe { copy.set_len(headroom + self.length) };
+        copy
+    }
+
     /// The first 8 bytes as the header of a short message; `None` if there are fewer.
     #[inline]
     pub fn header(&self) -> Option<u64> {
@@ -37,15 +81,13 @@ impl<'a> AmMessage<'a> {
 
     /// Keeps the message beyond the handler. Where the transport can, the data stay where they are, else they are
     /// copied: either way they are writable, with [`crate::IfaceOptions::rx_headroom`] bytes ahead of them.
-    pub fn keep(self) -> KeptMessage {
+    pub fn keep(mut self) -> KeptMessage {
         let headroom = self.iface.rx_headroom;
         let place = if self.flags & UCT_AM_DESC != 0 {
             self.kept.set(true);
             Place::Descriptor { iface: self.iface.share(), data: self.data }
         } else {
-            let mut copy = vec![0; headroom];
-            copy.extend_from_slice(&self);
-            Place::Copy(copy)
+            Place::Copy(self.copy.take().unwrap_or_else(|| self.copied()))
         };
         KeptMessage { place, headroom, length: self.length }
     }
@@ -56,8 +98,20 @@ impl Deref for AmMessage<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        if self.flags & UCT_AM_SHARED != 0 {
+            return &self.copy.get_or_init(|| self.copied())[self.iface.rx_headroom..];
+        }
         // SAFETY: the transport delivers readable data that nobody writes until the handler returns (`UctAmCallback`).
         unsafe { slice::from_raw_parts(self.data.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for AmMessage<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            self.iface.handlers.give_spare(copy);
+        }
     }
 }
 
