@@ -47,7 +47,21 @@ impl SelfIface {
         })
     }
 
+    /// Delivers a short message, which the handler copies if it keeps it, and wakes a sleeper.
+    ///
+    /// # Safety
+    /// `length` bytes at `place` are readable, and nobody writes there until this returns.
+    #[inline]
+    pub(crate) unsafe fn deliver(&self, id: u8, place: NonNull<u8>, length: usize) {
+        if self.is_armed.get() {
+            self.wake();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.am.deliver(id, place.as_ptr(), length) };
+    }
+
     #[cold]
+    #[inline(never)]
     fn wake(&self) {
         self.is_armed.set(false);
         self.event.signal();

@@ -14,7 +14,10 @@ use crate::failure::Failure;
 
 /// A pool of buffers, aligned behind `rx_headroom` bytes, all of them initialised.
 #[derive(Debug)]
-pub struct MessagePool(Mpool);
+pub struct MessagePool {
+    pool: Mpool,
+    headroom: usize,
+}
 
 impl MessagePool {
     /// At most `most` buffers of `size` bytes; `name` is for people.
@@ -31,7 +34,7 @@ impl MessagePool {
         };
         let pool = Mpool::new(params, ZeroedChunks, ())
             .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
-        Ok(MessagePool(pool))
+        Ok(MessagePool { pool, headroom })
     }
 
     /// Lends a buffer, and takes it back unless `body` answers that it is kept: then it comes back by [`MessagePool::put`].
@@ -55,9 +58,9 @@ impl MessagePool {
     /// As [`MessagePool::lend`].
     #[inline]
     pub fn get(&self) -> Result<NonNull<u8>> {
-        let element = self.0.get().ok_or(Error::NO_RESOURCE)?;
+        let element = self.pool.get().ok_or(Error::NO_RESOURCE)?;
         // SAFETY: an element holds the headroom ahead of the message.
-        Ok(unsafe { element.add(self.headroom()) })
+        Ok(unsafe { element.add(self.headroom) })
     }
 
     /// Takes a buffer back.
@@ -68,19 +71,15 @@ impl MessagePool {
     #[inline]
     pub unsafe fn put(&self, buffer: NonNull<u8>) {
         // SAFETY: undoes the addition of `get`.
-        let element = unsafe { buffer.sub(self.headroom()) };
+        let element = unsafe { buffer.sub(self.headroom) };
         // SAFETY: the caller's promise.
-        unsafe { self.0.put(element) };
+        unsafe { self.pool.put(element) };
     }
 
     /// Bytes of a buffer.
     pub fn size(&self) -> usize {
-        let params = self.0.params();
+        let params = self.pool.params();
         params.elem_size - params.align_offset
-    }
-
-    fn headroom(&self) -> usize {
-        self.0.params().align_offset
     }
 }
 
