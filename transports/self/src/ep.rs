@@ -1,7 +1,6 @@
 //! The endpoint of `self`: what is sent is delivered at once. Put, get and atomics are the SDK's, since keys are regions of this
 //! process.
 
-use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,17 +23,16 @@ impl Endpoint for SelfEp {
 
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        // What most messages fit into is on the stack: a handler that sends has a place of its own.
-        let mut place = MaybeUninit::<[u64; 8]>::uninit();
-        if payload.len() <= SelfEp::SMALL {
-            let place = NonNull::from(&mut place).cast();
-            // SAFETY: the place holds header and payload.
-            unsafe { write_short(header, payload, place) };
-            // SAFETY: it was just written, and nobody writes there while the handler runs.
-            unsafe { self.iface.deliver(id, place, WORD + payload.len()) };
-            return Ok(());
+        // A word is what most messages are; inside a handler it needs a buffer, whose number is limited.
+        match payload.try_into() {
+            Ok(word) if !self.iface.am.is_running() => {
+                let message = [header, u64::from_ne_bytes(word)];
+                // SAFETY: the message is on the stack, and nobody writes to it while the handler runs.
+                unsafe { self.iface.deliver(id, NonNull::from(&message).cast(), size_of_val(&message)) };
+                Ok(())
+            }
+            _ => self.am_short_any(id, header, payload),
         }
-        self.am_short_large(id, header, payload)
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -87,36 +85,22 @@ impl Endpoint for SelfEp {
 }
 
 impl SelfEp {
-    /// The largest payload that is delivered from the stack. `seg_size` is never below it.
-    const SMALL: usize = size_of::<[u64; 8]>() - WORD;
-
-    /// [`Endpoint::am_short`] of more than [`SelfEp::SMALL`] bytes.
-    #[cold]
+    /// [`Endpoint::am_short`] of any payload.
     #[inline(never)]
-    fn am_short_large(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+    fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         if payload.len() > self.iface.max_short() {
             return Err(Error::INVALID_PARAM);
         }
         self.iface.send(id, |buffer| {
             // SAFETY: a buffer holds the largest short message.
-            unsafe { write_short(header, payload, buffer) };
+            unsafe { buffer.cast::<u64>().write_unaligned(header) };
+            // SAFETY: as above.
+            let body = unsafe { buffer.add(WORD) };
+            // SAFETY: as above, and a pool's buffer is no part of the payload.
+            unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
             WORD + payload.len()
         })
     }
-}
-
-/// Writes header and payload one behind the other.
-///
-/// # Safety
-/// `place` is writable for both, and no part of the payload.
-#[inline]
-unsafe fn write_short(header: u64, payload: &[u8], place: NonNull<u8>) {
-    // SAFETY: the caller's promise.
-    unsafe { place.cast::<u64>().write_unaligned(header) };
-    // SAFETY: as above.
-    let body = unsafe { place.add(WORD) };
-    // SAFETY: as above.
-    unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
 }
 
 #[cfg(test)]

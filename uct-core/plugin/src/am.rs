@@ -31,6 +31,15 @@ impl AmHandlers {
         NonNull::new(table).map(AmHandlers)
     }
 
+    /// Whether a handler of the interface is running.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        // SAFETY: the table is valid (`AmHandlers::new`).
+        let running = unsafe { running_of(self.0) };
+        // SAFETY: this thread alone changes it (`AmHandlers::new`).
+        unsafe { running.read() > 0 }
+    }
+
     /// Delivers `length` bytes at `data`, which the handler may not keep.
     ///
     /// # Safety
