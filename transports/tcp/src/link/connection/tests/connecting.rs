@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use ucs::clock::{duration_to_ticks, ticks};
 
 use super::*;
-use crate::proto::wire::{HELLO, Refusal};
+use crate::proto::addr::IfaceAddress;
+use crate::proto::wire::{Claim, HELLO, Refusal};
 
 /// A connection to a listener of the test's, and its end of it, behind the first hello.
 fn introduced(settings: &'static [(&'static str, &'static str)]) -> (Bed, TcpListener, TcpStream, Hello) {
@@ -189,4 +190,124 @@ fn an_attempt_is_one_while_the_system_or_the_peer_is_waited_for() {
     assert!(bed.conn.is_attempting() && !bed.conn.awaits_system());
     bed.conn.pause(&bed.iface.shared, Duration::from_secs(100));
     assert!(!bed.conn.is_attempting() && bed.conn.awaits_system());
+}
+
+const TOKEN: u64 = 0x5EC0_0000_0001;
+
+/// A connection for endpoints to the peer's address, where a listener of the test's is.
+fn unopened() -> (Bed, TcpListener) {
+    let mut bed = Bed::unconnected(&[]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let destination = IfaceAddress { id: 7, key: 0, sockets: vec![listener.local_addr().unwrap()] };
+    bed.conn = bed.iface.table.add(7, TOKEN, Some(Rc::new(destination))).unwrap();
+    (bed, listener)
+}
+
+/// Begins to connect it.
+fn open(bed: &Bed, listener: &TcpListener) -> (TcpStream, Hello) {
+    assert!(!bed.conn.is_attempting() && !bed.conn.is_instead(3, 7));
+    bed.conn.connect(&bed.iface.shared, listener.local_addr().unwrap(), None);
+    accept(bed, listener)
+}
+
+/// Another connection, that was accepted from a peer of this id by its own account; the peer's end of it.
+fn accepted(bed: &Bed, peer: u64, token: u64) -> TcpStream {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let conn = bed.iface.table.add(peer, token, None).unwrap();
+    conn.establish(&bed.iface.shared, &bed.hello(HelloKind::Hello), Some(Socket::from(ours)));
+    theirs
+}
+
+fn welcome(bed: &Bed, mut stream: &TcpStream) {
+    stream.write_all(&bed.hello(HelloKind::Accept).write()).unwrap();
+    within(|| {
+        bed.iface.advance();
+        (bed.conn.state() == State::Established).then_some(())
+    });
+}
+
+#[test]
+fn of_two_attempts_that_of_the_smaller_id_is_used_and_an_established_connection_always() {
+    // The peer's id is 7.
+    let (bed, listener) = unopened();
+    let (stream, _) = open(&bed, &listener);
+    assert!(bed.conn.is_instead(3, 7) && !bed.conn.is_instead(9, 7));
+    assert!(!bed.conn.is_instead(3, 8), "it goes to another peer");
+    welcome(&bed, &stream);
+    assert!(bed.conn.is_instead(3, 7) && bed.conn.is_instead(9, 7));
+    assert!(!bed.conn.is_instead(3, 8) && !bed.conn.is_instead(9, 8), "it goes to another peer");
+    bed.conn.fail(&bed.iface.shared, Error::CANCELED, "the test is over");
+    assert!(!bed.conn.is_instead(3, 7));
+
+    let (bed, listener) = unopened();
+    let _stream = open(&bed, &listener);
+    bed.conn.pause(&bed.iface.shared, Duration::from_secs(100));
+    assert!(!bed.conn.is_instead(3, 7), "the attempt is over");
+    assert!(!Bed::new(&[]).conn.is_instead(3, 7), "the peer opened it");
+}
+
+#[test]
+fn a_claim_is_confirmed_only_with_the_token_and_both_ends() {
+    let (bed, listener) = unopened();
+    let (stream, _) = open(&bed, &listener);
+    welcome(&bed, &stream);
+    let (listener, source) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+    let claim = Claim { token: TOKEN, listener, source };
+    assert!(bed.conn.is_claimed(7, &claim));
+    let mapped = |end: SocketAddr| match end.ip() {
+        std::net::IpAddr::V4(ip) => SocketAddr::from((ip.to_ipv6_mapped(), end.port())),
+        std::net::IpAddr::V6(_) => end,
+    };
+    let same = Claim { listener: mapped(listener), source: mapped(source), ..claim };
+    assert!(bed.conn.is_claimed(7, &same), "the same addresses");
+    assert!(!bed.conn.is_claimed(8, &claim), "another peer");
+    let elsewhere = |end: SocketAddr| SocketAddr::from(([127, 0, 0, 2], end.port()));
+    let other_port = |end: SocketAddr| SocketAddr::new(end.ip(), end.port() ^ 1);
+    for false_claim in [
+        Claim { token: claim.token + 1, ..claim },
+        Claim { listener: source, source: listener, ..claim },
+        Claim { listener: elsewhere(listener), ..claim },
+        Claim { listener: other_port(listener), ..claim },
+        Claim { source: elsewhere(source), ..claim },
+        Claim { source: other_port(source), ..claim },
+    ] {
+        assert!(!bed.conn.is_claimed(7, &false_claim), "{false_claim:?}");
+    }
+    super::living::come_and_go(&bed);
+    bed.progress();
+    assert_eq!(bed.conn.state(), State::Established);
+    assert!(!bed.conn.is_claimed(7, &claim) && !bed.conn.is_instead(3, 7), "no endpoint uses it any more");
+}
+
+#[test]
+fn accepted_connections_are_asked_about_from_the_latest_on_and_four_of_them() {
+    let (bed, listener) = unopened();
+    let claimants: Vec<_> = (11..=16).map(|token| (token, accepted(&bed, 7, token))).collect();
+    // None of these can be the peer's.
+    let _others = [accepted(&bed, 8, 17), accepted(&bed, 7, 0)];
+    let own = bed.iface.table.add(7, 5, bed.conn.destination().cloned().map(Rc::new)).unwrap();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    own.establish(&bed.iface.shared, &bed.hello(HelloKind::Accept), Some(Socket::from(ours)));
+
+    let (mut stream, mut hello) = open(&bed, &listener);
+    let duplicate = Hello {
+        kind: HelloKind::Refuse,
+        refusal: Some(Refusal::Duplicate),
+        sender: 0,
+        ..bed.hello(HelloKind::Accept)
+    };
+    for (token, theirs) in claimants.iter().rev().take(4) {
+        let (listener_end, source) = (theirs.peer_addr().unwrap(), theirs.local_addr().unwrap());
+        assert_eq!(hello.claim, Some(Claim { token: *token, listener: listener_end, source }));
+        assert!(!hello.wants_own);
+        stream.write_all(&duplicate.write()).unwrap();
+        (stream, hello) = accept(&bed, &listener);
+    }
+    assert_eq!((hello.claim, hello.wants_own), (None, true), "enough were asked about");
+    stream.write_all(&duplicate.write()).unwrap();
+    assert_eq!(ended(&bed), Error::UNREACHABLE);
 }

@@ -54,6 +54,20 @@ fn puts_of_every_size_are_written_and_acknowledged_and_leave_their_surroundings_
 }
 
 #[test]
+fn a_put_that_has_begun_is_written_as_it_comes_from_16_kilobytes_on() {
+    for (length, written) in [(100, 0), (16_383, 0), (16_384, 40), (16_385, 40)] {
+        let mut memory = vec![0xEE; length];
+        let bed = Bed::new(&[("rx_seg_size", "64k")]);
+        let put = request(&bed, &mut memory, Opcode::Put, length);
+        bed.write(&asked(&put, &pattern(length))[..8 + REQUEST_HEADER + 40]);
+        assert_eq!(bed.failure(), None);
+        drop(bed);
+        let expected = [&pattern(written)[..], &vec![0xEE; length - written]].concat();
+        assert!(memory == expected, "{length} bytes");
+    }
+}
+
+#[test]
 fn the_zeros_behind_a_large_put_may_come_in_parts() {
     const LENGTH: usize = 20_001;
     let zeros = padded(LENGTH) - LENGTH;

@@ -10,7 +10,7 @@ use super::*;
 use crate::proto::wire::control;
 
 /// The side uses the connection, and does not any more.
-fn come_and_go(bed: &Bed) {
+pub(super) fn come_and_go(bed: &Bed) {
     bed.conn.attach(&bed.iface.shared, Weak::new());
     bed.conn.members.borrow_mut().clear();
     bed.conn.mark_dirty(&bed.iface.shared);
