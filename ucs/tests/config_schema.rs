@@ -131,6 +131,56 @@ fn the_file_has_every_key_as_a_comment_with_doc_kind_variable_and_default() {
     assert!(text.lines().all(|line| line.trim_end() == line), "no line ends in a blank");
 }
 
+/// Two global keys, two of a section, and a section without a doc.
+fn small_schema() -> Schema {
+    let mut schema = Schema::new();
+    schema.add_section(section("ib", vec![field("mtu"), field("gid").security(true)])).unwrap();
+    schema.add_section(Section::new("ud", "", vec![field("depth")])).unwrap();
+    schema.add_section(Section::new("", "", vec![field("first"), field("second")])).unwrap();
+    schema
+}
+
+#[test]
+fn one_blank_line_lies_between_the_parts_of_the_file() {
+    let key = |environment, name| {
+        format!("\n# A number.\n# Kind: whole number. Environment: {environment}\n#{name} = 1\n")
+    };
+    let text = small_schema().to_toml();
+    let (_, keys) = text.split_once("with each key.\n").unwrap();
+    let parts = [
+        key("UCT_FIRST", "first"),
+        key("UCT_SECOND", "second"),
+        "\n# Some keys.\n[ib]\n".to_owned(),
+        key("UCT_IB_MTU", "mtu"),
+        key("UCT_IB_GID. A security key", "gid"),
+        "\n[ud]\n".to_owned(),
+        key("UCT_UD_DEPTH", "depth"),
+    ];
+    assert_eq!(keys, parts.concat());
+}
+
+#[test]
+fn one_blank_line_lies_between_the_parts_of_the_page() {
+    let table = "\n| key | kind | default | environment | what it is for |\n|---|---|---|---|---|\n";
+    let row = |name, security, environment| {
+        format!("| `{name}` | whole number{security} | `1` | `{environment}` | A number. |\n")
+    };
+    let parts = [
+        "## Global keys\n",
+        table,
+        &row("first", "", "UCT_FIRST"),
+        &row("second", "", "UCT_SECOND"),
+        "\n## `[ib]`\n\nSome keys.\n",
+        table,
+        &row("mtu", "", "UCT_IB_MTU"),
+        &row("gid", ", security key", "UCT_IB_GID"),
+        "\n## `[ud]`\n",
+        table,
+        &row("depth", "", "UCT_UD_DEPTH"),
+    ];
+    assert_eq!(small_schema().to_markdown(), parts.concat());
+}
+
 /// Loads `text` as a file.
 fn load(text: &str) -> Config {
     let home = TempDir::new().unwrap();
