@@ -473,6 +473,24 @@ mod tests {
     }
 
     #[test]
+    fn the_room_takes_one_value_of_six_words_at_most() {
+        #[repr(align(16))]
+        struct Aligned(#[expect(dead_code, reason = "its size counts")] u64);
+
+        let room = Room::new();
+        let (words, place) = room.take([7u64; 6]).expect("it fits");
+        assert!(room.take(()).is_err(), "the room is taken");
+        // SAFETY: the place has the value until its owner is dropped.
+        assert_eq!(unsafe { place.read() }, [7; 6]);
+        drop(words);
+        assert!(room.take([7u8; 48]).is_ok(), "the room is free again");
+        assert!(room.take([7u64; 7]).is_err());
+        assert!(room.take([7u8; 49]).is_err());
+        assert!(room.take(Aligned(7)).is_err(), "the room is aligned to words");
+        assert!(room.take(7u64).is_ok(), "what does not fit takes no room");
+    }
+
+    #[test]
     fn what_operations_use_is_held_until_the_last_has_ended_the_callback_included() {
         for operations in 1..4 {
             let worker = worker();

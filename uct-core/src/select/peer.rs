@@ -188,6 +188,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn a_list_that_is_too_long_is_refused_on_both_sides() {
         let mut many = peer();
@@ -199,6 +200,21 @@ mod tests {
         assert!(many.pack().expect_err("one more").to_string().contains(too_many));
         packed[5..7].copy_from_slice(&1025_u16.to_le_bytes());
         assert!(PeerAddresses::unpack(&packed).expect_err("one more").to_string().contains(too_many));
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_any_device_has_it_and_no_longer() {
+        let mut list = peer();
+        list.ifaces.truncate(1);
+        list.ifaces[0].device = "x".repeat(DEVICE_NAME_LIMIT);
+        let longest = list.pack().expect("as long as it may be");
+        assert_eq!(PeerAddresses::unpack(&longest).expect("as above"), list);
+        for more in [1, 2, 100] {
+            let mut longer = longest.clone();
+            longer[7] += more;
+            longer.splice(8..8, vec![b'x'; usize::from(more)]);
+            assert!(PeerAddresses::unpack(&longer).expect_err("longer").to_string().contains("too long"));
+        }
     }
 
     #[test]

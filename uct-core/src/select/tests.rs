@@ -12,8 +12,10 @@ use crate::configuration::Sources;
 use crate::resource::DeviceKind;
 
 fn worker(settings: &[(&str, &str)]) -> Worker {
-    let sources = settings.iter().fold(Sources::default(), |sources, (key, value)| sources.set(*key, *value));
-    let context = Context::builder().sources(sources.set("modules", "self")).build().expect("a context");
+    let sources = settings
+        .iter()
+        .fold(Sources::default().set("modules", "self"), |sources, (key, value)| sources.set(*key, *value));
+    let context = Context::builder().sources(sources).build().expect("a context");
     Worker::new(&context).expect("a worker")
 }
 
@@ -98,4 +100,82 @@ fn a_fall_back_is_an_error_a_warning_or_nothing() {
             Err(other) => panic!("{fallback}: {other}"),
         }
     }
+}
+
+#[test]
+fn a_loss_is_what_is_nearer_or_another_transport_of_the_network() {
+    let selector = Selector::open(&worker(&[]), &IfaceOptions::default());
+    let explanation = selector.explain(&Request::new(Operation::AmShort, 8), None);
+    let chosen = explanation.chosen().expect("it sends short messages");
+    let candidate = |(kind, transport): (Option<DeviceKind>, &str), verdict| Candidate {
+        transport: transport.to_owned(),
+        device_kind: kind,
+        verdict,
+        ..chosen.clone()
+    };
+    let lost = |candidates: [(Option<DeviceKind>, &str); 2], stage| {
+        let [chosen_one, other] = candidates;
+        let other = candidate(other, rejected(stage, "it has no room", ""));
+        let candidates = vec![other, candidate(chosen_one, chosen.verdict.clone())];
+        fallback::warning(&Explanation { candidates, ..explanation.clone() })
+    };
+    let [network, shared] = [DeviceKind::Network, DeviceKind::SharedMemory].map(Some);
+    let cases = [
+        ((network, "tcp"), (shared, "posix"), true),
+        ((network, "tcp"), (network, "rc_verbs"), true),
+        ((network, "tcp"), (network, "tcp"), false),
+        ((network, "tcp"), (None, "rc_verbs"), false),
+        ((None, "tcp"), (shared, "posix"), false),
+        ((shared, "posix"), (shared, "sysv"), false),
+        ((shared, "posix"), (network, "rc_verbs"), false),
+    ];
+    for (chosen, other, expected) in cases {
+        let warning = lost([chosen, other], Stage::Open);
+        assert_eq!(warning.is_some(), expected, "{other:?} beside {chosen:?}");
+        assert_eq!(lost([chosen, other], Stage::Impeded), warning);
+        for stage in [Stage::Load, Stage::Device, Stage::Config, Stage::Capability, Stage::Unreachable] {
+            assert_eq!(lost([chosen, other], stage), None, "{stage:?}: {other:?} beside {chosen:?}");
+        }
+    }
+}
+
+#[test]
+fn a_selector_of_one_device_has_what_is_on_it() {
+    let selector = || {
+        let worker = worker(&[("modules", "self,tcp")]);
+        let mut selector = Selector::open(&worker, &IfaceOptions::default());
+        assert!(selector.ifaces.len() > 1, "there is a network, and be it the loopback device");
+        for device in ["memory", "elsewhere"] {
+            let mut refused = selector.ifaces[0].resource().clone();
+            refused.device = device.to_owned();
+            selector.refused.push((refused, "it has no room".to_owned()));
+        }
+        selector
+    };
+    let mut kept = selector().on_device("memory").expect("the device is there");
+    assert_eq!((kept.ifaces.len(), kept.refused.len()), (1, 1));
+    assert_eq!(kept.refused.remove(0).0.device, "memory");
+}
+
+#[test]
+fn an_unknown_device_is_an_error_that_names_those_there_are_or_why_some_are_absent() {
+    let absence = |settings: &[(&str, &str)], given| {
+        let selector = Selector::open(&worker(settings), &IfaceOptions::default());
+        match selector.on_device(given).err() {
+            Some(OpenError::NoSuchDevice { transport, known, nearest, because, .. }) => {
+                assert_eq!((transport, known), (String::new(), vec!["memory".to_owned()]));
+                (nearest, because)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let nearest = Some("memory".to_owned());
+    assert_eq!(absence(&[], "mlx5_0:1"), (None, None));
+    assert_eq!(absence(&[], "memroy"), (nearest.clone(), None));
+    let excluded = &[("modules", "self,tcp"), ("tls", "self")];
+    let (none, because) = absence(excluded, "mlx5_0:1");
+    assert_eq!(none, None);
+    let because = because.expect("tcp is left out");
+    assert!(because.contains("tcp") && because.contains("tls = self"), "{because}");
+    assert_eq!(absence(excluded, "memroy"), (nearest, None), "what is misspelt is not absent");
 }

@@ -95,6 +95,15 @@ fn progress_until_ends_with_its_condition_or_its_limit() {
     let start = Instant::now();
     assert!(!worker.progress_until(Duration::from_millis(20), || false));
     assert!(start.elapsed() >= Duration::from_millis(20));
+    // The limit is looked at now and then; the condition has the last word.
+    for last in [true, false] {
+        calls.set(0);
+        let done = || {
+            calls.set(calls.get() + 1);
+            calls.get() == 65 && last
+        };
+        assert_eq!((worker.progress_until(Duration::ZERO, done), calls.get()), (last, 65));
+    }
 }
 
 #[test]
