@@ -51,9 +51,25 @@ impl TcpIface {
     #[cold]
     fn send_only(&self) {
         for conn in self.table.all() {
-            // One that was without room and has it now is looked after by the next round.
-            if conn.is_blocked() { conn.on_writable(&self.shared) } else { conn.flush(&self.shared) }
+            if conn.state() == State::Connecting {
+                self.go_on_connecting(&conn);
+            } else if conn.is_blocked() {
+                // One that was without room and has it now is looked after by the next round.
+                conn.on_writable(&self.shared);
+            } else {
+                conn.flush(&self.shared);
+            }
         }
+    }
+
+    /// Connects, without a look at the event set: a handler may wait for the room that an established connection has.
+    fn go_on_connecting(&self, conn: &Rc<Conn>) {
+        let events = conn.poll_socket();
+        if !events.is_empty() {
+            self.table.on_connecting(&self.shared, conn, events);
+        }
+        // Its timer is still set, and due again for the next round.
+        conn.tick(&self.shared, clock::ticks(), false);
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use ucs::Error;
@@ -178,6 +179,22 @@ impl Conn {
             Some(Phase::Answer) => self.on_answer(shared, siblings),
             _ => None,
         }
+    }
+
+    /// What its socket is ready for at this moment.
+    pub(crate) fn poll_socket(&self) -> Events {
+        let socket = self.socket.borrow();
+        let Some(socket) = socket.as_ref() else { return Events::empty() };
+        let mut polled = [PollFd::new(socket, PollFlags::IN | PollFlags::OUT)];
+        if poll(&mut polled, Some(&Timespec::default())).is_err() {
+            return Events::empty();
+        }
+        let ready = polled[0].revents();
+        let mut events = Events::empty();
+        events.set(Events::READ, ready.contains(PollFlags::IN));
+        events.set(Events::WRITE, ready.contains(PollFlags::OUT));
+        events.set(Events::ERROR, ready.intersects(PollFlags::ERR | PollFlags::HUP));
+        events
     }
 
     fn introduce(&self, shared: &Shared, siblings: &[Rc<Conn>]) -> std::io::Result<()> {
