@@ -5,6 +5,7 @@ mod dependencies;
 mod files;
 mod imports;
 mod licences;
+mod pages;
 
 use crate::failure::Outcome;
 use crate::process::{cargo, output, run as run_command};
@@ -41,6 +42,7 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
     steps.run("files", || files::check(workspace));
     steps.run("dependency direction", || dependencies::check(workspace));
     steps.run("imports", || imports::check(workspace));
+    steps.run("pages", || pages::check(workspace));
     steps.run("licences", || licences::check(workspace));
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
     steps.run("clippy", || cargo_step(workspace, &clippy));
