@@ -11,14 +11,14 @@
 //! | 8 | 8 | identity of the interface |
 //!
 //! Endpoint address, 20 bytes: the first 8 as above but for `u`, `e`; then 12 bytes of
-//! [`Invitation`](crate::protocol::Invitation).
+//! [`Invitation`](crate::proto::Invitation).
 //!
 //! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
 
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, GidKind};
 use uct_plugin::{Error, Failure};
 
-use crate::protocol::{Invitation, Origin};
+use crate::proto::{Invitation, Origin};
 
 /// Bytes of an interface address.
 pub(crate) const IFACE_LENGTH: usize = 16;

@@ -4,7 +4,7 @@ use ucs::units::{Count, MemSize, Ternary, Time};
 use uct_ib::PortPreferences;
 use uct_plugin::{Error, Failure};
 
-use crate::protocol::Settings;
+use crate::proto::Settings;
 
 ucs::config_struct! {
     /// Datagrams over InfiniBand or RoCE, by libibverbs, with a reliability of its own: one queue pair for all peers.

@@ -1,6 +1,6 @@
 //! The state of an interface that its timers work on as well: connections, queues, buffers.
 //!
-//! For: the interface and its endpoints (through `Shared`) and the asynchronous context. Stands on `protocol`, `queue`,
+//! For: the interface and its endpoints (through `Shared`) and the asynchronous context. Stands on `proto`, `queue`,
 //! `pool` and `path`. Nothing here calls the application.
 
 use std::collections::VecDeque;
@@ -15,9 +15,7 @@ use crate::md::UdMd;
 use crate::packet::Packet;
 use crate::path::{Path, Paths};
 use crate::pool::{Arrival, PacketPool, ReceivePool, Source};
-use crate::protocol::{
-    Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Table, Time,
-};
+use crate::proto::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Table, Time};
 use crate::queue::Queue;
 
 mod attention;

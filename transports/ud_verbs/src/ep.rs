@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::iface::UdIface;
 use crate::md::Memh;
 use crate::packet::Packet;
-use crate::protocol::{self, ConnectionId, Phase, Psn};
+use crate::proto::{self, ConnectionId, Phase, Psn};
 use crate::rma;
 
 /// An endpoint of `ud_verbs`.
@@ -54,12 +54,12 @@ struct Wait {
 const COPIED: usize = 1024;
 
 /// The status of a failure.
-pub(crate) fn status(failure: protocol::Failure) -> Error {
+pub(crate) fn status(failure: proto::Failure) -> Error {
     match failure {
-        protocol::Failure::Silent => Error::ENDPOINT_TIMEOUT,
-        protocol::Failure::Reset => Error::CONNECTION_RESET,
-        protocol::Failure::OtherVersion(..) | protocol::Failure::AccessRefused => Error::REJECTED,
-        protocol::Failure::AccessForbidden | protocol::Failure::Malformed | protocol::Failure::Broken => {
+        proto::Failure::Silent => Error::ENDPOINT_TIMEOUT,
+        proto::Failure::Reset => Error::CONNECTION_RESET,
+        proto::Failure::OtherVersion(..) | proto::Failure::AccessRefused => Error::REJECTED,
+        proto::Failure::AccessForbidden | proto::Failure::Malformed | proto::Failure::Broken => {
             Error::IO_ERROR
         }
     }

@@ -22,7 +22,7 @@ use crate::config::UdConfig;
 use crate::core::{Attention, Core};
 use crate::ep::{Mark, UdEp};
 use crate::md::{OWN, UdMd};
-use crate::protocol::{ConnectError, ConnectionId, HEADER_SIZE};
+use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
 use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
 use crate::shared::{Guard, Shared};
 use crate::timer;

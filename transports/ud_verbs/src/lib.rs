@@ -1,6 +1,6 @@
 //! The `ud_verbs` transport: reliable messages over the datagrams of InfiniBand and RoCE, one queue pair for all peers.
 //!
-//! For: many peers at little memory each. Stands on `uct-plugin` and `uct-ib`; [`protocol`] is the reliability, without any
+//! For: many peers at little memory each. Stands on `uct-plugin` and `uct-ib`; [`proto`] is the reliability, without any
 //! I/O. Put, get and atomics are carried out by the target's processor.
 
 mod addr;
@@ -17,14 +17,14 @@ mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
-pub mod protocol;
+pub mod proto;
 mod queue;
 mod rma;
 mod shared;
 mod timer;
 
 pub use addr::fuzz_address;
-pub use protocol::fuzz_packets;
+pub use proto::fuzz_packets;
 
 uct_plugin::export_plugin! {
     name: "ud_verbs",

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use uct_ib::verbs::{InlineData, Sge};
 use uct_plugin::{Completion, Error, Result};
 
-use crate::protocol::HEADER_SIZE;
+use crate::proto::HEADER_SIZE;
 
 /// Most pieces of the application's memory in one datagram.
 pub(crate) const MAX_PIECES: usize = 7;

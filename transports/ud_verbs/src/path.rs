@@ -12,7 +12,7 @@ use uct_plugin::{Error, Failure};
 
 use crate::addr::{parse_request, port_of_lid};
 use crate::pool::Arrival;
-use crate::protocol::{Origin, Time};
+use crate::proto::{Origin, Time};
 use crate::queue::Queue;
 
 /// The way to a peer's queue pair.

@@ -14,7 +14,7 @@ use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge, Wc};
 use uct_plugin::{Error, Failure};
 
 use crate::packet::{DATA, Packet, Size};
-use crate::protocol::HEADER_SIZE;
+use crate::proto::HEADER_SIZE;
 
 /// What the device writes ahead of a datagram: a routing header, or nothing, in this many bytes.
 pub(crate) const ROUTING: usize = 40;

@@ -12,7 +12,7 @@ use crate::core::{Attention, Collected, Core, Plain};
 use crate::ep::status;
 use crate::iface::UdIface;
 use crate::pool::Arrival;
-use crate::protocol::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
+use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
 use crate::shared::Guard;
 
 /// Active message ids end here.

@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::ep::UdEp;
 use crate::iface::UdIface;
 use crate::md::OWN;
-use crate::protocol::{ConnectionId, Reason};
+use crate::proto::{ConnectionId, Reason};
 use crate::shared::Guard;
 
 /// Message kinds, above the ids of active messages.

@@ -12,7 +12,7 @@ use uct_plugin::{AsyncId, Result};
 
 use crate::core::{Attention, Core};
 use crate::iface::UdIface;
-use crate::protocol::Time;
+use crate::proto::Time;
 use crate::shared::{Guard, Shared};
 
 /// Interval of the slow timer.

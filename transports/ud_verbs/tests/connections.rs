@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use simulator::*;
-use uct_ud_verbs::protocol::header::kind;
-use uct_ud_verbs::protocol::{Failure, Header, Phase, Reason, Settings};
+use uct_ud_verbs::proto::header::kind;
+use uct_ud_verbs::proto::{Failure, Header, Phase, Reason, Settings};
 
 fn quiet(seed: u64) -> Network {
     Network::new(2, seed, Faults::default(), Settings::default())
@@ -454,5 +454,5 @@ fn a_thousand_idle_connections_cost_nothing_to_wait_for() {
     }
     assert!(network.run(10 * SECOND, |network| network.is_flushed()));
     network.pass(SECOND);
-    assert_eq!(network.nodes[0].table.next_timeout(), uct_ud_verbs::protocol::Time::NEVER);
+    assert_eq!(network.nodes[0].table.next_timeout(), uct_ud_verbs::proto::Time::NEVER);
 }

@@ -30,7 +30,7 @@ pub const GROUPS: &[Group] = &[
     Group {
         name: "ud-protocol",
         package: "uct-ud-verbs",
-        files: &["transports/ud_verbs/src/protocol/**/*.rs"],
+        files: &["transports/ud_verbs/src/proto/**/*.rs"],
         in_suite: false,
     },
     group("tcp-connection", "uct-tcp", &["transports/tcp/src/link/connection/**/*.rs"]),

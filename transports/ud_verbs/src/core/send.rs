@@ -7,7 +7,7 @@ use uct_plugin::{Error, Result};
 use super::{Core, Late, UdHandles};
 use crate::packet::Packet;
 use crate::pool::PacketPool;
-use crate::protocol::{ConnectionId, Next, Phase, Time, header::flag};
+use crate::proto::{ConnectionId, Next, Phase, Time, header::flag};
 use crate::queue::Queue;
 
 impl Core {

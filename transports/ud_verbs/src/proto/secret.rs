@@ -124,7 +124,7 @@ impl Sip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::origin::Origin;
+    use crate::proto::origin::Origin;
     use proptest::prelude::*;
 
     #[test]

@@ -1,6 +1,6 @@
 use super::*;
-use crate::protocol::Time;
-use crate::protocol::control::Bitmap;
+use crate::proto::Time;
+use crate::proto::control::Bitmap;
 
 const ARRIVED: News = News { arrived: true, echoed: false };
 

@@ -1,6 +1,6 @@
 //! Any bytes as datagrams: the entry of the fuzz target, which the tests run too.
 //!
-//! Stands on the whole of `protocol`.
+//! Stands on the whole of `proto`.
 
 use super::header::{HEADER_SIZE, kind};
 use super::{Body, ConnectionId, Handles, Header, Origin, Ready, Received, Settings, Table, Time};
