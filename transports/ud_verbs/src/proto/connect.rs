@@ -2,10 +2,10 @@
 //!
 //! Stands on `table` and `connection`; the interface and its endpoints call it.
 
+use super::answer::{Answer, Reply};
 use super::connection::{ConnectionId, Failure, Handles, Opening, Phase};
 use super::control::{Greeting, Invitation, Reason, read_connect};
 use super::origin::{Origin, Pairing};
-use super::output::{Answer, Reply};
 use super::table::{Event, Table};
 use super::time::Time;
 

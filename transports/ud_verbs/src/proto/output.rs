@@ -2,11 +2,12 @@
 //!
 //! Stands on `table` and `connection`; the interface calls it after everything else, while it can send.
 
+use super::answer::{Answer, Reply};
 use super::connection::{ConnectionId, Handles, Phase};
 use super::control::{
     Refusal, write_ack, write_challenge, write_connect, write_greeting, write_reject, write_reset,
 };
-use super::header::{HEADER_SIZE, Header, Key, flag, kind};
+use super::header::{HEADER_SIZE, Header, flag, kind};
 use super::psn::Psn;
 use super::table::Table;
 use super::time::Time;
@@ -25,21 +26,6 @@ pub enum Body<'a, S> {
     Control(&'a [u8]),
     /// A message again: this header, and the rest as it was sent first.
     Message([u8; HEADER_SIZE], &'a mut S),
-}
-
-/// What there is to say to somebody with whom there is no connection.
-pub(super) struct Answer<P> {
-    pub(super) path: P,
-    /// The asking side's.
-    pub(super) to: Key,
-    pub(super) reply: Reply,
-}
-
-/// The content of an [`Answer`].
-#[derive(Clone, Copy)]
-pub(super) enum Reply {
-    Challenge(u64),
-    Reject,
 }
 
 /// Answers that wait at most: a request beyond them is as good as lost, and comes again.

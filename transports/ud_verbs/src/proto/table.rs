@@ -5,11 +5,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::answer::Answer;
 use super::connection::{Connection, ConnectionId, Failure, Handles, Opening, Phase};
 use super::control::Invitation;
 use super::header::{HEADER_SIZE, Key, flag};
 use super::origin::{Origin, Pairing};
-use super::output::Answer;
 use super::psn::Psn;
 use super::secret::Secret;
 use super::settings::{SettingError, Settings};
