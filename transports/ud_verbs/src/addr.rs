@@ -16,7 +16,6 @@
 //! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
 
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, GidKind};
-use uct_plugin::{Error, Failure};
 
 use crate::proto::{Invitation, Origin};
 
@@ -71,12 +70,11 @@ impl EpAddress {
         bytes
     }
 
-    /// Reads bytes that came from anywhere.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<EpAddress, Failure> {
-        let refuse = |reason: String| Failure::new(Error::INVALID_ADDR, reason);
-        let qp = head(bytes, *b"ue", EP_LENGTH, "endpoint").map_err(refuse)?;
+    /// Reads bytes that came from anywhere; the refusal is the reason in words.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<EpAddress, String> {
+        let qp = head(bytes, *b"ue", EP_LENGTH, "endpoint")?;
         let invitation = Invitation::from_bytes(&bytes[8..])
-            .ok_or_else(|| refuse("a damaged endpoint address: its window is not 1 to 256".to_owned()))?;
+            .ok_or_else(|| "a damaged endpoint address: its window is not 1 to 256".to_owned())?;
         Ok(EpAddress { qp, invitation })
     }
 }
@@ -148,7 +146,7 @@ pub fn fuzz_address(bytes: &[u8]) {
     }
     match EpAddress::parse(bytes) {
         Ok(address) => assert_eq!(address.pack(), bytes, "what is read is what was written"),
-        Err(refused) => assert!(!refused.reason.is_empty(), "a refusal has a reason"),
+        Err(reason) => assert!(!reason.is_empty(), "a refusal has a reason"),
     }
     if let Some((device, qp)) = parse_request(bytes) {
         assert_eq!(parse_request(&pack_request(&device, qp)), Some((device, qp)));
@@ -184,7 +182,7 @@ mod tests {
         assert!(IfaceAddress::parse(&bytes).unwrap_err().contains("no interface address"));
         let mut bytes = endpoint().pack();
         bytes[7] = 1;
-        assert!(EpAddress::parse(&bytes).unwrap_err().reason.contains("24 bits"));
+        assert!(EpAddress::parse(&bytes).unwrap_err().contains("24 bits"));
     }
 
     proptest! {

@@ -514,7 +514,8 @@ impl Endpoint for UdEp {
     fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
         let device = DeviceAddress::parse(device_address)
             .map_err(|error| Failure::new(Error::INVALID_ADDR, error.to_string()))?;
-        let peer = EpAddress::parse(ep_address)?;
+        let peer =
+            EpAddress::parse(ep_address).map_err(|reason| Failure::new(Error::INVALID_ADDR, reason))?;
         let guard = self.iface.enter();
         let connected = guard.with(|core| {
             core.check()?;
