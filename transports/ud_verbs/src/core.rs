@@ -9,12 +9,12 @@ use uct_ib::PortAddress;
 use uct_ib::verbs::{Context, Wc, WcBuffer};
 use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
-use crate::addr::{origin, pack_request, parse_request};
 use crate::config::{UdConfig, limit};
 use crate::md::UdMd;
 use crate::packet::Packet;
 use crate::path::{Path, Paths};
 use crate::pool::{Arrival, PacketPool, ReceivePool, Source};
+use crate::proto::addr::{origin, pack_request, parse_request};
 use crate::proto::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Table, Time};
 use crate::queue::Queue;
 

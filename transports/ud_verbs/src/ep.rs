@@ -18,11 +18,11 @@ use uct_plugin::{
     Unpack,
 };
 
-use crate::addr::{EP_LENGTH, EpAddress, origin};
 use crate::core::Core;
 use crate::iface::UdIface;
 use crate::md::Memh;
 use crate::packet::Packet;
+use crate::proto::addr::{EP_LENGTH, EpAddress, origin};
 use crate::proto::{self, ConnectionId, Phase, Psn};
 use crate::rma;
 

@@ -17,11 +17,11 @@ use uct_plugin::{
     IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport, Worker, attr,
 };
 
-use crate::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::config::UdConfig;
 use crate::core::{Attention, Core};
 use crate::ep::{Mark, UdEp};
 use crate::md::{OWN, UdMd};
+use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
 use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
 use crate::shared::{Guard, Shared};

@@ -3,8 +3,6 @@
 //! For: many peers at little memory each. Stands on `uct-plugin` and `uct-ib`; [`proto`] is the reliability, without any
 //! I/O. Put, get and atomics are carried out by the target's processor.
 
-mod addr;
-mod answers;
 mod config;
 mod core;
 mod ep;
@@ -23,7 +21,7 @@ mod rma;
 mod shared;
 mod timer;
 
-pub use addr::fuzz_address;
+pub use proto::addr::fuzz_address;
 pub use proto::fuzz_packets;
 
 uct_plugin::export_plugin! {

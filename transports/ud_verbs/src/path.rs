@@ -10,8 +10,8 @@ use uct_ib::verbs::{AddressVector, Ah, Context, Pd};
 use uct_ib::{DeviceAddress, Gid, GidKind, PortAddress, PortPreferences};
 use uct_plugin::{Error, Failure};
 
-use crate::addr::{parse_request, port_of_lid};
 use crate::pool::Arrival;
+use crate::proto::addr::{parse_request, port_of_lid};
 use crate::proto::{Origin, Time};
 use crate::queue::Queue;
 

@@ -14,12 +14,12 @@ use uct_plugin::rma::{
 };
 use uct_plugin::{Atomic, Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
-use crate::answers::{Answers, Held};
 use crate::config::UdConfig;
 use crate::core::Core;
 use crate::ep::UdEp;
 use crate::iface::UdIface;
 use crate::md::OWN;
+use crate::proto::responses::{Answers, Held};
 use crate::proto::{ConnectionId, Reason};
 use crate::shared::Guard;
 

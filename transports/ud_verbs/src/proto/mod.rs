@@ -19,6 +19,7 @@
 //! [too many](Settings::connections_per_port). A connection that a peer has made is asked for a sign of life at once, and
 //! fails like any other if none comes. What is spoken of one origin never changes a connection of another.
 
+pub(crate) mod addr;
 mod answer;
 mod congestion;
 mod connect;
@@ -31,6 +32,7 @@ mod output;
 mod psn;
 mod receive;
 mod receiver;
+pub(crate) mod responses;
 mod round_trip;
 mod secret;
 mod sender;

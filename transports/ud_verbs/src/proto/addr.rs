@@ -11,13 +11,14 @@
 //! | 8 | 8 | identity of the interface |
 //!
 //! Endpoint address, 20 bytes: the first 8 as above but for `u`, `e`; then 12 bytes of
-//! [`Invitation`](crate::proto::Invitation).
+//! [`Invitation`](super::Invitation).
 //!
 //! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
 
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, GidKind};
 
-use crate::proto::{Invitation, Origin};
+use super::control::Invitation;
+use super::origin::Origin;
 
 /// Bytes of an interface address.
 pub(crate) const IFACE_LENGTH: usize = 16;
