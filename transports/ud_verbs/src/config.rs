@@ -5,6 +5,7 @@ use uct_ib::PortPreferences;
 use uct_plugin::{Error, Failure};
 
 use crate::proto::Settings;
+use crate::queue::QueueLimits;
 
 ucs::config_struct! {
     /// Datagrams over InfiniBand or RoCE, by libibverbs, with a reliability of its own: one queue pair for all peers.
@@ -97,6 +98,17 @@ impl UdConfig {
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
             is_global: self.is_global,
+        }
+    }
+
+    /// What the queue pair needs of it.
+    pub(crate) fn queue_limits(&self) -> QueueLimits {
+        QueueLimits {
+            sends: self.tx_queue_len,
+            receives: self.rx_queue_len,
+            moderation: self.tx_moderation,
+            pieces: self.max_iov,
+            inline: self.max_inline,
         }
     }
 

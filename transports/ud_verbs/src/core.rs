@@ -11,12 +11,14 @@ use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
 use crate::config::{UdConfig, limit};
 use crate::md::UdMd;
-use crate::packet::Packet;
+use crate::packet::{HEADER, Packet};
 use crate::path::{Path, Paths};
 use crate::pool::{Arrival, PacketPool, ReceivePool, Source};
 use crate::proto::addr::{origin, pack_request, parse_request};
 use crate::proto::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Table, Time};
 use crate::queue::Queue;
+
+const _: () = assert!(HEADER == HEADER_SIZE, "datagrams have room for the header");
 
 mod attention;
 mod receives;
@@ -144,7 +146,7 @@ impl Core {
         worker: Worker,
         headroom: usize,
     ) -> Result<Core, Failure> {
-        let queue = Queue::new(md, config, &port)?;
+        let queue = Queue::new(&md.device.context, &md.pd, &port, &config.queue_limits())?;
         let mtu = port.mtu.bytes() as usize;
         let depth = queue.receive_depth();
         let most = limit(config.rx_max_bufs).max(depth);

@@ -5,14 +5,15 @@
 //! | element | what |
 //! |---|---|
 //! | 0 | [`Head`] |
-//! | [`DATA`] | header of the protocol (16), then the message: up to the MTU in all, or less in a small packet |
+//! | [`DATA`] | header of the protocol ([`HEADER`]), then the message: up to the MTU in all, or less in a small packet |
 
 use std::ptr::NonNull;
 
 use uct_ib::verbs::{InlineData, Sge};
 use uct_plugin::{Completion, Error, Result};
 
-use crate::proto::HEADER_SIZE;
+/// Bytes ahead of a message for the protocol's header.
+pub(crate) const HEADER: usize = 16;
 
 /// Most pieces of the application's memory in one datagram.
 pub(crate) const MAX_PIECES: usize = 7;
@@ -120,14 +121,14 @@ impl Packet {
     /// The first byte of the message, behind the protocol's header.
     #[inline(always)]
     pub(crate) fn message(&self) -> *mut u8 {
-        self.data().wrapping_add(HEADER_SIZE)
+        self.data().wrapping_add(HEADER)
     }
 
     /// Says what the datagram consists of: `length` bytes of message in the buffer, and nothing else yet.
     #[inline(always)]
     pub(crate) fn begin(&mut self, length: usize, wakes: bool) {
         let head = self.head_mut();
-        head.length = (HEADER_SIZE + length) as u32;
+        head.length = (HEADER + length) as u32;
         head.pieces = 0;
         head.wakes = wakes;
         head.is_resent = false;
@@ -152,10 +153,10 @@ impl Packet {
 
     /// Writes the protocol's header.
     #[inline(always)]
-    pub(crate) fn set_header(&mut self, header: &[u8; HEADER_SIZE]) {
+    pub(crate) fn set_header(&mut self, header: &[u8; HEADER]) {
         // SAFETY: the buffer holds at least a header, and is owned. A device that still reads the former copy sees
         // either header of each aligned word: both name the same message.
-        unsafe { self.data().cast::<[u8; HEADER_SIZE]>().write(*header) };
+        unsafe { self.data().cast::<[u8; HEADER]>().write(*header) };
     }
 
     /// Which of the buffers it is.

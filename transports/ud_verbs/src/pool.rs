@@ -13,8 +13,7 @@ use uct_ib::IbError;
 use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge, Wc};
 use uct_plugin::{Error, Failure};
 
-use crate::packet::{DATA, Packet, Size};
-use crate::proto::HEADER_SIZE;
+use crate::packet::{DATA, HEADER, Packet, Size};
 
 /// What the device writes ahead of a datagram: a routing header, or nothing, in this many bytes.
 pub(crate) const ROUTING: usize = 40;
@@ -23,7 +22,7 @@ pub(crate) const ROUTING: usize = 40;
 const KEY: usize = 8;
 
 /// Bytes of a message that fit into a small packet. Those of many peers may be outstanding at once.
-pub(crate) const SMALL: usize = 128 - HEADER_SIZE;
+pub(crate) const SMALL: usize = 128 - HEADER;
 
 /// Large packets; small messages do not keep one of any further ones until they are acknowledged.
 const PLENTY: u32 = 128;
@@ -87,7 +86,7 @@ impl PacketPool {
             registered(pd, params, PacketHooks { plenty, made: Cell::new(0) }, 1)
         };
         Ok(PacketPool {
-            small: pool("ud_verbs small send", HEADER_SIZE + SMALL, 256, None)?,
+            small: pool("ud_verbs small send", HEADER + SMALL, 256, None)?,
             large: pool("ud_verbs send", mtu, 64, Some(PLENTY))?,
         })
     }
@@ -112,7 +111,7 @@ impl PacketPool {
     /// A packet whose message may have turned out small: in a small buffer then, if many large ones are in use.
     #[inline(always)]
     pub(crate) fn fit(&self, packet: Packet) -> Packet {
-        if packet.size() == Size::Extra && packet.length() <= HEADER_SIZE + SMALL {
+        if packet.size() == Size::Extra && packet.length() <= HEADER + SMALL {
             return self.moved(packet);
         }
         packet
@@ -124,7 +123,7 @@ impl PacketPool {
             return packet;
         }
         let Some(mut small) = self.take(SMALL) else { return packet };
-        let length = packet.length() - HEADER_SIZE;
+        let length = packet.length() - HEADER;
         // SAFETY: the small buffer holds so much (`fit`), and the two are different.
         unsafe { small.message().copy_from_nonoverlapping(packet.message(), length) };
         small.begin(length, packet.wakes());
@@ -142,8 +141,8 @@ impl ReceivePool {
         first: u32,
         most: u32,
     ) -> Result<Self, Failure> {
-        let ahead = headroom.max(ROUTING + HEADER_SIZE).next_multiple_of(8) + KEY;
-        let routing = ahead - ROUTING - HEADER_SIZE;
+        let ahead = headroom.max(ROUTING + HEADER).next_multiple_of(8) + KEY;
+        let routing = ahead - ROUTING - HEADER;
         let size = routing + ROUTING + mtu;
         let params = MpoolParams {
             align_offset: ahead,
@@ -199,7 +198,7 @@ impl ReceivePool {
     /// # Safety
     /// `message` is [`Arrival::message`] of an arrival of this pool that was forgotten for the keeper of the message, once.
     pub(crate) unsafe fn kept(&self, message: *mut u8) -> Option<Arrival> {
-        let element = NonNull::new(message.wrapping_sub(self.routing + ROUTING + HEADER_SIZE))?;
+        let element = NonNull::new(message.wrapping_sub(self.routing + ROUTING + HEADER))?;
         let source = Source { qp: 0, lid: 0, is_routed: false };
         Some(Arrival { element, length: 0, routing: self.routing as u32, source })
     }
@@ -233,18 +232,18 @@ impl Arrival {
     /// The first byte of the message, behind the protocol's header.
     #[inline(always)]
     pub(crate) fn message(&self) -> *mut u8 {
-        self.element.as_ptr().wrapping_add(self.routing as usize + ROUTING + HEADER_SIZE)
+        self.element.as_ptr().wrapping_add(self.routing as usize + ROUTING + HEADER)
     }
 
     /// Bytes of the message; 0 for what is too short to have one.
     #[inline(always)]
     pub(crate) fn message_length(&self) -> usize {
-        (self.length as usize).saturating_sub(HEADER_SIZE)
+        (self.length as usize).saturating_sub(HEADER)
     }
 
     /// The message.
     pub(crate) fn body(&self) -> &[u8] {
-        self.datagram().get(HEADER_SIZE..).unwrap_or(&[])
+        self.datagram().get(HEADER..).unwrap_or(&[])
     }
 }
 

@@ -6,16 +6,28 @@
 use std::sync::Arc;
 
 use uct_ib::verbs::{
-    CompChannel, Cq, InlineData, InlineWr, PostError, Qp, QpCaps, QpConfig, QpKind, QpState, RecvSlot,
-    SendFlags, SendWr, Wc, WcBuffer,
+    CompChannel, Context, Cq, InlineData, InlineWr, Pd, PostError, Qp, QpCaps, QpConfig, QpKind, QpState,
+    RecvSlot, SendFlags, SendWr, Wc, WcBuffer,
 };
 use uct_ib::{IbError, PortAddress, WcStatus};
 use uct_plugin::{Error, Result};
 
-use crate::config::UdConfig;
-use crate::md::UdMd;
 use crate::packet::{MAX_PIECES, Packet};
 use crate::path::Path;
+
+/// What a queue is asked to hold; the device may hold less.
+pub(crate) struct QueueLimits {
+    /// Work requests that may be posted for sending.
+    pub(crate) sends: u32,
+    /// Receive buffers that may be posted.
+    pub(crate) receives: u32,
+    /// One work request in so many asks for a completion.
+    pub(crate) moderation: u32,
+    /// Pieces of the application's memory in a work request.
+    pub(crate) pieces: u32,
+    /// Bytes that are copied into a work request.
+    pub(crate) inline: u32,
+}
 
 /// The key that guards the queue pair against datagrams of other protocols. The highest bit, which needs privileges, is
 /// not set.
@@ -49,29 +61,33 @@ const ERRORS: u32 = 100;
 
 impl Queue {
     /// Makes the queues and the queue pair, ready to send and receive.
-    pub(crate) fn new(md: &UdMd, config: &UdConfig, port: &PortAddress) -> Result<Queue, IbError> {
-        let context = &md.device.context;
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        pd: &Arc<Pd>,
+        port: &PortAddress,
+        wanted: &QueueLimits,
+    ) -> Result<Queue, IbError> {
         let channel = CompChannel::new(context)?;
         let limits = context.attr();
         let most = u32::try_from(limits.max_qp_wr).unwrap_or(u32::MAX);
         let entries = u32::try_from(limits.max_cqe).unwrap_or(u32::MAX);
-        let sends = config.tx_queue_len.min(most).min(entries);
-        let receives = config.rx_queue_len.min(most).min(entries);
+        let sends = wanted.sends.min(most).min(entries);
+        let receives = wanted.receives.min(most).min(entries);
         let pieces = u32::try_from(limits.max_sge).unwrap_or(1).max(1);
         let send_cq = Cq::new(context, sends, None, 0)?;
         let recv_cq = Cq::new(context, receives, Some(&channel), 0)?;
         let caps = QpCaps {
             max_send_wr: sends,
             max_recv_wr: receives,
-            max_send_sge: (config.max_iov + 1).min(pieces).min(1 + MAX_PIECES as u32),
+            max_send_sge: (wanted.pieces + 1).min(pieces).min(1 + MAX_PIECES as u32),
             max_recv_sge: 1,
-            max_inline: config.max_inline,
+            max_inline: wanted.inline,
         };
         let setup = QpConfig { kind: QpKind::Ud, send_cq: &send_cq, recv_cq: &recv_cq, srq: None, caps };
-        let qp = Qp::new_with_inline_up_to(&md.pd, &setup)?;
+        let qp = Qp::new_with_inline_up_to(pd, &setup)?;
         qp.start_ud(port.port.number, port.pkey_index(), QKEY)?;
-        let moderation = config.tx_moderation.min(sends / 2).max(1);
-        let max_inline = qp.caps().max_inline.min(config.max_inline) as usize;
+        let moderation = wanted.moderation.min(sends / 2).max(1);
+        let max_inline = qp.caps().max_inline.min(wanted.inline) as usize;
         Ok(Queue {
             qp,
             send_cq,
