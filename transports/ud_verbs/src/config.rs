@@ -4,8 +4,8 @@ use ucs::units::{Count, MemSize, Ternary, Time};
 use uct_ib::PortPreferences;
 use uct_plugin::{Error, Failure};
 
+use crate::io::queue::QueueLimits;
 use crate::proto::Settings;
-use crate::queue::QueueLimits;
 
 ucs::config_struct! {
     /// Datagrams over InfiniBand or RoCE, by libibverbs, with a reliability of its own: one queue pair for all peers.

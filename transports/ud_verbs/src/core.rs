@@ -10,13 +10,14 @@ use uct_ib::verbs::{Context, Wc, WcBuffer};
 use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
 use crate::config::{UdConfig, limit};
+use crate::io::packet::{HEADER, Packet};
+use crate::io::path::Path;
+use crate::io::pool::{Arrival, PacketPool, ReceivePool, Source};
+use crate::io::queue::Queue;
+use crate::link::paths::Paths;
 use crate::md::UdMd;
-use crate::packet::{HEADER, Packet};
-use crate::path::{Path, Paths};
-use crate::pool::{Arrival, PacketPool, ReceivePool, Source};
 use crate::proto::addr::{origin, pack_request, parse_request};
 use crate::proto::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Table, Time};
-use crate::queue::Queue;
 
 const _: () = assert!(HEADER == HEADER_SIZE, "datagrams have room for the header");
 

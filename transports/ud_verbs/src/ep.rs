@@ -20,8 +20,8 @@ use uct_plugin::{
 
 use crate::core::Core;
 use crate::iface::UdIface;
-use crate::md::Memh;
-use crate::packet::Packet;
+use crate::io::memory::Memh;
+use crate::io::packet::Packet;
 use crate::proto::addr::{EP_LENGTH, EpAddress, origin};
 use crate::proto::{self, ConnectionId, Phase, Psn};
 use crate::rma;

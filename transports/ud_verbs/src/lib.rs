@@ -7,16 +7,14 @@ mod config;
 mod core;
 mod ep;
 mod iface;
+mod io;
+mod link;
 mod md;
-mod packet;
-mod path;
-mod pool;
 mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
 pub mod proto;
-mod queue;
 mod rma;
 mod shared;
 mod timer;

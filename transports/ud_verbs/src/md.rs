@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use uct_ib::verbs::{Access, Mr, MrBuffer, Pd};
 use uct_ib::{IbDevice, component};
-use uct_plugin::memory::{KnownDomains, PACKED_KEY, Region, Regions, RemoteKey};
+use uct_plugin::memory::{KnownDomains, PACKED_KEY, Regions, RemoteKey};
 use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings};
 
 use crate::config::UdConfig;
+use crate::io::memory::{Memh, Memory};
 
 /// The component `ud_verbs`.
 pub(crate) struct UdComponent;
@@ -26,19 +27,6 @@ pub(crate) struct UdMd {
 
 /// The memory domains of this process that have interfaces.
 pub(crate) static OWN: KnownDomains<UdMd> = KnownDomains::new();
-
-/// A registration.
-pub(crate) struct Memh {
-    region: Arc<Region>,
-    memory: Memory,
-}
-
-enum Memory {
-    /// No bytes: the device knows of none.
-    Empty,
-    Given(Mr),
-    Allocated(MrBuffer),
-}
 
 impl Component for UdComponent {
     const NAME: &'static str = "ud_verbs";
@@ -128,21 +116,5 @@ impl Md for UdMd {
 
     fn compare(&self, left: &RemoteKey, right: &RemoteKey) -> Result<Ordering> {
         Ok(left.cmp(right))
-    }
-}
-
-impl Memh {
-    /// The local key for these bytes.
-    ///
-    /// # Errors
-    /// They are not all registered.
-    #[inline]
-    pub(crate) fn lkey(&self, address: u64, length: usize) -> Result<u32> {
-        self.region.check(address, length, MemoryAccess::empty())?;
-        Ok(match &self.memory {
-            Memory::Empty => 0,
-            Memory::Given(mr) => mr.lkey(),
-            Memory::Allocated(buffer) => buffer.mr().lkey(),
-        })
     }
 }

@@ -11,7 +11,7 @@ use uct_plugin::{Blocked, Disposition, Error};
 use crate::core::{Attention, Collected, Core, Plain};
 use crate::ep::status;
 use crate::iface::UdIface;
-use crate::pool::Arrival;
+use crate::io::pool::Arrival;
 use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
 use crate::shared::Guard;
 

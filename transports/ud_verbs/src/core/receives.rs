@@ -3,7 +3,7 @@
 //! For: progress, and the core's own. Stands on the core's queue and pool.
 
 use super::{BATCH, Core};
-use crate::pool::Arrival;
+use crate::io::pool::Arrival;
 
 /// Receive buffers beyond those that the peers need: for newcomers' greetings, and for what has no place in a window.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Core {
     /// Takes back a message that a handler kept.
     ///
     /// # Safety
-    /// As [`crate::pool::ReceivePool::kept`].
+    /// As [`crate::io::pool::ReceivePool::kept`].
     pub(crate) unsafe fn release(&mut self, message: *mut u8) {
         // SAFETY: the caller's promise.
         if let Some(arrival) = unsafe { self.receives.kept(message) } {

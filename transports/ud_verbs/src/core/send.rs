@@ -5,10 +5,10 @@
 use uct_plugin::{Error, Result};
 
 use super::{Core, Late, UdHandles};
-use crate::packet::Packet;
-use crate::pool::PacketPool;
+use crate::io::packet::Packet;
+use crate::io::pool::PacketPool;
+use crate::io::queue::Queue;
 use crate::proto::{ConnectionId, Next, Phase, Time, header::flag};
-use crate::queue::Queue;
 
 impl Core {
     /// A buffer for a message of up to `length` bytes on a connection that may be sent now.

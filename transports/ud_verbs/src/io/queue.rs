@@ -12,8 +12,8 @@ use uct_ib::verbs::{
 use uct_ib::{IbError, PortAddress, WcStatus};
 use uct_plugin::{Error, Result};
 
-use crate::packet::{MAX_PIECES, Packet};
-use crate::path::Path;
+use crate::io::packet::{MAX_PIECES, Packet};
+use crate::io::path::Path;
 
 /// What a queue is asked to hold; the device may hold less.
 pub(crate) struct QueueLimits {

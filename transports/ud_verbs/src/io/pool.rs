@@ -13,7 +13,7 @@ use uct_ib::IbError;
 use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge, Wc};
 use uct_plugin::{Error, Failure};
 
-use crate::packet::{DATA, HEADER, Packet, Size};
+use crate::io::packet::{DATA, HEADER, Packet, Size};
 
 /// What the device writes ahead of a datagram: a routing header, or nothing, in this many bytes.
 pub(crate) const ROUTING: usize = 40;

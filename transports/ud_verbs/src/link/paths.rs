@@ -10,16 +10,11 @@ use uct_ib::verbs::{AddressVector, Ah, Context, Pd};
 use uct_ib::{DeviceAddress, Gid, GidKind, PortAddress, PortPreferences};
 use uct_plugin::{Error, Failure};
 
-use crate::pool::Arrival;
+use crate::io::path::Path;
+use crate::io::pool::Arrival;
+use crate::io::queue::Queue;
 use crate::proto::addr::{parse_request, port_of_lid};
 use crate::proto::{Origin, Time};
-use crate::queue::Queue;
-
-/// The way to a peer's queue pair.
-pub(crate) struct Path {
-    pub(crate) ah: Arc<Ah>,
-    pub(crate) qp: u32,
-}
 
 /// All paths of an interface.
 pub(crate) struct Paths {

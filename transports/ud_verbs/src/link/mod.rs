@@ -1,0 +1,4 @@
+//! What connections to peers are made of, and what all of an interface share. Built on `proto` and `io`; it knows neither the
+//! interface nor its endpoints.
+
+pub(crate) mod paths;
