@@ -5,19 +5,18 @@
 
 use std::collections::VecDeque;
 
-use uct_ib::PortAddress;
 use uct_ib::verbs::{Context, Wc, WcBuffer};
 use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
 
-use crate::config::{UdConfig, limit};
 use crate::io::packet::{HEADER, Packet};
 use crate::io::path::Path;
 use crate::io::pool::{Arrival, PacketPool, ReceivePool, Source};
 use crate::io::queue::Queue;
 use crate::link::paths::Paths;
-use crate::md::UdMd;
 use crate::proto::addr::{origin, pack_request, parse_request};
-use crate::proto::{Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Table, Time};
+use crate::proto::{
+    Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Settings, Table, Time,
+};
 
 const _: () = assert!(HEADER == HEADER_SIZE, "datagrams have room for the header");
 
@@ -139,22 +138,15 @@ const BATCH: u32 = 16;
 type Completions = WcBuffer<{ BATCH as usize }>;
 
 impl Core {
-    /// Makes queues, buffers and an empty table.
+    /// Makes an empty table, and gives the device its first receive buffers.
     pub(crate) fn new(
-        md: &UdMd,
-        config: &UdConfig,
-        port: PortAddress,
+        queue: Queue,
+        (packets, receives): (PacketPool, ReceivePool),
+        paths: Paths,
+        settings: Settings,
         worker: Worker,
-        headroom: usize,
     ) -> Result<Core, Failure> {
-        let queue = Queue::new(&md.device.context, &md.pd, &port, &config.queue_limits())?;
-        let mtu = port.mtu.bytes() as usize;
-        let depth = queue.receive_depth();
-        let most = limit(config.rx_max_bufs).max(depth);
-        let packets = PacketPool::new(&md.pd, mtu, limit(config.tx_max_bufs).max(64))?;
-        let receives = ReceivePool::new(&md.pd, mtu, headroom, depth, most)?;
-        let settings = config.protocol(crate::config::seed()?)?;
-        let address = pack_request(&port.device_address(), queue.number());
+        let address = pack_request(&paths.port.device_address(), queue.number());
         let table = Table::new(settings, &address)
             .map_err(|error| Failure::new(Error::INVALID_PARAM, error.to_string()))?;
         let mut core = Core {
@@ -162,7 +154,7 @@ impl Core {
             table,
             packets,
             receives,
-            paths: Paths::new(&md.pd, port, config.port_preferences(), config.max_peer_ports),
+            paths,
             now: Time::default(),
             completions: Completions::new(),
             polled: 0,
@@ -593,7 +585,7 @@ impl Core {
             self.receives.put(arrival);
         }
         let error = match self.table.phase(id) {
-            Phase::Failed(failure) => crate::ep::status(failure),
+            Phase::Failed(failure) => crate::link::failure::status(failure),
             _ => Error::CANCELED,
         };
         while let Some(packet) = self.table.pop_abandoned(id) {

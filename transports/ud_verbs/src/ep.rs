@@ -22,8 +22,9 @@ use crate::core::Core;
 use crate::iface::UdIface;
 use crate::io::memory::Memh;
 use crate::io::packet::Packet;
+use crate::link::failure::status;
 use crate::proto::addr::{EP_LENGTH, EpAddress, origin};
-use crate::proto::{self, ConnectionId, Phase, Psn};
+use crate::proto::{ConnectionId, Phase, Psn};
 use crate::rma;
 
 /// An endpoint of `ud_verbs`.
@@ -52,18 +53,6 @@ struct Wait {
 
 /// Bytes of a zero-copy message that are copied nevertheless: that costs less than to be told when the device has read them.
 const COPIED: usize = 1024;
-
-/// The status of a failure.
-pub(crate) fn status(failure: proto::Failure) -> Error {
-    match failure {
-        proto::Failure::Silent => Error::ENDPOINT_TIMEOUT,
-        proto::Failure::Reset => Error::CONNECTION_RESET,
-        proto::Failure::OtherVersion(..) | proto::Failure::AccessRefused => Error::REJECTED,
-        proto::Failure::AccessForbidden | proto::Failure::Malformed | proto::Failure::Broken => {
-            Error::IO_ERROR
-        }
-    }
-}
 
 impl UdEp {
     pub(crate) fn new(iface: &Rc<UdIface>, connection: ConnectionId, user: EpUser) -> UdEp {

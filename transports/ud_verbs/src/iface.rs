@@ -17,9 +17,12 @@ use uct_plugin::{
     IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport, Worker, attr,
 };
 
-use crate::config::UdConfig;
+use crate::config::{UdConfig, limit, seed};
 use crate::core::{Attention, Core};
 use crate::ep::{Mark, UdEp};
+use crate::io::pool::{PacketPool, ReceivePool};
+use crate::io::queue::Queue;
+use crate::link::paths::Paths;
 use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
@@ -120,7 +123,15 @@ impl Transport for UdTransport {
         })?;
         let (latency, bandwidth) = (port.port.latency(), port.port.bandwidth());
         let message = port.mtu.bytes() as usize - HEADER_SIZE;
-        let core = Core::new(md, &config, port, params.worker, params.rx_headroom)?;
+        let queue = Queue::new(&md.device.context, &md.pd, &port, &config.queue_limits())?;
+        let mtu = port.mtu.bytes() as usize;
+        let depth = queue.receive_depth();
+        let most = limit(config.rx_max_bufs).max(depth);
+        let packets = PacketPool::new(&md.pd, mtu, limit(config.tx_max_bufs).max(64))?;
+        let receives = ReceivePool::new(&md.pd, mtu, params.rx_headroom, depth, most)?;
+        let settings = config.protocol(seed()?)?;
+        let paths = Paths::new(&md.pd, port, config.port_preferences(), config.max_peer_ports);
+        let core = Core::new(queue, (packets, receives), paths, settings, params.worker)?;
         let (identity, qp, pieces) = (core.table.identity(), core.queue.number(), core.queue.max_pieces());
         let shared = match params.async_in_progress {
             // SAFETY: timers alone visit, and they are handlers of the asynchronous context.

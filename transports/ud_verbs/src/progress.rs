@@ -9,9 +9,9 @@ use uct_ib::verbs::AsyncEvent;
 use uct_plugin::{Blocked, Disposition, Error};
 
 use crate::core::{Attention, Collected, Core, Plain};
-use crate::ep::status;
 use crate::iface::UdIface;
 use crate::io::pool::Arrival;
+use crate::link::failure::status;
 use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
 use crate::shared::Guard;
 

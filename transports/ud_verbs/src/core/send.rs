@@ -32,7 +32,7 @@ impl Core {
         match self.table.phase(id) {
             Phase::Unconnected => Error::NOT_CONNECTED,
             Phase::Connecting | Phase::Connected => Error::NO_RESOURCE,
-            Phase::Failed(failure) => crate::ep::status(failure),
+            Phase::Failed(failure) => crate::link::failure::status(failure),
             Phase::Finished | Phase::Aborted => Error::CANCELED,
         }
     }
