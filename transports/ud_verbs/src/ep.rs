@@ -18,10 +18,10 @@ use uct_plugin::{
     Unpack,
 };
 
-use crate::core::Core;
 use crate::iface::UdIface;
 use crate::io::memory::Memh;
 use crate::io::packet::Packet;
+use crate::link::core::Core;
 use crate::link::failure::status;
 use crate::proto::addr::{EP_LENGTH, EpAddress, origin};
 use crate::proto::{ConnectionId, Phase, Psn};

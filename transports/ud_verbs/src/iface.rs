@@ -18,16 +18,16 @@ use uct_plugin::{
 };
 
 use crate::config::{UdConfig, limit, seed};
-use crate::core::{Attention, Core};
 use crate::ep::{Mark, UdEp};
 use crate::io::pool::{PacketPool, ReceivePool};
 use crate::io::queue::Queue;
+use crate::link::core::{Attention, Core};
+use crate::link::lock::{Guard, Shared};
 use crate::link::paths::Paths;
 use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
 use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
-use crate::shared::{Guard, Shared};
 use crate::timer;
 
 /// The transport `ud_verbs`.

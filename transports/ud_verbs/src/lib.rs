@@ -4,7 +4,6 @@
 //! I/O. Put, get and atomics are carried out by the target's processor.
 
 mod config;
-mod core;
 mod ep;
 mod iface;
 mod io;
@@ -16,7 +15,6 @@ mod progress;
 mod property;
 pub mod proto;
 mod rma;
-mod shared;
 mod timer;
 
 pub use proto::addr::fuzz_address;

@@ -8,12 +8,12 @@ use std::time::Duration;
 use uct_ib::verbs::AsyncEvent;
 use uct_plugin::{Blocked, Disposition, Error};
 
-use crate::core::{Attention, Collected, Core, Plain};
 use crate::iface::UdIface;
 use crate::io::pool::Arrival;
+use crate::link::core::{Attention, Collected, Core, Plain};
 use crate::link::failure::status;
+use crate::link::lock::Guard;
 use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
-use crate::shared::Guard;
 
 /// Active message ids end here.
 const AM_IDS: u8 = 32;

@@ -15,13 +15,13 @@ use uct_plugin::rma::{
 use uct_plugin::{Atomic, Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
 
 use crate::config::UdConfig;
-use crate::core::Core;
 use crate::ep::UdEp;
 use crate::iface::UdIface;
+use crate::link::core::Core;
+use crate::link::lock::Guard;
 use crate::md::OWN;
 use crate::proto::responses::{Answers, Held};
 use crate::proto::{ConnectionId, Reason};
-use crate::shared::Guard;
 
 /// Message kinds, above the ids of active messages.
 pub(crate) const REQUEST: u8 = 32;

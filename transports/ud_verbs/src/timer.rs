@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use uct_plugin::{AsyncId, Result};
 
-use crate::core::{Attention, Core};
 use crate::iface::UdIface;
+use crate::link::core::{Attention, Core};
+use crate::link::lock::{Guard, Shared};
 use crate::proto::Time;
-use crate::shared::{Guard, Shared};
 
 /// Interval of the slow timer.
 pub(crate) const SLOW: Duration = Duration::from_nanos(SLOW_NANOS);

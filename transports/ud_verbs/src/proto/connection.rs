@@ -300,7 +300,7 @@ pub(super) fn is_message(kind: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::UdHandles;
+    use crate::link::core::UdHandles;
 
     #[test]
     fn a_connection_is_no_bigger_than_documented() {
