@@ -22,7 +22,7 @@ use crate::ep::{Mark, UdEp};
 use crate::io::pool::{PacketPool, ReceivePool};
 use crate::io::queue::Queue;
 use crate::link::core::{Attention, Core};
-use crate::link::lock::{Guard, Shared};
+use crate::link::lock::{Guard, Lock};
 use crate::link::paths::Paths;
 use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
@@ -47,7 +47,7 @@ pub(crate) struct Limits {
 
 /// An interface of `ud_verbs`.
 pub(crate) struct UdIface {
-    pub(crate) shared: Arc<Shared<Core>>,
+    pub(crate) shared: Arc<Lock<Core>>,
     pub(crate) limits: Limits,
     pub(crate) pending: PendingQueue,
     pub(crate) am: AmHandlers,
@@ -135,8 +135,8 @@ impl Transport for UdTransport {
         let (identity, qp, pieces) = (core.table.identity(), core.queue.number(), core.queue.max_pieces());
         let shared = match params.async_in_progress {
             // SAFETY: timers alone visit, and they are handlers of the asynchronous context.
-            true => unsafe { Shared::uncontended(core) },
-            false => Shared::new(core),
+            true => unsafe { Lock::uncontended(core) },
+            false => Lock::new(core),
         };
         let iface = Rc::new(UdIface {
             shared: Arc::new(shared),

@@ -12,7 +12,7 @@ use uct_plugin::{AsyncId, Result};
 
 use crate::iface::UdIface;
 use crate::link::core::{Attention, Core};
-use crate::link::lock::{Guard, Shared};
+use crate::link::lock::{Guard, Lock};
 use crate::proto::Time;
 
 /// Interval of the slow timer.
@@ -29,7 +29,7 @@ const AWAKE: u32 = 32;
 pub(crate) fn start(iface: &UdIface, interval: Duration) -> Result<AsyncId> {
     let argument = Arc::as_ptr(&iface.shared).cast_mut().cast::<c_void>();
     // SAFETY: the shared state lives as long as the interface, which removes its timers when it is closed; `tick` may be
-    // called from any thread that `Shared` was made for, for it visits, and never enters.
+    // called from any thread that `Lock` was made for, for it visits, and never enters.
     unsafe { iface.worker.async_add_timer(interval, tick, argument) }
 }
 
@@ -106,7 +106,7 @@ unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
     // A panic must not leave this function; one of these kept in the tick is a bug that the next progress meets again.
     let outcome = std::panic::catch_unwind(|| {
         // SAFETY: the interface keeps the shared state until its timers are removed (`start`).
-        let shared = unsafe { &*argument.cast::<Shared<Core>>() };
+        let shared = unsafe { &*argument.cast::<Lock<Core>>() };
         let ticked = shared.visit(|core| {
             core.tick();
             core.quiet_ticks = if is_near(core) { 0 } else { core.quiet_ticks + 1 };

@@ -12,7 +12,7 @@ use ucs::sync::atomic::{AtomicBool, Ordering};
 use ucs::sync::cell::UnsafeCell;
 
 /// A value of which one side has hold at a time.
-pub(crate) struct Shared<T> {
+pub(crate) struct Lock<T> {
     /// The other side may be another thread.
     is_contended: bool,
     held: AtomicBool,
@@ -25,34 +25,34 @@ pub(crate) struct Shared<T> {
 }
 
 // SAFETY: `value` and `is_borrowed` are touched by whoever has set `held`, `depth` by the worker's thread (`enter`). Without
-// contention all three are that thread's (`Shared::uncontended`).
-unsafe impl<T: Send> Send for Shared<T> {}
+// contention all three are that thread's (`Lock::uncontended`).
+unsafe impl<T: Send> Send for Lock<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// The value is the worker's thread's.
 pub(crate) struct Guard<'a, T> {
-    shared: &'a Shared<T>,
+    lock: &'a Lock<T>,
     /// A guard stays in its thread.
     thread: PhantomData<*const ()>,
 }
 
-impl<T> Shared<T> {
+impl<T> Lock<T> {
     /// A value that nobody holds.
-    pub(crate) fn new(value: T) -> Shared<T> {
-        Shared::of(true, value)
+    pub(crate) fn new(value: T) -> Lock<T> {
+        Lock::of(true, value)
     }
 
-    /// As [`Shared::new`], for less.
+    /// As [`Lock::new`], for less.
     ///
     /// # Safety
-    /// The worker's thread is the only one that ever calls [`Shared::visit`].
-    pub(crate) unsafe fn uncontended(value: T) -> Shared<T> {
-        Shared::of(false, value)
+    /// The worker's thread is the only one that ever calls [`Lock::visit`].
+    pub(crate) unsafe fn uncontended(value: T) -> Lock<T> {
+        Lock::of(false, value)
     }
 
-    fn of(is_contended: bool, value: T) -> Shared<T> {
-        Shared {
+    fn of(is_contended: bool, value: T) -> Lock<T> {
+        Lock {
             is_contended,
             held: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
@@ -73,11 +73,11 @@ impl<T> Shared<T> {
             self.take();
         }
         self.depth.set(depth + 1);
-        Guard { shared: self, thread: PhantomData }
+        Guard { lock: self, thread: PhantomData }
     }
 
     /// Works on the value, as [`Guard::with`] does, if nobody has hold of it, from any thread; otherwise leaves word for
-    /// [`Shared::take_due`].
+    /// [`Lock::take_due`].
     pub(crate) fn visit<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         struct Taken<'a>(&'a AtomicBool);
         impl Drop for Taken<'_> {
@@ -94,21 +94,21 @@ impl<T> Shared<T> {
         }
         if self.is_contended {
             let _taken = Taken(&self.held);
-            return Some(self.lend(work));
+            return Some(self.borrow(work));
         }
-        // SAFETY: without contention this is the worker's thread (`Shared::uncontended`).
+        // SAFETY: without contention this is the worker's thread (`Lock::uncontended`).
         let guard = unsafe { self.enter() };
         Some(guard.with(work))
     }
 
-    /// Whether the other side found the value held since the last [`Shared::take_due`].
+    /// Whether the other side found the value held since the last [`Lock::take_due`].
     #[inline(always)]
     pub(crate) fn is_due(&self) -> bool {
         // SYNC: as in `visit`.
         self.is_due.load(Ordering::Relaxed)
     }
 
-    /// As [`Shared::is_due`], and the word is taken.
+    /// As [`Lock::is_due`], and the word is taken.
     pub(crate) fn take_due(&self) -> bool {
         // SYNC: as in `visit`.
         self.is_due() && self.is_due.swap(false, Ordering::Relaxed)
@@ -130,7 +130,7 @@ impl<T> Shared<T> {
 
     /// Works on the value, for who has hold of it.
     #[inline(always)]
-    fn lend<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+    fn borrow<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         struct Returned<'a>(&'a Cell<bool>);
         impl Drop for Returned<'_> {
             fn drop(&mut self) {
@@ -150,18 +150,18 @@ impl<T> Guard<'_, T> {
     /// Works on the value. `work` calls nobody who might come here again: nothing of the application's.
     #[inline(always)]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        self.shared.lend(work)
+        self.lock.borrow(work)
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        let depth = self.shared.depth.get() - 1;
-        self.shared.depth.set(depth);
-        if self.shared.is_contended && depth == 0 {
+        let depth = self.lock.depth.get() - 1;
+        self.lock.depth.set(depth);
+        if self.lock.is_contended && depth == 0 {
             // SYNC: pairs with the Acquire in `take` and `visit`.
-            self.shared.held.store(false, Ordering::Release);
+            self.lock.held.store(false, Ordering::Release);
         }
     }
 }
@@ -176,30 +176,30 @@ mod tests {
 
     #[test]
     fn the_worker_nests_and_the_other_side_leaves_word() {
-        nest_and_leave_word(&Shared::new(1));
+        nest_and_leave_word(&Lock::new(1));
         // SAFETY: nothing leaves this test's thread.
-        nest_and_leave_word(&unsafe { Shared::uncontended(1) });
+        nest_and_leave_word(&unsafe { Lock::uncontended(1) });
     }
 
-    fn nest_and_leave_word(shared: &Shared<i32>) {
+    fn nest_and_leave_word(lock: &Lock<i32>) {
         // SAFETY: this test's thread is the only one that enters.
-        let outer = unsafe { shared.enter() };
+        let outer = unsafe { lock.enter() };
         // SAFETY: as above.
-        let inner = unsafe { shared.enter() };
+        let inner = unsafe { lock.enter() };
         inner.with(|value| *value += 1);
         drop(inner);
-        assert_eq!(shared.visit(|value| *value), None);
+        assert_eq!(lock.visit(|value| *value), None);
         outer.with(|value| *value += 1);
         drop(outer);
-        assert!(shared.take_due());
-        assert!(!shared.take_due(), "word is left once");
-        assert_eq!(shared.visit(|value| *value), Some(3));
+        assert!(lock.take_due());
+        assert!(!lock.take_due(), "word is left once");
+        assert_eq!(lock.visit(|value| *value), Some(3));
     }
 
     #[test]
     fn both_sides_see_what_the_other_has_done() {
-        let shared = Arc::new(Shared::new([0u64; 2]));
-        let other = Arc::clone(&shared);
+        let lock = Arc::new(Lock::new([0u64; 2]));
+        let other = Arc::clone(&lock);
         let thread = std::thread::spawn(move || {
             let mut done = 0;
             while done < 10_000 {
@@ -209,7 +209,7 @@ mod tests {
         });
         for _ in 0..10_000 {
             // SAFETY: this test's thread is the only one that enters.
-            let guard = unsafe { shared.enter() };
+            let guard = unsafe { lock.enter() };
             guard.with(|value| {
                 assert_eq!(value[0], value[1]);
                 value.iter_mut().for_each(|half| *half += 1);
@@ -217,15 +217,15 @@ mod tests {
         }
         thread.join().expect("the other side does not panic");
         // SAFETY: as above.
-        assert_eq!(unsafe { shared.enter() }.with(|value| *value), [20_000, 20_000]);
+        assert_eq!(unsafe { lock.enter() }.with(|value| *value), [20_000, 20_000]);
     }
 
     #[test]
     #[should_panic(expected = "in use further up the stack")]
     fn a_second_reference_is_refused() {
-        let shared = Shared::new(());
+        let lock = Lock::new(());
         // SAFETY: this test's thread is the only one that enters.
-        let guard = unsafe { shared.enter() };
+        let guard = unsafe { lock.enter() };
         guard.with(|()| guard.with(|()| ()));
     }
 }

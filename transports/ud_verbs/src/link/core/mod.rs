@@ -1,6 +1,6 @@
 //! The state of an interface that its timers work on as well: connections, queues, buffers.
 //!
-//! For: the interface and its endpoints (through `Shared`) and the asynchronous context. Stands on `proto`, `queue`,
+//! For: the interface and its endpoints (through `Lock`) and the asynchronous context. Stands on `proto`, `queue`,
 //! `pool` and `path`. Nothing here calls the application.
 
 use std::collections::VecDeque;
@@ -112,7 +112,7 @@ pub(crate) struct Plain {
 }
 
 // SAFETY: raw pointers in here (pools, packets, arrivals) are to memory that the core owns; one thread at a time works on
-// it (`Shared`). Completions are only carried, and completed by the worker's thread.
+// it (`Lock`). Completions are only carried, and completed by the worker's thread.
 unsafe impl Send for Core {}
 
 /// What [`Core::collect`] found.

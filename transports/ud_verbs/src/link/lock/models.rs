@@ -4,7 +4,7 @@
 
 use ucs::sync::{Arc, thread};
 
-use super::Shared;
+use super::Lock;
 
 /// The worker's wait is a loop: one that goes on for so many steps has not ended.
 const STEPS: usize = 2_000;
@@ -26,8 +26,8 @@ struct Done {
 #[test]
 fn one_side_has_the_value_at_a_time_and_sees_what_the_other_has_done() {
     explore(|| {
-        let shared = Arc::new(Shared::new(Done::default()));
-        let other = Arc::clone(&shared);
+        let lock = Arc::new(Lock::new(Done::default()));
+        let other = Arc::clone(&lock);
         let side = thread::spawn(move || {
             let mut done = 0;
             for _ in 0..2 {
@@ -37,15 +37,15 @@ fn one_side_has_the_value_at_a_time_and_sees_what_the_other_has_done() {
         });
         for turn in 0..2 {
             // SAFETY: only this thread of the model enters.
-            let outer = unsafe { shared.enter() };
+            let outer = unsafe { lock.enter() };
             // SAFETY: as above.
-            let inner = unsafe { shared.enter() };
+            let inner = unsafe { lock.enter() };
             inner.with(|value| value.by_worker += 1);
             drop(inner);
             outer.with(|value| assert_eq!(value.by_worker, turn + 1));
         }
         let done = side.join().expect("the other side does not panic");
-        let seen = shared.visit(|value| (value.by_worker, value.by_other));
+        let seen = lock.visit(|value| (value.by_worker, value.by_other));
         assert_eq!(seen, Some((2, done)), "nobody holds it any more");
     });
 }
@@ -53,17 +53,17 @@ fn one_side_has_the_value_at_a_time_and_sees_what_the_other_has_done() {
 #[test]
 fn word_that_was_left_is_found_at_the_latest_with_the_next_look() {
     explore(|| {
-        let shared = Arc::new(Shared::new(0u32));
-        let other = Arc::clone(&shared);
+        let lock = Arc::new(Lock::new(0u32));
+        let other = Arc::clone(&lock);
         let side = thread::spawn(move || other.visit(|value: &mut u32| *value += 1).is_some());
         // SAFETY: only this thread of the model enters.
-        let guard = unsafe { shared.enter() };
+        let guard = unsafe { lock.enter() };
         guard.with(|value| *value += 1);
         drop(guard);
-        let was_told = shared.take_due();
+        let was_told = lock.take_due();
         let has_entered = side.join().expect("the other side does not panic");
-        let is_told = shared.take_due();
+        let is_told = lock.take_due();
         assert_eq!(u32::from(was_told) + u32::from(is_told), u32::from(!has_entered));
-        assert!(!shared.take_due(), "word is left once");
+        assert!(!lock.take_due(), "word is left once");
     });
 }
