@@ -13,8 +13,8 @@ use uct_plugin::abi::*;
 use uct_plugin::memory::Accessor;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
-    AmHandlers, AsyncId, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
-    IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport, Worker, attr,
+    AmHandlers, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
+    IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport, attr,
 };
 
 use crate::config::{UdConfig, limit, seed};
@@ -28,7 +28,7 @@ use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
 use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
-use crate::timer;
+use crate::timer::Timers;
 
 /// The transport `ud_verbs`.
 pub(crate) struct UdTransport;
@@ -48,6 +48,7 @@ pub(crate) struct Limits {
 /// An interface of `ud_verbs`.
 pub(crate) struct UdIface {
     pub(crate) shared: Arc<Lock<Core>>,
+    pub(crate) timers: Timers,
     pub(crate) limits: Limits,
     pub(crate) pending: PendingQueue,
     pub(crate) am: AmHandlers,
@@ -62,12 +63,8 @@ pub(crate) struct UdIface {
     /// A send found no room that all endpoints share.
     pub(crate) starved: Cell<bool>,
     pub(crate) events: EventListener,
-    pub(crate) worker: Worker,
-    pub(crate) tick: Duration,
     /// How long an operation that is done at its return may take.
     pub(crate) get_timeout: Duration,
-    /// The timer that always runs, slowly.
-    slow_timer: Cell<Option<AsyncId>>,
     identity: u64,
     qp: u32,
     latency: f64,
@@ -138,8 +135,15 @@ impl Transport for UdTransport {
             true => unsafe { Lock::uncontended(core) },
             false => Lock::new(core),
         };
+        let shared = Arc::new(shared);
+        let timers = Timers::new(
+            &shared,
+            params.worker,
+            config.timer_tick.to_duration().max(Duration::from_micros(100)),
+        );
         let iface = Rc::new(UdIface {
-            shared: Arc::new(shared),
+            shared,
+            timers,
             limits: Limits { message, header: message.min(256), pieces, operations: config.max_rma as usize },
             pending: PendingQueue::default(),
             am: params.am,
@@ -151,10 +155,7 @@ impl Transport for UdTransport {
             waits: RefCell::default(),
             starved: Cell::new(false),
             events,
-            worker: params.worker,
-            tick: config.timer_tick.to_duration().max(Duration::from_micros(100)),
             get_timeout: config.get_timeout.to_duration(),
-            slow_timer: Cell::new(None),
             identity,
             qp,
             latency,
@@ -162,9 +163,10 @@ impl Transport for UdTransport {
             max_connections: config.max_connections,
             linger: config.linger.to_duration(),
         });
-        let timer = timer::start(&iface, timer::SLOW)
+        iface
+            .timers
+            .start_slow()
             .map_err(|error| Failure::new(error, "the timer of the interface could not be started"))?;
-        iface.slow_timer.set(Some(timer));
         OWN.add(md.regions.identity(), md);
         Ok(iface)
     }
@@ -211,7 +213,7 @@ impl UdIface {
     #[inline(always)]
     pub(crate) fn sent_while(&self, is_ticking: bool, guard: &Guard<'_, Core>) {
         if !is_ticking {
-            timer::keep_ticking(self, guard);
+            self.timers.keep_ticking(guard);
         }
     }
 }
@@ -354,13 +356,7 @@ impl Iface for UdIface {
 
     fn close(&self) {
         self.finish(self.linger);
-        if let Some(timer) = self.slow_timer.take() {
-            self.worker.async_remove(timer);
-        }
-        let timer = self.enter().with(|core| core.timer.take());
-        if let Some(timer) = timer {
-            self.worker.async_remove(timer);
-        }
+        self.timers.stop(&self.enter());
     }
 
     unsafe fn release(&self, data: *mut u8) {
@@ -394,7 +390,7 @@ impl Iface for UdIface {
             core.poll_device();
             if core.has_news() { Err(Error::BUSY) } else { Ok(()) }
         })?;
-        timer::rest(self, &guard);
+        self.timers.rest(&guard);
         Ok(())
     }
 

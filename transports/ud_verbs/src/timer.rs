@@ -4,19 +4,19 @@
 //! as long as something is due soon. Neither waits for the worker's thread: if that is inside, it sees to what is due.
 //! While the worker sleeps a tick would wake it, so one that comes only when something is due takes the fast one's place.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uct_plugin::{AsyncId, Result};
+use uct_plugin::{AsyncId, Result, Worker};
 
-use crate::iface::UdIface;
 use crate::link::core::{Attention, Core};
 use crate::link::lock::{Guard, Lock};
 use crate::proto::Time;
 
 /// Interval of the slow timer.
-pub(crate) const SLOW: Duration = Duration::from_nanos(SLOW_NANOS);
+const SLOW: Duration = Duration::from_nanos(SLOW_NANOS);
 const SLOW_NANOS: u64 = 500_000_000;
 
 /// Ticks without need after which the fast timer is stopped.
@@ -25,75 +25,108 @@ const QUIET: u32 = 50;
 /// Calls in a row, after which a worker that has slept counts as awake.
 const AWAKE: u32 = 32;
 
-/// Starts a timer that ticks until it is removed, which `Iface::close` does at the latest.
-pub(crate) fn start(iface: &UdIface, interval: Duration) -> Result<AsyncId> {
-    let argument = Arc::as_ptr(&iface.shared).cast_mut().cast::<c_void>();
-    // SAFETY: the shared state lives as long as the interface, which removes its timers when it is closed; `tick` may be
-    // called from any thread that `Lock` was made for, for it visits, and never enters.
-    unsafe { iface.worker.async_add_timer(interval, tick, argument) }
+/// The timers of an interface: the slow one, and what starts the fast one.
+pub(crate) struct Timers {
+    lock: Arc<Lock<Core>>,
+    worker: Worker,
+    /// Interval of the fast timer.
+    tick: Duration,
+    /// The timer that always runs, slowly.
+    slow: Cell<Option<AsyncId>>,
 }
 
-/// Starts the fast timer if something is due before the slow one sees to it.
-#[cold]
-pub(crate) fn keep_ticking(iface: &UdIface, guard: &Guard<'_, Core>) {
-    let (is_wanted, resting) = guard.with(|core| {
-        if !is_near(core) {
-            return (false, None);
-        }
-        // Who sleeps between messages is likely to sleep again soon.
-        if core.rest.is_some() && core.calls_since_rest < AWAKE {
-            core.calls_since_rest += 1;
-            core.attention.add(Attention::NOW);
-            return (false, None);
-        }
-        core.rest = None;
-        (true, core.timer.take())
-    });
-    if let Some(timer) = resting {
-        iface.worker.async_remove(timer);
+impl Timers {
+    /// None runs yet.
+    pub(crate) fn new(lock: &Arc<Lock<Core>>, worker: Worker, tick: Duration) -> Timers {
+        Timers { lock: Arc::clone(lock), worker, tick, slow: Cell::new(None) }
     }
-    if is_wanted {
-        begin(iface, guard, iface.tick);
-    }
-}
 
-/// The worker is about to sleep: lets a timer wake it when something is due, and not before.
-pub(crate) fn rest(iface: &UdIface, guard: &Guard<'_, Core>) {
-    let (former, interval) = guard.with(|core| {
-        core.calls_since_rest = 0;
-        let deadline = core.table.refresh_timeout();
-        let until = core.rest.unwrap_or_default();
-        core.rest = Some(Time::NEVER);
-        core.is_ticking = false;
-        if deadline.since(core.now) >= SLOW_NANOS {
-            return (core.timer.take(), None);
-        }
-        let patience = deadline.since(core.now).max(1);
-        // As late again does no harm, and the timer need not be moved with every message.
-        let latest = deadline.plus(patience);
-        if core.timer.is_some() && deadline <= until && until <= latest {
-            core.rest = Some(until);
-            return (None, None);
-        }
-        core.rest = Some(latest);
-        (core.timer.take(), Some(Duration::from_nanos(latest.since(core.now))))
-    });
-    if let Some(timer) = former {
-        iface.worker.async_remove(timer);
+    /// Starts the slow timer.
+    pub(crate) fn start_slow(&self) -> Result {
+        self.slow.set(Some(self.start(SLOW)?));
+        Ok(())
     }
-    if let Some(interval) = interval {
-        begin(iface, guard, interval);
-    }
-}
 
-fn begin(iface: &UdIface, guard: &Guard<'_, Core>, interval: Duration) {
-    match start(iface, interval) {
-        Ok(timer) => guard.with(|core| {
-            core.timer = Some(timer);
-            core.is_ticking = core.rest.is_none();
-            core.quiet_ticks = 0;
-        }),
-        Err(error) => tracing::debug!(%error, "the fast timer could not be started; the slow one stands in"),
+    /// Starts a timer that ticks until it is removed, which [`Timers::stop`] does at the latest.
+    fn start(&self, interval: Duration) -> Result<AsyncId> {
+        let argument = Arc::as_ptr(&self.lock).cast_mut().cast::<c_void>();
+        // SAFETY: the shared state lives as long as the interface, which removes its timers when it is closed; `tick` may be
+        // called from any thread that `Lock` was made for, for it visits, and never enters.
+        unsafe { self.worker.async_add_timer(interval, tick, argument) }
+    }
+
+    /// Starts the fast timer if something is due before the slow one sees to it.
+    #[cold]
+    pub(crate) fn keep_ticking(&self, guard: &Guard<'_, Core>) {
+        let (is_wanted, resting) = guard.with(|core| {
+            if !is_near(core) {
+                return (false, None);
+            }
+            // Who sleeps between messages is likely to sleep again soon.
+            if core.rest.is_some() && core.calls_since_rest < AWAKE {
+                core.calls_since_rest += 1;
+                core.attention.add(Attention::NOW);
+                return (false, None);
+            }
+            core.rest = None;
+            (true, core.timer.take())
+        });
+        if let Some(timer) = resting {
+            self.worker.async_remove(timer);
+        }
+        if is_wanted {
+            self.begin(guard, self.tick);
+        }
+    }
+
+    /// The worker is about to sleep: lets a timer wake it when something is due, and not before.
+    pub(crate) fn rest(&self, guard: &Guard<'_, Core>) {
+        let (former, interval) = guard.with(|core| {
+            core.calls_since_rest = 0;
+            let deadline = core.table.refresh_timeout();
+            let until = core.rest.unwrap_or_default();
+            core.rest = Some(Time::NEVER);
+            core.is_ticking = false;
+            if deadline.since(core.now) >= SLOW_NANOS {
+                return (core.timer.take(), None);
+            }
+            let patience = deadline.since(core.now).max(1);
+            // As late again does no harm, and the timer need not be moved with every message.
+            let latest = deadline.plus(patience);
+            if core.timer.is_some() && deadline <= until && until <= latest {
+                core.rest = Some(until);
+                return (None, None);
+            }
+            core.rest = Some(latest);
+            (core.timer.take(), Some(Duration::from_nanos(latest.since(core.now))))
+        });
+        if let Some(timer) = former {
+            self.worker.async_remove(timer);
+        }
+        if let Some(interval) = interval {
+            self.begin(guard, interval);
+        }
+    }
+
+    fn begin(&self, guard: &Guard<'_, Core>, interval: Duration) {
+        match self.start(interval) {
+            Ok(timer) => guard.with(|core| {
+                core.timer = Some(timer);
+                core.is_ticking = core.rest.is_none();
+                core.quiet_ticks = 0;
+            }),
+            Err(error) => {
+                tracing::debug!(%error, "the fast timer could not be started; the slow one stands in")
+            }
+        }
+    }
+
+    /// Stops them all.
+    pub(crate) fn stop(&self, guard: &Guard<'_, Core>) {
+        let fast = guard.with(|core| core.timer.take());
+        for timer in self.slow.take().into_iter().chain(fast) {
+            self.worker.async_remove(timer);
+        }
     }
 }
 
