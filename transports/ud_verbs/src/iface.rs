@@ -24,11 +24,11 @@ use crate::io::queue::Queue;
 use crate::link::core::{Attention, Core};
 use crate::link::lock::{Guard, Lock};
 use crate::link::paths::Paths;
+use crate::link::timers::Timers;
 use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
 use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
-use crate::timer::Timers;
 
 /// The transport `ud_verbs`.
 pub(crate) struct UdTransport;

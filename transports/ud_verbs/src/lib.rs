@@ -15,7 +15,6 @@ mod progress;
 mod property;
 pub mod proto;
 mod rma;
-mod timer;
 
 pub use proto::addr::fuzz_address;
 pub use proto::fuzz_packets;

@@ -5,3 +5,4 @@ pub(crate) mod core;
 pub(crate) mod failure;
 pub(crate) mod lock;
 pub(crate) mod paths;
+pub(crate) mod timers;
