@@ -61,7 +61,7 @@ impl UdEp {
             connection,
             pending: PendingGroup::default(),
             user,
-            initiator: rma::initiator(iface.limits.message, iface.limits.operations),
+            initiator: rma::initiator(iface.shared.limits.message, iface.shared.limits.operations),
             waits: RefCell::default(),
             checks: RefCell::default(),
             asked: Cell::new(None),
@@ -71,18 +71,18 @@ impl UdEp {
     /// Lets `fill` write a message of up to `length` bytes into a buffer, and sends it; `fill` calls nobody.
     #[inline(always)]
     pub(crate) fn send(&self, kind: u8, length: usize, fill: impl FnOnce(&mut Packet) -> Result) -> Result {
-        let iface = &*self.iface;
-        if iface.pending.must_wait(&self.pending) {
+        let shared = &*self.iface.shared;
+        if shared.pending.must_wait(&self.pending) {
             return Err(self.queued());
         }
-        let guard = iface.enter();
+        let guard = shared.enter();
         let sent = guard.with(|core| {
             core.send_filled(self.connection, kind, length, fill)?;
             Ok(core.is_ticking)
         });
         match sent {
             Ok(is_ticking) => {
-                iface.sent_while(is_ticking, &guard);
+                shared.sent_while(is_ticking, &guard);
                 Ok(())
             }
             Err(error) => Err(self.not_sent(error)),
@@ -100,11 +100,11 @@ impl UdEp {
         wakes: bool,
         head: impl FnOnce(&mut [u8], usize) -> Result,
     ) -> Result<usize> {
-        let iface = &*self.iface;
-        if iface.pending.must_wait(&self.pending) {
+        let shared = &*self.iface.shared;
+        if shared.pending.must_wait(&self.pending) {
             return Err(self.queued());
         }
-        let guard = iface.enter();
+        let guard = shared.enter();
         let mut packet = match guard.with(|core| core.packet(self.connection, usize::MAX)) {
             Ok(packet) => packet,
             Err(error) => return Err(self.not_sent(error)),
@@ -124,7 +124,7 @@ impl UdEp {
         });
         match sent {
             Ok(is_ticking) => {
-                iface.sent_while(is_ticking, &guard);
+                shared.sent_while(is_ticking, &guard);
                 Ok(length)
             }
             Err(error) => Err(self.not_sent(error)),
@@ -136,10 +136,10 @@ impl UdEp {
     /// # Errors
     /// Why not.
     pub(crate) fn may_send(&self) -> Result {
-        if self.iface.pending.must_wait(&self.pending) {
+        if self.iface.shared.pending.must_wait(&self.pending) {
             return Err(self.queued());
         }
-        let guard = self.iface.enter();
+        let guard = self.iface.shared.enter();
         let packet =
             guard.with(|core| core.packet(self.connection, usize::MAX).map(|packet| core.unsend(packet)));
         drop(guard);
@@ -156,10 +156,10 @@ impl UdEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let total = iov.total();
-        if ahead.len().saturating_add(total) > self.iface.limits.message {
+        if ahead.len().saturating_add(total) > self.iface.shared.limits.message {
             return Err(Error::INVALID_PARAM);
         }
-        let pieces = self.iface.limits.pieces;
+        let pieces = self.iface.shared.limits.pieces;
         let is_copied = total <= COPIED
             || iov.blocks().count() > pieces
             || iov.entries().iter().any(|entry| entry.memh.is_null());
@@ -196,7 +196,7 @@ impl UdEp {
     /// Why nothing may overtake the requests that wait: they do, or the endpoint has failed.
     #[cold]
     fn queued(&self) -> Error {
-        match self.iface.enter().with(|core| core.refusal(self.connection)) {
+        match self.iface.shared.enter().with(|core| core.refusal(self.connection)) {
             Error::NOT_CONNECTED => Error::NO_RESOURCE,
             other => other,
         }
@@ -205,10 +205,10 @@ impl UdEp {
     /// Notes why nothing was sent, so that pending requests are served when it may.
     #[cold]
     fn not_sent(&self, error: Error) -> Error {
-        let starved =
-            error == Error::NO_RESOURCE && self.iface.enter().with(|core| core.is_starved(self.connection));
+        let starved = error == Error::NO_RESOURCE
+            && self.iface.shared.enter().with(|core| core.is_starved(self.connection));
         if starved {
-            self.iface.starved.set(true);
+            self.iface.shared.starved.set(true);
         }
         error
     }
@@ -221,12 +221,12 @@ impl UdEp {
                 && core.table.outstanding(self.connection) == 0
                 && !core.is_retiring()
         };
-        self.initiator.is_idle() && self.iface.enter().with(is_sent)
+        self.initiator.is_idle() && self.iface.shared.enter().with(is_sent)
     }
 
     /// Where a flush that begins now ends.
     pub(crate) fn mark(&self) -> Mark {
-        let place = self.iface.enter().with(|core| {
+        let place = self.iface.shared.enter().with(|core| {
             let has_begun = core.table.phase(self.connection) != Phase::Connecting;
             has_begun.then(|| core.table.mark(self.connection))
         });
@@ -242,18 +242,22 @@ impl UdEp {
             };
             is_there && !core.is_retiring()
         };
-        if self.iface.enter().with(is_sent) { self.initiator.flushed(rma::OWNER, number) } else { None }
+        if self.iface.shared.enter().with(is_sent) {
+            self.initiator.flushed(rma::OWNER, number)
+        } else {
+            None
+        }
     }
 
     /// Whether the connection is over.
     pub(crate) fn is_over(&self) -> bool {
-        let phase = self.iface.enter().with(|core| core.table.phase(self.connection));
+        let phase = self.iface.shared.enter().with(|core| core.table.phase(self.connection));
         matches!(phase, Phase::Finished | Phase::Failed(_) | Phase::Aborted)
     }
 
     /// Asks the peer for an acknowledgement of all that was sent, once.
     fn ask(&self) {
-        let guard = self.iface.enter();
+        let guard = self.iface.shared.enter();
         let mark = guard.with(|core| core.table.mark(self.connection));
         if self.asked.replace(Some(mark)) != Some(mark) {
             guard.with(|core| {
@@ -266,7 +270,7 @@ impl UdEp {
     /// The peer has acknowledged something, or was heard of.
     pub(crate) fn on_news(&self) {
         self.pump();
-        self.iface.pending.schedule(&self.pending);
+        self.iface.shared.pending.schedule(&self.pending);
         if !self.waits.borrow().is_empty() || !self.checks.borrow().is_empty() {
             self.serve_waits();
         }
@@ -280,7 +284,7 @@ impl UdEp {
             let Some(wait) = self.waits.borrow_mut().pop_front() else { break };
             wait.completion.complete(result);
         }
-        let is_alive = self.iface.enter().with(|core| {
+        let is_alive = self.iface.shared.enter().with(|core| {
             core.table.phase(self.connection) == Phase::Connected && !core.table.is_probing(self.connection)
         });
         if is_alive {
@@ -300,14 +304,14 @@ impl UdEp {
 
     /// Gives up on everything that is outstanding. The endpoint is good for destruction only.
     fn abort(&self) {
-        let guard = self.iface.enter();
+        let guard = self.iface.shared.enter();
         guard.with(|core| {
             core.look_at_clock();
             core.table.abort(core.now, self.connection);
             core.transmit();
         });
-        self.iface.touched(&guard);
-        self.iface.drain(&guard, self.connection);
+        self.iface.shared.touched(&guard);
+        self.iface.shared.drain(&guard, self.connection);
         self.cancel(Error::CANCELED);
     }
 }
@@ -319,7 +323,7 @@ impl Endpoint for UdEp {
     #[inline(always)]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         const HEADER: usize = size_of::<u64>();
-        if payload.len() > self.iface.limits.message - HEADER {
+        if payload.len() > self.iface.shared.limits.message - HEADER {
             return Err(Error::INVALID_PARAM);
         }
         self.send(id, HEADER + payload.len(), |packet| {
@@ -335,7 +339,7 @@ impl Endpoint for UdEp {
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
         let total = iov.total();
-        if total > self.iface.limits.message {
+        if total > self.iface.shared.limits.message {
             return Err(Error::INVALID_PARAM);
         }
         self.send(id, total, |packet| {
@@ -359,7 +363,9 @@ impl Endpoint for UdEp {
         signaled: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        if header.len() > self.iface.limits.header || iov.entries().len() > self.iface.limits.pieces {
+        if header.len() > self.iface.shared.limits.header
+            || iov.entries().len() > self.iface.shared.limits.pieces
+        {
             return Err(Error::INVALID_PARAM);
         }
         self.send_in_place(id, header, iov, signaled, completion)
@@ -434,12 +440,12 @@ impl Endpoint for UdEp {
         }
         // SAFETY: the caller's promise; the group is part of this endpoint, which its interface keeps until the host,
         // which purges first, destroys it.
-        unsafe { self.iface.pending.add(&self.pending, request) };
+        unsafe { self.iface.shared.pending.add(&self.pending, request) };
         Ok(())
     }
 
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
-        self.iface.pending.purge(&self.pending, purge);
+        self.iface.shared.pending.purge(&self.pending, purge);
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
@@ -450,7 +456,7 @@ impl Endpoint for UdEp {
         if self.is_over() {
             return Err(self.queued());
         }
-        if self.iface.pending.must_wait(&self.pending) {
+        if self.iface.shared.pending.must_wait(&self.pending) {
             return Err(Error::NO_RESOURCE);
         }
         if self.is_flushed() {
@@ -469,7 +475,7 @@ impl Endpoint for UdEp {
     }
 
     fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
-        let guard = self.iface.enter();
+        let guard = self.iface.shared.enter();
         match guard.with(|core| core.table.phase(self.connection)) {
             Phase::Failed(failure) => return Err(status(failure)),
             Phase::Unconnected => return Err(Error::NOT_CONNECTED),
@@ -481,7 +487,7 @@ impl Endpoint for UdEp {
             core.table.probe(core.now, self.connection);
             core.transmit();
         });
-        self.iface.touched(&guard);
+        self.iface.shared.touched(&guard);
         match completion {
             Some(completion) => {
                 self.checks.borrow_mut().push(completion);
@@ -492,7 +498,7 @@ impl Endpoint for UdEp {
     }
 
     fn address(&self, buffer: &mut [u8]) -> Result {
-        let address = self.iface.enter().with(|core| EpAddress {
+        let address = self.iface.shared.enter().with(|core| EpAddress {
             qp: core.queue.number(),
             invitation: core.table.invitation(self.connection),
         });
@@ -505,7 +511,7 @@ impl Endpoint for UdEp {
             .map_err(|error| Failure::new(Error::INVALID_ADDR, error.to_string()))?;
         let peer =
             EpAddress::parse(ep_address).map_err(|reason| Failure::new(Error::INVALID_ADDR, reason))?;
-        let guard = self.iface.enter();
+        let guard = self.iface.shared.enter();
         let connected = guard.with(|core| {
             core.check()?;
             let path = core.paths.find(&device, peer.qp)?;
@@ -516,12 +522,12 @@ impl Endpoint for UdEp {
             })
         });
         connected?;
-        self.iface.touched(&guard);
+        self.iface.shared.touched(&guard);
         Ok(())
     }
 
     fn destroy(self: Rc<Self>) {
-        let guard = self.iface.enter();
+        let guard = self.iface.shared.enter();
         guard.with(|core| {
             core.look_at_clock();
             core.table.close(core.now, self.connection);
@@ -529,7 +535,7 @@ impl Endpoint for UdEp {
         });
         self.iface.forget(self.connection);
         self.cancel(Error::CANCELED);
-        self.iface.touched(&guard);
+        self.iface.shared.touched(&guard);
     }
 }
 

@@ -21,9 +21,10 @@ use crate::config::{UdConfig, limit, seed};
 use crate::ep::{Mark, UdEp};
 use crate::io::pool::{PacketPool, ReceivePool};
 use crate::io::queue::Queue;
-use crate::link::core::{Attention, Core};
-use crate::link::lock::{Guard, Lock};
+use crate::link::core::Core;
+use crate::link::lock::Lock;
 use crate::link::paths::Paths;
+use crate::link::shared::{Limits, Shared};
 use crate::link::timers::Timers;
 use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
@@ -33,24 +34,9 @@ use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
 /// The transport `ud_verbs`.
 pub(crate) struct UdTransport;
 
-/// What the interface promises.
-pub(crate) struct Limits {
-    /// Bytes of a message.
-    pub(crate) message: usize,
-    /// Bytes of the header of a zero-copy message.
-    pub(crate) header: usize,
-    /// Pieces of the application's memory in a message.
-    pub(crate) pieces: usize,
-    /// Puts, gets and atomics of an endpoint that may be outstanding.
-    pub(crate) operations: usize,
-}
-
 /// An interface of `ud_verbs`.
 pub(crate) struct UdIface {
-    pub(crate) shared: Arc<Lock<Core>>,
-    pub(crate) timers: Timers,
-    pub(crate) limits: Limits,
-    pub(crate) pending: PendingQueue,
+    pub(crate) shared: Rc<Shared>,
     pub(crate) am: AmHandlers,
     pub(crate) errors: ErrorHandler,
     pub(crate) md: Arc<UdMd>,
@@ -60,8 +46,6 @@ pub(crate) struct UdIface {
     /// By the index of the connection.
     eps: RefCell<Vec<Option<Rc<UdEp>>>>,
     pub(crate) waits: RefCell<Vec<Wait>>,
-    /// A send found no room that all endpoints share.
-    pub(crate) starved: Cell<bool>,
     pub(crate) events: EventListener,
     /// How long an operation that is done at its return may take.
     pub(crate) get_timeout: Duration,
@@ -130,22 +114,26 @@ impl Transport for UdTransport {
         let paths = Paths::new(&md.pd, port, config.port_preferences(), config.max_peer_ports);
         let core = Core::new(queue, (packets, receives), paths, settings, params.worker)?;
         let (identity, qp, pieces) = (core.table.identity(), core.queue.number(), core.queue.max_pieces());
-        let shared = match params.async_in_progress {
+        let lock = match params.async_in_progress {
             // SAFETY: timers alone visit, and they are handlers of the asynchronous context.
             true => unsafe { Lock::uncontended(core) },
             false => Lock::new(core),
         };
-        let shared = Arc::new(shared);
+        let lock = Arc::new(lock);
         let timers = Timers::new(
-            &shared,
+            &lock,
             params.worker,
             config.timer_tick.to_duration().max(Duration::from_micros(100)),
         );
-        let iface = Rc::new(UdIface {
-            shared,
-            timers,
+        let shared = Shared {
+            lock,
             limits: Limits { message, header: message.min(256), pieces, operations: config.max_rma as usize },
             pending: PendingQueue::default(),
+            starved: Cell::new(false),
+            timers,
+        };
+        let iface = Rc::new(UdIface {
+            shared: Rc::new(shared),
             am: params.am,
             errors: params.errors,
             md: Arc::clone(md),
@@ -153,7 +141,6 @@ impl Transport for UdTransport {
             targets: Targets::new(&config),
             eps: RefCell::default(),
             waits: RefCell::default(),
-            starved: Cell::new(false),
             events,
             get_timeout: config.get_timeout.to_duration(),
             identity,
@@ -164,6 +151,7 @@ impl Transport for UdTransport {
             linger: config.linger.to_duration(),
         });
         iface
+            .shared
             .timers
             .start_slow()
             .map_err(|error| Failure::new(error, "the timer of the interface could not be started"))?;
@@ -173,13 +161,6 @@ impl Transport for UdTransport {
 }
 
 impl UdIface {
-    /// Takes hold of the state that timers work on as well.
-    #[inline(always)]
-    pub(crate) fn enter(&self) -> Guard<'_, Core> {
-        // SAFETY: the interface is not `Send`: all calls to it, and to its endpoints, come from its worker's thread.
-        unsafe { self.shared.enter() }
-    }
-
     /// The endpoint on a connection, if there is one.
     #[inline]
     pub(crate) fn ep(&self, id: ConnectionId) -> Option<Rc<UdEp>> {
@@ -196,26 +177,6 @@ impl UdIface {
         let ep = self.eps.borrow_mut().get_mut(id.index()).and_then(Option::take);
         drop(ep);
     }
-
-    /// To be called after everything but a message that concerns a connection.
-    pub(crate) fn touched(&self, guard: &Guard<'_, Core>) {
-        guard.with(|core| core.attention.add(Attention::NOW));
-        self.sent(guard);
-    }
-
-    /// To be called after everything that may have set a deadline.
-    #[inline(always)]
-    pub(crate) fn sent(&self, guard: &Guard<'_, Core>) {
-        self.sent_while(guard.with(|core| core.is_ticking), guard);
-    }
-
-    /// As [`UdIface::sent`], for a caller who knows whether the timer ticks.
-    #[inline(always)]
-    pub(crate) fn sent_while(&self, is_ticking: bool, guard: &Guard<'_, Core>) {
-        if !is_ticking {
-            self.timers.keep_ticking(guard);
-        }
-    }
 }
 
 impl Iface for UdIface {
@@ -223,7 +184,7 @@ impl Iface for UdIface {
     type Ep = UdEp;
 
     fn attributes(&self) -> IfaceAttr {
-        let message = self.limits.message;
+        let message = self.shared.limits.message;
         let put = UctOpLimits {
             max_short: message - PUT_HEADER,
             max_bcopy: message - PUT_HEADER,
@@ -273,8 +234,8 @@ impl Iface for UdIface {
                 max_short: message - size_of::<u64>(),
                 max_bcopy: message,
                 max_zcopy: message,
-                max_iov: self.limits.pieces,
-                max_hdr: self.limits.header,
+                max_iov: self.shared.limits.pieces,
+                max_hdr: self.shared.limits.header,
                 ..attr::blank().am
             },
             put,
@@ -293,7 +254,7 @@ impl Iface for UdIface {
     }
 
     fn device_address(&self, buffer: &mut [u8]) -> Result {
-        buffer.copy_from_slice(&self.enter().with(|core| core.paths.port.device_address().pack()));
+        buffer.copy_from_slice(&self.shared.enter().with(|core| core.paths.port.device_address().pack()));
         Ok(())
     }
 
@@ -305,7 +266,7 @@ impl Iface for UdIface {
     fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String> {
         let device = DeviceAddress::parse(peer.device).map_err(|error| error.to_string())?;
         IfaceAddress::parse(peer.iface)?;
-        self.enter().with(|core| {
+        self.shared.enter().with(|core| {
             if scope == Scope::Device && core.paths.port.device_address().gid != device.gid {
                 return Err("the peer is on another port".to_owned());
             }
@@ -319,7 +280,7 @@ impl Iface for UdIface {
     }
 
     fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<UdEp>, Failure> {
-        let guard = self.enter();
+        let guard = self.shared.enter();
         let made = guard.with(|core| {
             core.check()?;
             core.look_at_clock();
@@ -350,26 +311,26 @@ impl Iface for UdIface {
         eps[id.index()] = Some(Rc::clone(&ep));
         drop(eps);
         guard.with(Core::transmit);
-        self.touched(&guard);
+        self.shared.touched(&guard);
         Ok(ep)
     }
 
     fn close(&self) {
         self.finish(self.linger);
-        self.timers.stop(&self.enter());
+        self.shared.timers.stop(&self.shared.enter());
     }
 
     unsafe fn release(&self, data: *mut u8) {
         // SAFETY: the host releases what a handler kept, once (`Iface::release`).
-        self.enter().with(|core| unsafe { core.release(data) });
+        self.shared.enter().with(|core| unsafe { core.release(data) });
     }
 
     fn event_fd(&self) -> Result<RawFd> {
-        Ok(self.enter().with(|core| core.queue.channel.fd().as_raw_fd()))
+        Ok(self.shared.enter().with(|core| core.queue.channel.fd().as_raw_fd()))
     }
 
     fn arm(&self, events: u32) -> Result {
-        let guard = self.enter();
+        let guard = self.shared.enter();
         guard.with(|core| {
             core.queue.channel.drain();
             if core.has_news() || core.attention.has_rest() {
@@ -390,7 +351,7 @@ impl Iface for UdIface {
             core.poll_device();
             if core.has_news() { Err(Error::BUSY) } else { Ok(()) }
         })?;
-        self.timers.rest(&guard);
+        self.shared.timers.rest(&guard);
         Ok(())
     }
 
@@ -418,7 +379,7 @@ impl Iface for UdIface {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let (counters, malformed, connections) =
-            self.enter().with(|core| (core.table.counters(), core.malformed, core.table.len() as u64));
+            self.shared.enter().with(|core| (core.table.counters(), core.malformed, core.table.len() as u64));
         vec![
             ("connections", connections),
             ("resent", counters.resent),

@@ -22,9 +22,9 @@ impl UdIface {
     /// Moves everything on; answers how many events it handled.
     #[inline(always)]
     pub(crate) fn progress_all(&self) -> u32 {
-        let guard = self.enter();
+        let guard = self.shared.enter();
         let (count, attention) = guard.with(Core::poll);
-        let is_asked = self.shared.is_due() || !self.pending.is_idle();
+        let is_asked = self.shared.lock.is_due() || !self.shared.pending.is_idle();
         if count == 0 && attention.is_nothing() && !is_asked {
             return 0;
         }
@@ -54,7 +54,7 @@ impl UdIface {
                     }
                     core.is_ticking
                 });
-                self.sent_while(is_ticking, guard);
+                self.shared.sent_while(is_ticking, guard);
                 return 1;
             }
             Some(plain) => {
@@ -69,7 +69,7 @@ impl UdIface {
     #[inline(never)]
     fn work(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
-        let is_due = self.shared.take_due();
+        let is_due = self.shared.lock.take_due();
         let (late, was_untidy) = guard.with(|core| {
             core.keep_polled();
             (core.take_late(), core.attention.take_rest())
@@ -94,7 +94,7 @@ impl UdIface {
         if is_due {
             guard.with(Core::tick_in_progress);
         }
-        if guard.with(Core::wants_attention) || self.starved.get() {
+        if guard.with(Core::wants_attention) || self.shared.starved.get() {
             count += self.settle(guard);
         }
         if !self.waits.borrow().is_empty() {
@@ -103,8 +103,8 @@ impl UdIface {
         if self.targets.is_owing() {
             self.answer(guard);
         }
-        count += self.pending.dispatch(Blocked::Endpoint);
-        let owes = self.targets.is_owing() || self.starved.get();
+        count += self.shared.pending.dispatch(Blocked::Endpoint);
+        let owes = self.targets.is_owing() || self.shared.starved.get();
         guard.with(|core| {
             core.fill(16);
             core.transmit();
@@ -115,14 +115,15 @@ impl UdIface {
                 core.attention.leave();
             }
         });
-        self.sent(guard);
+        self.shared.sent(guard);
         count
     }
 
     /// Leaves what does not have to be now to the next progress, if nobody waits for it; answers whether it did.
     #[inline(always)]
     fn leave_rest(&self, guard: &Guard<'_, Core>) -> bool {
-        let is_quiet = self.pending.is_idle() && !self.targets.is_owing() && !self.starved.get();
+        let is_quiet =
+            self.shared.pending.is_idle() && !self.targets.is_owing() && !self.shared.starved.get();
         if !is_quiet {
             return false;
         }
@@ -134,7 +135,7 @@ impl UdIface {
             (is_left, core.is_ticking)
         });
         if is_left {
-            self.sent_while(is_ticking, guard);
+            self.shared.sent_while(is_ticking, guard);
         }
         is_left
     }
@@ -144,7 +145,7 @@ impl UdIface {
     /// # Errors
     /// [`Error::TIMED_OUT`] if that takes longer than `get_timeout`.
     pub(crate) fn wait_for(&self, id: ConnectionId, done: impl Fn() -> bool) -> Result<(), Error> {
-        let guard = self.enter();
+        let guard = self.shared.enter();
         let limit = u64::try_from(self.get_timeout.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
             core.look_at_clock();
@@ -319,30 +320,23 @@ impl UdIface {
                 Event::Over(id) => self.end(guard, id),
             }
         }
-        if self.starved.get() && guard.with(|core| core.queue.has_room()) {
-            self.starved.set(false);
+        if self.shared.starved.get() && guard.with(|core| core.queue.has_room()) {
+            self.shared.starved.set(false);
             for ep in self.all_eps() {
-                self.pending.schedule(&ep.pending);
+                self.shared.pending.schedule(&ep.pending);
             }
         }
         count
     }
 
-    /// Ends what is outstanding on a connection that is over.
-    pub(crate) fn drain(&self, guard: &Guard<'_, Core>, id: ConnectionId) {
-        while let Some((completion, result)) = guard.with(|core| core.abandon(id)) {
-            completion.complete(result);
-        }
-    }
-
     /// An endpoint has failed: everything on it ends with the error, and the application is told.
     fn fail(&self, guard: &Guard<'_, Core>, id: ConnectionId, failure: Failure) {
         let error = status(failure);
-        self.drain(guard, id);
+        self.shared.drain(guard, id);
         let Some(ep) = self.ep(id) else { return };
         ep.cancel(error);
         // Requests that wait are served once more, and meet the error.
-        self.pending.schedule(&ep.pending);
+        self.shared.pending.schedule(&ep.pending);
         let cause = guard.with(|core| core.queue.broken.clone()).filter(|_| failure == Failure::Broken);
         let reason = cause.map_or_else(|| failure.to_string(), |cause| format!("{failure}: {cause}"));
         self.errors.report(ep.user, error, &reason);
@@ -350,7 +344,7 @@ impl UdIface {
 
     /// A connection without an endpoint is over.
     fn end(&self, guard: &Guard<'_, Core>, id: ConnectionId) {
-        self.drain(guard, id);
+        self.shared.drain(guard, id);
         // The way to the peer stays with the others (`Paths`).
         let _ = guard.with(|core| core.table.remove(id));
         self.targets.forget(id);
@@ -402,7 +396,7 @@ impl UdIface {
 
     /// Closes: what was accepted is delivered if that is possible within `limit`, peers are told, buffers come back.
     pub(crate) fn finish(&self, limit: Duration) {
-        let guard = self.enter();
+        let guard = self.shared.enter();
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
             core.look_at_clock();

@@ -97,7 +97,7 @@ impl UdEp {
     }
 
     pub(crate) fn put_copied(&self, data: &[u8], address: u64, rkey: &RemoteKey) -> Result {
-        if data.len() > self.iface.limits.message - PUT_HEADER {
+        if data.len() > self.iface.shared.limits.message - PUT_HEADER {
             return Err(Error::INVALID_PARAM);
         }
         let request = self.initiator.put(rkey, address, data.len())?;
@@ -127,7 +127,7 @@ impl UdEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let total = iov.total();
-        if total > self.iface.limits.message - PUT_HEADER || iov.entries().len() > MAX_IOV {
+        if total > self.iface.shared.limits.message - PUT_HEADER || iov.entries().len() > MAX_IOV {
             return Err(Error::INVALID_PARAM);
         }
         let request = self.initiator.put(rkey, address, total)?;
@@ -153,7 +153,7 @@ impl UdEp {
     /// here, once everything that was asked for before has been answered.
     pub(crate) fn get_blocking(&self, buffer: &mut [u8], address: u64, rkey: &RemoteKey) -> Result {
         let length = buffer.len();
-        if length > self.iface.limits.message - GET_HEADER {
+        if length > self.iface.shared.limits.message - GET_HEADER {
             return Err(Error::INVALID_PARAM);
         }
         self.may_send()?;
@@ -213,7 +213,7 @@ impl UdEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        if length > self.iface.limits.message - GET_HEADER {
+        if length > self.iface.shared.limits.message - GET_HEADER {
             return Err(Error::INVALID_PARAM);
         }
         self.may_send()?;
@@ -227,13 +227,13 @@ impl UdEp {
         if !self.initiator.wants_pump() {
             return;
         }
-        let guard = self.iface.enter();
+        let guard = self.iface.shared.enter();
         self.initiator.pump(|request| {
             let mut head = [0; MAX_REQUEST];
             let length = request.write(&mut head);
             send_bytes(&guard, self.connection, REQUEST, &head[..length])
         });
-        self.iface.sent(&guard);
+        self.iface.shared.sent(&guard);
     }
 
     pub(crate) fn atomic(
@@ -274,7 +274,8 @@ impl UdIface {
     fn serve_request(&self, guard: &Guard<'_, Core>, id: ConnectionId, body: &[u8]) -> Result<(), Offence> {
         let served = self.targets.of(id);
         let (request, _) = Request::read(body)?;
-        if request.opcode == Opcode::Get && request.length as usize > self.limits.message - GET_HEADER {
+        if request.opcode == Opcode::Get && request.length as usize > self.shared.limits.message - GET_HEADER
+        {
             return Err(Malformed("a get asks for more than a message holds").into());
         }
         let answer = served.target.serve(&self.md.regions, &self.accessor, body)?;

@@ -5,4 +5,5 @@ pub(crate) mod core;
 pub(crate) mod failure;
 pub(crate) mod lock;
 pub(crate) mod paths;
+pub(crate) mod shared;
 pub(crate) mod timers;

@@ -1,0 +1,70 @@
+//! What all connections of an interface share: the core behind its lock, limits, requests that wait, timers.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use uct_plugin::PendingQueue;
+
+use super::core::{Attention, Core};
+use super::lock::{Guard, Lock};
+use super::timers::Timers;
+use crate::proto::ConnectionId;
+
+/// What the interface promises.
+pub(crate) struct Limits {
+    /// Bytes of a message.
+    pub(crate) message: usize,
+    /// Bytes of the header of a zero-copy message.
+    pub(crate) header: usize,
+    /// Pieces of the application's memory in a message.
+    pub(crate) pieces: usize,
+    /// Puts, gets and atomics of an endpoint that may be outstanding.
+    pub(crate) operations: usize,
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) lock: Arc<Lock<Core>>,
+    pub(crate) limits: Limits,
+    pub(crate) pending: PendingQueue,
+    /// A send found no room that all endpoints share.
+    pub(crate) starved: Cell<bool>,
+    pub(crate) timers: Timers,
+}
+
+impl Shared {
+    /// Takes hold of the state that timers work on as well.
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> Guard<'_, Core> {
+        // SAFETY: this is not `Send` (`PendingQueue`), nor are the interface and the connections that hold it in an `Rc`: all calls
+        // come from the worker's thread.
+        unsafe { self.lock.enter() }
+    }
+
+    /// To be called after everything but a message that concerns a connection.
+    pub(crate) fn touched(&self, guard: &Guard<'_, Core>) {
+        guard.with(|core| core.attention.add(Attention::NOW));
+        self.sent(guard);
+    }
+
+    /// To be called after everything that may have set a deadline.
+    #[inline(always)]
+    pub(crate) fn sent(&self, guard: &Guard<'_, Core>) {
+        self.sent_while(guard.with(|core| core.is_ticking), guard);
+    }
+
+    /// As [`Shared::sent`], for a caller who knows whether the timer ticks.
+    #[inline(always)]
+    pub(crate) fn sent_while(&self, is_ticking: bool, guard: &Guard<'_, Core>) {
+        if !is_ticking {
+            self.timers.keep_ticking(guard);
+        }
+    }
+
+    /// Ends what is outstanding on a connection that is over.
+    pub(crate) fn drain(&self, guard: &Guard<'_, Core>, id: ConnectionId) {
+        while let Some((completion, result)) = guard.with(|core| core.abandon(id)) {
+            completion.complete(result);
+        }
+    }
+}
