@@ -10,7 +10,7 @@ use std::rc::Rc;
 use uct_ib::DeviceAddress;
 use uct_ib::verbs::Sge;
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::{RemoteKey, copy};
+use uct_plugin::memory::{MemoryAccess, RemoteKey, copy};
 use uct_plugin::rma::{Initiator, Notify, Operation};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
@@ -23,13 +23,21 @@ use crate::io::memory::Memh;
 use crate::io::packet::Packet;
 use crate::link::core::Core;
 use crate::link::failure::status;
+use crate::link::shared::Shared;
+use crate::md::OWN;
 use crate::proto::addr::{EP_LENGTH, EpAddress, origin};
 use crate::proto::{ConnectionId, Phase, Psn};
 use crate::rma;
 
 /// An endpoint of `ud_verbs`.
 pub(crate) struct UdEp {
+    pub(crate) conn: Rc<Conn>,
     pub(crate) iface: Rc<UdIface>,
+}
+
+/// A connection that this side owns. The table of connections holds it until its endpoint is destroyed.
+pub(crate) struct Conn {
+    pub(crate) shared: Rc<Shared>,
     pub(crate) connection: ConnectionId,
     pub(crate) pending: PendingGroup,
     pub(crate) user: EpUser,
@@ -54,14 +62,14 @@ struct Wait {
 /// Bytes of a zero-copy message that are copied nevertheless: that costs less than to be told when the device has read them.
 const COPIED: usize = 1024;
 
-impl UdEp {
-    pub(crate) fn new(iface: &Rc<UdIface>, connection: ConnectionId, user: EpUser) -> UdEp {
-        UdEp {
-            iface: Rc::clone(iface),
+impl Conn {
+    pub(crate) fn new(shared: &Rc<Shared>, connection: ConnectionId, user: EpUser) -> Conn {
+        Conn {
+            shared: Rc::clone(shared),
             connection,
             pending: PendingGroup::default(),
             user,
-            initiator: rma::initiator(iface.shared.limits.message, iface.shared.limits.operations),
+            initiator: rma::initiator(shared.limits.message, shared.limits.operations),
             waits: RefCell::default(),
             checks: RefCell::default(),
             asked: Cell::new(None),
@@ -71,7 +79,7 @@ impl UdEp {
     /// Lets `fill` write a message of up to `length` bytes into a buffer, and sends it; `fill` calls nobody.
     #[inline(always)]
     pub(crate) fn send(&self, kind: u8, length: usize, fill: impl FnOnce(&mut Packet) -> Result) -> Result {
-        let shared = &*self.iface.shared;
+        let shared = &*self.shared;
         if shared.pending.must_wait(&self.pending) {
             return Err(self.queued());
         }
@@ -100,7 +108,7 @@ impl UdEp {
         wakes: bool,
         head: impl FnOnce(&mut [u8], usize) -> Result,
     ) -> Result<usize> {
-        let shared = &*self.iface.shared;
+        let shared = &*self.shared;
         if shared.pending.must_wait(&self.pending) {
             return Err(self.queued());
         }
@@ -136,10 +144,10 @@ impl UdEp {
     /// # Errors
     /// Why not.
     pub(crate) fn may_send(&self) -> Result {
-        if self.iface.shared.pending.must_wait(&self.pending) {
+        if self.shared.pending.must_wait(&self.pending) {
             return Err(self.queued());
         }
-        let guard = self.iface.shared.enter();
+        let guard = self.shared.enter();
         let packet =
             guard.with(|core| core.packet(self.connection, usize::MAX).map(|packet| core.unsend(packet)));
         drop(guard);
@@ -147,7 +155,7 @@ impl UdEp {
     }
 
     /// Sends the application's memory from where it is, behind `ahead`; answers whether it was copied after all.
-    pub(crate) fn send_in_place(
+    pub(crate) fn send_zcopy(
         &self,
         kind: u8,
         ahead: &[u8],
@@ -155,11 +163,14 @@ impl UdEp {
         wakes: bool,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let total = iov.total();
-        if ahead.len().saturating_add(total) > self.iface.shared.limits.message {
+        if ahead.len() > self.shared.limits.header || iov.entries().len() > self.shared.limits.pieces {
             return Err(Error::INVALID_PARAM);
         }
-        let pieces = self.iface.shared.limits.pieces;
+        let total = iov.total();
+        if ahead.len().saturating_add(total) > self.shared.limits.message {
+            return Err(Error::INVALID_PARAM);
+        }
+        let pieces = self.shared.limits.pieces;
         let is_copied = total <= COPIED
             || iov.blocks().count() > pieces
             || iov.entries().iter().any(|entry| entry.memh.is_null());
@@ -196,7 +207,7 @@ impl UdEp {
     /// Why nothing may overtake the requests that wait: they do, or the endpoint has failed.
     #[cold]
     fn queued(&self) -> Error {
-        match self.iface.shared.enter().with(|core| core.refusal(self.connection)) {
+        match self.shared.enter().with(|core| core.refusal(self.connection)) {
             Error::NOT_CONNECTED => Error::NO_RESOURCE,
             other => other,
         }
@@ -205,10 +216,10 @@ impl UdEp {
     /// Notes why nothing was sent, so that pending requests are served when it may.
     #[cold]
     fn not_sent(&self, error: Error) -> Error {
-        let starved = error == Error::NO_RESOURCE
-            && self.iface.shared.enter().with(|core| core.is_starved(self.connection));
+        let starved =
+            error == Error::NO_RESOURCE && self.shared.enter().with(|core| core.is_starved(self.connection));
         if starved {
-            self.iface.shared.starved.set(true);
+            self.shared.starved.set(true);
         }
         error
     }
@@ -221,12 +232,12 @@ impl UdEp {
                 && core.table.outstanding(self.connection) == 0
                 && !core.is_retiring()
         };
-        self.initiator.is_idle() && self.iface.shared.enter().with(is_sent)
+        self.initiator.is_idle() && self.shared.enter().with(is_sent)
     }
 
     /// Where a flush that begins now ends.
     pub(crate) fn mark(&self) -> Mark {
-        let place = self.iface.shared.enter().with(|core| {
+        let place = self.shared.enter().with(|core| {
             let has_begun = core.table.phase(self.connection) != Phase::Connecting;
             has_begun.then(|| core.table.mark(self.connection))
         });
@@ -242,22 +253,18 @@ impl UdEp {
             };
             is_there && !core.is_retiring()
         };
-        if self.iface.shared.enter().with(is_sent) {
-            self.initiator.flushed(rma::OWNER, number)
-        } else {
-            None
-        }
+        if self.shared.enter().with(is_sent) { self.initiator.flushed(rma::OWNER, number) } else { None }
     }
 
     /// Whether the connection is over.
     pub(crate) fn is_over(&self) -> bool {
-        let phase = self.iface.shared.enter().with(|core| core.table.phase(self.connection));
+        let phase = self.shared.enter().with(|core| core.table.phase(self.connection));
         matches!(phase, Phase::Finished | Phase::Failed(_) | Phase::Aborted)
     }
 
     /// Asks the peer for an acknowledgement of all that was sent, once.
     fn ask(&self) {
-        let guard = self.iface.shared.enter();
+        let guard = self.shared.enter();
         let mark = guard.with(|core| core.table.mark(self.connection));
         if self.asked.replace(Some(mark)) != Some(mark) {
             guard.with(|core| {
@@ -270,7 +277,7 @@ impl UdEp {
     /// The peer has acknowledged something, or was heard of.
     pub(crate) fn on_news(&self) {
         self.pump();
-        self.iface.shared.pending.schedule(&self.pending);
+        self.shared.pending.schedule(&self.pending);
         if !self.waits.borrow().is_empty() || !self.checks.borrow().is_empty() {
             self.serve_waits();
         }
@@ -284,7 +291,7 @@ impl UdEp {
             let Some(wait) = self.waits.borrow_mut().pop_front() else { break };
             wait.completion.complete(result);
         }
-        let is_alive = self.iface.shared.enter().with(|core| {
+        let is_alive = self.shared.enter().with(|core| {
             core.table.phase(self.connection) == Phase::Connected && !core.table.is_probing(self.connection)
         });
         if is_alive {
@@ -304,26 +311,22 @@ impl UdEp {
 
     /// Gives up on everything that is outstanding. The endpoint is good for destruction only.
     fn abort(&self) {
-        let guard = self.iface.shared.enter();
+        let guard = self.shared.enter();
         guard.with(|core| {
             core.look_at_clock();
             core.table.abort(core.now, self.connection);
             core.transmit();
         });
-        self.iface.shared.touched(&guard);
-        self.iface.shared.drain(&guard, self.connection);
+        self.shared.touched(&guard);
+        self.shared.drain(&guard, self.connection);
         self.cancel(Error::CANCELED);
     }
-}
 
-impl Endpoint for UdEp {
-    type Iface = UdIface;
-    const ADDRESS_LENGTH: usize = EP_LENGTH;
-
+    /// Sends a message of a header and a payload, both copied.
     #[inline(always)]
-    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+    pub(crate) fn send_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         const HEADER: usize = size_of::<u64>();
-        if payload.len() > self.iface.shared.limits.message - HEADER {
+        if payload.len() > self.shared.limits.message - HEADER {
             return Err(Error::INVALID_PARAM);
         }
         self.send(id, HEADER + payload.len(), |packet| {
@@ -337,9 +340,10 @@ impl Endpoint for UdEp {
         })
     }
 
-    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+    /// Sends a message of pieces, all copied.
+    pub(crate) fn send_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
         let total = iov.total();
-        if total > self.iface.shared.limits.message {
+        if total > self.shared.limits.message {
             return Err(Error::INVALID_PARAM);
         }
         self.send(id, total, |packet| {
@@ -350,87 +354,11 @@ impl Endpoint for UdEp {
         })
     }
 
-    #[inline(always)]
-    fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
-        self.send_packed(id, 0, pack, signaled, |_, _| Ok(()))
-    }
-
-    fn am_zcopy(
-        &self,
-        id: u8,
-        header: &[u8],
-        iov: Iov<'_>,
-        signaled: bool,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        if header.len() > self.iface.shared.limits.header
-            || iov.entries().len() > self.iface.shared.limits.pieces
-        {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.send_in_place(id, header, iov, signaled, completion)
-    }
-
-    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.put_copied(data, remote_address, rkey)
-    }
-
-    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
-        self.put_packed(pack, remote_address, rkey)
-    }
-
-    fn put_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.put_gathered(iov, remote_address, rkey, completion)
-    }
-
-    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.get_blocking(buffer, remote_address, rkey)
-    }
-
-    fn get_bcopy(
-        &self,
-        unpack: Unpack,
-        length: usize,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.get_unpacked(unpack, length, remote_address, rkey, completion)
-    }
-
-    fn get_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.get_scattered(iov, remote_address, rkey, completion)
-    }
-
-    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
-        let operation = Operation::Acknowledged(Notify::Nobody);
-        self.atomic(atomic, remote_address, rkey, operation).map(drop)
-    }
-
-    fn atomic_fetch(
-        &self,
-        atomic: Atomic,
-        former: Former,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.atomic(atomic, remote_address, rkey, Operation::Fetch(former, completion.into()))
-    }
-
-    unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
+    /// Queues a request until something may be sent.
+    ///
+    /// # Safety
+    /// As [`uct_plugin::Endpoint::pending_add`].
+    pub(crate) unsafe fn add_pending(&self, request: NonNull<UctPendingReq>) -> Result {
         if self.initiator.admit().is_ok() {
             match self.may_send() {
                 Ok(()) => return Err(Error::BUSY),
@@ -440,15 +368,12 @@ impl Endpoint for UdEp {
         }
         // SAFETY: the caller's promise; the group is part of this endpoint, which its interface keeps until the host,
         // which purges first, destroys it.
-        unsafe { self.iface.shared.pending.add(&self.pending, request) };
+        unsafe { self.shared.pending.add(&self.pending, request) };
         Ok(())
     }
 
-    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
-        self.iface.shared.pending.purge(&self.pending, purge);
-    }
-
-    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+    /// Ends when everything that was sent so far has been acknowledged, and answered.
+    pub(crate) fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if flags.cancel {
             self.abort();
             return Ok(Outcome::Done);
@@ -456,7 +381,7 @@ impl Endpoint for UdEp {
         if self.is_over() {
             return Err(self.queued());
         }
-        if self.iface.shared.pending.must_wait(&self.pending) {
+        if self.shared.pending.must_wait(&self.pending) {
             return Err(Error::NO_RESOURCE);
         }
         if self.is_flushed() {
@@ -469,13 +394,9 @@ impl Endpoint for UdEp {
         Ok(Outcome::InProgress)
     }
 
-    fn fence(&self) -> Result {
-        // The peer carries everything out in the order of sending.
-        Ok(())
-    }
-
-    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
-        let guard = self.iface.shared.enter();
+    /// Asks whether the peer lives.
+    pub(crate) fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        let guard = self.shared.enter();
         match guard.with(|core| core.table.phase(self.connection)) {
             Phase::Failed(failure) => return Err(status(failure)),
             Phase::Unconnected => return Err(Error::NOT_CONNECTED),
@@ -487,7 +408,7 @@ impl Endpoint for UdEp {
             core.table.probe(core.now, self.connection);
             core.transmit();
         });
-        self.iface.shared.touched(&guard);
+        self.shared.touched(&guard);
         match completion {
             Some(completion) => {
                 self.checks.borrow_mut().push(completion);
@@ -497,12 +418,172 @@ impl Endpoint for UdEp {
         }
     }
 
-    fn address(&self, buffer: &mut [u8]) -> Result {
-        let address = self.iface.shared.enter().with(|core| EpAddress {
+    /// What the peer must know to connect to this.
+    pub(crate) fn address(&self) -> EpAddress {
+        self.shared.enter().with(|core| EpAddress {
             qp: core.queue.number(),
             invitation: core.table.invitation(self.connection),
+        })
+    }
+
+    /// Connects to a connection of a peer that waits for it.
+    pub(crate) fn connect_to(&self, device: &DeviceAddress, peer: EpAddress) -> Result<(), Failure> {
+        let guard = self.shared.enter();
+        let connected = guard.with(|core| {
+            core.check()?;
+            let path = core.paths.find(device, peer.qp)?;
+            core.look_at_clock();
+            let origin = origin(device, peer.qp);
+            core.table.connect_to(core.now, self.connection, peer.invitation, origin, path).map_err(|_| {
+                Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already, or was created to be")
+            })
         });
-        buffer.copy_from_slice(&address.pack());
+        connected?;
+        self.shared.touched(&guard);
+        Ok(())
+    }
+
+    /// The endpoint is gone: what has been sent is still delivered.
+    pub(crate) fn close(&self) {
+        let guard = self.shared.enter();
+        guard.with(|core| {
+            core.look_at_clock();
+            core.table.close(core.now, self.connection);
+            core.transmit();
+        });
+        self.cancel(Error::CANCELED);
+        self.shared.touched(&guard);
+    }
+}
+
+impl Endpoint for UdEp {
+    type Iface = UdIface;
+    const ADDRESS_LENGTH: usize = EP_LENGTH;
+
+    #[inline(always)]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        self.conn.send_short(id, header, payload)
+    }
+
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        self.conn.send_short_iov(id, iov)
+    }
+
+    #[inline(always)]
+    fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
+        self.conn.send_packed(id, 0, pack, signaled, |_, _| Ok(()))
+    }
+
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        signaled: bool,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.conn.send_zcopy(id, header, iov, signaled, completion)
+    }
+
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.conn.put_copied(data, remote_address, rkey)
+    }
+
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
+        self.conn.put_packed(pack, remote_address, rkey)
+    }
+
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.conn.put_gathered(iov, remote_address, rkey, completion)
+    }
+
+    /// Reads and waits: progress runs inside, so handlers and completions may run too.
+    ///
+    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read
+    /// here, once everything that was asked for before has been answered.
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        let length = buffer.len();
+        self.conn.may_get(length)?;
+        if let Some(md) = OWN.find(rkey.identity) {
+            rkey.check(remote_address, length, MemoryAccess::REMOTE_GET)?;
+            if !self.conn.initiator.is_idle() {
+                return Err(Error::NO_RESOURCE);
+            }
+            let (accessor, access) = (&self.iface.accessor, MemoryAccess::REMOTE_GET);
+            md.regions.access(accessor, rkey.place(), remote_address, length, access)?.read(0, buffer);
+            return Ok(());
+        }
+        let wait = |done: &dyn Fn() -> bool| self.iface.wait_for(self.conn.connection, done);
+        self.conn.get_blocking(buffer, remote_address, rkey, wait)
+    }
+
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.conn.get_unpacked(unpack, length, remote_address, rkey, completion)
+    }
+
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.conn.get_scattered(iov, remote_address, rkey, completion)
+    }
+
+    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
+        let operation = Operation::Acknowledged(Notify::Nobody);
+        self.conn.atomic(atomic, remote_address, rkey, operation).map(drop)
+    }
+
+    fn atomic_fetch(
+        &self,
+        atomic: Atomic,
+        former: Former,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.conn.atomic(atomic, remote_address, rkey, Operation::Fetch(former, completion.into()))
+    }
+
+    unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
+        // SAFETY: the caller's promise.
+        unsafe { self.conn.add_pending(request) }
+    }
+
+    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
+        self.conn.shared.pending.purge(&self.conn.pending, purge);
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        self.conn.flush(flags, completion)
+    }
+
+    fn fence(&self) -> Result {
+        // The peer carries everything out in the order of sending.
+        Ok(())
+    }
+
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        self.conn.check(completion)
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        buffer.copy_from_slice(&self.conn.address().pack());
         Ok(())
     }
 
@@ -511,31 +592,12 @@ impl Endpoint for UdEp {
             .map_err(|error| Failure::new(Error::INVALID_ADDR, error.to_string()))?;
         let peer =
             EpAddress::parse(ep_address).map_err(|reason| Failure::new(Error::INVALID_ADDR, reason))?;
-        let guard = self.iface.shared.enter();
-        let connected = guard.with(|core| {
-            core.check()?;
-            let path = core.paths.find(&device, peer.qp)?;
-            core.look_at_clock();
-            let origin = origin(&device, peer.qp);
-            core.table.connect_to(core.now, self.connection, peer.invitation, origin, path).map_err(|_| {
-                Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already, or was created to be")
-            })
-        });
-        connected?;
-        self.iface.shared.touched(&guard);
-        Ok(())
+        self.conn.connect_to(&device, peer)
     }
 
     fn destroy(self: Rc<Self>) {
-        let guard = self.iface.shared.enter();
-        guard.with(|core| {
-            core.look_at_clock();
-            core.table.close(core.now, self.connection);
-            core.transmit();
-        });
-        self.iface.forget(self.connection);
-        self.cancel(Error::CANCELED);
-        self.iface.shared.touched(&guard);
+        self.iface.forget(self.conn.connection);
+        self.conn.close();
     }
 }
 
@@ -544,7 +606,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_no_bigger_than_it_was() {
-        assert!(size_of::<UdEp>() <= 240, "{} bytes", size_of::<UdEp>());
+    fn a_connection_is_no_bigger_than_it_was() {
+        assert!(size_of::<Conn>() <= 240, "{} bytes", size_of::<Conn>());
     }
 }

@@ -18,7 +18,7 @@ use uct_plugin::{
 };
 
 use crate::config::{UdConfig, limit, seed};
-use crate::ep::{Mark, UdEp};
+use crate::ep::{Conn, Mark, UdEp};
 use crate::io::pool::{PacketPool, ReceivePool};
 use crate::io::queue::Queue;
 use crate::link::core::Core;
@@ -44,7 +44,7 @@ pub(crate) struct UdIface {
     pub(crate) accessor: Accessor,
     pub(crate) targets: Targets,
     /// By the index of the connection.
-    eps: RefCell<Vec<Option<Rc<UdEp>>>>,
+    eps: RefCell<Vec<Option<Rc<Conn>>>>,
     pub(crate) waits: RefCell<Vec<Wait>>,
     pub(crate) events: EventListener,
     /// How long an operation that is done at its return may take.
@@ -59,7 +59,7 @@ pub(crate) struct UdIface {
 
 /// A flush of the interface: where each endpoint was when it began.
 pub(crate) struct Wait {
-    pub(crate) open: Vec<(Rc<UdEp>, Mark)>,
+    pub(crate) open: Vec<(Rc<Conn>, Mark)>,
     pub(crate) completion: Completion,
 }
 
@@ -163,12 +163,12 @@ impl Transport for UdTransport {
 impl UdIface {
     /// The endpoint on a connection, if there is one.
     #[inline]
-    pub(crate) fn ep(&self, id: ConnectionId) -> Option<Rc<UdEp>> {
+    pub(crate) fn ep(&self, id: ConnectionId) -> Option<Rc<Conn>> {
         self.eps.borrow().get(id.index())?.clone()
     }
 
     /// Every endpoint.
-    pub(crate) fn all_eps(&self) -> Vec<Rc<UdEp>> {
+    pub(crate) fn all_eps(&self) -> Vec<Rc<Conn>> {
         self.eps.borrow().iter().flatten().cloned().collect()
     }
 
@@ -303,16 +303,16 @@ impl Iface for UdIface {
             table.connect(now, address.identity, origin, || paths.find(&device, address.qp)).map_err(full)
         });
         let id = made?;
-        let ep = Rc::new(UdEp::new(self, id, params.user));
+        let conn = Rc::new(Conn::new(&self.shared, id, params.user));
         let mut eps = self.eps.borrow_mut();
         if eps.len() <= id.index() {
             eps.resize(id.index() + 1, None);
         }
-        eps[id.index()] = Some(Rc::clone(&ep));
+        eps[id.index()] = Some(Rc::clone(&conn));
         drop(eps);
         guard.with(Core::transmit);
         self.shared.touched(&guard);
-        Ok(ep)
+        Ok(Rc::new(UdEp { conn, iface: Rc::clone(self) }))
     }
 
     fn close(&self) {
@@ -356,7 +356,6 @@ impl Iface for UdIface {
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        use uct_plugin::Endpoint;
         let mut open = Vec::new();
         for ep in self.all_eps() {
             if ep.flush(flags, None)? == Outcome::InProgress {

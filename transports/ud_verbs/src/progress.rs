@@ -144,7 +144,7 @@ impl UdIface {
     ///
     /// # Errors
     /// [`Error::TIMED_OUT`] if that takes longer than `get_timeout`.
-    pub(crate) fn wait_for(&self, id: ConnectionId, done: impl Fn() -> bool) -> Result<(), Error> {
+    pub(crate) fn wait_for(&self, id: ConnectionId, done: &dyn Fn() -> bool) -> Result<(), Error> {
         let guard = self.shared.enter();
         let limit = u64::try_from(self.get_timeout.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {

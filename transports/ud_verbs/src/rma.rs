@@ -12,14 +12,13 @@ use uct_plugin::rma::{
     Answer, Destination, Initiator, Limits, MAX_REQUEST, Malformed, Notify, Opcode, Operation,
     REQUEST_HEADER, RESPONSE_HEADER, Request, Target, Waiter,
 };
-use uct_plugin::{Atomic, Completion, Error, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
+use uct_plugin::{Atomic, Completion, Error, Iov, Outcome, Pack, Result, Unpack};
 
 use crate::config::UdConfig;
-use crate::ep::UdEp;
+use crate::ep::Conn;
 use crate::iface::UdIface;
 use crate::link::core::Core;
 use crate::link::lock::Guard;
-use crate::md::OWN;
 use crate::proto::responses::{Answers, Held};
 use crate::proto::{ConnectionId, Reason};
 
@@ -77,7 +76,7 @@ impl From<Malformed> for Offence {
     }
 }
 
-impl UdEp {
+impl Conn {
     /// Sends a request with `data` behind, and notes how to take the answer.
     fn request(&self, request: &Request, data: &[u8], operation: Operation) -> Result {
         self.send(REQUEST, MAX_REQUEST + data.len(), |packet| {
@@ -97,7 +96,7 @@ impl UdEp {
     }
 
     pub(crate) fn put_copied(&self, data: &[u8], address: u64, rkey: &RemoteKey) -> Result {
-        if data.len() > self.iface.shared.limits.message - PUT_HEADER {
+        if data.len() > self.shared.limits.message - PUT_HEADER {
             return Err(Error::INVALID_PARAM);
         }
         let request = self.initiator.put(rkey, address, data.len())?;
@@ -127,7 +126,7 @@ impl UdEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let total = iov.total();
-        if total > self.iface.shared.limits.message - PUT_HEADER || iov.entries().len() > MAX_IOV {
+        if total > self.shared.limits.message - PUT_HEADER || iov.entries().len() > MAX_IOV {
             return Err(Error::INVALID_PARAM);
         }
         let request = self.initiator.put(rkey, address, total)?;
@@ -147,32 +146,33 @@ impl UdEp {
         Ok(Outcome::InProgress)
     }
 
-    /// Reads and waits: progress runs inside, so handlers and completions may run too.
+    /// Whether a get of so many bytes may begin now.
     ///
-    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read
-    /// here, once everything that was asked for before has been answered.
-    pub(crate) fn get_blocking(&self, buffer: &mut [u8], address: u64, rkey: &RemoteKey) -> Result {
-        let length = buffer.len();
-        if length > self.iface.shared.limits.message - GET_HEADER {
+    /// # Errors
+    /// Why not.
+    pub(crate) fn may_get(&self, length: usize) -> Result {
+        if length > self.shared.limits.message - GET_HEADER {
             return Err(Error::INVALID_PARAM);
         }
-        self.may_send()?;
-        if let Some(md) = OWN.find(rkey.identity) {
-            rkey.check(address, length, MemoryAccess::REMOTE_GET)?;
-            if !self.initiator.is_idle() {
-                return Err(Error::NO_RESOURCE);
-            }
-            let (accessor, access) = (&self.iface.accessor, MemoryAccess::REMOTE_GET);
-            md.regions.access(accessor, rkey.place(), address, length, access)?.read(0, buffer);
-            return Ok(());
-        }
+        self.may_send()
+    }
+
+    /// Reads, and has `wait` make progress until that is done or has taken too long.
+    pub(crate) fn get_blocking(
+        &self,
+        buffer: &mut [u8],
+        address: u64,
+        rkey: &RemoteKey,
+        wait: impl FnOnce(&dyn Fn() -> bool) -> Result,
+    ) -> Result {
+        let length = buffer.len();
         let waiter = Waiter::default();
         // SAFETY: the get has ended, or is abandoned, when this returns.
         let destination = unsafe { Destination::block(NonNull::from(&mut *buffer).cast(), length) };
         let notify = Notify::Waiter(waiter.clone());
         self.initiator.get(OWNER, destination, length, rkey, address, notify)?;
         self.pump();
-        let in_time = self.iface.wait_for(self.connection, || waiter.result().is_some());
+        let in_time = wait(&|| waiter.result().is_some());
         waiter.result().unwrap_or_else(|| {
             self.initiator.abandon(&waiter);
             in_time
@@ -213,10 +213,7 @@ impl UdEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        if length > self.iface.shared.limits.message - GET_HEADER {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.may_send()?;
+        self.may_get(length)?;
         self.initiator.get(OWNER, destination, length, rkey, address, completion.into())?;
         self.pump();
         Ok(Outcome::InProgress)
@@ -227,13 +224,13 @@ impl UdEp {
         if !self.initiator.wants_pump() {
             return;
         }
-        let guard = self.iface.shared.enter();
+        let guard = self.shared.enter();
         self.initiator.pump(|request| {
             let mut head = [0; MAX_REQUEST];
             let length = request.write(&mut head);
             send_bytes(&guard, self.connection, REQUEST, &head[..length])
         });
-        self.iface.shared.sent(&guard);
+        self.shared.sent(&guard);
     }
 
     pub(crate) fn atomic(
