@@ -515,7 +515,7 @@ impl Endpoint for UdEp {
             if !self.conn.initiator.is_idle() {
                 return Err(Error::NO_RESOURCE);
             }
-            let (accessor, access) = (&self.iface.accessor, MemoryAccess::REMOTE_GET);
+            let (accessor, access) = (&self.iface.targets.accessor, MemoryAccess::REMOTE_GET);
             md.regions.access(accessor, rkey.place(), remote_address, length, access)?.read(0, buffer);
             return Ok(());
         }

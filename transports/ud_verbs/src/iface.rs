@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, EventListener, PortAddress, device};
 use uct_plugin::abi::*;
-use uct_plugin::memory::Accessor;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{
     AmHandlers, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
@@ -40,8 +39,6 @@ pub(crate) struct UdIface {
     pub(crate) am: AmHandlers,
     pub(crate) errors: ErrorHandler,
     pub(crate) md: Arc<UdMd>,
-    /// Counts accesses to registered memory.
-    pub(crate) accessor: Accessor,
     pub(crate) targets: Targets,
     /// By the index of the connection.
     eps: RefCell<Vec<Option<Rc<Conn>>>>,
@@ -137,8 +134,7 @@ impl Transport for UdTransport {
             am: params.am,
             errors: params.errors,
             md: Arc::clone(md),
-            accessor: Accessor::default(),
-            targets: Targets::new(&config),
+            targets: Targets::new(message, config.max_answer_bytes.to_usize(), config.max_refused),
             eps: RefCell::default(),
             waits: RefCell::default(),
             events,

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use uct_ib::verbs::AsyncEvent;
+use uct_plugin::rma::Malformed;
 use uct_plugin::{Blocked, Disposition, Error};
 
 use crate::iface::UdIface;
@@ -14,6 +15,7 @@ use crate::link::core::{Attention, Collected, Core, Plain};
 use crate::link::failure::status;
 use crate::link::lock::Guard;
 use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
+use crate::rma::{ANSWER, Offence, REQUEST};
 
 /// Active message ids end here.
 const AM_IDS: u8 = 32;
@@ -101,7 +103,7 @@ impl UdIface {
             self.serve_waits();
         }
         if self.targets.is_owing() {
-            self.answer(guard);
+            self.targets.answer(guard);
         }
         count += self.shared.pending.dispatch(Blocked::Endpoint);
         let owes = self.targets.is_owing() || self.shared.starved.get();
@@ -264,6 +266,19 @@ impl UdIface {
         }
         if self.hand_over(kind, &arrival) {
             guard.with(|core| core.recycle(arrival));
+        }
+    }
+
+    /// Takes in a message for the transport itself: a request of a peer's, or an answer. The bytes are untrusted.
+    fn serve(&self, guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, body: &[u8]) {
+        let served = match kind {
+            REQUEST => self.targets.serve(guard, id, body, &self.md.regions),
+            // Without an endpoint nobody awaits it any more.
+            ANSWER => self.ep(id).map_or(Ok(()), |conn| conn.take_answer(body)).map_err(Offence::from),
+            _ => Err(Malformed("a message of an unknown kind").into()),
+        };
+        if let Err(offence) = served {
+            self.targets.cut_off(guard, id, &offence);
         }
     }
 

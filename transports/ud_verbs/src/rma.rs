@@ -7,16 +7,14 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use uct_plugin::memory::RemoteKey;
+use uct_plugin::memory::{Accessor, Regions, RemoteKey};
 use uct_plugin::rma::{
     Answer, Destination, Initiator, Limits, MAX_REQUEST, Malformed, Notify, Opcode, Operation,
     REQUEST_HEADER, RESPONSE_HEADER, Request, Target, Waiter,
 };
 use uct_plugin::{Atomic, Completion, Error, Iov, Outcome, Pack, Result, Unpack};
 
-use crate::config::UdConfig;
 use crate::ep::Conn;
-use crate::iface::UdIface;
 use crate::link::core::Core;
 use crate::link::lock::Guard;
 use crate::proto::responses::{Answers, Held};
@@ -59,6 +57,10 @@ pub(crate) struct Targets {
     held_max: usize,
     /// Most requests of a connection that are refused.
     refused_max: u32,
+    /// Bytes of a message.
+    message: usize,
+    /// Counts accesses to registered memory.
+    pub(crate) accessor: Accessor,
 }
 
 struct Served {
@@ -68,7 +70,7 @@ struct Served {
 }
 
 /// Why a connection is cut off: what its peer is told, and what the log says.
-struct Offence(Reason, &'static str);
+pub(crate) struct Offence(Reason, &'static str);
 
 impl From<Malformed> for Offence {
     fn from(malformed: Malformed) -> Offence {
@@ -228,9 +230,16 @@ impl Conn {
         self.initiator.pump(|request| {
             let mut head = [0; MAX_REQUEST];
             let length = request.write(&mut head);
-            send_bytes(&guard, self.connection, REQUEST, &head[..length])
+            guard.with(|core| core.send_bytes(self.connection, REQUEST, &head[..length]))
         });
         self.shared.sent(&guard);
+    }
+
+    /// Takes the answer to a request. The bytes are untrusted.
+    pub(crate) fn take_answer(&self, body: &[u8]) -> Result<(), Malformed> {
+        self.initiator.answer(body)?;
+        self.on_news();
+        Ok(())
     }
 
     pub(crate) fn atomic(
@@ -246,84 +255,12 @@ impl Conn {
     }
 }
 
-impl UdIface {
-    /// Carries out what a peer asks for, or takes its answer. The bytes are untrusted.
-    pub(crate) fn serve(&self, guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, body: &[u8]) {
-        let served = match kind {
-            REQUEST => self.serve_request(guard, id, body),
-            ANSWER => self.take_answer(id, body),
-            _ => Err(Malformed("a message of an unknown kind").into()),
-        };
-        if let Err(offence) = served {
-            self.cut_off(guard, id, &offence);
-        }
-    }
-
-    fn cut_off(&self, guard: &Guard<'_, Core>, id: ConnectionId, &Offence(reason, text): &Offence) {
-        tracing::debug!(connection = id.index(), reason = text, "a peer is cut off");
-        self.targets.of(id).answers.clear();
-        guard.with(|core| {
-            core.refresh_clock();
-            core.table.refuse(core.now, id, reason);
-        });
-    }
-
-    fn serve_request(&self, guard: &Guard<'_, Core>, id: ConnectionId, body: &[u8]) -> Result<(), Offence> {
-        let served = self.targets.of(id);
-        let (request, _) = Request::read(body)?;
-        if request.opcode == Opcode::Get && request.length as usize > self.shared.limits.message - GET_HEADER
-        {
-            return Err(Malformed("a get asks for more than a message holds").into());
-        }
-        let answer = served.target.serve(&self.md.regions, &self.accessor, body)?;
-        if !served.is_owing.replace(true) {
-            self.targets.owing.borrow_mut().push(id);
-        }
-        let Some(answer) = answer else { return Ok(()) };
-        if answer.is_refusal() && !served.answers.may_refuse(self.targets.refused_max) {
-            let text = "too many of the peer's requests for remote memory were refused (max_refused)";
-            return Err(Offence(Reason::ACCESS, text));
-        }
-        if served.answers.is_empty() && send_answer(guard, id, &answer).is_ok() {
-            return Ok(());
-        }
-        if !served.answers.push(answer.to_vec()) {
-            return Err(Malformed("more requests than answers can be sent").into());
-        }
-        drop(answer);
-        while let Some(id) = self.targets.excess() {
-            let text = "the answers that wait need more memory than they may take (max_answer_bytes), most of them here";
-            self.cut_off(guard, id, &Offence(Reason::GONE, text));
-        }
-        Ok(())
-    }
-
-    fn take_answer(&self, id: ConnectionId, body: &[u8]) -> Result<(), Offence> {
-        // Without an endpoint nobody awaits it any more.
-        let Some(ep) = self.ep(id) else { return Ok(()) };
-        ep.initiator.answer(body)?;
-        ep.on_news();
-        Ok(())
-    }
-
-    /// Sends what peers are owed: answers that found no room, and acknowledgements of what was carried out.
-    pub(crate) fn answer(&self, guard: &Guard<'_, Core>) {
-        let owing = std::mem::take(&mut *self.targets.owing.borrow_mut());
-        for id in owing {
-            let served = self.targets.of(id);
-            if answer_waiting(guard, id, &served) {
-                served.is_owing.set(false);
-            } else {
-                self.targets.owing.borrow_mut().push(id);
-            }
-        }
-    }
-}
-
 /// Sends what waits on a connection; answers whether that was all, or in vain.
 fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) -> bool {
     let must_wait = |error: Error| error == Error::NO_RESOURCE || error == Error::NOT_CONNECTED;
-    let sent = served.answers.send_all(|bytes| !send_bytes(guard, id, ANSWER, bytes).is_err_and(must_wait));
+    let sent = served
+        .answers
+        .send_all(|bytes| !guard.with(|core| core.send_bytes(id, ANSWER, bytes)).is_err_and(must_wait));
     if !sent {
         return false;
     }
@@ -337,7 +274,7 @@ fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) ->
         Ok(()) => {}
     }
     if let Some(frame) = served.target.acknowledge()
-        && send_bytes(guard, id, ANSWER, &frame).is_err()
+        && guard.with(|core| core.send_bytes(id, ANSWER, &frame)).is_err()
     {
         // It is the only one.
         served.answers.push(frame.to_vec());
@@ -347,14 +284,81 @@ fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) ->
 }
 
 impl Targets {
-    /// Without connections.
-    pub(crate) fn new(config: &UdConfig) -> Targets {
+    /// Without connections. Messages have up to `message` bytes; up to `held_max` bytes of answers wait, and a connection ends when more
+    /// than `refused_max` of its requests were refused.
+    pub(crate) fn new(message: usize, held_max: usize, refused_max: u32) -> Targets {
         Targets {
             served: RefCell::default(),
             owing: RefCell::default(),
             held: Held::default(),
-            held_max: config.max_answer_bytes.to_usize(),
-            refused_max: config.max_refused,
+            held_max,
+            refused_max,
+            message,
+            accessor: Accessor::default(),
+        }
+    }
+
+    /// Cuts a connection off because of what its peer has sent.
+    pub(crate) fn cut_off(
+        &self,
+        guard: &Guard<'_, Core>,
+        id: ConnectionId,
+        &Offence(reason, text): &Offence,
+    ) {
+        tracing::debug!(connection = id.index(), reason = text, "a peer is cut off");
+        self.of(id).answers.clear();
+        guard.with(|core| {
+            core.refresh_clock();
+            core.table.refuse(core.now, id, reason);
+        });
+    }
+
+    /// Carries out what a peer asks for. The bytes are untrusted.
+    pub(crate) fn serve(
+        &self,
+        guard: &Guard<'_, Core>,
+        id: ConnectionId,
+        body: &[u8],
+        regions: &Regions,
+    ) -> Result<(), Offence> {
+        let served = self.of(id);
+        let (request, _) = Request::read(body)?;
+        if request.opcode == Opcode::Get && request.length as usize > self.message - GET_HEADER {
+            return Err(Malformed("a get asks for more than a message holds").into());
+        }
+        let answer = served.target.serve(regions, &self.accessor, body)?;
+        if !served.is_owing.replace(true) {
+            self.owing.borrow_mut().push(id);
+        }
+        let Some(answer) = answer else { return Ok(()) };
+        if answer.is_refusal() && !served.answers.may_refuse(self.refused_max) {
+            let text = "too many of the peer's requests for remote memory were refused (max_refused)";
+            return Err(Offence(Reason::ACCESS, text));
+        }
+        if served.answers.is_empty() && send_answer(guard, id, &answer).is_ok() {
+            return Ok(());
+        }
+        if !served.answers.push(answer.to_vec()) {
+            return Err(Malformed("more requests than answers can be sent").into());
+        }
+        drop(answer);
+        while let Some(id) = self.excess() {
+            let text = "the answers that wait need more memory than they may take (max_answer_bytes), most of them here";
+            self.cut_off(guard, id, &Offence(Reason::GONE, text));
+        }
+        Ok(())
+    }
+
+    /// Sends what peers are owed: answers that found no room, and acknowledgements of what was carried out.
+    pub(crate) fn answer(&self, guard: &Guard<'_, Core>) {
+        let owing = std::mem::take(&mut *self.owing.borrow_mut());
+        for id in owing {
+            let served = self.of(id);
+            if answer_waiting(guard, id, &served) {
+                served.is_owing.set(false);
+            } else {
+                self.owing.borrow_mut().push(id);
+            }
         }
     }
 
@@ -408,16 +412,5 @@ fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer<'_>) -
         unsafe { message.wrapping_add(RESPONSE_HEADER).copy_from_nonoverlapping(data, length) };
         packet.begin(RESPONSE_HEADER + length, false);
         core.send(id, ANSWER, packet)
-    })
-}
-
-/// Sends a message of bytes that fit, whether or not requests of the application's wait.
-fn send_bytes(guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, bytes: &[u8]) -> Result {
-    guard.with(|core| {
-        let mut packet = core.packet(id, bytes.len())?;
-        // SAFETY: the bytes fit into a message, as their maker sees to, and the buffer is no part of them.
-        unsafe { packet.message().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        packet.begin(bytes.len(), false);
-        core.send(id, kind, packet)
     })
 }
