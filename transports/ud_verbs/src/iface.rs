@@ -17,18 +17,20 @@ use uct_plugin::{
 };
 
 use crate::config::{UdConfig, limit, seed};
-use crate::ep::{Conn, Mark, UdEp};
+use crate::ep::UdEp;
 use crate::io::pool::{PacketPool, ReceivePool};
 use crate::io::queue::Queue;
+use crate::link::conn::{Conn, Mark};
 use crate::link::core::Core;
+use crate::link::emulation::{GET_HEADER, MAX_IOV, PUT_HEADER};
 use crate::link::lock::Lock;
 use crate::link::paths::Paths;
 use crate::link::shared::{Limits, Shared};
+use crate::link::targets::Targets;
 use crate::link::timers::Timers;
 use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
 use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
-use crate::rma::{GET_HEADER, MAX_IOV, PUT_HEADER, Targets};
 
 /// The transport `ud_verbs`.
 pub(crate) struct UdTransport;

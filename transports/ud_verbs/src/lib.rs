@@ -14,7 +14,6 @@ mod progress;
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
 pub mod proto;
-mod rma;
 
 pub use proto::addr::fuzz_address;
 pub use proto::fuzz_packets;

@@ -12,10 +12,11 @@ use uct_plugin::{Blocked, Disposition, Error};
 use crate::iface::UdIface;
 use crate::io::pool::Arrival;
 use crate::link::core::{Attention, Collected, Core, Plain};
+use crate::link::emulation::{ANSWER, REQUEST};
 use crate::link::failure::status;
 use crate::link::lock::Guard;
+use crate::link::targets::Offence;
 use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
-use crate::rma::{ANSWER, Offence, REQUEST};
 
 /// Active message ids end here.
 const AM_IDS: u8 = 32;

@@ -1,9 +1,12 @@
 //! What connections to peers are made of, and what all of an interface share. Built on `proto` and `io`; it knows neither the
 //! interface nor its endpoints.
 
+pub(crate) mod conn;
 pub(crate) mod core;
+pub(crate) mod emulation;
 pub(crate) mod failure;
 pub(crate) mod lock;
 pub(crate) mod paths;
 pub(crate) mod shared;
+pub(crate) mod targets;
 pub(crate) mod timers;
