@@ -162,7 +162,7 @@ impl Endpoint for UdEp {
     }
 
     fn destroy(self: Rc<Self>) {
-        self.iface.forget(self.conn.connection);
+        self.iface.conns.forget(self.conn.connection);
         self.conn.close();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! For: the host. Stands on `core` for everything that timers work on, and on `progress` for what happens in it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,17 +20,19 @@ use crate::config::{UdConfig, limit, seed};
 use crate::ep::UdEp;
 use crate::io::pool::{PacketPool, ReceivePool};
 use crate::io::queue::Queue;
-use crate::link::conn::{Conn, Mark};
+use crate::link::conn::Conn;
 use crate::link::core::Core;
 use crate::link::emulation::{GET_HEADER, MAX_IOV, PUT_HEADER};
+use crate::link::flushes::Flushes;
 use crate::link::lock::Lock;
 use crate::link::paths::Paths;
 use crate::link::shared::{Limits, Shared};
+use crate::link::table::ConnTable;
 use crate::link::targets::Targets;
 use crate::link::timers::Timers;
 use crate::md::{OWN, UdMd};
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
-use crate::proto::{ConnectError, ConnectionId, HEADER_SIZE};
+use crate::proto::{ConnectError, HEADER_SIZE};
 
 /// The transport `ud_verbs`.
 pub(crate) struct UdTransport;
@@ -42,9 +44,8 @@ pub(crate) struct UdIface {
     pub(crate) errors: ErrorHandler,
     pub(crate) md: Arc<UdMd>,
     pub(crate) targets: Targets,
-    /// By the index of the connection.
-    eps: RefCell<Vec<Option<Rc<Conn>>>>,
-    pub(crate) waits: RefCell<Vec<Wait>>,
+    pub(crate) conns: ConnTable,
+    pub(crate) flushes: Flushes,
     pub(crate) events: EventListener,
     /// How long an operation that is done at its return may take.
     pub(crate) get_timeout: Duration,
@@ -54,12 +55,6 @@ pub(crate) struct UdIface {
     bandwidth: f64,
     max_connections: u32,
     linger: Duration,
-}
-
-/// A flush of the interface: where each endpoint was when it began.
-pub(crate) struct Wait {
-    pub(crate) open: Vec<(Rc<Conn>, Mark)>,
-    pub(crate) completion: Completion,
 }
 
 /// Seconds of processor time for a message, beyond the verbs' own.
@@ -137,8 +132,8 @@ impl Transport for UdTransport {
             errors: params.errors,
             md: Arc::clone(md),
             targets: Targets::new(message, config.max_answer_bytes.to_usize(), config.max_refused),
-            eps: RefCell::default(),
-            waits: RefCell::default(),
+            conns: ConnTable::default(),
+            flushes: Flushes::default(),
             events,
             get_timeout: config.get_timeout.to_duration(),
             identity,
@@ -155,25 +150,6 @@ impl Transport for UdTransport {
             .map_err(|error| Failure::new(error, "the timer of the interface could not be started"))?;
         OWN.add(md.regions.identity(), md);
         Ok(iface)
-    }
-}
-
-impl UdIface {
-    /// The endpoint on a connection, if there is one.
-    #[inline]
-    pub(crate) fn ep(&self, id: ConnectionId) -> Option<Rc<Conn>> {
-        self.eps.borrow().get(id.index())?.clone()
-    }
-
-    /// Every endpoint.
-    pub(crate) fn all_eps(&self) -> Vec<Rc<Conn>> {
-        self.eps.borrow().iter().flatten().cloned().collect()
-    }
-
-    /// Forgets a destroyed endpoint.
-    pub(crate) fn forget(&self, id: ConnectionId) {
-        let ep = self.eps.borrow_mut().get_mut(id.index()).and_then(Option::take);
-        drop(ep);
     }
 }
 
@@ -302,12 +278,7 @@ impl Iface for UdIface {
         });
         let id = made?;
         let conn = Rc::new(Conn::new(&self.shared, id, params.user));
-        let mut eps = self.eps.borrow_mut();
-        if eps.len() <= id.index() {
-            eps.resize(id.index() + 1, None);
-        }
-        eps[id.index()] = Some(Rc::clone(&conn));
-        drop(eps);
+        self.conns.insert(&conn);
         guard.with(Core::transmit);
         self.shared.touched(&guard);
         Ok(Rc::new(UdEp { conn, iface: Rc::clone(self) }))
@@ -354,20 +325,7 @@ impl Iface for UdIface {
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        let mut open = Vec::new();
-        for ep in self.all_eps() {
-            if ep.flush(flags, None)? == Outcome::InProgress {
-                let mark = ep.mark();
-                open.push((ep, mark));
-            }
-        }
-        if open.is_empty() {
-            return Ok(Outcome::Done);
-        }
-        if let Some(completion) = completion {
-            self.waits.borrow_mut().push(Wait { open, completion });
-        }
-        Ok(Outcome::InProgress)
+        self.flushes.start(&self.conns, flags, completion)
     }
 
     fn fence(&self) -> Result {

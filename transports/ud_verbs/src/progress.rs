@@ -100,8 +100,8 @@ impl UdIface {
         if guard.with(Core::wants_attention) || self.shared.starved.get() {
             count += self.settle(guard);
         }
-        if !self.waits.borrow().is_empty() {
-            self.serve_waits();
+        if !self.flushes.is_empty() {
+            self.flushes.serve(&self.conns);
         }
         if self.targets.is_owing() {
             self.targets.answer(guard);
@@ -232,9 +232,9 @@ impl UdIface {
         });
         let Some(id) = heard_of else { return 0 };
         if !self.collect(guard, id)
-            && let Some(ep) = self.ep(id)
+            && let Some(conn) = self.conns.get(id)
         {
-            ep.on_news();
+            conn.on_news();
         }
         1
     }
@@ -251,8 +251,8 @@ impl UdIface {
             }
             is_news = true;
         }
-        if is_news && let Some(ep) = self.ep(id) {
-            ep.on_news();
+        if is_news && let Some(conn) = self.conns.get(id) {
+            conn.on_news();
         }
         is_news
     }
@@ -275,7 +275,7 @@ impl UdIface {
         let served = match kind {
             REQUEST => self.targets.serve(guard, id, body, &self.md.regions),
             // Without an endpoint nobody awaits it any more.
-            ANSWER => self.ep(id).map_or(Ok(()), |conn| conn.take_answer(body)).map_err(Offence::from),
+            ANSWER => self.conns.get(id).map_or(Ok(()), |conn| conn.take_answer(body)).map_err(Offence::from),
             _ => Err(Malformed("a message of an unknown kind").into()),
         };
         if let Err(offence) = served {
@@ -328,8 +328,8 @@ impl UdIface {
             count += 1;
             match event {
                 Event::Connected(id) => {
-                    if let Some(ep) = self.ep(id) {
-                        ep.on_news();
+                    if let Some(conn) = self.conns.get(id) {
+                        conn.on_news();
                     }
                 }
                 Event::Failed(id, failure) => self.fail(guard, id, failure),
@@ -338,8 +338,8 @@ impl UdIface {
         }
         if self.shared.starved.get() && guard.with(|core| core.queue.has_room()) {
             self.shared.starved.set(false);
-            for ep in self.all_eps() {
-                self.shared.pending.schedule(&ep.pending);
+            for conn in self.conns.all() {
+                self.shared.pending.schedule(&conn.pending);
             }
         }
         count
@@ -349,13 +349,13 @@ impl UdIface {
     fn fail(&self, guard: &Guard<'_, Core>, id: ConnectionId, failure: Failure) {
         let error = status(failure);
         self.shared.drain(guard, id);
-        let Some(ep) = self.ep(id) else { return };
-        ep.cancel(error);
+        let Some(conn) = self.conns.get(id) else { return };
+        conn.cancel(error);
         // Requests that wait are served once more, and meet the error.
-        self.shared.pending.schedule(&ep.pending);
+        self.shared.pending.schedule(&conn.pending);
         let cause = guard.with(|core| core.queue.broken.clone()).filter(|_| failure == Failure::Broken);
         let reason = cause.map_or_else(|| failure.to_string(), |cause| format!("{failure}: {cause}"));
-        self.errors.report(ep.user, error, &reason);
+        self.errors.report(conn.user, error, &reason);
     }
 
     /// A connection without an endpoint is over.
@@ -364,27 +364,6 @@ impl UdIface {
         // The way to the peer stays with the others (`Paths`).
         let _ = guard.with(|core| core.table.remove(id));
         self.targets.forget(id);
-    }
-
-    /// Completes flushes of the interface.
-    #[cold]
-    fn serve_waits(&self) {
-        let mut waits = std::mem::take(&mut *self.waits.borrow_mut());
-        let mut done = Vec::new();
-        let mut index = 0;
-        while index < waits.len() {
-            waits[index].open.retain(|(ep, mark)| {
-                let is_gone = self.ep(ep.connection).is_none_or(|now| !std::rc::Rc::ptr_eq(&now, ep));
-                !is_gone && !ep.is_over() && ep.reached(*mark).is_none()
-            });
-            if waits[index].open.is_empty() {
-                done.push(waits.swap_remove(index));
-            } else {
-                index += 1;
-            }
-        }
-        self.waits.borrow_mut().append(&mut waits);
-        done.into_iter().for_each(|wait| wait.completion.complete(Ok(())));
     }
 
     /// Looks what the device has to say of itself.
