@@ -1,26 +1,18 @@
-//! An interface: one queue pair for all peers of a port.
-//!
-//! For: the host. Stands on `core` for everything that timers work on, and on `progress` for what happens in it.
+//! The interface: what its connections share, their table, and how it is opened.
 
 use std::cell::Cell;
-use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, EventListener, PortAddress, device};
+use uct_ib::{DEVICE_ADDRESS_LENGTH, EventListener, PortAddress, device};
 use uct_plugin::abi::*;
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{
-    AmHandlers, Completion, Device, DeviceKind, EpParams, Error, Failure, Flush, Iface, IfaceAttr,
-    IfaceParams, Outcome, PeerAddress, PendingQueue, Result, Scope, Settings, Transport, attr,
-};
+use uct_plugin::{AmHandlers, Error, Failure, IfaceAttr, IfaceParams, PendingQueue, Result, attr};
 
 use crate::config::{UdConfig, limit, seed};
-use crate::ep::UdEp;
 use crate::io::pool::{PacketPool, ReceivePool};
 use crate::io::queue::Queue;
-use crate::link::conn::Conn;
 use crate::link::core::Core;
 use crate::link::emulation::{GET_HEADER, MAX_IOV, PUT_HEADER};
 use crate::link::flushes::Flushes;
@@ -31,11 +23,8 @@ use crate::link::table::ConnTable;
 use crate::link::targets::Targets;
 use crate::link::timers::Timers;
 use crate::md::{OWN, UdMd};
-use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH, IfaceAddress, origin};
-use crate::proto::{ConnectError, HEADER_SIZE};
-
-/// The transport `ud_verbs`.
-pub(crate) struct UdTransport;
+use crate::proto::HEADER_SIZE;
+use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH};
 
 /// An interface of `ud_verbs`.
 pub(crate) struct UdIface {
@@ -49,12 +38,12 @@ pub(crate) struct UdIface {
     pub(crate) events: EventListener,
     /// How long an operation that is done at its return may take.
     pub(crate) get_timeout: Duration,
-    identity: u64,
-    qp: u32,
+    pub(crate) identity: u64,
+    pub(crate) qp: u32,
     latency: f64,
     bandwidth: f64,
     max_connections: u32,
-    linger: Duration,
+    pub(crate) linger: Duration,
 }
 
 /// Seconds of processor time for a message, beyond the verbs' own.
@@ -62,33 +51,9 @@ const OVERHEAD: f64 = 105e-9;
 /// What the protocol adds to the latency of the link.
 const LATENCY: f64 = 30e-9;
 
-impl Transport for UdTransport {
-    const NAME: &'static str = "ud_verbs";
-    type Md = UdMd;
-    type Iface = UdIface;
-
-    fn devices(md: &UdMd, settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
-        let config = UdConfig::from_settings(settings)?;
-        let context = &md.device.context;
-        let mut devices = Vec::new();
-        let mut refusal = None;
-        for number in 1..=md.device.ports() {
-            match PortAddress::new(context, number, config.port_preferences()) {
-                Ok(_) => devices.push(Device {
-                    name: format!("{}:{number}", context.device_name()),
-                    kind: DeviceKind::Network,
-                    numa_node: md.device.numa_node(),
-                }),
-                Err(error) => refusal = Some(Failure::from(error)),
-            }
-        }
-        match refusal {
-            Some(refusal) if devices.is_empty() => Err(refusal),
-            _ => Ok(devices),
-        }
-    }
-
-    fn open(md: &Arc<UdMd>, params: IfaceParams<'_>) -> Result<Rc<UdIface>, Failure> {
+impl UdIface {
+    /// Opens an interface.
+    pub(crate) fn open(md: &Arc<UdMd>, params: IfaceParams<'_>) -> Result<Rc<UdIface>, Failure> {
         let config = UdConfig::from_settings(&params.settings)?;
         let (_, number) = device::parse_device_name(params.device)
             .map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
@@ -151,13 +116,9 @@ impl Transport for UdTransport {
         OWN.add(md.regions.identity(), md);
         Ok(iface)
     }
-}
 
-impl Iface for UdIface {
-    type Md = UdMd;
-    type Ep = UdEp;
-
-    fn attributes(&self) -> IfaceAttr {
+    /// What the interface promises.
+    pub(crate) fn attributes(&self) -> IfaceAttr {
         let message = self.shared.limits.message;
         let put = UctOpLimits {
             max_short: message - PUT_HEADER,
@@ -225,125 +186,5 @@ impl Iface for UdIface {
             max_num_eps: self.max_connections.into(),
             ..attr::blank()
         }
-    }
-
-    fn device_address(&self, buffer: &mut [u8]) -> Result {
-        buffer.copy_from_slice(&self.shared.enter().with(|core| core.paths.port.device_address().pack()));
-        Ok(())
-    }
-
-    fn address(&self, buffer: &mut [u8]) -> Result {
-        buffer.copy_from_slice(&IfaceAddress { qp: self.qp, identity: self.identity }.pack());
-        Ok(())
-    }
-
-    fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String> {
-        let device = DeviceAddress::parse(peer.device).map_err(|error| error.to_string())?;
-        IfaceAddress::parse(peer.iface)?;
-        self.shared.enter().with(|core| {
-            if scope == Scope::Device && core.paths.port.device_address().gid != device.gid {
-                return Err("the peer is on another port".to_owned());
-            }
-            core.paths.check(&device)
-        })
-    }
-
-    #[inline(always)]
-    fn progress(&self) -> u32 {
-        self.progress_all()
-    }
-
-    fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<UdEp>, Failure> {
-        let guard = self.shared.enter();
-        let made = guard.with(|core| {
-            core.check()?;
-            core.look_at_clock();
-            let now = core.now;
-            let full = |error: ConnectError<Failure>| match error {
-                ConnectError::Full(_) => Failure::new(Error::EXCEEDS_LIMIT, error.to_string()),
-                ConnectError::Path(failure) => failure,
-            };
-            let Some(peer) = params.peer else {
-                return core
-                    .table
-                    .create(now)
-                    .map_err(|error| Failure::new(Error::EXCEEDS_LIMIT, error.to_string()));
-            };
-            let invalid = |reason: String| Failure::new(Error::INVALID_ADDR, reason);
-            let device = DeviceAddress::parse(peer.device).map_err(|error| invalid(error.to_string()))?;
-            let address = IfaceAddress::parse(peer.iface).map_err(invalid)?;
-            let Core { table, paths, .. } = core;
-            let origin = origin(&device, address.qp);
-            table.connect(now, address.identity, origin, || paths.find(&device, address.qp)).map_err(full)
-        });
-        let id = made?;
-        let conn = Rc::new(Conn::new(&self.shared, id, params.user));
-        self.conns.insert(&conn);
-        guard.with(Core::transmit);
-        self.shared.touched(&guard);
-        Ok(Rc::new(UdEp { conn, iface: Rc::clone(self) }))
-    }
-
-    fn close(&self) {
-        self.finish(self.linger);
-        self.shared.timers.stop(&self.shared.enter());
-    }
-
-    unsafe fn release(&self, data: *mut u8) {
-        // SAFETY: the host releases what a handler kept, once (`Iface::release`).
-        self.shared.enter().with(|core| unsafe { core.release(data) });
-    }
-
-    fn event_fd(&self) -> Result<RawFd> {
-        Ok(self.shared.enter().with(|core| core.queue.channel.fd().as_raw_fd()))
-    }
-
-    fn arm(&self, events: u32) -> Result {
-        let guard = self.shared.enter();
-        guard.with(|core| {
-            core.queue.channel.drain();
-            if core.has_news() || core.attention.has_rest() {
-                return Err(Error::BUSY);
-            }
-            // No message is to be expected that they could ride on.
-            core.table.acknowledge_now();
-            core.transmit();
-            // That sends have ended is nothing to wake the application for.
-            if core.queue.wants_reaping() {
-                core.queue.reap();
-            }
-            if core.wants_attention() {
-                return Err(Error::BUSY);
-            }
-            core.queue.arm(events & (UCT_EVENT_RECV | UCT_EVENT_SEND_COMP) == 0)?;
-            // What came before arming is not announced.
-            core.poll_device();
-            if core.has_news() { Err(Error::BUSY) } else { Ok(()) }
-        })?;
-        self.shared.timers.rest(&guard);
-        Ok(())
-    }
-
-    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        self.flushes.start(&self.conns, flags, completion)
-    }
-
-    fn fence(&self) -> Result {
-        Ok(())
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let (counters, malformed, connections) =
-            self.shared.enter().with(|core| (core.table.counters(), core.malformed, core.table.len() as u64));
-        vec![
-            ("connections", connections),
-            ("resent", counters.resent),
-            ("timeouts", counters.timeouts),
-            ("acknowledgements", counters.acknowledgements),
-            ("duplicates", counters.duplicates),
-            ("reordered", counters.reordered),
-            ("discarded", counters.discarded + malformed),
-            ("failures", counters.failures),
-        ]
     }
 }

@@ -3,9 +3,6 @@
 //! For: the interface. Stands on `core`. The application is called from here only, with the core's state whole and nobody
 //! looking at it, so that it may call anything.
 
-use std::time::Duration;
-
-use uct_ib::verbs::AsyncEvent;
 use uct_plugin::rma::Malformed;
 use uct_plugin::{Blocked, Disposition, Error};
 
@@ -364,76 +361,5 @@ impl UdIface {
         // The way to the peer stays with the others (`Paths`).
         let _ = guard.with(|core| core.table.remove(id));
         self.targets.forget(id);
-    }
-
-    /// Looks what the device has to say of itself.
-    #[cold]
-    pub(crate) fn look_at_device(&self, guard: &Guard<'_, Core>) {
-        while let Some(event) = self.events.next() {
-            match event {
-                AsyncEvent::DeviceFatal | AsyncEvent::CqError => guard.with(|core| {
-                    core.queue.broken.get_or_insert_with(|| format!("the device reports {event:?}"));
-                }),
-                AsyncEvent::QpFatal(qp) => guard.with(|core| {
-                    if qp == core.queue.number() {
-                        core.queue.broken.get_or_insert_with(|| {
-                            "the device reports a fatal error of the queue pair".into()
-                        });
-                    }
-                }),
-                AsyncEvent::PortActive(port) | AsyncEvent::AddressChange(port) => guard.with(|core| {
-                    core.refresh_port(&self.md.device.context, port);
-                }),
-                other => tracing::debug!(?other, "an event of the device"),
-            }
-        }
-    }
-
-    /// Closes: what was accepted is delivered if that is possible within `limit`, peers are told, buffers come back.
-    pub(crate) fn finish(&self, limit: Duration) {
-        let guard = self.shared.enter();
-        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let end = guard.with(|core| {
-            core.look_at_clock();
-            core.catch_up();
-            core.now.plus(limit)
-        });
-        // The application hears of nothing any more: what arrives now only counts as an acknowledgement.
-        while guard.with(|core| {
-            core.look_at_clock();
-            core.listen();
-            core.table.handle_timeout(core.now);
-            core.transmit();
-            !core.is_drained() && core.now < end && core.queue.broken.is_none()
-        }) {
-            self.collect_all(&guard);
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        guard.with(|core| {
-            core.table.shutdown(core.now);
-            core.transmit();
-        });
-        self.collect_all(&guard);
-        // Resets leave before the queue pair stops.
-        let patience = limit.min(100_000_000);
-        let end = guard.with(|core| core.now.plus(patience));
-        while guard.with(|core| {
-            core.queue.reap();
-            core.look_at_clock();
-            core.queue.is_sending() && core.now < end
-        }) {}
-        guard.with(|core| core.stop(1_000_000_000));
-        while let Some((completion, result)) = guard.with(Core::retired) {
-            completion.complete(result);
-        }
-    }
-
-    /// Fetches what is acknowledged or over on every connection.
-    fn collect_all(&self, guard: &Guard<'_, Core>) {
-        for id in guard.with(|core| core.table.ids().collect::<Vec<_>>()) {
-            while let Some((completion, result)) = guard.with(|core| core.abandon(id)) {
-                completion.complete(result);
-            }
-        }
     }
 }
