@@ -1,10 +1,9 @@
-//! Data structures of the data path: pools, progress callbacks, fair queues, shared queues, checked identifiers.
+//! Data structures of the data path: pools, progress callbacks, fair queues, checked identifiers.
 //!
-//! For: interfaces and workers. Stands on [`crate::sync`] and crossbeam-queue. Each of `uct-core`, `uct-plugin` and the
+//! For: interfaces and workers. Stands on [`crate::sync`]. Each of `uct-core`, `uct-plugin` and the
 //! transports uses some of them. None allocates, locks or logs where data move.
 
 pub mod arbiter;
 pub mod callbackq;
-pub mod mpmc;
 pub mod mpool;
 pub mod slot_map;

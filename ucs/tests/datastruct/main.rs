@@ -2,7 +2,6 @@
 
 mod arbiter;
 mod callbackq;
-mod mpmc;
 mod mpool;
 #[path = "../../testing/property.rs"]
 mod property;
