@@ -71,11 +71,6 @@ impl Workspace {
         self.metadata.target_directory.as_std_path()
     }
 
-    /// All that cargo said.
-    pub fn metadata(&self) -> &Metadata {
-        &self.metadata
-    }
-
     /// The packages that people run: those in examples/ and tools/ that make a program.
     pub fn program_packages(&self) -> impl Iterator<Item = &Package> {
         self.members_making(&["examples", "tools"], TargetKind::Bin)
