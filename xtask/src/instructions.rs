@@ -50,7 +50,6 @@ struct Operation {
     name: String,
     ceiling: f64,
     ucx: Option<f64>,
-    goal: Option<f64>,
 }
 
 /// Counts, prints the table, fails if an operation is above its ceiling or has none.
@@ -68,7 +67,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
 
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["operation", "instructions", "ceiling", "UCX 1.23", "goal"]);
+    table.set_header(["operation", "instructions", "ceiling", "UCX 1.23"]);
     let mut above = Vec::new();
     for operation in &ceilings.operation {
         if options.only.as_ref().is_some_and(|only| !operation.name.contains(only.as_str())) {
@@ -84,7 +83,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
         };
         let figure =
             |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
-        let figures = [Some(measured), Some(operation.ceiling), operation.ucx, operation.goal].map(figure);
+        let figures = [Some(measured), Some(operation.ceiling), operation.ucx].map(figure);
         table.add_row([operation.name.clone()].into_iter().chain(figures));
         if measured > operation.ceiling {
             above.push(format!(
@@ -202,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_operation_without_a_ceiling_is_named() {
-        let row = |name: &str| Operation { name: name.to_owned(), ceiling: 1.0, ucx: None, goal: None };
+        let row = |name: &str| Operation { name: name.to_owned(), ceiling: 1.0, ucx: None };
         assert!(same_names(&BTreeSet::from(["a"]), &[row("a")]).is_ok());
         assert!(
             same_names(&BTreeSet::from(["a", "b"]), &[row("a")]).unwrap_err().to_string().contains("`b`")
