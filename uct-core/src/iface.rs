@@ -119,8 +119,6 @@ impl Iface {
             resource: resource.clone(),
             progress: Cell::new(None),
         });
-        worker.inner.add_table(inner.handlers.table());
-
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
         let open = transport.ops.iface_open.expect("the loader fills every slot");

@@ -20,7 +20,6 @@ use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
 use ucs::memory::fork::ForkGuard;
 use ucs::{Error, Result};
 
-use crate::am::AmTable;
 use crate::config::AsyncMode;
 use crate::context::Context;
 use crate::engine::Engine;
@@ -37,11 +36,8 @@ pub struct Worker {
 
 pub(crate) struct WorkerInner {
     queue: CallbackQ,
-    /// How many calls of the application's code from inside a transport are running, one inside the other. Handlers of messages
-    /// are counted by their tables.
+    /// How many calls of the application's code from inside a transport are running, one inside the other.
     depth: Cell<u32>,
-    /// The tables of handlers of all interfaces, until they are closed.
-    tables: RefCell<Vec<Rc<AmTable>>>,
     /// Whether something waits until no transport is on the stack; asked for as [`Asking::Owner`].
     unsettled: Cell<bool>,
     /// All that progress looks at before it calls the interfaces.
@@ -102,7 +98,6 @@ impl Worker {
             },
             queue,
             depth: Cell::new(0),
-            tables: RefCell::default(),
             unsettled: Cell::new(false),
             attention,
             closing: RefCell::default(),
@@ -337,17 +332,9 @@ impl WorkerInner {
         }
     }
 
-    /// Asks a table of handlers from now on whether one of them runs.
-    pub(crate) fn add_table(&self, table: Rc<AmTable>) {
-        let mut tables = self.tables.borrow_mut();
-        // Those that are nobody else's were of interfaces that are closed.
-        tables.retain(|table| Rc::strong_count(table) > 1);
-        tables.push(table);
-    }
-
     /// Whether a transport is on the stack, that is one that has called the application's code.
     fn is_on_stack(&self) -> bool {
-        self.depth.get() > 0 || self.tables.borrow().iter().any(|table| table.is_running())
+        self.depth.get() > 0
     }
 
     /// Runs `closing` now, or as soon as no transport is on the stack.
@@ -365,7 +352,7 @@ impl WorkerInner {
         }
     }
 
-    /// Runs code of the application, other than handlers of messages, from inside a transport: its panic is kept until the transport's frames are left.
+    /// Runs code of the application from inside a transport. Its panic is kept until the transport's frames are left.
     #[inline(always)]
     pub(crate) fn call_application(&self, call: impl FnOnce()) {
         self.depth.set(self.depth.get() + 1);

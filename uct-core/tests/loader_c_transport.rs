@@ -58,12 +58,8 @@ impl Open {
         let component = plugin(&loaded, "cself").components[0].clone();
         let mut inbox = Box::<Inbox>::default();
         let argument: *mut c_void = (&raw mut *inbox).cast();
-        let mut handlers = Box::new(UctAmTable {
-            callbacks: [receive; UCT_AM_IDS],
-            arguments: [argument; UCT_AM_IDS],
-            in_run: [receive_in_run; UCT_AM_IDS],
-            running: 0,
-        });
+        let mut handlers =
+            Box::new(UctAmTable { callbacks: [receive; UCT_AM_IDS], arguments: [argument; UCT_AM_IDS] });
         let value = UctConfigValue {
             section: text("cself"),
             name: text("queue_limit"),
@@ -172,11 +168,6 @@ unsafe extern "C" fn receive(
         return UCT_INPROGRESS;
     }
     UCT_OK
-}
-
-unsafe extern "C" fn receive_in_run(argument: *mut c_void, data: *const c_void, length: usize) {
-    // SAFETY: the arguments are as `receive` gets them.
-    unsafe { receive(argument, data.cast_mut(), length, 0) };
 }
 
 unsafe extern "C" fn ignore(_: *mut c_void, _: *mut c_void, _: UctStatus, _: UctStr) {}

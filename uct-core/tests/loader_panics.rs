@@ -46,12 +46,8 @@ fn a_panic_in_a_slot_is_the_status_of_that_call() {
 }
 
 fn check_transport(md: *mut UctMd, transport: &Transport) {
-    let mut handlers = UctAmTable {
-        callbacks: [refuse; UCT_AM_IDS],
-        arguments: [ptr::null_mut(); UCT_AM_IDS],
-        in_run: [refuse_in_run; UCT_AM_IDS],
-        running: 0,
-    };
+    let mut handlers =
+        UctAmTable { callbacks: [refuse; UCT_AM_IDS], arguments: [ptr::null_mut(); UCT_AM_IDS] };
     let params = UctIfaceParams {
         size: size_of::<UctIfaceParams>(),
         // A worker that is never asked for anything.
@@ -114,7 +110,5 @@ unsafe extern "C" fn pack_nothing(_destination: *mut c_void, _argument: *mut c_v
 unsafe extern "C" fn refuse(_: *mut c_void, _: *mut c_void, _: usize, _: u32) -> UctStatus {
     UCT_OK
 }
-
-unsafe extern "C" fn refuse_in_run(_: *mut c_void, _: *const c_void, _: usize) {}
 
 unsafe extern "C" fn ignore(_: *mut c_void, _: *mut c_void, _: UctStatus, _: UctStr) {}

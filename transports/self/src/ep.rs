@@ -23,12 +23,14 @@ impl Endpoint for SelfEp {
 
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        // A word is what most messages are; inside a handler it needs a buffer, whose number is limited.
+        // Most messages are one word. Inside the handler of such a message they need a buffer: the number of buffers limits how deep
+        // handlers nest.
         match payload.try_into() {
-            Ok(word) if !self.iface.am.is_running() => {
+            Ok(word) if !self.iface.is_on_stack.replace(true) => {
                 let message = [header, u64::from_ne_bytes(word)];
                 // SAFETY: the message is on the stack, and nobody writes to it while the handler runs.
                 unsafe { self.iface.deliver(id, NonNull::from(&message).cast(), size_of_val(&message)) };
+                self.iface.is_on_stack.set(false);
                 Ok(())
             }
             _ => self.am_short_any(id, header, payload),

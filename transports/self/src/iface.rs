@@ -19,6 +19,8 @@ pub(crate) struct SelfIface {
     pub(crate) am: AmHandlers,
     pub(crate) number: u64,
     pub(crate) event: EventFd,
+    /// A message that is delivered from the stack is in its handler.
+    pub(crate) is_on_stack: Cell<bool>,
     /// Somebody sleeps until a message comes.
     pub(crate) is_armed: Cell<bool>,
 }

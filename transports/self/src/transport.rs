@@ -44,6 +44,7 @@ impl Transport for SelfTransport {
             am: params.am,
             number: addr::next_iface(),
             event,
+            is_on_stack: Cell::new(false),
             is_armed: Cell::new(false),
         }))
     }

@@ -74,8 +74,8 @@ pub(crate) struct ShmIface {
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
     pub(crate) am: AmHandlers,
-    /// Id and mark of the last short message of a run.
-    pub(crate) last: Cell<(u8, u8)>,
+    /// Id of the last short message of a run.
+    pub(crate) last_id: Cell<u8>,
     pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
     pub(crate) turn: Cell<u32>,
     pub(crate) swept: Cell<usize>,
@@ -196,7 +196,7 @@ impl ShmIface {
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
             am: params.am,
-            last: Cell::new((0, 0)),
+            last_id: Cell::new(0),
             hot: RefCell::default(),
             turn: Cell::new(0),
             swept: Cell::new(0),

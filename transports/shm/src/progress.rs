@@ -231,17 +231,13 @@ impl ShmIface {
     /// Receives up to `limit` short messages of one peer, up to the first of another kind.
     #[inline(always)]
     fn take_shorts(&self, channel: &Channel, limit: u32, watch: &Cell<Watch>) -> u32 {
-        let (id, mark) = self.last.get();
-        let mut run = AmRun::new(self.am, id, mark);
-        let deliver = |short: Short, data: &[u8]| {
-            let id = || {
-                self.last.set((short.tag(), short.mark()));
-                short.tag()
-            };
-            // SAFETY: a slice is readable, and a private copy is written by nobody.
-            unsafe { run.deliver(short.mark(), id, data.as_ptr(), data.len()) };
-        };
-        channel.receiver.take_shorts(limit, watch, deliver)
+        let mut run = AmRun::new(self.am, self.last_id.get());
+        // SAFETY: a slice is readable, and a private copy is written by nobody.
+        let deliver =
+            |short: Short, data: &[u8]| unsafe { run.deliver(short.tag(), data.as_ptr(), data.len()) };
+        let count = channel.receiver.take_shorts(limit, watch, deliver);
+        self.last_id.set(run.id());
+        count
     }
 
     /// Notes that something has come from a peer.

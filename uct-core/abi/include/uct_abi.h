@@ -413,13 +413,11 @@ typedef struct UctText {
     size_t length;
 } UctText;
 
-// Whether an endpoint lets the host access memory through the windows of keys. The host's, and closed at first.
+// Whether the host may access memory on behalf of an endpoint through the windows of its domain's keys. Owned by the host.
 typedef struct UctGate {
-    // Set to `open` by the plugin while such an access may go ahead at once; to 0 while the endpoint is not connected, has
-    // failed, or keeps operations back. In the worker's thread only.
-    uint64_t state;
-    // What `state` is while the gate is open: below 2^32, and of the endpoint's memory domain.
-    uint64_t open;
+    // 1 while such an access may proceed at once; 0 at first, and while the endpoint is not connected, has failed, or holds
+    // operations back. The plugin sets it, in the worker's thread only.
+    uint32_t is_open;
 } UctGate;
 
 // How to create an endpoint. Valid for the call, `user` for the life of the endpoint.
@@ -436,12 +434,14 @@ typedef struct UctEpParams {
     const uint8_t *iface_address;
     // Its length in bytes.
     size_t iface_address_length;
-    // For the plugin to open and close, if its memory domain has windows; valid until the endpoint is destroyed.
+    // The plugin opens and closes it if its memory domain has windows. Valid until the endpoint is destroyed.
     struct UctGate *gate;
-    // A counter of the host's, odd while it accesses memory through a window on behalf of the endpoint: it is made odd ahead of the look at
-    // `live` (`UctWindow`), and even behind the access, by plain stores of the worker's thread. A plugin opens the gate
-    // only if the end of a registration, behind the change of `live`, makes a barrier on all processors that run this process (Linux:
-    // membarrier), and then waits for a counter that is odd to change. Valid until the endpoint is destroyed. Since minor version 1.
+    // A counter that is odd while the host accesses memory through a window on behalf of the endpoint. The host adds 1 before it
+    // reads `live` (`UctWindow`) and 1 after the access, by plain stores of the worker's thread.
+    //
+    // A plugin may open the gate only if it ends registrations like this: change `live`, make a barrier on all processors that
+    // run this process (Linux: membarrier), then wait until a counter that is odd has changed. Valid until the endpoint is
+    // destroyed. Since minor version 1.
     uint64_t *accesses;
 } UctEpParams;
 
@@ -726,21 +726,13 @@ typedef struct UctWorker UctWorker;
 // `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
 typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
 
-// Receives an active message of a run: `data` are readable for `length` bytes until it returns, and then given back.
-typedef void (*UctAmRunCallback)(void *argument, const void *data, size_t length);
-
-// The handlers of an interface by their ids, and how many of them are running; none is ever null. The host owns the table and
-// changes handlers between calls; host and transport use it on the thread that drives the worker, and no other.
+// The handlers of an interface by their ids; none is ever null. The host owns the table and changes it between calls; host and
+// transport use it on the thread that drives the worker, and no other.
 typedef struct UctAmTable {
-    // Whom to call with a message. They count themselves in `running`.
+    // The function to call for a message with the id.
     UctAmCallback callbacks[UCT_AM_IDS];
-    // With what to call them, and those of `in_run`.
+    // The first argument of each function.
     void *arguments[UCT_AM_IDS];
-    // The same handlers, which do not count themselves: for a transport that counts `running` up by one ahead of a run of
-    // messages, and down by one behind it.
-    UctAmRunCallback in_run[UCT_AM_IDS];
-    // How many handlers are running, one inside the other, and runs. While it is not 0, the host closes nothing of the worker.
-    uint32_t running;
 } UctAmTable;
 
 // Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
@@ -811,14 +803,14 @@ typedef struct UctMdAttr {
     double reg_growth;
 } UctMdAttr;
 
-// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
-// while the endpoint's `UctGate` is open. It counts what it does (`UctEpParams::accesses`).
+// The part of a key's memory that is mapped in this process. The host reads and writes it word by word without calling the
+// plugin while the endpoint's `UctGate` is open, and counts each access (`UctEpParams::accesses`).
 typedef struct UctWindow {
     // Size of this table in bytes, set by the caller.
     size_t size;
     // First remote address; a multiple of 8.
     uint64_t base;
-    // Where `base` lies in this process; a multiple of 8.
+    // Where `base` is mapped in this process; a multiple of 8.
     uint64_t *local;
     // Aligned words of 8 bytes, from `base` on, that put may write.
     uint64_t put_words;
@@ -827,10 +819,9 @@ typedef struct UctWindow {
     // Aligned words that atomics may change.
     uint64_t atomic_words;
     // A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
-    // key is released. Whatever else the word may hold differs from `value` by a multiple of 2^32, so that the host can test
-    // it together with the gate.
+    // key is released.
     const uint64_t *live;
-    // What `live` holds.
+    // What `live` holds while the memory may be accessed.
     uint64_t value;
 } UctWindow;
 

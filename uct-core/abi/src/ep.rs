@@ -26,12 +26,14 @@ pub struct UctEpParams {
     pub iface_address: *const u8,
     /// Its length in bytes.
     pub iface_address_length: usize,
-    /// For the plugin to open and close, if its memory domain has windows; valid until the endpoint is destroyed.
+    /// The plugin opens and closes it if its memory domain has windows. Valid until the endpoint is destroyed.
     pub gate: *mut UctGate,
-    /// A counter of the host's, odd while it accesses memory through a window on behalf of the endpoint: it is made odd ahead of the look at
-    /// `live` ([`UctWindow`](crate::UctWindow)), and even behind the access, by plain stores of the worker's thread. A plugin opens the gate
-    /// only if the end of a registration, behind the change of `live`, makes a barrier on all processors that run this process (Linux:
-    /// membarrier), and then waits for a counter that is odd to change. Valid until the endpoint is destroyed. Since minor version 1.
+    /// A counter that is odd while the host accesses memory through a window on behalf of the endpoint. The host adds 1 before it
+    /// reads `live` ([`UctWindow`](crate::UctWindow)) and 1 after the access, by plain stores of the worker's thread.
+    ///
+    /// A plugin may open the gate only if it ends registrations like this: change `live`, make a barrier on all processors that
+    /// run this process (Linux: membarrier), then wait until a counter that is odd has changed. Valid until the endpoint is
+    /// destroyed. Since minor version 1.
     pub accesses: *mut u64,
 }
 

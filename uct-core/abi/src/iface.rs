@@ -16,23 +16,15 @@ pub const UCT_AM_IDS: usize = 32;
 pub type UctAmCallback =
     unsafe extern "C" fn(argument: *mut c_void, data: *mut c_void, length: usize, flags: u32) -> UctStatus;
 
-/// Receives an active message of a run: `data` are readable for `length` bytes until it returns, and then given back.
-pub type UctAmRunCallback = unsafe extern "C" fn(argument: *mut c_void, data: *const c_void, length: usize);
-
-/// The handlers of an interface by their ids, and how many of them are running; none is ever null. The host owns the table and
-/// changes handlers between calls; host and transport use it on the thread that drives the worker, and no other.
+/// The handlers of an interface by their ids; none is ever null. The host owns the table and changes it between calls; host and
+/// transport use it on the thread that drives the worker, and no other.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctAmTable {
-    /// Whom to call with a message. They count themselves in `running`.
+    /// The function to call for a message with the id.
     pub callbacks: [UctAmCallback; UCT_AM_IDS],
-    /// With what to call them, and those of `in_run`.
+    /// The first argument of each function.
     pub arguments: [*mut c_void; UCT_AM_IDS],
-    /// The same handlers, which do not count themselves: for a transport that counts `running` up by one ahead of a run of
-    /// messages, and down by one behind it.
-    pub in_run: [UctAmRunCallback; UCT_AM_IDS],
-    /// How many handlers are running, one inside the other, and runs. While it is not 0, the host closes nothing of the worker.
-    pub running: u32,
 }
 
 /// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.

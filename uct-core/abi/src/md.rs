@@ -4,8 +4,8 @@ use core::ffi::c_void;
 
 use crate::{UctMd, UctMemh, UctRkey, UctStatus, UctStr, UctText};
 
-/// What of a key's memory lies in this process: the host reads and writes it without a call of the plugin, word by word,
-/// while the endpoint's [`UctGate`] is open. It counts what it does (`UctEpParams::accesses`).
+/// The part of a key's memory that is mapped in this process. The host reads and writes it word by word without calling the
+/// plugin while the endpoint's [`UctGate`] is open, and counts each access (`UctEpParams::accesses`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctWindow {
@@ -13,7 +13,7 @@ pub struct UctWindow {
     pub size: usize,
     /// First remote address; a multiple of 8.
     pub base: u64,
-    /// Where `base` lies in this process; a multiple of 8.
+    /// Where `base` is mapped in this process; a multiple of 8.
     pub local: *mut u64,
     /// Aligned words of 8 bytes, from `base` on, that put may write.
     pub put_words: u64,
@@ -22,21 +22,18 @@ pub struct UctWindow {
     /// Aligned words that atomics may change.
     pub atomic_words: u64,
     /// A word that holds `value` while the memory may be accessed. Read with acquire ahead of each access; valid until the
-    /// key is released. Whatever else the word may hold differs from `value` by a multiple of 2^32, so that the host can test
-    /// it together with the gate.
+    /// key is released.
     pub live: *const u64,
-    /// What `live` holds.
+    /// What `live` holds while the memory may be accessed.
     pub value: u64,
 }
 
-/// Whether an endpoint lets the host access memory through the windows of keys. The host's, and closed at first.
+/// Whether the host may access memory on behalf of an endpoint through the windows of its domain's keys. Owned by the host.
 #[repr(C)]
 pub struct UctGate {
-    /// Set to `open` by the plugin while such an access may go ahead at once; to 0 while the endpoint is not connected, has
-    /// failed, or keeps operations back. In the worker's thread only.
-    pub state: u64,
-    /// What `state` is while the gate is open: below 2^32, and of the endpoint's memory domain.
-    pub open: u64,
+    /// 1 while such an access may proceed at once; 0 at first, and while the endpoint is not connected, has failed, or holds
+    /// operations back. The plugin sets it, in the worker's thread only.
+    pub is_open: u32,
 }
 
 /// Takes one name of a list.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use uct_abi::{UCT_AM_IDS, UctAmCallback, UctAmRunCallback, UctAmTable};
+use uct_abi::{UCT_AM_IDS, UctAmCallback, UctAmTable};
 
 use super::AmId;
 use super::table::AmTable;
@@ -30,8 +30,7 @@ pub(crate) trait Owned {
 /// What the table holds for one handler.
 pub(super) struct Entry {
     pub(super) callback: UctAmCallback,
-    pub(super) in_run: UctAmRunCallback,
-    /// What both are called with.
+    /// Its first argument.
     pub(super) argument: *mut c_void,
 }
 
@@ -61,16 +60,6 @@ impl HandlerTable {
         self.spare.set(spare);
     }
 
-    /// The table, as its handlers see it.
-    pub(super) fn as_table(&self) -> &AmTable {
-        &self.table
-    }
-
-    /// The table, for the worker, which asks whether a handler runs.
-    pub(crate) fn table(&self) -> Rc<AmTable> {
-        Rc::clone(&self.table)
-    }
-
     /// Installs a handler; returns the one that it replaces, to be dropped once that does not run.
     ///
     /// # Safety
@@ -81,7 +70,7 @@ impl HandlerTable {
         entry: Entry,
         handler: Box<dyn Owned>,
     ) -> Option<Box<dyn Owned>> {
-        self.table.set(id, entry.callback, entry.in_run, entry.argument);
+        self.table.set(id, entry.callback, entry.argument);
         let replaced = self.take_one(id);
         self.owned.borrow_mut().push((id, handler));
         replaced
@@ -99,7 +88,12 @@ impl HandlerTable {
     /// Takes the handlers, and shares the table, which a transport reads until it is closed.
     pub(crate) fn take(&mut self) -> HandlerTable {
         let owned = RefCell::new(self.owned.take());
-        HandlerTable { table: self.table(), owned, received: self.received.clone(), spare: Cell::default() }
+        HandlerTable {
+            table: Rc::clone(&self.table),
+            owned,
+            received: self.received.clone(),
+            spare: Cell::default(),
+        }
     }
 
     /// Removes all handlers; answers what is to be dropped once none of them runs.

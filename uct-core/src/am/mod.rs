@@ -9,7 +9,6 @@ use uct_abi::UCT_AM_IDS;
 
 pub(crate) use handlers::{HandlerTable, Owned};
 pub use message::{AmMessage, KeptMessage};
-pub(crate) use table::AmTable;
 
 /// The number of a kind of active message: 0 to 31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

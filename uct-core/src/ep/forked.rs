@@ -100,6 +100,6 @@ unsafe extern "C" fn refuse() {
         let ep = unsafe { ep.as_ref() };
         ep.ops.set(&REFUSING);
         ep.am_short.set(Slot::FORKED);
-        ep.gate.brick_up();
+        ep.gate.revoke();
     }
 }

@@ -5,7 +5,6 @@ mod rkey;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ucs::Result;
 use ucs::memory::fork::{ForkGuard, Forked};
@@ -34,8 +33,6 @@ pub(crate) struct MdInner {
     raw: *mut UctMd,
     name: String,
     pub(crate) alloc_methods: Vec<AllocMethod>,
-    /// What the gates of its endpoints are while they are open: its own number, in 32 bits.
-    pub(crate) open_gate: u64,
     /// Registrations and what opened them are the parent's: a child that ended them would end the parent's.
     fork: ForkGuard,
 }
@@ -52,12 +49,7 @@ impl MdInner {
         name: String,
         alloc_methods: Vec<AllocMethod>,
     ) -> MdInner {
-        /// The number of the next.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Nobody opens so many; those beyond have no windows.
-        let open_gate = u32::try_from(number).map_or(0, u64::from);
-        MdInner { ops, raw, name, alloc_methods, open_gate, fork: ForkGuard::new() }
+        MdInner { ops, raw, name, alloc_methods, fork: ForkGuard::new() }
     }
 
     pub(crate) fn raw(&self) -> *mut UctMd {

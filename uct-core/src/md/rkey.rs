@@ -9,27 +9,33 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
 
 use ucs::barrier::light;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctRkey, UctWindow};
 
-use super::MemoryDomain;
+use super::{MdInner, MemoryDomain};
 
-/// Whether an endpoint lets accesses through windows pass, and whether one is in flight. The transport opens and closes it, and has the end
-/// of a registration wait for an access.
+/// Whether the host may access memory through windows on behalf of an endpoint, and whether it does at the moment. The transport
+/// opens and closes it, and the end of a registration waits for an access.
 pub(crate) struct Gate {
     raw: UnsafeCell<UctGate>,
     /// Odd while an access is in flight. This thread writes, others read.
     accesses: AtomicU64,
+    /// The endpoint's memory domain, which the endpoint holds; none once the gate is revoked.
+    domain: Cell<*const MdInner>,
 }
 
 impl Gate {
     /// The gate of an endpoint of this memory domain. Closed.
     pub(crate) fn new(md: &MemoryDomain) -> Gate {
-        let raw = UnsafeCell::new(UctGate { state: 0, open: md.inner.open_gate });
-        Gate { raw, accesses: AtomicU64::new(0) }
+        Gate {
+            raw: UnsafeCell::new(UctGate { is_open: 0 }),
+            accesses: AtomicU64::new(0),
+            domain: Cell::new(Arc::as_ptr(&md.inner)),
+        }
     }
 
     /// For the transport.
@@ -42,19 +48,18 @@ impl Gate {
         self.accesses.as_ptr()
     }
 
-    /// Closes it for good.
-    pub(crate) fn brick_up(&self) {
+    /// Closes it for good, whatever the transport sets.
+    pub(crate) fn revoke(&self) {
+        self.domain.set(ptr::null());
+    }
+
+    #[inline]
+    fn is_open(&self) -> bool {
         // SAFETY: the gate belongs to this thread, and no reference into the cell is ever held.
-        unsafe { *self.raw.get() = UctGate { state: 0, open: 0 } };
+        unsafe { (*self.raw.get()).is_open != 0 }
     }
 
-    #[inline(always)]
-    fn state(&self) -> u64 {
-        // SAFETY: as above.
-        unsafe { (*self.raw.get()).state }
-    }
-
-    /// Begins an access. What it looks at next is ordered behind, as seen by a thread that makes a heavy barrier (`UctEpParams::accesses`).
+    /// Begins an access. Later reads are ordered after it, as seen by a thread that makes a heavy barrier (`UctEpParams::accesses`).
     #[inline(always)]
     fn enter(&self) {
         self.count();
@@ -94,8 +99,10 @@ struct Words {
     get: u64,
     atomic: u64,
     live: NonNull<u64>,
-    /// What `live` and the state of an open gate of the key's memory domain come to.
-    pass: u64,
+    /// What `live` holds while the registration lives.
+    value: u64,
+    /// The key's memory domain, which the key holds.
+    domain: *const MdInner,
 }
 
 impl Words {
@@ -106,7 +113,8 @@ impl Words {
         get: 0,
         atomic: 0,
         live: NonNull::dangling(),
-        pass: 0,
+        value: 0,
+        domain: ptr::null(),
     };
 }
 
@@ -128,19 +136,15 @@ impl Window {
         let words = self.words.get();
         // The base is aligned. Low bits of an address that is not become high ones, beyond any number of words.
         let index = address.wrapping_sub(words.base).rotate_right(WORD_SHIFT);
-        if index >= count {
+        if index >= count || gate.domain.get() != words.domain || !gate.is_open() {
             return None;
         }
         // SAFETY: there are words, so there is a window, whose word lives as long as the key (`UctWindow`).
         let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
         gate.enter();
-        // SYNC: pairs with the store that ends the registration, in this process or the peer's. Behind it the owner waits until the gate
-        // is left, if the memory is not valid as long as the key (`UctEpParams::accesses`).
-        let live = live.load(Memory::Acquire);
-        // The states of gates differ by less than 2^32, what `live` holds by multiples of that: one cannot make up for the
-        // other, unless a peer writes something else to a word of its own, and then the memory is its own as well.
-        // Read here: the compiler keeps nothing but registers over a barrier, and this one is compared where it lies.
-        if gate.state().wrapping_add(live) != self.words.get().pass {
+        // SYNC: pairs with the store that ends the registration, in this process or the peer's. After that store the owner waits until
+        // the gate is left, if the memory is not valid as long as the key (`UctEpParams::accesses`).
+        if live.load(Memory::Acquire) != words.value {
             gate.leave();
             return None;
         }
@@ -252,11 +256,10 @@ impl RemoteKey {
         let status = unsafe { slot(inner.md.inner.raw(), inner.raw, &raw mut table) };
         self.window.may_come.set(status == UCT_ERR_NO_RESOURCE);
         let (local, live) = (NonNull::new(table.local), NonNull::new(table.live.cast_mut()));
-        let open = inner.md.inner.open_gate;
-        if let (UCT_OK, Some(local), Some(live), 1..) = (status, local, live, open) {
+        if let (UCT_OK, Some(local), Some(live)) = (status, local, live) {
             let UctWindow { base, put_words: put, get_words: get, atomic_words: atomic, value, .. } = table;
-            let pass = value.wrapping_add(open);
-            self.window.words.set(Words { base, local, put, get, atomic, live, pass });
+            let domain = Arc::as_ptr(&inner.md.inner);
+            self.window.words.set(Words { base, local, put, get, atomic, live, value, domain });
         }
     }
 

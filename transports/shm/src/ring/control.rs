@@ -124,12 +124,6 @@ impl Short {
         (self.0 >> TAG_SHIFT) as u8 & ((1 << TAG_BITS) - 1)
     }
 
-    /// A byte that is the same for the same tag.
-    #[inline(always)]
-    pub fn mark(self) -> u8 {
-        self.0 as u8
-    }
-
     /// The length in bytes.
     #[inline(always)]
     pub fn length(self) -> usize {

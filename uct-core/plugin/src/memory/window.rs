@@ -27,8 +27,6 @@ impl<'key> Window<'key> {
     /// The window onto `length` bytes of remote memory at `base`, which lie `shift` higher in this process (it wraps around),
     /// for what is `granted`, while `live` holds `value`. Whole aligned words are accessible through it.
     ///
-    /// Whatever else `live` may hold differs from `value` by a multiple of 2^32.
-    ///
     /// # Safety
     /// As long as the key lives and `live` holds `value`, the bytes may be read and written here as granted. What ends that calls
     /// [`access::settle`] behind the change of `live`, and leaves the bytes valid until it has returned; or they stay valid as long as the
@@ -95,9 +93,7 @@ impl Gate {
         self.is_open.set(is_open);
         match self.host.get() {
             // SAFETY: `attach` was promised that it is valid, in this thread.
-            Some(host) if is_open => unsafe { open_gate(host) },
-            // SAFETY: as above.
-            Some(host) => unsafe { (*host.as_ptr()).state = 0 },
+            Some(host) => unsafe { (*host.as_ptr()).is_open = u32::from(is_open) },
             None => {}
         }
     }
@@ -154,20 +150,9 @@ impl Host {
             && let Some(gate) = NonNull::new(self.gate)
         {
             // SAFETY: the caller's promise.
-            unsafe { open_gate(gate) };
+            unsafe { (*gate.as_ptr()).is_open = 1 };
         }
     }
-}
-
-/// Opens a gate of the host's.
-///
-/// # Safety
-/// It is valid, and of this thread.
-unsafe fn open_gate(host: NonNull<UctGate>) {
-    // SAFETY: the caller's promise.
-    let open = unsafe { (*host.as_ptr()).open };
-    // SAFETY: as above.
-    unsafe { (*host.as_ptr()).state = open };
 }
 
 #[cfg(test)]
@@ -199,25 +184,25 @@ mod tests {
 
     #[test]
     fn a_gate_of_the_hosts_follows_that_of_the_endpoint_while_it_is_attached() {
-        let mut host = UctGate { state: 0, open: 7 };
+        let mut host = UctGate { is_open: 0 };
         let at = &raw mut host;
         // SAFETY: it outlives the gate.
-        let state = || unsafe { (*at).state };
+        let is_open = || unsafe { (*at).is_open };
         // SAFETY: no endpoint, and it is detached below.
         let gate = unsafe { Gate::new() };
         gate.open();
         let mut accesses = 0;
         // SAFETY: as above.
         unsafe { gate.attach(Host { gate: at, accesses: std::ptr::null_mut() }) };
-        assert_eq!(state(), 0, "accesses that nobody can wait for");
+        assert_eq!(is_open(), 0, "accesses that nobody can wait for");
         // SAFETY: as above.
         unsafe { gate.attach(Host { gate: at, accesses: &raw mut accesses }) };
-        assert_eq!(state(), 7);
+        assert_eq!(is_open(), 1);
         gate.close();
-        assert_eq!(state(), 0);
+        assert_eq!(is_open(), 0);
         gate.detach();
         gate.open();
-        assert_eq!(state(), 0);
+        assert_eq!(is_open(), 0);
     }
 
     #[test]

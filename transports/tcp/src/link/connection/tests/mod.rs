@@ -78,8 +78,6 @@ unsafe extern "C" fn take(argument: *mut c_void, data: *mut c_void, length: usiz
     UCT_OK
 }
 
-unsafe extern "C" fn unused(_: *mut c_void, _: *const c_void, _: usize) {}
-
 unsafe extern "C" fn unheard(_: *mut c_void, _: *mut c_void, _: UctStatus, _: UctStr) {}
 
 impl Bed {
@@ -102,12 +100,8 @@ impl Bed {
         let inbox = Rc::new(Inbox::default());
         let mut slots: Vec<_> =
             (0..UCT_AM_IDS).map(|id| Slot { id: id as u8, inbox: Rc::as_ptr(&inbox) }).collect();
-        let mut table = Box::new(UctAmTable {
-            callbacks: [take; UCT_AM_IDS],
-            arguments: [ptr::null_mut(); UCT_AM_IDS],
-            in_run: [unused; UCT_AM_IDS],
-            running: 0,
-        });
+        let mut table =
+            Box::new(UctAmTable { callbacks: [take; UCT_AM_IDS], arguments: [ptr::null_mut(); UCT_AM_IDS] });
         for (argument, slot) in table.arguments.iter_mut().zip(&mut slots) {
             *argument = ptr::from_mut(slot).cast();
         }
