@@ -4,7 +4,7 @@
 //! that it accepted only if the interface that listens at that address says that it is its own: the side that connects names the
 //! other connection in its hello by its token and by both of its ends, and the peer compares them with what it has opened itself.
 //! The token is no secret: such a hello discloses it to what listens at any address that has the peer's id. docs/tcp.md has the
-//! argument ("Who is who").
+//! argument ("Proof of identity").
 
 use std::net::SocketAddr;
 use std::rc::Rc;
