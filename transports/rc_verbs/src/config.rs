@@ -4,61 +4,60 @@ use ucs::units::{Count, MemSize, Ternary, Time};
 use uct_ib::PortPreferences;
 
 ucs::config_struct! {
-    /// Reliable connections over InfiniBand or RoCE, by libibverbs.
+    /// Reliable connections over InfiniBand or RoCE, with libibverbs.
     pub struct RcConfig in "rc_verbs" {
-        /// Size of a receive buffer: the largest active message. Peers need the same.
+        /// Size of a receive buffer, which is the largest active message. Must be the same on both sides.
         pub seg_size: MemSize = "8k" in 64..=1_048_576,
-        /// Largest short operation, carried inside the work request. The device may allow less.
+        /// Largest short operation, inline in the work request. The device may allow less.
         pub max_inline: MemSize = "128" in 16..=1024,
-        /// Work requests that one endpoint may have under way. Software RoCE makes room for one more, rounded up to a power
-        /// of two, so that 128 would take twice the memory.
+        /// Work requests in flight for each endpoint. Software RoCE allocates one more, rounded up to a power of two, so 128 takes
+        /// twice the memory of 127.
         pub tx_queue_len: u32 = "127" in 16..=32768,
-        /// One work request in this many asks for a completion, where nothing else needs one sooner.
+        /// One work request in this many requests a completion, unless one is needed earlier.
         pub tx_moderation: u32 = "64" in 1..=32768,
-        /// Work requests that all endpoints of an interface may have under way together.
+        /// Work requests in flight for all endpoints of an interface.
         pub tx_cq_len: u32 = "4096" in 64..=4_194_304,
-        /// Most pieces of memory in one zero-copy operation. The device may allow less.
+        /// Largest number of iov entries of a zero-copy operation. The device may allow less.
         pub max_iov: u32 = "16" in 2..=32,
-        /// Most receive buffers posted for all endpoints of an interface together; as many as the endpoints need are.
+        /// Largest number of receive buffers posted for all endpoints of an interface; as many are posted as they need.
         pub rx_queue_len: u32 = "4096" in 32..=65536,
-        /// Most receive buffers in all, posted and kept by handlers.
+        /// Largest number of receive buffers, posted or kept by handlers.
         pub rx_max_bufs: Count = "inf",
-        /// Most messages that a peer may send before it hears that earlier ones were taken.
+        /// Largest number of credits of a peer: messages that it may send before it gets new credits.
         pub fc_window: u32 = "256" in 1..=32767,
-        /// Bytes of reads that an interface may have under way.
+        /// Bytes of gets in flight for each interface.
         pub max_get_bytes: MemSize = "inf",
-        /// Reads and atomics that one endpoint may have under way at the device.
+        /// Reads and atomics in flight at the device, for each endpoint.
         pub max_rd_atomic: u8 = "4" in 1..=128,
-        /// How long the device waits for an acknowledgement before it sends again; rounded up to 4.096 us times a power of
-        /// two.
+        /// Time without an acknowledgement after which the device retransmits; rounded up to 4.096 us times a power of two.
         pub timeout: Time = "130ms",
-        /// How often the device sends again before it gives up; 7 is for ever on some (software RoCE).
+        /// Number of retransmissions of the device before it gives up; 7 is infinite on some devices (software RoCE).
         pub retry_count: u8 = "7" in 0..=7,
-        /// How long nothing at all may be acknowledged before the peer counts as dead; inf leaves it to the device.
+        /// Time without any acknowledgement after which the peer counts as dead; inf leaves it to the device.
         pub peer_timeout: Time = "2s",
-        /// How long a peer waits that found no receive buffer here, before it sends again.
+        /// Pause before a peer that found no receive buffer here retransmits.
         pub rnr_timeout: Time = "1ms",
-        /// How often to send again to a peer without receive buffers; 7 is for ever.
+        /// Number of retransmissions to a peer without receive buffers; 7 is infinite.
         pub rnr_retry_count: u8 = "7" in 0..=7,
-        /// How often to ask idle peers whether they live; inf never does.
+        /// Interval of keepalive probes to idle peers; inf never.
         pub keepalive_interval: Time = "5s",
-        /// How long closing an interface waits for what is still under way.
+        /// Time limit for a closing interface to wait for operations in flight.
         pub linger: Time = "2s",
-        /// Index into the table of GIDs; auto chooses RoCE v2 with an address of the network device.
+        /// Index in the GID table; auto chooses RoCE v2 with an address of the network device.
         pub gid_index: Count = "auto",
-        /// Largest packet on the path, in bytes: 256, 512, 1024, 2048 or 4096; auto takes what the port has.
+        /// Largest packet on the path, in bytes: 256, 512, 1024, 2048 or 4096; auto uses the port's.
         pub path_mtu: Count = "auto",
-        /// Index into the table of partition keys.
+        /// Index in the partition key table.
         pub pkey_index: u16 = "0",
         /// Service level.
         pub service_level: u8 = "0" in 0..=15,
         /// Traffic class of global routes.
         pub traffic_class: u8 = "0",
-        /// Hops before a packet is dropped.
+        /// Hop limit of global routes.
         pub hop_limit: u8 = "64" in 1..=255,
-        /// Use global routes inside an InfiniBand subnet, too.
+        /// Use global routes inside an InfiniBand subnet as well.
         pub is_global: bool = "no",
-        /// Make it safe to fork while memory is registered.
+        /// Allow fork while memory is registered.
         pub fork_init: Ternary = "try",
     }
 }

@@ -8,103 +8,103 @@ use crate::link::shared::Settings;
 ucs::config_struct! {
     /// TCP sockets.
     pub struct TcpConfig in "tcp" {
-        /// Largest message of a buffered copy, and of a short one with its header.
+        /// Largest bcopy message, and largest short message with its header.
         pub tx_seg_size: MemSize = "8k" in 64..=1_048_576,
-        /// Size of a receive buffer, rounded up to a power of two. What one receive brings is delivered from it in place.
+        /// Size of a receive buffer, rounded up to a power of two. Messages are delivered in place.
         pub rx_seg_size: MemSize = "256k" in 16_384..=16_777_216,
-        /// Bytes that are collected before they are sent, where several messages share a system call; at least tx_seg_size.
+        /// Bytes that are collected for one system call; at least tx_seg_size.
         pub tx_buf_size: MemSize = "64k" in 4096..=16_777_216,
-        /// Bytes that wait for a socket's room, or for a connection to stand, before a sender is told to wait too.
+        /// Bytes queued while a socket is full or a connection is not established; beyond it sends return NO_RESOURCE.
         pub tx_queue_size: MemSize = "256k" in 4096..=1_073_741_824,
-        /// Bytes of answers to a peer (of requests for remote memory, signs of life) that wait for it to take them, in addition to
-        /// tx_queue_size, before nothing more is read from it. No peer that keeps the protocol gets so far.
+        /// Bytes of responses (to requests for remote memory and pings) queued for a peer, in addition to tx_queue_size. Beyond it nothing
+        /// more is read from that peer. A peer that follows the protocol does not reach it.
         #[security = true]
         pub answer_queue_size: MemSize = "2m" in 2_097_152..=1_073_741_824,
-        /// Bytes of messages larger than rx_seg_size that may be on their way in, over all connections of an interface; at least
-        /// two messages of max_message. Further ones wait. A connection that has brought less than 64 KiB a second of its message,
-        /// and brings nothing now, ends if its room is needed.
+        /// Bytes of incoming messages larger than rx_seg_size, over all connections of an interface; at least twice max_message.
+        /// Further messages wait. A connection that has delivered less than 64 KiB a second of its message, and delivers nothing
+        /// now, ends if its room is needed.
         #[security = true]
         pub max_announced: MemSize = "1g" in 65_536..=1_099_511_627_776,
-        /// The same of one source (max_connections_per_source); at least one message of max_message. 0: half of max_announced.
+        /// The same for one source (max_connections_per_source); at least max_message. 0: half of max_announced.
         #[security = true]
         pub max_announced_per_source: MemSize = "0" in 0..=1_099_511_627_776,
-        /// Largest message that is sent or received, zero copy. A peer that may send larger ones is refused.
+        /// Largest message, sent or received by zero copy. A peer that may send larger ones is refused.
         pub max_message: MemSize = "64m" in 65_536..=2_147_483_648,
-        /// Most entries of a vector.
+        /// Largest number of iov entries.
         pub max_iov: u32 = "16" in 1..=64,
-        /// Zero-copy messages up to this size are copied, so that they share system calls and end at once.
+        /// Zero-copy messages up to this size are copied: they share system calls and complete immediately.
         pub sendv_thresh: MemSize = "2k",
-        /// Among several interfaces of equal cost take the one of the default route.
+        /// Among interfaces of equal cost, prefer the one with the default route.
         pub prefer_default: bool = "y",
         /// Offer put, carried out by the peer's progress.
         pub put_enable: bool = "y",
-        /// Do not wait for the connection when an endpoint is created. Otherwise a peer that does not listen is an error of
-        /// the creation.
+        /// Do not wait for the connection when an endpoint is created. With `n`, creating an endpoint to a peer that does not listen
+        /// fails.
         pub conn_nb: bool = "y",
-        /// Most ready sockets served in one progress.
+        /// Largest number of ready sockets served in one progress.
         pub max_poll: u32 = "16" in 1..=128,
-        /// How often to try again to connect.
+        /// Number of further attempts to connect.
         pub max_conn_retries: u32 = "5" in 0..=1000,
-        /// How long a connection may take to stand, retries included.
+        /// Time limit for establishing a connection, with all attempts.
         pub connect_timeout: Time = "10s",
-        /// How long an accepted connection may take to introduce itself.
+        /// Time limit for the handshake of an accepted connection.
         #[security = true]
         pub hello_timeout: Time = "5s",
-        /// Most accepted connections that have not introduced themselves; the oldest makes room for a new one.
+        /// Largest number of accepted connections without a complete handshake; beyond it the oldest is closed.
         #[security = true]
         pub max_half_open: u32 = "128" in 1..=65_536,
-        /// Most connections that peers open; further ones wait, within their connect_timeout. 0: seven eighths of the descriptors that
-        /// the process may have when the interface is opened.
+        /// Largest number of connections opened by peers; further ones wait within their connect_timeout. 0: seven eighths of the
+        /// descriptors that the process may have when the interface is opened.
         #[security = true]
         pub max_connections: u32 = "0" in 0..=16_777_216,
-        /// The same of one source: an IPv4 address, or the network (64 bits) of an IPv6 one. 0: three quarters of max_connections.
+        /// The same for one source: an IPv4 address or a /64 network. 0: three quarters of max_connections.
         #[security = true]
         pub max_connections_per_source: u32 = "0" in 0..=16_777_216,
-        /// How long a connection that a peer opened may carry nothing before it may be ended, where its room is needed for another one.
+        /// Time after which a connection that a peer opened, and that has carried nothing, may be closed for another one.
         #[security = true]
         pub unused_timeout: Time = "5s",
-        /// Descriptors of the process that connections of peers leave free.
+        /// Descriptors of the process that stay free of connections of peers.
         #[security = true]
         pub reserved_descriptors: u32 = "32" in 0..=65_536,
-        /// Requests of a connection for remote memory that are refused before it ends: keys are not to be guessed.
+        /// Refused requests for remote memory after which a connection ends, so that keys cannot be guessed.
         #[security = true]
         pub max_refused: u32 = "256" in 1..=65_535,
-        /// How long a connection that is done with waits for its peer to close it too, and an interface for its data to leave.
+        /// Time limit for a closing connection to wait for its peer, and for a closing interface to send its data.
         pub linger_timeout: Time = "1s",
-        /// How long a read of remote memory that blocks (get_short) may take.
+        /// Time limit of a blocking read of remote memory (get_short).
         pub get_timeout: Time = "30s",
-        /// Send small messages at once instead of waiting for more.
+        /// Disable Nagle's algorithm (TCP_NODELAY).
         pub nodelay: bool = "y",
         /// Size of the socket's send buffer; auto leaves it to the system.
         pub sndbuf: MemSize = "auto",
         /// Size of the socket's receive buffer; auto leaves it to the system.
         pub rcvbuf: MemSize = "auto",
-        /// Congestion control of sockets, by the system's name for it. `system` leaves it to the system; so does `auto`, except
-        /// between addresses of loopback: nothing is congested there, and one that paces itself by what it measures (bbr) would
-        /// cost most of the bandwidth, so these take reno, which every system has.
+        /// Congestion control of sockets, by its name in the system. `system` leaves it to the system. `auto` does the same, except
+        /// between loopback addresses, which use reno: loopback has no congestion, and an algorithm that limits its rate to what it
+        /// has measured (bbr) would cost most of the bandwidth.
         pub congestion: String = "auto",
-        /// Most connection requests (SYN) that the system sends before it gives up; 0 leaves it to the system.
+        /// Largest number of connection requests (SYN) that the system sends; 0 leaves it to the system.
         pub syn_cnt: u8 = "0" in 0..=127,
-        /// Ports to listen on, the first that is free; 0 lets the system choose.
+        /// Range of ports to listen on; the first free one is used; 0 lets the system choose.
         pub port_range: Range = "0-0",
-        /// Address families, the preferred first.
+        /// Address families in order of preference.
         pub af_prio: Vec<String> = "inet,inet6",
-        /// How long nothing may come from a peer before it is asked whether it lives. `inf` never asks.
+        /// Silence of a peer after which it is pinged; `inf` never.
         pub keepalive_interval: Time = "10s",
-        /// How long a peer may leave that unanswered, its program not making progress, before it counts as dead.
+        /// Time without a response to a ping, because the peer makes no progress, after which the peer counts as dead.
         pub keepalive_timeout: Time = "5m",
-        /// How long a connection is idle before the system asks the peer's system whether it lives; `inf` never.
+        /// Idle time after which the system sends a keepalive probe to the peer's system; `inf` never.
         pub keepidle: Time = "10s",
-        /// How often the system asks.
+        /// Interval between keepalive probes.
         pub keepintvl: Time = "2s",
-        /// How many questions of the system may go unanswered before the connection is closed.
+        /// Number of unacknowledged keepalive probes after which the connection is closed.
         pub keepcnt: u32 = "3" in 1..=127,
-        /// How long sent data may stay unacknowledged by the peer's system before the connection is closed; `inf` leaves it
+        /// Time without an acknowledgement of sent data by the peer's system after which the connection is closed; `inf` leaves it
         /// to the system.
         pub user_timeout: Time = "30s",
-        /// Bandwidth for the cost model, in place of what the device reports or its kind has by default.
+        /// Bandwidth for the cost model, instead of the device's or the default one.
         pub bandwidth: Bandwidth = "auto",
-        /// Latency for the cost model, in place of the model's; 0 leaves that.
+        /// Latency for the cost model; 0 keeps the model's.
         pub latency: Time = "0us",
     }
 }
