@@ -51,7 +51,7 @@ impl TcpIface {
         let families = device::families(&config.af_prio)?;
         let device = device::find(device, &families)?;
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
-        // Interfaces of all processes of all machines differ, and nobody guesses their keys.
+        // Ids are unique over all processes of all machines, and keys cannot be guessed.
         let (id, key) = (random::secret().map_err(system)?, random::secret().map_err(system)?);
         let settings = config.link();
         let (listeners, sockets) = listener::listen(&device, &families, config.port_range, &settings.socket)?;

@@ -1,4 +1,4 @@
-//! Listening: connections of peers are accepted, introduce themselves (`link::half_open`), and are taken or refused.
+//! Listening: connections of peers are accepted, complete the handshake (`link::half_open`), and are used or refused.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -49,7 +49,7 @@ impl TcpIface {
         count
     }
 
-    /// A connection that has not introduced itself makes room, else the listeners rest.
+    /// Closes a connection without a complete handshake to make room; without one the listeners pause.
     fn lack_descriptors(&self, reason: &dyn std::fmt::Display) {
         self.count_dropped();
         if !self.half_open.borrow_mut().drop_oldest() {
@@ -89,7 +89,7 @@ impl TcpIface {
         self.shared.timers.want_tick(until);
     }
 
-    /// Listens again, once the rest is over; answers when that is.
+    /// Listens again after the pause; returns when it ends.
     fn end_rest(&self, now: u64) -> Deadline {
         let Some(until) = self.half_open.borrow().resting else { return Deadline::NEVER };
         if !until.expired_at(now) {
@@ -118,7 +118,7 @@ impl TcpIface {
         self.dropped.set(self.dropped.get() + 1);
     }
 
-    /// Something has come from a connection that has not introduced itself.
+    /// A connection without a complete handshake has data to read.
     pub(crate) fn on_half_open(&self, token: u64) {
         let received = self.half_open.borrow_mut().receive(token);
         let Some((one, verdict)) = received else { return };
@@ -152,7 +152,7 @@ impl TcpIface {
         let _ = socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Takes a connection that has introduced itself, or refuses it.
+    /// Uses or refuses a connection after its hello.
     fn admit(&self, one: HalfOpen, hello: &Hello) {
         let HalfOpen { socket, address, .. } = one;
         if !wire::is_same(self.address.key, hello.key) {
@@ -173,7 +173,7 @@ impl TcpIface {
             }
             return self.refuse(&socket, Refusal::MessageSize);
         }
-        // Who the peer says to be decides only what it is told of its own.
+        // The claimed id decides only which of this side's own connections the reply refers to.
         if hello.sender != self.shared.id() {
             let conns = self.table.all();
             if let Some(claim) = &hello.claim

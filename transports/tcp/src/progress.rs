@@ -1,7 +1,7 @@
-//! Progress: what was collected is sent, what has come is delivered, what is due is done.
+//! Progress: sends collected frames, delivers received ones, runs what is due.
 //!
-//! The connection that had something last is asked directly, since a peer that answers at once is worth a system call of
-//! its own; the event set is asked in between, and whenever several connections are busy. So a round trip costs one send and
+//! The most recently active connection is polled directly, because a peer that replies immediately is worth a system call. The event set
+//! is polled at intervals, and more often when several connections are active. So a round trip costs one send and
 //! one receive, and a thousand idle connections cost nothing.
 
 use std::rc::Rc;
@@ -17,15 +17,15 @@ use crate::link::connection::{Conn, State};
 use crate::link::half_open::HALF_OPEN;
 use crate::link::shared::{LISTENERS, SPIN_ALONE, TIMER};
 
-/// Empty looks at a connection after which it is left to the event set.
+/// Consecutive empty receives after which only the event set watches a connection.
 const COLD: u32 = 4096;
-/// Looks at a connection among others, which wait meanwhile, between looks at the event set; a power of two (`SPIN_ALONE`).
+/// Receives on the active connection between polls of the event set, if there are others; a power of two (`SPIN_ALONE`).
 const SPIN_AMONG: u32 = 4;
 /// Events of one system call.
 const EVENTS: usize = 16;
 
 impl TcpIface {
-    /// One round; answers how many events were handled.
+    /// One round; returns the number of events that were handled.
     #[inline]
     pub(crate) fn advance(&self) -> u32 {
         self.shared.next_epoch();
@@ -47,7 +47,7 @@ impl TcpIface {
         count
     }
 
-    /// Sends, and calls nobody: handlers that call progress are nested as deep as they may be. What waits for room gets it.
+    /// Sends, and runs no handler: handlers that call progress are nested as deep as permitted. Connections that wait for room are served.
     #[cold]
     fn send_only(&self) {
         for conn in self.table.all() {
@@ -90,7 +90,7 @@ impl TcpIface {
         if is_turn || self.shared.is_blocked() { received.count + self.poll_events() } else { received.count }
     }
 
-    /// Asks the event set and serves what is ready.
+    /// Polls the event set and serves ready sockets.
     #[inline(never)]
     fn poll_events(&self) -> u32 {
         let mut left = self.config.max_poll as usize;
@@ -149,7 +149,7 @@ impl TcpIface {
         conn.receive(&self.shared).count
     }
 
-    /// Everything but receiving: sends what was collected, tells what has ended, serves who waits.
+    /// Everything but receiving: sends collected frames, runs completions, serves pending requests.
     #[inline(never)]
     pub(crate) fn housekeep(&self) -> u32 {
         self.shared.agenda.inside(|| self.housekeep_inside())
@@ -194,13 +194,13 @@ impl TcpIface {
     }
 
     fn serve_pending(&self) -> u32 {
-        // A handler that waits inside progress serves nobody else: the queue is being served already.
+        // Inside a handler: the outer call already serves the queue.
         if self.shared.agenda.is_serving() {
             return 0;
         }
         self.shared.agenda.set_serving(true);
         let mut served = 0;
-        // Those that stay hungry come again in the next round.
+        // Connections that are still blocked are served in the next round.
         for _ in 0..self.shared.agenda.hungry() {
             if let Some(conn) = self.shared.agenda.next_hungry().and_then(|id| self.table.conn(id)) {
                 served += conn.serve(&self.shared);
@@ -210,7 +210,7 @@ impl TcpIface {
         served
     }
 
-    /// A moment has come that something waited for.
+    /// A deadline has passed.
     fn tick(&self) {
         let timers = &self.shared.timers;
         timers.drain();
@@ -229,7 +229,7 @@ impl TcpIface {
         timers.want_tick(next);
     }
 
-    /// Lets everything leave that was accepted, until the deadline.
+    /// Sends everything that was accepted, until the deadline.
     pub(crate) fn drain(&self) {
         let deadline = Deadline::after(self.config.linger_timeout.to_duration());
         loop {

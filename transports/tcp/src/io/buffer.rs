@@ -1,8 +1,8 @@
 //! Buffers: receive buffers from which messages are delivered in place and may be kept, and plain ones for sending.
 //!
 //! A receive buffer is aligned to the size of the pool's buffers, so that the buffer of a kept message is found from its
-//! address alone. It lives until nobody refers to it: the connection or the interface that receives into it, each handler that
-//! runs on a message in it, each message that was kept.
+//! address alone. It lives as long as something refers to it: the connection or the interface that receives into it, each handler that
+//! runs on a message in it, each kept message.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -26,13 +26,13 @@ struct Head {
     size: usize,
     /// Where the next receive may begin.
     fill: Cell<usize>,
-    /// End of the last message that was kept or is being handled: nobody else may write below it.
+    /// End of the last message that was kept or is being handled: nothing else writes below it.
     kept_end: Cell<usize>,
 }
 
 const _: () = assert!(size_of::<Head>() == HEAD);
 
-/// A receive buffer. Whoever holds a reference gives it back with [`RxPool::release`].
+/// A receive buffer. Each reference is given back with [`RxPool::release`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RxBuffer(NonNull<Head>);
 
@@ -50,7 +50,7 @@ pub(crate) struct RxPool {
 impl RxBuffer {
     #[inline]
     fn head(&self) -> &Head {
-        // SAFETY: whoever has a buffer holds a reference, and the head lives as long.
+        // SAFETY: code that has a buffer holds a reference, and the head lives as long.
         unsafe { self.0.as_ref() }
     }
 
@@ -77,7 +77,7 @@ impl RxBuffer {
         self.head().fill.set(offset);
     }
 
-    /// Below this offset nobody may write.
+    /// Bytes below this offset are read-only.
     pub(crate) fn kept_end(&self) -> usize {
         self.head().kept_end.get()
     }
@@ -155,7 +155,7 @@ impl RxPool {
         Ok(buffer)
     }
 
-    /// Forgets what a buffer that nobody else refers to contains.
+    /// Forgets the contents of a buffer without other references.
     #[inline]
     pub(crate) fn reset(&self, buffer: RxBuffer) {
         buffer.head().fill.set(self.start);
@@ -216,7 +216,7 @@ impl RxPool {
 
     fn free_memory(&self, buffer: RxBuffer) {
         if let Ok(layout) = self.layout(buffer.size()) {
-            // SAFETY: `take_memory` made it with this layout, and nobody refers to it any more.
+            // SAFETY: `take_memory` made it with this layout, and no reference is left.
             unsafe { dealloc(buffer.0.as_ptr().cast(), layout) };
         }
     }

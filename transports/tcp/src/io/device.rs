@@ -76,8 +76,8 @@ pub(crate) fn list(families: &[Family]) -> Result<Vec<Device>, Failure> {
     Ok(usable)
 }
 
-/// Whether a device can be chosen by its name, in lists too. The system permits more than the plugin boundary does; what nobody can
-/// choose is left out without a warning, since it concerns nobody who did not choose it.
+/// Whether a device can be chosen by its name, in lists too. The system permits more names than the plugin boundary does; other
+/// devices are left out without a warning, because a user who did not choose them is not affected.
 fn is_nameable(name: &str) -> bool {
     let usable = |byte: u8| byte.is_ascii_graphic() && byte != b',' && byte != b'^';
     (1..=32).contains(&name.len()) && name.bytes().all(usable)

@@ -14,7 +14,7 @@ use super::socket::{Options, set_ahead};
 /// Connections that may wait for it in the system.
 const BACKLOG: i32 = 1024;
 
-/// Listens on the device's addresses; answers the sockets and where they are.
+/// Listens on the device's addresses; returns the sockets and where they are.
 pub(crate) fn listen(
     device: &ucs::sys::net::Device,
     families: &[Family],

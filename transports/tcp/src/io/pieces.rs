@@ -1,6 +1,6 @@
 //! What is sent: parts that are copied to where a frame is sent from, and memory that is handed to the system.
 //!
-//! No reference is made to memory that somebody else may change while it is sent: registered memory, and that of vectors.
+//! No reference is created to memory that may change while it is sent: registered memory, and that of vectors.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -26,7 +26,7 @@ pub(crate) unsafe trait Part {
     unsafe fn write(&self, room: &mut [u8]);
 }
 
-/// Memory that is readable for `'a`, and that somebody else may change meanwhile.
+/// Memory that is readable for `'a`, and that may change meanwhile.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
     start: *const u8,
@@ -80,7 +80,7 @@ unsafe impl Part for Memory<'_> {
 
     #[inline(always)]
     unsafe fn write(&self, room: &mut [u8]) {
-        // SAFETY: the memory is readable, the room as long by the caller's promise, and nobody else's.
+        // SAFETY: the memory is readable; the room is as long, by the caller's promise, and nothing else uses it.
         unsafe { room.as_mut_ptr().copy_from_nonoverlapping(self.start, self.length) };
     }
 }
@@ -133,7 +133,7 @@ impl<'a> Pieces<'a> {
         self.count
     }
 
-    /// Adds memory; answers whether it found room.
+    /// Adds memory; returns whether it found room.
     pub(crate) fn add(&mut self, memory: impl Into<Memory<'a>>) -> bool {
         let memory = memory.into();
         if memory.is_empty() {
@@ -145,7 +145,7 @@ impl<'a> Pieces<'a> {
         true
     }
 
-    /// Sends as much as the socket takes; answers how many bytes.
+    /// Sends as much as the socket takes; returns how many bytes.
     pub(crate) fn send(&self, socket: BorrowedFd<'_>) -> rustix::io::Result<usize> {
         let fd = socket.as_raw_fd();
         let sent = if let [piece] = self.list[..self.count] {

@@ -36,7 +36,7 @@ pub(crate) struct Agenda {
     over: RefCell<Vec<SlotId>>,
     ended: RefCell<VecDeque<Completion>>,
     flushes: RefCell<Vec<Completion>>,
-    /// Frames that connections owe, and that came up while a message was packed.
+    /// Frames that connections queue as responses while a message is packed.
     owed: RefCell<VecDeque<(SlotId, Vec<u8>)>>,
 }
 

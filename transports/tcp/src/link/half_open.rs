@@ -1,5 +1,4 @@
-//! Accepted sockets whose peers have not introduced themselves. Everybody may connect and send anything, so they have little room
-//! and little time here.
+//! Accepted sockets without a complete handshake. Any process can connect and send anything, so their number and time are limited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -16,7 +15,7 @@ use crate::proto::wire::{self, BadHello, HELLO, Hello};
 /// Marks the number of a half-open connection in the event set.
 pub(crate) const HALF_OPEN: u64 = 1 << 40;
 
-/// A connection that has not introduced itself.
+/// A connection without a complete handshake.
 pub(crate) struct HalfOpen {
     pub(crate) socket: Socket,
     pub(crate) address: SocketAddr,
@@ -49,7 +48,7 @@ impl Default for HalfOpenList {
 }
 
 impl HalfOpen {
-    /// Reads what has come. The outcome: nothing yet, the end of the connection, or a hello.
+    /// Reads received bytes. The outcome: incomplete, closed, or a hello.
     fn receive(&mut self) -> Option<Option<Result<Hello, BadHello>>> {
         match recv(&self.socket, &mut self.hello[self.have..], RecvFlags::empty()) {
             Ok((received, _)) if received > 0 => {
@@ -77,7 +76,7 @@ impl HalfOpenList {
         self.list.insert(token, HalfOpen { socket, address, hello: [0; HELLO], have: 0, deadline });
     }
 
-    /// Receives from one. Once it has introduced itself, or will not, it is taken out: with its hello, if it sent one.
+    /// Receives from one. It is removed when its handshake is complete or has failed; with its hello, if there is one.
     pub(crate) fn receive(&mut self, token: u64) -> Option<(HalfOpen, Option<Result<Hello, BadHello>>)> {
         let hello = self.list.get_mut(&token)?.receive()?;
         Some((self.list.remove(&token)?, hello))

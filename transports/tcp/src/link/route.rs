@@ -22,7 +22,7 @@ pub(crate) struct Way {
     pub(crate) source: Option<SocketAddr>,
 }
 
-/// The way to a peer, chosen without traffic; the refusal is the reason in words.
+/// The route to a peer, chosen without traffic; the error is a human-readable reason.
 pub(crate) fn way(
     device: &net::Device,
     families: &[Family],

@@ -27,7 +27,7 @@ pub(crate) struct Table {
     current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
     /// The connection that had something last, or has at this moment.
     active: Cell<Option<Rc<Conn>>>,
-    /// Looks at it since that brought nothing.
+    /// Consecutive receives without data.
     misses: Cell<u32>,
     made: Cell<u64>,
 }
@@ -63,7 +63,7 @@ impl Table {
         self.made.get()
     }
 
-    /// A connection that nobody uses yet.
+    /// A connection without endpoints.
     pub(crate) fn add(
         &self,
         peer: u64,

@@ -18,7 +18,7 @@
 //! | 2 | version of the address |
 //! | 3 | number of sockets, 1 or 2 |
 //! | 4..12 | random id of the interface, its name |
-//! | 12..20 | random key of the interface, which lets in: a peer that has the address has it, and nobody else |
+//! | 12..20 | random key of the interface, which admits a connection: only peers that have the address have it |
 //! | 20..40 | first socket: family 4 or 6, 0, port (2), IP address (16; IPv4 in the first 4) |
 //! | 40..60 | second socket, or zeros |
 //! | 60..68 | number of the endpoint |
@@ -63,7 +63,7 @@ impl DeviceAddress {
         buffer[20..28].copy_from_slice(&self.namespace.to_le_bytes());
     }
 
-    /// Reads untrusted bytes; the refusal is the reason in words.
+    /// Reads untrusted bytes; the error is a human-readable reason.
     pub(crate) fn read(bytes: &[u8]) -> Result<DeviceAddress, String> {
         let Ok(bytes) = <&[u8; DEVICE]>::try_from(bytes) else {
             return Err(format!("not a device address of tcp: {} bytes, expected {DEVICE}", bytes.len()));
@@ -91,7 +91,7 @@ impl IfaceAddress {
         }
     }
 
-    /// Reads untrusted bytes; the refusal is the reason in words.
+    /// Reads untrusted bytes; the error is a human-readable reason.
     pub(crate) fn read(bytes: &[u8]) -> Result<IfaceAddress, String> {
         let Ok(bytes) = <&[u8; IFACE]>::try_from(bytes) else {
             return Err(format!("not an interface address of tcp: {} bytes, expected {IFACE}", bytes.len()));

@@ -79,7 +79,7 @@ pub(crate) mod control {
 pub(crate) enum HelloKind {
     /// The first, by the side that connects.
     Hello = 1,
-    /// The connection stands.
+    /// The connection is established.
     Accept = 2,
     /// It does not, and the socket is closed.
     Refuse = 3,
@@ -215,7 +215,7 @@ impl Hello {
     }
 }
 
-/// Checks as much of a hello's first eight bytes as has come, so that whoever speaks something else is noticed early.
+/// Checks the received part of a hello's first eight bytes, so that another protocol is detected early.
 pub(crate) fn check_start(bytes: &[u8]) -> Result<(), BadHello> {
     if bytes.iter().zip(MAGIC).any(|(byte, magic)| *byte != magic) {
         return Err(BadHello::Foreign);

@@ -44,7 +44,7 @@ pub(crate) struct Connecting {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// No attempt is under way until the moment comes.
+    /// No attempt runs until this time.
     Waiting(Deadline),
     /// The system connects.
     Socket,
@@ -83,7 +83,7 @@ impl Conn {
         self.attempt(shared);
     }
 
-    /// Whether an attempt of its own is under way.
+    /// Whether this side is connecting.
     pub(crate) fn is_attempting(&self) -> bool {
         let connecting = self.connecting.borrow();
         connecting.as_ref().is_some_and(|connecting| !matches!(connecting.phase, Phase::Waiting(_)))
@@ -304,7 +304,7 @@ impl Conn {
         None
     }
 
-    /// Looks after a connection on its way when a timer was due; answers when to look again.
+    /// Timer of a connection that is being established; returns the next deadline.
     pub(super) fn tick_connecting(self: &Rc<Self>, shared: &Shared, now: u64) -> Deadline {
         let Some((phase, deadline, retries, is_full)) =
             self.connecting.borrow().as_ref().map(|it| (it.phase, it.deadline, it.retries, it.is_full))

@@ -44,7 +44,7 @@ impl Conn {
     }
 
     /// Sends or queues an answer. Its data cannot be deregistered meanwhile, so nothing of the application's runs here.
-    /// An error says that the connection is to end: a request asks for too much, or too many were refused.
+    /// An error ends the connection: a request is too large, or too many were refused.
     fn answer(&self, shared: &Shared, answer: Option<Answer<'_>>) -> Result<(), &'static str> {
         let Some(answer) = answer else { return Ok(()) };
         if shared.check_length(control::RESPONSE, answer.frame_bytes()).is_err() {

@@ -1,9 +1,9 @@
-//! Who is who: which accepted connections are those of the peer to whose address an endpoint was created.
+//! Proof of identity: which accepted connections belong to the peer whose address an endpoint was created with.
 //!
-//! A peer says who it is, and may lie. So endpoints use what this side opened to the address that it was given, and a connection
-//! that it accepted only if the interface that listens at that address says that it is its own: the side that connects names the
-//! other connection in its hello by its token and by both of its ends, and the peer compares them with what it has opened itself.
-//! The token is no secret: such a hello discloses it to what listens at any address that has the peer's id. docs/tcp.md has the
+//! A peer can claim any id. Endpoints therefore use connections that this side opened to the given address. An accepted connection
+//! is used only if the listener at that address confirms it: this side connects, and its hello contains the token and both socket
+//! addresses of the accepted connection. The peer compares them with the connections that it has opened itself.
+//! The token is no secret: such a hello discloses it to every listener whose address has the peer's id. docs/tcp.md has the
 //! argument ("Proof of identity").
 
 use std::net::SocketAddr;
@@ -19,9 +19,9 @@ use super::{Conn, State};
 use crate::link::shared::Shared;
 use crate::proto::wire::{Claim, is_same};
 
-/// How long to wait for the peer's own connection before opening another one.
+/// Time to wait for the peer's own connection before another one is opened.
 const PEERS_TURN: Duration = Duration::from_millis(200);
-/// Most accepted connections that the peer is asked about; others may have claimed its id in vain.
+/// Largest number of accepted connections that the peer is asked to confirm; others may have claimed its id falsely.
 const MOST_CLAIMS: u32 = 4;
 
 /// What a connection on its way has asked its peer about.
@@ -83,7 +83,7 @@ impl Conn {
         connecting.as_mut().is_some_and(|connecting| connecting.claims().asked.is_some())
     }
 
-    /// The peer has a connection of its own, or is opening one: asks about those that may be it, or waits for it once.
+    /// The peer has opened a connection, or is opening one: asks it to confirm the candidates, or waits for it once.
     pub(super) fn look_for_peers_own(self: &Rc<Self>, shared: &Shared, siblings: &[Rc<Conn>]) {
         let has_claimants = siblings.iter().any(|conn| conn.claims_to_be(self.peer));
         let has_to_wait = {

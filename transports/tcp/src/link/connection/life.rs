@@ -1,7 +1,7 @@
-//! The life of a connection: it stands, endpoints come and go, the peer falls silent, it ends.
+//! The life of a connection: established, used by endpoints, probed when the peer is silent, closed.
 //!
-//! A side that has lost its last endpoint lets its data leave, says so (`UNUSE`) and sends no more. A side that has been told
-//! so, and has no endpoints of its own, closes. So a message that was accepted arrives, and an idle pair keeps no socket.
+//! A side without endpoints sends its queued data and then `UNUSE`, and nothing more. A side that has received `UNUSE`, and has no
+//! endpoints, closes. So every accepted message arrives, and an idle pair keeps no socket.
 
 use std::rc::{Rc, Weak};
 
@@ -20,7 +20,7 @@ use crate::link::shared::Shared;
 use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {
-    /// The connection stands: what waited is sent.
+    /// The connection is established: queued data are sent.
     pub(crate) fn establish(self: &Rc<Self>, shared: &Shared, hello: &Hello, socket: Option<Socket>) {
         if let Some(socket) = socket {
             self.close_socket(shared);
@@ -181,7 +181,7 @@ impl Conn {
         self.fail(shared, Error::CONNECTION_RESET, "the peer closed the connection");
     }
 
-    /// A send has failed, and what had arrived was delivered: the endpoints are told.
+    /// A send has failed, and received messages were delivered: the endpoints fail.
     pub(crate) fn on_broken(self: &Rc<Self>, shared: &Shared) {
         while self.state.get() == State::Established && self.receive(shared).any {}
         if let Some(error) = self.broken.get() {
@@ -189,7 +189,7 @@ impl Conn {
         }
     }
 
-    /// The connection is over: outstanding operations end with the error, and each endpoint is told. From progress only.
+    /// The connection has ended: outstanding operations complete with the error, and each endpoint reports it. From progress only.
     pub(crate) fn fail(self: &Rc<Self>, shared: &Shared, error: Error, reason: &str) {
         if matches!(self.state.get(), State::Closed(_)) {
             return;
@@ -240,7 +240,7 @@ impl Conn {
         }
     }
 
-    /// Looks after the connection when a timer was due; answers when to look again.
+    /// Timer of an established connection; returns the next deadline.
     pub(crate) fn tick(self: &Rc<Self>, shared: &Shared, now: u64, is_keepalive: bool) -> Deadline {
         match self.state.get() {
             State::Closed(_) => return Deadline::NEVER,
@@ -278,7 +278,7 @@ impl Conn {
         }
     }
 
-    /// Serves them in turn until there is no room; the next time goes on where this one stopped. Answers how many ended.
+    /// Serves them in turn until there is no room; the next time goes on where this one stopped. Returns how many ended.
     pub(crate) fn serve(&self, shared: &Shared) -> u32 {
         self.hungry.set(false);
         let served = self.pending.dispatch(Blocked::Interface);
@@ -346,12 +346,12 @@ impl Conn {
         }
     }
 
-    /// Reads what has come and drops it, so that closing the socket does not make the system drop what it still has to send.
+    /// Reads and drops received data, so that closing the socket does not make the system drop data that it still has to send.
     pub(crate) fn discard_received(&self, shared: &Shared) {
         if self.state.get() != State::Established {
             return;
         }
-        // SAFETY: the scratch memory is initialised and nobody else's while this runs.
+        // SAFETY: the scratch memory is initialised, and nothing else uses it while this runs.
         let scratch = unsafe { std::slice::from_raw_parts_mut(shared.scratch(), shared.scratch_size()) };
         // Bounded: a peer that sends for ever is cut off.
         for _ in 0..1024 {

@@ -36,7 +36,7 @@ use connect::Connecting;
 use queue::Queue;
 use receive::Rest;
 
-/// Bytes of answers to gets that a connection may have outstanding.
+/// Bytes of gets that a connection may have outstanding.
 const GET_BYTES: usize = 1 << 20;
 /// Operations on remote memory that a connection may have outstanding; consecutive ones without a completion count once.
 const OPERATIONS: usize = 4096;
@@ -48,7 +48,7 @@ pub(crate) enum State {
     Connecting,
     /// Messages pass.
     Established,
-    /// Over; every operation answers the error.
+    /// Ended; every operation returns the error.
     Closed(Error),
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Use {
 pub(crate) struct Conn {
     // What a send touches.
     fd: Cell<RawFd>,
-    /// The connection stands and nothing is queued: a message may go straight to the socket.
+    /// Established with an empty queue: a message may be sent directly.
     ready: Cell<bool>,
     /// The progress during which something was last sent: more messages wait for each other until the next.
     sent_epoch: Cell<u32>,
@@ -77,7 +77,7 @@ pub(crate) struct Conn {
     queue: RefCell<Queue>,
     /// The application packs a message into a buffer of this connection.
     packing: Cell<bool>,
-    /// The socket has no room; the event set tells when it has.
+    /// The socket is full; the event set reports when it has room.
     blocked: Cell<bool>,
     /// It is in the agenda's list of connections to be flushed.
     dirty: Cell<bool>,
@@ -118,7 +118,7 @@ pub(crate) struct Conn {
     is_opened: Cell<bool>,
     /// Random, chosen by the side that opened the socket, and sent over it alone.
     token: u64,
-    /// The source of the peer once the connection stands.
+    /// The source of the peer, once the connection is established.
     source: Cell<Source>,
     /// Its number among those of the interface: later ones have higher numbers.
     number: u32,
@@ -216,8 +216,8 @@ impl Conn {
         self.state.get()
     }
 
-    /// What every operation answers, if none can be started: the error of a connection that is over. One that cannot send any
-    /// more is over as soon as progress has delivered what it brought and has told the endpoints, and has no room until then.
+    /// The error that every operation returns, if none can be started: that of an ended connection. A connection that can no longer
+    /// send ends as soon as progress has delivered its received messages and has failed its endpoints. Until then it has no room.
     #[inline]
     pub(crate) fn error(&self) -> Option<Error> {
         match self.state.get() {
@@ -231,12 +231,12 @@ impl Conn {
         !self.queue.borrow().is_empty()
     }
 
-    /// Whether the peer's interface serves put, get and atomics; only meaningful once the connection stands.
+    /// Whether the peer's interface serves put, get and atomics; only meaningful once the connection is established.
     pub(crate) fn serves_rma(&self) -> bool {
         self.serves_rma.get()
     }
 
-    /// The socket; only while the connection stands.
+    /// The socket; only while the connection is established.
     #[inline(always)]
     fn fd(&self) -> BorrowedFd<'_> {
         debug_assert!(self.fd.get() >= 0);

@@ -1,4 +1,4 @@
-//! Parts of frames that the SDK defines: vectors, requests, answers.
+//! Parts of frames that the SDK defines: vectors, requests, responses.
 
 use uct_plugin::Iov;
 use uct_plugin::rma::{Answer, Request};

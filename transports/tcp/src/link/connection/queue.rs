@@ -54,7 +54,7 @@ impl Queue {
         copied.sum()
     }
 
-    /// Puts an empty buffer at the end; answers its first byte and its size.
+    /// Puts an empty buffer at the end; returns its first byte and its size.
     pub(super) fn push_buffer(&mut self, buffer: TxBuffer) -> (*mut u8, usize) {
         let place = (buffer.base(), buffer.size());
         self.segments.push_back(Segment::Copied { buffer, start: 0, end: 0 });

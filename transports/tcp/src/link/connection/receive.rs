@@ -1,7 +1,7 @@
-//! Receiving: one system call brings many frames, and active messages are delivered from where they arrived.
+//! Receiving: one system call reads many frames, and active messages are delivered in place.
 //!
-//! Handlers may call progress again, which goes on with the frames behind. So what is left to be read lies in the connection
-//! before a handler runs, and a buffer lives as long as somebody handles a message in it.
+//! A handler may call progress, which continues with the next frames. The position is therefore stored in the connection
+//! before a handler runs, and a buffer lives as long as a handler uses a message in it.
 
 use std::rc::Rc;
 use std::slice;
@@ -49,7 +49,7 @@ pub(super) enum Rest {
 mod hold {
     /// A large frame was begun: its rest comes first.
     pub(super) const REST: u8 = 1;
-    /// The peer takes no answers: it is not served until it has taken some.
+    /// The peer does not read its responses: its requests wait until it has read some.
     pub(super) const ANSWERS: u8 = 2;
     /// A large message was announced for which there is no room now.
     pub(super) const ROOM: u8 = 4;
@@ -60,7 +60,7 @@ const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// and if less than so many bytes have come each second.
 const SLOW_RATE: usize = 64 << 10;
 
-/// What a look at the socket brought.
+/// The result of one receive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Received {
     /// Messages and other frames that were handled.
@@ -72,7 +72,7 @@ pub(crate) struct Received {
 const NOTHING: Received = Received { count: 0, any: false };
 
 impl Conn {
-    /// Receives once and handles what has come whole.
+    /// Receives once and handles the complete frames.
     #[inline]
     pub(crate) fn receive(self: &Rc<Self>, shared: &Shared) -> Received {
         if self.state.get() != State::Established || shared.agenda.is_inside() || self.hold.get() != 0 {
@@ -81,7 +81,7 @@ impl Conn {
         self.receive_frames(shared)
     }
 
-    /// The same where something is under way already.
+    /// The same inside a handler, or after a frame that was received in part.
     #[cold]
     #[inline(never)]
     fn receive_specially(self: &Rc<Self>, shared: &Shared) -> Received {
@@ -122,7 +122,7 @@ impl Conn {
         self.watch_again(shared);
     }
 
-    /// Goes on reading, if the peer has taken enough of its answers.
+    /// Continues to read if the peer has read enough of its responses.
     pub(crate) fn resume(self: &Rc<Self>, shared: &Shared) {
         if self.hold.get() & hold::ANSWERS != 0 && self.copied_bytes() <= shared.answer_limit() / 2 {
             self.release(shared, hold::ANSWERS);
@@ -205,7 +205,7 @@ impl Conn {
         NOTHING
     }
 
-    /// Handles the frames that have come whole; answers how many.
+    /// Handles the complete frames; returns their number.
     #[inline(never)]
     pub(super) fn parse(self: &Rc<Self>, shared: &Shared) -> u32 {
         self.parse_frames(shared)
@@ -295,7 +295,7 @@ impl Conn {
         }
         let end = payload + length;
         buffer.set_kept_end(end);
-        // SAFETY: the message has arrived, the buffer lives until it is released, and the headroom ahead is nobody else's.
+        // SAFETY: the message has arrived, the buffer lives until it is released, and nothing else uses the headroom.
         if unsafe { shared.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
             if buffer.kept_end() == end {
                 buffer.set_kept_end(before);
@@ -304,7 +304,7 @@ impl Conn {
         }
     }
 
-    /// Puts the buffer away if all of it was handled, else makes sure that the frame begun fits; tells the peer what was
+    /// Puts the buffer away if all of it was handled, else makes sure that the frame begun fits; acknowledges what was
     /// carried out.
     #[inline(always)]
     fn settle(self: &Rc<Self>, shared: &Shared) {
@@ -398,13 +398,13 @@ impl Conn {
         true
     }
 
-    /// What comes next belongs to the large frame that was begun, as all that has come does.
+    /// All received bytes, and the next ones, belong to the large frame that was begun.
     fn await_rest(&self) {
         self.hold.set(self.hold.get() | hold::REST);
         self.rx_start.set(self.rx_end.get());
     }
 
-    /// Moves the part of a large message that has come, at the end of `buffer`, to where its rest is received.
+    /// Moves the received part of a large message, at the end of `buffer`, to the buffer for the whole message.
     fn begin_message(self: &Rc<Self>, shared: &Shared, buffer: RxBuffer, room: Room) {
         let start = self.rx_start.get();
         // SAFETY: eight bytes have arrived at `start`: they announced the message.
@@ -475,7 +475,7 @@ impl Conn {
         Received { count: 1, any: true }
     }
 
-    /// Receives once into where the rest of the frame belongs; answers whether it is whole.
+    /// Receives once into the destination of the frame; returns whether it is complete.
     fn receive_more(&self, shared: &Shared) -> Result<bool, Result<(), Errno>> {
         let mut rest = self.rest.borrow_mut();
         // Until it has received, the owner cannot deregister the memory.
@@ -505,7 +505,7 @@ impl Conn {
                     // SAFETY: the access is to the whole length, and is there until this returns.
                     unsafe { self.receive_at(place, length - *done) }?
                 } else {
-                    // SAFETY: the zeros are fewer than the scratch memory has, which is nobody's while this receives.
+                    // SAFETY: the zeros are fewer than the scratch memory has, which nothing else uses while this receives.
                     unsafe { self.receive_at(shared.scratch(), padded(length) - *done) }?
                 };
                 *done += received;
@@ -536,7 +536,7 @@ impl Conn {
         })
     }
 
-    /// Whether the rest of a large message is not coming: little has come for long, and nothing waits to be read.
+    /// Whether a large message has stalled: its rate is too low, and the socket has nothing to read.
     pub(crate) fn is_stalled(&self, now: u64) -> bool {
         let Rest::Message { have, began, .. } = &*self.rest.borrow() else { return false };
         let age = clock::ticks_to_duration(now.saturating_sub(*began));

@@ -1,4 +1,4 @@
-//! Sending: the first message of a quiet connection leaves at once, the ones behind it share a system call.
+//! Sending: the first message since the last progress is sent immediately, later ones share a system call.
 
 use std::ptr;
 use std::rc::Rc;
@@ -15,11 +15,11 @@ use crate::io::pieces::{Memory, PIECES, Part, Pieces};
 use crate::link::shared::Shared;
 use crate::proto::wire::{PADDING, padded};
 
-/// What stands behind a frame.
+/// The padding of a frame.
 const ZEROS: [u8; PADDING] = [0; PADDING];
 
 /// A place for a frame: so many initialised bytes of the interface's scratch memory or of the last buffer of a queue. It is
-/// nobody else's until something is sent, queued or flushed.
+/// unused until something is sent, queued or flushed.
 struct Place {
     /// Where the frame goes.
     start: *mut u8,
@@ -33,14 +33,14 @@ impl Conn {
     pub(crate) fn send_frame(&self, shared: &Shared, frame: impl Part) -> Result {
         let bytes = frame.length();
         let place = self.place(shared, bytes)?;
-        // SAFETY: the place has room for the frame, and parts call nobody who sends.
+        // SAFETY: the place has room for the frame, and writing a part sends nothing.
         frame_into(unsafe { slice::from_raw_parts_mut(place.start, bytes + PADDING) }, &frame);
         // SAFETY: the frame and its zeros were just written, and nothing was sent since.
         unsafe { self.submit(shared, place, padded(bytes)) }
     }
 
-    /// The same with the data that the application packs, up to `tx_seg_size` bytes behind a head. `head` answers the head when the
-    /// length is known; if it refuses, the frame is left where it is, unsent. Answers the length.
+    /// The same with data that the application packs, up to `tx_seg_size` bytes after a head. `head` returns the head for a
+    /// length; if it fails, the frame is not sent. Returns the length.
     #[inline(always)]
     pub(crate) fn send_packed<const N: usize>(
         &self,
@@ -144,7 +144,7 @@ impl Conn {
         }
     }
 
-    /// Notes that sending has failed; progress delivers what has arrived, and tells the endpoints.
+    /// Notes that sending has failed. Progress delivers received messages and then fails the endpoints.
     fn break_off(&self, shared: &Shared, error: Error) {
         if self.broken.get().is_none() {
             self.broken.set(Some(error));
@@ -189,7 +189,7 @@ impl Conn {
         self.queue.borrow().bytes()
     }
 
-    /// The same without the memory of zero-copy operations: those are the application's own, and no answers to the peer. What the
+    /// The same without zero-copy memory, which belongs to the application and is no response to the peer. What the
     /// application has copied is limited by itself (`tx_queue_size`).
     pub(super) fn copied_bytes(&self) -> usize {
         self.sync_tail();
@@ -228,7 +228,7 @@ impl Conn {
         self.dirty.set(false);
     }
 
-    /// Queues bytes behind everything else, whatever the limit: what a peer is owed, and rests of frames.
+    /// Queues bytes at the end, regardless of the limit: responses, and rests of frames.
     pub(crate) fn append<'a>(&self, shared: &Shared, bytes: impl Into<Memory<'a>>) {
         let mut bytes = bytes.into();
         while !bytes.is_empty() {
@@ -237,7 +237,7 @@ impl Conn {
             }
             let (part, behind) = bytes.split_at(self.tail_left.get());
             let length = part.length();
-            // SAFETY: the tail has `tail_left` initialised bytes of a buffer that nobody else writes to.
+            // SAFETY: the tail has `tail_left` initialised bytes of a buffer that nothing else writes.
             let room = unsafe { slice::from_raw_parts_mut(self.tail.get(), length) };
             // SAFETY: the room is as long as the part.
             unsafe { part.write(room) };
@@ -247,7 +247,7 @@ impl Conn {
         }
     }
 
-    /// Sends a frame that the peer is owed, made of a head and data, which may be registered memory.
+    /// Sends a response, made of a head and data, which may be registered memory; queues it if the socket is full.
     pub(super) fn owe(&self, shared: &Shared, head: &[u8], data: Memory<'_>) {
         if self.error().is_some() {
             return;
@@ -362,7 +362,7 @@ impl Conn {
         Ok(Outcome::InProgress)
     }
 
-    /// Sends what is queued, as far as the socket takes it. Completions are told by progress.
+    /// Sends queued data until the socket is full. Progress runs the completions.
     pub(crate) fn flush(&self, shared: &Shared) {
         if self.packing.get() || self.broken.get().is_some() || self.state.get() != State::Established {
             return;
@@ -401,7 +401,7 @@ impl Conn {
         }
     }
 
-    /// Has the event set tell when the socket has room.
+    /// Marks the socket as full, and watches for room.
     fn block(&self, shared: &Shared) {
         if !self.blocked.replace(true) {
             shared.count_blocked(1);
@@ -416,7 +416,7 @@ impl Conn {
         }
     }
 
-    /// Has the event set tell what matters now.
+    /// Watches the events that matter in the current state.
     pub(super) fn watch_again(&self, shared: &Shared) {
         let mut events = Events::empty();
         events.set(Events::READ, !self.is_held());

@@ -273,7 +273,7 @@ impl Shared {
         };
         let place = padded(buffer.fill() + self.headroom);
         buffer.set_fill((place + message.len()).next_multiple_of(16).min(buffer.size()));
-        // SAFETY: the buffer has room for headroom and message, and nobody else writes there.
+        // SAFETY: the buffer has room for headroom and message, and nothing else writes there.
         unsafe { buffer.at(place).copy_from_nonoverlapping(message.as_ptr(), message.len()) };
         buffer.retain();
         let is_shared = buffer.size() == self.rx_pool.capacity() + self.rx_pool.start();
@@ -416,7 +416,7 @@ impl Shared {
         }
     }
 
-    /// A number that tells the endpoints of a connection apart.
+    /// A number that identifies an endpoint of a connection.
     pub(crate) fn next_owner(&self) -> u32 {
         self.owners.set(self.owners.get().wrapping_add(1));
         self.owners.get()

@@ -24,7 +24,7 @@ impl Shared {
         room
     }
 
-    /// A large message has come, or will not.
+    /// A large message is complete, or has failed.
     pub(crate) fn give_room(&self, room: Room) {
         let mut announced = self.announced.borrow_mut();
         announced.give(room);

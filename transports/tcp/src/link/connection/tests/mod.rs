@@ -81,7 +81,7 @@ unsafe extern "C" fn take(argument: *mut c_void, data: *mut c_void, length: usiz
 unsafe extern "C" fn unheard(_: *mut c_void, _: *mut c_void, _: UctStatus, _: UctStr) {}
 
 impl Bed {
-    /// A connection that stands.
+    /// A established connection.
     fn new(settings: &'static [(&'static str, &'static str)]) -> Bed {
         let mut bed = Bed::unconnected(settings);
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -129,7 +129,7 @@ impl Bed {
         self.conn.send_frame(&self.iface.shared, (header, Memory::from(payload)))
     }
 
-    /// Sends until there is no room; answers what the peer is to read.
+    /// Sends until there is no room; returns the bytes that the peer will read.
     fn fill(&self, payload: &[u8]) -> Vec<u8> {
         let mut sent = Vec::new();
         for _ in 0..100_000 {
@@ -145,7 +145,7 @@ impl Bed {
         panic!("there is always room");
     }
 
-    /// What has come to the peer, without waiting for more.
+    /// Bytes received by the peer, without waiting for more.
     fn read(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match (&self.peer).read_to_end(&mut bytes) {
@@ -256,7 +256,7 @@ fn entries(blocks: &[&[u8]]) -> Vec<UctIov> {
     blocks.iter().map(entry).collect()
 }
 
-/// The vector, which nobody writes to.
+/// The vector, which is not written.
 fn vector(entries: &[UctIov]) -> Iov<'_> {
     // SAFETY: the tests keep entries and blocks until the operation has ended.
     unsafe { Iov::new(entries.as_ptr(), entries.len()) }

@@ -67,7 +67,7 @@ fn a_frame_may_be_as_long_as_agreed_and_no_longer() {
     assert!(bed.messages() == [(1, pattern(65_536))]);
     bed.write(&frame_header(1, 65_537).to_ne_bytes());
     assert_eq!(bed.failure(), Some(Error::IO_ERROR));
-    // One that has come whole, into a buffer that is larger than a message may be.
+    // A complete message, in a buffer that is larger than a message may be.
     let bed = Bed::new(&[("max_message", "64k")]);
     bed.write(&frame(1, &pattern(65_537)));
     assert_eq!((bed.failure(), bed.messages().len()), (Some(Error::IO_ERROR), 0));

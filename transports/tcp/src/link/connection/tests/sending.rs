@@ -39,7 +39,7 @@ fn what_the_socket_does_not_take_waits_within_the_limit_and_arrives_in_order() {
     let queued = bed.conn.queued_bytes();
     // A buffer is begun only below the limit, and filled to its end.
     assert!(queued > 40_000 - 1016 && queued <= 40_000 + 16_411, "{queued}");
-    // What is owed is queued whatever the limit.
+    // Responses are queued regardless of the limit.
     bed.conn.tell(&bed.iface.shared, crate::proto::wire::control::PONG);
     assert_eq!(bed.conn.queued_bytes(), queued + 8);
     assert!(bed.read_all() == [sent, frame(crate::proto::wire::control::PONG, &[])].concat());
