@@ -12,7 +12,7 @@ impl RcIface {
         if self.shared.agenda.is_asked() || self.watches.mailbox.is_full() || !self.shared.pending.is_idle() {
             return Err(Error::BUSY);
         }
-        // What was announced is taken first; it may be a completion that nobody has seen.
+        // Notifications are read first: there may be a completion that was not polled yet.
         self.wakeup.rx.drain();
         self.wakeup.tx.drain();
         let io = |_| Error::IO_ERROR;
@@ -45,7 +45,7 @@ impl RcIface {
         self.conns.all().iter().any(|conn| conn.queue.is_connected() && (asks || !conn.queue.is_quiet()))
     }
 
-    /// Handles what the device tells on its own account.
+    /// Handles asynchronous events of the device.
     #[cold]
     pub(crate) fn handle_event(&self, event: AsyncEvent) {
         let port = self.port.borrow().port.number;

@@ -35,14 +35,14 @@ const POOL_STEP: usize = 512 << 10;
 pub(crate) struct RcIface {
     pub(crate) am: AmHandlers,
     pub(crate) shared: Rc<Shared>,
-    /// Looks in a row that may still pass by what was received.
+    /// Consecutive polls that may still skip the receive queue.
     pub(crate) rx_passes: Cell<u8>,
-    /// Looks that have found nothing received while nobody waited for the end of a send.
+    /// Polls that received nothing while no send completion was awaited.
     pub(crate) quiet_looks: Cell<u8>,
     pub(crate) conns: ConnTable,
-    /// Endpoints that have left the table while progress, which may be at work on them, goes on.
+    /// Connections removed from the table during a progress that may be using them.
     pub(crate) buried: RefCell<Vec<Rc<Conn>>>,
-    /// Looks at the peers so far.
+    /// Number of ticks so far.
     pub(crate) ticks: Cell<u32>,
     pub(crate) schedule: Schedule,
     pub(crate) flushes: Flushes,

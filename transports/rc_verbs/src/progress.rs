@@ -1,6 +1,6 @@
 //! Progress: completions in, deferred work out.
 //!
-//! A progress that finds nothing polls one queue; whatever else there is to do is behind two flags.
+//! An empty progress polls one queue; two flags guard all other work.
 
 use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{Blocked, Disposition, Error};
@@ -11,9 +11,9 @@ use crate::link::conn::Conn;
 use crate::proto::window::REFILL;
 use crate::proto::wire::{Immediate, Message};
 
-/// Looks at the queues in a row that may pass by what was received, because something sent has ended.
+/// Consecutive polls that may skip the receive queue, because sends completed.
 const MOST_PASSED: u8 = 3;
-/// One in so many looks that find nothing received asks what was sent, if nobody waits for the end of a send.
+/// One in so many empty receive polls also polls the send queue, if no send completion is awaited.
 const SENT_EVERY: u8 = 8;
 
 impl RcIface {
@@ -32,7 +32,7 @@ impl RcIface {
     #[inline(never)]
     fn progress_with_work(&self) -> u32 {
         if self.shared.agenda.is_running() {
-            // A handler that asks for progress would get later messages ahead of earlier ones of the same batch.
+            // Progress from a handler would deliver later messages ahead of earlier ones of the same batch.
             return 0;
         }
         self.shared.agenda.run();
@@ -51,8 +51,8 @@ impl RcIface {
         count + served
     }
 
-    /// Looks at the queues. If somebody waits for the end of a send, that comes first, and what has come waits for the next
-    /// look: mostly nothing has. If ends keep coming, it does not wait for long.
+    /// Polls the queues. If a send completion is awaited, the send queue comes first, and received messages wait for the next
+    /// poll; usually there are none. If completions keep coming, they wait for a limited number of polls.
     #[inline(always)]
     fn poll(&self) -> u32 {
         if self.shared.tx_wanted.get() {
@@ -148,7 +148,7 @@ impl RcIface {
         };
         let data = self.shared.rx.ring.data(&element);
         // SAFETY: the device has written `byte_length` bytes at `data`; the headroom ahead of them is part of the element,
-        // which is nobody else's until it is put back, here or by `release`.
+        // which nothing else uses until it is put back, here or by `release`.
         let disposition = unsafe { self.am.deliver_desc(id, data, wc.byte_length()) };
         if disposition == Disposition::Consumed {
             self.shared.rx.ring.put(element);
@@ -239,7 +239,7 @@ impl RcIface {
         0
     }
 
-    /// Has the endpoints served again that lacked what all share.
+    /// Schedules the pending requests of connections that were blocked on shared resources.
     #[cold]
     fn feed(&self) {
         for index in self.shared.agenda.take_starved() {
@@ -325,8 +325,8 @@ impl RcIface {
         count
     }
 
-    /// Lets go of an endpoint that the host has destroyed, as soon as nothing is under way. Where progress is at work on it, it
-    /// lives on until that is over.
+    /// Reaps an endpoint that the host has destroyed, as soon as nothing is in flight. If progress is using it, it
+    /// lives until that progress returns.
     #[cold]
     pub(crate) fn bury(&self, conn: &Conn) {
         if conn.failure().is_some() && conn.queue.is_quiet() {
@@ -351,7 +351,7 @@ impl RcIface {
     /// Looks at every endpoint, once a tick.
     #[cold]
     fn watch_peers(&self) {
-        // What has ended and was not looked at, because nobody called progress, must not count as a stall.
+        // Completions that were not polled, because the program made no progress, must not count as a stall.
         self.work_off();
         while self.poll_tx() > 0 {}
         let schedule = self.schedule;

@@ -102,7 +102,7 @@ impl Iface for RcIface {
         }
         for ep in self.conns.all() {
             tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with something under way");
-            // The device lets go of the memory before its owners are told.
+            // The device releases the memory before the operations complete.
             if let Err(error) = ep.qp.reset() {
                 tracing::warn!(%error, "rc_verbs: a queue pair does not stop");
             }

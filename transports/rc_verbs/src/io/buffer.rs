@@ -100,7 +100,7 @@ impl MessageBuffer {
     }
 }
 
-/// A buffer of messages for what a read brings, which fits.
+/// A message buffer for the result of a read, which fits.
 #[must_use = "a buffer that is not put back is lost to its pool"]
 pub(crate) struct ReadBuffer {
     buffer: MessageBuffer,
@@ -108,7 +108,7 @@ pub(crate) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// How much the read brings.
+    /// Bytes of the read.
     #[inline(always)]
     pub(crate) fn length(&self) -> usize {
         self.length
@@ -120,7 +120,7 @@ impl ReadBuffer {
         self.buffer.piece(self.length)
     }
 
-    /// What the read has brought.
+    /// The bytes that were read.
     ///
     /// # Safety
     /// It has ended.

@@ -26,7 +26,7 @@ pub(crate) struct Limits {
     pub(crate) max_inline: usize,
     pub(crate) max_short: usize,
     pub(crate) max_message: usize,
-    /// Longest put or get in one work request; longer ones are several, so that each ends soon enough to tell that the peer
+    /// Longest put or get in one work request; longer ones are several, so that each completes soon enough to show that the peer
     /// lives.
     pub(crate) max_part: usize,
     pub(crate) max_read_bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Limits {
     pub(crate) max_reads_out: u8,
     pub(crate) max_reads_in: u8,
     pub(crate) has_atomics: bool,
-    /// An atomic that is under way together with messages or writes ahead of it may lose its result.
+    /// An atomic in flight behind messages or writes may lose its result.
     pub(crate) has_stray_acks: bool,
     /// As the verbs code them.
     pub(crate) timeout: u8,

@@ -80,7 +80,7 @@ impl ReceiveRing {
         RxElement(unsafe { data.sub(self.headroom) })
     }
 
-    /// Posts buffers if at least `batch` are missing; answers whether all that should be are.
+    /// Posts buffers if at least `batch` are missing; returns whether all that should be are.
     #[inline]
     pub(crate) fn fill(&self, batch: u32) -> bool {
         let missing = self.wanted.get().saturating_sub(self.posted.get());
@@ -98,7 +98,7 @@ impl ReceiveRing {
             }
             // SAFETY: so many places were just written.
             let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<RecvSlot>(), count) };
-            // SAFETY: the buffers are of the pool, and nobody else's until their completion; the pool outlives the queue
+            // SAFETY: the buffers are of the pool, and used by nothing else until their completion; the pool outlives the queue
             // (the order of fields).
             let posted = unsafe { self.srq.post(slots) }.unwrap_or(0);
             for slot in &slots[posted..] {

@@ -34,7 +34,7 @@ pub(crate) struct Steps {
 /// What to do after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// The value was as guessed and has been changed, or is not to be changed: this was the former value.
+    /// The value was as guessed and was changed, or need not change: this was the old value.
     Done(u64),
     /// Try again with this guess.
     Again(u64),

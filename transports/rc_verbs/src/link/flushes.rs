@@ -32,7 +32,7 @@ impl Flushes {
                 Ok(Outcome::Done) => {}
                 Ok(Outcome::InProgress) => waits.push((ep.index, ep.queue.last())),
                 Err(Error::NO_RESOURCE) => return Err(Error::NO_RESOURCE),
-                // A connection that has failed has nothing under way.
+                // A failed connection has nothing in flight.
                 Err(_) => {}
             }
         }

@@ -10,7 +10,7 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// The window of a new connection, which is promised to its peer.
+    /// The window of a new connection, granted to its peer.
     pub(crate) fn join(&self) -> PeerWindow {
         let window = self.windows.join();
         self.ring.want(self.windows.wanted());
@@ -30,7 +30,7 @@ impl Receiving {
         self.ring.want(self.windows.wanted());
     }
 
-    /// Promises the peer what its window allows and buffers are there for.
+    /// Grants the peer what its window and the posted buffers permit.
     pub(crate) fn promise(&self, peer: &PeerWindow) {
         self.windows.narrow(peer);
         self.ring.want(self.windows.wanted());
@@ -40,7 +40,7 @@ impl Receiving {
         self.windows.promise(peer, self.ring.posted());
     }
 
-    /// The peer was held up: its window doubles, if there is room.
+    /// The peer was blocked: its window doubles, if there is room.
     #[cold]
     pub(crate) fn widen(&self, peer: &PeerWindow) {
         self.windows.widen(peer);

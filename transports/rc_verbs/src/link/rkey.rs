@@ -70,7 +70,7 @@ impl Rkey {
     }
 }
 
-/// Entry for fuzzing: reads arbitrary bytes as a packed key, and asks it for what it covers and for one byte more on either side.
+/// Entry for fuzzing: reads arbitrary bytes as a packed key, and checks accesses to its region and one byte beyond on either side.
 pub fn fuzz_key(bytes: &[u8]) {
     match Rkey::unpack(bytes) {
         Ok(key) => {

@@ -17,29 +17,29 @@ pub(crate) struct Shared {
     pub(crate) completions: Completions,
     /// Completions that the send queue's completion queue has room for.
     pub(crate) cq_available: Cell<u32>,
-    /// The end of a send is waited for: its completions are looked for in every progress.
+    /// A send completion is awaited: every progress polls the send queue.
     pub(crate) tx_wanted: Cell<bool>,
     pub(crate) agenda: Agenda,
     pub(crate) limits: Limits,
     pub(crate) rx: Receiving,
     pub(crate) pending: PendingQueue,
     pub(crate) buffers: Buffers,
-    /// Where results go that nobody reads, and the buffer that this is, until the interface closes.
+    /// Destination of results that are not read, and its buffer, until the interface closes.
     pub(crate) sink: Sge,
     pub(crate) sink_buffer: Cell<Option<SmallBuffer>>,
-    /// Grants that no message took along.
+    /// Explicit credit updates.
     pub(crate) lone_grants: Cell<u64>,
-    /// Bytes of reads under way.
+    /// Bytes of reads in flight.
     pub(crate) read_bytes: Cell<u64>,
     pub(crate) errors: ErrorHandler,
     /// Makes packet numbers hard to guess.
     pub(crate) salt: u32,
-    /// What stands in the buffer of an atomic's result until the device writes there: nothing that anybody could guess.
+    /// Contents of the result buffer of an atomic until the device writes it: a value that cannot be guessed.
     pub(crate) mark: u64,
 }
 
 impl Shared {
-    /// Hands over what a read has brought. Apart, since only this keeps anything across a call.
+    /// Delivers the result of a read. A separate function, because only this keeps values across a call.
     ///
     /// # Safety
     /// The read has ended.

@@ -14,7 +14,7 @@ use crate::link::conn::Conn;
 const PAGE_BITS: u32 = 10;
 const PAGE: usize = 1 << PAGE_BITS;
 
-/// All connections, also those whose endpoint is destroyed and that still have something under way.
+/// All connections, including those of destroyed endpoints with operations in flight.
 #[derive(Default)]
 pub(crate) struct ConnTable(UnsafeCell<Inner>);
 
@@ -40,7 +40,7 @@ impl ConnTable {
     #[inline(always)]
     fn with<R>(&self, work: impl FnOnce(&mut Inner) -> R) -> R {
         // SAFETY: the table belongs to one thread, and no reference to it leaves this type: what the methods below do with it
-        // calls nobody who might come here again. None of them drops a connection.
+        // runs no code that could call this again. None of them drops a connection.
         work(unsafe { &mut *self.0.get() })
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct EpAddress {
     pub(crate) seg_size: u32,
 }
 
-/// Checks a peer's interface address; the refusal is the reason in words.
+/// Checks a peer's interface address; the error is a human-readable reason.
 pub(crate) fn check_iface(bytes: &[u8]) -> Result<(), String> {
     match bytes {
         [b'r', b'c', VERSION, 0] => Ok(()),
@@ -61,7 +61,7 @@ impl EpAddress {
         bytes
     }
 
-    /// Reads bytes that came from anywhere; the refusal is the reason in words.
+    /// Reads untrusted bytes; the error is a human-readable reason.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let Ok(bytes) = <&[u8; EP_LENGTH]>::try_from(bytes) else {
             return Err(format!("an endpoint address of {} bytes, expected {EP_LENGTH}", bytes.len()));

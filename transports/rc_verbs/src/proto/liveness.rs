@@ -16,7 +16,7 @@ const LOOKS: u8 = 4;
 pub(crate) struct Schedule {
     /// Between two looks; `None` never looks.
     pub(crate) tick: Option<Duration>,
-    /// Ticks between two questions to idle peers; 0 never asks.
+    /// Ticks between two probes of idle peers; 0 never.
     keepalive: u32,
     /// Whether to give peers up.
     gives_up: bool,
@@ -43,7 +43,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the look of this number is one that asks idle peers.
+    /// Whether idle peers are probed at this tick.
     pub(crate) fn asks_at(&self, tick: u32) -> bool {
         self.asks() && tick.is_multiple_of(self.keepalive)
     }
@@ -68,7 +68,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// Nothing is under way.
+    /// Nothing is in flight.
     pub(crate) fn rest(&self) {
         self.stalls.set(0);
     }

@@ -39,7 +39,7 @@ impl<T> OutstandingQueue<T> {
     #[inline(always)]
     fn with<R>(&self, work: impl FnOnce(&mut Ring<T>) -> R) -> R {
         // SAFETY: the ring belongs to one thread, and no reference to it leaves this type: what the methods below do with it
-        // calls nobody who might come here again.
+        // runs no code that could call this again.
         work(unsafe { &mut *self.0.get() })
     }
 

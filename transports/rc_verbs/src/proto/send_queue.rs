@@ -18,12 +18,12 @@ enum Gate {
     Shut,
 }
 
-/// How many work requests, up to one that is about to be posted, ask for no completion.
+/// Number of consecutive unsignaled work requests, up to one that is about to be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unsignaled(u32);
 
 impl Unsignaled {
-    /// The one that is about to be posted asks for a completion.
+    /// The next one is signaled.
     pub(crate) const NONE: Unsignaled = Unsignaled(0);
 }
 
@@ -153,13 +153,13 @@ impl SendQueue {
         (unsignaled < moderation && self.available.get() > 1).then_some(Unsignaled(unsignaled))
     }
 
-    /// Whether the last work requests ask for no completion.
+    /// Whether the last work requests are unsignaled.
     #[inline]
     pub(crate) fn has_unsignaled(&self) -> bool {
         self.unsignaled.get() > 0
     }
 
-    /// How many of the last work requests ask for no completion.
+    /// Number of unsignaled work requests at the end.
     pub(crate) fn unsignaled_count(&self) -> u32 {
         self.unsignaled.get()
     }
@@ -217,7 +217,7 @@ impl SendQueue {
     pub(crate) fn end_up_to(&self, number: u32) -> u32 {
         let ended = self.ended.get();
         let count = number.wrapping_sub(ended);
-        // A number that is not under way would be the provider's mistake.
+        // A number that is not in flight would be an error of the provider.
         if count > self.posted.get().wrapping_sub(ended) {
             return 0;
         }
@@ -247,13 +247,13 @@ impl SendQueue {
         self.posted.get() == self.ended.get()
     }
 
-    /// Whether nothing but atomics is under way.
+    /// Whether nothing but atomics is in flight.
     #[inline(always)]
     pub(crate) fn has_only_atomics(&self) -> bool {
         self.is_quiet() || self.last_atomic.get() == self.posted.get()
     }
 
-    /// Whether a read or an atomic is under way.
+    /// Whether a read or an atomic is in flight.
     pub(crate) fn has_reads(&self) -> bool {
         !self.has_ended(self.last_read.get())
     }

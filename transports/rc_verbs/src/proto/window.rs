@@ -1,10 +1,10 @@
 //! How many messages peers may send: a window for each, out of the receive buffers that all share.
 //!
-//! A peer sends only what it was granted, and no more is granted than there are buffers posted, so the receive queue is never found
-//! empty. Once half of what was promised is used up, a grant travels with the next message of the other direction, or by itself if
-//! there is none until three quarters are. A connection starts with a small window, which doubles when the peer says that it was held
-//! up and there is room, and shrinks when many connections share the queue. So memory goes where messages come faster than grants, and
-//! a connection of little traffic keeps the little it began with.
+//! A peer sends only with credits, and there are never more credits than posted buffers, so a message always finds a buffer.
+//! When half of the credits are used, new ones travel with the next message of the other direction, or in an explicit credit update if
+//! there is none until three quarters are used. A connection starts with a small window. The window doubles when the peer reports that it
+//! was blocked and there is room, and shrinks when many connections share the queue. So memory goes to connections whose messages come
+//! faster than credits, and an idle connection keeps its small window.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ pub(crate) const REFILL: u32 = 8;
 pub(crate) struct Windows {
     /// Receive buffers that may be posted.
     capacity: u32,
-    /// Sum of what peers may send and have not sent.
+    /// Sum of the credits of all peers.
     promised: Cell<u32>,
     /// Sum of the windows.
     windows: Cell<u32>,
@@ -32,11 +32,11 @@ pub(crate) struct Windows {
 
 /// The window of one peer.
 pub(crate) struct PeerWindow {
-    /// Messages that the peer may send and has not sent yet.
+    /// Credits of the peer, unadvertised ones included.
     promised: Cell<u32>,
-    /// Messages promised that the peer has not been told of, and [`HELD_UP`].
+    /// Unadvertised credits, and [`HELD_UP`].
     grant: Cell<u16>,
-    /// How many messages the peer may have under way.
+    /// Largest number of credits of the peer.
     window: Cell<u16>,
 }
 
@@ -60,7 +60,7 @@ impl Windows {
         self.needed().min(self.capacity)
     }
 
-    /// The window of a new peer, all of which is promised.
+    /// The window of a new peer, all of it granted.
     pub(crate) fn join(&self) -> PeerWindow {
         self.peers.set(self.peers.get() + 1);
         let room = u16::try_from(self.room().max(1)).unwrap_or(u16::MAX);
@@ -83,8 +83,8 @@ impl Windows {
         peer.grant.set(0);
     }
 
-    /// A message of the peer has taken a buffer; returns how many the peer knows that it may still send, or `None` if it could not
-    /// know that it may send this one.
+    /// A message of the peer has taken a buffer; returns the advertised credits that are left, or `None` if the peer had
+    /// none.
     #[inline(always)]
     pub(crate) fn taken(&self, peer: &PeerWindow) -> Option<u32> {
         let left = peer.promised.get().checked_sub(u32::from(peer.untold()) + 1)?;
@@ -93,7 +93,7 @@ impl Windows {
         Some(left)
     }
 
-    /// The peer was held up: it may have twice as much under way, if there is room for that.
+    /// The peer was blocked: its window doubles, if there is room.
     #[cold]
     pub(crate) fn widen(&self, peer: &PeerWindow) {
         let window = peer.window.get();
@@ -119,14 +119,14 @@ impl Windows {
         peer.missing() > self.free(posted)
     }
 
-    /// Promises the peer what its window allows and buffers are there for.
+    /// Grants the peer what its window and the posted buffers permit.
     pub(crate) fn promise(&self, peer: &PeerWindow, posted: u32) {
         if peer.window.get() == 0 {
             return;
         }
         let mut more = peer.missing().min(self.free(posted)).min(u32::from(MAX_GRANT - peer.untold()));
         if more == 0 && peer.promised.get() == 0 && posted > self.promised.get() {
-            // Nobody is left without anything as long as there is a buffer; the spare ones are for this.
+            // A peer without credits gets one as long as there is a buffer; the spare ones are for this.
             more = 1;
         }
         peer.promised.set(peer.promised.get() + more);
@@ -134,8 +134,8 @@ impl Windows {
         peer.grant.set(peer.grant.get() + more as u16);
     }
 
-    /// Buffers posted that nobody was promised, without the spare ones. As many of those are not there as progress lets come
-    /// together before it posts them: what is promised against them is posted before it can be used up.
+    /// Posted buffers that are not granted, without the spare ones. Progress posts buffers in batches, so up to one batch of the spare
+    /// ones is missing: credits against it are posted before they can be used.
     fn free(&self, posted: u32) -> u32 {
         let spare = SPARE + self.peers.get() * SPARE_PER_PEER - (REFILL - 1);
         posted.saturating_sub(self.promised.get() + spare.min(posted / 2))
@@ -143,13 +143,13 @@ impl Windows {
 }
 
 impl PeerWindow {
-    /// How many messages the peer may have under way; 0 if it sends nothing any more.
+    /// Largest number of credits of the peer; 0 if it sends nothing any more.
     #[inline(always)]
     pub(crate) fn size(&self) -> u16 {
         self.window.get()
     }
 
-    /// Messages that the peer may send and has not sent yet.
+    /// Credits of the peer, unadvertised ones included.
     pub(crate) fn promised(&self) -> u32 {
         self.promised.get()
     }
@@ -164,7 +164,7 @@ impl PeerWindow {
         self.grant.get() & MAX_GRANT
     }
 
-    /// What the next message tells the peer: [`PeerWindow::untold`], and whether this side was held up.
+    /// Contents of the next message to the peer: the unadvertised credits, and whether this side was blocked.
     #[inline(always)]
     pub(crate) fn grant(&self) -> u16 {
         self.grant.get()
@@ -176,7 +176,7 @@ impl PeerWindow {
         self.grant.set(0);
     }
 
-    /// This side had no credits left: the peer is told with the next message.
+    /// This side had no credits left: the next message reports it to the peer.
     pub(crate) fn note_held_up(&self) {
         self.grant.set(self.grant.get() | HELD_UP);
     }

@@ -8,7 +8,7 @@
 //! | 5..8 | kind: 0 an active message, 1 nothing but a grant, which is not 0 |
 //! | 8..16 | zero |
 //! | 16..31 | messages that the peer may send more |
-//! | 31 | the sender was held up since its last message, because it may have no more under way |
+//! | 31 | the sender was blocked since its last message, because it had no credits |
 
 /// In the upper half: the sender was held up.
 pub(crate) const HELD_UP: u16 = 1 << 15;
@@ -31,7 +31,7 @@ pub(crate) enum Message {
 }
 
 impl Immediate {
-    /// An active message that brings along a grant, with [`HELD_UP`] or not.
+    /// An active message with credits, with [`HELD_UP`] or not.
     #[inline(always)]
     pub(crate) const fn active(id: u8, grant: u16) -> Self {
         Self((id as u32 & 31) | (grant as u32) << 16)

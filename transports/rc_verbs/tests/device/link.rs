@@ -97,7 +97,7 @@ fn a_long_interruption_fails_each_endpoint_once_and_new_ones_work_afterwards() {
     until(&left, &right, "a message of a new endpoint", || right.received.get() > before);
 }
 
-/// The near end loses all that it sends and knows nobody, until this is dropped.
+/// The near end loses all that it sends and has no neighbours, until this is dropped.
 struct Deaf;
 
 impl Deaf {
@@ -124,7 +124,7 @@ fn an_address_that_nobody_answers_for_is_asked_for_again_and_named_in_the_end() 
         let (near, far) = (Link::new(&left), Link::new(&right));
         let _deaf = Deaf::new();
         let start = Instant::now();
-        // Now and then the far end asks for the near one just then, and makes itself known by that.
+        // The far end may resolve the near one at this moment, and so become known to it.
         near.connect(&right, &far).err().map(|reason| (reason, start.elapsed()))
     });
     let (reason, took) = unheard.expect("nobody answers");

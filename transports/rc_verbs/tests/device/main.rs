@@ -1,4 +1,4 @@
-//! The transport on real devices, as an application sees it: what the conformance suite cannot ask for, because it changes
+//! The transport on real devices, as an application sees it: what the conformance suite cannot require, because it changes
 //! the machine or is about this transport alone.
 //!
 //! A machine without devices skips all and says so; `UCT_TEST_REQUIRE=verbs` turns that into a failure. The plugin is looked

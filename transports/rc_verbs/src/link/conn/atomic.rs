@@ -1,8 +1,8 @@
 //! Atomics of the device: add and compare-and-swap on 8 bytes.
 //!
 //! Software RoCE loses results: where packets are lost, a message or write that is sent again is answered by a plain
-//! acknowledgement of whatever came last, and if that was an atomic, it ends without its former value. So there an atomic
-//! waits until nothing but atomics is under way, and its result buffer bears a mark that an answer would have overwritten:
+//! acknowledgement of the latest operation, and if that was an atomic, it ends without its old value. So there an atomic
+//! waits until nothing but atomics is in flight, and its result buffer contains a mark that a response would have overwritten:
 //! a late duplicate of a packet might still do it, and is an error then rather than a wrong value.
 
 use uct_ib::verbs::{SendFlags, SendWr, Sge};
@@ -28,7 +28,7 @@ fn request(operand: u64, compare: Option<u64>, address: u64, key: u32) -> impl R
 }
 
 impl Conn {
-    /// Adds without a result: the device's own, into a place that nobody reads.
+    /// Adds without a result: the device's own, into a buffer that is never read.
     #[inline(always)]
     pub(crate) fn add64(&self, value: u64, address: u64, rkey: &Rkey) -> Result {
         let key = self.atomic_key(address, 8, rkey)?;
@@ -45,7 +45,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Whether nothing is under way that can rob an atomic of its result.
+    /// Whether nothing is in flight that can make an atomic lose its result.
     #[inline(always)]
     pub(crate) fn is_clear_for_atomic(&self) -> bool {
         !self.shared.limits.has_stray_acks || self.queue.has_only_atomics()
@@ -63,7 +63,7 @@ impl Conn {
         Err(self.starved())
     }
 
-    /// Accounts for an atomic just posted; answers its number.
+    /// Accounts for an atomic just posted; returns its number.
     #[inline(always)]
     fn posted_atomic(&self, unsignaled: Unsignaled) -> u32 {
         let number = self.posted(unsignaled);
@@ -82,7 +82,7 @@ impl Conn {
         self.shared.limits.has_stray_acks
     }
 
-    /// Carries out an atomic of the device's, which [`request`] says, and fetches the former value.
+    /// Posts an atomic of the device, chosen by [`request`], and fetches the old value.
     #[inline(always)]
     pub(crate) fn fetch64(
         &self,
@@ -101,7 +101,7 @@ impl Conn {
         self.fetch(result, former, completion, request(operand, compare, address, key))
     }
 
-    /// As [`Conn::fetch64`], where something is missing, or a buffer at hand: apart, so that nothing has to be kept for what comes
+    /// As [`Conn::fetch64`], where something is missing, or without a cached buffer: a separate function, so that nothing has to be kept for what comes
     /// after it.
     #[cold]
     #[inline(never)]
@@ -118,7 +118,7 @@ impl Conn {
         self.fetch(result, former, completion, request(operand, compare, address, key))
     }
 
-    /// A small buffer for the result of an atomic, if one is at hand and the atomic may be posted.
+    /// A small buffer for the result of an atomic, if one is cached and the atomic may be posted.
     #[inline(always)]
     fn result_at_hand(&self) -> Option<SmallBuffer> {
         if self.has_room() && self.is_clear_for_atomic() { self.shared.buffers.small_ready() } else { None }

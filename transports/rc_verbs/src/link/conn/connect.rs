@@ -8,7 +8,7 @@ use super::Conn;
 use crate::proto::addr::EpAddress;
 
 /// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
-/// second, in which it asks about once; one lost packet must not be the end.
+/// second, in which it sends about one request; a single lost packet must not be fatal.
 const RESOLVE_ATTEMPTS: u32 = 3;
 
 impl Conn {
@@ -76,7 +76,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Connects the queue pair. Blocks for [`RESOLVE_ATTEMPTS`] seconds if nobody answers for the peer's address.
+    /// Connects the queue pair. Blocks for [`RESOLVE_ATTEMPTS`] seconds if the peer's address does not resolve.
     fn connect_qp(&self, connect: &RcConnect, device: &DeviceAddress) -> Result<(), Failure> {
         let mut attempt = 1;
         loop {

@@ -91,7 +91,7 @@ impl Conn {
         self.lift_fence();
     }
 
-    /// The flush at the front becomes that of the queue pair; answers whether there was room.
+    /// The flush at the front becomes that of the queue pair; returns whether there was room.
     fn flush_behind_emulated(&self) -> bool {
         if !self.queue.is_quiet() && self.queue.has_unsignaled() && !self.post_nothing() {
             return false;

@@ -8,7 +8,7 @@ use crate::link::op::TxOp;
 use crate::link::shared::Shared;
 
 impl Conn {
-    /// Whether all that the user sent has ended. If the peer has closed, a grant under way never does.
+    /// Whether all operations of the user have ended. If the peer has closed, a credit update in flight never ends.
     pub(crate) fn may_close(&self) -> bool {
         let has_ended =
             self.queue.is_quiet() || (self.queue.rest_is_unawaited() && self.outstanding.is_empty());
@@ -53,7 +53,7 @@ impl Conn {
         }
     }
 
-    /// What seldom comes after an end.
+    /// Rare work after a completion.
     #[cold]
     #[inline(never)]
     fn after_end(&self) {
@@ -64,7 +64,7 @@ impl Conn {
             self.shared.pending.schedule(&self.group);
         }
         if self.is_destroyed() {
-            // Progress lets go of it when nothing is under way any more.
+            // Progress releases it when nothing is in flight any more.
             self.defer();
         }
     }
@@ -91,7 +91,7 @@ impl Conn {
         self.after_end();
     }
 
-    /// Counts work requests up to this number as ended; answers whether there are any.
+    /// Counts work requests up to this number as ended; returns whether there are any.
     #[inline(always)]
     fn account_for_end(&self, number: u32, shared: &Shared) -> bool {
         let count = self.queue.end_up_to(number);

@@ -1,4 +1,4 @@
-//! The failure of a connection. It is reported once, with what the device said in words; then everything under way comes back with an
+//! The failure of a connection. It is reported once, with a human-readable reason; then everything in flight completes with an
 //! error, one request after another, as the device flushes it.
 
 use uct_ib::WcStatus;
@@ -8,14 +8,14 @@ use uct_plugin::Error;
 use super::Conn;
 
 impl Conn {
-    /// Fails it: nothing more is sent, and the error handler is told if it is the first failure. From progress.
+    /// Fails it: nothing more is sent, and the first failure is reported to the error handler. From progress.
     #[cold]
     pub(crate) fn fail(&self, error: Error, reason: &str) {
         if !self.shut(error) {
             return;
         }
         self.shared.rx.close(&self.window);
-        // Everything under way comes back as flushed; without this it might wait for a peer that is gone.
+        // Everything in flight completes as flushed; without this it might wait for a peer that is gone.
         if let Err(error) = self.qp.fail() {
             tracing::warn!(%error, "rc_verbs: a failed queue pair stays as it is");
         }
@@ -36,7 +36,7 @@ impl Conn {
         let status = wc.status();
         let error = match self.failure() {
             Some(error) => error,
-            // The device gave up on the queue pair for another reason, which it tells as an event.
+            // The device gave up on the queue pair for another reason, which it reports as an event.
             None if status == WcStatus::FLUSHED => Error::CONNECTION_RESET,
             None => Error::from_status(status.status()),
         };

@@ -10,7 +10,7 @@ use crate::link::emulation::Emulated;
 use crate::link::op::TxOp;
 
 impl Conn {
-    /// Posts a write of no bytes that asks for a completion; answers whether there was room.
+    /// Posts a no-op, a write of no bytes with a completion; returns whether there was room.
     pub(crate) fn post_nothing(&self) -> bool {
         if !self.has_own_room() {
             return false;
@@ -60,7 +60,7 @@ impl Conn {
         self.notify(completion)
     }
 
-    /// Completes when what is under way has ended.
+    /// Completes when everything in flight has ended.
     fn notify(&self, completion: Option<Completion>) -> Result<Outcome> {
         if let Some(completion) = completion {
             self.remember(self.queue.last(), TxOp::Notify(completion));
@@ -69,7 +69,7 @@ impl Conn {
         Ok(Outcome::InProgress)
     }
 
-    /// Gives up on what is under way: the queue pair goes into its error state, and everything posted comes back.
+    /// Cancels everything in flight: the queue pair enters its error state, and all posted requests complete.
     fn cancel(&self, completion: Option<Completion>) -> Result<Outcome> {
         if self.shut(Error::CANCELED) {
             if let Err(error) = self.qp.fail() {
@@ -77,7 +77,7 @@ impl Conn {
             }
             self.shared.rx.close(&self.window);
         }
-        // Emulated atomics that wait for nothing under way are ended from progress.
+        // Emulated atomics without a request in flight are ended from progress.
         let has_emulated = !self.emulated.borrow().is_empty();
         if has_emulated {
             self.defer();
@@ -128,7 +128,7 @@ impl Conn {
         if !self.has_room() {
             return Err(self.refusal());
         }
-        // What is under way tells as well as a question would.
+        // Operations in flight serve as a probe.
         if completion.is_none() && !self.queue.is_quiet() {
             return Ok(Outcome::Done);
         }

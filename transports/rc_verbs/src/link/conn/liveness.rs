@@ -1,4 +1,4 @@
-//! Looks at one peer.
+//! Checks whether one peer is alive.
 
 use uct_plugin::Error;
 
@@ -6,7 +6,7 @@ use super::Conn;
 use crate::proto::liveness::Schedule;
 
 impl Conn {
-    /// Looks at the peer, once a tick; an idle one is asked if `asks`.
+    /// Checks the peer once a tick; an idle one is probed if `asks`.
     pub(crate) fn watch(&self, schedule: &Schedule, asks: bool) {
         if self.failure().is_some() || !self.queue.is_connected() {
             return;
@@ -21,7 +21,7 @@ impl Conn {
         if self.pulse.has_beaten(self.queue.last_ended()) {
             return;
         }
-        // What was acknowledged without an announcement is told by one more request.
+        // Acknowledgements of unsignaled requests become visible with one more request.
         if self.queue.has_unsignaled() {
             self.post_nothing();
         }

@@ -54,7 +54,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Accounts for a message just posted; answers the number of its work request.
+    /// Accounts for a message just posted; returns the number of its work request.
     #[inline(always)]
     fn sent(&self, unsignaled: Unsignaled) -> u32 {
         self.queue.spend();
@@ -79,7 +79,7 @@ impl Conn {
         posted.map(|_| length)
     }
 
-    /// Posts a message of the first bytes of a buffer; answers the number of the work request that still needs it, whose the
+    /// Posts a message of the first bytes of a buffer; returns the number of the work request that still needs it, whose the
     /// buffer is then. The packing may have sent something itself.
     #[inline(always)]
     fn send_packed(
@@ -118,7 +118,7 @@ impl Conn {
         let flags = flags.with(SendFlags::SOLICITED, solicited);
         let immediate = Immediate::active(id, self.window.grant());
         let request = SendWr::send_immediate(self.next_id(), pieces, immediate.0, flags);
-        // SAFETY: the caller's promise; a queue pair is destroyed only when nothing is under way any more, or its buffers
+        // SAFETY: the caller's promise; a queue pair is destroyed only when nothing is in flight any more, or its buffers
         // are given up for good.
         unsafe { self.qp.post_send(request) }.map_err(|error| self.refused(error))?;
         Ok(self.sent(unsignaled))

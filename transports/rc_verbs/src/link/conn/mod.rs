@@ -1,4 +1,4 @@
-//! One connection: a queue pair, what it has under way, and what either side may send.
+//! One connection: a queue pair, its operations in flight, and the credits of both sides.
 //!
 //! Here is its state; each file beside has one kind of operations on it.
 
@@ -32,7 +32,7 @@ use crate::proto::window::PeerWindow;
 
 /// A mark of a connection: pending requests may wait for it.
 pub(crate) const WAITED_FOR: u8 = 1;
-/// The host has destroyed its endpoint; it lives on until everything under way has ended.
+/// The host has destroyed its endpoint; it lives until everything in flight has ended.
 pub(crate) const DESTROYED: u8 = 2;
 
 /// A connection. The table of connections holds it until all that was posted has ended, and its endpoint until that is destroyed.
@@ -54,7 +54,7 @@ pub(crate) struct Conn {
     failure: Cell<Option<Error>>,
     pub(crate) outstanding: OutstandingQueue<TxOp>,
     pub(crate) emulated: RefCell<VecDeque<Emulated>>,
-    /// A step of the first emulated atomic is under way, whose end will go on.
+    /// A step of the first emulated atomic is in flight; its completion starts the next one.
     pub(crate) is_stepping: Cell<bool>,
     pub(crate) group: PendingGroup,
     pub(crate) user: EpUser,
@@ -87,7 +87,7 @@ impl Conn {
         self.failure.get()
     }
 
-    /// Lets nothing more be sent, for this reason; answers whether it was the first.
+    /// Stops sending, with this reason; returns whether it was the first.
     pub(crate) fn shut(&self, error: Error) -> bool {
         if self.failure.get().is_some() {
             return false;

@@ -1,4 +1,4 @@
-//! What a message means for the windows of both sides, and grants to the peer.
+//! Credits: a received message takes one from the peer and may carry some for this side; credits for the peer.
 
 use uct_ib::verbs::{InlineWr, SendFlags};
 use uct_plugin::Error;
@@ -39,8 +39,8 @@ impl Conn {
         }
     }
 
-    /// The peer sent a message that it was not granted: the buffers that it takes so are those of others. What was on its way
-    /// when the endpoint's window went is delivered.
+    /// The peer sent a message without a credit: it uses the buffers of others. Messages that were in flight
+    /// when the window was closed are delivered.
     #[cold]
     #[inline(never)]
     fn beyond_its_grant(&self, message: Message) -> Message {
@@ -58,8 +58,8 @@ impl Conn {
         Message::Unknown
     }
 
-    /// The peer may send no more than `left`, half of its window at most. What it is granted goes with the next message;
-    /// if none has gone when a quarter is left, it goes by itself.
+    /// The peer has `left` credits, at most half of its window. New credits travel with the next message;
+    /// if none was sent when a quarter is left, an explicit credit update is sent.
     #[inline(never)]
     fn grant_more(&self, left: u32) {
         if self.window.untold() == 0 {
@@ -70,10 +70,10 @@ impl Conn {
         }
     }
 
-    /// Tells the peer of what it was promised, if no message has yet; answers false if there is no room to.
+    /// Sends an explicit credit update, if no message has carried the credits; returns false if there is no room.
     pub(crate) fn send_grant(&self) -> bool {
         let shared = &*self.shared;
-        // What a destroyed endpoint grants is of no use to anyone.
+        // Credits of a destroyed endpoint are of no use.
         if self.failure().is_some() || !self.queue.is_connected() || self.is_destroyed() {
             return true;
         }
@@ -84,14 +84,14 @@ impl Conn {
             shared.rx.promise(&self.window);
         }
         if self.window.untold() == 0 {
-            // No buffers until handlers release some; or no window any more, and nothing to come.
+            // No buffers until handlers release some; or the window is closed.
             return self.window.size() == 0;
         }
         if !self.has_own_room() {
             return false;
         }
         let (flags, unsignaled) = self.next_flags(false);
-        // Wakes a peer that sleeps until it may send.
+        // Wakes a peer that waits for credits.
         let flags = flags.and(SendFlags::SOLICITED);
         let immediate = Immediate::grant(self.window.grant());
         let request = InlineWr::send_immediate(self.next_id(), &[], immediate.0, flags);

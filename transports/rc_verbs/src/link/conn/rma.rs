@@ -26,7 +26,7 @@ impl Conn {
         }
     }
 
-    /// The vector as pieces with their keys; answers how many, or `None` if there are more than fit. Memory that is not
+    /// The vector as pieces with their keys; returns how many, or `None` if there are more than fit. Memory that is not
     /// registered is [`Error::INVALID_PARAM`].
     pub(crate) fn pieces(&self, iov: Iov<'_>, pieces: &mut [Sge]) -> Result<Option<usize>> {
         let mut count = 0;
@@ -86,7 +86,7 @@ impl Conn {
         Ok(length)
     }
 
-    /// Posts a write of the first bytes of a buffer; answers the number of the work request that still needs it, whose the
+    /// Posts a write of the first bytes of a buffer; returns the number of the work request that still needs it, whose the
     /// buffer is then.
     fn write_packed(
         &self,
@@ -194,7 +194,7 @@ impl Conn {
         }
     }
 
-    /// Reads, and waits for the end of it. The peer's device answers by itself, so the wait is short, or the peer is gone.
+    /// Reads and waits for the completion. The peer's device responds without its program, so the wait is short, or the peer is gone.
     /// Other completions that come meanwhile are kept for progress.
     pub(crate) fn read_short(&self, buffer: &mut [u8], address: u64, rkey: &Rkey) -> Result {
         let length = buffer.len();
@@ -220,7 +220,7 @@ impl Conn {
         };
         self.remember(number, TxOp::Buffer(source));
         self.wait_for(number)?;
-        // SAFETY: the read has ended, and nobody has the buffer before progress handles its completion.
+        // SAFETY: the read has ended, and nothing else uses the buffer before progress handles its completion.
         unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(data, length) };
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Conn {
             return Err(self.starved());
         }
         let number = match self.only_piece(iov)? {
-            // SAFETY: the host keeps the vector's memory until the completion, and lets nobody touch it.
+            // SAFETY: the host keeps the vector's memory until the completion, and permits no other access.
             Some(piece) => unsafe { self.post_read(&[piece], address, key) }?,
             None => self.post_vector(iov, total, address, |pieces, address| {
                 // SAFETY: as above.
@@ -270,8 +270,8 @@ impl Conn {
         Ok(Outcome::InProgress)
     }
 
-    /// Posts a vector, as several work requests if it has more blocks, or more bytes, than one takes; answers the number of
-    /// the last, which asks for a completion. There is room for one.
+    /// Posts a vector, as several work requests if it has more blocks, or more bytes, than one takes; returns the number of
+    /// the last, which has a completion. There is room for one.
     #[cold]
     #[inline(never)]
     fn post_vector(
@@ -311,7 +311,7 @@ impl Conn {
         }
         let mut last = 0;
         for (index, (address, pieces)) in parts.iter().enumerate() {
-            // Each tells its end, which is how the peer is known to live.
+            // Each has a completion, which shows that the peer is alive.
             match post(pieces, *address) {
                 Ok(number) => last = number,
                 Err(error) if index == 0 => return Err(error),

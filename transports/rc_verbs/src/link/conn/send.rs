@@ -44,7 +44,7 @@ impl Conn {
         Error::NO_RESOURCE
     }
 
-    /// Why no message can be sent now. What the peer has granted is used up: its window is too small, and it is told.
+    /// Why no message can be sent now. Without credits the window is too small, and the next message reports that to the peer.
     #[cold]
     pub(crate) fn message_refusal(&self) -> Error {
         if self.queue.credits() == 0 && self.queue.is_connected() {
@@ -100,7 +100,7 @@ impl Conn {
         if self.has_room_for_message() { Ok(self.next_flags(true)) } else { Err(self.message_refusal()) }
     }
 
-    /// Accounts for a work request just posted; answers its number.
+    /// Accounts for a work request just posted; returns its number.
     #[inline(always)]
     pub(crate) fn posted(&self, unsignaled: Unsignaled) -> u32 {
         self.shared.cq_available.set(self.shared.cq_available.get() - 1);
@@ -126,14 +126,14 @@ impl Conn {
         self.outstanding.push(number, TxOp::Buffer(buffer));
     }
 
-    /// Has it served again when any work request of the interface has ended.
+    /// Has its pending requests served when any work request of the interface has ended.
     fn starve(&self) {
         if !self.is_starved.replace(true) {
             self.shared.agenda.starve(self.index);
         }
     }
 
-    /// Has progress look at it: a grant to tell, a step to make, a burial to finish.
+    /// Has progress handle it: a credit update, a step of an emulated atomic, or reaping.
     #[cold]
     pub(crate) fn defer(&self) {
         if !self.is_deferred.replace(true) {
