@@ -2,7 +2,7 @@
 //!
 //!     cargo run --bin atomic_counter
 //!
-//! The counter is 8 bytes of registered memory. A fetching add answers the value before it, which is the ticket.
+//! The counter is 8 bytes of registered memory. A fetching add returns the old value, which is the ticket.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Selection: have a transport chosen, and ask why.
+//! Selection: chooses a transport and explains the choice.
 //!
 //!     cargo run --bin choose_and_explain [OPERATION] [BYTES]
 //!

@@ -23,7 +23,7 @@ fn owner(peer: &mut Peer) -> Result<(), Failure> {
     let worker = Worker::new(&Context::builder().build()?)?;
     let connection = connect(&worker, peer, &request())?;
 
-    // `Access` says what peers may do with it; whoever tries anything else gets an error.
+    // `Access` lists what peers may do; any other access is an error.
     let access = Access::REMOTE_PUT | Access::REMOTE_GET;
     let memory = connection.iface.memory_domain().allocate(LENGTH, access, MemoryKind::Host)?;
     memory.write(0, b"what the owner wrote");

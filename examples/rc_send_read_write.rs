@@ -69,7 +69,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         place.replace(String::from_utf8_lossy(&message).into_owned());
     });
 
-    // 4. The endpoint, connected to the peer's. In verbs: a queue pair, brought from RESET to RTS.
+    // 4. The endpoint, connected to the peer's. In verbs: a queue pair, moved from RESET to RTS.
     let mut peer = match &options.server {
         Some(host) => Peer::call(host, options.port)?,
         None => Peer::listen(options.port)?,

@@ -1,6 +1,6 @@
 //! From a peer to a connected endpoint: exchange addresses, choose, connect.
 //!
-//! For: the programs that talk to another process. Stands on `peer` and on the selection of `uct-core`.
+//! For the programs that talk to another process. Built on `peer` and on the selection of `uct-core`.
 
 use uct_core::select::{PeerAddresses, Request, Selector};
 use uct_core::{Capabilities, Ep, Iface, IfaceAddress, IfaceOptions, Worker};
@@ -41,7 +41,7 @@ pub fn connect(worker: &Worker, peer: &mut Peer, request: &Request) -> Result<Co
         (iface.clone(), address)
     };
 
-    // Nobody needs to be told of a failure: `wait` asks the endpoint.
+    // No failure handler is needed: `wait` checks the endpoint.
     let ep = if iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
         iface.connect_with(&address, |_failure| ())?
     } else {

@@ -1,6 +1,6 @@
 //! What the examples share: other processes to talk to, and the way to an endpoint that leads there.
 //!
-//! For: the programs in this folder. Stands on `uct-core` and the standard library. Each program starts the processes
+//! For the programs in this folder. Built on `uct-core` and the standard library. Each program starts the processes
 //! that it talks to itself, so that one command shows all of it.
 
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! Another process of an example, and frames of bytes to and from it.
 //!
-//! For: `connect`, and the programs. Stands on sockets of the standard library. A frame is its length (4 bytes,
+//! For `connect`, and the programs. Built on sockets of the standard library. A frame is its length (4 bytes,
 //! little-endian) and that many bytes.
 
 use std::io::{ErrorKind, Read, Write};
@@ -80,7 +80,7 @@ impl Peer {
     /// Waits for a process to call on this port (0: any), which is printed.
     ///
     /// # Errors
-    /// The port is in use, or nobody called within [`LIMIT`].
+    /// The port is in use, or no peer connected within [`LIMIT`].
     pub fn listen(port: u16) -> Result<Peer, Failure> {
         let listener = TcpListener::bind(("0.0.0.0", port))
             .map_err(|error| format!("cannot listen on port {port}: {error}; choose another one"))?;

@@ -29,7 +29,7 @@ fn markdown(directory: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// What stands in `](…)`, outside of blocks of code.
+/// The contents of `](…)`, outside of blocks of code.
 fn links(text: &str) -> Vec<&str> {
     let mut is_code = false;
     let mut links = Vec::new();

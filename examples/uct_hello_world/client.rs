@@ -69,7 +69,7 @@ fn talk(
     let text = test_string(options.size);
     send(&connection, worker, &iface, flavour, &text, deadline)?;
 
-    // The server answers over the other connection, while this one has to be driven on.
+    // The server replies over the other connection; this one needs progress meanwhile.
     while !oob.is_readable()? {
         worker.progress();
         connection.check()?;

@@ -139,7 +139,7 @@ pub(crate) fn print_success(label: &str, function: &str, text: &str) -> Result<(
     ))
 }
 
-/// Prints to standard output. Unlike `print!` it does not panic where nobody reads.
+/// Prints to standard output. Unlike `print!` it does not panic when the output is closed.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());

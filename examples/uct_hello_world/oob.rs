@@ -1,4 +1,4 @@
-//! The connection beside the transport: over TCP the two sides exchange what they have, agree, and tell each other how it
+//! The out-of-band connection: over TCP the two sides exchange what they have, agree, and tell each other how it
 //! ended. Frames are a kind (1 byte), a length (4 bytes, little-endian) and so many bytes.
 
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Received = 4,
     /// Both are done.
     Done = 5,
-    /// One side gives up; the reason in words.
+    /// One side gives up; a human-readable reason.
     Failed = 6,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Oob {
 }
 
 impl Oob {
-    /// Connects to the server; tries again while nobody listens there yet, for a moment.
+    /// Connects to the server; tries again while there is no listener yet, for a moment.
     pub(crate) fn connect(name: &str, options: &Options, deadline: Instant) -> Result<Oob, Failure> {
         let port = options.server_port;
         let wanted =

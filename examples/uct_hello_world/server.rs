@@ -67,7 +67,7 @@ fn talk(
         worker.progress();
         connection.check()?;
         if oob.is_readable()? {
-            // The client has nothing to say now but why it gives up; a message may still be under way.
+            // The client sends nothing now but a reason for giving up; a message may still be in flight.
             worker.progress();
             if received.borrow().is_none() {
                 oob.receive(Kind::Done)?;

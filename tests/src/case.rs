@@ -1,6 +1,6 @@
 //! A case: a sentence about transports, and the function that finds out whether it holds.
 //!
-//! For: the files of `cases`, and the runner. Stands on the capabilities of `uct-core`.
+//! For the files of `cases`, and the runner. Built on the capabilities of `uct-core`.
 
 use uct_core::{AtomicOps, Capabilities, IfaceAttr};
 
@@ -80,7 +80,7 @@ impl Needs {
         Needs { two_ifaces: true, ..self }
     }
 
-    /// What is missing, in words.
+    /// What is missing, as text.
     pub(crate) fn missing(&self, able: &Able) -> Option<String> {
         let attributes = &able.attributes;
         let has = Capabilities::from_bits_retain(attributes.capabilities);

@@ -1,6 +1,6 @@
 //! What a run of the suite is asked to do.
 //!
-//! For: the runner. Stands on the environment: every variable begins with `UCT_TEST_`, which the configuration of the
+//! For the runner. Built on the environment: every variable begins with `UCT_TEST_`, which the configuration of the
 //! framework leaves alone.
 
 use std::env;

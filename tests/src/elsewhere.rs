@@ -1,6 +1,6 @@
-//! A target in a thread of its own, which answers while the case waits inside of a call.
+//! A target in its own thread, which makes progress while the case waits inside a call.
 //!
-//! For: operations that block until the peer's processor has served them, as an emulated `get_short` does. Stands on
+//! For operations that block until the peer's processor has served them, as an emulated `get_short` does. Built on
 //! `setup`.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -68,7 +68,7 @@ fn own_address(side: &Side) -> Vec<u8> {
     address.pack().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Tells where the memory is, connects with whoever asks, and makes progress until nobody can ask any more.
+/// Sends the address of the memory, accepts connections, and makes progress until the case has ended.
 fn serve(side: &Side, memory: Memory, outbox: &Sender<Vec<u8>>, inbox: &Receiver<Vec<u8>>) -> Vec<u8> {
     let say = |bytes: Vec<u8>| outbox.send(bytes).expect("the case listens");
     say(memory.address().to_le_bytes().to_vec());

@@ -1,6 +1,6 @@
 //! What was logged while a case ran: a warning or an error that a case does not expect fails it.
 //!
-//! For: the runner, and cases that expect a line. Stands on `tracing`; events of plugins arrive here as well, since the
+//! For the runner, and cases that expect a line. Built on `tracing`; events of plugins arrive here as well, since the
 //! host hands them to its own subscriber.
 
 use std::cell::RefCell;

@@ -1,6 +1,6 @@
 //! The flavours of an active message as one: limits, sizes worth trying, and sending bytes by each.
 //!
-//! For: cases that hold for every flavour. Stands on `pair`.
+//! For cases that hold for every flavour. Built on `pair`.
 
 use uct_core::{AmId, Capabilities, Completion, Ep, IfaceAttr, Posted, Result, SendFlags};
 

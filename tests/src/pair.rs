@@ -1,6 +1,6 @@
-//! The transport open twice in one process, and connected: the ground that most cases stand on.
+//! The transport open twice in one process, and connected: the basis of most cases.
 //!
-//! For: the cases. Stands on `setup`. What connects an interface with itself only is open once, and is both ends.
+//! For the cases. Built on `setup`. What connects an interface with itself only is open once, and is both ends.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -186,7 +186,7 @@ impl Pair {
         Pair { sender, receiver, to, back, is_loop }
     }
 
-    /// Moves both ends on; answers how many events there were.
+    /// Makes progress at both ends; returns the number of events.
     pub fn progress(&self) -> u32 {
         let events = self.sender.worker.progress();
         if self.is_loop { events } else { events + self.receiver.worker.progress() }
@@ -201,7 +201,7 @@ impl Pair {
         }
     }
 
-    /// As [`Pair::until`], but answers false if an endpoint fails ahead.
+    /// As [`Pair::until`], but returns false if an endpoint fails ahead.
     #[track_caller]
     pub fn until_failure(&self, what: &str, mut done: impl FnMut() -> bool) -> bool {
         wait(
@@ -212,7 +212,7 @@ impl Pair {
         done()
     }
 
-    /// Calls an operation until it answers anything but `NO_RESOURCE`, and moves both ends on in between.
+    /// Calls an operation until it returns anything but `NO_RESOURCE`, and makes progress at both ends in between.
     #[track_caller]
     pub fn retry<T>(&self, what: &str, operation: impl FnMut() -> Result<T>) -> Result<T> {
         retry(what, || self.progress(), operation)
@@ -224,7 +224,7 @@ impl Pair {
         flush(&ep.iface().worker(), ep, flags, || self.progress())
     }
 
-    /// Moves both ends on for as long as anything happens, and a while more: whatever is under way arrives.
+    /// Makes progress at both ends as long as there are events, and a while more: everything in flight arrives.
     pub fn settle(&self) {
         let mut quiet = Instant::now();
         while quiet.elapsed() < Duration::from_millis(20) {
@@ -244,7 +244,7 @@ impl Drop for Pair {
     }
 }
 
-/// The interface at the other end of `first`: another one, or itself where it reaches nobody else.
+/// The interface at the other end of `first`: another one, or itself if it reaches no other.
 pub fn other_end(setup: &Setup, first: &Side, options: IfaceOptions) -> (Side, bool) {
     let second = setup.open_far(options);
     let by_iface = first.iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE);
@@ -288,7 +288,7 @@ pub fn happens_within(
     true
 }
 
-/// Calls an operation until it answers anything but `NO_RESOURCE`, and `progress` in between.
+/// Calls an operation until it returns anything but `NO_RESOURCE`, and `progress` in between.
 #[track_caller]
 pub fn retry<T>(
     what: &str,

@@ -1,6 +1,6 @@
 //! Numbers that look random and are the same for the same seed.
 //!
-//! For: cases and patterns. Stands on nothing. The sequence is splitmix64's.
+//! For cases and patterns. Built on no other module. The sequence is splitmix64's.
 
 /// A sequence of numbers.
 #[derive(Clone, Debug)]

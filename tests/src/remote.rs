@@ -1,6 +1,6 @@
 //! The other process of a case: the test program runs itself again, and both exchange bytes over a socket.
 //!
-//! For: cases with two processes. Stands on `setup`. The other process ends when this one does, and never outlives its
+//! For cases with two processes. Built on `setup`. The other process ends when this one does, and never outlives its
 //! case.
 
 use std::io::{ErrorKind, Read, Write};
@@ -35,7 +35,7 @@ impl Peer {
     }
 
     /// In a process that was started with a socket as its standard input: the other end. This process is killed when
-    /// whoever started it ends.
+    /// its parent ends.
     pub fn of_standard_input() -> Peer {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("the socket is the standard input");

@@ -1,6 +1,6 @@
 //! Runs the cases against what is found, as the tests of one test program.
 //!
-//! For: a `main` of two lines. Stands on libtest-mimic, so that cargo's options and counts work, and on all else here.
+//! For a `main` of two lines. Built on libtest-mimic, so that cargo's options and counts work, and on all else here.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -79,7 +79,7 @@ fn run_all(config: Config) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// With fewer descriptors most cases would tell nothing but that there are too few.
+/// With fewer descriptors most cases would fail for that reason alone.
 const LEAST_DESCRIPTORS: u64 = 1000;
 
 /// A thousand endpoints may need two thousand descriptors.
@@ -94,7 +94,7 @@ fn raise_descriptor_limit() -> Result<(), String> {
     }
 }
 
-/// What is told once all cases ran.
+/// The summary after all cases.
 #[derive(Default)]
 struct Notes {
     /// Names of cases that did not run, and why.

@@ -1,6 +1,6 @@
 //! What a case is given: the transport to test, and means to open it.
 //!
-//! For: the cases. Stands on `target`. Nothing is shared between cases: each has a context of its own.
+//! For the cases. Built on `target`. Nothing is shared between cases: each has a context of its own.
 
 use std::cell::RefCell;
 use std::panic::panic_any;
@@ -60,7 +60,7 @@ impl Setup {
         panic_any(Skipped(reason.into()))
     }
 
-    /// Sets a key of the transport, such as `max_kept`, if it has one of that name; answers whether it has. It
+    /// Sets a key of the transport, such as `max_kept`, if it has one of that name; returns whether it has. It
     /// concerns what is opened afterwards.
     pub fn configure(&self, key: &str, value: &str) -> bool {
         let full = keys(&self.context(), &self.resource(), key);

@@ -1,6 +1,6 @@
 //! What is tested: every transport on every device that is found, linked statically and loaded from a file.
 //!
-//! For: the runner and the other process of a case. Stands on the discovery of `uct-core`.
+//! For the runner and the other process of a case. Built on the discovery of `uct-core`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! Ends a run in which a case hangs, with a line that names the case.
 //!
-//! For: the runner, and tests with a `main` of their own. Stands on the standard library. A thread cannot be ended from outside, so the process is.
+//! For the runner, and tests with a `main` of their own. Built on the standard library. A thread cannot be ended from outside, so the process is.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;

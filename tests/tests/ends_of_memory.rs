@@ -1,6 +1,6 @@
 //! Memory whose registration ends while others access it: what the owner gets back is its own alone.
 //!
-//! One thread registers memory, tells where it is and drops it, over and over, while the interface of its memory domain serves peers in a
+//! One thread registers memory, publishes its address and drops it, over and over, while the interface of its memory domain serves peers in a
 //! second thread, and two more put to it, get from it and change it by atomics with keys that they have unpacked. All of it is safe
 //! Rust. A write that comes late shows in bytes that were given back, in a vector that the allocator made of the same memory, or as a signal.
 //! So each transport has a process of its own. `UCT_TEST_SECONDS` says for how long; 3 unless set.
@@ -189,7 +189,7 @@ impl Scene {
     }
 }
 
-/// Registers memory and drops it until the time is over; answers how often.
+/// Registers memory and drops it until the time is over; returns how often.
 fn owner(domain: &MemoryDomain, scene: &Scene, mut random: Random, time: Duration) -> Result<u64, Failure> {
     let started = Instant::now();
     let mut round = 0;
@@ -233,7 +233,7 @@ fn end(memory: Memory, random: &mut Random) -> Result<(), Failure> {
     if foreign == 0 { Ok(()) } else { Err(format!("{foreign} foreign bytes in vectors next to it").into()) }
 }
 
-/// Bytes that somebody else has written.
+/// Bytes of another writer.
 fn foreign(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte != NEIGHBOUR).count()
 }
@@ -339,7 +339,7 @@ impl Side {
         Ok(ep)
     }
 
-    /// Starts an access of some kind, somewhere in the memory; answers what tells of its end.
+    /// Starts an access of some kind, somewhere in the memory; returns what tells of its end.
     fn access(
         &self,
         ep: &Ep,

@@ -86,7 +86,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A process that is killed if nobody waits for it.
+/// A process that is killed if it was not waited for.
 struct Running(Option<Child>);
 
 impl Running {

@@ -1,4 +1,4 @@
-//! What only connections over sockets have to stand: strangers, peers that fall silent, both sides that connect at once.
+//! Cases of connections over sockets: unauthenticated peers, silent peers, simultaneous connects.
 //!
 //! All traffic stays on loopback. A peer that was stopped (SIGSTOP) is played by a socket whose owner reads nothing: its system
 //! acknowledges, its program is silent, which is all that one sees of it.
@@ -273,7 +273,7 @@ fn a_killed_peer_fails_its_endpoint_once_and_no_other() {
     let _alone = alone();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (good, good_failures) = a.connect(&b.address());
-    // The process that is killed holds the peer's end of the connection, and nobody else does.
+    // Only the killed process holds the peer's end of the connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (ep, failures) = a.connect(&forged(&a, &listener));
     let stream = play_peer(&a, &listener);
@@ -362,7 +362,7 @@ fn a_handler_may_wait_for_the_message_behind_its_own() {
             begins.set(begins.get() + 1);
         }
     });
-    // Both messages of a peer leave together as soon as its connection stands, and come together.
+    // Both messages of a peer are sent together as soon as its connection is established, and arrive together.
     for (peer, ep) in (0..).zip(&eps) {
         ep.am_short(ID, 2 * peer, b"begin").unwrap();
         ep.am_short(ID, 2 * peer + 1, b"end").unwrap();

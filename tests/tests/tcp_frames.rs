@@ -220,7 +220,7 @@ fn the_longest_message_arrives_and_one_byte_more_ends_the_connection() {
     scene.ends("longer than");
     assert_eq!(scene.a.count.get(), 1);
 
-    // What has come whole is checked as well.
+    // A complete frame is checked as well.
     let mut scene = Scene::new(&[("max_message", "64k"), ("rcvbuf", "512k")]);
     let whole = frame(ID.get(), &[7; MOST + 1]);
     scene.widen_window();

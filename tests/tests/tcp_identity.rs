@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use support::{Greeting, HELLO, Side, drive, forged, id_of, introduce, key_of, receive_hello, send};
 
-/// What has come on a socket.
+/// Bytes received on a socket.
 fn received(stream: &mut TcpStream) -> usize {
     let mut bytes = [0; 4096];
     let mut count = 0;
@@ -45,7 +45,7 @@ fn a_refusal_teaches_nothing_that_lets_in() {
 #[test]
 fn an_id_that_was_seen_in_a_hello_does_not_let_in() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    // All that `b` sees of `a`, to which nobody gave its address, is its id.
+    // `b` was not given the address of `a` and sees only its id.
     let (ep, _) = a.connect(&b.address());
     send(&[&a, &b], &ep, 1);
     drive(&[&a, &b], || b.count.get() == 1);

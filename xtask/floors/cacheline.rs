@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const BATCH: u64 = 200;
 const BATCHES: usize = 5000;
-/// A peer that never answers would otherwise be waited for without end.
+/// Time limit for a peer that never replies.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[repr(align(128))]

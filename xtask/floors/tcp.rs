@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const WARM_UP: usize = 2000;
 const ROUND_TRIPS: usize = 30_000;
-/// A peer that never answers would otherwise be waited for without end.
+/// Time limit for a peer that never replies.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> std::io::Result<()> {

@@ -1,5 +1,5 @@
 //! Debian packages that a command needs: installed if that is possible here, named if it is not.
-//! Stands on apt-get; the commands that need more than cargo and a C compiler stand on it.
+//! Built on apt-get; used by the commands that need more than cargo and a C compiler.
 
 use crate::failure::{Failure, Outcome};
 use crate::process::{command, run};
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Package {
     /// The package's name.
     pub name: &'static str,
-    /// A file that the package brings. Several, separated by a space: any of them.
+    /// A file of the package. Several, separated by a space: any of them.
     pub brings: &'static str,
 }
 

@@ -1,5 +1,5 @@
 //! `cargo xtask config`: config/uct.toml, written from the one schema in code.
-//! Stands on uct_info, which knows the schema; `check` compares the committed file.
+//! Built on uct_info, which knows the schema; `check` compares the committed file.
 
 use crate::failure::{Failure, Outcome};
 use crate::header::{compare, write};
@@ -18,7 +18,7 @@ pub struct Options {
 
 /// Writes or checks the file.
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
-    // Each plugin brings its keys.
+    // Each plugin has its own keys.
     let built = workspace.build(&["build", "--workspace", "--lib", "--bin", "uct_info"])?;
     let mut info = command(built.program("uct_info")?);
     // What this machine has configured is not what the schema says.

@@ -1,5 +1,5 @@
-//! Why a command failed, in words for the person who typed it, and the status that it exits with.
-//! Stands on nothing; every command answers with it.
+//! Why a command failed, as a human-readable text, and its exit status.
+//! Built on no other module; every command returns it.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl Failure {
         Failure::with_status(message, 1)
     }
 
-    /// A failure that exits with `status`: used where the status itself tells something, as in `vm`.
+    /// A failure that exits with `status`: used where the status itself has a meaning, as in `vm`.
     pub fn with_status(message: impl Into<String>, status: u8) -> Self {
         Failure { message: message.into(), status }
     }

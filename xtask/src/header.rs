@@ -1,5 +1,5 @@
 //! `cargo xtask header`: the C header of the plugin boundary, generated from the crate `uct-abi`.
-//! Stands on cbindgen; plugins written in C stand on what it writes. The header is committed, `--check` compares.
+//! Built on cbindgen; plugins in C use its output. The header is committed, `--check` compares.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{command, run};

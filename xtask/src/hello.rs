@@ -1,5 +1,5 @@
 //! `cargo xtask hello`: two processes say hello on this machine, and what arrived is compared with what was sent.
-//! Stands on uct_hello_world and nothing but cargo and a C compiler; it is the first command of the README.
+//! Built on uct_hello_world and nothing but cargo and a C compiler; it is the first command of the README.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::net::{free_port, is_listening};
@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Outcome {
     Ok(())
 }
 
-/// Waits for both, so that both outputs are complete, and answers with the server's. A server whose client has
+/// Waits for both, so that both outputs are complete, and returns the server's. A server whose client has
 /// failed gets no more than a moment.
 fn both(client: Side, server: Side, deadline: Instant) -> Outcome<Vec<String>> {
     let Err(client) = client.finish(deadline) else { return server.finish(deadline) };

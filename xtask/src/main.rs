@@ -1,5 +1,5 @@
 //! The commands of this workspace, as `cargo xtask COMMAND`.
-//! Stands on cargo, and on Debian packages that a command installs or names when it needs them.
+//! Built on cargo, and on Debian packages that a command installs or names when it needs them.
 #![forbid(unsafe_code)]
 
 mod apt;

@@ -1,5 +1,5 @@
 //! `cargo xtask man`: manual pages and shell completions of the programs.
-//! Stands on the programs, which write them from their own definitions of their options.
+//! Built on the programs, which write them from their own definitions of their options.
 
 use crate::failure::{Context, Outcome};
 use crate::process::{command, run as run_command};

@@ -1,11 +1,11 @@
 //! TCP ports of this machine: a free one, and whether one is listened on.
-//! Stands on /proc/net; what starts a server and then its client stands on it.
+//! Built on /proc/net; used by what starts a server and then its client.
 
 use crate::failure::{Context, Outcome};
 use std::fs;
 use std::net::TcpListener;
 
-/// A port that nobody listens on at this moment.
+/// A port without a listener at this moment.
 pub fn free_port(address: &str) -> Outcome<u16> {
     let listener = TcpListener::bind((address, 0)).context(|| format!("cannot listen on {address}"))?;
     Ok(listener.local_addr().context(|| format!("cannot listen on {address}"))?.port())

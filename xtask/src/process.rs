@@ -1,5 +1,5 @@
 //! Child processes: shown before they start, bounded in time, and never left behind.
-//! Stands on std and rustix; every command that runs something stands on it.
+//! Built on std and rustix; used by every command that runs something.
 
 use crate::failure::{Context, Failure, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
@@ -87,7 +87,7 @@ pub fn run_aside(command: &mut Command, limit: Duration) -> Outcome {
     Err(Failure::new(format!("`{}` failed: {status}", line(command))))
 }
 
-/// Runs a command silently and answers with its standard output; its standard error is shown if it fails.
+/// Runs a command silently and returns its standard output; its standard error is shown if it fails.
 pub fn output(command: &mut Command, limit: Duration) -> Outcome<String> {
     let (status, stdout, stderr) = capture(command, limit)?;
     if status.success() {
@@ -96,7 +96,7 @@ pub fn output(command: &mut Command, limit: Duration) -> Outcome<String> {
     Err(Failure::new(format!("`{}` failed: {status}\n{stderr}", line(command))))
 }
 
-/// Runs a command silently and answers with how it ended, its standard output and its standard error.
+/// Runs a command silently and returns how it ended, its standard output and its standard error.
 pub fn capture(command: &mut Command, limit: Duration) -> Outcome<(ExitStatus, String, String)> {
     let mut child = spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let stdout = reader(child.stdout.take());

@@ -1,5 +1,5 @@
 //! Steps that all run, whatever the others did, and the table of how they ended.
-//! Stands on /proc; `check` and `test` stand on it.
+//! Built on /proc; used by `check` and `test`.
 
 use crate::failure::{Failure, Outcome};
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};

@@ -1,5 +1,5 @@
 //! Where things are in this workspace, and how they are built.
-//! Stands on `cargo metadata`; every command that looks at or builds a crate stands on it.
+//! Built on `cargo metadata`; used by every command that looks at or builds a crate.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{cargo, echo, line, spawn, wait};
@@ -123,7 +123,7 @@ impl Workspace {
         targets.filter(is_test).filter(is_built).map(|target| target.name.as_str())
     }
 
-    /// Runs `cargo ARGUMENTS` with its messages read, and answers with the programs and plugins it made.
+    /// Runs `cargo ARGUMENTS` with its messages read, and returns the programs and plugins it made.
     pub fn build(&self, arguments: &[&str]) -> Outcome<Built> {
         self.run_build(cargo().args(arguments))
     }

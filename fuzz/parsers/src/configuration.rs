@@ -1,6 +1,6 @@
 //! What a user writes: configuration files, variables, and values with units.
 //!
-//! For: the list of parsers. Stands on the configuration of `ucs` and on the schema of the core with what is linked in.
+//! For the list of parsers. Built on the configuration of `ucs` and on the schema of the core with what is linked in.
 
 use std::cell::RefCell;
 use std::io::{Seek, SeekFrom, Write};
@@ -20,7 +20,7 @@ fn schema() -> &'static Schema {
     })
 }
 
-/// What is wrong is said in words, each problem on its own.
+/// Errors are human-readable, one for each problem.
 fn check(result: Result<ucs::config::Loaded, ConfigError>) {
     match result {
         Ok(loaded) => {
@@ -89,7 +89,7 @@ macro_rules! round_trip {
 pub(crate) fn units(bytes: &[u8]) {
     let text = &*String::from_utf8_lossy(bytes);
     round_trip!(text, MemSize, Count, Range, Ternary, NameList);
-    // What is written of these is rounded for people.
+    // These are written in rounded form.
     if let Ok(time) = text.parse::<Time>() {
         assert!(time.seconds() >= 0.0);
         assert!(time.to_string().parse::<Time>().is_ok());

@@ -1,7 +1,7 @@
 //! Everything that reads bytes from outside, as functions of bytes: what a peer sends, and what a user writes.
 //!
-//! For: the fuzz targets beside this crate, and the bounded runs of `tests/mutations.rs`. Stands on the crates whose parsers
-//! they are. A parser answers with an error or with a value that is worth its bytes; it never panics.
+//! For the fuzz targets beside this crate, and the bounded runs of `tests/mutations.rs`. Built on the crates whose parsers
+//! they are. A parser returns an error or a value whose size is in proportion to its input; it never panics.
 
 #![forbid(unsafe_code)]
 

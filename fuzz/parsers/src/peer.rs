@@ -1,6 +1,6 @@
 //! What a peer sends: addresses, keys and frames.
 //!
-//! For: the list of parsers. Stands on the crates whose parsers they are.
+//! For the list of parsers. Built on the crates whose parsers they are.
 
 use uct_core::IfaceAddress;
 use uct_core::select::{PeerAddresses, PeerIface};

@@ -1,6 +1,6 @@
 //! Addresses and keys as the transports take them, through open interfaces and the plugin boundary.
 //!
-//! For: the list of parsers. Stands on `uct-core` with what is linked in, on the loopback device.
+//! For the list of parsers. Built on `uct-core` with what is linked in, on the loopback device.
 
 use ucs::config::Sources;
 use uct_core::{Access, Context, Error, Iface, IfaceAddress, IfaceOptions, MemoryKind, Worker};

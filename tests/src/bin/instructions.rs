@@ -381,7 +381,7 @@ fn progress_message(pair: &Pair, batch: u64) {
     }
 }
 
-/// One message for a call of progress, after one that has found nothing: as an answer comes that somebody waits for.
+/// One message for a call of progress, after an empty one: like a reply that the caller waits for.
 fn progress_answer(pair: &Pair, batch: u64) {
     for _ in 0..batch {
         pair.receiver.progress();
@@ -437,7 +437,7 @@ impl Drop for Elsewhere {
     }
 }
 
-/// The other process: registers memory, tells where, and drives its interface until its input ends.
+/// The other process: registers memory, prints its address, and makes progress until its input ends.
 fn target() -> Result<(), Box<dyn std::error::Error>> {
     let context = Context::builder().sources(Default::default()).build()?;
     let worker = Worker::new(&context)?;

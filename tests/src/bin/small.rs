@@ -1,7 +1,7 @@
 //! A program that does as little as one can with the library: it sends itself a message, and prints what memory that took,
 //! as kilobytes that are resident and kilobytes of them that are its own. `cargo xtask footprint` compares with a ceiling.
 //!
-//! Stands on `uct-core` alone, since all else that is linked would be counted.
+//! Built on `uct-core` alone, since all else that is linked would be counted.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Two ends that talk to each other: answers, several answers, messages that cross. All arrive whole, once and in order.
+//! Messages in both directions: replies, several replies, crossing messages. All arrive complete, once and in order.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl Talker {
         Talker { side: side.clone(), link, to, inbox, due: VecDeque::new(), completion }
     }
 
-    /// Takes what has come; answers how many that were.
+    /// Takes received messages; returns their number.
     fn listen(&mut self) -> usize {
         self.side.worker.progress();
         let mut count = 0;

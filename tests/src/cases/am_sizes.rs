@@ -67,7 +67,7 @@ fn mixed_flavours(setup: &Setup) {
     for index in 0..COUNT {
         let flavour = *random.pick(&flavours);
         let (least, most) = flavour.limits(pair.sender.attributes());
-        // Mostly small, so that many are under way at a time; now and then a large one that is cut into pieces.
+        // Mostly small, so that many are in flight at a time; sometimes a large one in several pieces.
         let most = most.min(if random.below(20) == 0 { 100_000 } else { 300 });
         let size = least.max(HEADER) + random.below(most.max(least).max(HEADER) - least.max(HEADER) + 1);
         let mut bytes = pattern(random.next(), size);

@@ -44,7 +44,7 @@ impl Width {
     }
 }
 
-/// Carries out a fetching atomic and answers the former value.
+/// Carries out a fetching atomic and returns the old value.
 fn fetch(
     pair: &Pair,
     link: &Link,

@@ -1,4 +1,4 @@
-//! What is advertised works, what is not answers `UNSUPPORTED`; and the attributes make sense by themselves.
+//! Advertised operations work, others return `UNSUPPORTED`, and the attributes are consistent.
 
 use uct_core::{
     AmId, AtomicOp, AtomicOps, Capabilities, Completion, Ep, Error, Events, Flush, IfaceAttr, Memory,

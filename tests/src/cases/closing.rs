@@ -29,7 +29,7 @@ fn message(value: u64) -> [u8; 16] {
     message
 }
 
-/// Gives an interface a handler that is there until the interface is closed, which the answer tells.
+/// Sets a handler that lives until the interface is closed; the returned value shows that.
 fn told_of_its_end(side: &Side) -> Weak<()> {
     let token = Rc::new(());
     let is_open = Rc::downgrade(&token);

@@ -101,7 +101,7 @@ fn ends_inside(setup: &Setup) {
         posted += 1;
         pair.until("the completion", || completion.is_done());
     }
-    // Where every send is done at once nobody is called.
+    // Without operations in progress the callback is not called.
     assert!(
         called.get() == 0 || chained.get() > 0,
         "no operation of {} callbacks was accepted",

@@ -1,4 +1,4 @@
-//! A peer that dies or stops: the error handler is told once and in time, what is outstanding ends, others go on.
+//! A peer that dies or stops: one failure is reported in time, outstanding operations end, other endpoints continue.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -73,7 +73,7 @@ impl Three {
         link.check_alive();
     }
 
-    /// Waits for the failure of the endpoint to the victim; it comes in time, once, and harms nobody else.
+    /// Waits for the failure of the endpoint to the victim; it is reported in time, once, and affects no other endpoint.
     fn check(&mut self, since: Instant) {
         let failed_in_time =
             happens_within(IN_TIME, || self.side.worker.progress(), || failed(&self.to_victim));
@@ -82,7 +82,7 @@ impl Three {
         assert!(error != Error::NO_RESOURCE && error != Error::BUSY, "the failure is {error}");
         let reason = self.to_victim.failures()[0].reason.clone();
         assert!(reason.len() > 5, "a failure without a reason: {error}");
-        // From now on every operation answers the error, and nothing but that.
+        // From now on every operation returns the error.
         let completion = self.side.completion();
         for flavour in Flavour::of(&self.side) {
             let bytes = pattern(1, flavour.limits(self.side.attributes()).0.max(8));
@@ -136,7 +136,7 @@ fn try_send(side: &Side, link: &Link) -> Result<(), Error> {
     flavour.send(side, link, ID, &bytes, &side.completion()).map(drop)
 }
 
-/// The other process: echoes messages until it is told to end, or dies.
+/// The other process: echoes messages until it is stopped, or dies.
 fn echoing(setup: &Setup, peer: &mut Peer) {
     let side = setup.open(IfaceOptions::default());
     let waiting = Rc::new(Cell::new(0));
@@ -171,7 +171,7 @@ fn killed_while_sending(setup: &Setup) {
     let mut three = Three::new(setup);
     let since = Instant::now();
     three.victim.signal(Signal::STOP);
-    // It reads nothing more: what is sent stays under way, and then there is no room.
+    // It reads nothing more: messages stay in flight, and then there is no room.
     let under_way = Outstanding::new(&three.side, &three.to_victim);
     three.victim.kill();
     three.check(since);

@@ -80,7 +80,7 @@ fn too_long(setup: &Setup) {
     link.check_alive();
 }
 
-/// A peer that was stopped cannot serve anybody; where nobody is needed at the target, the call ends well.
+/// A stopped peer serves no request; where the target's processor is not needed, the call succeeds.
 fn a_silent_peer(setup: &Setup) {
     setup.configure("get_timeout", "500ms");
     let side = setup.open(IfaceOptions::default());

@@ -1,4 +1,4 @@
-//! Beginnings and ends: endpoints and interfaces that go while something is under way, and many of them.
+//! Creation and destruction: endpoints and interfaces that are dropped with operations in flight, and many of them.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ fn receiver_closes(setup: &Setup) {
     let start = Instant::now();
     drop((back, receiver));
     assert!(start.elapsed() < CLOSE_LIMIT, "closing took {:?}", start.elapsed());
-    // Whatever becomes of the endpoint, it is told once, and the others go on.
+    // The endpoint fails at most once, and the others continue.
     let progress = || sender.worker.progress() + witness.worker.progress();
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(300) && link.failures().is_empty() {

@@ -38,7 +38,7 @@ enum Work {
     Get(Started, Vec<u8>),
     /// Writes; it is visible once a flush behind it is done.
     Put(Completion),
-    /// Brings this former value.
+    /// Returns this old value.
     Fetch(Completion, Fetched, u64),
 }
 

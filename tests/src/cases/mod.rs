@@ -1,6 +1,6 @@
 //! The cases, by what they are about. Each file ends in the list of its own.
 //!
-//! For: the runner. Stands on `pair`, `message` and `remote`. A case names no transport: what it cannot use, it finds in
+//! For the runner. Built on `pair`, `message` and `remote`. A case names no transport: what it cannot use, it finds in
 //! the attributes.
 
 mod addresses;

@@ -39,7 +39,7 @@ fn numbers(setup: &Setup) -> (Pair, Rc<RefCell<Vec<u64>>>) {
     pair.receiver.iface.set_am_handler(ID, move |message| {
         list.borrow_mut().push(message.header().expect("a number"));
     });
-    // A connection that does not stand yet is no lack of resources.
+    // A connection that is not established yet is no lack of resources.
     pair.flush(&pair.to, Flush::REMOTE).expect("a flush");
     (pair, got)
 }

@@ -1,6 +1,6 @@
-//! The processes of a test, seen from the test: starts them, tells them what to do, hears what they found.
+//! The processes of a test, seen from the test: starts them, sends commands, collects results.
 //!
-//! For: the tests in `main.rs`. Stands on the sockets of `uct_conformance::remote`. A process that finds something wrong
+//! For the tests in `main.rs`. Built on the sockets of `uct_conformance::remote`. A process that finds something wrong
 //! ends, which is heard here.
 
 use std::os::fd::OwnedFd;

@@ -1,6 +1,6 @@
 //! Questions to every other process, and answers to theirs.
 //!
-//! For: `process`. Stands on `uct-core` as an application does. A question is a message of random length whose contents
+//! For `process`. Built on `uct-core` as an application does. A question is a message of random length whose contents
 //! follow from who asks whom, and which question it is; the answer is a sum of what arrived. So both sides notice what is
 //! lost, twice there, out of order, or altered.
 
@@ -52,7 +52,7 @@ struct Heard {
     questions: Vec<u64>,
     /// Answers to be sent: to whom, header, sum.
     owed: VecDeque<(usize, u64, u64)>,
-    /// Answers that came: from whom, which, sum.
+    /// Returns that came: from whom, which, sum.
     answers: VecDeque<(usize, u64, u64)>,
     /// Peers whose endpoint failed, and when.
     failed: Vec<(usize, u64)>,

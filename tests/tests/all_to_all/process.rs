@@ -1,7 +1,7 @@
-//! One process of a group: does what it is told over its socket, serves its peers meanwhile, and sleeps when there is
+//! One process of a group: runs the commands from its socket, serves its peers meanwhile, and sleeps when there is
 //! nothing to do.
 //!
-//! For: `main`, in the processes that it starts. Stands on `mesh` and on `uct_conformance::remote`.
+//! For `main`, in the processes that it starts. Built on `mesh` and on `uct_conformance::remote`.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "UCT_TEST_ALL_TO_ALL";
 
 /// Ask all others.
 pub const TALK: &[u8] = b"talk";
-/// Ask no more, and tell when all questions are answered.
+/// Send no more requests, and report when all replies have arrived.
 pub const DRAIN: &[u8] = b"drain";
 /// Tell how it goes.
 pub const REPORT: &[u8] = b"report";

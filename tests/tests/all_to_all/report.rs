@@ -1,6 +1,6 @@
-//! What a process tells about itself, as bytes over its socket.
+//! The report of a process, as bytes over its socket.
 //!
-//! For: `group`, which asks, and `process`, which answers. Stands on the clock of the system.
+//! For `group`, which asks, and `process`, which answers. Built on the clock of the system.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! A side over `tcp`, and peers that are sockets of the test: they may do what no interface does.
 //!
-//! For: the tests `tcp_*`. Stands on the format of a hello, of a frame and of an address, which docs/tcp.md describes.
+//! For the tests `tcp_*`. Built on the format of a hello, of a frame and of an address, which docs/tcp.md describes.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -225,7 +225,7 @@ pub fn introduce_over(
     Some(Answer { bytes: answer })
 }
 
-/// Connects to a side, introduces itself, and reads the answer, if there is one.
+/// Connects to a side, sends a hello, and reads the reply, if there is one.
 pub fn introduce(side: &Side, greeting: &Greeting) -> (TcpStream, Option<Answer>) {
     let mut stream = TcpStream::connect(side.socket()).unwrap();
     let answer = introduce_over(&mut stream, greeting, || {
@@ -249,7 +249,7 @@ pub fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Reads what a side sends until a frame of this kind has come, and answers its payload; others are passed over.
+/// Reads until a frame of this kind arrives, and returns its payload; other frames are skipped.
 #[track_caller]
 pub fn read_frame(side: &Side, stream: &mut TcpStream, kind: u8) -> Vec<u8> {
     let (mut bytes, mut payload) = (Vec::new(), None);

@@ -1,6 +1,6 @@
 //! A victim that hostile peers attack, with an honest peer beside them, and what it costs the victim.
 //!
-//! For: `tcp_hostile`. Stands on `support/tcp.rs`.
+//! For `tcp_hostile`. Built on `support/tcp.rs`.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Write};
@@ -166,7 +166,7 @@ impl Scene {
         assert!(self.longest <= progress, "{what}: a progress took {:?}", self.longest);
     }
 
-    /// Writes a repeated pattern until `most` bytes are out or the victim takes nothing more; answers how many are.
+    /// Writes a repeated pattern until `most` bytes are written or the victim reads nothing more; returns the number.
     pub fn flood(&mut self, peer: &mut TcpStream, pattern: &[u8], most: usize) -> usize {
         let (mut sent, mut last) = (0, Instant::now());
         while sent < most && last.elapsed() < Duration::from_millis(300) {

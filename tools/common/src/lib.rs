@@ -1,6 +1,6 @@
 //! What the tools' command lines have in common: where the configuration comes from, the log, manual pages, failures.
 //!
-//! For: `uct_info` and `uct_perftest`. Stands on `uct-core` and clap.
+//! For `uct_info` and `uct_perftest`. Built on `uct-core` and clap.
 
 #![forbid(unsafe_code)]
 
@@ -83,7 +83,7 @@ pub fn init_log(builder: &ContextBuilder) -> Result<(), Failure> {
 pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads the output has seen enough: `uct_info -d | head`.
+        // The reader has closed the output: `uct_info -d | head`.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{program}: {error}");
@@ -96,7 +96,7 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Prints to standard output as it is. Unlike `print!` it does not panic when nobody reads.
+/// Prints to standard output as it is. Unlike `print!` it does not panic when the output is closed.
 ///
 /// # Errors
 /// Those of writing.

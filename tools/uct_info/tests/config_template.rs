@@ -1,4 +1,4 @@
-//! config/uct.toml is what the schema makes. This program may have fewer plugins at hand than the file has sections;
+//! config/uct.toml is what the schema makes. This program may find fewer plugins than the file has sections;
 //! those that it has must agree. `cargo xtask check` compares the whole file.
 
 mod support;
@@ -10,7 +10,7 @@ use support::{ended, info};
 
 const COMMITTED: &str = include_str!("../../../config/uct.toml");
 
-/// The text of each section by its name; what stands ahead of the first one has none.
+/// The text of each section by its name; the text ahead of the first one has none.
 fn sections(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut name = "";

@@ -1,7 +1,7 @@
-//! The connection beside the transport: over it the two sides agree on what to measure, keep step, and tell each other
-//! how it ended. Stands on a socket; both the set-up and the waiting loops stand on it.
+//! The out-of-band connection: over it the two sides agree on what to measure, synchronise, and tell each other
+//! how it ended. Built on a socket; used by the set-up and the waiting loops.
 //!
-//! A connection begins with 8 bytes of greeting. Frames follow: kind (1 byte), length (4 bytes, little-endian), body.
+//! A connection begins with a handshake of 8 bytes. Frames follow: kind (1 byte), length (4 bytes, little-endian), body.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,9 +18,9 @@ use uct_tools_common::Failure;
 const LIMIT: usize = 16 << 20;
 const GREETING: &[u8; 8] = b"UCTPERF1";
 const HEADER: usize = 5;
-/// How long a client tries while nobody listens yet.
+/// Time for which a client retries while there is no listener.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// How long whoever connects may take for its greeting.
+/// Time limit for the handshake of a client.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a frame holds.
@@ -43,11 +43,11 @@ pub(crate) enum Kind {
     Alive = 7,
     /// All is done.
     Done = 8,
-    /// One side gives up; the reason in words.
+    /// One side gives up; a human-readable reason.
     Failed = 9,
 }
 
-/// The connection. Receiving never blocks: [`Oob::take`] answers what has arrived.
+/// The connection. Receiving never blocks: [`Oob::take`] returns what has arrived.
 pub(crate) struct Oob {
     stream: Stream,
     patience: Duration,
@@ -61,7 +61,7 @@ enum Stream {
 }
 
 impl Oob {
-    /// Connects to the server; tries again while nobody listens there yet, for a moment.
+    /// Connects to the server; tries again while there is no listener yet, for a moment.
     pub(crate) fn connect(host: &str, port: u16, patience: Duration) -> Result<Oob, Failure> {
         let addresses: Vec<SocketAddr> = (host, port)
             .to_socket_addrs()
@@ -90,7 +90,7 @@ impl Oob {
         }
     }
 
-    /// Waits for a client. Whoever connects and is none is turned away.
+    /// Waits for a client. Other connections are closed.
     pub(crate) fn accept(port: u16, patience: Duration) -> Result<Oob, Failure> {
         let listener = listen(port)?;
         listener.set_nonblocking(true)?;
@@ -191,7 +191,7 @@ impl Oob {
         gone.map(|()| None)
     }
 
-    /// Looks for signs of life while something else is going on: answers whether there was one.
+    /// Checks for a sign of life while something else is going on; returns whether there was one.
     pub(crate) fn look(&mut self) -> Result<bool, Failure> {
         let gone = self.fill();
         let before = self.frames.len();
@@ -236,7 +236,7 @@ impl Oob {
                 )
                 .into());
             }
-            // At first the peer is about to answer; later this processor may be of more use to somebody else.
+            // At first the peer is about to reply; later another process may need this processor.
             if waited < Duration::from_millis(2) {
                 thread::yield_now();
             } else {

@@ -27,7 +27,7 @@ enum Style {
 /// Prints a run.
 pub(crate) struct Output {
     style: Style,
-    /// Whether to tell how a long case is going.
+    /// Whether to print the progress of a long case.
     interim: bool,
 }
 
@@ -41,7 +41,7 @@ impl Output {
         Output { style, interim: !options.final_only && !options.is_quiet() }
     }
 
-    /// A line for people.
+    /// A human-readable line.
     pub(crate) fn say(&self, line: &str) -> Result<(), Failure> {
         if self.style == Style::Table { output(&format!("{line}\n")) } else { Ok(()) }
     }
@@ -114,7 +114,7 @@ impl Progress {
             bar.set_message(format!("{:.3} us", recent / 1e3));
         } else if self.lines {
             let line = row("", interim.iterations, median, (recent, overall), self.size);
-            // Whoever does not read any more is noticed at the end.
+            // A closed output is detected at the end.
             let _ = output(&line);
         }
     }

@@ -1,4 +1,4 @@
-//! What the two sides tell each other: the client's plan, memory for remote access, the server's figures.
+//! What the two sides exchange: the client's plan, memory for remote access, the server's figures.
 //!
 //! Whatever comes from the peer is checked before it is used.
 

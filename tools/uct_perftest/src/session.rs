@@ -23,7 +23,7 @@ pub(crate) fn client(options: &Options, host: &str, output: &mut Output) -> Resu
     client_talk(options, &worker, selector, oob, output)
 }
 
-/// The server: does what the client asks for.
+/// The server: runs the client's plan.
 pub(crate) fn server(options: &Options, output: &mut Output) -> Result<(), Failure> {
     stay_on(&options.cpus)?;
     let worker = Worker::new(&setup::context(options)?)?;
@@ -116,7 +116,7 @@ fn agree(
     Ok((choice, address, plan))
 }
 
-/// Tells the peer the addresses of this side; answers with them and the peer's.
+/// Sends the addresses of this side to the peer; returns them and the peer's.
 fn exchange(
     worker: &Worker,
     selector: &Selector,

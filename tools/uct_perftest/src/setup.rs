@@ -8,7 +8,7 @@ use crate::kind::{Class, Layout};
 use crate::options::Options;
 use crate::plan::{Case, HEADER, Plan, has_control, layout};
 
-/// The context that the command line asks for.
+/// The context for the command line.
 pub(crate) fn context(options: &Options) -> Result<Context, Failure> {
     let mut builder = options.common.builder();
     if let Some(transport) = &options.transport {
@@ -65,7 +65,7 @@ pub(crate) fn choose(
         let extra = if test.class() == Class::Am && layout == Layout::Bcopy { HEADER } else { 0 };
         Request::new(test.operation(layout), size + extra)
     };
-    // The layout that the largest size travels fastest with; if nobody takes it, the last one's reasons.
+    // The layout with the lowest cost for the largest size; without one, the reasons of the last.
     let requests = options.layout.map_or(Layout::ALL.map(request).to_vec(), |layout| vec![request(layout)]);
     let cost = |request: &&Request| {
         let explanation = selector.explain(request, Some(peer));

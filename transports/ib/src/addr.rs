@@ -1,6 +1,6 @@
 //! The address of a port as peers get it, and whether and how a peer's can be reached.
 //!
-//! For: device addresses of the verbs interfaces. Stands on `gid` and `port`. Bytes from peers are untrusted.
+//! For device addresses of the verbs interfaces. Built on `gid` and `port`. Bytes from peers are untrusted.
 //!
 //! Layout, 24 bytes:
 //!

@@ -1,7 +1,7 @@
 //! What the components of the verbs transports have in common: the devices they list, how one is opened, what its memory
 //! domain can do, and how a verb's refusal crosses the boundary.
 //!
-//! For: the memory domains of `rc_verbs` and `ud_verbs`. Stands on devices, and on the plugin kit.
+//! For the memory domains of `rc_verbs` and `ud_verbs`. Built on devices, and on the plugin kit.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Devices by name, and what is made once per open device.
 //!
-//! For: the components of the verbs transports, which list and open devices. Stands on the device list and a context.
+//! For the components of the verbs transports, which list and open devices. Built on the device list and a context.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! What can go wrong on the control path, said so that a person can act on it.
+//! Errors of the control path, with a remedy.
 //!
-//! For: everything in this crate and the verbs transports. Stands on `ucs::Status`.
-//! The data path does not come here: it answers with a status or a work completion.
+//! For everything in this crate and the verbs transports. Built on `ucs::Status`.
+//! The data path does not use it: it returns a status or a work completion.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ pub enum IbError {
         device: String,
         /// Port number.
         port: u8,
-        /// State in words.
+        /// State as text.
         state: &'static str,
         /// A command that shows more.
         hint: String,
@@ -175,7 +175,7 @@ pub enum IbError {
 }
 
 impl IbError {
-    /// The status that a transport answers with for this error.
+    /// The status that a transport returns for this error.
     pub fn status(&self) -> Status {
         match self {
             Self::LibraryMissing { .. } | Self::LibrarySymbol { .. } => Status::UNSUPPORTED,
@@ -215,7 +215,7 @@ impl IbError {
 
     /// A failed verb, or the limit on locked memory where that is the likely cause.
     pub(crate) fn verb(verb: &'static str, device: &str, errno: i32, pinned: usize, detail: String) -> Self {
-        // The kernel answers EPERM where the limit is zero, and ENOMEM where it is too low.
+        // The kernel returns EPERM where the limit is zero, and ENOMEM where it is too low.
         let is_limit = errno == libc::ENOMEM || (errno == libc::EPERM && pinned > 0);
         if is_limit && let Some(limit) = memlock::limit_below(pinned) {
             return Self::Memlock { verb, device: device.to_owned(), length: pinned, limit };

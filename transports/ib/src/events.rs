@@ -1,7 +1,7 @@
 //! Asynchronous events for everyone on a device: each interface has a queue of its own.
 //!
-//! For: interfaces, which learn that a port or queue pair failed. Stands on the context's events and `ucs::event_set`.
-//! The device has one stream of events and many who want them: whoever reads it hands each event to all.
+//! For interfaces, which learn that a port or queue pair failed. Built on the context's events and `ucs::event_set`.
+//! A device has one stream of events and many listeners: the listener that reads an event passes it to all.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

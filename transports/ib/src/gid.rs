@@ -1,6 +1,6 @@
 //! GIDs: what the entries of a port's table are, and which one to use.
 //!
-//! For: `port_address.rs`. Stands on the context's GID query and on sysfs for the types and network devices.
+//! For `port_address.rs`. Built on the context's GID query and on sysfs for the types and network devices.
 //! An index says nothing (it moves when addresses come and go), so the choice goes by what an entry is.
 
 use std::fmt;
@@ -31,7 +31,7 @@ impl Gid {
         u64::from_be_bytes(*self.0.last_chunk().expect("16 bytes have a last 8"))
     }
 
-    /// The IP address that a RoCE GID stands for.
+    /// The IP address of a RoCE GID.
     pub fn ip(self) -> IpAddr {
         let address = Ipv6Addr::from(self.0);
         address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
@@ -141,7 +141,7 @@ pub fn read_table(context: &Context, port: &Port) -> Result<Vec<GidEntry>, IbErr
         &used,
         |index, what| {
             let file = sysfs.join(format!("ports/{}/gid_attrs/{what}/{index}", port.number));
-            // An unused entry answers EINVAL, and a port of InfiniBand has no network devices: both are "nothing known".
+            // An unused entry returns EINVAL, and a port of InfiniBand has no network devices: both are "nothing known".
             std::fs::read_to_string(file)
                 .ok()
                 .map(|text| text.trim().to_owned())

@@ -1,7 +1,7 @@
 //! What the verbs transports share; the only crate that names the verbs binding.
 //!
-//! For: `rc_verbs` and `ud_verbs`. Stands on libibverbs, which is loaded at run time: building this crate needs no RDMA package.
-//! `verbs` owns the objects and all unsafe code; around it are devices, ports, GIDs, addresses, events and errors in words.
+//! For `rc_verbs` and `ud_verbs`. Built on libibverbs, which is loaded at run time: building this crate needs no RDMA package.
+//! `verbs` owns the objects and all unsafe code; around it are devices, ports, GIDs, addresses, events and human-readable errors.
 
 pub mod addr;
 pub mod component;

@@ -1,6 +1,6 @@
 //! The limit on locked memory, and how to raise it.
 //!
-//! For: the errors of registration and of queue creation. Stands on `getrlimit` by rustix.
+//! For the errors of registration and of queue creation. Built on `getrlimit` by rustix.
 
 use rustix::process::{Resource, getrlimit};
 

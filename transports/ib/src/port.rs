@@ -1,6 +1,6 @@
 //! A port of a device: state, link layer, MTU and speed.
 //!
-//! For: `port_address.rs` and the attributes of interfaces. Stands on the context's port query.
+//! For `port_address.rs` and the attributes of interfaces. Built on the context's port query.
 
 use std::fmt;
 
@@ -73,7 +73,7 @@ pub struct Port {
     pub number: u8,
     /// Whether it carries traffic.
     pub is_active: bool,
-    /// The state in words.
+    /// The state as text.
     pub state: &'static str,
     /// What the wire speaks.
     pub link_layer: LinkLayer,

@@ -1,6 +1,6 @@
 //! A port that is ready for use: its GID, keys and MTU decided, and the paths from it to peers.
 //!
-//! For: the interfaces of the verbs transports. Stands on `port`, `gid` and `addr`.
+//! For the interfaces of the verbs transports. Built on `port`, `gid` and `addr`.
 
 use crate::addr::{DeviceAddress, Unreachable};
 use crate::error::IbError;

@@ -1,6 +1,6 @@
-//! How a work request ended, in words and as a status.
+//! How a work request ended, as text and as a status.
 //!
-//! For: error reports of the verbs transports. Stands on `ucs::Status`.
+//! For error reports of the verbs transports. Built on `ucs::Status`.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Connected endpoints on whatever devices there are. For: the tests of the verbs transports on devices, which include this
+//! Connected endpoints on whatever devices there are. For the tests of the verbs transports on devices, which include this
 //! file and say by `TRANSPORT` whose they are; it is part of no library.
 
 #[path = "../../../ucs/testing/seed.rs"]

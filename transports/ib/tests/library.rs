@@ -1,4 +1,4 @@
-//! What a machine without libibverbs, or without devices, is told.
+//! The errors on a machine without libibverbs, or without devices.
 
 use uct_ib::IbError;
 use uct_ib::verbs;

@@ -25,7 +25,7 @@ pub(crate) fn next_iface() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Checks the addresses of a peer against an interface; the refusal is the reason in words.
+/// Checks the addresses of a peer against an interface; the refusal is a human-readable reason.
 pub(crate) fn is_same(device: &[u8], iface: &[u8], own: u64) -> Result<(), String> {
     let (Ok(device), Ok(iface)) = (<[u8; LENGTH]>::try_from(device), <[u8; LENGTH]>::try_from(iface)) else {
         return Err(format!(

@@ -28,7 +28,7 @@ impl Endpoint for SelfEp {
         match payload.try_into() {
             Ok(word) if !self.iface.is_on_stack.replace(true) => {
                 let message = [header, u64::from_ne_bytes(word)];
-                // SAFETY: the message is on the stack, and nobody writes to it while the handler runs.
+                // SAFETY: the message is on the stack, and nothing writes to it while the handler runs.
                 unsafe { self.iface.deliver(id, NonNull::from(&message).cast(), size_of_val(&message)) };
                 self.iface.is_on_stack.set(false);
                 Ok(())

@@ -52,7 +52,7 @@ impl SelfIface {
     /// Delivers a short message, which the handler copies if it keeps it, and wakes a sleeper.
     ///
     /// # Safety
-    /// `length` bytes at `place` are readable, and nobody writes there until this returns.
+    /// `length` bytes at `place` are readable, and nothing writes there until this returns.
     #[inline]
     pub(crate) unsafe fn deliver(&self, id: u8, place: NonNull<u8>, length: usize) {
         if self.is_armed.get() {

@@ -1,6 +1,6 @@
 //! The `self` transport: a process talks to itself, through the same calls as to anybody else.
 //!
-//! For: loopback, and as the smallest complete example of a transport. Stands on `uct-plugin`. A message is delivered
+//! For loopback, and as the smallest complete example of a transport. Built on `uct-plugin`. A message is delivered
 //! before the call that sends it returns; put, get and atomics touch the memory at once.
 
 mod addr;

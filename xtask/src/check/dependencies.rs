@@ -1,6 +1,6 @@
 //! Who may depend on whom in this workspace, so that a transport never learns what the core does inside,
 //! and an application needs nothing but the core.
-//! Stands on `cargo metadata`; `check` stands on it.
+//! Built on `cargo metadata`; used by `check`.
 
 use crate::failure::{Failure, Outcome};
 use crate::workspace::Workspace;

@@ -1,6 +1,6 @@
 //! What holds for every tracked file: sources stay short, nothing is left unfinished, and nothing names the
 //! machine that it was written on.
-//! Stands on `git ls-files`; `check` stands on it.
+//! Built on `git ls-files`; used by `check`.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{command, output};

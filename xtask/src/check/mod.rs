@@ -1,5 +1,5 @@
 //! `cargo xtask check`: all that can be said about the sources without running what they make.
-//! Stands on cargo's own checks and the files beside this one; `test` runs the same steps.
+//! Built on cargo's own checks and the files beside this one; `test` runs the same steps.
 
 mod dependencies;
 mod files;

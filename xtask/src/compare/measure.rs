@@ -1,6 +1,6 @@
 //! One measurement: starts a program, with its server if it has one, each on a processor of its own, and reads the
 //! figure out of what it prints.
-//! Stands on `process`; `compare` stands on it.
+//! Built on `process`; used by `compare`.
 
 use super::table::{Figure, Metric, Row, Table};
 use crate::failure::{Context, Failure, Outcome};
@@ -194,7 +194,7 @@ fn json_figure(printed: &str, figure: &Figure) -> Outcome<f64> {
         .ok_or_else(|| Failure::new(format!("uct_perftest's JSON has no number at {pointer}:\n{printed}")))
 }
 
-/// Compiles the floors with rustc alone: they stand on nothing but std.
+/// Compiles the floors with rustc alone: they need only std.
 pub fn compile_floors(sources: &Path, into: &Path) -> Outcome {
     std::fs::create_dir_all(into).context(|| format!("cannot make {}", into.display()))?;
     for floor in FLOORS {

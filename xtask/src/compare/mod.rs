@@ -1,6 +1,6 @@
 //! `cargo xtask compare`: what the machine can do, what UCX does and what ours does, in turn and in one run, since
 //! times here change by the second. Medians and ratios of what was measured side by side.
-//! Stands on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml.
+//! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml.
 
 mod measure;
 mod rounds;

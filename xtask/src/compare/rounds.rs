@@ -1,5 +1,5 @@
 //! The rounds of one row, which of them count, and what they say.
-//! Stands on nothing but the metric; `compare` stands on it.
+//! Built on the metric; used by `compare`.
 
 use super::table::Metric;
 

@@ -1,5 +1,5 @@
 //! The rows of a comparison, as tests/compare.toml and tests/compare-verbs.toml have them.
-//! Stands on nothing; `compare` stands on it.
+//! Used by `compare`.
 
 use crate::failure::{Context, Failure, Outcome};
 use serde::Deserialize;
@@ -59,7 +59,7 @@ impl Metric {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Row {
-    /// What it is, for people.
+    /// What it is, for humans.
     pub name: String,
     /// What is compared.
     pub metric: Metric,
@@ -72,7 +72,7 @@ pub struct Row {
     pub ucx_factor: f64,
     /// Arguments of uct_perftest.
     pub ours: Option<String>,
-    /// What to reach, as a ratio to UCX and in words.
+    /// The goals, as ratios, as text.
     pub goal: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! A copy of the sources in which a change harms nobody.
-//! Stands on git's list of files; `mutants` stands on it.
+//! A copy of the sources, in which changes are harmless.
+//! Built on git's list of files; used by `mutants`.
 
 use crate::failure::{Context, Outcome};
 use crate::process::{command, output};
@@ -47,7 +47,7 @@ fn files(root: &Path) -> Outcome<Vec<String>> {
     Ok(found)
 }
 
-/// Copies what differs: the time of what does not tells cargo that nothing is to be built.
+/// Copies only what differs: cargo builds nothing for files with an unchanged time.
 fn copy(from: &Path, to: &Path, names: &[String]) -> Outcome {
     for name in names {
         let (from, to) = (from.join(name), to.join(name));

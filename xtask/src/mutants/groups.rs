@@ -1,5 +1,5 @@
 //! Which sources belong together when mutants are drawn, and which tests see them.
-//! Stands on nothing; `mutants` stands on it.
+//! Used by `mutants`.
 
 use crate::failure::{Failure, Outcome};
 

@@ -2,7 +2,7 @@
 //!
 //! A mutant that the tests of its own crate let pass is shown to the suite's static half and to the tests of tcp. All happens in
 //! a copy of the sources below target/mutants, which keeps what was found: the same seed goes on where it was stopped.
-//! Stands on cargo-mutants for the list of changes; nothing stands on it.
+//! Built on cargo-mutants for the list of changes.
 
 mod copy;
 mod groups;

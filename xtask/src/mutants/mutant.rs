@@ -1,5 +1,5 @@
 //! A mutant as cargo-mutants lists it, and how it is put into a source and taken out again.
-//! Stands on serde_json; `mutants` stands on it.
+//! Built on serde_json; used by `mutants`.
 
 use crate::failure::{Context, Failure, Outcome};
 use serde::Deserialize;

@@ -1,5 +1,5 @@
 //! What the tests say of the sources as they are in the copy: those of the crate, then the suite and those of tcp.
-//! Stands on cargo; `mutants` stands on it.
+//! Built on cargo; used by `mutants`.
 
 use super::groups::Group;
 use crate::failure::{Context, Failure, Outcome};

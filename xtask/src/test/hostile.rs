@@ -1,5 +1,5 @@
 //! Peers that mean harm, and bytes from outside: test programs with a name that says so, from one seed that is printed.
-//! Stands on the names of test programs; `test` stands on it.
+//! Built on the names of test programs; used by `test`.
 
 use super::{TEST_LIMIT, require_root};
 use crate::failure::{Failure, Outcome};

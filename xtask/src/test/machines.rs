@@ -1,5 +1,5 @@
 //! The tests that need verbs devices: each row of tests/vm/tests.toml is one boot.
-//! Stands on `vm`; `test` stands on it.
+//! Built on `vm`; used by `test`.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::steps::Steps;

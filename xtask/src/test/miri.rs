@@ -1,5 +1,5 @@
 //! The ring of shared memory under Miri, which notices undefined behaviour.
-//! Stands on a nightly toolchain that has Miri; `test` stands on it.
+//! Built on a nightly toolchain that has Miri; used by `test`.
 
 use crate::failure::Outcome;
 use crate::process::{capture, command, run};

@@ -3,7 +3,7 @@
 //!
 //! All steps build with `--workspace`, whatever part of it they need: cargo builds a crate with the features that the
 //! chosen packages ask for together, so each other choice would build many crates once more.
-//! Stands on all other commands; continuous integration runs it and nothing else.
+//! Built on all other commands; continuous integration runs it and nothing else.
 
 mod hostile;
 mod machines;

@@ -1,5 +1,5 @@
 //! The loom models: every interleaving of what crosses threads, up to a bound.
-//! Stands on tests that are compiled only with `--cfg loom`, with `model` in their path; `test` stands on it.
+//! Built on tests that are compiled only with `--cfg loom`, with `model` in their path; used by `test`.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{cargo, command, output, run as run_command};
@@ -15,7 +15,7 @@ const MARK: &str = "#[cfg(all(test, loom))]";
 const FILTER: &str = "model";
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// Builds the crates that have models, all at once, since they stand on the same ones; then runs each one's models.
+/// Builds the crates that have models, all at once, because they share dependencies; then runs each one's models.
 pub fn run(workspace: &Workspace) -> Outcome {
     let packages: Vec<&Package> = workspace.members().filter(|package| has_models(package)).collect();
     let built = build(workspace, &packages)?;

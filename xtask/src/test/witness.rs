@@ -1,6 +1,6 @@
 //! The step that compares the verbs structures of `transports/ib` with rdma-sys, which has bindgen make them of the system's C
 //! headers. It alone needs those headers and libclang: where they cannot be had it is skipped.
-//! Stands on cargo; `test` stands on it.
+//! Built on cargo; used by `test`.
 
 use crate::apt::{self, Package};
 use crate::failure::Outcome;

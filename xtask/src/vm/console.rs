@@ -1,5 +1,5 @@
 //! What a guest's kernel says on its console when it dies or stalls, told apart from what else it says.
-//! Stands on nothing; `qemu` stands on it.
+//! Used by `qemu`.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ const DEATHS: &[&str] = &[
     "PANIC: double fault",
 ];
 
-/// What stands in lines of a kernel that waited for too long. An overloaded machine can be the reason, so that a death counts for more.
+/// Lines of a kernel that waited for too long. An overloaded machine can be the reason, so that a death counts for more.
 const STALLS: &[&str] = &[
     "BUG: soft lockup",
     "BUG: workqueue lockup",

@@ -1,6 +1,6 @@
 //! What goes into the guest: the kernel's modules, a shell, the verbs tools and libraries of this machine,
 //! this project's programs and plugins, and every shared library that they name.
-//! Stands on ldd and `initramfs`; `vm` stands on it.
+//! Built on ldd and `initramfs`; used by `vm`.
 
 use super::initramfs::Initramfs;
 use super::kernel::Kernel;

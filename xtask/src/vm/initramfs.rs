@@ -1,5 +1,5 @@
 //! The guest's first file system, as the cpio archive ("newc") that a kernel unpacks at boot.
-//! Stands on nothing; `contents` fills it.
+//! Built on no other module; `contents` fills it.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};

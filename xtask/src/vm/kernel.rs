@@ -1,5 +1,5 @@
 //! The guest's kernel: the stock Debian one, fetched once, its modules indexed, its ELF image extracted.
-//! Stands on apt-get, dpkg and depmod; `vm` stands on it.
+//! Built on apt-get, dpkg and depmod; used by `vm`.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{command, output, run};

@@ -1,6 +1,6 @@
 //! `cargo xtask vm`: one command in a small virtual machine that has real InfiniBand verbs without hardware
 //! (the kernel's Soft-RoCE), with this project's programs and plugins in it.
-//! Stands on QEMU's software emulation and a stock Debian kernel; the tests of the verbs transports stand on it.
+//! Built on QEMU's software emulation and a stock Debian kernel; used by the tests of the verbs transports.
 
 pub mod console;
 mod contents;
@@ -109,7 +109,7 @@ impl Options {
     }
 }
 
-/// Boots, runs, and answers with the command's status: 124 if it had to be stopped, 125 if the guest died.
+/// Boots, runs, and returns the command's status: 124 if it had to be stopped, 125 if the guest died.
 pub fn run(options: &Options) -> Outcome<u8> {
     install()?;
     let workspace = Workspace::load()?;

@@ -1,5 +1,5 @@
 //! One boot under QEMU's software emulation: what the command prints goes through, its status comes back.
-//! Stands on qemu-system-x86_64; `vm` stands on it. KVM is not used: it may be there and not work.
+//! Built on qemu-system-x86_64; used by `vm`. KVM is not used: it may be there and not work.
 
 use super::console::KernelFault;
 use crate::failure::{Context, Outcome};
@@ -96,7 +96,7 @@ impl Guest<'_> {
 }
 
 /// The emulated processors count time together, which the kernel does not believe by itself; without their counter it reads
-/// a timer chip, and everybody who asks for the time waits for that: 1.7 us, and 80 ns with it.
+/// a timer chip, and every reader of the time waits for that: 1.7 us, and 80 ns with it.
 const KERNEL_ARGUMENTS: &str = "console=ttyS1 panic=-1 quiet loglevel=4 mitigations=off \
      random.trust_cpu=on apparmor=0 audit=0 no_timer_check tsc=reliable";
 

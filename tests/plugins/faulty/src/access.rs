@@ -1,6 +1,6 @@
 //! Mistakes with put, get, atomics and registrations.
 //!
-//! For: the table. Stands on the slots of `self`, which do the work.
+//! For the table. Built on the slots of `self`, which do the work.
 
 use std::ffi::c_void;
 

@@ -1,7 +1,7 @@
 //! The transport `self` under the name `faulty`, with one mistake planted in it: the one that `UCT_TEST_PLANT` names.
 //!
-//! For: the test that the conformance suite finds each of them. Stands on the tables of `self`, some of whose slots it
-//! replaces. A plant that nobody names leaves the transport as it is.
+//! For the test that the conformance suite finds each of them. Built on the tables of `self`, some of whose slots it
+//! replaces. Without the name of a plant the transport is unchanged.
 
 mod access;
 mod messages;

@@ -1,6 +1,6 @@
 //! Mistakes with active messages and interfaces.
 //!
-//! For: the table. Stands on the slots of `self`, which do the work.
+//! For the table. Built on the slots of `self`, which do the work.
 
 use std::cell::RefCell;
 use std::ffi::c_void;

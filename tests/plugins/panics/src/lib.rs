@@ -1,6 +1,6 @@
 //! Two plugins that panic, in one library: `panics_init` when it starts, `panics_slot` in every slot it is asked in.
 //!
-//! For: the tests of the loader, which copy the library to `libuct_panics_init.so` and `libuct_panics_slot.so`. Stands on
+//! For the tests of the loader, which copy the library to `libuct_panics_init.so` and `libuct_panics_slot.so`. Built on
 //! `uct-plugin`, whose guard is what is tested.
 
 mod slots;

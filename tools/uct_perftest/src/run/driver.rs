@@ -33,7 +33,7 @@ pub(super) struct Driver {
     patience: Duration,
     spins: u32,
     sleeps: bool,
-    /// Between two looks at memory that the peer writes, the processor is told that it waits: the line goes over sooner
+    /// Between two reads of memory that the peer writes, a hint tells the processor to wait: the line is transferred sooner
     /// so. Anything else is only found later.
     pauses: bool,
     next_look: Cell<u64>,
@@ -89,7 +89,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Moves on until `done`, asleep until something comes: the processor is left to whoever does the work, which on
+    /// Makes progress until `done`, asleep between events: the processor is free for the code that does the work, which on
     /// software RoCE is a thread of the kernel.
     pub(super) fn doze(&self, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
         let mut waiting = Waiting::default();
@@ -184,7 +184,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What the peer says of it tells more than what the transport noticed.
+    /// The peer's reason says more than the transport's error.
     fn failed(&self, failure: &EpFailure) -> Failure {
         let given_up = self.oob().and_then(|mut oob| oob.given_up());
         given_up.unwrap_or_else(|| format!("the connection failed: {failure}").into())

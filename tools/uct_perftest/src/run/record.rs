@@ -20,7 +20,7 @@ pub(super) fn batch(nanoseconds: f64, iterations: u64) -> u64 {
     fitting.min(iterations / LEAST_SAMPLES).max(1)
 }
 
-/// What is told while it goes on.
+/// Intermediate results.
 pub(crate) struct Interim<'a> {
     /// Iterations so far.
     pub iterations: u64,
@@ -164,7 +164,7 @@ impl Times {
         self.per_iteration(self.histogram.max())
     }
 
-    /// Nanoseconds of an iteration in the mean.
+    /// Nanoseconds of an iteration on average.
     pub(crate) fn mean(&self) -> f64 {
         clock::ticks_to_nanoseconds(self.ticks) as f64 / self.iterations.max(1) as f64
     }

@@ -120,7 +120,7 @@ impl Side {
         };
         let streams = !self.plan.test.is_ping_pong();
         let mut recorder = Recorder::start(batch, streams, &mut report);
-        // Of what is timed alone: making room for samples and sorting them is nobody's operation.
+        // Of what is timed alone: allocating and sorting samples belongs to no operation.
         let before = cpu_time();
         self.do_phase(case, case.iterations, &mut recorder)?;
         let cpu_ns = cpu_time().saturating_sub(before).as_nanos() as u64;

@@ -39,7 +39,7 @@ pub fn server(port: u16, arguments: &str) -> Running {
     server
 }
 
-/// A port that nobody listens on at this moment, below those that the system hands out itself: whatever opens a socket meanwhile does
+/// A port without a listener at this moment, below those that the system hands out itself: whatever opens a socket meanwhile does
 /// not get it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);

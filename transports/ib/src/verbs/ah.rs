@@ -1,6 +1,6 @@
 //! Where a packet goes: address vectors, and address handles made of them.
 //!
-//! For: connecting queue pairs (the vector) and sending datagrams (the handle). Stands on a protection domain.
+//! For connecting queue pairs (the vector) and sending datagrams (the handle). Built on a protection domain.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Asynchronous events of an open device.
 //!
-//! For: `events.rs`, which hands them to everyone on the device. Stands on a context's descriptor.
+//! For `events.rs`, which hands them to everyone on the device. Built on a context's descriptor.
 
 use std::mem::MaybeUninit;
 
@@ -21,7 +21,7 @@ pub enum AsyncEvent {
     QpFatal(u32),
     /// The queue pair of this number took a bad request from its peer, or a forbidden access.
     QpPeerError(u32),
-    /// Data arrived on the queue pair of this number before it was told that the connection stands.
+    /// Data arrived on the queue pair of this number before the event that established the connection.
     Established(u32),
     /// No more buffers of a shared receive queue go to the queue pair of this number, which is in error.
     LastBufferTaken(u32),
@@ -31,7 +31,7 @@ pub enum AsyncEvent {
     SrqError,
     /// A shared receive queue has fewer buffers than its limit.
     SrqLimit,
-    /// The addresses of the port changed: its LID, a GID, a partition key, or the subnet manager asks to register again.
+    /// The addresses of the port changed: its LID, a GID, a partition key, or the subnet manager requires registering again.
     AddressChange(u8),
     /// Another event, by its number.
     Other(i32),

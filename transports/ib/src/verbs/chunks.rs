@@ -1,6 +1,6 @@
 //! Registered memory for pools.
 //!
-//! For: the buffer pools of the transports. Stands on `MrBuffer` and the pool's allocator hook.
+//! For the buffer pools of the transports. Built on `MrBuffer` and the pool's allocator hook.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ impl RegisteredChunks {
 }
 
 // SAFETY: a buffer's memory is its own, and stays until the buffer is dropped in `free`. It is not shared with another
-// process; the device writes to it only on request of whoever holds the element.
+// process; the device writes to it only on request of the holder of the element.
 unsafe impl ChunkAllocator for RegisteredChunks {
     fn alloc(&self, min_len: usize) -> ucs::Result<ChunkMemory> {
         let buffer = MrBuffer::new(&self.pd, min_len, self.access).map_err(|error| {

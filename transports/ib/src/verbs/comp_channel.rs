@@ -1,6 +1,6 @@
 //! Completion channels: sleep until a queue has completions.
 //!
-//! For: event descriptors of interfaces. Stands on a context.
+//! For event descriptors of interfaces. Built on a context.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl CompChannel {
         self.raw
     }
 
-    /// Takes and acknowledges what has been announced, without blocking; answers how many announcements there were.
+    /// Reads and acknowledges pending notifications without blocking; returns their number.
     ///
     /// At most 1024 are taken, so that the time is bounded.
     pub fn drain(&self) -> usize {

@@ -1,6 +1,6 @@
 //! An open device.
 //!
-//! For: every other object, which holds its context. Stands on the table and on a device of the list.
+//! For every other object, which holds its context. Built on the table and on a device of the list.
 
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -155,7 +155,7 @@ impl Context {
         Ok(used)
     }
 
-    /// The entries of all ports, of which there are at most 255; `None` where library or kernel cannot tell.
+    /// The entries of all ports, of which there are at most 255; `None` if library or kernel cannot list them.
     fn query_gid_table(&self, length: u32) -> Option<Vec<ibv_gid_entry>> {
         let query = self.table.query_gid_table?;
         let none = ibv_gid_entry {

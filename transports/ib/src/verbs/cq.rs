@@ -1,6 +1,6 @@
 //! Completion queues and completions.
 //!
-//! For: progress of the transports. Stands on a context and, for sleeping, a channel.
+//! For progress of the transports. Built on a context and, for sleeping, a channel.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Cq {
     // Held so that the channel outlives the queue.
     _channel: Option<Arc<CompChannel>>,
     raw: *mut ibv_cq,
-    /// The provider's, at hand.
+    /// The provider's function, cached.
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
 }
 

@@ -1,6 +1,6 @@
 //! The list of RDMA devices.
 //!
-//! For: `device.rs`, which looks a device up by name. Stands on the table.
+//! For `device.rs`, which looks a device up by name. Built on the table.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Whether the process may fork while memory is registered.
 //!
-//! For: memory domains, before they register anything. Stands on the table.
-//! Registered pages that a fork makes copy-on-write would leave the device writing to pages that nobody sees. Kernels since
-//! 5.12 copy them at the fork and need nothing; older ones need every region to be marked, which this asks for.
+//! For memory domains, before they register anything. Built on the table.
+//! Registered pages that a fork makes copy-on-write would leave the device writing to pages that no process sees. Kernels since
+//! 5.12 copy them at the fork and need nothing; older ones need every region to be marked, which this requests.
 
 use super::VerbsTable;
 
@@ -41,7 +41,7 @@ fn ask(table: &VerbsTable, enable: bool) -> ForkSupport {
         _ if !enable => return ForkSupport::Disabled,
         _ => {}
     }
-    // SAFETY: takes nothing; the library allows it at any time, and answers EINVAL after a registration.
+    // SAFETY: takes nothing; the library allows it at any time, and returns EINVAL after a registration.
     match unsafe { (table.fork_init)() } {
         0 => ForkSupport::Enabled,
         errno => ForkSupport::Failed(errno),

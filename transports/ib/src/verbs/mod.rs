@@ -1,6 +1,6 @@
 //! The verbs objects, safe to own: device list, context, protection domain, memory, queues, queue pairs, address handles.
 //!
-//! For: the rest of this crate and the verbs transports. Stands on [`VerbsTable`] and the C ABI in `abi`.
+//! For the rest of this crate and the verbs transports. Built on [`VerbsTable`] and the C ABI in `abi`.
 //! All unsafe code of the crate is here. Every object holds its parents, so destruction is always in the right order.
 
 pub mod abi;

@@ -1,6 +1,6 @@
 //! Registered memory.
 //!
-//! For: memory domains and buffer pools. Stands on a protection domain.
+//! For memory domains and buffer pools. Built on a protection domain.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};

@@ -1,6 +1,6 @@
 //! Protection domains.
 //!
-//! For: memory and queue pairs, which belong to one. Stands on a context.
+//! For memory and queue pairs, which belong to one. Built on a context.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Queue pairs and their states.
 //!
-//! For: the endpoints of rc_verbs and the interface of ud_verbs. Stands on a domain, completion queues and a shared receive queue.
+//! For the endpoints of rc_verbs and the interface of ud_verbs. Built on a domain, completion queues and a shared receive queue.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ unsafe impl Send for Qp {}
 unsafe impl Sync for Qp {}
 
 impl Qp {
-    /// Makes a queue pair in state [`QpState::Reset`]. No request is signalled unless it asks for it.
+    /// Makes a queue pair in state [`QpState::Reset`]. No request is signalled unless it requests that.
     ///
     /// # Errors
     /// The failed verb with the sizes asked for, or the limit on locked memory.
@@ -381,7 +381,7 @@ impl Qp {
     /// else until then. A datagram's address handle lives as long.
     ///
     /// # Errors
-    /// The provider's error number; [`PostError::is_full`] tells whether trying later helps.
+    /// The provider's error number; [`PostError::is_full`] says whether to try again later.
     #[inline]
     pub unsafe fn post_send(&self, mut request: SendWr<'_>) -> Result<(), PostError> {
         self.post_raw(&mut request.0)
@@ -399,10 +399,10 @@ impl Qp {
         self.post_raw(&mut request.0)
     }
 
-    /// Posts receive buffers, as many as fit; answers how many were taken. Not for a queue pair with a shared queue.
+    /// Posts receive buffers, as many as fit; returns how many were taken. Not for a queue pair with a shared queue.
     ///
     /// # Safety
-    /// Every buffer stays valid, and nobody else touches it, until its completion has been polled or the queue pair is
+    /// Every buffer stays valid, and nothing else accesses it, until its completion has been polled or the queue pair is
     /// gone.
     ///
     /// # Errors

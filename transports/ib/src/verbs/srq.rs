@@ -1,6 +1,6 @@
 //! Shared receive queues.
 //!
-//! For: rc_verbs, whose queue pairs all receive from one. Stands on a protection domain.
+//! For rc_verbs, whose queue pairs all receive from one. Built on a protection domain.
 
 use std::sync::Arc;
 
@@ -54,10 +54,10 @@ impl Srq {
         self.max_wr
     }
 
-    /// Posts buffers, as many as fit; answers how many were taken.
+    /// Posts buffers, as many as fit; returns how many were taken.
     ///
     /// # Safety
-    /// Every buffer stays valid, and nobody else touches it, until its completion has been polled or the queue and all
+    /// Every buffer stays valid, and nothing else accesses it, until its completion has been polled or the queue and all
     /// queue pairs on it are gone.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The one table of verbs functions, and the loader that fills it from libibverbs at run time.
 //!
-//! For: every object in `verbs/`, which calls the library only through this table. Stands on `libloading`.
-//! Another provider (a fake that injects faults, say) fills a table of its own and stands behind the same objects.
+//! For every object in `verbs/`, which calls the library only through this table. Built on `libloading`.
+//! Another provider (for example a fake that injects faults) can fill its own table and use the same objects.
 
 use std::ffi::{c_int, c_void};
 
@@ -33,7 +33,7 @@ macro_rules! verbs_table {
             pub is_fork_initialized: Option<unsafe extern "C" fn() -> c_int>,
             /// `_ibv_query_gid_table`, which libraries older than rdma-core 33 do not have.
             pub query_gid_table: Option<QueryGidTable>,
-            /// What stands behind the table, for messages: a library's file name or a fake's name.
+            /// The provider of the table, for messages: a library's file name or a fake's name.
             pub provider: String,
         }
 

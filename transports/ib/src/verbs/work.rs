@@ -1,8 +1,8 @@
 //! Work requests: what is posted to send and receive queues.
 //!
-//! For: the data path of the transports. Stands on the ABI's structures; building one costs a dozen stores.
+//! For the data path of the transports. Built on the ABI's structures; building one costs a dozen stores.
 //! A request with inline data is safe to post, because the provider copies them before it returns. One that names memory
-//! by key is not: nobody but the poster knows how long the memory lives.
+//! by key is not: only the poster knows how long the memory lives.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
