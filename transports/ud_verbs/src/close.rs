@@ -13,7 +13,6 @@ impl UdIface {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
             core.look_at_clock();
-            core.catch_up();
             core.now.plus(limit)
         });
         // The application hears of nothing any more: what arrives now only counts as an acknowledgement.

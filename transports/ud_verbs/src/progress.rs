@@ -8,7 +8,7 @@ use uct_plugin::{Blocked, Disposition, Error};
 
 use crate::iface::UdIface;
 use crate::io::pool::Arrival;
-use crate::link::core::{Attention, Collected, Core, Plain};
+use crate::link::core::{Collected, Core, InOrder};
 use crate::link::emulation::{ANSWER, REQUEST};
 use crate::link::failure::status;
 use crate::link::lock::Guard;
@@ -19,82 +19,41 @@ use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Receive
 const AM_IDS: u8 = 32;
 
 impl UdIface {
-    /// Moves everything on; answers how many events it handled.
-    #[inline(always)]
-    pub(crate) fn progress_all(&self) -> u32 {
+    /// Moves everything on; returns how many events it handled.
+    #[inline]
+    pub(crate) fn make_progress(&self) -> u32 {
         let guard = self.shared.enter();
-        let (count, attention) = guard.with(Core::poll);
-        let is_asked = self.shared.lock.is_due() || !self.shared.pending.is_idle();
-        if count == 0 && attention.is_nothing() && !is_asked {
+        let has_work = guard.with(Core::poll);
+        if !has_work && !self.shared.lock.is_due() && self.shared.pending.is_idle() {
             return 0;
         }
-        self.move_on(guard, attention.can_wait() && !is_asked)
+        self.receive_all(&guard) + self.do_pending_work(&guard)
     }
 
-    /// Takes in what was found, ahead of all else if that `can_wait`.
+    /// Takes in what has arrived.
     #[inline(never)]
-    fn move_on(&self, guard: Guard<'_, Core>, can_wait: bool) -> u32 {
-        if can_wait && let Some((arrival, plain)) = guard.with(Core::receive_alone) {
-            self.take_alone(&guard, arrival, plain)
-        } else {
-            self.work(&guard)
-        }
-    }
-
-    /// Takes one datagram in where nothing else has to be done, as in an exchange of question and answer: what it brings to be
-    /// done is left to the next progress, for the application may have an answer.
-    #[inline(always)]
-    fn take_alone(&self, guard: &Guard<'_, Core>, arrival: Arrival, plain: Option<Plain>) -> u32 {
-        let count = match plain {
-            Some(Plain { id: _, kind, asks: false }) if kind < AM_IDS => {
-                let is_done = self.hand_over(kind, &arrival);
-                let is_ticking = guard.with(|core| {
-                    if is_done {
-                        core.recycle(arrival);
-                    }
-                    core.is_ticking
-                });
-                self.shared.sent_while(is_ticking, guard);
-                return 1;
-            }
-            Some(plain) => {
-                self.deliver(guard, plain.id, plain.kind, arrival);
-                1
-            }
-            None => self.take_other(guard, arrival),
-        };
-        if count > 0 && self.leave_rest(guard) { count } else { count + self.tidy(guard, false) }
-    }
-
-    #[inline(never)]
-    fn work(&self, guard: &Guard<'_, Core>) -> u32 {
+    fn receive_all(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
-        let is_due = self.shared.lock.take_due();
-        let (late, was_untidy) = guard.with(|core| {
-            core.keep_polled();
-            (core.take_late(), core.attention.take_rest())
-        });
-        if let Some(id) = late {
-            count += u32::from(self.collect(guard, id));
+        while let Some((arrival, in_order)) = guard.with(Core::next_arrival) {
+            count += match in_order {
+                Some(InOrder { id, kind }) => {
+                    self.deliver(guard, id, kind, arrival);
+                    1
+                }
+                None => self.receive_other(guard, arrival),
+            };
         }
-        while let Some(arrival) = guard.with(|core| core.arrivals.pop_front()) {
-            count += self.take(guard, arrival);
-        }
-        if count > 0 && !was_untidy && !is_due && self.leave_rest(guard) {
-            // The application may have an answer, which goes first.
-            return count;
-        }
-        count + self.tidy(guard, is_due)
+        count
     }
 
-    /// Does what no datagram asks for.
+    /// Does what no datagram asks for, and what the ones that arrived have left to do.
     #[inline(never)]
-    fn tidy(&self, guard: &Guard<'_, Core>, is_due: bool) -> u32 {
+    fn do_pending_work(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
-        if is_due {
+        if self.shared.lock.take_due() {
             guard.with(Core::tick_in_progress);
         }
-        if guard.with(Core::wants_attention) || self.shared.starved.get() {
+        if guard.with(Core::has_pending_work) || self.shared.starved.get() {
             count += self.settle(guard);
         }
         if !self.flushes.is_empty() {
@@ -104,40 +63,17 @@ impl UdIface {
             self.targets.answer(guard);
         }
         count += self.shared.pending.dispatch(Blocked::Endpoint);
-        let owes = self.targets.is_owing() || self.shared.starved.get();
+        let is_left = self.targets.is_owing() || self.shared.starved.get();
         guard.with(|core| {
             core.fill(16);
             core.transmit();
-            if owes || core.table.has_output() {
-                core.attention.add(Attention::NOW);
+            if is_left || core.table.has_output() {
+                core.pending_work.add();
             }
-            if core.has_late() {
-                core.attention.leave();
-            }
+            core.end_progress();
         });
         self.shared.sent(guard);
         count
-    }
-
-    /// Leaves what does not have to be now to the next progress, if nobody waits for it; answers whether it did.
-    #[inline(always)]
-    fn leave_rest(&self, guard: &Guard<'_, Core>) -> bool {
-        let is_quiet =
-            self.shared.pending.is_idle() && !self.targets.is_owing() && !self.shared.starved.get();
-        if !is_quiet {
-            return false;
-        }
-        let (is_left, is_ticking) = guard.with(|core| {
-            let is_left = !core.table.has_output();
-            if is_left {
-                core.attention.leave();
-            }
-            (is_left, core.is_ticking)
-        });
-        if is_left {
-            self.shared.sent_while(is_ticking, guard);
-        }
-        is_left
     }
 
     /// Moves on until `done`, for an operation on a connection that is done at its return.
@@ -154,7 +90,7 @@ impl UdIface {
         let mut idle = 0u32;
         while !done() {
             // Called by a handler, it may have to get past what was held back behind that handler's message.
-            if self.progress_all() + self.deliver_ready(&guard, id) > 0 {
+            if self.make_progress() + self.deliver_ready(&guard, id) > 0 {
                 continue;
             }
             idle = idle.wrapping_add(1);
@@ -176,21 +112,9 @@ impl UdIface {
         Ok(())
     }
 
-    /// Takes one datagram in.
-    #[inline(always)]
-    fn take(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
-        match guard.with(|core| core.receive_plain(&arrival)) {
-            Some(plain) => {
-                self.deliver(guard, plain.id, plain.kind, arrival);
-                1
-            }
-            None => self.take_other(guard, arrival),
-        }
-    }
-
-    /// Takes one datagram in that is not simply the next message.
+    /// Takes in any datagram but an in-order message that acknowledges nothing new.
     #[inline(never)]
-    fn take_other(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
+    fn receive_other(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
         let Some(header) = Header::read(arrival.datagram()) else {
             guard.with(|core| {
                 core.malformed += 1;

@@ -83,9 +83,9 @@ impl Iface for UdIface {
         })
     }
 
-    #[inline(always)]
+    #[inline]
     fn progress(&self) -> u32 {
-        self.progress_all()
+        self.make_progress()
     }
 
     fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<UdEp>, Failure> {
@@ -137,7 +137,7 @@ impl Iface for UdIface {
         let guard = self.shared.enter();
         guard.with(|core| {
             core.queue.channel.drain();
-            if core.has_news() || core.attention.has_rest() {
+            if core.has_news() {
                 return Err(Error::BUSY);
             }
             // No message is to be expected that they could ride on.
@@ -147,7 +147,7 @@ impl Iface for UdIface {
             if core.queue.wants_reaping() {
                 core.queue.reap();
             }
-            if core.wants_attention() {
+            if core.has_pending_work() {
                 return Err(Error::BUSY);
             }
             core.queue.arm(events & (UCT_EVENT_RECV | UCT_EVENT_SEND_COMP) == 0)?;

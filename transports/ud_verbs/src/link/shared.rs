@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uct_plugin::PendingQueue;
 
-use super::core::{Attention, Core};
+use super::core::Core;
 use super::lock::{Guard, Lock};
 use super::timers::Timers;
 use crate::proto::ConnectionId;
@@ -43,7 +43,7 @@ impl Shared {
 
     /// To be called after everything but a message that concerns a connection.
     pub(crate) fn touched(&self, guard: &Guard<'_, Core>) {
-        guard.with(|core| core.attention.add(Attention::NOW));
+        guard.with(|core| core.pending_work.add());
         self.sent(guard);
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use uct_plugin::{AsyncId, Result, Worker};
 
-use crate::link::core::{Attention, Core};
+use crate::link::core::Core;
 use crate::link::lock::{Guard, Lock};
 use crate::proto::Time;
 
@@ -65,7 +65,7 @@ impl Timers {
             // Who sleeps between messages is likely to sleep again soon.
             if core.rest.is_some() && core.calls_since_rest < AWAKE {
                 core.calls_since_rest += 1;
-                core.attention.add(Attention::NOW);
+                core.pending_work.add();
                 return (false, None);
             }
             core.rest = None;
@@ -132,7 +132,7 @@ impl Timers {
 
 /// Whether the next deadline comes before the slow timer's next tick may, as far as is known.
 fn is_near(core: &Core) -> bool {
-    core.has_late() || core.table.next_timeout() < core.now.plus(SLOW_NANOS)
+    core.table.next_timeout() < core.now.plus(SLOW_NANOS)
 }
 
 unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {

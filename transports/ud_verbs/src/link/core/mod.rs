@@ -20,11 +20,11 @@ use crate::proto::{
 
 const _: () = assert!(HEADER == HEADER_SIZE, "datagrams have room for the header");
 
-mod attention;
+mod pending_work;
 mod receives;
 mod send;
 
-pub(crate) use attention::Attention;
+use pending_work::PendingWork;
 use receives::Spare;
 
 /// What the protocol keeps of ours.
@@ -50,10 +50,6 @@ pub(crate) struct Core {
     receives: ReceivePool,
     pub(crate) paths: Paths,
     pub(crate) now: Time,
-    /// What the device gave last, to [`Core::poll`].
-    completions: Completions,
-    /// So many of them, or 0 once they are taken.
-    polled: usize,
     /// Datagrams that were taken from the device and not yet looked at.
     pub(crate) arrivals: VecDeque<Arrival>,
     /// Packets that the protocol is done with, but not the device.
@@ -77,38 +73,20 @@ pub(crate) struct Core {
     /// When the events of the device were last due to be looked at, and whether they are.
     looked_at_device: Time,
     pub(crate) must_look_at_device: bool,
-    /// There may be something to do that no datagram tells of, or the rest of what one told.
-    pub(crate) attention: Attention,
-    /// The clock was looked at since the device was last asked for datagrams.
+    /// There may be something to do that no datagram tells of.
+    pub(crate) pending_work: PendingWork,
+    /// The clock was looked at in this progress.
     is_fresh: bool,
     /// The failure of the queue pair has been seen to.
     is_broken: bool,
     /// Datagrams too short to be one.
     pub(crate) malformed: u64,
-    /// The rest of a message that was delivered, and had news: seen to when nobody waits for an answer.
-    late: Option<Late>,
 }
 
-/// What was put off of a message ([`Core::receive_plain`]).
-struct Late {
-    id: ConnectionId,
-    /// Until the protocol has caught up; the packets that it frees are fetched later still.
-    header: Option<Header>,
-}
-
-impl Late {
-    /// Whether a later message of the same connection says all that this one does.
-    fn gives_way_to(&self, header: Header) -> bool {
-        self.header.is_some_and(|own| own.has_destination_of(header) && !own.wants_ack())
-    }
-}
-
-/// A message that [`Core::receive_plain`] took in.
-pub(crate) struct Plain {
+/// An in-order message that acknowledges nothing new.
+pub(crate) struct InOrder {
     pub(crate) id: ConnectionId,
     pub(crate) kind: u8,
-    /// Its sender wants to hear of it.
-    pub(crate) asks: bool,
 }
 
 // SAFETY: raw pointers in here (pools, packets, arrivals) are to memory that the core owns; one thread at a time works on
@@ -134,9 +112,6 @@ const DYING: u64 = 100_000_000;
 /// Receive buffers that go to the device at a time.
 const BATCH: u32 = 16;
 
-/// Room for what the device gives at a time.
-type Completions = WcBuffer<{ BATCH as usize }>;
-
 impl Core {
     /// Makes an empty table, and gives the device its first receive buffers.
     pub(crate) fn new(
@@ -156,8 +131,6 @@ impl Core {
             receives,
             paths,
             now: Time::default(),
-            completions: Completions::new(),
-            polled: 0,
             arrivals: VecDeque::new(),
             retiring: VecDeque::new(),
             posted: 0,
@@ -171,11 +144,10 @@ impl Core {
             worker,
             looked_at_device: Time::default(),
             must_look_at_device: false,
-            attention: Attention::NOW,
+            pending_work: PendingWork::SOME,
             is_fresh: false,
             is_broken: false,
             malformed: 0,
-            late: None,
         };
         core.look_at_clock();
         core.fill(1);
@@ -192,7 +164,7 @@ impl Core {
         self.now = Time::from_nanos(ucs::clock::now());
     }
 
-    /// Reads the clock, unless that was done since the device was last asked for datagrams.
+    /// Reads the clock, unless that was done in this progress.
     #[inline(always)]
     pub(crate) fn refresh_clock(&mut self) {
         if !self.is_fresh {
@@ -200,62 +172,31 @@ impl Core {
         }
     }
 
-    /// Takes in the next message of a connection that is as it should be; `None` for any other packet. If it acknowledges
-    /// something, all but its delivery is put off, the look at the clock as well: the answer goes first. Where the application
-    /// waits for the acknowledgement, to have its memory back, nothing is.
-    #[inline(always)]
-    pub(crate) fn receive_plain(&mut self, arrival: &Arrival) -> Option<Plain> {
-        let header = Header::read(arrival.datagram())?;
-        if let Some(late) = &self.late
-            && !late.gives_way_to(header)
-        {
-            return None;
-        }
-        let origin = self.paths.origin(arrival);
-        let (id, has_news) = self.table.receive_plain(&origin, header, Packet::has_pieces)?;
-        if has_news {
-            self.late = Some(Late { id, header: Some(header) });
-        } else {
-            self.refresh_clock();
-            self.table.catch_up(self.now, header);
-        }
-        self.attention.leave();
-        Some(Plain { id, kind: header.kind(), asks: !has_news && self.table.has_output() })
+    /// The next datagram that has arrived. An in-order message that acknowledges nothing new is taken in, and only has to be delivered;
+    /// any other one is still to be received.
+    #[inline]
+    pub(crate) fn next_arrival(&mut self) -> Option<(Arrival, Option<InOrder>)> {
+        let arrival = self.arrivals.pop_front()?;
+        let in_order = self.receive_in_order(&arrival);
+        Some((arrival, in_order))
     }
 
-    /// Takes in a packet that is not as [`Core::receive_plain`] wants it.
+    #[inline]
+    fn receive_in_order(&mut self, arrival: &Arrival) -> Option<InOrder> {
+        let header = Header::read(arrival.datagram())?;
+        self.refresh_clock();
+        let origin = self.paths.origin(arrival);
+        let (id, _) = self.table.receive_plain(&origin, header, |_| true)?;
+        self.table.catch_up(self.now, header);
+        Some(InOrder { id, kind: header.kind() })
+    }
+
+    /// Takes in any other sequenced packet.
     #[inline]
     pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
         self.refresh_clock();
         let origin = self.paths.origin(&arrival);
         self.table.receive(self.now, &origin, header, arrival)
-    }
-
-    /// Whether anything was put off.
-    #[inline(always)]
-    pub(crate) fn has_late(&self) -> bool {
-        self.late.is_some()
-    }
-
-    /// Has the protocol take in what was put off; answers the connection that may have news.
-    #[inline]
-    pub(crate) fn take_late(&mut self) -> Option<ConnectionId> {
-        self.catch_up();
-        self.late.take().map(|late| late.id)
-    }
-
-    /// As [`Core::take_late`] for whoever cannot tell of the news. The message then counts as heard of now, after its handler.
-    /// So the peer takes the time of a long handler for one of the network, if no answer went out, as it does with the time
-    /// that a datagram waits for progress; this side's own estimate takes no harm, for an acknowledgement that rides on a
-    /// message only ever lowers it.
-    #[inline]
-    pub(crate) fn catch_up(&mut self) {
-        if let Some(late) = &mut self.late
-            && let Some(header) = late.header.take()
-        {
-            self.refresh_clock();
-            self.table.catch_up(self.now, header);
-        }
     }
 
     /// Fetches what the peer has acknowledged, up to the first packet with a completion.
@@ -280,7 +221,7 @@ impl Core {
             }
             if !self.queue.has_ended(packet.last_post()) {
                 packet.set_outcome(outcome);
-                self.attention.add(Attention::NOW);
+                self.pending_work.add();
                 self.retiring.push_back(packet);
                 return None;
             }
@@ -313,60 +254,27 @@ impl Core {
         None
     }
 
-    /// Asks the device for datagrams, which go to [`Core::receive_alone`] or [`Core::keep_polled`]; answers how many there
-    /// are, and what else there is to look at.
-    #[inline(always)]
-    pub(crate) fn poll(&mut self) -> (usize, Attention) {
+    /// Asks the device for datagrams, and keeps them; returns whether there is anything to do.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> bool {
         self.idle_ticks = 0;
         self.is_fresh = false;
-        (self.ask_device(), self.attention)
+        self.poll_device();
+        !self.arrivals.is_empty() || !self.pending_work.is_none()
     }
 
-    #[inline(always)]
-    fn ask_device(&mut self) -> usize {
-        self.polled = self.queue.poll(&mut self.completions).len();
-        self.polled
-    }
-
-    /// Takes in the only datagram that [`Core::poll`] has found, where nothing waits ahead of it; answers it, and what
-    /// [`Core::receive_plain`] says of it. `None` if it goes to [`Core::keep_polled`].
-    #[inline(always)]
-    pub(crate) fn receive_alone(&mut self) -> Option<(Arrival, Option<Plain>)> {
-        let [completion] = self.polled()[..] else { return None };
-        if !completion.is_ok() {
-            return None;
-        }
-        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
-        let arrival = unsafe {
-            self.receives.arrived(completion.wr_id(), completion.byte_length(), Source::of(&completion))
-        }?;
-        self.polled = 0;
-        self.posted -= 1;
-        let plain = self.receive_plain(&arrival);
-        Some((arrival, plain))
-    }
-
-    /// Keeps the datagrams that [`Core::poll`] has found.
-    pub(crate) fn keep_polled(&mut self) {
-        for index in 0..self.polled {
-            let completion = self.polled()[index];
-            self.keep(&completion);
-        }
-        self.polled = 0;
-    }
-
-    /// What the last poll found and nobody has taken yet.
-    #[inline(always)]
-    fn polled(&self) -> &[Wc] {
-        // SAFETY: it filled so many, and fewer are never left (`poll`, and whoever takes).
-        unsafe { self.completions.filled(self.polled) }
+    /// Whoever sends before the next progress may do so much later.
+    #[inline]
+    pub(crate) fn end_progress(&mut self) {
+        self.is_fresh = false;
     }
 
     /// Asks the device for datagrams, and keeps them for the next progress.
+    #[inline]
     pub(crate) fn poll_device(&mut self) {
-        if self.ask_device() > 0 {
-            self.keep_polled();
-            self.attention.add(Attention::NOW);
+        let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
+        for completion in self.queue.poll(&mut buffer) {
+            self.keep(completion);
         }
     }
 
@@ -375,13 +283,13 @@ impl Core {
     fn keep(&mut self, completion: &Wc) {
         self.posted -= 1;
         let length = if completion.is_ok() { completion.byte_length() } else { 0 };
-        // SAFETY: as in `receive_alone`.
+        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
         let arrival = unsafe { self.receives.arrived(completion.wr_id(), length, Source::of(completion)) };
         let Some(arrival) = arrival else { return };
         if completion.is_ok() {
             self.arrivals.push_back(arrival);
         } else {
-            self.attention.add(Attention::NOW);
+            self.pending_work.add();
             let status = completion.status();
             self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
             self.receives.put(arrival);
@@ -389,20 +297,15 @@ impl Core {
     }
 
     /// Finds out whether there is something to do that no datagram told of.
-    pub(crate) fn wants_attention(&mut self) -> bool {
-        let has_attention = self.has_attention();
-        self.attention = if has_attention { Attention::NOW } else { Attention::NOTHING };
-        has_attention
-    }
-
-    fn has_attention(&self) -> bool {
-        !self.arrivals.is_empty()
-            || self.table.has_events()
+    pub(crate) fn has_pending_work(&mut self) -> bool {
+        let has_work = self.table.has_events()
             || self.table.has_output()
             || self.queue.wants_reaping()
             || !self.retiring.is_empty()
             || (self.queue.broken.is_some() && !self.is_broken)
-            || self.must_look_at_device
+            || self.must_look_at_device;
+        self.pending_work.set(has_work);
+        has_work
     }
 
     /// Sends what the protocol has to say, while there is room.
@@ -416,7 +319,6 @@ impl Core {
     fn transmit_now(&mut self) {
         // Acknowledgements and questions carry times, and a handler may have run for long.
         self.look_at_clock();
-        self.catch_up();
         loop {
             if !self.queue.has_room() {
                 self.queue.reap();
@@ -439,7 +341,7 @@ impl Core {
                     match posted {
                         Ok(()) => {
                             self.retiring.push_back(packet);
-                            self.attention.add(Attention::NOW);
+                            self.pending_work.add();
                         }
                         Err(_) => self.packets.put(packet),
                     }
@@ -456,7 +358,6 @@ impl Core {
     /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
     pub(crate) fn tick(&mut self) {
         self.look_at_clock();
-        self.catch_up();
         self.idle_ticks = self.idle_ticks.saturating_add(1);
         if self.now.since(self.looked_at_device) > LOOK_EVERY {
             self.looked_at_device = self.now;
@@ -468,7 +369,7 @@ impl Core {
         self.table.handle_timeout(self.now);
         self.transmit();
         self.paths.tidy(&self.queue);
-        self.attention.add(Attention::NOW);
+        self.pending_work.add();
         // Who sends before the next progress does so much later.
         self.is_fresh = false;
     }
@@ -523,7 +424,7 @@ impl Core {
 
     /// Whether a message to be delivered, or news, waits for the application's progress.
     pub(crate) fn has_news(&self) -> bool {
-        !self.arrivals.is_empty() || self.has_late() || self.table.has_events()
+        !self.arrivals.is_empty() || self.table.has_events()
     }
 
     /// Once the queue pair or the device has failed: ends all traffic and fails every connection; answers why. Nothing if
@@ -575,7 +476,6 @@ impl Core {
 
     /// Tells peers and takes the last buffers back when the interface closes; answers completions still to be called.
     pub(crate) fn abandon(&mut self, id: ConnectionId) -> Option<(Completion, Result)> {
-        self.catch_up();
         while let Some(packet) = self.table.pop_acknowledged(id) {
             if let Some(completion) = self.retire(packet, Ok(())) {
                 return Some((completion, Ok(())));

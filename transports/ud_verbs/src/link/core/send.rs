@@ -4,7 +4,7 @@
 
 use uct_plugin::{Error, Result};
 
-use super::{Core, Late, UdHandles};
+use super::{Core, UdHandles};
 use crate::io::packet::Packet;
 use crate::io::pool::PacketPool;
 use crate::io::queue::Queue;
@@ -48,9 +48,9 @@ impl Core {
     /// As [`Core::packet`].
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
-        let Core { queue, table, packets, now, is_fresh, late, .. } = self;
+        let Core { queue, table, packets, now, is_fresh, .. } = self;
         match table.next(id) {
-            Some(next) => hand_over(next, queue, packets, (now, is_fresh, late), kind, packet),
+            Some(next) => hand_over(next, queue, packets, (now, is_fresh), kind, packet),
             None => {
                 self.unsend(packet);
                 Err(self.refusal(id))
@@ -70,7 +70,7 @@ impl Core {
         length: usize,
         fill: impl FnOnce(&mut Packet) -> Result,
     ) -> Result {
-        let Core { queue, table, packets, now, is_fresh, late, .. } = self;
+        let Core { queue, table, packets, now, is_fresh, .. } = self;
         let Some(next) = table.next(id) else { return Err(self.refusal(id)) };
         if queue.wants_reaping() && !queue.makes_room() {
             return Err(Error::NO_RESOURCE);
@@ -80,7 +80,7 @@ impl Core {
             unsend(packets, packet);
             return Err(error);
         }
-        hand_over(next, queue, packets, (now, is_fresh, late), kind, packet)
+        hand_over(next, queue, packets, (now, is_fresh), kind, packet)
     }
 
     /// As [`Core::send`], for a packet that was made for more than it now has.
@@ -113,14 +113,13 @@ fn unsend(packets: &PacketPool, mut packet: Packet) {
     packets.put(packet);
 }
 
-/// Posts a message and hands it over to the protocol. `clock` is the time, whether that is fresh, and the
-/// message that this may be an answer to, for which nobody has looked at the clock.
+/// Posts a message and hands it over to the protocol. `clock` is the time, and whether that is fresh.
 #[inline(always)]
 fn hand_over(
     next: Next<'_, UdHandles>,
     queue: &mut Queue,
     packets: &PacketPool,
-    clock: (&mut Time, &mut bool, &Option<Late>),
+    clock: (&mut Time, &mut bool),
     kind: u8,
     mut packet: Packet,
 ) -> Result {
@@ -132,9 +131,9 @@ fn hand_over(
         unsend(packets, packet);
         return Err(error);
     }
-    let (now, is_fresh, late) = clock;
-    // What else is outstanding was sent a moment ago, unless this is an answer; otherwise the clock may have stood for long.
-    if !*is_fresh && (late.is_some() || next.is_first()) {
+    let (now, is_fresh) = clock;
+    // What else is outstanding was sent a moment ago; otherwise the clock may have stood for long.
+    if !*is_fresh && next.is_first() {
         *is_fresh = true;
         *now = Time::from_nanos(ucs::clock::now());
     }

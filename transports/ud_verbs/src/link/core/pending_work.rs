@@ -1,0 +1,29 @@
+//! Whether progress has to look for more than datagrams.
+//!
+//! Whatever may have given progress something to do says so here, and progress then finds out what it is; so one that finds nothing
+//! looks at one byte.
+
+/// Nothing, or perhaps something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PendingWork(bool);
+
+impl PendingWork {
+    pub(super) const SOME: PendingWork = PendingWork(true);
+
+    /// Whether there is nothing to do.
+    #[inline]
+    pub(crate) fn is_none(self) -> bool {
+        !self.0
+    }
+
+    /// There may be something to do.
+    #[inline]
+    pub(crate) fn add(&mut self) {
+        self.0 = true;
+    }
+
+    /// It is known whether there is something to do.
+    pub(super) fn set(&mut self, has_work: bool) {
+        self.0 = has_work;
+    }
+}
