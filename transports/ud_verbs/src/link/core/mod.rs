@@ -186,8 +186,7 @@ impl Core {
         let header = Header::read(arrival.datagram())?;
         self.refresh_clock();
         let origin = self.paths.origin(arrival);
-        let (id, _) = self.table.receive_plain(&origin, header, |_| true)?;
-        self.table.catch_up(self.now, header);
+        let id = self.table.receive_in_order(self.now, &origin, header)?;
         Some(InOrder { id, kind: header.kind() })
     }
 
