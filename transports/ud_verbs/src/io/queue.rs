@@ -122,24 +122,19 @@ impl Queue {
     }
 
     /// Bytes that are copied into a work request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn max_inline(&self) -> usize {
         self.max_inline
     }
 
     /// Whether a work request may be posted.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.under_way() < self.depth
-    }
-
-    #[inline(always)]
-    fn under_way(&self) -> u32 {
-        self.posted.wrapping_sub(self.ended)
+        self.posted.wrapping_sub(self.ended) < self.depth
     }
 
     /// Whether so much is under way that it is time to look what has ended.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn wants_reaping(&self) -> bool {
         (self.reap_behind.wrapping_sub(self.posted) as i32) < 0
     }
@@ -150,11 +145,12 @@ impl Queue {
         self.reap_behind = number.wrapping_add(self.depth / 2);
     }
 
-    /// Looks what has ended; answers whether a work request may be posted then.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn makes_room(&mut self) -> bool {
-        self.reap();
+    /// As [`Queue::has_room`], after a look at what has ended if so much is in flight that it is time for one.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> bool {
+        if self.wants_reaping() {
+            self.reap();
+        }
         self.has_room()
     }
 
@@ -168,25 +164,14 @@ impl Queue {
         self.ended.wrapping_sub(number) as i32 >= 0
     }
 
-    /// As [`Queue::post`], for a packet that is sent for the first time.
-    #[inline(always)]
-    pub(crate) fn post_new(&mut self, packet: &mut Packet, path: &Path) -> Result {
-        if packet.has_pieces() {
-            return self.post(packet, path, false);
-        }
-        self.post_to(packet, path, false)
-    }
-
-    /// Posts a packet: copied if it is small, else read by the device, which `Packet::last_post` then names.
-    #[inline(never)]
-    pub(crate) fn post(&mut self, packet: &mut Packet, path: &Path, must_tell: bool) -> Result {
-        self.post_to(packet, path, must_tell || packet.has_pieces())
-    }
-
-    #[inline(always)]
-    fn post_to(&mut self, packet: &mut Packet, path: &Path, must_tell: bool) -> Result {
+    /// Posts a packet: copied if it is small, else read by the device, which `Packet::last_post` then names. `is_signaled` asks for a
+    /// completion in any case.
+    #[inline]
+    pub(crate) fn post(&mut self, packet: &mut Packet, path: &Path, is_signaled: bool) -> Result {
         let number = self.posted.wrapping_add(1);
-        let flags = self.flags(number, must_tell).with(SendFlags::SOLICITED, packet.wakes());
+        let is_signaled = is_signaled || packet.has_pieces() || number == self.next_signaled;
+        let flags =
+            SendFlags::NONE.with(SendFlags::SIGNALED, is_signaled).with(SendFlags::SOLICITED, packet.wakes());
         packet.posted(number);
         let posted = if packet.length() <= self.max_inline && !packet.has_pieces() {
             let pieces = [packet.inline()];
@@ -199,50 +184,32 @@ impl Queue {
             // (`Paths::tidy`).
             unsafe { self.qp.post_send(request) }
         };
-        self.account(posted, number, must_tell)
+        self.account(posted, number, is_signaled)
     }
 
     /// Posts bytes that are copied; no more than [`Queue::max_inline`].
     pub(crate) fn post_copied(&mut self, bytes: &[u8], path: &Path) -> Result {
         let number = self.posted.wrapping_add(1);
-        let flags = self.flags(number, false);
+        let is_signaled = number == self.next_signaled;
+        let flags = SendFlags::NONE.with(SendFlags::SIGNALED, is_signaled);
         let pieces = [InlineData::new(bytes)];
         let posted =
             self.qp.post_inline(InlineWr::send(number.into(), &pieces, flags).to(&path.ah, path.qp, QKEY));
-        self.account(posted, number, false)
+        self.account(posted, number, is_signaled)
     }
 
-    /// The flags of the work request of this number.
-    #[inline(always)]
-    fn flags(&self, number: u32, must_tell: bool) -> SendFlags {
-        if self.tells(number, must_tell) { signaled() } else { SendFlags::NONE }
-    }
-
-    /// Whether the work request of this number asks for a completion.
-    #[inline(always)]
-    fn tells(&self, number: u32, must_tell: bool) -> bool {
-        must_tell || number == self.next_signaled
-    }
-
-    #[inline(always)]
-    fn account(&mut self, posted: Result<(), PostError>, number: u32, must_tell: bool) -> Result {
-        match posted {
-            Ok(()) => {
-                self.posted = number;
-                if self.tells(number, must_tell) {
-                    self.has_asked(number);
-                }
-                Ok(())
-            }
-            Err(error) => Err(self.refused(error)),
+    /// Counts the work request of this number, if it was posted.
+    #[inline]
+    fn account(&mut self, posted: Result<(), PostError>, number: u32, is_signaled: bool) -> Result {
+        if let Err(error) = posted {
+            return Err(self.refused(error));
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn has_asked(&mut self, number: u32) {
-        self.signaled = number;
-        self.next_signaled = number.wrapping_add(self.moderation);
+        self.posted = number;
+        if is_signaled {
+            self.signaled = number;
+            self.next_signaled = number.wrapping_add(self.moderation);
+        }
+        Ok(())
     }
 
     #[cold]
@@ -304,21 +271,12 @@ impl Queue {
     }
 
     /// Takes up to 16 ended receives.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn poll<'a>(&mut self, buffer: &'a mut WcBuffer<16>) -> &'a [Wc] {
-        match self.recv_cq.poll(buffer) {
-            Ok(completions) => completions,
-            Err(code) => {
-                self.cannot_receive(code);
-                &[]
-            }
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn cannot_receive(&mut self, code: i32) {
-        self.broken.get_or_insert_with(|| format!("the receive completion queue answers {code}"));
+        self.recv_cq.poll(buffer).unwrap_or_else(|code| {
+            self.broken.get_or_insert_with(|| format!("the receive completion queue answers {code}"));
+            &[]
+        })
     }
 
     /// Posts receive buffers; answers how many were taken.
@@ -352,11 +310,4 @@ impl Queue {
         // What was posted behind the last that tells is not waited for: nothing would tell of its end.
         !self.has_ended(self.signaled)
     }
-}
-
-/// As [`Queue::flags`] answers once in so many times: by itself, so that the other times pass by it.
-#[cold]
-#[inline(never)]
-fn signaled() -> SendFlags {
-    SendFlags::SIGNALED
 }

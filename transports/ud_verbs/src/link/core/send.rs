@@ -20,7 +20,7 @@ impl Core {
         if !self.table.may_send(id) {
             return Err(self.refusal(id));
         }
-        if self.queue.wants_reaping() && !self.queue.makes_room() {
+        if !self.queue.reserve() {
             return Err(Error::NO_RESOURCE);
         }
         self.packets.take(length).ok_or(Error::NO_RESOURCE)
@@ -72,7 +72,7 @@ impl Core {
     ) -> Result {
         let Core { queue, table, packets, now, is_fresh, .. } = self;
         let Some(next) = table.next(id) else { return Err(self.refusal(id)) };
-        if queue.wants_reaping() && !queue.makes_room() {
+        if !queue.reserve() {
             return Err(Error::NO_RESOURCE);
         }
         let mut packet = packets.take(length).ok_or(Error::NO_RESOURCE)?;
@@ -126,7 +126,8 @@ fn hand_over(
     let flags = if packet.wakes() { flag::WAKE } else { 0 };
     packet.set_header(&next.header(kind, flags));
     // A connection that can take a message has a path.
-    let posted = next.path().ok_or(Error::NOT_CONNECTED).and_then(|path| queue.post_new(&mut packet, path));
+    let posted =
+        next.path().ok_or(Error::NOT_CONNECTED).and_then(|path| queue.post(&mut packet, path, false));
     if let Err(error) = posted {
         unsend(packets, packet);
         return Err(error);
