@@ -12,32 +12,32 @@ impl UdIface {
         let guard = self.shared.enter();
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
-            core.look_at_clock();
-            core.now.plus(limit)
+            core.clock.read();
+            core.clock.now().plus(limit)
         });
         // The application hears of nothing any more: what arrives now only counts as an acknowledgement.
         while guard.with(|core| {
-            core.look_at_clock();
+            core.clock.read();
             core.listen();
-            core.table.handle_timeout(core.now);
+            core.table.handle_timeout(core.clock.now());
             core.transmit();
-            !core.is_drained() && core.now < end && core.queue.broken.is_none()
+            !core.is_drained() && core.clock.now() < end && core.queue.broken.is_none()
         }) {
             self.collect_all(&guard);
             std::thread::sleep(Duration::from_micros(50));
         }
         guard.with(|core| {
-            core.table.shutdown(core.now);
+            core.table.shutdown(core.clock.now());
             core.transmit();
         });
         self.collect_all(&guard);
         // Resets leave before the queue pair stops.
         let patience = limit.min(100_000_000);
-        let end = guard.with(|core| core.now.plus(patience));
+        let end = guard.with(|core| core.clock.now().plus(patience));
         while guard.with(|core| {
             core.queue.reap();
-            core.look_at_clock();
-            core.queue.is_sending() && core.now < end
+            core.clock.read();
+            core.queue.is_sending() && core.clock.now() < end
         }) {}
         guard.with(|core| core.stop(1_000_000_000));
         while let Some((completion, result)) = guard.with(Core::retired) {

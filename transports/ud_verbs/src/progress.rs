@@ -70,7 +70,7 @@ impl UdIface {
             if is_left || core.table.has_output() {
                 core.pending_work.add();
             }
-            core.end_progress();
+            core.clock.expire();
         });
         self.shared.sent(guard);
         count
@@ -84,8 +84,8 @@ impl UdIface {
         let guard = self.shared.enter();
         let limit = u64::try_from(self.get_timeout.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
-            core.look_at_clock();
-            core.now.plus(limit)
+            core.clock.read();
+            core.clock.now().plus(limit)
         });
         let mut idle = 0u32;
         while !done() {
@@ -98,11 +98,11 @@ impl UdIface {
                 continue;
             }
             let is_late = guard.with(|core| {
-                core.look_at_clock();
-                if core.table.next_timeout() <= core.now {
+                core.clock.read();
+                if core.table.next_timeout() <= core.clock.now() {
                     core.tick_in_progress();
                 }
-                core.now >= end
+                core.clock.now() >= end
             });
             if is_late {
                 return Err(Error::TIMED_OUT);

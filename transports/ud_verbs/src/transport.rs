@@ -92,8 +92,8 @@ impl Iface for UdIface {
         let guard = self.shared.enter();
         let made = guard.with(|core| {
             core.check()?;
-            core.look_at_clock();
-            let now = core.now;
+            core.clock.read();
+            let now = core.clock.now();
             let full = |error: ConnectError<Failure>| match error {
                 ConnectError::Full(_) => Failure::new(Error::EXCEEDS_LIMIT, error.to_string()),
                 ConnectError::Path(failure) => failure,

@@ -102,8 +102,8 @@ impl Targets {
         tracing::debug!(connection = id.index(), reason = text, "a peer is cut off");
         self.of(id).answers.clear();
         guard.with(|core| {
-            core.refresh_clock();
-            core.table.refuse(core.now, id, reason);
+            core.clock.refresh();
+            core.table.refuse(core.clock.now(), id, reason);
         });
     }
 

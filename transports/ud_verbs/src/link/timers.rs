@@ -87,10 +87,10 @@ impl Timers {
             let until = core.rest.unwrap_or_default();
             core.rest = Some(Time::NEVER);
             core.is_ticking = false;
-            if deadline.since(core.now) >= SLOW_NANOS {
+            if deadline.since(core.clock.now()) >= SLOW_NANOS {
                 return (core.timer.take(), None);
             }
-            let patience = deadline.since(core.now).max(1);
+            let patience = deadline.since(core.clock.now()).max(1);
             // As late again does no harm, and the timer need not be moved with every message.
             let latest = deadline.plus(patience);
             if core.timer.is_some() && deadline <= until && until <= latest {
@@ -98,7 +98,7 @@ impl Timers {
                 return (None, None);
             }
             core.rest = Some(latest);
-            (core.timer.take(), Some(Duration::from_nanos(latest.since(core.now))))
+            (core.timer.take(), Some(Duration::from_nanos(latest.since(core.clock.now()))))
         });
         if let Some(timer) = former {
             self.worker.async_remove(timer);
@@ -132,7 +132,7 @@ impl Timers {
 
 /// Whether the next deadline comes before the slow timer's next tick may, as far as is known.
 fn is_near(core: &Core) -> bool {
-    core.table.next_timeout() < core.now.plus(SLOW_NANOS)
+    core.table.next_timeout() < core.clock.now().plus(SLOW_NANOS)
 }
 
 unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {

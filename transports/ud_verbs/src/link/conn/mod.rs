@@ -87,8 +87,8 @@ impl Conn {
     fn abort(&self) {
         let guard = self.shared.enter();
         guard.with(|core| {
-            core.look_at_clock();
-            core.table.abort(core.now, self.connection);
+            core.clock.read();
+            core.table.abort(core.clock.now(), self.connection);
             core.transmit();
         });
         self.shared.touched(&guard);
@@ -110,11 +110,16 @@ impl Conn {
         let connected = guard.with(|core| {
             core.check()?;
             let path = core.paths.find(device, peer.qp)?;
-            core.look_at_clock();
+            core.clock.read();
             let origin = origin(device, peer.qp);
-            core.table.connect_to(core.now, self.connection, peer.invitation, origin, path).map_err(|_| {
-                Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already, or was created to be")
-            })
+            core.table.connect_to(core.clock.now(), self.connection, peer.invitation, origin, path).map_err(
+                |_| {
+                    Failure::new(
+                        Error::ALREADY_EXISTS,
+                        "the endpoint is connected already, or was created to be",
+                    )
+                },
+            )
         });
         connected?;
         self.shared.touched(&guard);
@@ -125,8 +130,8 @@ impl Conn {
     pub(crate) fn close(&self) {
         let guard = self.shared.enter();
         guard.with(|core| {
-            core.look_at_clock();
-            core.table.close(core.now, self.connection);
+            core.clock.read();
+            core.table.close(core.clock.now(), self.connection);
             core.transmit();
         });
         self.cancel(Error::CANCELED);
@@ -143,8 +148,8 @@ impl Conn {
             Phase::Connecting | Phase::Connected => {}
         }
         guard.with(|core| {
-            core.look_at_clock();
-            core.table.probe(core.now, self.connection);
+            core.clock.read();
+            core.table.probe(core.clock.now(), self.connection);
             core.transmit();
         });
         self.shared.touched(&guard);

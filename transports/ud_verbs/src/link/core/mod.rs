@@ -20,10 +20,12 @@ use crate::proto::{
 
 const _: () = assert!(HEADER == HEADER_SIZE, "datagrams have room for the header");
 
+mod clock;
 mod pending_work;
 mod receives;
 mod send;
 
+use clock::Clock;
 use pending_work::PendingWork;
 use receives::Spare;
 
@@ -49,7 +51,7 @@ pub(crate) struct Core {
     packets: PacketPool,
     receives: ReceivePool,
     pub(crate) paths: Paths,
-    pub(crate) now: Time,
+    pub(crate) clock: Clock,
     /// Datagrams that were taken from the device and not yet looked at.
     pub(crate) arrivals: VecDeque<Arrival>,
     /// Packets that the protocol is done with, but not the device.
@@ -75,8 +77,6 @@ pub(crate) struct Core {
     pub(crate) must_look_at_device: bool,
     /// There may be something to do that no datagram tells of.
     pub(crate) pending_work: PendingWork,
-    /// The clock was looked at in this progress.
-    is_fresh: bool,
     /// The failure of the queue pair has been seen to.
     is_broken: bool,
     /// Datagrams too short to be one.
@@ -130,7 +130,7 @@ impl Core {
             packets,
             receives,
             paths,
-            now: Time::default(),
+            clock: Clock::default(),
             arrivals: VecDeque::new(),
             retiring: VecDeque::new(),
             posted: 0,
@@ -145,31 +145,15 @@ impl Core {
             looked_at_device: Time::default(),
             must_look_at_device: false,
             pending_work: PendingWork::SOME,
-            is_fresh: false,
             is_broken: false,
             malformed: 0,
         };
-        core.look_at_clock();
+        core.clock.read();
         core.fill(1);
         if core.posted == 0 {
             return Err(Failure::new(Error::NO_MEMORY, "the device took no receive buffer"));
         }
         Ok(core)
-    }
-
-    /// Reads the clock.
-    #[inline]
-    pub(crate) fn look_at_clock(&mut self) {
-        self.is_fresh = true;
-        self.now = Time::from_nanos(ucs::clock::now());
-    }
-
-    /// Reads the clock, unless that was done in this progress.
-    #[inline(always)]
-    pub(crate) fn refresh_clock(&mut self) {
-        if !self.is_fresh {
-            self.look_at_clock();
-        }
     }
 
     /// The next datagram that has arrived. An in-order message that acknowledges nothing new is taken in, and only has to be delivered;
@@ -184,18 +168,18 @@ impl Core {
     #[inline]
     fn receive_in_order(&mut self, arrival: &Arrival) -> Option<InOrder> {
         let header = Header::read(arrival.datagram())?;
-        self.refresh_clock();
+        self.clock.refresh();
         let origin = self.paths.origin(arrival);
-        let id = self.table.receive_in_order(self.now, &origin, header)?;
+        let id = self.table.receive_in_order(self.clock.now(), &origin, header)?;
         Some(InOrder { id, kind: header.kind() })
     }
 
     /// Takes in any other sequenced packet.
     #[inline]
     pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
-        self.refresh_clock();
+        self.clock.refresh();
         let origin = self.paths.origin(&arrival);
-        self.table.receive(self.now, &origin, header, arrival)
+        self.table.receive(self.clock.now(), &origin, header, arrival)
     }
 
     /// Fetches what the peer has acknowledged, up to the first packet with a completion.
@@ -257,15 +241,9 @@ impl Core {
     #[inline]
     pub(crate) fn poll(&mut self) -> bool {
         self.idle_ticks = 0;
-        self.is_fresh = false;
+        self.clock.expire();
         self.poll_device();
         !self.arrivals.is_empty() || !self.pending_work.is_none()
-    }
-
-    /// Whoever sends before the next progress may do so much later.
-    #[inline]
-    pub(crate) fn end_progress(&mut self) {
-        self.is_fresh = false;
     }
 
     /// Asks the device for datagrams, and keeps them for the next progress.
@@ -317,7 +295,7 @@ impl Core {
 
     fn transmit_now(&mut self) {
         // Acknowledgements and questions carry times, and a handler may have run for long.
-        self.look_at_clock();
+        self.clock.read();
         loop {
             if !self.queue.has_room() {
                 self.queue.reap();
@@ -325,7 +303,7 @@ impl Core {
                     return;
                 }
             }
-            let Some(transmit) = self.table.poll_transmit(self.now) else { return };
+            let Some(transmit) = self.table.poll_transmit(self.clock.now()) else { return };
             // What cannot be sent is as good as lost, and sent again.
             match transmit.body {
                 Body::Control(bytes) if bytes.len() <= self.queue.max_inline() => {
@@ -356,21 +334,21 @@ impl Core {
 
     /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
     pub(crate) fn tick(&mut self) {
-        self.look_at_clock();
+        self.clock.read();
         self.idle_ticks = self.idle_ticks.saturating_add(1);
-        if self.now.since(self.looked_at_device) > LOOK_EVERY {
-            self.looked_at_device = self.now;
+        if self.clock.now().since(self.looked_at_device) > LOOK_EVERY {
+            self.looked_at_device = self.clock.now();
             self.must_look_at_device = true;
         }
         if self.idle_ticks > 2 {
             self.listen();
         }
-        self.table.handle_timeout(self.now);
+        self.table.handle_timeout(self.clock.now());
         self.transmit();
         self.paths.tidy(&self.queue);
         self.pending_work.add();
         // Who sends before the next progress does so much later.
-        self.is_fresh = false;
+        self.clock.expire();
     }
 
     /// Looks at what peers send while the application does not: their acknowledgements count, and they learn that this
@@ -384,7 +362,7 @@ impl Core {
             match Header::read(arrival.datagram()) {
                 Some(header) if header.is_sequenced() => {
                     let origin = self.paths.origin(&arrival);
-                    self.table.receive_later(self.now, &origin, header);
+                    self.table.receive_later(self.clock.now(), &origin, header);
                     if self.arrivals.len() < room {
                         self.arrivals.push_back(arrival);
                     } else {
@@ -406,10 +384,11 @@ impl Core {
 
     /// Takes a control packet in; answers the connection that may have news.
     pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
-        self.refresh_clock();
-        let Core { table, paths, now, .. } = self;
+        self.clock.refresh();
+        let now = self.clock.now();
+        let Core { table, paths, .. } = self;
         let origin = paths.origin(arrival);
-        table.receive_control(*now, &origin, arrival.datagram(), |address| paths.back(*now, arrival, address))
+        table.receive_control(now, &origin, arrival.datagram(), |address| paths.back(now, arrival, address))
     }
 
     /// Reads the tables of the port again, if it is that of this number: its addresses may have moved. Requests then carry the
@@ -436,7 +415,7 @@ impl Core {
         self.is_broken = true;
         // What was posted ends with it, so that nobody waits for the device in vain.
         self.stop(DYING);
-        self.table.break_all(self.now);
+        self.table.break_all(self.clock.now());
         Some(reason)
     }
 
@@ -456,16 +435,16 @@ impl Core {
 
     /// Ends all traffic, and takes every buffer back; waits for the device no longer than `limit` ns.
     pub(crate) fn stop(&mut self, limit: u64) {
-        self.look_at_clock();
-        let end = self.now.plus(limit);
+        self.clock.read();
+        let end = self.clock.now().plus(limit);
         self.queue.stop();
-        while (self.posted > 0 || self.queue.is_sending()) && self.now < end {
+        while (self.posted > 0 || self.queue.is_sending()) && self.clock.now() < end {
             self.queue.reap();
             self.poll_device();
             while let Some(arrival) = self.arrivals.pop_front() {
                 self.receives.put(arrival);
             }
-            self.look_at_clock();
+            self.clock.read();
         }
         self.queue.all_ended();
         if self.posted > 0 {

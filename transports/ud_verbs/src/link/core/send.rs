@@ -4,11 +4,12 @@
 
 use uct_plugin::{Error, Result};
 
+use super::clock::Clock;
 use super::{Core, UdHandles};
 use crate::io::packet::Packet;
 use crate::io::pool::PacketPool;
 use crate::io::queue::Queue;
-use crate::proto::{ConnectionId, Next, Phase, Time, header::flag};
+use crate::proto::{ConnectionId, Next, Phase, header::flag};
 
 impl Core {
     /// A buffer for a message of up to `length` bytes on a connection that may be sent now.
@@ -48,9 +49,9 @@ impl Core {
     /// As [`Core::packet`].
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
-        let Core { queue, table, packets, now, is_fresh, .. } = self;
+        let Core { queue, table, packets, clock, .. } = self;
         match table.next(id) {
-            Some(next) => hand_over(next, queue, packets, (now, is_fresh), kind, packet),
+            Some(next) => hand_over(next, queue, packets, clock, kind, packet),
             None => {
                 self.unsend(packet);
                 Err(self.refusal(id))
@@ -70,7 +71,7 @@ impl Core {
         length: usize,
         fill: impl FnOnce(&mut Packet) -> Result,
     ) -> Result {
-        let Core { queue, table, packets, now, is_fresh, .. } = self;
+        let Core { queue, table, packets, clock, .. } = self;
         let Some(next) = table.next(id) else { return Err(self.refusal(id)) };
         if !queue.reserve() {
             return Err(Error::NO_RESOURCE);
@@ -80,7 +81,7 @@ impl Core {
             unsend(packets, packet);
             return Err(error);
         }
-        hand_over(next, queue, packets, (now, is_fresh), kind, packet)
+        hand_over(next, queue, packets, clock, kind, packet)
     }
 
     /// As [`Core::send`], for a packet that was made for more than it now has.
@@ -113,13 +114,13 @@ fn unsend(packets: &PacketPool, mut packet: Packet) {
     packets.put(packet);
 }
 
-/// Posts a message and hands it over to the protocol. `clock` is the time, and whether that is fresh.
+/// Posts a message and hands it over to the protocol.
 #[inline(always)]
 fn hand_over(
     next: Next<'_, UdHandles>,
     queue: &mut Queue,
     packets: &PacketPool,
-    clock: (&mut Time, &mut bool),
+    clock: &mut Clock,
     kind: u8,
     mut packet: Packet,
 ) -> Result {
@@ -132,12 +133,10 @@ fn hand_over(
         unsend(packets, packet);
         return Err(error);
     }
-    let (now, is_fresh) = clock;
     // What else is outstanding was sent a moment ago; otherwise the clock may have stood for long.
-    if !*is_fresh && next.is_first() {
-        *is_fresh = true;
-        *now = Time::from_nanos(ucs::clock::now());
+    if next.is_first() {
+        clock.refresh();
     }
-    next.sent(*now, kind, flags, packet);
+    next.sent(clock.now(), kind, flags, packet);
     Ok(())
 }
