@@ -127,9 +127,11 @@ impl UdIface {
         }
         match guard.with(|core| core.receive(header, arrival)) {
             Received::Deliver(id, arrival) => {
-                self.collect(guard, id);
+                // First, since a completion may call progress, which must not deliver a later message ahead of this one.
                 self.deliver(guard, id, header.kind(), arrival);
-                1 + self.deliver_ready(guard, id)
+                let count = 1 + self.deliver_ready(guard, id);
+                self.collect(guard, id);
+                count
             }
             Received::Held(id) => {
                 self.collect(guard, id);
@@ -178,17 +180,20 @@ impl UdIface {
         is_news
     }
 
-    /// Hands a message over.
-    #[inline(always)]
+    /// Delivers a message: to the application, or to the transport itself.
+    #[inline]
     fn deliver(&self, guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, arrival: Arrival) {
-        if kind >= AM_IDS {
+        if kind < AM_IDS {
+            let (message, length) = (arrival.message(), arrival.message_length());
+            // SAFETY: the message lies in a buffer that is nobody else's, behind the headroom that the pool provides for; it
+            // is not touched before it comes back, here or by `release`.
+            if unsafe { self.am.deliver_desc(kind, message, length) } != Disposition::Consumed {
+                return;
+            }
+        } else {
             self.serve(guard, id, kind, arrival.body());
-            guard.with(|core| core.recycle(arrival));
-            return;
         }
-        if self.hand_over(kind, &arrival) {
-            guard.with(|core| core.recycle(arrival));
-        }
+        guard.with(|core| core.recycle(arrival));
     }
 
     /// Takes in a message for the transport itself: a request of a peer's, or an answer. The bytes are untrusted.
@@ -204,16 +209,7 @@ impl UdIface {
         }
     }
 
-    /// Hands a message to the application; answers whether the buffer is free again. Otherwise `release` brings it back.
-    #[inline(always)]
-    fn hand_over(&self, kind: u8, arrival: &Arrival) -> bool {
-        let (message, length) = (arrival.message(), arrival.message_length());
-        // SAFETY: the message lies in a buffer that is nobody else's, behind the headroom that the pool provides for; it
-        // is not touched before it comes back, here or by `release`.
-        unsafe { self.am.deliver_desc(kind, message, length) == Disposition::Consumed }
-    }
-
-    /// Hands over what waited for a message just delivered.
+    /// Delivers what waited for a message just delivered.
     #[inline(always)]
     fn deliver_ready(&self, guard: &Guard<'_, Core>, id: ConnectionId) -> u32 {
         let mut count = 0;
