@@ -109,22 +109,14 @@ impl PacketPool {
     }
 
     /// A packet whose message may have turned out small: in a small buffer then, if many large ones are in use.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn fit(&self, packet: Packet) -> Packet {
-        if packet.size() == Size::Extra && packet.length() <= HEADER + SMALL {
-            return self.moved(packet);
-        }
-        packet
-    }
-
-    #[inline(never)]
-    fn moved(&self, packet: Packet) -> Packet {
-        if packet.has_pieces() {
+        let length = packet.length() - HEADER;
+        if packet.size() != Size::Extra || length > SMALL || packet.has_pieces() {
             return packet;
         }
         let Some(mut small) = self.take(SMALL) else { return packet };
-        let length = packet.length() - HEADER;
-        // SAFETY: the small buffer holds so much (`fit`), and the two are different.
+        // SAFETY: the small buffer holds so much, as was just checked, and the two are different.
         unsafe { small.message().copy_from_nonoverlapping(packet.message(), length) };
         small.begin(length, packet.wakes());
         self.put(packet);

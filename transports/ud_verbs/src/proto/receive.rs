@@ -161,16 +161,7 @@ impl<T: Handles> Table<T> {
 
     /// A message that waited for one which has been delivered: what it is and where. To be asked after every
     /// [`Received::Deliver`] until there is none, also after a [`Discard::Consumed`].
-    #[inline]
     pub fn pop_ready(&mut self, id: ConnectionId) -> Option<Ready<T::Receive>> {
-        if !self.connections[id.index()].receiver.has_held() {
-            return None;
-        }
-        self.pop_held(id)
-    }
-
-    #[cold]
-    fn pop_held(&mut self, id: ConnectionId) -> Option<Ready<T::Receive>> {
         let connection = &mut self.connections[id.index()];
         if connection.is_over() {
             return None;

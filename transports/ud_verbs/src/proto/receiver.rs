@@ -69,7 +69,7 @@ impl<R> Receiver<R> {
     /// Whether `psn` is the next and nothing waits for it: the short way.
     #[inline]
     pub(super) fn is_plain_next(&self, psn: Psn) -> bool {
-        psn == self.next && self.held.is_empty()
+        psn == self.next && !self.has_held()
     }
 
     /// Counts the next packet as taken.
@@ -144,7 +144,7 @@ impl<R> Receiver<R> {
     pub(super) fn take_next_before_held(&mut self) {
         self.take_next();
         self.held.pop_front();
-        self.must_explain |= !self.held.is_empty();
+        self.must_explain |= self.has_held();
     }
 
     /// The packet that waited and is now the next, counted as taken.

@@ -115,8 +115,8 @@ impl<T: Handles> Next<'_, T> {
     #[inline(always)]
     pub fn header(&self, kind: u8, flags: u8) -> [u8; HEADER_SIZE] {
         debug_assert!(super::connection::is_message(kind));
-        let flags = if self.connection.sender.should_request_ack() { requesting(flags) } else { flags };
-        self.connection.header(kind, flags).to_bytes()
+        let asks = if self.connection.sender.should_request_ack() { flag::ACK_REQUEST } else { 0 };
+        self.connection.header(kind, flags | asks).to_bytes()
     }
 
     /// How to reach the peer.
@@ -150,13 +150,6 @@ impl<T: Handles> Next<'_, T> {
         connection.deadlines.ack = Time::NEVER;
         connection.sender.sent(now.stamp(), kind, flags, Some(packet));
     }
-}
-
-/// The flags of a packet that asks for an acknowledgement: by itself, so that the others pass by it.
-#[cold]
-#[inline(never)]
-fn requesting(flags: u8) -> u8 {
-    flags | flag::ACK_REQUEST
 }
 
 impl<T: Handles> Table<T> {

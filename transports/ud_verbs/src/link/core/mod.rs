@@ -286,14 +286,10 @@ impl Core {
     }
 
     /// Sends what the protocol has to say, while there is room.
-    #[inline(always)]
     pub(crate) fn transmit(&mut self) {
-        if self.table.has_output() {
-            self.transmit_now();
+        if !self.table.has_output() {
+            return;
         }
-    }
-
-    fn transmit_now(&mut self) {
         // Acknowledgements and questions carry times, and a handler may have run for long.
         self.clock.read();
         loop {
