@@ -72,7 +72,7 @@ impl UdIface {
             }
             core.clock.expire();
         });
-        self.shared.sent(guard);
+        self.shared.arm_retransmit_timer(guard);
         count
     }
 

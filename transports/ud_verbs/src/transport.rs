@@ -115,7 +115,7 @@ impl Iface for UdIface {
         let conn = Rc::new(Conn::new(&self.shared, id, params.user));
         self.conns.insert(&conn);
         guard.with(Core::transmit);
-        self.shared.touched(&guard);
+        self.shared.add_work(&guard);
         Ok(Rc::new(UdEp { conn, iface: Rc::clone(self) }))
     }
 

@@ -41,22 +41,16 @@ impl Shared {
         unsafe { self.lock.enter() }
     }
 
-    /// To be called after everything but a message that concerns a connection.
-    pub(crate) fn touched(&self, guard: &Guard<'_, Core>) {
+    /// To be called after everything but a message that concerns a connection: progress has to look at it.
+    pub(crate) fn add_work(&self, guard: &Guard<'_, Core>) {
         guard.with(|core| core.pending_work.add());
-        self.sent(guard);
+        self.arm_retransmit_timer(guard);
     }
 
     /// To be called after everything that may have set a deadline.
-    #[inline(always)]
-    pub(crate) fn sent(&self, guard: &Guard<'_, Core>) {
-        self.sent_while(guard.with(|core| core.is_ticking), guard);
-    }
-
-    /// As [`Shared::sent`], for a caller who knows whether the timer ticks.
-    #[inline(always)]
-    pub(crate) fn sent_while(&self, is_ticking: bool, guard: &Guard<'_, Core>) {
-        if !is_ticking {
+    #[inline]
+    pub(crate) fn arm_retransmit_timer(&self, guard: &Guard<'_, Core>) {
+        if !guard.with(|core| core.is_ticking) {
             self.timers.keep_ticking(guard);
         }
     }

@@ -91,7 +91,7 @@ impl Conn {
             core.table.abort(core.clock.now(), self.connection);
             core.transmit();
         });
-        self.shared.touched(&guard);
+        self.shared.add_work(&guard);
         self.shared.drain(&guard, self.connection);
         self.cancel(Error::CANCELED);
     }
@@ -122,7 +122,7 @@ impl Conn {
             )
         });
         connected?;
-        self.shared.touched(&guard);
+        self.shared.add_work(&guard);
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl Conn {
             core.transmit();
         });
         self.cancel(Error::CANCELED);
-        self.shared.touched(&guard);
+        self.shared.add_work(&guard);
     }
 
     /// Asks whether the peer lives.
@@ -152,7 +152,7 @@ impl Conn {
             core.table.probe(core.clock.now(), self.connection);
             core.transmit();
         });
-        self.shared.touched(&guard);
+        self.shared.add_work(&guard);
         match completion {
             Some(completion) => {
                 self.checks.borrow_mut().push(completion);

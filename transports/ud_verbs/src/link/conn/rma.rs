@@ -165,7 +165,7 @@ impl Conn {
             let length = request.write(&mut head);
             guard.with(|core| core.send_bytes(self.connection, REQUEST, &head[..length]))
         });
-        self.shared.sent(&guard);
+        self.shared.arm_retransmit_timer(&guard);
     }
 
     /// Takes the answer to a request. The bytes are untrusted.

@@ -25,17 +25,10 @@ impl Conn {
             return Err(self.queued());
         }
         let guard = shared.enter();
-        let sent = guard.with(|core| {
-            core.send_filled(self.connection, kind, length, fill)?;
-            Ok(core.is_ticking)
-        });
-        match sent {
-            Ok(is_ticking) => {
-                shared.sent_while(is_ticking, &guard);
-                Ok(())
-            }
-            Err(error) => Err(self.not_sent(error)),
-        }
+        let sent = guard.with(|core| core.send_filled(self.connection, kind, length, fill));
+        sent.map_err(|error| self.not_sent(error))?;
+        shared.arm_retransmit_timer(&guard);
+        Ok(())
     }
 
     /// As [`UdEp::send`] where the application writes the message behind `ahead` bytes, which `head` then fills, knowing
@@ -54,10 +47,8 @@ impl Conn {
             return Err(self.queued());
         }
         let guard = shared.enter();
-        let mut packet = match guard.with(|core| core.packet(self.connection, usize::MAX)) {
-            Ok(packet) => packet,
-            Err(error) => return Err(self.not_sent(error)),
-        };
+        let packet = guard.with(|core| core.packet(self.connection, usize::MAX));
+        let mut packet = packet.map_err(|error| self.not_sent(error))?;
         // SAFETY: behind the head, the buffer has room for what the attributes promise as `max_bcopy`, initialised.
         let length = unsafe { pack.write(packet.message().wrapping_add(ahead)) };
         // SAFETY: the buffer holds an MTU, which no head of a message exceeds, initialised, and is nobody else's.
@@ -67,17 +58,10 @@ impl Conn {
             return Err(error);
         }
         packet.begin(ahead + length, wakes);
-        let sent = guard.with(|core| {
-            core.send_fitting(self.connection, kind, packet)?;
-            Ok(core.is_ticking)
-        });
-        match sent {
-            Ok(is_ticking) => {
-                shared.sent_while(is_ticking, &guard);
-                Ok(length)
-            }
-            Err(error) => Err(self.not_sent(error)),
-        }
+        let sent = guard.with(|core| core.send_fitting(self.connection, kind, packet));
+        sent.map_err(|error| self.not_sent(error))?;
+        shared.arm_retransmit_timer(&guard);
+        Ok(length)
     }
 
     /// Whether a message may be sent now.
