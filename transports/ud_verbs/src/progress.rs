@@ -163,7 +163,7 @@ impl UdIface {
     }
 
     /// Completes what the peer has acknowledged; answers whether there was anything.
-    #[inline(always)]
+    #[inline]
     fn collect(&self, guard: &Guard<'_, Core>, id: ConnectionId) -> bool {
         let mut is_news = false;
         loop {
@@ -210,7 +210,7 @@ impl UdIface {
     }
 
     /// Delivers what waited for a message just delivered.
-    #[inline(always)]
+    #[inline]
     fn deliver_ready(&self, guard: &Guard<'_, Core>, id: ConnectionId) -> u32 {
         let mut count = 0;
         while let Some(ready) = guard.with(|core| core.table.pop_ready(id)) {

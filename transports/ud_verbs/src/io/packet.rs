@@ -88,44 +88,44 @@ impl Packet {
     ///
     /// # Safety
     /// `element` went through [`Packet::prepare`], is followed by the buffer that `lkey` is for, and is nobody else's.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn from_raw(element: NonNull<u8>) -> Packet {
         Packet(element.cast())
     }
 
     /// The element, for its pool.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn into_raw(self) -> NonNull<u8> {
         self.0.cast()
     }
 
-    #[inline(always)]
+    #[inline]
     fn head(&self) -> &Head {
         // SAFETY: the element is prepared and owned (`from_raw`).
         unsafe { self.0.as_ref() }
     }
 
-    #[inline(always)]
+    #[inline]
     fn head_mut(&mut self) -> &mut Head {
         // SAFETY: as above.
         unsafe { self.0.as_mut() }
     }
 
     /// The first byte of the datagram.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn data(&self) -> *mut u8 {
         // SAFETY: the element goes on beyond `DATA` (`from_raw`).
         unsafe { self.0.cast::<u8>().add(DATA) }.as_ptr()
     }
 
     /// The first byte of the message, behind the protocol's header.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn message(&self) -> *mut u8 {
         self.data().wrapping_add(HEADER)
     }
 
     /// Says what the datagram consists of: `length` bytes of message in the buffer, and nothing else yet.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn begin(&mut self, length: usize, wakes: bool) {
         let head = self.head_mut();
         head.length = (HEADER + length) as u32;
@@ -152,7 +152,7 @@ impl Packet {
     }
 
     /// Writes the protocol's header.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn set_header(&mut self, header: &[u8; HEADER]) {
         // SAFETY: the buffer holds at least a header, and is owned. A device that still reads the former copy sees
         // either header of each aligned word: both name the same message.
@@ -160,38 +160,38 @@ impl Packet {
     }
 
     /// Which of the buffers it is.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn size(&self) -> Size {
         self.head().size
     }
 
     /// Bytes in the buffer, header included.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn length(&self) -> usize {
         self.head().length as usize
     }
 
     /// Whether the receiver is to be woken.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn wakes(&self) -> bool {
         self.head().wakes
     }
 
     /// Whether memory of the application's is part of it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_pieces(&self) -> bool {
         self.head().pieces != 0
     }
 
     /// All of it, to be copied by the device's library.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn inline(&self) -> InlineData<'_> {
         // SAFETY: `length` bytes were written, and are not written while the reference lives.
         InlineData::new(unsafe { std::slice::from_raw_parts(self.data(), self.length()) })
     }
 
     /// The pieces of memory, to be read by the device.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn list(&mut self) -> &[Sge] {
         let address = self.data() as u64;
         let head = self.head_mut();
@@ -200,13 +200,13 @@ impl Packet {
     }
 
     /// Remembers the work request that reads it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn posted(&mut self, number: u32) {
         self.head_mut().last_post = number;
     }
 
     /// Number of the last work request that reads it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn last_post(&self) -> u32 {
         self.head().last_post
     }
@@ -218,7 +218,7 @@ impl Packet {
 
     /// Whether an acknowledgement leaves it open that the device still reads it: a second copy may be under way, and
     /// the application's memory is not given back on a peer's word alone.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn may_be_read(&self) -> bool {
         let head = self.head();
         head.is_resent || head.pieces != 0
@@ -235,7 +235,7 @@ impl Packet {
     }
 
     /// Whom to tell.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take_completion(&mut self) -> Option<Completion> {
         self.head_mut().completion.take()
     }

@@ -70,7 +70,7 @@ pub(crate) struct Source {
 
 impl Source {
     /// The sender of what a completion is for.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn of(completion: &Wc) -> Source {
         Source { qp: completion.source_qp(), lid: completion.source_lid(), is_routed: completion.has_grh() }
     }
@@ -92,7 +92,7 @@ impl PacketPool {
     }
 
     /// A buffer for a message of up to `length` bytes, if there is one.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take(&self, length: usize) -> Option<Packet> {
         let small = if length <= SMALL { self.small.get() } else { None };
         let element = small.or_else(|| self.large.get())?;
@@ -101,7 +101,7 @@ impl PacketPool {
     }
 
     /// Takes a buffer back.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn put(&self, packet: Packet) {
         let pool = if packet.size() == Size::Small { &self.small } else { &self.large };
         // SAFETY: an interface has one pool of each size, and a packet is put back by value.
@@ -160,7 +160,7 @@ impl ReceivePool {
     ///
     /// # Safety
     /// `wr_id` is that of a slot that [`ReceivePool::take`] gave and whose work request has ended, once.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn arrived(&self, wr_id: u64, length: usize, source: Source) -> Option<Arrival> {
         let element = NonNull::new(wr_id as *mut u8)?;
         let length = length.min(self.room).saturating_sub(ROUTING);
@@ -168,7 +168,7 @@ impl ReceivePool {
     }
 
     /// Takes a buffer back.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn put(&self, arrival: Arrival) {
         // SAFETY: an interface has one pool of receive buffers, and an arrival is put back by value.
         unsafe { self.pool.put(arrival.element) };
@@ -198,7 +198,7 @@ impl ReceivePool {
 
 impl Arrival {
     /// The datagram, header of the protocol and all.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn datagram(&self) -> &[u8] {
         let start = self.element.as_ptr().wrapping_add(self.routing as usize + ROUTING);
         // SAFETY: the buffer goes on for the MTU from there, which `length` was held to (`arrived`); it is zeroed when
@@ -207,13 +207,13 @@ impl Arrival {
     }
 
     /// Who sent it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn source(&self) -> Source {
         self.source
     }
 
     /// What the device wrote ahead of the datagram: a routing header, if there was one.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn routing_header(&self) -> &[u8; ROUTING] {
         let start = self.element.as_ptr().wrapping_add(self.routing as usize);
         // SAFETY: the buffer begins with so many bytes from there (`ReceivePool::new`), zeroed when it was made, and the
@@ -222,13 +222,13 @@ impl Arrival {
     }
 
     /// The first byte of the message, behind the protocol's header.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn message(&self) -> *mut u8 {
         self.element.as_ptr().wrapping_add(self.routing as usize + ROUTING + HEADER)
     }
 
     /// Bytes of the message; 0 for what is too short to have one.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn message_length(&self) -> usize {
         (self.length as usize).saturating_sub(HEADER)
     }

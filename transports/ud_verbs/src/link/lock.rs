@@ -102,7 +102,7 @@ impl<T> Lock<T> {
     }
 
     /// Whether the other side found the value held since the last [`Lock::take_due`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_due(&self) -> bool {
         // SYNC: as in `visit`.
         self.is_due.load(Ordering::Relaxed)
@@ -122,7 +122,7 @@ impl<T> Lock<T> {
     }
 
     /// Takes hold if nobody has.
-    #[inline(always)]
+    #[inline]
     fn is_taken(&self) -> bool {
         // SYNC: the Acquire pairs with the Release in `Guard::drop` and `visit`. Who fails has seen nothing, and writes nothing.
         self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -155,7 +155,7 @@ impl<T> Guard<'_, T> {
 }
 
 impl<T> Drop for Guard<'_, T> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         let depth = self.lock.depth.get() - 1;
         self.lock.depth.set(depth);

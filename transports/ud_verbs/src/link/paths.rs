@@ -53,7 +53,7 @@ impl Paths {
     }
 
     /// Where a datagram comes from, as the device says.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn origin(&self, arrival: &Arrival) -> Origin {
         let source = arrival.source();
         let port = match self.port.gid.entry.kind {

@@ -189,7 +189,7 @@ impl Targets {
     }
 
     /// Whether anything is owed.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_owing(&self) -> bool {
         !self.owing.borrow().is_empty()
     }

@@ -106,7 +106,7 @@ pub(crate) fn origin(device: &DeviceAddress, qp: u32) -> Origin {
 }
 
 /// How an [`Origin`] holds a LID: a GID never begins so.
-#[inline(always)]
+#[inline]
 pub(crate) fn port_of_lid(lid: u16) -> [u8; 16] {
     let mut port = [0; 16];
     port[..2].copy_from_slice(&lid.to_be_bytes());

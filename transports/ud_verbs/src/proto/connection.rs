@@ -198,7 +198,7 @@ impl<T: Handles> Connection<T> {
     }
 
     /// Whether a datagram with this connection's key may come from there. Before the peer is known, who knows the key is it.
-    #[inline(always)]
+    #[inline]
     pub(super) fn hears(&self, origin: &Origin) -> bool {
         self.origin == *origin || self.phase == Phase::Unconnected
     }
@@ -221,7 +221,7 @@ impl<T: Handles> Connection<T> {
         self.to = header::with_window(self.to, self.sender.window());
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_connected(&self) -> bool {
         matches!(self.phase, Phase::Connected)
     }

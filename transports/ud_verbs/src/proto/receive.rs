@@ -100,7 +100,7 @@ impl<T: Handles> Table<T> {
     }
 
     /// Sees to it that a packet which was simply the next one is acknowledged, unless what was sent since has done that.
-    #[inline(always)]
+    #[inline]
     fn heard_message(&mut self, now: Time, id: ConnectionId, header: Header) {
         let connection = &mut self.connections[id.index()];
         connection.last_heard = now;

@@ -172,7 +172,7 @@ impl<S> Sender<S> {
     }
 
     /// Takes the next packet, which has been sent, over.
-    #[inline(always)]
+    #[inline]
     pub(super) fn sent(&mut self, now: Stamp, kind: u8, flags: u8, packet: Option<S>) {
         if self.should_request_ack() {
             self.request_ack_at = self.next.plus(self.congestion.window() / 4 + 1);

@@ -112,7 +112,7 @@ pub struct Next<'a, T: Handles> {
 impl<T: Handles> Next<'_, T> {
     /// Its header. `flags` is 0 or [`flag::WAKE`](super::header::flag::WAKE), `kind` below
     /// [`kind::MESSAGE_END`](super::header::kind::MESSAGE_END).
-    #[inline(always)]
+    #[inline]
     pub fn header(&self, kind: u8, flags: u8) -> [u8; HEADER_SIZE] {
         debug_assert!(super::connection::is_message(kind));
         let asks = if self.connection.sender.should_request_ack() { flag::ACK_REQUEST } else { 0 };
@@ -120,13 +120,13 @@ impl<T: Handles> Next<'_, T> {
     }
 
     /// How to reach the peer.
-    #[inline(always)]
+    #[inline]
     pub fn path(&self) -> Option<&T::Path> {
         self.connection.path.as_ref()
     }
 
     /// Whether nothing is outstanding.
-    #[inline(always)]
+    #[inline]
     pub fn is_first(&self) -> bool {
         self.connection.sender.outstanding() == 0
     }

@@ -196,7 +196,7 @@ impl Core {
     }
 
     /// Takes back a packet that the protocol is done with, now or when the device is; answers whom to tell now.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn retire(&mut self, mut packet: Packet, outcome: Result) -> Option<Completion> {
         if packet.may_be_read() || outcome.is_err() {
             if !self.queue.has_ended(packet.last_post()) {

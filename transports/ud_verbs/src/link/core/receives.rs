@@ -34,7 +34,7 @@ impl Spare {
 
 impl Core {
     /// Takes a receive buffer back.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn recycle(&mut self, arrival: Arrival) {
         self.receives.put(arrival);
     }
@@ -51,7 +51,7 @@ impl Core {
     }
 
     /// Gives the device receive buffers, if at least `least` are missing.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn fill(&mut self, least: u32) {
         let wanted = self.wanted();
         if wanted.saturating_sub(self.posted) >= least {
@@ -61,7 +61,7 @@ impl Core {
 
     /// Receive buffers that the device should have: as many as peers can fill before they hear of it. More would do harm: the
     /// fewer there are, the sooner a buffer is used again, and is still near the processor.
-    #[inline(always)]
+    #[inline]
     fn wanted(&self) -> u32 {
         (self.table.room() + self.spare.buffers).min(self.queue.receive_depth())
     }

@@ -16,7 +16,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::NO_RESOURCE`] if not now, or why never.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn packet(&mut self, id: ConnectionId, length: usize) -> Result<Packet> {
         if !self.table.may_send(id) {
             return Err(self.refusal(id));
@@ -47,7 +47,7 @@ impl Core {
     ///
     /// # Errors
     /// As [`Core::packet`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
         let Core { queue, table, packets, clock, .. } = self;
         match table.next(id) {
@@ -88,7 +88,7 @@ impl Core {
     ///
     /// # Errors
     /// As [`Core::packet`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn send_fitting(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
         let packet = self.packets.fit(packet);
         self.send(id, kind, packet)

@@ -39,20 +39,20 @@ impl<S> Slots<S> {
     }
 
     /// The packet of this number, which is one of those in here.
-    #[inline(always)]
+    #[inline]
     pub(super) fn get(&self, psn: Psn) -> Option<&Slot<S>> {
         self.places.get(place(psn, self.places.len()))
     }
 
     /// As [`Slots::get`], to be changed.
-    #[inline(always)]
+    #[inline]
     pub(super) fn get_mut(&mut self, psn: Psn) -> Option<&mut Slot<S>> {
         let count = self.places.len();
         self.places.get_mut(place(psn, count))
     }
 
     /// Puts the packet with the number `psn` behind those from `oldest` on.
-    #[inline(always)]
+    #[inline]
     pub(super) fn put(&mut self, oldest: Psn, psn: Psn, slot: Slot<S>) {
         if psn.ahead_of(oldest) as usize >= self.places.len() {
             self.grow(oldest, psn);
@@ -77,14 +77,14 @@ impl<S> Slots<S> {
 }
 
 /// Where a number's packet is, of so many places.
-#[inline(always)]
+#[inline]
 fn place(psn: Psn, count: usize) -> usize {
     psn.0 as usize & count.wrapping_sub(1)
 }
 
 impl<S> Slot<S> {
     /// A packet that was just sent.
-    #[inline(always)]
+    #[inline]
     pub(super) fn sent(now: Stamp, kind: u8, flags: u8, packet: Option<S>) -> Slot<S> {
         Slot { packet, sent_at: now, kind, flags, state: State::Sent, resent: false }
     }
