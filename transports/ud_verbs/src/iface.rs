@@ -88,7 +88,7 @@ impl UdIface {
             lock,
             limits: Limits { message, header: message.min(256), pieces, operations: config.max_rma as usize },
             pending: PendingQueue::default(),
-            starved: Cell::new(false),
+            is_blocked: Cell::new(false),
             timers,
         };
         let iface = Rc::new(UdIface {

@@ -53,8 +53,8 @@ impl UdIface {
         if self.shared.lock.take_due() {
             guard.with(Core::tick_in_progress);
         }
-        if guard.with(Core::has_pending_work) || self.shared.starved.get() {
-            count += self.settle(guard);
+        if guard.with(Core::has_pending_work) || self.shared.is_blocked.get() {
+            count += self.slow_path(guard);
         }
         if !self.flushes.is_empty() {
             self.flushes.serve(&self.conns);
@@ -63,7 +63,7 @@ impl UdIface {
             self.targets.answer(guard);
         }
         count += self.shared.pending.dispatch(Blocked::Endpoint);
-        let is_left = self.targets.is_owing() || self.shared.starved.get();
+        let is_left = self.targets.is_owing() || self.shared.is_blocked.get();
         guard.with(|core| {
             core.fill(16);
             core.transmit();
@@ -226,9 +226,9 @@ impl UdIface {
         count
     }
 
-    /// Sees to what no datagram told of: packets that the device is done with, events of the protocol, a broken queue.
+    /// The slow path: packets that the device is done with, events of the protocol and of the device, a broken queue.
     #[cold]
-    fn settle(&self, guard: &Guard<'_, Core>) -> u32 {
+    fn slow_path(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
         guard.with(|core| core.queue.reap());
         if guard.with(|core| std::mem::take(&mut core.must_look_at_device)) {
@@ -253,13 +253,18 @@ impl UdIface {
                 Event::Over(id) => self.end(guard, id),
             }
         }
-        if self.shared.starved.get() && guard.with(|core| core.queue.has_room()) {
-            self.shared.starved.set(false);
-            for conn in self.conns.all() {
-                self.shared.pending.schedule(&conn.pending);
-            }
+        if self.shared.is_blocked.get() && guard.with(|core| core.queue.has_room()) {
+            self.wake_blocked();
         }
         count
+    }
+
+    /// Has the pending requests of all connections served again: what all share has room.
+    fn wake_blocked(&self) {
+        self.shared.is_blocked.set(false);
+        for conn in self.conns.all() {
+            self.shared.pending.schedule(&conn.pending);
+        }
     }
 
     /// An endpoint has failed: everything on it ends with the error, and the application is told.

@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub(crate) lock: Arc<Lock<Core>>,
     pub(crate) limits: Limits,
     pub(crate) pending: PendingQueue,
-    /// A send found no room that all endpoints share.
-    pub(crate) starved: Cell<bool>,
+    /// A send is blocked on something that all connections share.
+    pub(crate) is_blocked: Cell<bool>,
     pub(crate) timers: Timers,
 }
 

@@ -141,10 +141,10 @@ impl Conn {
     /// Notes why nothing was sent, so that pending requests are served when it may.
     #[cold]
     fn not_sent(&self, error: Error) -> Error {
-        let starved =
-            error == Error::NO_RESOURCE && self.shared.enter().with(|core| core.is_starved(self.connection));
-        if starved {
-            self.shared.starved.set(true);
+        let is_blocked = error == Error::NO_RESOURCE
+            && self.shared.enter().with(|core| core.is_blocked_on_shared(self.connection));
+        if is_blocked {
+            self.shared.is_blocked.set(true);
         }
         error
     }

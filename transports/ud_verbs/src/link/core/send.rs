@@ -38,8 +38,8 @@ impl Core {
         }
     }
 
-    /// Whether a refusal was for want of something that all connections share.
-    pub(crate) fn is_starved(&self, id: ConnectionId) -> bool {
+    /// Whether a send that was refused is blocked on something that all connections share.
+    pub(crate) fn is_blocked_on_shared(&self, id: ConnectionId) -> bool {
         self.table.may_send(id)
     }
 
