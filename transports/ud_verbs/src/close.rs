@@ -40,7 +40,7 @@ impl UdIface {
             core.queue.is_sending() && core.clock.now() < end
         }) {}
         guard.with(|core| core.stop(1_000_000_000));
-        while let Some((completion, result)) = guard.with(Core::retired) {
+        while let Some((completion, result)) = guard.with(Core::reap_zombie) {
             completion.complete(result);
         }
     }

@@ -234,7 +234,7 @@ impl UdIface {
         if guard.with(|core| std::mem::take(&mut core.must_look_at_device)) {
             self.look_at_device(guard);
         }
-        while let Some((completion, result)) = guard.with(Core::retired) {
+        while let Some((completion, result)) = guard.with(Core::reap_zombie) {
             completion.complete(result);
             count += 1;
         }

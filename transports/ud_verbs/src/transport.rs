@@ -144,7 +144,7 @@ impl Iface for UdIface {
             core.table.acknowledge_now();
             core.transmit();
             // That sends have ended is nothing to wake the application for.
-            if core.queue.wants_reaping() {
+            if core.queue.should_reap() {
                 core.queue.reap();
             }
             if core.has_pending_work() {

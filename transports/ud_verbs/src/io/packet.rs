@@ -216,7 +216,7 @@ impl Packet {
         self.head_mut().is_resent = true;
     }
 
-    /// Whether an acknowledgement leaves it open that the device still reads it: a second copy may be under way, and
+    /// Whether an acknowledgement leaves it open that the device still reads it: a second copy may be in flight, and
     /// the application's memory is not given back on a peer's word alone.
     #[inline]
     pub(crate) fn may_be_read(&self) -> bool {

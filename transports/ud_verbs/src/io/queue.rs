@@ -133,9 +133,9 @@ impl Queue {
         self.posted.wrapping_sub(self.ended) < self.depth
     }
 
-    /// Whether so much is under way that it is time to look what has ended.
+    /// Whether so much is in flight that it is time to look what has ended.
     #[inline]
-    pub(crate) fn wants_reaping(&self) -> bool {
+    pub(crate) fn should_reap(&self) -> bool {
         (self.reap_behind.wrapping_sub(self.posted) as i32) < 0
     }
 
@@ -148,7 +148,7 @@ impl Queue {
     /// As [`Queue::has_room`], after a look at what has ended if so much is in flight that it is time for one.
     #[inline]
     pub(crate) fn reserve(&mut self) -> bool {
-        if self.wants_reaping() {
+        if self.should_reap() {
             self.reap();
         }
         self.has_room()

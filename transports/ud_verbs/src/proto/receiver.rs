@@ -103,7 +103,7 @@ impl<R> Receiver<R> {
         self.room() - before
     }
 
-    /// Whether `psn` may be the number that the peer's next packet will have: a full window may be under way, and a goodbye, which
+    /// Whether `psn` may be the number that the peer's next packet will have: a full window may be in flight, and a goodbye, which
     /// does not wait for room in it.
     pub(super) fn may_be_next_of_peer(&self, psn: Psn) -> bool {
         psn.ahead_of(self.next) <= self.window + 1

@@ -391,7 +391,7 @@ impl<T: Handles> Table<T> {
         self.connections.len() - self.vacant.len()
     }
 
-    /// Packets that peers may have under way to here before they hear of it: the sum of what each connection needs room for.
+    /// Packets that peers may have in flight to here before they hear of it: the sum of what each connection needs room for.
     #[inline]
     pub fn room(&self) -> u32 {
         self.room

@@ -14,7 +14,7 @@ impl Conn {
             // A new endpoint is flushed when it stands.
             core.table.phase(self.connection) != Phase::Connecting
                 && core.table.outstanding(self.connection) == 0
-                && !core.is_retiring()
+                && !core.has_zombies()
         };
         self.initiator.is_idle() && self.shared.enter().with(is_sent)
     }
@@ -35,7 +35,7 @@ impl Conn {
                 Some(place) => core.table.has_reached(self.connection, place),
                 None => core.table.phase(self.connection) != Phase::Connecting,
             };
-            is_there && !core.is_retiring()
+            is_there && !core.has_zombies()
         };
         if self.shared.enter().with(is_sent) { self.initiator.flushed(OWNER, number) } else { None }
     }

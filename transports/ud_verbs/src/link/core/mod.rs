@@ -55,13 +55,13 @@ pub(crate) struct Core {
     /// Datagrams that were taken from the device and not yet looked at.
     pub(crate) arrivals: VecDeque<Arrival>,
     /// Packets that the protocol is done with, but not the device.
-    retiring: VecDeque<Packet>,
+    zombies: VecDeque<Packet>,
     /// Receive buffers that the device has.
     posted: u32,
     spare: Spare,
     /// Ticks since the application last called progress.
     pub(crate) idle_ticks: u32,
-    /// The timer that runs while something is under way.
+    /// The timer that runs while something is in flight.
     pub(crate) timer: Option<AsyncId>,
     /// It ticks fast, as whoever does not sleep needs it.
     pub(crate) is_ticking: bool,
@@ -132,7 +132,7 @@ impl Core {
             paths,
             clock: Clock::default(),
             arrivals: VecDeque::new(),
-            retiring: VecDeque::new(),
+            zombies: VecDeque::new(),
             posted: 0,
             spare: Spare::NEW,
             idle_ticks: 0,
@@ -205,7 +205,7 @@ impl Core {
             if !self.queue.has_ended(packet.last_post()) {
                 packet.set_outcome(outcome);
                 self.pending_work.add();
-                self.retiring.push_back(packet);
+                self.zombies.push_back(packet);
                 return None;
             }
         }
@@ -215,16 +215,16 @@ impl Core {
     }
 
     /// Whether packets wait for the device.
-    pub(crate) fn is_retiring(&self) -> bool {
-        !self.retiring.is_empty()
+    pub(crate) fn has_zombies(&self) -> bool {
+        !self.zombies.is_empty()
     }
 
     /// A packet's completion, of those that waited for the device; `None` if there is none now.
-    pub(crate) fn retired(&mut self) -> Option<(Completion, Result)> {
-        for _ in 0..self.retiring.len() {
-            let mut packet = self.retiring.pop_front()?;
+    pub(crate) fn reap_zombie(&mut self) -> Option<(Completion, Result)> {
+        for _ in 0..self.zombies.len() {
+            let mut packet = self.zombies.pop_front()?;
             if !self.queue.has_ended(packet.last_post()) {
-                self.retiring.push_back(packet);
+                self.zombies.push_back(packet);
                 continue;
             }
             let completion = packet.take_completion();
@@ -277,8 +277,8 @@ impl Core {
     pub(crate) fn has_pending_work(&mut self) -> bool {
         let has_work = self.table.has_events()
             || self.table.has_output()
-            || self.queue.wants_reaping()
-            || !self.retiring.is_empty()
+            || self.queue.should_reap()
+            || !self.zombies.is_empty()
             || (self.queue.broken.is_some() && !self.is_broken)
             || self.must_look_at_device;
         self.pending_work.set(has_work);
@@ -313,7 +313,7 @@ impl Core {
                     let posted = self.queue.post(&mut packet, transmit.path, true);
                     match posted {
                         Ok(()) => {
-                            self.retiring.push_back(packet);
+                            self.zombies.push_back(packet);
                             self.pending_work.add();
                         }
                         Err(_) => self.packets.put(packet),

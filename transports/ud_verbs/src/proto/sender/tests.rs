@@ -144,7 +144,7 @@ fn a_slow_network_is_learned_from_a_ping_and_nothing_is_sent_again() {
     send(&mut sender, 0, 1);
     sender.on_ack(at(20), psn(1), Some(0)).expect("honest");
     send(&mut sender, 100, 20);
-    // The PING went out behind the packets, and all were under way for long.
+    // The PING went out behind the packets, and all were in flight for long.
     sender.on_ack(at(500_000), psn(21), Some(0)).expect("honest");
     sender.on_gaps(at(500_001), psn(21), &echo(10_000)).expect("honest");
     assert_eq!(sender.detect_losses(at(500_001)), None);
@@ -163,7 +163,7 @@ fn the_late_arrival_of_a_first_copy_is_not_taken_for_that_of_the_second() {
     assert_eq!(resent(&mut sender, 3000), [1]);
     sender.on_ack(at(3010), psn(5), None).expect("honest");
     sender.detect_losses(at(3010));
-    assert!(resent(&mut sender, 3010).is_empty(), "what was sent before the second copy is still under way");
+    assert!(resent(&mut sender, 3010).is_empty(), "what was sent before the second copy is still in flight");
 }
 
 #[test]
