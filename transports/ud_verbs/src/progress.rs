@@ -9,7 +9,7 @@ use uct_plugin::{Blocked, Disposition, Error};
 use crate::iface::UdIface;
 use crate::io::pool::Arrival;
 use crate::link::core::{Collected, Core, InOrder};
-use crate::link::emulation::{ANSWER, REQUEST};
+use crate::link::emulation::{REQUEST, RESPONSE};
 use crate::link::failure::status;
 use crate::link::lock::Guard;
 use crate::link::targets::Offence;
@@ -59,11 +59,11 @@ impl UdIface {
         if !self.flushes.is_empty() {
             self.flushes.serve(&self.conns);
         }
-        if self.targets.is_owing() {
-            self.targets.answer(guard);
+        if self.targets.has_queued() {
+            self.targets.send_responses(guard);
         }
         count += self.shared.pending.dispatch(Blocked::Endpoint);
-        let is_left = self.targets.is_owing() || self.shared.is_blocked.get();
+        let is_left = self.targets.has_queued() || self.shared.is_blocked.get();
         guard.with(|core| {
             core.fill(16);
             core.transmit();
@@ -201,7 +201,9 @@ impl UdIface {
         let served = match kind {
             REQUEST => self.targets.serve(guard, id, body, &self.md.regions),
             // Without an endpoint nobody awaits it any more.
-            ANSWER => self.conns.get(id).map_or(Ok(()), |conn| conn.take_answer(body)).map_err(Offence::from),
+            RESPONSE => {
+                self.conns.get(id).map_or(Ok(()), |conn| conn.take_response(body)).map_err(Offence::from)
+            }
             _ => Err(Malformed("a message of an unknown kind").into()),
         };
         if let Err(offence) = served {

@@ -189,7 +189,7 @@ impl ReceivePool {
     ///
     /// # Safety
     /// `message` is [`Arrival::message`] of an arrival of this pool that was forgotten for the keeper of the message, once.
-    pub(crate) unsafe fn kept(&self, message: *mut u8) -> Option<Arrival> {
+    pub(crate) unsafe fn retained(&self, message: *mut u8) -> Option<Arrival> {
         let element = NonNull::new(message.wrapping_sub(self.routing + ROUTING + HEADER))?;
         let source = Source { qp: 0, lid: 0, is_routed: false };
         Some(Arrival { element, length: 0, routing: self.routing as u32, source })

@@ -6,12 +6,12 @@ use uct_plugin::rma::{Initiator, Limits, REQUEST_HEADER, RESPONSE_HEADER};
 
 /// Message kinds, above the ids of active messages.
 pub(crate) const REQUEST: u8 = 32;
-/// The kind of an answer.
-pub(crate) const ANSWER: u8 = 33;
+/// The kind of a response.
+pub(crate) const RESPONSE: u8 = 33;
 
 /// Bytes of a put beyond its data.
 pub(crate) const PUT_HEADER: usize = REQUEST_HEADER;
-/// Bytes of a get's answer beyond the data.
+/// Bytes of the response to a get beyond the data.
 pub(crate) const GET_HEADER: usize = RESPONSE_HEADER;
 
 /// Most entries of the vector of a put or get.
@@ -20,7 +20,7 @@ pub(crate) const MAX_IOV: usize = 16;
 /// A connection has one endpoint on this side.
 pub(crate) const OWNER: u32 = 0;
 
-/// Answers' worth of gets that may be outstanding.
+/// Responses of full size that may be outstanding.
 const GET_SEGMENTS: usize = 16;
 
 /// An initiator for messages of `message` bytes and so many operations.

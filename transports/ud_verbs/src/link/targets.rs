@@ -1,4 +1,4 @@
-//! The target's side of puts, gets and atomics: carries requests out, and sends the answers.
+//! The target's side of puts, gets and atomics: carries requests out, and sends the responses.
 //!
 //! Built on `uct_plugin::rma`, and on the core, which sends. A request that is malformed cuts the connection off; one that is refused is
 //! answered.
@@ -11,21 +11,21 @@ use uct_plugin::rma::{Answer, Malformed, Opcode, RESPONSE_HEADER, Request, Targe
 use uct_plugin::{Error, Result};
 
 use super::core::Core;
-use super::emulation::{ANSWER, GET_HEADER};
+use super::emulation::{GET_HEADER, RESPONSE};
 use super::lock::Guard;
-use crate::proto::responses::{Answers, Held};
+use crate::proto::responses::{QueuedBytes, Responses};
 use crate::proto::{ConnectionId, Reason};
 
 /// The target's side of the connections of an interface.
 pub(crate) struct Targets {
     /// By the index of the connection; made by the first request.
     served: RefCell<Vec<Option<Rc<Served>>>>,
-    /// Connections that are owed answers.
-    owing: RefCell<Vec<ConnectionId>>,
-    /// Of the answers that wait on all of them.
-    held: Held,
+    /// Connections with responses or acknowledgements to be sent.
+    waiting: RefCell<Vec<ConnectionId>>,
+    /// Of the responses that wait on all of them.
+    queued: QueuedBytes,
     /// Most bytes of these.
-    held_max: usize,
+    queued_max: usize,
     /// Most requests of a connection that are refused.
     refused_max: u32,
     /// Bytes of a message.
@@ -36,8 +36,8 @@ pub(crate) struct Targets {
 
 struct Served {
     target: Target,
-    answers: Answers,
-    is_owing: Cell<bool>,
+    responses: Responses,
+    is_queued: Cell<bool>,
 }
 
 /// Why a connection is cut off: what its peer is told, and what the log says.
@@ -49,12 +49,12 @@ impl From<Malformed> for Offence {
     }
 }
 
-/// Sends what waits on a connection; answers whether that was all, or in vain.
-fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) -> bool {
+/// Sends what waits on a connection; returns whether that was all, or in vain.
+fn send_queued(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) -> bool {
     let must_wait = |error: Error| error == Error::NO_RESOURCE || error == Error::NOT_CONNECTED;
     let sent = served
-        .answers
-        .send_all(|bytes| !guard.with(|core| core.send_bytes(id, ANSWER, bytes)).is_err_and(must_wait));
+        .responses
+        .send_all(|bytes| !guard.with(|core| core.send_bytes(id, RESPONSE, bytes)).is_err_and(must_wait));
     if !sent {
         return false;
     }
@@ -68,24 +68,24 @@ fn answer_waiting(guard: &Guard<'_, Core>, id: ConnectionId, served: &Served) ->
         Ok(()) => {}
     }
     if let Some(frame) = served.target.acknowledge()
-        && guard.with(|core| core.send_bytes(id, ANSWER, &frame)).is_err()
+        && guard.with(|core| core.send_bytes(id, RESPONSE, &frame)).is_err()
     {
         // It is the only one.
-        served.answers.push(frame.to_vec());
+        served.responses.push(frame.to_vec());
         return false;
     }
     true
 }
 
 impl Targets {
-    /// Without connections. Messages have up to `message` bytes; up to `held_max` bytes of answers wait, and a connection ends when more
+    /// Without connections. Messages have up to `message` bytes; up to `queued_max` bytes of responses wait, and a connection ends when more
     /// than `refused_max` of its requests were refused.
-    pub(crate) fn new(message: usize, held_max: usize, refused_max: u32) -> Targets {
+    pub(crate) fn new(message: usize, queued_max: usize, refused_max: u32) -> Targets {
         Targets {
             served: RefCell::default(),
-            owing: RefCell::default(),
-            held: Held::default(),
-            held_max,
+            waiting: RefCell::default(),
+            queued: QueuedBytes::default(),
+            queued_max,
             refused_max,
             message,
             accessor: Accessor::default(),
@@ -100,7 +100,7 @@ impl Targets {
         &Offence(reason, text): &Offence,
     ) {
         tracing::debug!(connection = id.index(), reason = text, "a peer is cut off");
-        self.of(id).answers.clear();
+        self.of(id).responses.clear();
         guard.with(|core| {
             core.clock.refresh();
             core.table.refuse(core.clock.now(), id, reason);
@@ -121,18 +121,18 @@ impl Targets {
             return Err(Malformed("a get asks for more than a message holds").into());
         }
         let answer = served.target.serve(regions, &self.accessor, body)?;
-        if !served.is_owing.replace(true) {
-            self.owing.borrow_mut().push(id);
+        if !served.is_queued.replace(true) {
+            self.waiting.borrow_mut().push(id);
         }
         let Some(answer) = answer else { return Ok(()) };
-        if answer.is_refusal() && !served.answers.may_refuse(self.refused_max) {
+        if answer.is_refusal() && !served.responses.may_refuse(self.refused_max) {
             let text = "too many of the peer's requests for remote memory were refused (max_refused)";
             return Err(Offence(Reason::ACCESS, text));
         }
-        if served.answers.is_empty() && send_answer(guard, id, &answer).is_ok() {
+        if served.responses.is_empty() && send_response(guard, id, &answer).is_ok() {
             return Ok(());
         }
-        if !served.answers.push(answer.to_vec()) {
+        if !served.responses.push(answer.to_vec()) {
             return Err(Malformed("more requests than answers can be sent").into());
         }
         drop(answer);
@@ -143,26 +143,26 @@ impl Targets {
         Ok(())
     }
 
-    /// Sends what peers are owed: answers that found no room, and acknowledgements of what was carried out.
-    pub(crate) fn answer(&self, guard: &Guard<'_, Core>) {
-        let owing = std::mem::take(&mut *self.owing.borrow_mut());
-        for id in owing {
+    /// Sends what is queued for peers: responses that found no room, and acknowledgements of what was carried out.
+    pub(crate) fn send_responses(&self, guard: &Guard<'_, Core>) {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        for id in waiting {
             let served = self.of(id);
-            if answer_waiting(guard, id, &served) {
-                served.is_owing.set(false);
+            if send_queued(guard, id, &served) {
+                served.is_queued.set(false);
             } else {
-                self.owing.borrow_mut().push(id);
+                self.waiting.borrow_mut().push(id);
             }
         }
     }
 
     /// While more bytes wait than may: the connection on which most of them do.
     fn excess(&self) -> Option<ConnectionId> {
-        if self.held.bytes() <= self.held_max {
+        if self.queued.bytes() <= self.queued_max {
             return None;
         }
-        let owing = self.owing.borrow();
-        let most = owing.iter().map(|&id| (self.of(id).answers.bytes(), id));
+        let waiting = self.waiting.borrow();
+        let most = waiting.iter().map(|&id| (self.of(id).responses.bytes(), id));
         most.max_by_key(|&(bytes, _)| bytes).filter(|&(bytes, _)| bytes > 0).map(|(_, id)| id)
     }
 
@@ -174,8 +174,8 @@ impl Targets {
         let made = || {
             Rc::new(Served {
                 target: Target::default(),
-                answers: Answers::new(&self.held),
-                is_owing: Cell::new(false),
+                responses: Responses::new(&self.queued),
+                is_queued: Cell::new(false),
             })
         };
         Rc::clone(served[id.index()].get_or_insert_with(made))
@@ -188,14 +188,14 @@ impl Targets {
         }
     }
 
-    /// Whether anything is owed.
+    /// Whether anything is queued for peers.
     #[inline]
-    pub(crate) fn is_owing(&self) -> bool {
-        !self.owing.borrow().is_empty()
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.waiting.borrow().is_empty()
     }
 }
 
-fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer<'_>) -> Result {
+fn send_response(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer<'_>) -> Result {
     guard.with(|core| {
         let (data, length) = answer.data();
         let mut packet = core.packet(id, RESPONSE_HEADER + length)?;
@@ -205,6 +205,6 @@ fn send_answer(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer<'_>) -
         // SAFETY: the data fit behind the header (`serve_request`) and are readable as long as the answer is there.
         unsafe { message.wrapping_add(RESPONSE_HEADER).copy_from_nonoverlapping(data, length) };
         packet.begin(RESPONSE_HEADER + length, false);
-        core.send(id, ANSWER, packet)
+        core.send(id, RESPONSE, packet)
     })
 }

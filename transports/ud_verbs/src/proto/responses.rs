@@ -1,41 +1,41 @@
-//! Answers that wait until they can be sent, and how many bytes of them an interface holds.
+//! Responses that wait until they can be sent, and how many bytes of them an interface holds.
 //!
-//! For: the target's side of puts, gets and atomics. A peer that asks and does not acknowledge what it gets makes answers wait:
+//! For: the target's side of puts, gets and atomics. A peer that asks and does not acknowledge what it gets makes responses wait:
 //! what it can hold that way is limited for its connection, and for all connections of the interface together.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Answers that may wait on one connection. An initiator has at most 256 operations outstanding (`max_rma`).
+/// Responses that may wait on one connection. An initiator has at most 256 operations outstanding (`max_rma`).
 const WAITING: usize = 512;
 
-/// Bytes of the waiting answers of all connections of an interface.
+/// Bytes of the waiting responses of all connections of an interface.
 #[derive(Clone, Default)]
-pub(crate) struct Held(Rc<Cell<usize>>);
+pub(crate) struct QueuedBytes(Rc<Cell<usize>>);
 
-impl Held {
+impl QueuedBytes {
     /// The bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.get()
     }
 }
 
-/// The answers that wait on a connection, in order.
-pub(crate) struct Answers {
+/// The responses that wait on a connection, in order.
+pub(crate) struct Responses {
     waiting: RefCell<VecDeque<Vec<u8>>>,
     bytes: Cell<usize>,
-    held: Held,
+    queued: QueuedBytes,
     refused: Cell<u32>,
 }
 
-impl Answers {
-    /// None yet. They count in `held`.
-    pub(crate) fn new(held: &Held) -> Answers {
-        Answers {
+impl Responses {
+    /// None yet. They count in `queued`.
+    pub(crate) fn new(queued: &QueuedBytes) -> Responses {
+        Responses {
             waiting: RefCell::default(),
             bytes: Cell::new(0),
-            held: held.clone(),
+            queued: queued.clone(),
             refused: Cell::new(0),
         }
     }
@@ -46,25 +46,25 @@ impl Answers {
         self.refused.get() <= most
     }
 
-    /// Appends an answer; false if too many wait.
-    pub(crate) fn push(&self, answer: Vec<u8>) -> bool {
+    /// Appends a response; false if too many wait.
+    pub(crate) fn push(&self, response: Vec<u8>) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= WAITING {
             return false;
         }
-        self.count(self.bytes.get() + weight(&answer));
-        waiting.push_back(answer);
+        self.count(self.bytes.get() + weight(&response));
+        waiting.push_back(response);
         true
     }
 
-    /// Sends from the front until `send` says that one must wait; answers whether none is left.
+    /// Sends from the front until `send` says that one must wait; returns whether none is left.
     pub(crate) fn send_all(&self, mut send: impl FnMut(&[u8]) -> bool) -> bool {
         let mut waiting = self.waiting.borrow_mut();
-        while let Some(answer) = waiting.front() {
-            if !send(answer) {
+        while let Some(response) = waiting.front() {
+            if !send(response) {
                 return false;
             }
-            self.count(self.bytes.get() - weight(answer));
+            self.count(self.bytes.get() - weight(response));
             waiting.pop_front();
         }
         true
@@ -86,20 +86,20 @@ impl Answers {
     }
 
     fn count(&self, bytes: usize) {
-        let all = &self.held.0;
+        let all = &self.queued.0;
         all.set(all.get() - self.bytes.replace(bytes) + bytes);
     }
 }
 
-impl Drop for Answers {
+impl Drop for Responses {
     fn drop(&mut self) {
         self.count(0);
     }
 }
 
-/// What an answer takes in memory, about: an empty one is not free.
-fn weight(answer: &[u8]) -> usize {
-    answer.len() + size_of::<Vec<u8>>()
+/// What a response takes in memory, about: an empty one is not free.
+fn weight(response: &[u8]) -> usize {
+    response.len() + size_of::<Vec<u8>>()
 }
 
 #[cfg(test)]
@@ -108,37 +108,37 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_until_they_are_sent_dropped_or_gone() {
-        let held = Held::default();
-        let (one, other) = (Answers::new(&held), Answers::new(&held));
+        let queued = QueuedBytes::default();
+        let (one, other) = (Responses::new(&queued), Responses::new(&queued));
         assert!(one.push(vec![1; 100]) && one.push(vec![2; 100]) && other.push(vec![3; 1000]));
-        assert_eq!(held.bytes(), one.bytes() + other.bytes());
+        assert_eq!(queued.bytes(), one.bytes() + other.bytes());
         assert!(one.bytes() >= 200 && other.bytes() >= 1000);
         let before = one.bytes();
-        assert!(!one.send_all(|answer| answer[0] == 1), "the second waits");
+        assert!(!one.send_all(|response| response[0] == 1), "the second waits");
         assert_eq!(one.bytes(), before / 2);
         assert!(one.send_all(|_| true) && one.is_empty());
-        assert_eq!((one.bytes(), held.bytes()), (0, other.bytes()));
+        assert_eq!((one.bytes(), queued.bytes()), (0, other.bytes()));
         assert!(one.push(Vec::new()));
-        assert!(one.bytes() > 0, "an empty answer is not free");
+        assert!(one.bytes() > 0, "an empty response is not free");
         one.clear();
-        assert_eq!(held.bytes(), other.bytes());
+        assert_eq!(queued.bytes(), other.bytes());
         drop(other);
-        assert_eq!(held.bytes(), 0);
+        assert_eq!(queued.bytes(), 0);
     }
 
     #[test]
     fn a_connection_holds_no_more_answers_than_two_honest_initiators_could_ask_for() {
-        let answers = Answers::new(&Held::default());
-        assert!((0..WAITING).all(|_| answers.push(Vec::new())));
-        assert!(!answers.push(Vec::new()));
-        let weighed = answers.bytes();
+        let responses = Responses::new(&QueuedBytes::default());
+        assert!((0..WAITING).all(|_| responses.push(Vec::new())));
+        assert!(!responses.push(Vec::new()));
+        let weighed = responses.bytes();
         assert_eq!(weighed, WAITING * weight(&[]), "what was not taken does not count");
     }
 
     #[test]
     fn refusals_are_counted() {
-        let answers = Answers::new(&Held::default());
-        assert!((0..20).all(|_| answers.may_refuse(20)));
-        assert!(!answers.may_refuse(20));
+        let responses = Responses::new(&QueuedBytes::default());
+        assert!((0..20).all(|_| responses.may_refuse(20)));
+        assert!(!responses.may_refuse(20));
     }
 }

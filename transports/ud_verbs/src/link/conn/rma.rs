@@ -169,7 +169,7 @@ impl Conn {
     }
 
     /// Takes the answer to a request. The bytes are untrusted.
-    pub(crate) fn take_answer(&self, body: &[u8]) -> Result<(), Malformed> {
+    pub(crate) fn take_response(&self, body: &[u8]) -> Result<(), Malformed> {
         self.initiator.answer(body)?;
         self.on_news();
         Ok(())

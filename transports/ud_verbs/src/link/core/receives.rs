@@ -39,13 +39,13 @@ impl Core {
         self.receives.put(arrival);
     }
 
-    /// Takes back a message that a handler kept.
+    /// Takes back a message that a handler retained.
     ///
     /// # Safety
-    /// As [`crate::io::pool::ReceivePool::kept`].
+    /// As [`crate::io::pool::ReceivePool::retained`].
     pub(crate) unsafe fn release(&mut self, message: *mut u8) {
         // SAFETY: the caller's promise.
-        if let Some(arrival) = unsafe { self.receives.kept(message) } {
+        if let Some(arrival) = unsafe { self.receives.retained(message) } {
             self.receives.put(arrival);
         }
     }
