@@ -155,7 +155,7 @@ impl Iface for UdIface {
             core.poll_device();
             if core.has_news() { Err(Error::BUSY) } else { Ok(()) }
         })?;
-        self.shared.timers.rest(&guard);
+        self.shared.timers.prepare_sleep(&guard);
         Ok(())
     }
 

@@ -181,7 +181,7 @@ impl Queue {
             // SAFETY: a packet goes back to its pool only when the work request that it names has ended, or when the
             // peer has acknowledged its only copy (`Core::retire`); the same holds for the application's memory in it,
             // which its completion gives back. Address handles live until what was posted to them has ended
-            // (`Paths::tidy`).
+            // (`Paths::drop_unused`).
             unsafe { self.qp.post_send(request) }
         };
         self.account(posted, number, is_signaled)

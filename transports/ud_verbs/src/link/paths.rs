@@ -112,7 +112,7 @@ impl Paths {
     }
 
     /// Lets handles go that nobody needs, if there are many, and those of addresses that the port had before.
-    pub(crate) fn tidy(&mut self, queue: &Queue) {
+    pub(crate) fn drop_unused(&mut self, queue: &Queue) {
         if self.handles.is_full() {
             self.handles.retire_unused();
         }

@@ -58,20 +58,20 @@ impl Timers {
     /// Starts the fast timer if something is due before the slow one sees to it.
     #[cold]
     pub(crate) fn keep_ticking(&self, guard: &Guard<'_, Core>) {
-        let (is_wanted, resting) = guard.with(|core| {
+        let (is_wanted, sleeper) = guard.with(|core| {
             if !is_near(core) {
                 return (false, None);
             }
             // Who sleeps between messages is likely to sleep again soon.
-            if core.rest.is_some() && core.calls_since_rest < AWAKE {
-                core.calls_since_rest += 1;
+            if core.asleep_until.is_some() && core.calls_since_sleep < AWAKE {
+                core.calls_since_sleep += 1;
                 core.pending_work.add();
                 return (false, None);
             }
-            core.rest = None;
+            core.asleep_until = None;
             (true, core.timer.take())
         });
-        if let Some(timer) = resting {
+        if let Some(timer) = sleeper {
             self.worker.async_remove(timer);
         }
         if is_wanted {
@@ -80,12 +80,12 @@ impl Timers {
     }
 
     /// The worker is about to sleep: lets a timer wake it when something is due, and not before.
-    pub(crate) fn rest(&self, guard: &Guard<'_, Core>) {
+    pub(crate) fn prepare_sleep(&self, guard: &Guard<'_, Core>) {
         let (former, interval) = guard.with(|core| {
-            core.calls_since_rest = 0;
+            core.calls_since_sleep = 0;
             let deadline = core.table.refresh_timeout();
-            let until = core.rest.unwrap_or_default();
-            core.rest = Some(Time::NEVER);
+            let until = core.asleep_until.unwrap_or_default();
+            core.asleep_until = Some(Time::NEVER);
             core.is_ticking = false;
             if deadline.since(core.clock.now()) >= SLOW_NANOS {
                 return (core.timer.take(), None);
@@ -94,10 +94,10 @@ impl Timers {
             // As late again does no harm, and the timer need not be moved with every message.
             let latest = deadline.plus(patience);
             if core.timer.is_some() && deadline <= until && until <= latest {
-                core.rest = Some(until);
+                core.asleep_until = Some(until);
                 return (None, None);
             }
-            core.rest = Some(latest);
+            core.asleep_until = Some(latest);
             (core.timer.take(), Some(Duration::from_nanos(latest.since(core.clock.now()))))
         });
         if let Some(timer) = former {
@@ -112,7 +112,7 @@ impl Timers {
         match self.start(interval) {
             Ok(timer) => guard.with(|core| {
                 core.timer = Some(timer);
-                core.is_ticking = core.rest.is_none();
+                core.is_ticking = core.asleep_until.is_none();
                 core.quiet_ticks = 0;
             }),
             Err(error) => {

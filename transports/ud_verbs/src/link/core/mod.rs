@@ -66,9 +66,9 @@ pub(crate) struct Core {
     /// It ticks fast, as whoever does not sleep needs it.
     pub(crate) is_ticking: bool,
     /// Since the worker was last about to sleep it has not been seen awake for long: the timer does not tick before this.
-    pub(crate) rest: Option<Time>,
+    pub(crate) asleep_until: Option<Time>,
     /// What the worker's thread has done since.
-    pub(crate) calls_since_rest: u32,
+    pub(crate) calls_since_sleep: u32,
     /// Ticks in a row for which the timer was not needed.
     pub(crate) quiet_ticks: u32,
     pub(crate) worker: Worker,
@@ -138,8 +138,8 @@ impl Core {
             idle_ticks: 0,
             timer: None,
             is_ticking: false,
-            rest: None,
-            calls_since_rest: 0,
+            asleep_until: None,
+            calls_since_sleep: 0,
             quiet_ticks: 0,
             worker,
             looked_at_device: Time::default(),
@@ -341,7 +341,7 @@ impl Core {
         }
         self.table.handle_timeout(self.clock.now());
         self.transmit();
-        self.paths.tidy(&self.queue);
+        self.paths.drop_unused(&self.queue);
         self.pending_work.add();
         // Who sends before the next progress does so much later.
         self.clock.expire();
