@@ -4,7 +4,7 @@
 
 use super::answer::{Answer, Reply};
 use super::connection::{ConnectionId, Failure, Handles, Opening, Phase};
-use super::control::{Greeting, Invitation, Reason, read_connect};
+use super::control::{Handshake, Invitation, Reason, read_connect};
 use super::origin::{Origin, Pairing};
 use super::table::{Event, Table};
 use super::time::Time;
@@ -168,7 +168,7 @@ impl<T: Handles> Table<T> {
         let connection = &mut self.connections[id.index()];
         let was_asked_for = connection.is_owned;
         connection.establish(now, peer, &self.settings);
-        connection.due.ack |= connection.receiver.owes_ack();
+        connection.due.ack |= connection.receiver.needs_ack();
         if was_asked_for {
             self.events.push_back(Event::Connected(id));
         }
@@ -190,9 +190,9 @@ impl<T: Handles> Table<T> {
             return None;
         }
         let pairing = Pairing { identity: connect.identity, origin: *origin, ordinal: connect.ordinal };
-        let invitation = match connect.greeting {
-            Greeting::Same(invitation) => invitation,
-            Greeting::OtherVersion { invitation } => {
+        let invitation = match connect.handshake {
+            Handshake::Same(invitation) => invitation,
+            Handshake::OtherVersion { invitation } => {
                 let path = resolve(connect.address)?;
                 self.answer(Answer { path, to: invitation.key, reply: Reply::Reject });
                 return Some(None);

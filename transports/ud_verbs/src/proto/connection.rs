@@ -281,7 +281,7 @@ impl<T: Handles> Connection<T> {
 
     /// Whether an acknowledgement is due that nothing sent meanwhile has carried.
     pub(super) fn should_ack(&self) -> bool {
-        self.due.ack && self.receiver.owes_ack()
+        self.due.ack && self.receiver.needs_ack()
     }
 
     /// There is progress: what is still awaited is overdue a timeout from now.

@@ -2,7 +2,7 @@
 //!
 //! Stands on `header`. Whatever the bytes, reading ends in a value or in `None`; nothing is trusted.
 //!
-//! Greeting, the first 20 bytes of CONNECT and ACCEPT. Their place is the same in every version:
+//! Handshake, the first 20 bytes of CONNECT and ACCEPT. Their place is the same in every version:
 //!
 //! | offset | width | field |
 //! |---|---|---|
@@ -63,7 +63,7 @@ pub const WINDOW_LIMIT: u32 = 256;
 /// Longest address that a CONNECT carries.
 pub const ADDRESS_LIMIT: usize = 96;
 
-const GREETING_SIZE: usize = 20;
+const HANDSHAKE_SIZE: usize = 20;
 
 /// What a peer must know to send to a connection: the body of an endpoint address.
 ///
@@ -130,15 +130,15 @@ impl Reason {
     pub const MALFORMED: Reason = Reason(2);
 }
 
-/// A greeting, as read.
-pub(super) enum Greeting {
+/// A handshake, as read.
+pub(super) enum Handshake {
     Same(Invitation),
     OtherVersion { invitation: Invitation },
 }
 
 /// A CONNECT, as read.
 pub(super) struct Connect<'a> {
-    pub(super) greeting: Greeting,
+    pub(super) handshake: Handshake,
     pub(super) ordinal: u32,
     pub(super) identity: u64,
     pub(super) address: &'a [u8],
@@ -191,7 +191,7 @@ pub(super) fn write_connect(
     address: &[u8],
     cookie: u64,
 ) {
-    write_greeting(out, invitation);
+    write_handshake(out, invitation);
     out.extend_from_slice(&ordinal.to_le_bytes());
     out.extend_from_slice(&identity.to_le_bytes());
     out.push(address.len() as u8);
@@ -205,7 +205,7 @@ pub(super) fn write_challenge(out: &mut Vec<u8>, cookie: u64) {
     out.extend_from_slice(&cookie.to_le_bytes());
 }
 
-pub(super) fn write_greeting(out: &mut Vec<u8>, invitation: Invitation) {
+pub(super) fn write_handshake(out: &mut Vec<u8>, invitation: Invitation) {
     out.extend_from_slice(&MAGIC.to_le_bytes());
     out.extend_from_slice(&[WIRE_VERSION.0, WIRE_VERSION.1]);
     out.extend_from_slice(&0u16.to_le_bytes());
@@ -233,8 +233,8 @@ pub(super) fn write_ack(out: &mut Vec<u8>, told: &Ack) {
 }
 
 pub(super) fn read_connect(body: &[u8]) -> Option<Connect<'_>> {
-    let greeting = read_greeting(body)?;
-    let mut input = Input(body.get(GREETING_SIZE..)?);
+    let handshake = read_handshake(body)?;
+    let mut input = Input(body.get(HANDSHAKE_SIZE..)?);
     let ordinal = input.u32()?;
     let identity = input.u64()?;
     let length = usize::from(input.u8()?);
@@ -242,11 +242,11 @@ pub(super) fn read_connect(body: &[u8]) -> Option<Connect<'_>> {
     if length > ADDRESS_LIMIT {
         return None;
     }
-    let cookie = match greeting {
-        Greeting::Same(_) => Input(rest).u64()?,
-        Greeting::OtherVersion { .. } => 0,
+    let cookie = match handshake {
+        Handshake::Same(_) => Input(rest).u64()?,
+        Handshake::OtherVersion { .. } => 0,
     };
-    Some(Connect { greeting, ordinal, identity, address, cookie })
+    Some(Connect { handshake, ordinal, identity, address, cookie })
 }
 
 /// The cookie of a CHALLENGE of this version.
@@ -259,7 +259,7 @@ pub(super) fn read_challenge(body: &[u8]) -> Option<u64> {
     (magic == MAGIC && major == WIRE_VERSION.0).then_some(cookie)
 }
 
-pub(super) fn read_greeting(body: &[u8]) -> Option<Greeting> {
+pub(super) fn read_handshake(body: &[u8]) -> Option<Handshake> {
     let mut input = Input(body);
     if input.u32()? != MAGIC {
         return None;
@@ -269,9 +269,9 @@ pub(super) fn read_greeting(body: &[u8]) -> Option<Greeting> {
     input.u16()?;
     let invitation = Invitation::from_bytes(input.0)?;
     Some(if major == WIRE_VERSION.0 {
-        Greeting::Same(invitation)
+        Handshake::Same(invitation)
     } else {
-        Greeting::OtherVersion { invitation }
+        Handshake::OtherVersion { invitation }
     })
 }
 
@@ -352,7 +352,7 @@ mod tests {
             b"\x07\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11\x04addr\x08\x07\x06\x05\x04\x03\x02\x01"
         );
         let read = read_connect(&bytes).expect("what was written");
-        assert!(matches!(read.greeting, Greeting::Same(read) if read == invitation()));
+        assert!(matches!(read.handshake, Handshake::Same(read) if read == invitation()));
         assert_eq!((read.ordinal, read.identity, read.address), (7, 0x1122_3344_5566_7788, &b"addr"[..]));
         assert_eq!(read.cookie, 0x0102_0304_0506_0708);
         for short in 0..bytes.len() {
@@ -363,11 +363,11 @@ mod tests {
     #[test]
     fn another_major_version_is_told_apart_from_garbage() {
         let mut bytes = Vec::new();
-        write_greeting(&mut bytes, invitation());
+        write_handshake(&mut bytes, invitation());
         bytes[4] += 1;
-        assert!(matches!(read_greeting(&bytes), Some(Greeting::OtherVersion { .. })));
+        assert!(matches!(read_handshake(&bytes), Some(Handshake::OtherVersion { .. })));
         bytes[0] ^= 1;
-        assert!(read_greeting(&bytes).is_none());
+        assert!(read_handshake(&bytes).is_none());
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
         bytes[4] = 2;
         bytes.truncate(bytes.len() - 8);
         let read = read_connect(&bytes).expect("all that it needs to be refused");
-        assert!(matches!(read.greeting, Greeting::OtherVersion { .. }));
+        assert!(matches!(read.handshake, Handshake::OtherVersion { .. }));
         assert_eq!(read.address, b"addr");
     }
 

@@ -5,7 +5,7 @@
 use super::answer::{Answer, Reply};
 use super::connection::{ConnectionId, Handles, Phase};
 use super::control::{
-    Refusal, write_ack, write_challenge, write_connect, write_greeting, write_reject, write_reset,
+    Refusal, write_ack, write_challenge, write_connect, write_handshake, write_reject, write_reset,
 };
 use super::header::{HEADER_SIZE, Header, flag, kind};
 use super::psn::Psn;
@@ -162,7 +162,7 @@ impl<T: Handles> Table<T> {
             }
             kind::ACCEPT => {
                 connection.due.accept = false;
-                write_greeting(out, invitation);
+                write_handshake(out, invitation);
             }
             kind::ACK => {
                 connection.due.ack = false;

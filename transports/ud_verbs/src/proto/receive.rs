@@ -4,7 +4,7 @@
 
 use super::connection::{Connection, ConnectionId, Failure, Handles, Phase, is_message};
 use super::control::{
-    Ack, Greeting, Reason, read_ack, read_challenge, read_greeting, read_ping, read_reject, read_reset,
+    Ack, Handshake, Reason, read_ack, read_challenge, read_handshake, read_ping, read_reject, read_reset,
 };
 use super::header::{HEADER_SIZE, Header, kind};
 use super::origin::Origin;
@@ -105,11 +105,11 @@ impl<T: Handles> Table<T> {
         let connection = &mut self.connections[id.index()];
         connection.last_heard = now;
         self.room += connection.receiver.show(header.window());
-        let untold = connection.receiver.untold();
-        if untold == 0 {
+        let unacknowledged = connection.receiver.unacknowledged();
+        if unacknowledged == 0 {
             return;
         }
-        if header.wants_ack() || untold >= self.settings.ack_every {
+        if header.wants_ack() || unacknowledged >= self.settings.ack_every {
             connection.due.ack = true;
             self.speak(id);
         } else if connection.deadlines.ack == Time::NEVER {
@@ -304,7 +304,7 @@ impl<T: Handles> Table<T> {
         match (header.kind(), connection.phase) {
             (kind::CHALLENGE, Phase::Connecting) => self.take_challenge(now, id, read_challenge(body)?),
             (kind::ACCEPT, Phase::Connecting) => {
-                let Greeting::Same(invitation) = read_greeting(body)? else { return None };
+                let Handshake::Same(invitation) = read_handshake(body)? else { return None };
                 self.establish(now, id, invitation);
             }
             (kind::REJECT, Phase::Connecting) => {

@@ -81,7 +81,7 @@ impl<R> Receiver<R> {
 
     /// Packets taken in order that no acknowledgement has told of.
     #[inline]
-    pub(super) fn untold(&self) -> u32 {
+    pub(super) fn unacknowledged(&self) -> u32 {
         self.unacknowledged
     }
 
@@ -181,7 +181,7 @@ impl<R> Receiver<R> {
     }
 
     /// Whether anything has arrived that the peer has not been told of.
-    pub(super) fn owes_ack(&self) -> bool {
+    pub(super) fn needs_ack(&self) -> bool {
         self.unacknowledged != 0 || self.must_explain
     }
 
@@ -243,11 +243,11 @@ mod tests {
         receiver.hold(3, 0, ());
         receiver.tell(0);
         assert_eq!(receiver.place(Psn(13)), Place::Duplicate);
-        assert!(receiver.owes_ack());
+        assert!(receiver.needs_ack());
         receiver.acknowledged_by_header();
-        assert!(receiver.owes_ack(), "a header does not tell of duplicates");
+        assert!(receiver.needs_ack(), "a header does not tell of duplicates");
         assert_eq!(receiver.tell(0).duplicates, 2);
-        assert!(!receiver.owes_ack());
+        assert!(!receiver.needs_ack());
     }
 
     #[test]

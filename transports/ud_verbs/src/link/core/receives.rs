@@ -5,7 +5,7 @@
 use super::{BATCH, Core};
 use crate::io::pool::Arrival;
 
-/// Receive buffers beyond those that the peers need: for newcomers' greetings, and for what has no place in a window.
+/// Receive buffers beyond those that the peers need: for newcomers' handshakes, and for what has no place in a window.
 #[derive(Clone, Copy)]
 pub(super) struct Spare {
     buffers: u32,
