@@ -1,33 +1,35 @@
 //! The state of an interface that its timers work on as well: connections, queues, buffers.
 //!
-//! For: the interface and its endpoints (through `Lock`) and the asynchronous context. Stands on `proto`, `queue`,
-//! `pool` and `path`. Nothing here calls the application.
+//! Here is what it consists of, what time brings, and how it ends; each file beside has one kind of operations on it. Nothing here calls
+//! the application.
+
+mod buffers;
+mod clock;
+mod output;
+mod pending_work;
+mod receive;
+mod retire;
+mod send;
 
 use std::collections::VecDeque;
 
-use uct_ib::verbs::{Context, Wc, WcBuffer};
-use uct_plugin::{AsyncId, Completion, Error, Failure, Result, Worker};
+use uct_ib::verbs::Context;
+use uct_plugin::{AsyncId, Error, Failure, Result, Worker};
 
 use crate::io::packet::{HEADER, Packet};
 use crate::io::path::Path;
-use crate::io::pool::{Arrival, PacketPool, ReceivePool, Source};
+use crate::io::pool::{Arrival, PacketPool, ReceivePool};
 use crate::io::queue::Queue;
 use crate::link::paths::Paths;
 use crate::proto::addr::{origin, pack_request, parse_request};
-use crate::proto::{
-    Body, ConnectionId, HEADER_SIZE, Handles, Header, Origin, Phase, Received, Settings, Table, Time,
-};
-
-const _: () = assert!(HEADER == HEADER_SIZE, "datagrams have room for the header");
-
-mod clock;
-mod pending_work;
-mod receives;
-mod send;
-
+use crate::proto::{HEADER_SIZE, Handles, Origin, Settings, Table, Time};
+use buffers::Spare;
 use clock::Clock;
 use pending_work::PendingWork;
-use receives::Spare;
+pub(crate) use receive::InOrder;
+pub(crate) use retire::Collected;
+
+const _: () = assert!(HEADER == HEADER_SIZE, "datagrams have room for the header");
 
 /// What the protocol keeps of ours.
 pub(crate) struct UdHandles;
@@ -83,25 +85,9 @@ pub(crate) struct Core {
     pub(crate) malformed: u64,
 }
 
-/// An in-order message that acknowledges nothing new.
-pub(crate) struct InOrder {
-    pub(crate) id: ConnectionId,
-    pub(crate) kind: u8,
-}
-
 // SAFETY: raw pointers in here (pools, packets, arrivals) are to memory that the core owns; one thread at a time works on
 // it (`Lock`). Completions are only carried, and completed by the worker's thread.
 unsafe impl Send for Core {}
-
-/// What [`Core::collect`] found.
-pub(crate) enum Collected {
-    /// A completion to be called.
-    Completion(Completion, Result),
-    /// The peer has acknowledged messages, whose completions are seen to.
-    News,
-    /// Nothing.
-    Nothing,
-}
 
 /// Nanoseconds between two looks at the events of the device.
 const LOOK_EVERY: u64 = 400_000_000;
@@ -156,123 +142,6 @@ impl Core {
         Ok(core)
     }
 
-    /// The next datagram that has arrived. An in-order message that acknowledges nothing new is taken in, and only has to be delivered;
-    /// any other one is still to be received.
-    #[inline]
-    pub(crate) fn next_arrival(&mut self) -> Option<(Arrival, Option<InOrder>)> {
-        let arrival = self.arrivals.pop_front()?;
-        let in_order = self.receive_in_order(&arrival);
-        Some((arrival, in_order))
-    }
-
-    #[inline]
-    fn receive_in_order(&mut self, arrival: &Arrival) -> Option<InOrder> {
-        let header = Header::read(arrival.datagram())?;
-        self.clock.refresh();
-        let origin = self.paths.origin(arrival);
-        let id = self.table.receive_in_order(self.clock.now(), &origin, header)?;
-        Some(InOrder { id, kind: header.kind() })
-    }
-
-    /// Takes in any other sequenced packet.
-    #[inline]
-    pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
-        self.clock.refresh();
-        let origin = self.paths.origin(&arrival);
-        self.table.receive(self.clock.now(), &origin, header, arrival)
-    }
-
-    /// Fetches what the peer has acknowledged, up to the first packet with a completion.
-    #[inline]
-    pub(crate) fn collect(&mut self, id: ConnectionId) -> Collected {
-        let mut collected = Collected::Nothing;
-        while let Some(packet) = self.table.pop_acknowledged(id) {
-            collected = Collected::News;
-            if let Some(completion) = self.retire(packet, Ok(())) {
-                return Collected::Completion(completion, Ok(()));
-            }
-        }
-        collected
-    }
-
-    /// Takes back a packet that the protocol is done with, now or when the device is; answers whom to tell now.
-    #[inline]
-    pub(crate) fn retire(&mut self, mut packet: Packet, outcome: Result) -> Option<Completion> {
-        if packet.may_be_read() || outcome.is_err() {
-            if !self.queue.has_ended(packet.last_post()) {
-                self.queue.reap();
-            }
-            if !self.queue.has_ended(packet.last_post()) {
-                packet.set_outcome(outcome);
-                self.pending_work.add();
-                self.zombies.push_back(packet);
-                return None;
-            }
-        }
-        let completion = packet.take_completion();
-        self.packets.put(packet);
-        completion
-    }
-
-    /// Whether packets wait for the device.
-    pub(crate) fn has_zombies(&self) -> bool {
-        !self.zombies.is_empty()
-    }
-
-    /// A packet's completion, of those that waited for the device; `None` if there is none now.
-    pub(crate) fn reap_zombie(&mut self) -> Option<(Completion, Result)> {
-        for _ in 0..self.zombies.len() {
-            let mut packet = self.zombies.pop_front()?;
-            if !self.queue.has_ended(packet.last_post()) {
-                self.zombies.push_back(packet);
-                continue;
-            }
-            let completion = packet.take_completion();
-            let outcome = packet.outcome();
-            self.packets.put(packet);
-            if let Some(completion) = completion {
-                return Some((completion, outcome));
-            }
-        }
-        None
-    }
-
-    /// Asks the device for datagrams, and keeps them; returns whether there is anything to do.
-    #[inline]
-    pub(crate) fn poll(&mut self) -> bool {
-        self.idle_ticks = 0;
-        self.clock.expire();
-        self.poll_device();
-        !self.arrivals.is_empty() || !self.pending_work.is_none()
-    }
-
-    /// Asks the device for datagrams, and keeps them for the next progress.
-    #[inline]
-    pub(crate) fn poll_device(&mut self) {
-        let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
-        for completion in self.queue.poll(&mut buffer) {
-            self.keep(completion);
-        }
-    }
-
-    /// Keeps a datagram that the device has given.
-    #[inline]
-    fn keep(&mut self, completion: &Wc) {
-        self.posted -= 1;
-        let length = if completion.is_ok() { completion.byte_length() } else { 0 };
-        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
-        let arrival = unsafe { self.receives.arrived(completion.wr_id(), length, Source::of(completion)) };
-        let Some(arrival) = arrival else { return };
-        if completion.is_ok() {
-            self.arrivals.push_back(arrival);
-        } else {
-            self.pending_work.add();
-            let status = completion.status();
-            self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
-            self.receives.put(arrival);
-        }
-    }
-
     /// Finds out whether there is something to do that no datagram told of.
     pub(crate) fn has_pending_work(&mut self) -> bool {
         let has_work = self.table.has_events()
@@ -283,49 +152,6 @@ impl Core {
             || self.must_look_at_device;
         self.pending_work.set(has_work);
         has_work
-    }
-
-    /// Sends what the protocol has to say, while there is room.
-    pub(crate) fn transmit(&mut self) {
-        if !self.table.has_output() {
-            return;
-        }
-        // Acknowledgements and questions carry times, and a handler may have run for long.
-        self.clock.read();
-        loop {
-            if !self.queue.has_room() {
-                self.queue.reap();
-                if !self.queue.has_room() {
-                    return;
-                }
-            }
-            let Some(transmit) = self.table.poll_transmit(self.clock.now()) else { return };
-            // What cannot be sent is as good as lost, and sent again.
-            match transmit.body {
-                Body::Control(bytes) if bytes.len() <= self.queue.max_inline() => {
-                    let _ = self.queue.post_copied(bytes, transmit.path);
-                }
-                Body::Control(bytes) => {
-                    let Some(mut packet) = self.packets.take(bytes.len() - HEADER_SIZE) else { return };
-                    packet.begin(bytes.len() - HEADER_SIZE, false);
-                    // SAFETY: a control packet is shorter than the smallest MTU, and the buffer is a pool's.
-                    unsafe { packet.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-                    let posted = self.queue.post(&mut packet, transmit.path, true);
-                    match posted {
-                        Ok(()) => {
-                            self.zombies.push_back(packet);
-                            self.pending_work.add();
-                        }
-                        Err(_) => self.packets.put(packet),
-                    }
-                }
-                Body::Message(header, packet) => {
-                    packet.set_header(&header);
-                    packet.set_resent();
-                    let _ = self.queue.post(packet, transmit.path, true);
-                }
-            }
-        }
     }
 
     /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
@@ -347,46 +173,6 @@ impl Core {
         self.clock.expire();
     }
 
-    /// Looks at what peers send while the application does not: their acknowledgements count, and they learn that this
-    /// side lives; their messages wait.
-    pub(crate) fn listen(&mut self) {
-        let looked_at = self.arrivals.len();
-        self.poll_device();
-        // What finds no room is thrown away as if it were lost: it is sent again.
-        let room = self.queue.receive_depth() as usize / 2;
-        for arrival in self.arrivals.split_off(looked_at) {
-            match Header::read(arrival.datagram()) {
-                Some(header) if header.is_sequenced() => {
-                    let origin = self.paths.origin(&arrival);
-                    self.table.receive_later(self.clock.now(), &origin, header);
-                    if self.arrivals.len() < room {
-                        self.arrivals.push_back(arrival);
-                    } else {
-                        self.receives.put(arrival);
-                    }
-                }
-                Some(_) => {
-                    self.take_control(&arrival);
-                    self.receives.put(arrival);
-                }
-                None => {
-                    self.malformed += 1;
-                    self.receives.put(arrival);
-                }
-            }
-        }
-        self.fill(BATCH);
-    }
-
-    /// Takes a control packet in; answers the connection that may have news.
-    pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
-        self.clock.refresh();
-        let now = self.clock.now();
-        let Core { table, paths, .. } = self;
-        let origin = paths.origin(arrival);
-        table.receive_control(now, &origin, arrival.datagram(), |address| paths.back(now, arrival, address))
-    }
-
     /// Reads the tables of the port again, if it is that of this number: its addresses may have moved. Requests then carry the
     /// address from which they come.
     pub(crate) fn refresh_port(&mut self, context: &Context, number: u8) {
@@ -394,11 +180,6 @@ impl Core {
             let address = pack_request(&self.paths.port.device_address(), self.queue.number());
             self.table.set_address(&address).expect("an address is as long as the one before");
         }
-    }
-
-    /// Whether a message to be delivered, or news, waits for the application's progress.
-    pub(crate) fn has_news(&self) -> bool {
-        !self.arrivals.is_empty() || self.table.has_events()
     }
 
     /// Once the queue pair or the device has failed: ends all traffic and fails every connection; answers why. Nothing if
@@ -446,32 +227,5 @@ impl Core {
         if self.posted > 0 {
             tracing::warn!(buffers = self.posted, "the device has not given all receive buffers back");
         }
-    }
-
-    /// Tells peers and takes the last buffers back when the interface closes; answers completions still to be called.
-    pub(crate) fn abandon(&mut self, id: ConnectionId) -> Option<(Completion, Result)> {
-        while let Some(packet) = self.table.pop_acknowledged(id) {
-            if let Some(completion) = self.retire(packet, Ok(())) {
-                return Some((completion, Ok(())));
-            }
-        }
-        while let Some(arrival) = self.table.pop_undelivered(id) {
-            self.receives.put(arrival);
-        }
-        let error = match self.table.phase(id) {
-            Phase::Failed(failure) => crate::link::failure::status(failure),
-            _ => Error::CANCELED,
-        };
-        while let Some(packet) = self.table.pop_abandoned(id) {
-            if let Some(completion) = self.retire(packet, Err(error)) {
-                return Some((completion, Err(error)));
-            }
-        }
-        None
-    }
-
-    /// Whether nothing that was accepted for sending on connections without an endpoint is unacknowledged.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.table.ids().all(|id| self.table.outstanding(id) == 0)
     }
 }

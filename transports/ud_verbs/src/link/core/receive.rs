@@ -1,0 +1,124 @@
+//! Datagrams, from the device to what becomes of them.
+//!
+//! Built on the queue pair, the receive buffers and the protocol's table.
+
+use uct_ib::verbs::{Wc, WcBuffer};
+
+use super::{BATCH, Core};
+use crate::io::pool::{Arrival, Source};
+use crate::proto::{ConnectionId, Header, Received};
+
+/// An in-order message that acknowledges nothing new.
+pub(crate) struct InOrder {
+    pub(crate) id: ConnectionId,
+    pub(crate) kind: u8,
+}
+
+impl Core {
+    /// Asks the device for datagrams, and keeps them; returns whether there is anything to do.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> bool {
+        self.idle_ticks = 0;
+        self.clock.expire();
+        self.poll_device();
+        !self.arrivals.is_empty() || !self.pending_work.is_none()
+    }
+
+    /// Asks the device for datagrams, and keeps them for the next progress.
+    #[inline]
+    pub(crate) fn poll_device(&mut self) {
+        let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
+        for completion in self.queue.poll(&mut buffer) {
+            self.keep(completion);
+        }
+    }
+
+    /// Keeps a datagram that the device has given.
+    #[inline]
+    fn keep(&mut self, completion: &Wc) {
+        self.posted -= 1;
+        let length = if completion.is_ok() { completion.byte_length() } else { 0 };
+        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
+        let arrival = unsafe { self.receives.arrived(completion.wr_id(), length, Source::of(completion)) };
+        let Some(arrival) = arrival else { return };
+        if completion.is_ok() {
+            self.arrivals.push_back(arrival);
+        } else {
+            self.pending_work.add();
+            let status = completion.status();
+            self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
+            self.receives.put(arrival);
+        }
+    }
+
+    /// The next datagram that has arrived. An in-order message that acknowledges nothing new is taken in, and only has to be delivered;
+    /// any other one is still to be received.
+    #[inline]
+    pub(crate) fn next_arrival(&mut self) -> Option<(Arrival, Option<InOrder>)> {
+        let arrival = self.arrivals.pop_front()?;
+        let in_order = self.receive_in_order(&arrival);
+        Some((arrival, in_order))
+    }
+
+    #[inline]
+    fn receive_in_order(&mut self, arrival: &Arrival) -> Option<InOrder> {
+        let header = Header::read(arrival.datagram())?;
+        self.clock.refresh();
+        let origin = self.paths.origin(arrival);
+        let id = self.table.receive_in_order(self.clock.now(), &origin, header)?;
+        Some(InOrder { id, kind: header.kind() })
+    }
+
+    /// Takes in any other sequenced packet.
+    #[inline]
+    pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
+        self.clock.refresh();
+        let origin = self.paths.origin(&arrival);
+        self.table.receive(self.clock.now(), &origin, header, arrival)
+    }
+
+    /// Takes a control packet in; answers the connection that may have news.
+    pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
+        self.clock.refresh();
+        let now = self.clock.now();
+        let Core { table, paths, .. } = self;
+        let origin = paths.origin(arrival);
+        table.receive_control(now, &origin, arrival.datagram(), |address| paths.back(now, arrival, address))
+    }
+
+    /// Looks at what peers send while the application does not: their acknowledgements count, and they learn that this
+    /// side lives; their messages wait.
+    pub(crate) fn listen(&mut self) {
+        let looked_at = self.arrivals.len();
+        self.poll_device();
+        // What finds no room is thrown away as if it were lost: it is sent again.
+        let room = self.queue.receive_depth() as usize / 2;
+        for arrival in self.arrivals.split_off(looked_at) {
+            match Header::read(arrival.datagram()) {
+                Some(header) if header.is_sequenced() => {
+                    let origin = self.paths.origin(&arrival);
+                    self.table.receive_later(self.clock.now(), &origin, header);
+                    if self.arrivals.len() < room {
+                        self.arrivals.push_back(arrival);
+                    } else {
+                        self.receives.put(arrival);
+                    }
+                }
+                Some(_) => {
+                    self.take_control(&arrival);
+                    self.receives.put(arrival);
+                }
+                None => {
+                    self.malformed += 1;
+                    self.receives.put(arrival);
+                }
+            }
+        }
+        self.fill(BATCH);
+    }
+
+    /// Whether a message to be delivered, or news, waits for the application's progress.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.arrivals.is_empty() || self.table.has_events()
+    }
+}
