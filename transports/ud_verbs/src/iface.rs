@@ -11,8 +11,9 @@ use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Error, Failure, IfaceAttr, IfaceParams, PendingQueue, Result, attr};
 
 use crate::config::{UdConfig, limit, seed};
-use crate::io::pool::{PacketPool, ReceivePool};
+use crate::io::packets::PacketPool;
 use crate::io::queue::Queue;
+use crate::io::receives::ReceivePool;
 use crate::link::core::Core;
 use crate::link::emulation::{GET_HEADER, MAX_IOV, PUT_HEADER};
 use crate::link::flushes::Flushes;

@@ -7,7 +7,7 @@ use uct_plugin::rma::Malformed;
 use uct_plugin::{Blocked, Disposition, Error};
 
 use crate::iface::UdIface;
-use crate::io::pool::Arrival;
+use crate::io::receives::Arrival;
 use crate::link::core::{Collected, Core, InOrder};
 use crate::link::emulation::{REQUEST, RESPONSE};
 use crate::link::failure::status;

@@ -11,8 +11,8 @@ use uct_ib::{DeviceAddress, Gid, GidKind, PortAddress, PortPreferences};
 use uct_plugin::{Error, Failure};
 
 use crate::io::path::Path;
-use crate::io::pool::Arrival;
 use crate::io::queue::Queue;
+use crate::io::receives::Arrival;
 use crate::proto::addr::{parse_request, port_of_lid};
 use crate::proto::{Origin, Time};
 

@@ -3,7 +3,7 @@
 //! For: progress, and the core's own. Stands on the core's queue and pool.
 
 use super::{BATCH, Core};
-use crate::io::pool::Arrival;
+use crate::io::receives::Arrival;
 
 /// Receive buffers beyond those that the peers need: for newcomers' handshakes, and for what has no place in a window.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Core {
     /// Takes back a message that a handler retained.
     ///
     /// # Safety
-    /// As [`crate::io::pool::ReceivePool::retained`].
+    /// As [`crate::io::receives::ReceivePool::retained`].
     pub(crate) unsafe fn release(&mut self, message: *mut u8) {
         // SAFETY: the caller's promise.
         if let Some(arrival) = unsafe { self.receives.retained(message) } {

@@ -17,9 +17,10 @@ use uct_ib::verbs::Context;
 use uct_plugin::{AsyncId, Error, Failure, Result, Worker};
 
 use crate::io::packet::{HEADER, Packet};
+use crate::io::packets::PacketPool;
 use crate::io::path::Path;
-use crate::io::pool::{Arrival, PacketPool, ReceivePool};
 use crate::io::queue::Queue;
+use crate::io::receives::{Arrival, ReceivePool};
 use crate::link::paths::Paths;
 use crate::proto::addr::{origin, pack_request, parse_request};
 use crate::proto::{HEADER_SIZE, Handles, Origin, Settings, Table, Time};

@@ -5,7 +5,7 @@
 use uct_ib::verbs::{Wc, WcBuffer};
 
 use super::{BATCH, Core};
-use crate::io::pool::{Arrival, Source};
+use crate::io::receives::{Arrival, Source};
 use crate::proto::{ConnectionId, Header, Received};
 
 /// An in-order message that acknowledges nothing new.

@@ -7,7 +7,7 @@ use uct_plugin::{Error, Result};
 use super::clock::Clock;
 use super::{Core, UdHandles};
 use crate::io::packet::Packet;
-use crate::io::pool::PacketPool;
+use crate::io::packets::PacketPool;
 use crate::io::queue::Queue;
 use crate::proto::{ConnectionId, Next, Phase, header::flag};
 

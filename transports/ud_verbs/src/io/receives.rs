@@ -1,37 +1,21 @@
-//! Pools of registered memory: datagrams to be sent, and receive buffers.
-//!
-//! For: `core`. Stands on `ucs::datastruct::mpool`, whose chunks are registered as they are allocated.
+//! The pool of receive buffers, and what a received datagram is in.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use ucs::datastruct::mpool::{ChunkAllocator, ChunkMemory, ElementHooks, Mpool, MpoolParams};
-use uct_ib::IbError;
-use uct_ib::verbs::{Access, MrBuffer, Pd, RecvSlot, Sge, Wc};
-use uct_plugin::{Error, Failure};
+use ucs::datastruct::mpool::{ElementHooks, Mpool, MpoolParams};
+use uct_ib::verbs::{Pd, RecvSlot, Sge, Wc};
+use uct_plugin::Failure;
 
-use crate::io::packet::{DATA, HEADER, Packet, Size};
+use super::chunks::{lkey, registered};
+use super::packet::HEADER;
 
 /// What the device writes ahead of a datagram: a routing header, or nothing, in this many bytes.
 pub(crate) const ROUTING: usize = 40;
 
 /// Bytes of a receive buffer ahead of everything: its local key.
 const KEY: usize = 8;
-
-/// Bytes of a message that fit into a small packet. Those of many peers may be outstanding at once.
-pub(crate) const SMALL: usize = 128 - HEADER;
-
-/// Large packets; small messages do not keep one of any further ones until they are acknowledged.
-const PLENTY: u32 = 128;
-
-/// Datagrams to be sent: small ones, and ones of an MTU.
-pub(crate) struct PacketPool {
-    small: Mpool,
-    large: Mpool,
-}
 
 /// Receive buffers.
 ///
@@ -73,54 +57,6 @@ impl Source {
     #[inline]
     pub(crate) fn of(completion: &Wc) -> Source {
         Source { qp: completion.source_qp(), lid: completion.source_lid(), is_routed: completion.has_grh() }
-    }
-}
-
-impl PacketPool {
-    /// Buffers for datagrams of `mtu` bytes, at most `most` of each size.
-    pub(crate) fn new(pd: &Arc<Pd>, mtu: usize, most: u32) -> Result<PacketPool, Failure> {
-        let pool = |name: &str, bytes: usize, chunk: u32, plenty: Option<u32>| {
-            let elems_per_chunk = chunk.min(most);
-            let params =
-                MpoolParams { elems_per_chunk, max_elems: most, ..MpoolParams::new(name, DATA + bytes) };
-            registered(pd, params, PacketHooks { plenty, made: Cell::new(0) }, 1)
-        };
-        Ok(PacketPool {
-            small: pool("ud_verbs small send", HEADER + SMALL, 256, None)?,
-            large: pool("ud_verbs send", mtu, 64, Some(PLENTY))?,
-        })
-    }
-
-    /// A buffer for a message of up to `length` bytes, if there is one.
-    #[inline]
-    pub(crate) fn take(&self, length: usize) -> Option<Packet> {
-        let small = if length <= SMALL { self.small.get() } else { None };
-        let element = small.or_else(|| self.large.get())?;
-        // SAFETY: the hooks have prepared every element, and it is the caller's now.
-        Some(unsafe { Packet::from_raw(element) })
-    }
-
-    /// Takes a buffer back.
-    #[inline]
-    pub(crate) fn put(&self, packet: Packet) {
-        let pool = if packet.size() == Size::Small { &self.small } else { &self.large };
-        // SAFETY: an interface has one pool of each size, and a packet is put back by value.
-        unsafe { pool.put(packet.into_raw()) };
-    }
-
-    /// A packet whose message may have turned out small: in a small buffer then, if many large ones are in use.
-    #[inline]
-    pub(crate) fn fit(&self, packet: Packet) -> Packet {
-        let length = packet.length() - HEADER;
-        if packet.size() != Size::Extra || length > SMALL || packet.has_pieces() {
-            return packet;
-        }
-        let Some(mut small) = self.take(SMALL) else { return packet };
-        // SAFETY: the small buffer holds so much, as was just checked, and the two are different.
-        unsafe { small.message().copy_from_nonoverlapping(packet.message(), length) };
-        small.begin(length, packet.wakes());
-        self.put(packet);
-        small
     }
 }
 
@@ -236,86 +172,6 @@ impl Arrival {
     /// The message.
     pub(crate) fn body(&self) -> &[u8] {
         self.datagram().get(HEADER..).unwrap_or(&[])
-    }
-}
-
-/// Makes a pool, and allocates its first elements, so that a failure has its reason.
-fn registered(
-    pd: &Arc<Pd>,
-    params: MpoolParams,
-    hooks: impl ElementHooks + 'static,
-    first: u32,
-) -> Result<Mpool, Failure> {
-    let refusal = Rc::new(RefCell::new(None));
-    let chunks = Chunks { pd: Arc::clone(pd), refusal: Rc::clone(&refusal) };
-    let made = Mpool::new(params, chunks, hooks);
-    let reserved = made.and_then(|pool| pool.reserve(first).map(|()| pool));
-    reserved.map_err(|error| match refusal.borrow_mut().take() {
-        Some(reason) => Failure::from(reason),
-        None => Failure::new(Error::from(error.clone()), error.to_string()),
-    })
-}
-
-/// Registered, zeroed memory. The cookie is the [`MrBuffer`].
-struct Chunks {
-    pd: Arc<Pd>,
-    /// Why the last chunk could not be had.
-    refusal: Rc<RefCell<Option<IbError>>>,
-}
-
-// SAFETY: an `MrBuffer` owns its memory, and the device touches it only for work requests that the interface posts over
-// elements that are out.
-unsafe impl ChunkAllocator for Chunks {
-    fn alloc(&self, min_len: usize) -> ucs::Result<ChunkMemory> {
-        match MrBuffer::new(&self.pd, min_len, Access::LOCAL_WRITE) {
-            Ok(buffer) => {
-                let buffer = Box::new(buffer);
-                let ptr = NonNull::new(buffer.as_ptr()).ok_or(ucs::Error::NO_MEMORY)?;
-                let len = buffer.length();
-                Ok(ChunkMemory { ptr, len, cookie: Box::into_raw(buffer).cast() })
-            }
-            Err(error) => {
-                let status = error.status();
-                *self.refusal.borrow_mut() = Some(error);
-                Err(ucs::Error::from_status(status))
-            }
-        }
-    }
-
-    unsafe fn free(&self, chunk: ChunkMemory) {
-        // SAFETY: `alloc` made the box, and the pool frees a chunk once.
-        drop(unsafe { Box::from_raw(chunk.cookie.cast::<MrBuffer>()) });
-    }
-}
-
-/// The local key of a chunk.
-///
-/// # Safety
-/// `cookie` is that of a chunk of [`Chunks`] that lives.
-unsafe fn lkey(cookie: *mut c_void) -> u32 {
-    // SAFETY: the caller's promise.
-    let buffer = unsafe { &*cookie.cast::<MrBuffer>() };
-    buffer.mr().lkey()
-}
-
-struct PacketHooks {
-    /// Large packets that are made before they are [`Size::Extra`]; `None` makes small ones.
-    plenty: Option<u32>,
-    made: Cell<u32>,
-}
-
-impl ElementHooks for PacketHooks {
-    unsafe fn init(&self, element: NonNull<u8>, cookie: *mut c_void) {
-        // SAFETY: the pool passes the cookie of the chunk that the element is in.
-        let lkey = unsafe { lkey(cookie) };
-        let made = self.made.replace(self.made.get().saturating_add(1));
-        let size = match self.plenty {
-            None => Size::Small,
-            Some(plenty) if made < plenty => Size::Large,
-            Some(_) => Size::Extra,
-        };
-        // SAFETY: the pool's elements hold `DATA` bytes and more, on a cache line.
-        unsafe { Packet::prepare(element, lkey, size) };
     }
 }
 
