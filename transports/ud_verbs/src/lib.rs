@@ -1,7 +1,14 @@
 //! The `ud_verbs` transport: reliable messages over the datagrams of InfiniBand and RoCE, one queue pair for all peers.
 //!
-//! For: many peers at little memory each. Stands on `uct-plugin` and `uct-ib`; [`proto`] is the reliability, without any
-//! I/O. Put, get and atomics are carried out by the target's processor.
+//! Built on `uct-plugin` and on `uct-ib`, which loads libibverbs at run time. docs/ud_verbs.md is the page for users. The files from the
+//! bottom up:
+//!
+//! - [`proto`]: the reliability, and the formats of what travels. Pure state.
+//! - `io`: the queue pair, packets, receive buffers, registrations.
+//! - `link`: a connection that this side owns (`link::conn`), the state that timers work on as well (`link::core`, behind `link::lock`), the
+//!   target's side of put, get and atomics (`link::targets`), and what all connections share (`link::shared`).
+//! - `config`, `md`, `iface` (the interface), `ep` (an endpoint), `progress`, `events` and `close` (what happens in an interface), `transport`
+//!   (the SDK's view of it).
 
 mod close;
 mod config;

@@ -1,6 +1,6 @@
 //! The memory domain of a device: registration for zero copy, and keys that the target checks by itself.
 //!
-//! For: zero copy, and put, get and atomics, which are carried out by the target's processor. Stands on `uct_ib::verbs`
+//! Put, get and atomics are carried out by the target's processor. Built on `uct_ib::verbs`
 //! for the device's registration and on `uct_plugin::memory` for the keys.
 
 use std::cmp::Ordering;

@@ -1,6 +1,6 @@
 //! What happens in an interface: arrivals, acknowledgements, failures, waiting requests.
 //!
-//! For: the interface. Stands on `core`. The application is called from here only, with the core's state whole and nobody
+//! Built on `link`. The application is called from here only, with the core's state whole and nobody
 //! looking at it, so that it may call anything.
 
 use uct_plugin::rma::Malformed;
@@ -162,7 +162,7 @@ impl UdIface {
         1
     }
 
-    /// Completes what the peer has acknowledged; answers whether there was anything.
+    /// Completes what the peer has acknowledged; returns whether there was anything.
     #[inline]
     fn collect(&self, guard: &Guard<'_, Core>, id: ConnectionId) -> bool {
         let mut is_news = false;

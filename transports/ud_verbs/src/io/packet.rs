@@ -1,6 +1,6 @@
 //! A datagram that may have to be sent again: a registered buffer with what is known of it ahead.
 //!
-//! For: `core`, and the protocol, which keeps it until the peer has acknowledged it. Stands on `pool`.
+//! The protocol keeps it until the peer has acknowledged it. It lies in an element of a pool.
 //!
 //! | element | what |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! The queue pair of an interface, and the accounting of what is posted to it.
 //!
-//! For: `core`. Stands on `uct_ib::verbs`. Work requests of the send queue end in the order in which they were posted, so
+//! Built on `uct_ib::verbs`. Work requests of the send queue end in the order in which they were posted, so
 //! a completion speaks for all ahead of it; one in so many asks for one.
 
 use std::sync::Arc;
@@ -279,7 +279,7 @@ impl Queue {
         })
     }
 
-    /// Posts receive buffers; answers how many were taken.
+    /// Posts receive buffers; returns how many were taken.
     ///
     /// # Safety
     /// As [`Qp::post_recv`].

@@ -1,6 +1,6 @@
 //! What the worker's thread and the asynchronous context share: a value that one of them has at a time.
 //!
-//! For: the interface, whose timers go on while the application does not call progress. Stands on one atomic flag, and on none
+//! The timers of an interface go on while the application does not call progress. Built on one atomic flag, and on none
 //! where the handlers of the asynchronous context run inside progress: then there is only one side, which is inside or not.
 //! The worker's thread may enter while it is inside, as a handler that sends does; the other side never waits: it leaves
 //! word that there is something to do.

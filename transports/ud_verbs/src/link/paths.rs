@@ -1,6 +1,6 @@
 //! Ways to peers: an address handle for each port that datagrams go to, shared by all connections to it.
 //!
-//! For: `core`. Stands on `uct_ib`. The device may look at a handle until a work request has ended: one that is not needed any
+//! Built on `uct_ib`. The device may look at a handle until a work request has ended: one that is not needed any
 //! more goes when all has ended that was posted before. There are as many as peers' ports, not as connections.
 
 use std::collections::HashMap;

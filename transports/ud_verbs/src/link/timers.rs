@@ -1,6 +1,6 @@
 //! The timers of an interface in the worker's asynchronous context.
 //!
-//! For: the interface. Stands on `uct_plugin::Worker`. A slow timer always runs, for keepalive and the like; a fast one
+//! Built on `uct_plugin::Worker`. A slow timer always runs, for keepalive and the like; a fast one
 //! as long as something is due soon. Neither waits for the worker's thread: if that is inside, it sees to what is due.
 //! While the worker sleeps a tick would wake it, so one that comes only when something is due takes the fast one's place.
 

@@ -113,7 +113,7 @@ pub(crate) fn port_of_lid(lid: u16) -> [u8; 16] {
     port
 }
 
-/// Checks what both kinds of address begin with; answers the number of the queue pair.
+/// Checks what both kinds of address begin with; returns the number of the queue pair.
 fn head(bytes: &[u8], kind: [u8; 2], length: usize, what: &str) -> Result<u32, String> {
     if bytes.len() != length {
         return Err(format!("an {what} address of {} bytes, ud_verbs has {length}", bytes.len()));

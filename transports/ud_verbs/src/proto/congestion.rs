@@ -1,6 +1,6 @@
 //! The congestion window: slow start, then one packet more per round trip, half at a loss.
 //!
-//! Stands on nothing; the [sender](super::sender) asks it how much may be outstanding.
+//! Built on nothing else; the [sender](super::sender) asks it how much may be outstanding.
 
 /// How many packets may be in flight.
 #[derive(Clone, Copy, Debug)]

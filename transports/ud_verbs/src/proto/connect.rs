@@ -1,6 +1,6 @@
 //! The beginning and the end of a connection.
 //!
-//! Stands on `table` and `connection`; the interface and its endpoints call it.
+//! Built on `table` and `connection`; the interface and its endpoints call it.
 
 use super::answer::{Answer, Reply};
 use super::connection::{ConnectionId, Failure, Handles, Opening, Phase};
@@ -175,7 +175,7 @@ impl<T: Handles> Table<T> {
         self.speak(id);
     }
 
-    /// Takes the body of a CONNECT in; answers the connection that it concerns, if it is not answered without one, or
+    /// Takes the body of a CONNECT in; returns the connection that it concerns, if it is not answered without one, or
     /// `None` if it is thrown away. Until it carries the cookie that was sent to its origin, nothing here changes for it
     /// but one of a limited number of answers.
     pub(super) fn take_connect(

@@ -1,6 +1,6 @@
 //! One connection: both halves, its state, its deadlines, and what it has to say.
 //!
-//! Stands on `sender` and `receiver`; the [table](super::table) owns the connections and calls them.
+//! Built on `sender` and `receiver`; the [table](super::table) owns the connections and calls them.
 
 use super::control::{Invitation, Reason};
 use super::header::{self, Header, Key, kind};
@@ -147,7 +147,7 @@ pub(super) struct Connection<T: Handles> {
     pub(super) due: Due,
     /// What a RESET tells the peer.
     pub(super) reset_reason: Reason,
-    /// An endpoint of this side's user stands on it.
+    /// An endpoint of this side's user uses it.
     pub(super) is_owned: bool,
     /// An answer to a PING is awaited.
     pub(super) is_probing: bool,

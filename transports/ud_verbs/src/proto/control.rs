@@ -1,6 +1,6 @@
 //! The bodies of control packets, behind the [header](super::header).
 //!
-//! Stands on `header`. Whatever the bytes, reading ends in a value or in `None`; nothing is trusted.
+//! Built on `header`. Whatever the bytes, reading ends in a value or in `None`; nothing is trusted.
 //!
 //! Handshake, the first 20 bytes of CONNECT and ACCEPT. Their place is the same in every version:
 //!

@@ -1,6 +1,6 @@
 //! Any bytes as datagrams: the entry of the fuzz target, which the tests run too.
 //!
-//! Stands on the whole of `proto`.
+//! Built on the whole of `proto`.
 
 use super::header::{HEADER_SIZE, kind};
 use super::{Body, ConnectionId, Handles, Header, Origin, Ready, Received, Settings, Table, Time};
@@ -55,7 +55,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// One step; answers what is left of the input.
+    /// One step; returns what is left of the input.
     fn step<'a>(&mut self, step: u8, input: &'a [u8], first: ConnectionId) -> &'a [u8] {
         let side = usize::from(step >> 7);
         let argument = input.first().copied().unwrap_or(0);

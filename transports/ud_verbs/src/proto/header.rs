@@ -1,6 +1,6 @@
 //! The 16-byte header in front of every datagram.
 //!
-//! Stands on nothing. The data path builds it with two stores and checks it with two loads and two compares.
+//! Built on nothing else. The data path builds it with two stores and checks it with two loads and two compares.
 //!
 //! | offset | width | field | meaning |
 //! |---|---|---|---|

@@ -1,12 +1,12 @@
 //! Reliable, ordered messages over datagrams that get lost, doubled, reordered and delayed: the state machine.
 //!
-//! Stands on nothing but time and packets that the caller passes in: no I/O, no clock, no thread. The interface
+//! Built on nothing but time and packets that the caller passes in: no I/O, no clock, no thread. The interface
 //! stands on it: it sends what [`Table::poll_transmit`] gives, and hands in what arrives.
 //!
 //! A datagram is a [16-byte header](header) and a body. Sequenced packets (messages, and the goodbye) are delivered
 //! once and in order; control packets (connect, accept, acknowledge, …) are not sequenced and may get lost.
 //!
-//! A connection has two sides, each of which may be *owned*: an endpoint of that side's user stands on it. Connecting
+//! A connection has two sides, each of which may be *owned*: an endpoint of that side's user uses it. Connecting
 //! to an interface makes a connection that the asking side owns and the other side serves; if that side connects back,
 //! its endpoint takes the same connection, also when both ask at once. A side that closes its endpoint says goodbye
 //! (FINISH) and goes on serving as long as the other side owns it; a side that does not own it answers goodbye with

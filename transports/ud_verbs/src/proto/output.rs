@@ -1,6 +1,6 @@
 //! What is to be sent beyond new messages: control packets, and messages again.
 //!
-//! Stands on `table` and `connection`; the interface calls it after everything else, while it can send.
+//! Built on `table` and `connection`; the interface calls it after everything else, while it can send.
 
 use super::answer::{Answer, Reply};
 use super::connection::{ConnectionId, Handles, Phase};

@@ -1,6 +1,6 @@
 //! Packet sequence numbers: 32 bits that wrap.
 //!
-//! Stands on nothing; the [sender](super::sender) and the [receiver](super::receiver) count with them.
+//! Built on nothing else; the [sender](super::sender) and the [receiver](super::receiver) count with them.
 
 /// A packet sequence number. Two of them are compared within half the circle, which the window keeps them in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

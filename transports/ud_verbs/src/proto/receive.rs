@@ -1,6 +1,6 @@
 //! What arrives: in-order messages that acknowledge nothing new, and everything else.
 //!
-//! Stands on `table` and `connection`; the interface calls it with every datagram.
+//! Built on `table` and `connection`; the interface calls it with every datagram.
 
 use super::connection::{Connection, ConnectionId, Failure, Handles, Phase, is_message};
 use super::control::{
@@ -212,7 +212,7 @@ impl<T: Handles> Table<T> {
         self.speak(id);
     }
 
-    /// Takes in what a packet's header acknowledges; answers whether the packet is honest.
+    /// Takes in what a packet's header acknowledges; returns whether the packet is honest.
     pub(super) fn acknowledge(
         &mut self,
         now: Time,
@@ -272,7 +272,7 @@ impl<T: Handles> Table<T> {
         Some(id)
     }
 
-    /// Takes a control packet in, header and all; answers the connection that may have news.
+    /// Takes a control packet in, header and all; returns the connection that may have news.
     /// `resolve` makes a path of an interface's packed address that came with a CONNECT, and is that of its origin.
     pub fn receive_control(
         &mut self,

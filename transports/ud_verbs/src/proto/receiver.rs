@@ -1,6 +1,6 @@
 //! The receiving half of a connection: what comes next, what waits for it, what must be acknowledged.
 //!
-//! Stands on `psn` and `control`'s bitmap; the [connection](super::connection) stands on it.
+//! Built on `psn` and `control`'s bitmap; the [connection](super::connection) is built on it.
 
 use std::collections::VecDeque;
 
@@ -92,7 +92,7 @@ impl<R> Receiver<R> {
         (u32::from(self.shown) * 2).min(self.window)
     }
 
-    /// Takes in the window that a packet shows; answers by how much [`Receiver::room`] has grown.
+    /// Takes in the window that a packet shows; returns by how much [`Receiver::room`] has grown.
     #[inline]
     pub(super) fn show(&mut self, window: u16) -> u32 {
         if window <= self.shown {

@@ -1,6 +1,6 @@
 //! What an interface knows and no peer can compute: keys, identity, and proofs of address.
 //!
-//! Stands on nothing. A pseudo-random function with a 128-bit key (SipHash-2-4): its outputs say nothing of each other,
+//! Built on nothing else. A pseudo-random function with a 128-bit key (SipHash-2-4): its outputs say nothing of each other,
 //! so the identity, which is public, gives no key away.
 
 use super::header::Key;

@@ -1,6 +1,6 @@
 //! The sending half of a connection: what is outstanding, what may be sent, what must be sent again.
 //!
-//! Stands on `slots`, `psn`, `time`, `congestion` and `round_trip`; the [connection](super::connection) stands on it.
+//! Built on `slots`, `psn`, `time`, `congestion` and `round_trip`; the [connection](super::connection) is built on it.
 //! Losses are found by time of sending, as RFC 8985 does: a packet is lost when one sent after it has arrived and
 //! it has been out for a round trip and the extent of reordering that has been seen. Silence alone proves no loss: a PING
 //! asks, and its answer counts as the arrival of a packet. So a network that is merely slow gets a question, not everything
@@ -221,7 +221,7 @@ impl<S> Sender<S> {
     }
 
     /// The peer has all packets before `ack`. `delay` is how long it held this back, if it says so.
-    /// Answers how many packets this acknowledges.
+    /// Returns how many packets this acknowledges.
     #[inline]
     pub(super) fn on_ack(&mut self, now: Stamp, ack: Psn, delay: Option<u64>) -> Result<u32, Bogus> {
         let count = ack.ahead_of(self.unacknowledged);
@@ -260,7 +260,7 @@ impl<S> Sender<S> {
         Ok(count)
     }
 
-    /// Notes that the peer is asked now; answers the time that the question carries.
+    /// Notes that the peer is asked now; returns the time that the question carries.
     pub(super) fn ask(&mut self, now: Stamp) -> u32 {
         let time = now.to_wire();
         if time != self.asked.time {
@@ -378,7 +378,7 @@ impl<S> Sender<S> {
         self.arrived | self.lost != 0 || self.in_recovery
     }
 
-    /// Looks for packets that should have arrived by now; answers after how many nanoseconds to look again, if at all.
+    /// Looks for packets that should have arrived by now; returns after how many nanoseconds to look again, if at all.
     pub(super) fn detect_losses(&mut self, now: Stamp) -> Option<u64> {
         let allowed = self.newest.trip + self.reorder_allowance();
         let mut again: Option<u64> = None;

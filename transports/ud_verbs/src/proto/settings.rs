@@ -1,6 +1,6 @@
 //! What can be set: windows, timers, limits.
 //!
-//! Stands on nothing; the transport fills it from its configuration section.
+//! Built on nothing else; the transport fills it from its configuration section.
 
 use std::time::Duration;
 

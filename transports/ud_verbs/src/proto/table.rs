@@ -1,7 +1,7 @@
 //! All connections of an interface, and the sending side of their data path.
 //!
-//! Stands on `connection`; [receiving](super::receive), [connecting](super::connect), [timers](super::timer) and
-//! [output](super::output) are further methods of the same table. The interface stands on it.
+//! Built on `connection`; [receiving](super::receive), [connecting](super::connect), [timers](super::timer) and
+//! [output](super::output) are further methods of the same table. The interface is built on it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -89,7 +89,7 @@ pub struct Table<T: Handles> {
     /// Connections that peers have made, by port, and all together.
     pub(super) peers_of_port: HashMap<[u8; 16], u32>,
     pub(super) peers: u32,
-    /// Answers to requests that have no connection; for each there is [`ConnectionId::ANSWER`] among the talkers.
+    /// Returns to requests that have no connection; for each there is [`ConnectionId::ANSWER`] among the talkers.
     pub(super) answers: VecDeque<Answer<T::Path>>,
     /// The last of them that was sent.
     pub(super) answered: Option<Answer<T::Path>>,
@@ -265,7 +265,7 @@ impl<T: Handles> Table<T> {
         self.connections[id.index()].path.as_ref()
     }
 
-    /// Whether an endpoint of this side's user stands on the connection.
+    /// Whether an endpoint of this side's user uses the connection.
     pub fn is_owned(&self, id: ConnectionId) -> bool {
         self.connections[id.index()].is_owned
     }
@@ -358,7 +358,7 @@ impl<T: Handles> Table<T> {
         self.connections[id.index()].is_probing
     }
 
-    /// Frees a connection that is [over](Event::Over); answers the path, which nothing uses any more.
+    /// Frees a connection that is [over](Event::Over); returns the path, which nothing uses any more.
     /// A connection that is not over, or is owned, stays.
     pub fn remove(&mut self, id: ConnectionId) -> Option<T::Path> {
         let connection = self.connections.get_mut(id.index())?;

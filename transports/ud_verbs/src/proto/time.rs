@@ -1,6 +1,6 @@
 //! Time as the state machine sees it: nanoseconds that the caller passes in.
 //!
-//! Stands on nothing; everything in `proto` that waits stands on it.
+//! Built on nothing else; everything in `proto` that waits uses it.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Deadlines: retransmission, delayed acknowledgement, giving up, keepalive, the end of closing.
 //!
-//! Stands on `table` and `connection`; the interface calls it from its timer and when it has nothing else to do.
+//! Built on `table` and `connection`; the interface calls it from its timer and when it has nothing else to do.
 
 use super::connection::{ConnectionId, Failure, Handles, Phase};
 use super::table::{Event, Table};
@@ -66,7 +66,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// Sees to one connection's deadlines; answers its next one.
+    /// Sees to one connection's deadlines; returns its next one.
     fn expire(&mut self, now: Time, id: ConnectionId) -> Time {
         let deadlines = self.connections[id.index()].deadlines;
         if deadlines.earliest() > now {

@@ -79,7 +79,7 @@ impl Conn {
         packet.map_err(|error| self.not_sent(error))
     }
 
-    /// Sends the application's memory from where it is, behind `ahead`; answers whether it was copied after all.
+    /// Sends the application's memory from where it is, behind `ahead`; returns whether it was copied after all.
     pub(crate) fn send_zcopy(
         &self,
         kind: u8,

@@ -1,6 +1,6 @@
 //! The receive buffers: how many the device has, and how it gets them.
 //!
-//! For: progress, and the core's own. Stands on the core's queue and pool.
+//! Built on the core's queue and pool.
 
 use super::{BATCH, Core};
 use crate::io::receives::Arrival;

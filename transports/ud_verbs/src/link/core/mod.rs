@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// Once the queue pair or the device has failed: ends all traffic and fails every connection; answers why. Nothing if
+    /// Once the queue pair or the device has failed: ends all traffic and fails every connection; returns why. Nothing if
     /// all is well, or this was seen to before.
     pub(crate) fn give_up(&mut self) -> Option<String> {
         if self.is_broken {

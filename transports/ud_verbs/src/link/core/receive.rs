@@ -77,7 +77,7 @@ impl Core {
         self.table.receive(self.clock.now(), &origin, header, arrival)
     }
 
-    /// Takes a control packet in; answers the connection that may have news.
+    /// Takes a control packet in; returns the connection that may have news.
     pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
         self.clock.refresh();
         let now = self.clock.now();

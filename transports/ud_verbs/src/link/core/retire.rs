@@ -32,7 +32,7 @@ impl Core {
         collected
     }
 
-    /// Takes back a packet that the protocol is done with, now or when the device is; answers whom to tell now.
+    /// Takes back a packet that the protocol is done with, now or when the device is; returns whom to tell now.
     #[inline]
     pub(crate) fn retire(&mut self, mut packet: Packet, outcome: Result) -> Option<Completion> {
         if packet.may_be_read() || outcome.is_err() {
@@ -74,7 +74,7 @@ impl Core {
         None
     }
 
-    /// Tells peers and takes the last buffers back when the interface closes; answers completions still to be called.
+    /// Tells peers and takes the last buffers back when the interface closes; returns completions still to be called.
     pub(crate) fn abandon(&mut self, id: ConnectionId) -> Option<(Completion, Result)> {
         while let Some(packet) = self.table.pop_acknowledged(id) {
             if let Some(completion) = self.retire(packet, Ok(())) {

@@ -1,6 +1,6 @@
 //! How a message gets from an endpoint to the device, and into the care of the protocol.
 //!
-//! For: endpoints, and what is queued for peers. Stands on the core's table, queue and pool.
+//! Built on the core's table, queue and pool.
 
 use uct_plugin::{Error, Result};
 

@@ -1,6 +1,6 @@
 //! The packets that were sent and not yet fetched back, each where its number says.
 //!
-//! Stands on `psn`. A number's place is its low bits, so that neither sending nor an acknowledgement searches or wraps.
+//! Built on `psn`. A number's place is its low bits, so that neither sending nor an acknowledgement searches or wraps.
 
 use super::super::psn::Psn;
 use super::super::time::Stamp;
