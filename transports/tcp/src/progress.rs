@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use ucs::Error;
 use ucs::clock::{self, Deadline};
-use ucs::datastruct::slot_map::SlotId;
 use ucs::event_set::{Event, EventBuffer, Events};
 
 use crate::iface::TcpIface;
+use crate::link::conn_id::{ConnId, FIRST_TOKEN};
 use crate::link::connection::{Conn, State};
 use crate::link::half_open::HALF_OPEN;
 use crate::link::shared::{LISTENERS, SPIN_ALONE, TIMER};
@@ -118,12 +118,11 @@ impl TcpIface {
                 0
             }
             listener if listener < TIMER => self.accept((listener - LISTENERS) as usize),
-            token if token & HALF_OPEN != 0 => {
-                self.on_half_open(token);
+            HALF_OPEN..FIRST_TOKEN => {
+                self.on_half_open(event.data);
                 1
             }
-            token => match u32::try_from(token).ok().and_then(SlotId::new).and_then(|id| self.table.conn(id))
-            {
+            token => match self.table.conn(ConnId::of_token(token)) {
                 Some(conn) => self.on_conn(&conn, event.events),
                 None => 0,
             },

@@ -1,4 +1,4 @@
-//! Data structures of the data path: pools, progress callbacks, fair queues, checked identifiers.
+//! Data structures of the data path: pools, progress callbacks, fair queues.
 //!
 //! For: interfaces and workers. Stands on [`crate::sync`]. Each of `uct-core`, `uct-plugin` and the
 //! transports uses some of them. None allocates, locks or logs where data move.
@@ -6,4 +6,3 @@
 pub mod arbiter;
 pub mod callbackq;
 pub mod mpool;
-pub mod slot_map;

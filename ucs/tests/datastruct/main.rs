@@ -5,7 +5,6 @@ mod callbackq;
 mod mpool;
 #[path = "../../testing/property.rs"]
 mod property;
-mod slot_map;
 
 use std::sync::mpsc;
 use std::thread;

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ucs::clock::{self, Deadline};
-use ucs::datastruct::slot_map::SlotId;
 
+use super::conn_id::ConnId;
 use crate::io::socket::descriptors;
 
 /// When an unused connection is looked for again, after there was none.
@@ -20,7 +20,7 @@ const SEARCH_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Accepted {
     most: usize,
     most_of_source: usize,
-    conns: HashMap<SlotId, Entry>,
+    conns: HashMap<ConnId, Entry>,
     sources: HashMap<Source, usize>,
     /// No connection that could make room was found until then.
     next_search: Cell<Deadline>,
@@ -32,7 +32,7 @@ pub(crate) enum Vacancy {
     /// There was none a moment ago.
     Full,
     /// One of these has to go, the oldest first.
-    Candidates(Vec<SlotId>),
+    Candidates(Vec<ConnId>),
 }
 
 struct Entry {
@@ -65,12 +65,12 @@ impl Accepted {
         self.sources.get(&source).is_some_and(|&count| count >= self.most_of_source)
     }
 
-    pub(super) fn add(&mut self, id: SlotId, source: Source) {
+    pub(super) fn add(&mut self, id: ConnId, source: Source) {
         self.conns.insert(id, Entry { source, since: clock::ticks() });
         *self.sources.entry(source).or_default() += 1;
     }
 
-    pub(super) fn remove(&mut self, id: SlotId) {
+    pub(super) fn remove(&mut self, id: ConnId) {
         let Some(entry) = self.conns.remove(&id) else { return };
         if let Some(count) = self.sources.get_mut(&entry.source) {
             *count -= 1;
@@ -107,7 +107,7 @@ impl Accepted {
     }
 
     /// Counts a connection of this side that is left to its peer, unless the peer has as many as it may.
-    pub(super) fn leave(&mut self, id: SlotId, source: Source) -> bool {
+    pub(super) fn leave(&mut self, id: ConnId, source: Source) -> bool {
         if self.conns.contains_key(&id) {
             return true;
         }
@@ -119,14 +119,14 @@ impl Accepted {
     }
 
     /// A connection goes on as another one.
-    pub(super) fn rename(&mut self, id: SlotId, instead: SlotId) {
+    pub(super) fn rename(&mut self, id: ConnId, instead: ConnId) {
         if let Some(entry) = self.conns.remove(&id) {
             self.conns.insert(instead, entry);
         }
     }
 
     /// Those of a source that are older than `age`, the oldest first.
-    fn of(&self, source: Source, age: Duration) -> Vec<SlotId> {
+    fn of(&self, source: Source, age: Duration) -> Vec<ConnId> {
         let latest = clock::ticks().saturating_sub(clock::duration_to_ticks(age));
         let old = self.conns.iter().filter(|(_, entry)| entry.source == source && entry.since <= latest);
         let mut old: Vec<_> = old.map(|(id, entry)| (entry.since, *id)).collect();
@@ -155,14 +155,14 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::conn_id::FIRST_TOKEN;
 
     fn accepted(most: u32, of_source: u32) -> Accepted {
         Accepted::new(most, of_source)
     }
 
-    /// An identifier of a slot map, which begins with a generation.
-    fn id(number: u32) -> SlotId {
-        SlotId::new(1 << 24 | number).unwrap()
+    fn id(number: u32) -> ConnId {
+        ConnId::of_token(FIRST_TOKEN | u64::from(number))
     }
 
     #[test]

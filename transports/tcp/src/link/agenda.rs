@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use ucs::Error;
-use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::Completion;
+
+use super::conn_id::ConnId;
 
 /// Progress has more to do than to receive.
 const BUSY: u8 = 1;
@@ -28,16 +29,16 @@ pub(crate) struct Agenda {
     /// Progress, handlers and completions that are running, one inside the other.
     depth: Cell<u32>,
     serving: Cell<bool>,
-    dirty: RefCell<Vec<SlotId>>,
-    hungry: RefCell<VecDeque<SlotId>>,
-    broken: RefCell<Vec<SlotId>>,
-    failing: RefCell<VecDeque<(SlotId, Error, String)>>,
+    dirty: RefCell<Vec<ConnId>>,
+    hungry: RefCell<VecDeque<ConnId>>,
+    broken: RefCell<Vec<ConnId>>,
+    failing: RefCell<VecDeque<(ConnId, Error, String)>>,
     /// Connections that are over and still in the table.
-    over: RefCell<Vec<SlotId>>,
+    over: RefCell<Vec<ConnId>>,
     ended: RefCell<VecDeque<Completion>>,
     flushes: RefCell<Vec<Completion>>,
     /// Frames that connections queue as responses while a message is packed.
-    owed: RefCell<VecDeque<(SlotId, Vec<u8>)>>,
+    owed: RefCell<VecDeque<(ConnId, Vec<u8>)>>,
 }
 
 /// What may be done now.
@@ -118,36 +119,36 @@ impl Agenda {
 
 /// What is to be done.
 impl Agenda {
-    pub(crate) fn note_dirty(&self, id: SlotId) {
+    pub(crate) fn note_dirty(&self, id: ConnId) {
         self.dirty.borrow_mut().push(id);
         self.note_busy();
     }
 
-    pub(crate) fn next_dirty(&self) -> Option<SlotId> {
+    pub(crate) fn next_dirty(&self) -> Option<ConnId> {
         self.dirty.borrow_mut().pop()
     }
 
-    pub(crate) fn note_broken(&self, id: SlotId) {
+    pub(crate) fn note_broken(&self, id: ConnId) {
         self.broken.borrow_mut().push(id);
         self.note_busy();
     }
 
-    pub(crate) fn next_broken(&self) -> Option<SlotId> {
+    pub(crate) fn next_broken(&self) -> Option<ConnId> {
         self.broken.borrow_mut().pop()
     }
 
     /// Has progress queue a frame, since this is not the place for it.
-    pub(crate) fn owe_later(&self, id: SlotId, frame: Vec<u8>) {
+    pub(crate) fn owe_later(&self, id: ConnId, frame: Vec<u8>) {
         self.owed.borrow_mut().push_back((id, frame));
         self.note_busy();
     }
 
     /// The oldest one: frames of a connection leave in the order in which they came up.
-    pub(crate) fn next_owed(&self) -> Option<(SlotId, Vec<u8>)> {
+    pub(crate) fn next_owed(&self) -> Option<(ConnId, Vec<u8>)> {
         self.owed.borrow_mut().pop_front()
     }
 
-    pub(crate) fn note_hungry(&self, id: SlotId) {
+    pub(crate) fn note_hungry(&self, id: ConnId) {
         self.hungry.borrow_mut().push_back(id);
         self.note_busy();
     }
@@ -157,7 +158,7 @@ impl Agenda {
         self.hungry.borrow().len()
     }
 
-    pub(crate) fn next_hungry(&self) -> Option<SlotId> {
+    pub(crate) fn next_hungry(&self) -> Option<ConnId> {
         self.hungry.borrow_mut().pop_front()
     }
 
@@ -175,22 +176,22 @@ impl Agenda {
     }
 
     /// Has progress fail a connection, since this is not the place for it.
-    pub(crate) fn fail_later(&self, id: SlotId, error: Error, reason: String) {
+    pub(crate) fn fail_later(&self, id: ConnId, error: Error, reason: String) {
         self.failing.borrow_mut().push_back((id, error, reason));
         self.note_busy();
     }
 
-    pub(crate) fn next_failing(&self) -> Option<(SlotId, Error, String)> {
+    pub(crate) fn next_failing(&self) -> Option<(ConnId, Error, String)> {
         self.failing.borrow_mut().pop_front()
     }
 
     /// A connection is over: the table is to forget it.
-    pub(crate) fn note_over(&self, id: SlotId) {
+    pub(crate) fn note_over(&self, id: ConnId) {
         self.over.borrow_mut().push(id);
         self.state.set(self.state.get() | OVER);
     }
 
-    pub(crate) fn next_over(&self) -> Option<SlotId> {
+    pub(crate) fn next_over(&self) -> Option<ConnId> {
         let next = self.over.borrow_mut().pop();
         if next.is_none() {
             self.state.set(self.state.get() & !OVER);

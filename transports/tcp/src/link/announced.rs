@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use ucs::clock::Deadline;
-use ucs::datastruct::slot_map::SlotId;
 use uct_plugin::rma::REQUEST_HEADER;
 
 use super::admission::Source;
+use super::conn_id::ConnId;
 use crate::proto::wire::padded;
 
 /// When connections that hold room for what does not come are looked for again: those that wait for room share one search.
@@ -39,7 +39,7 @@ struct Share {
 struct Waiting {
     /// Lower ones came first, of whatever source.
     number: u64,
-    conn: SlotId,
+    conn: ConnId,
     bytes: usize,
 }
 
@@ -73,7 +73,7 @@ impl Announced {
     }
 
     /// Takes room for a message of a connection, or has it wait.
-    pub(super) fn ask(&mut self, conn: SlotId, source: Source, bytes: usize) -> Option<Room> {
+    pub(super) fn ask(&mut self, conn: ConnId, source: Source, bytes: usize) -> Option<Room> {
         let of_source = self.sources.get(&source).map_or(0, |share| share.taken);
         if self.waiting == 0 && of_source + bytes <= self.most_of_source && self.taken + bytes <= self.most {
             return Some(self.take(source, bytes));
@@ -101,7 +101,7 @@ impl Announced {
     }
 
     /// Takes room for the next message in turn, if there is enough.
-    pub(super) fn serve(&mut self) -> Option<(SlotId, Room)> {
+    pub(super) fn serve(&mut self) -> Option<(ConnId, Room)> {
         if self.waiting == 0 {
             return None;
         }
@@ -125,7 +125,7 @@ impl Announced {
     }
 
     /// A connection waits no more.
-    pub(super) fn stop_waiting(&mut self, conn: SlotId, source: Source) {
+    pub(super) fn stop_waiting(&mut self, conn: ConnId, source: Source) {
         let Some(share) = self.sources.get_mut(&source) else { return };
         let before = share.waiting.len();
         share.waiting.retain(|waiting| waiting.conn != conn);
@@ -140,7 +140,7 @@ impl Announced {
     }
 
     /// Another connection waits for what this one waited for.
-    pub(super) fn wait_instead(&mut self, conn: SlotId, source: Source, instead: SlotId) {
+    pub(super) fn wait_instead(&mut self, conn: ConnId, source: Source, instead: ConnId) {
         let Some(share) = self.sources.get_mut(&source) else { return };
         for waiting in share.waiting.iter_mut().filter(|waiting| waiting.conn == conn) {
             waiting.conn = instead;
@@ -186,6 +186,7 @@ mod tests {
     use ucs::units::MemSize;
 
     use super::*;
+    use crate::link::conn_id::FIRST_TOKEN;
 
     const MESSAGE: usize = 1 << 20;
     const LONGEST: usize = MESSAGE + REQUEST_HEADER;
@@ -199,17 +200,16 @@ mod tests {
         Announced::new(bytes(most), bytes(of_source), MESSAGE)
     }
 
-    /// An identifier of a slot map, which begins with a generation.
-    fn id(number: u32) -> SlotId {
-        SlotId::new(1 << 24 | number).unwrap()
+    fn id(number: u32) -> ConnId {
+        ConnId::of_token(FIRST_TOKEN | u64::from(number))
     }
 
     /// Who is served now, in order.
-    fn served(announced: &mut Announced) -> Vec<(SlotId, Room)> {
+    fn served(announced: &mut Announced) -> Vec<(ConnId, Room)> {
         std::iter::from_fn(|| announced.serve()).collect()
     }
 
-    fn ids(served: &[(SlotId, Room)]) -> Vec<SlotId> {
+    fn ids(served: &[(ConnId, Room)]) -> Vec<ConnId> {
         served.iter().map(|(id, _)| *id).collect()
     }
 

@@ -10,10 +10,11 @@ use ucs::clock::Deadline;
 use ucs::log::Limited;
 
 use super::admission::Source;
+use super::conn_id::FIRST_TOKEN;
 use crate::proto::wire::{self, BadHello, HELLO, Hello};
 
-/// Marks the number of a half-open connection in the event set.
-pub(crate) const HALF_OPEN: u64 = 1 << 40;
+/// The first number of a half-open connection in the event set; they end at [`FIRST_TOKEN`].
+pub(crate) const HALF_OPEN: u64 = 1 << 31;
 
 /// A connection without a complete handshake.
 pub(crate) struct HalfOpen {
@@ -68,8 +69,8 @@ impl HalfOpen {
 impl HalfOpenList {
     /// A number in the event set for one more.
     pub(crate) fn next_token(&mut self) -> u64 {
-        self.next += 1;
-        HALF_OPEN | self.next
+        self.next = (self.next + 1) % (FIRST_TOKEN - HALF_OPEN);
+        HALF_OPEN + self.next
     }
 
     pub(crate) fn add(&mut self, token: u64, socket: Socket, address: SocketAddr, deadline: Deadline) {

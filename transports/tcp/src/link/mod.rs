@@ -6,6 +6,7 @@
 pub(crate) mod admission;
 mod agenda;
 mod announced;
+pub(crate) mod conn_id;
 pub(crate) mod connection;
 pub(crate) mod half_open;
 pub(crate) mod member;

@@ -8,21 +8,25 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use slotmap::SlotMap;
 use ucs::Error;
 use ucs::clock::Deadline;
-use ucs::datastruct::slot_map::{SlotId, SlotMap};
 use ucs::event_set::Events;
 use uct_plugin::{Failure, Result};
 
 use super::admission::Vacancy;
+use super::conn_id::ConnId;
 use super::connection::Conn;
 use super::shared::Shared;
 use crate::proto::addr::IfaceAddress;
 
+/// Most connections of an interface: more than a process has descriptors.
+const MAX_CONNS: usize = 1 << 20;
+
 /// The connections of an interface.
 #[derive(Default)]
 pub(crate) struct Table {
-    conns: RefCell<SlotMap<Rc<Conn>>>,
+    conns: RefCell<SlotMap<ConnId, Rc<Conn>>>,
     /// The connection that new endpoints to an address use.
     current: RefCell<HashMap<Rc<IfaceAddress>, Rc<Conn>>>,
     /// The connection that had something last, or has at this moment.
@@ -34,7 +38,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// A connection that is not over.
-    pub(crate) fn conn(&self, id: SlotId) -> Option<Rc<Conn>> {
+    pub(crate) fn conn(&self, id: ConnId) -> Option<Rc<Conn>> {
         self.conns.borrow().get(id).filter(|conn| !conn.is_over()).cloned()
     }
 
@@ -73,11 +77,12 @@ impl Table {
         let mut conns = self.conns.borrow_mut();
         // Which of two is the later one matters while a connection is opened: that 2^32 of them lie between cannot be.
         let number = self.made.get() as u32;
-        let id = conns
-            .insert_with(|id| Rc::new(Conn::new(id, number, peer, token, destination)))
-            .ok_or_else(|| Failure::new(Error::EXCEEDS_LIMIT, "the interface has too many connections"))?;
+        if conns.len() == MAX_CONNS {
+            return Err(Failure::new(Error::EXCEEDS_LIMIT, "the interface has too many connections"));
+        }
+        let id = conns.insert_with_key(|id| Rc::new(Conn::new(id, number, peer, token, destination)));
         self.made.set(self.made.get() + 1);
-        conns.get(id).cloned().ok_or_else(|| Failure::from(Error::NO_ELEM))
+        Ok(Rc::clone(&conns[id]))
     }
 
     /// The connection that new endpoints to an address use.
@@ -97,7 +102,7 @@ impl Table {
         }
     }
 
-    fn forget(&self, id: SlotId) {
+    fn forget(&self, id: ConnId) {
         let Some(conn) = self.conns.borrow_mut().remove(id) else { return };
         self.forget_current(&conn);
         if self.active().is_some_and(|active| Rc::ptr_eq(&active, &conn)) {

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use socket2::Socket;
 use ucs::Error;
-use ucs::datastruct::slot_map::SlotId;
 use ucs::event_set::Events;
 
 use super::{Conn, State};
+use crate::link::conn_id::ConnId;
 use crate::link::shared::Shared;
 use crate::proto::wire::{Claim, is_same};
 
@@ -27,7 +27,7 @@ const MOST_CLAIMS: u32 = 4;
 /// What a connection on its way has asked its peer about.
 pub(super) struct Claims {
     /// The accepted connection that the last hello named.
-    asked: Option<SlotId>,
+    asked: Option<ConnId>,
     /// Those from this number on were asked about.
     older_than: u32,
     count: u32,

@@ -22,13 +22,13 @@ use std::rc::{Rc, Weak};
 use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
-use ucs::datastruct::slot_map::SlotId;
 use ucs::event_set::Events;
 use uct_plugin::rma::{Initiator, Limits, Target};
 use uct_plugin::{Completion, PendingQueue};
 
 use crate::io::buffer::RxBuffer;
 use crate::link::admission::Source;
+use crate::link::conn_id::ConnId;
 use crate::link::member::Member;
 use crate::link::shared::{GET_SEGMENT, Shared};
 use crate::proto::addr::IfaceAddress;
@@ -106,7 +106,7 @@ pub(crate) struct Conn {
     hungry: Cell<bool>,
 
     // Its life.
-    id: SlotId,
+    id: ConnId,
     state: Cell<State>,
     socket: RefCell<Option<Socket>>,
     /// The peer's interface: of a connection that this side opened the one whose address it was given, else the one that the peer
@@ -141,7 +141,7 @@ pub(crate) struct Conn {
 
 impl Conn {
     pub(crate) fn new(
-        id: SlotId,
+        id: ConnId,
         number: u32,
         peer: u64,
         token: u64,
@@ -196,7 +196,7 @@ impl Conn {
     }
 
     /// Its number in the interface.
-    pub(crate) fn id(&self) -> SlotId {
+    pub(crate) fn id(&self) -> ConnId {
         self.id
     }
 

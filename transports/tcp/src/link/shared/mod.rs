@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use socket2::Socket;
 use ucs::Error;
-use ucs::datastruct::slot_map::SlotId;
 use ucs::event_set::{EventSet, Events};
 use ucs::sys::SystemError;
 use ucs::units::Time;
@@ -24,6 +23,7 @@ use uct_plugin::{AmHandlers, Completion, Disposition, Failure, Result};
 use super::admission::Accepted;
 use super::agenda::Agenda;
 use super::announced::Announced;
+use super::conn_id::ConnId;
 use super::timers::Timers;
 use crate::io::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
 use crate::io::socket::Options;
@@ -359,8 +359,8 @@ impl Shared {
     }
 
     /// Has the event set watch a connection's socket.
-    pub(crate) fn add_socket(&self, conn: SlotId, socket: &Socket, events: Events) -> std::io::Result<()> {
-        let added = self.events.add(socket, events, conn.get().into());
+    pub(crate) fn add_socket(&self, conn: ConnId, socket: &Socket, events: Events) -> std::io::Result<()> {
+        let added = self.events.add(socket, events, conn.token());
         added.map_err(|error| std::io::Error::from_raw_os_error(error.errno))
     }
 
@@ -370,8 +370,8 @@ impl Shared {
     }
 
     /// Changes what the event set watches a connection's socket for.
-    pub(crate) fn watch(&self, conn: SlotId, socket: &Socket, events: Events) {
-        if let Err(error) = self.events.modify(socket, events, conn.get().into()) {
+    pub(crate) fn watch(&self, conn: ConnId, socket: &Socket, events: Events) {
+        if let Err(error) = self.events.modify(socket, events, conn.token()) {
             tracing::error!("{error}");
         }
     }

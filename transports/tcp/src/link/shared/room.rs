@@ -4,17 +4,17 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ucs::clock::Deadline;
-use ucs::datastruct::slot_map::SlotId;
 
 use super::Shared;
 use crate::link::admission::{Source, Vacancy};
 use crate::link::announced::{Room, SEARCH_AGAIN};
+use crate::link::conn_id::ConnId;
 
 /// For large messages.
 impl Shared {
     /// Takes room for a large message of which the rest is to come. Where there is none the connection waits: progress goes on with it
     /// (`Conn::on_room`).
-    pub(crate) fn ask_for_room(&self, conn: SlotId, source: Source, bytes: usize) -> Option<Room> {
+    pub(crate) fn ask_for_room(&self, conn: ConnId, source: Source, bytes: usize) -> Option<Room> {
         let room = self.announced.borrow_mut().ask(conn, source, bytes);
         if room.is_none() {
             // It may be its turn already, ahead of those whose source has too much.
@@ -34,7 +34,7 @@ impl Shared {
     }
 
     /// A connection that waits for room has ended.
-    pub(crate) fn stop_waiting(&self, conn: SlotId, source: Source) {
+    pub(crate) fn stop_waiting(&self, conn: ConnId, source: Source) {
         let mut announced = self.announced.borrow_mut();
         announced.stop_waiting(conn, source);
         if announced.has_waiting() {
@@ -43,12 +43,12 @@ impl Shared {
     }
 
     /// Another connection waits for what this one waited for, with its socket.
-    pub(crate) fn wait_instead(&self, conn: SlotId, source: Source, instead: SlotId) {
+    pub(crate) fn wait_instead(&self, conn: ConnId, source: Source, instead: ConnId) {
         self.announced.borrow_mut().wait_instead(conn, source, instead);
     }
 
     /// The next connection whose message begins now, with its room.
-    pub(crate) fn next_room(&self) -> Option<(SlotId, Room)> {
+    pub(crate) fn next_room(&self) -> Option<(ConnId, Room)> {
         self.announced.borrow_mut().serve()
     }
 
@@ -81,21 +81,21 @@ impl Shared {
     }
 
     /// Counts a connection of this side that no endpoint uses any more. False: its peer has as many as it may.
-    pub(crate) fn leave_to_peer(&self, conn: SlotId, source: Source) -> bool {
+    pub(crate) fn leave_to_peer(&self, conn: ConnId, source: Source) -> bool {
         self.accepted.borrow_mut().leave(conn, source)
     }
 
     /// An endpoint uses a connection of this side again, or a connection has ended: it is not counted any more.
-    pub(crate) fn stop_counting(&self, conn: SlotId) {
+    pub(crate) fn stop_counting(&self, conn: ConnId) {
         self.accepted.borrow_mut().remove(conn);
     }
 
     /// A connection that a peer opened goes on as another one, and counts as before.
-    pub(crate) fn note_taken_over(&self, conn: SlotId, instead: SlotId) {
+    pub(crate) fn note_taken_over(&self, conn: ConnId, instead: ConnId) {
         self.accepted.borrow_mut().rename(conn, instead);
     }
 
-    pub(crate) fn note_accepted(&self, conn: SlotId, address: IpAddr) {
+    pub(crate) fn note_accepted(&self, conn: ConnId, address: IpAddr) {
         self.accepted.borrow_mut().add(conn, Source::of(address));
     }
 }
