@@ -49,14 +49,14 @@ impl Attention {
     }
 
     /// Whether nobody but `who` asks, in the process that made the word. False also where a fork does not wipe the word.
-    #[inline(always)]
+    #[inline]
     pub fn is_only_asked(&self, who: Asking) -> bool {
         // SYNC: as in `is_calm`.
         self.word.get().load(Ordering::Relaxed) == CALM | who as u32
     }
 
     /// Whether `who` asks.
-    #[inline(always)]
+    #[inline]
     pub fn is_asked(&self, who: Asking) -> bool {
         // SYNC: as in `is_calm`.
         self.word.get().load(Ordering::Relaxed) & who as u32 != 0

@@ -16,7 +16,7 @@ pub enum Among {
 }
 
 /// The frequent side: orders a store ahead of it with a load behind it, as seen by a thread that calls [`heavy`] in between.
-#[inline(always)]
+#[inline]
 pub fn light() {
     // Neither loom nor Miri knows membarrier; a full barrier here has the same effect.
     if cfg!(any(loom, miri)) {

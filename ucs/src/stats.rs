@@ -28,7 +28,7 @@ impl<const N: usize> Counters<N> {
 
     /// Adds to one counter. An index past the end is a mistake in the program and panics; with a constant
     /// index the check vanishes.
-    #[inline(always)]
+    #[inline]
     pub fn add(&self, index: usize, amount: u64) {
         let value = &self.values[index];
         value.set(value.get().wrapping_add(amount));

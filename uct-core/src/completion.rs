@@ -35,7 +35,7 @@ pub enum Fetched {
 
 impl Fetched {
     /// What the status of an atomic means that was started with this completion.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn of(status: UctStatus, completion: &Completion) -> Result<Fetched> {
         if status == UCT_INPROGRESS {
             return Ok(Fetched::InProgress);
@@ -140,7 +140,7 @@ impl Room {
     }
 
     /// Takes the room for a value; gives the value back if it does not fit or the room is taken.
-    #[inline(always)]
+    #[inline]
     fn take<T: 'static>(&self, value: T) -> Result<(Owned, NonNull<T>), T> {
         /// # Safety
         /// The place is a room with a value of this type, which nobody uses any more.
@@ -250,14 +250,14 @@ impl Completion {
     }
 
     /// Where a fetching atomic leaves its result: 8 bytes, of which it may write the first 4.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn cleared_place(&self) -> *mut u64 {
         self.inner.fetched.set(0);
         self.inner.fetched.as_ptr()
     }
 
     /// Counts an operation that is about to start, and answers the pointer for it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn begin(&self) -> *mut UctCompletion {
         let abi = self.inner.abi.get();
         // SAFETY: as in `outstanding`.
@@ -269,20 +269,20 @@ impl Completion {
     ///
     /// # Errors
     /// [`Error::BUSY`] while others are outstanding.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn begin_alone(&self) -> Result<*mut UctCompletion> {
         if self.is_done() { Ok(self.begin()) } else { Err(Error::BUSY) }
     }
 
     /// Takes back the count of an operation that was done at once.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn ended_at_once(&self) {
         // SAFETY: as in `outstanding`.
         unsafe { (*self.inner.abi.get()).count -= 1 };
     }
 
     /// Accounts for how the operation was started: if it goes on, what it uses is held until it has ended.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn started<I>(
         &self,
         status: i32,
@@ -303,12 +303,12 @@ impl Completion {
     }
 
     /// Keeps `value` for an operation until it has ended, together with the answer; answers the pointer for the transport.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn own<T: 'static>(&self, value: T) -> (Owned, NonNull<T>) {
         self.inner.room.take(value).unwrap_or_else(Owned::boxed)
     }
 
-    #[inline(always)]
+    #[inline]
     fn hold(&self, key: Option<&RemoteKey>, held: impl IntoIterator<Item = Held>) {
         let inner = &*self.inner;
         let mut held = held.into_iter();
@@ -370,7 +370,7 @@ impl Inner {
     }
 
     /// Lets go of what an operation used. It may be the last of its kind, and run code of others.
-    #[inline(always)]
+    #[inline]
     fn let_go(&self) {
         drop(self.key.take());
         // SAFETY: the completion belongs to this thread, and no reference into the cell is kept.

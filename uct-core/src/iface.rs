@@ -342,7 +342,7 @@ impl IfaceInner {
         self.worker.close(Box::new(move || handlers.into_iter().for_each(drop)));
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn raw(&self) -> *mut UctIface {
         self.raw.get()
     }

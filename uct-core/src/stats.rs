@@ -85,20 +85,20 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    #[inline(always)]
+    #[inline]
     pub(crate) fn add(&self, bytes: usize) {
         self.operations.set(self.operations.get().wrapping_add(1));
         self.bytes.set(self.bytes.get().wrapping_add(bytes as u64));
     }
 
     /// Counts an operation of 8 bytes, in one instruction.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn add_word(&self) {
         self.words.set(self.words.get().wrapping_add(1));
     }
 
     /// Counts an operation on a value of 4 or 8 bytes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn add_value<T>(&self) {
         if size_of::<T>() == size_of::<u64>() { self.add_word() } else { self.add(size_of::<T>()) }
     }

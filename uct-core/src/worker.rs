@@ -275,7 +275,7 @@ impl WorkerInner {
 
     /// Whether nobody asks but the asynchronous context, and it is not its turn: a transport with handlers there asks for as
     /// long as it is open. It is no other process either, where the word would have been wiped.
-    #[inline(always)]
+    #[inline]
     fn is_passed_by(&self) -> bool {
         self.attention.is_only_asked(Asking::Async) && self.engine.async_context.passes()
     }
@@ -353,7 +353,7 @@ impl WorkerInner {
     }
 
     /// Runs code of the application from inside a transport. Its panic is kept until the transport's frames are left.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn call_application(&self, call: impl FnOnce()) {
         self.depth.set(self.depth.get() + 1);
         let outcome = catch_unwind(AssertUnwindSafe(call));

@@ -255,7 +255,7 @@ impl AsyncHandle {
 
     /// Counts one call of [`poll`](Self::poll), and answers true, if that call would look at nothing. For a caller that has
     /// found [`Asking::Async`](crate::attention::Asking::Async) to be all that is asked: a load and a store in place of a call.
-    #[inline(always)]
+    #[inline]
     pub fn passes(&self) -> bool {
         self.shared.pace.passes()
     }

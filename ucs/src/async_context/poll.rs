@@ -78,7 +78,7 @@ impl Pace {
     }
 
     /// Whether this call is one of those that look at nothing, and counts it if so.
-    #[inline(always)]
+    #[inline]
     pub(super) fn passes(&self) -> bool {
         let left = self.calls_left.load(Ordering::Relaxed);
         if left > 0 {

@@ -141,7 +141,7 @@ impl<'a> Section<'a> {
     ///
     /// # Safety
     /// One thread at a time uses the counter.
-    #[inline(always)]
+    #[inline]
     pub unsafe fn enter(counter: &'a AtomicU64, fenced: bool) -> Section<'a> {
         // SYNC: no other thread writes.
         let before = counter.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl<'a> Section<'a> {
 }
 
 impl Drop for Section<'_> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         nested::leave();
         // SYNC: no other thread writes; the Release pairs with the Acquire in `Entry::settle`.
@@ -200,10 +200,10 @@ mod nested {
 
 #[cfg(not(all(debug_assertions, not(loom))))]
 mod nested {
-    #[inline(always)]
+    #[inline]
     pub(super) fn enter() {}
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn leave() {}
 
     pub(super) fn is_inside() -> bool {

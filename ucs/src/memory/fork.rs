@@ -50,7 +50,7 @@ impl ForkGuard {
     }
 
     /// Whether this is still the process in which the guard was made. A load and a comparison.
-    #[inline(always)]
+    #[inline]
     pub fn check(&self) -> Result<(), Forked> {
         // Relaxed: as in `generation_by_mark`.
         if self.mark.load(Ordering::Relaxed) == self.generation + 1 { Ok(()) } else { self.check_slowly() }

@@ -66,7 +66,7 @@ mod real {
         }
 
         /// The word itself.
-        #[inline(always)]
+        #[inline]
         pub(crate) fn get(&self) -> &AtomicU32 {
             // SAFETY: the owner keeps it.
             unsafe { self.at.as_ref() }

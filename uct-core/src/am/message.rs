@@ -27,7 +27,7 @@ pub struct AmMessage<'a> {
 
 impl<'a> AmMessage<'a> {
     /// The message that a transport delivers; `kept` is set if the handler keeps it.
-    #[inline(always)]
+    #[inline]
     pub(super) fn new(
         data: NonNull<u8>,
         length: usize,

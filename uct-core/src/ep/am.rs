@@ -24,7 +24,7 @@ const NO_ENTRIES: [MaybeUninit<UctIov>; MAX_IOV] = [const { MaybeUninit::uninit(
 
 impl EpInner {
     /// Counts an operation by its status and turns the status around.
-    #[inline(always)]
+    #[inline]
     pub(super) fn counted(&self, status: i32, counter: &Counter, bytes: usize) -> Result {
         if status == uct_abi::UCT_OK {
             counter.add(bytes);
@@ -42,7 +42,7 @@ impl EpInner {
     }
 
     /// Counts a packed length, or an error in its place.
-    #[inline(always)]
+    #[inline]
     pub(super) fn counted_length(&self, answer: isize, counter: &Counter) -> Result<usize> {
         if answer >= 0 {
             counter.add(answer as usize);
@@ -60,7 +60,7 @@ impl EpInner {
     }
 
     /// The entries of a vector, in an array of the stack.
-    #[inline(always)]
+    #[inline]
     pub(super) fn with_iov<T>(
         &self,
         slices: &[MemorySlice],
@@ -80,7 +80,7 @@ impl EpInner {
     }
 
     /// Memory and keys are of use only to interfaces of their own memory domain.
-    #[inline(always)]
+    #[inline]
     pub(super) fn same_domain(&self, md: &crate::md::MemoryDomain) -> Result {
         if std::sync::Arc::ptr_eq(&md.inner, &self.md.inner) { Ok(()) } else { Err(Error::INVALID_PARAM) }
     }
@@ -212,7 +212,7 @@ thread_local! {
 
 impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
     /// Has `call` pass the closure to the transport, and resumes its panic. `call` answers what was packed.
-    #[inline(always)]
+    #[inline]
     pub(super) fn run(
         pack: F,
         capacity: usize,
@@ -226,13 +226,13 @@ impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
         answer
     }
 
-    #[inline(always)]
+    #[inline]
     fn new(pack: F, capacity: usize) -> Packing<F> {
         Packing { pack: Some(pack), capacity }
     }
 
     /// What [`Packing::write`] is called with.
-    #[inline(always)]
+    #[inline]
     fn argument(&mut self) -> *mut c_void {
         ptr::from_mut(self).cast()
     }

@@ -15,7 +15,7 @@ use crate::md::RemoteKey;
 impl EpInner {
     /// An atomic on a `T` with a result: `call` has the transport carry it out, with the place of the result and the
     /// completion. Answers a status, which takes one register.
-    #[inline(always)]
+    #[inline]
     fn fetching<T>(
         &self,
         key: &RemoteKey,

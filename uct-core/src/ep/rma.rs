@@ -16,7 +16,7 @@ use crate::worker::WorkerInner;
 
 impl EpInner {
     /// Accounts for an operation that may go on.
-    #[inline(always)]
+    #[inline]
     pub(super) fn posted<I>(
         &self,
         status: i32,

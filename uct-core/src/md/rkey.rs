@@ -60,19 +60,19 @@ impl Gate {
     }
 
     /// Begins an access. Later reads are ordered after it, as seen by a thread that makes a heavy barrier (`UctEpParams::accesses`).
-    #[inline(always)]
+    #[inline]
     fn enter(&self) {
         self.count();
         light();
     }
 
     /// Ends it.
-    #[inline(always)]
+    #[inline]
     fn leave(&self) {
         self.count();
     }
 
-    #[inline(always)]
+    #[inline]
     fn count(&self) {
         // SYNC: no other thread writes. The Release pairs with the Acquire of the thread that waits for the access to end.
         self.accesses.store(self.accesses.load(Memory::Relaxed).wrapping_add(1), Memory::Release);
@@ -125,7 +125,7 @@ impl Window {
 
     /// Has `access` access the word at `address`, if it is one of the first `count`, aligned, its registration lives, and the gate is open
     /// to it.
-    #[inline(always)]
+    #[inline]
     fn word<T>(
         &self,
         gate: &Gate,
@@ -180,7 +180,7 @@ impl RemoteKey {
 
     /// Has `access` write the word at `address` at once, on behalf of the endpoint with this gate; `None` where the transport is to be
     /// called, for any reason. `access` does not panic.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn put_word<T>(
         &self,
         gate: &Gate,
@@ -191,7 +191,7 @@ impl RemoteKey {
     }
 
     /// As [`RemoteKey::put_word`], for get.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get_word<T>(
         &self,
         gate: &Gate,
@@ -202,7 +202,7 @@ impl RemoteKey {
     }
 
     /// As [`RemoteKey::put_word`], for atomics.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn atomic_word<T>(
         &self,
         gate: &Gate,
@@ -213,7 +213,7 @@ impl RemoteKey {
     }
 
     /// As [`RemoteKey::atomic_word`], for four bytes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn atomic_half<T>(
         &self,
         gate: &Gate,
@@ -230,7 +230,7 @@ impl RemoteKey {
     }
 
     /// Asks for a window that did not exist yet. For operations that the transport is called for.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn look_again(&self) {
         if self.window.may_come.get() {
             self.look_for_window();
@@ -264,18 +264,18 @@ impl RemoteKey {
     }
 
     /// What operations hold while they use the key.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn shared(&self) -> &Rc<RkeyInner> {
         &self.inner
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn raw(&self) -> *mut UctRkey {
         self.inner.raw
     }
 
     /// The memory domain that unpacked it.
-    #[inline(always)]
+    #[inline]
     pub fn domain(&self) -> &MemoryDomain {
         &self.inner.md
     }

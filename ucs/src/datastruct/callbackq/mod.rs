@@ -141,7 +141,7 @@ impl CallbackQ {
     }
 
     /// As [`CallbackQ::dispatch`], for a caller who has just found the attention calm.
-    #[inline(always)]
+    #[inline]
     pub fn dispatch_calmly(&self) -> u32 {
         // SAFETY: the entry always has a callback (`with_attention` and `choose_entry` see to it).
         let entry = unsafe { self.entry.callback.get().unwrap_unchecked() };
