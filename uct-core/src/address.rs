@@ -8,6 +8,8 @@
 //! | 3 | length of the interface address |
 //! | 4.. | name, device address, interface address |
 
+#![forbid(unsafe_code)]
+
 use crate::loader::TL_NAME_LIMIT;
 
 const VERSION: u8 = 1;

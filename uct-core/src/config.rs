@@ -1,5 +1,7 @@
 //! The configuration of the core, and the way of a plugin's values across the boundary.
 
+#![forbid(unsafe_code)]
+
 use ucs::config::{Config, Section};
 use ucs::memory::allocate::Method;
 use ucs::units::NameList;

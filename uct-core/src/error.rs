@@ -1,5 +1,7 @@
 //! The errors of the control path.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use ucs::config::{Config, ConfigError};

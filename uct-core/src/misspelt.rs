@@ -2,6 +2,8 @@
 //!
 //! For: the context, which says each once. Stands on the lists of names.
 
+#![forbid(unsafe_code)]
+
 use ucs::config::{Config, Origin, nearest};
 use ucs::units::NameList;
 

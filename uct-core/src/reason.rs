@@ -1,5 +1,7 @@
 //! The reason of a refusal: a place for a plugin's words, and the error made of them.
 
+#![forbid(unsafe_code)]
+
 use std::pin::Pin;
 
 use ucs::Status;

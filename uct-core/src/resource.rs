@@ -1,5 +1,7 @@
 //! What can be opened: a transport on a device.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use uct_abi::{UCT_DEVICE_ACC, UCT_DEVICE_SELF, UCT_DEVICE_SHM};

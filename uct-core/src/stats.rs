@@ -2,6 +2,8 @@
 //!
 //! The host counts, so that the numbers mean the same for every transport: an operation counts when it was accepted.
 
+#![forbid(unsafe_code)]
+
 use std::cell::Cell;
 use std::fmt;
 use std::ops::Add;

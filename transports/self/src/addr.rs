@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use ucs::sync::fixed::{AtomicU64, Ordering};
 
 /// Bytes of either address.
 pub(crate) const LENGTH: usize = 8;

@@ -4,6 +4,8 @@
 //! subscriber never sees them. Stands on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses
 //! [`receive`]; the record between them is plain data that the plugin boundary carries in its own form.
 
+#![forbid(unsafe_code)]
+
 pub mod forward;
 mod limited;
 pub mod receive;

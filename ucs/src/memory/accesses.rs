@@ -264,7 +264,7 @@ mod tests {
     fn an_accessor_that_always_accesses_does_not_keep_the_owner() {
         let counter = AtomicU64::new(0);
         let accesses = accesses(&counter);
-        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let is_over = crate::sync::fixed::AtomicBool::new(false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {

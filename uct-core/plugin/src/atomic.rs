@@ -3,7 +3,7 @@
 //! For: endpoints, the slots ahead of them, and target sides in software. All are sequentially consistent.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ucs::sync::fixed::{AtomicU32, AtomicU64, Ordering};
 
 use ucs::Error;
 

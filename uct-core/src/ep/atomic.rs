@@ -2,7 +2,7 @@
 //! where it has one; the rest is the transport's.
 
 use std::iter;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ucs::sync::fixed::{AtomicU32, AtomicU64, Ordering};
 
 use ucs::Result;
 use uct_abi::{UctCompletion, UctStatus};

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use ucs::sync::fixed::Ordering;
 
 use ucs::Result;
 

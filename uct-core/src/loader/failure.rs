@@ -3,6 +3,8 @@
 //! For: the log, `uct_info` and the explanation of a choice. Stands on `thiserror`. Every failure says what was
 //! found, what was expected, and ([`LoadFailure::hint`]) what to do.
 
+#![forbid(unsafe_code)]
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},

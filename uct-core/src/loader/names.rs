@@ -2,6 +2,8 @@
 //!
 //! For: [`load`](super::load), between plugins, and [`handshake`](super::handshake), within one. Stands on nothing.
 
+#![forbid(unsafe_code)]
+
 use super::{Component, failure::LoadFailureKind};
 
 /// No component and no transport of `new` has the name of one of `old`.

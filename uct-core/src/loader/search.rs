@@ -3,6 +3,8 @@
 //! For: [`load`](super::load). Stands on the file system. The first directory that has a plugin of some name wins, as
 //! with the search path of programs.
 
+#![forbid(unsafe_code)]
+
 use std::{
     collections::BTreeMap,
     fs,

@@ -282,9 +282,9 @@ impl Memory {
         let source = self.at(offset, size_of::<u64>()).cast::<u64>();
         assert!(source.is_aligned(), "an atomic load at {source:p} is not aligned");
         // SAFETY: in bounds and aligned.
-        let cell = unsafe { std::sync::atomic::AtomicU64::from_ptr(source.as_ptr()) };
+        let cell = unsafe { ucs::sync::fixed::AtomicU64::from_ptr(source.as_ptr()) };
         // SYNC: pairs with whatever a peer's put or atomic releases.
-        cell.load(std::sync::atomic::Ordering::Acquire)
+        cell.load(ucs::sync::fixed::Ordering::Acquire)
     }
 
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {

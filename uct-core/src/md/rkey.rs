@@ -10,7 +10,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
+use ucs::sync::fixed::{AtomicU32, AtomicU64, Ordering as Memory};
 
 use ucs::barrier::light;
 use ucs::{Error, Result, Status};

@@ -6,6 +6,8 @@
 //! There is one code path: [`Selector::explain`] judges every candidate and keeps the reasons; [`Selector::choose`] is the
 //! same, and takes the best.
 
+#![forbid(unsafe_code)]
+
 mod cost;
 mod explain;
 mod fallback;

@@ -1,5 +1,5 @@
-//! What holds for every tracked file: sources stay short, nothing is left unfinished, and nothing names the
-//! machine that it was written on.
+//! What holds for every tracked file: sources stay short, nothing is left unfinished, nothing names the
+//! machine that it was written on, and atomics are those that loom can replace.
 //! Built on `git ls-files`; used by `check`.
 
 use crate::failure::{Context, Failure, Outcome};
@@ -19,6 +19,11 @@ const MEDIAN: usize = 200;
 const HOMES: &[&str] = &["/home/", "/root/", "/Users/"];
 /// Marks of work that was left for later.
 const UNFINISHED: &[&str] = &["todo!(", "unimplemented!(", "FIXME", "XXX"];
+
+/// Atomics that loom cannot replace: sources of the libraries take them from `ucs::sync`.
+const ATOMICS: &str = "std::sync::atomic";
+/// Where that is.
+const SYNC: &str = "ucs/src/sync.rs";
 
 /// This file names what it looks for.
 const THIS_FILE: &str = "xtask/src/check/files.rs";
@@ -42,6 +47,7 @@ pub fn check(workspace: &Workspace) -> Outcome {
         let text = String::from_utf8_lossy(&bytes);
         if name != THIS_FILE {
             findings.extend(in_text(name, &text, &private));
+            findings.extend(atomics(name, &text));
         }
         if name.ends_with(".rs") {
             let lines = text.lines().count();
@@ -69,6 +75,14 @@ fn in_text(name: &str, text: &str, private: &[&str]) -> Vec<String> {
             .extend(private.map(|path| format!("{name}:{number}: names a directory of one machine: {path}")));
     }
     findings
+}
+
+/// Atomics of the standard library in a source of a library, tests left out.
+fn atomics(name: &str, text: &str) -> Option<String> {
+    let is_library = ["ucs/", "uct-core/", "transports/"].iter().any(|folder| name.starts_with(folder));
+    let is_source = name.contains("/src/") && name.ends_with(".rs") && !name.contains("/tests");
+    let concerned = is_library && is_source && name != SYNC;
+    (concerned && text.contains(ATOMICS)).then(|| format!("{name}: {ATOMICS}: take `ucs::sync` instead"))
 }
 
 /// Whether `path` is in `line` as the start of an absolute path, and not the middle of another.
@@ -111,6 +125,16 @@ mod tests {
         let line = format!("    {}\"later\")\n", UNFINISHED[0]);
         assert_eq!(in_text("a.rs", &line, HOMES), [format!("a.rs:1: unfinished: {}", UNFINISHED[0])]);
         assert!(in_text("a.md", &line, HOMES).is_empty());
+    }
+
+    #[test]
+    fn atomics_of_the_standard_library_are_found_in_sources_of_libraries() {
+        let line = format!("use {ATOMICS}::AtomicBool;\n");
+        assert!(atomics("transports/tcp/src/ep.rs", &line).is_some());
+        for name in [SYNC, "transports/shm/src/ring/tests.rs", "ucs/tests/a.rs", "tools/uct_info/src/main.rs"]
+        {
+            assert_eq!(atomics(name, &line), None, "{name}");
+        }
     }
 
     #[test]

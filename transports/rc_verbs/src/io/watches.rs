@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use ucs::sync::atomic::{AtomicBool, Ordering};
 
 use uct_ib::verbs::AsyncEvent;
 use uct_ib::{EventListener, IbDevice};

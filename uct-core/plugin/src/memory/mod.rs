@@ -19,8 +19,8 @@ mod window;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::sync::{Arc, RwLock};
+use ucs::sync::fixed::{AtomicU64, Ordering as Memory};
 
 use ucs::Error;
 use ucs::sys::random::secret;

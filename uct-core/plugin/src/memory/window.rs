@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use ucs::sync::fixed::AtomicU64;
 
 use uct_abi::{UctGate, UctWindow};
 
