@@ -8,7 +8,7 @@ use uct_core::units::MemSize;
 
 use crate::Failure;
 
-/// Sends a string from a client to a server over the transport that is named, or over the best that both have.
+/// Sends a string from a client to a server over the given transport, or over the best one that both have.
 ///
 /// Without -n it is the server and waits for one client; with -n HOST it is the client.
 #[derive(Debug, Parser)]
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Host name or address of the server; makes this the client.
     #[arg(short = 'n', value_name = "HOST")]
     pub server_name: Option<String>,
-    /// Port of the server for exchanging addresses; a server with 0 takes a free one and says which.
+    /// Port of the server for the exchange of addresses; with 0 the server uses a free one and prints it.
     #[arg(short = 'p', value_name = "PORT", default_value_t = 13337)]
     pub server_port: u16,
     /// Exchange addresses over IPv6.
@@ -41,16 +41,16 @@ pub(crate) struct Options {
     /// Length of the string, in bytes, e.g. 64 or 64k.
     #[arg(short = 's', value_name = "SIZE", default_value = "16", value_parser = size, allow_negative_numbers = true)]
     pub size: usize,
-    /// Kind of memory that the string is sent from.
+    /// Kind of memory for the string.
     #[arg(short = 'm', value_name = "MEMORY", value_enum, default_value_t = MemoryType::Host)]
     pub memory: MemoryType,
-    /// Print what became of every transport.
+    /// Print the verdict on every transport.
     #[arg(long)]
     pub explain: bool,
-    /// Configuration file, in place of the one that is searched for.
+    /// Configuration file, instead of the search.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Give up after so many seconds.
+    /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     pub timeout: f64,
     /// Print help.

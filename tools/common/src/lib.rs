@@ -18,7 +18,7 @@ pub type Failure = Box<dyn std::error::Error>;
 /// Options of every tool.
 #[derive(Args, Clone, Debug)]
 pub struct CommonOptions {
-    /// Configuration file, in place of the one that is searched for.
+    /// Configuration file, instead of the search.
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
     /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrules file and environment.

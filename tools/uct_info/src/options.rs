@@ -6,9 +6,9 @@ use clap::{ArgGroup, Parser};
 use uct_core::select::{Operation, PeerAddresses, Request};
 use uct_tools_common::{CommonOptions, Failure};
 
-/// Shows what the framework found on this machine, how it is configured, and what it would choose and why.
+/// Shows the transports of this machine, their configuration, and the choice of selection with its reasons.
 ///
-/// Several sections may be asked for at once. With --json the output is one object with a key for each of them.
+/// Options can be combined. With --json the output is one object with a key for each section.
 #[derive(Debug, Parser)]
 #[command(name = "uct_info", version, arg_required_else_help = true)]
 #[command(group = ArgGroup::new("section").multiple(true).required(true).args([
@@ -16,32 +16,32 @@ use uct_tools_common::{CommonOptions, Failure};
     "generate_man", "generate_completions",
 ]))]
 pub(crate) struct Options {
-    /// Version, plugin boundary, plugins in use and those that failed, and the machine.
+    /// Versions of library and plugin boundary, plugins that are used or failed, and the machine.
     #[arg(short = 'v', help_heading = "Sections")]
     pub build: bool,
     /// Devices and transports with their capabilities and costs.
     #[arg(short = 'd', help_heading = "Sections")]
     pub devices: bool,
-    /// With or without -d: which transport has which operation, NATIVE or EMULATED.
+    /// With or without -d: operations by transport, NATIVE or EMULATED.
     #[arg(long, help_heading = "Sections")]
     pub matrix: bool,
     /// Values of the configuration, each with its origin.
     #[arg(short = 'c', help_heading = "Sections")]
     pub values: bool,
-    /// As -c, with what each key is for and what it accepts.
+    /// As -c, with the documentation and the range of each key.
     #[arg(short = 'f', help_heading = "Sections")]
     pub docs: bool,
     /// System facts: processors, memory, namespaces, network devices.
     #[arg(short = 's', help_heading = "Sections")]
     pub facts: bool,
-    /// What would be chosen for an operation, with the reasons for every candidate.
+    /// The choice for an operation, with the reasons for every candidate.
     #[arg(long, help_heading = "Sections")]
     pub explain: bool,
-    /// The addresses of a process as --peer-address takes them. They lead nowhere once this program has ended, but
-    /// tell another process what it could reach.
+    /// The addresses of a process, as input for --peer-address. They end with this program; they serve to
+    /// explain what another process can reach.
     #[arg(long, help_heading = "Sections")]
     pub address: bool,
-    /// The commented configuration file with every key and its default.
+    /// A configuration file with every key, its default and its documentation.
     #[arg(long, help_heading = "Sections", conflicts_with = "json")]
     pub config_template: bool,
 
@@ -51,10 +51,10 @@ pub(crate) struct Options {
     /// Operation to explain: am_short, put_zcopy, …
     #[arg(long, value_name = "OPERATION", default_value = "am_short", requires = "explain")]
     op: Operation,
-    /// Bytes of the operation to explain; with a unit if liked: 64k.
+    /// Bytes of the operation to explain; a unit is allowed: 64k.
     #[arg(long, value_name = "BYTES", default_value = "8", value_parser = bytes, requires = "explain")]
     size: usize,
-    /// Addresses of a peer that has to be within reach: what its --address printed, or @FILE with that.
+    /// Addresses of a peer that must be reachable: the output of its --address, or @FILE with it.
     #[arg(long, value_name = "HEX|@FILE", requires = "explain")]
     peer_address: Option<String>,
     /// Print JSON instead of text.

@@ -11,8 +11,8 @@ use crate::sizes::Sizes;
 
 /// Measures latency, bandwidth and message rate of a transport.
 ///
-/// Without a host it is the server: it waits for one client, which says what is to be measured. With -l both sides are
-/// in this process. With neither -x nor -d the best transport that both sides have is measured.
+/// Without a host it is the server: it waits for one client, which chooses the test. With -l both sides are
+/// in this process. Without -x and -d it measures the best transport that both sides have.
 #[derive(Debug, Parser)]
 #[command(name = "uct_perftest", version)]
 pub(crate) struct Options {
@@ -28,29 +28,29 @@ pub(crate) struct Options {
     /// Device, e.g. eth0, memory, mlx5_0:1.
     #[arg(short = 'd', value_name = "DEVICE")]
     pub device: Option<String>,
-    /// How the data are moved; left out, the first of these that takes the size.
+    /// short, bcopy or zcopy; default: the first that supports the size.
     #[arg(short = 'D', value_name = "LAYOUT", value_enum)]
     pub layout: Option<Layout>,
     /// Bytes of a message, without the header of 8 bytes that active messages have: 8, 64k, a list 8:64:4k, or a
     /// range that doubles, 8..1m.
     #[arg(short = 's', value_name = "SIZE[:SIZE...]", default_value = "8")]
     pub sizes: Sizes,
-    /// Iterations; left out, 100000, fewer for large messages.
+    /// Iterations; default: 100000, fewer for large messages.
     #[arg(short = 'n', value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub iterations: Option<u64>,
-    /// Iterations that are not measured, ahead of the others; left out, a tenth, 10000 at most.
+    /// Warm-up iterations, which are not measured; default: a tenth, at most 10000.
     #[arg(short = 'w', value_name = "WARMUP")]
     pub warmup: Option<u64>,
-    /// Processors to stay on. With -l the first is the client's, the second the server's.
+    /// Processors to pin to. With -l the first is the client's, the second the server's.
     #[arg(short = 'c', value_name = "CPU[,CPU...]", value_delimiter = ',')]
     pub cpus: Vec<usize>,
-    /// Messages that the sender may be ahead of the receiver in am_bw and am_mr; 0 leaves it to the transport.
+    /// Messages in am_bw and am_mr that the receiver has not consumed; 0 leaves the limit to the transport.
     #[arg(short = 'W', value_name = "COUNT", default_value_t = 0)]
     pub window: u32,
-    /// Operations that may be outstanding; left out, 1 for latency and 32 for bandwidth and rate.
+    /// Outstanding operations; default: 1 for latency, 32 for bandwidth and rate.
     #[arg(short = 'O', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub outstanding: Option<u32>,
-    /// Port of the server for exchanging addresses.
+    /// Port of the server for the exchange of addresses.
     #[arg(short = 'p', value_name = "PORT", default_value_t = 13337)]
     pub port: u16,
     /// How to wait.
@@ -65,10 +65,10 @@ pub(crate) struct Options {
     /// Print comma separated values.
     #[arg(short = 'v', conflicts_with = "json")]
     pub csv: bool,
-    /// Iterations that are timed together; left out, as many as take a microsecond.
+    /// Iterations that are timed together; default: as many as take a microsecond.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub batch: Option<u64>,
-    /// Print what became of every transport.
+    /// Print the verdict on every transport.
     #[arg(long)]
     pub explain: bool,
     /// Print JSON instead of text.
@@ -77,10 +77,10 @@ pub(crate) struct Options {
     /// Draw latency or bandwidth over size.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-    /// Measure nothing: compare two files that --json wrote.
+    /// Compare two files that --json wrote; no measurement.
     #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with_all = ["host", "loopback", "plot"])]
     pub compare: Option<Vec<PathBuf>>,
-    /// Give up when the other side does nothing for so many seconds.
+    /// Give up after this many seconds without activity of the other side.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub timeout: Duration,
     #[command(flatten)]
