@@ -1,6 +1,6 @@
 //! One word that tells a busy loop whether anything rare is to be done.
 //!
-//! For: `Worker::progress`, which looks at it and nothing else before it calls what is always called. Stands on
+//! Used by `Worker::progress`, which looks at it and nothing else before it calls what is always called. Built on
 //! words that the kernel wipes: a child of a fork finds the word wiped, so that the look notices forks, too.
 //!
 //! Each thing that may ask has a bit. Whoever has it asked for sets it, whoever has done it clears it; the word orders

@@ -1,7 +1,7 @@
 //! A store-load barrier whose cost falls on the side that needs it rarely.
 //!
-//! For: what stores on one side of a protocol and then loads, and does the opposite on the other side, where one of the two must see
-//! the other's store. Stands on membarrier(2). That takes a full barrier on both sides, 5 ns each time. `membarrier` lets the rare
+//! For protocols in which each of two sides stores and then loads what the other one stores, and where one of the two must see
+//! the other's store. Built on membarrier(2). That takes a full barrier on both sides, 5 ns each time. `membarrier` lets the rare
 //! side run the barrier on all processors on behalf of the frequent side, which pays nothing.
 
 use crate::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ pub fn full() {
     crate::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// The rare side. Answers whether it has reached the others; where it has not, it was a full barrier of the caller alone, and the frequent
+/// The rare side. Returns whether it has reached the others; where it has not, it was a full barrier of the caller alone, and the frequent
 /// side must use [`full`].
 #[inline]
 pub fn heavy(among: Among) -> bool {
@@ -49,7 +49,7 @@ pub fn heavy(among: Among) -> bool {
     }
 }
 
-/// Registers this process for heavy barriers; answers whether the kernel makes them.
+/// Registers this process for heavy barriers; returns whether the kernel makes them.
 ///
 /// Done once per process, the answer is kept. The threads of a process that has not registered must not use the light barrier.
 pub fn register(among: Among) -> bool {

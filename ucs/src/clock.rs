@@ -1,6 +1,6 @@
 //! Time: a monotonic clock that costs one `rdtsc`, and deadlines.
 //!
-//! For: timers, time-outs and measurements on the data path. Stands on the CPU's time stamp counter, or on
+//! For timers, time-outs and measurements on the data path. Built on the CPU's time stamp counter, or on
 //! `CLOCK_MONOTONIC` where that counter cannot be trusted. The async context, transports and tools stand on
 //! it.
 //!
@@ -52,7 +52,7 @@ pub fn calibration() -> &'static Calibration {
     CALIBRATION.get_or_init(Calibration::measure)
 }
 
-/// Takes over the host's calibration instead of measuring. Answers `false`, and changes nothing, if this
+/// Takes over the host's calibration instead of measuring. Returns `false`, and changes nothing, if this
 /// image has used its clock already, if the record makes no sense, or if it names a counter that this machine
 /// does not have.
 pub fn install(calibration: Calibration) -> bool {

@@ -1,7 +1,7 @@
 //! A set of file descriptors to wait on, and the descriptors that wake a waiter: epoll, eventfd, timerfd.
 //!
-//! For: whoever sleeps until something happens. Stands on `rustix`. The async context, worker wake-up and
-//! transports that own sockets stand on it.
+//! For threads that sleep until an event happens. Built on `rustix`. The async context, worker wake-up and
+//! transports that own sockets use it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl EventSet {
             .map_err(|errno| SystemError::new("create an event set", errno))
     }
 
-    /// Adds a descriptor. Whoever closes it removes it first; one that is closed without leaves by itself, if
+    /// Adds a descriptor. The caller removes it before closing it; one that is closed without leaves by itself, if
     /// no duplicate of it is open. A descriptor that is in the set already is `EEXIST`, a regular file
     /// `EPERM`.
     pub fn add(&self, fd: impl AsFd, events: Events, data: u64) -> Result<(), SystemError> {
@@ -143,7 +143,7 @@ impl EventSet {
 
     fn control_raw(&self, operation: i32, fd: RawFd, events: Events, data: u64) -> Result<(), Errno> {
         let mut event = libc::epoll_event { events: to_epoll(events).bits(), u64: data };
-        // SAFETY: the call reads one `epoll_event`, which lives on this stack, and answers EBADF for a number
+        // SAFETY: the call reads one `epoll_event`, which lives on this stack, and returns EBADF for a number
         // that is no open descriptor; it touches no other memory of ours.
         let answer = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) };
         if answer == 0 {

@@ -1,6 +1,6 @@
-//! What the transports and the core stand on; it knows nothing of transports.
+//! The foundation of the core and the transports; it contains nothing about transports.
 //!
-//! For: `uct-core`, `uct-plugin` and every transport. Stands on the operating system and a few small crates.
+//! Used by `uct-core`, `uct-plugin` and every transport. Built on the operating system and a few small crates.
 //! One module is one idea: status codes, units and configuration, data structures, the asynchronous context, system
 //! facts, the log bridge.
 

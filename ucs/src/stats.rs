@@ -1,6 +1,6 @@
 //! Counters: a fixed set of numbers with names, for one endpoint or one interface.
 //!
-//! For: transports, which count messages, bytes and events, and `uct_info`, which prints them. Stands on
+//! Used by transports, which count messages, bytes and events, and `uct_info`, which prints them. Built on
 //! nothing. Counting is one addition to a cell; the counters belong to one thread, as a worker does.
 
 use std::cell::Cell;

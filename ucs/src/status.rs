@@ -1,12 +1,12 @@
 //! Status codes and the error that carries one.
 //!
-//! For: every layer that answers with a status. Stands on nothing. Used by all crates of this workspace.
+//! Used by every layer that returns a status. No dependencies. Used by all crates of this workspace.
 //! The numbers are UCX's (`ucs_status_t`), so that a log of either library reads the same.
 
 use std::fmt;
 use std::num::NonZeroI32;
 
-/// What an operation answered: zero is success, positive is "going on", negative is an error.
+/// What an operation returned: zero is success, positive is "going on", negative is an error.
 ///
 /// A plugin may be newer than its host, so a number without a name is carried unchanged.
 #[repr(transparent)]
@@ -37,7 +37,7 @@ macro_rules! statuses {
                 match self.0 { $($number => Some(stringify!($name)),)* _ => None }
             }
 
-            /// What the status means, in words.
+            /// What the status means, as text.
             pub const fn text(self) -> &'static str {
                 match self.0 {
                     $($number => $text,)*
@@ -101,7 +101,7 @@ impl Status {
         self.0 < 0
     }
 
-    /// `Ok` for [`Status::OK`], the error otherwise. `INPROGRESS` counts as an error here: who can be answered
+    /// `Ok` for [`Status::OK`], the error otherwise. `INPROGRESS` counts as an error here: who can be returned
     /// `INPROGRESS` asks for it by name first.
     pub const fn into_result(self) -> Result {
         match NonZeroI32::new(self.0) {

@@ -1,6 +1,6 @@
 //! Atomics, cells, locks and threads that loom can take over.
 //!
-//! For: every module whose data crosses threads. Stands on std, or on loom when built with `--cfg loom`. Raw atomics
+//! Used by every module whose data crosses threads. Built on std, or on loom when built with `--cfg loom`. Raw atomics
 //! appear in this workspace behind this module only, so that a model of any protocol is a matter of building it.
 
 /// std's atomics whatever the build.

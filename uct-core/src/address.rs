@@ -63,7 +63,7 @@ impl IfaceAddress {
         Ok(packed)
     }
 
-    /// Reads an address from the front of untrusted bytes; answers it and what follows.
+    /// Reads an address from the front of untrusted bytes; returns it and what follows.
     ///
     /// # Errors
     /// Anything that [`IfaceAddress::pack`] does not make.

@@ -46,7 +46,7 @@ bitflags! {
         const ERRHANDLE_AM_ID = UCT_CAP_ERRHANDLE_AM_ID;
         /// A wrong remote address or key is an error.
         const ERRHANDLE_REMOTE_MEM = UCT_CAP_ERRHANDLE_REMOTE_MEM;
-        /// The death of a peer is told through the error handler.
+        /// The death of a peer is reported through the error handler.
         const ERRHANDLE_PEER_FAILURE = UCT_CAP_ERRHANDLE_PEER_FAILURE;
         /// [`crate::Ep::check`] works.
         const EP_CHECK = UCT_CAP_EP_CHECK;

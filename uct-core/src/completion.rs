@@ -1,4 +1,4 @@
-//! Completions: how an application learns that operations have ended, and what keeps their memory alive until then.
+//! Completions: they report to the application that operations have ended, and keep their memory alive until then.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ use crate::worker::{Worker, WorkerInner};
 pub enum Posted {
     /// It is done; the completion is not involved.
     Done,
-    /// It goes on; the completion will tell.
+    /// It goes on; the completion reports the end.
     InProgress,
 }
 
@@ -27,9 +27,9 @@ pub enum Posted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the former value is in here, or comes with the completion"]
 pub enum Fetched {
-    /// It is done, and this is the former value; the completion is not involved.
+    /// It is done, and this is the old value; the completion is not involved.
     Done(u64),
-    /// It goes on; the completion will tell, and has the former value then.
+    /// It goes on; the completion reports the end and has the old value.
     InProgress,
 }
 
@@ -43,7 +43,7 @@ impl Fetched {
         Status::from_raw(status).into_result().map(|()| Fetched::Done(completion.fetched()))
     }
 
-    /// The former value of an atomic that has ended; `completion` is what it was started with.
+    /// The old value of an atomic that has ended; `completion` is what it was started with.
     #[inline]
     pub fn former(self, completion: &Completion) -> u64 {
         match self {
@@ -52,7 +52,7 @@ impl Fetched {
         }
     }
 
-    /// Waits for the former value, as [`Completion::wait`]. Blocks.
+    /// Waits for the old value, as [`Completion::wait`]. Blocks.
     ///
     /// # Errors
     /// As [`Completion::wait`].
@@ -64,7 +64,7 @@ impl Fetched {
     }
 }
 
-/// Tells when operations have ended. One completion may serve many operations: it is done when all of them are, and
+/// Reports that operations have ended. One completion may serve many operations: it is done when all of them are, and
 /// keeps the first error. Cheap to clone; it can be used again once it is done.
 #[derive(Clone)]
 pub struct Completion {
@@ -220,7 +220,7 @@ impl Completion {
         Status::from_raw(status).into_result()
     }
 
-    /// Makes progress until nothing is outstanding, for `limit` at most; then the result. Blocks, and looks all the time: to
+    /// Makes progress until nothing is outstanding, for `limit` at most; then the result. Blocks and polls all the time: to
     /// sleep meanwhile, see [`Worker::wait`].
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl Completion {
         Ok(())
     }
 
-    /// The former value that the last atomic brought which was [`Fetched::InProgress`], once it has ended without an error.
+    /// The old value of the last atomic that was [`Fetched::InProgress`], once it has ended without an error.
     #[inline]
     pub fn fetched(&self) -> u64 {
         self.inner.fetched.get()
@@ -256,7 +256,7 @@ impl Completion {
         self.inner.fetched.as_ptr()
     }
 
-    /// Counts an operation that is about to start, and answers the pointer for it.
+    /// Counts an operation that is about to start, and returns the pointer for it.
     #[inline]
     pub(crate) fn begin(&self) -> *mut UctCompletion {
         let abi = self.inner.abi.get();
@@ -302,7 +302,7 @@ impl Completion {
         Status::from_raw(status).into_result().map(|()| Posted::Done)
     }
 
-    /// Keeps `value` for an operation until it has ended, together with the answer; answers the pointer for the transport.
+    /// Keeps `value` for an operation until it has ended, together with the answer; returns the pointer for the transport.
     #[inline]
     pub(crate) fn own<T: 'static>(&self, value: T) -> (Owned, NonNull<T>) {
         self.inner.room.take(value).unwrap_or_else(Owned::boxed)
@@ -349,7 +349,7 @@ impl Inner {
         more.extend(held);
     }
 
-    /// Calls the callback, which may start operations, and lets go of what those that have ended used.
+    /// Calls the callback, which may start operations, and releases what the operations that have ended used.
     fn tell(&self) {
         let (key, first) = (self.key.take(), self.first.take());
         let mut more = self.more.take();
@@ -359,7 +359,7 @@ impl Inner {
             let result = Status::from_raw(status).into_result();
             self.worker.call_application(|| callback(result));
         }
-        // What is let go of may be the last of its kind, and run code of others. The room serves the next operations.
+        // What is released may be the last reference, whose drop runs other code. The room serves the next operations.
         drop(key);
         drop(first);
         more.clear();
@@ -369,13 +369,13 @@ impl Inner {
         }
     }
 
-    /// Lets go of what an operation used. It may be the last of its kind, and run code of others.
+    /// Releases what an operation used. It may be the last reference, whose drop runs other code.
     #[inline]
     fn let_go(&self) {
         drop(self.key.take());
         // SAFETY: the completion belongs to this thread, and no reference into the cell is kept.
         let has_first = unsafe { (*self.first.as_ptr()).is_some() };
-        // An atomic has none: looking is less than taking it out.
+        // An atomic has none: a look costs less than taking it out.
         if has_first {
             drop(self.first.take());
         }
@@ -385,7 +385,7 @@ impl Inner {
 /// Called by the transport when the last outstanding operation has ended.
 unsafe extern "C" fn finished(completion: *mut UctCompletion) {
     let pointer = completion.cast::<Inner>().cast_const();
-    // SAFETY: whoever called has the completion alive: `hold` kept it, or the call that started the operation still runs.
+    // SAFETY: the completion is alive: `hold` kept it, or the call that started the operation still runs.
     let inner = unsafe { &*pointer };
     if inner.marks.get() != HELD {
         // SAFETY: as above.
@@ -397,7 +397,7 @@ unsafe extern "C" fn finished(completion: *mut UctCompletion) {
     unsafe { Rc::decrement_strong_count(pointer) };
 }
 
-/// As [`finished`], where operations use more than one thing, somebody is to be called, or nothing is held.
+/// As [`finished`], where operations use more than one thing, there is a callback, or nothing is held.
 ///
 /// # Safety
 /// The completion is alive.

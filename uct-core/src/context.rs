@@ -44,12 +44,12 @@ pub(crate) struct ContextInner {
     discovery: OnceLock<Discovery>,
 }
 
-/// What the components answered when they were asked for their devices.
+/// What the components returned when they were asked for their devices.
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
     /// All that can be opened.
     pub resources: Vec<Resource>,
-    /// What answered with a reason instead.
+    /// Components that returned a reason instead.
     pub absent: Vec<Absent>,
 }
 
@@ -94,7 +94,7 @@ impl ContextBuilder {
 
     /// Loads configuration and plugins. Blocks for as long as that takes: about a millisecond a plugin.
     ///
-    /// What is merely odd (an unknown variable, a plugin that fails to load) is logged as one warning each and kept in
+    /// Anything unusual but harmless (an unknown variable, a plugin that fails to load) is logged as one warning each and kept in
     /// the context.
     ///
     /// # Errors

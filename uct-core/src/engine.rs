@@ -1,4 +1,4 @@
-//! What plugins reach of a worker: timers and watches, progress from other threads, and the wake-up.
+//! The part of a worker that plugins use: timers and watches, progress from other threads, and the wake-up.
 //!
 //! A plugin knows it as `UctWorker`; the functions are those of [`host`](crate::host).
 

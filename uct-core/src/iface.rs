@@ -246,7 +246,7 @@ impl Iface {
     /// Whether a peer can be reached, decided locally without traffic.
     ///
     /// # Errors
-    /// The reason in words.
+    /// The reason as text.
     pub fn is_reachable(&self, peer: &IfaceAddress) -> Result<(), Refused> {
         let inner = &self.inner;
         if peer.transport != inner.resource.transport {
@@ -274,7 +274,7 @@ impl Iface {
         reason.check(status, "reach the peer", || inner.resource.to_string())
     }
 
-    /// Flushes all endpoints: [`Posted::Done`] if nothing is outstanding, else the completion will tell. Without a
+    /// Flushes all endpoints: [`Posted::Done`] if nothing is outstanding, else the completion reports the end. Without a
     /// completion, [`Posted::InProgress`] means "ask again".
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Discovers, loads, selects and drives transports.
 //!
-//! For: applications and communication libraries. Stands on `ucs` and, at the boundary to the transports, on `uct-abi`.
+//! Used by applications and communication libraries. Built on `ucs` and, at the boundary to the transports, on `uct-abi`.
 //!
 //! A [`Context`] loads transports and knows what there is; a [`Worker`] drives what one thread uses of it; an [`Iface`] is
 //! one transport on one device; an [`Ep`] is a connection to a peer. Data move by active messages ([`Ep::am_short`],

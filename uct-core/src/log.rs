@@ -1,4 +1,4 @@
-//! The host's end of the plugins' log.
+//! Receives the log records of plugins.
 
 use std::slice;
 

@@ -1,6 +1,6 @@
-//! Names in the configuration that nothing here has. Most of them are misspelt, and a list without a match excludes everything.
+//! Names in the configuration that match nothing. Most of them are misspelt, and a list without a match excludes everything.
 //!
-//! For: the context, which says each once. Stands on the lists of names.
+//! Used by the context, which reports each once. Built on the lists of names.
 
 #![forbid(unsafe_code)]
 

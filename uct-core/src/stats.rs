@@ -33,7 +33,7 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[doc = $doc])* pub $name: Count,)*
-            /// Times that an operation was answered `NO_RESOURCE`.
+            /// Operations that returned `NO_RESOURCE`.
             pub no_resource: u64,
         }
 

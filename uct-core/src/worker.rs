@@ -30,7 +30,7 @@ use crate::error::{OpenError, Refused};
 #[derive(Clone)]
 pub struct Worker {
     pub(crate) inner: Rc<WorkerInner>,
-    /// The worker's, at hand.
+    /// The worker's, cached.
     attention: Attention,
 }
 
@@ -65,7 +65,7 @@ const TIMERS: u64 = 2;
 
 /// An open interface, as a worker that is about to sleep sees it.
 pub(crate) trait Armed {
-    /// Arms for all that the interface can tell of.
+    /// Arms for all events of the interface.
     fn arm_all(&self) -> Result;
 }
 
@@ -121,16 +121,16 @@ impl Worker {
         &self.inner.context
     }
 
-    /// Moves everything on: receives, completions, pending requests, what other threads submitted. Never blocks.
-    /// Answers how many events were handled; 0 means that nothing was going on.
+    /// Makes progress on everything: receives, completions, pending requests, work of other threads. Never blocks.
+    /// Returns how many events were handled; 0 means that there was nothing to do.
     ///
-    /// In a forked child it does nothing and says so once: the worker is the parent's.
+    /// In a forked child it does nothing and logs that once: the worker belongs to the parent.
     ///
     /// Handlers and completions run inside this call. They may call anything, progress included; but an interface that is
     /// just delivering may leave its further messages to the outer call, at once or when calls are nested a few levels deep, so a
     /// handler that waits for one of them may wait for ever. No transport nests without a limit: a small stack is enough for a
     /// handler that calls progress for each message. (UCX forbids progress there altogether.) A panic of theirs is carried around the transport and resumed here, or by
-    /// the next call if this one would answer 0.
+    /// the next call if this one would return 0.
     #[inline]
     pub fn progress(&self) -> u32 {
         let worker = &*self.inner;
@@ -145,7 +145,7 @@ impl Worker {
         count
     }
 
-    /// Calls [`Worker::progress`] until `done` answers true or `limit` is over, however much happens meanwhile; answers
+    /// Calls [`Worker::progress`] until `done` returns true or `limit` is over, however much happens meanwhile; returns
     /// whether it was done.
     pub fn progress_until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
         let deadline = Deadline::after(limit);
@@ -157,7 +157,7 @@ impl Worker {
                 return done();
             }
             if idle >= 64 {
-                // Whoever is to answer may need this processor.
+                // The peer may need this processor.
                 std::thread::yield_now();
                 idle = 0;
             }
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// Tries an operation until it is not refused for want of room ([`Error::NO_RESOURCE`]), with progress in between.
-    /// To be told of room instead, see [`crate::Ep::pending_add`].
+    /// For a notification instead, see [`crate::Ep::pending_add`].
     ///
     /// # Errors
     /// The operation's; [`Error::TIMED_OUT`] if there is no room for `limit`.
@@ -214,7 +214,7 @@ impl Worker {
         worker.engine.async_context.arm()
     }
 
-    /// Sleeps until there is something to do, another thread wakes the worker, or `limit` is over; answers whether
+    /// Sleeps until there is something to do, another thread wakes the worker, or `limit` is over; returns whether
     /// there is something to do. Blocks. Call [`Worker::progress`] afterwards.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl WorkerInner {
         })
     }
 
-    /// As [`WorkerInner::check_fork`], for calls that answer without words.
+    /// As [`WorkerInner::check_fork`], for calls that return without words.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         Ok(self.fork.check()?)
@@ -325,7 +325,7 @@ impl WorkerInner {
         self.events.add(fd, Events::READ, IFACE)
     }
 
-    /// Stops watching a descriptor that is about to be closed. A child shares the set with its parent, who goes on.
+    /// Stops watching a descriptor that is about to be closed. A child shares the set with its parent, which keeps using it.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
         if self.fork.check().is_ok() {
             let _ = self.events.remove(fd);
@@ -410,7 +410,7 @@ impl WorkerInner {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // What waits to be closed holds the worker; who drops a handle may never call progress again.
+        // What waits to be closed holds the worker, and the program may never call progress again.
         if !self.inner.is_on_stack() && self.inner.fork.check().is_ok() {
             self.inner.close_all();
         }

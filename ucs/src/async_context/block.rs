@@ -1,7 +1,7 @@
 //! The lock that keeps handlers from running, and remembers that some were missed.
 //!
-//! For: the asynchronous context, whose thread never waits for the application: it tries, and if the lock is
-//! held it leaves a note, which the holder finds on its way out. Stands on `sync`; modelled with loom below.
+//! Used by the asynchronous context, whose thread never waits for the application: it tries, and if the lock is
+//! held it leaves a note, which the holder finds on its way out. Built on `sync`; modelled with loom below.
 //!
 //! Lock and note are bits of one atomic, so the holder's release and the thread's note cannot pass each
 //! other: either the note is there when the holder tries to release, or the thread sees that the lock is free
@@ -79,7 +79,7 @@ impl Block {
         self.owner.load(Ordering::Relaxed) == thread_token()
     }
 
-    /// Leaves a note that something was put aside. Answers whether the lock was free, and hence whether the
+    /// Leaves a note that something was put aside. Returns whether the lock was free, and hence whether the
     /// caller has to enter and leave it, so that the note is found.
     pub(super) fn note_missed(&self) -> bool {
         // SYNC: Release pairs with the Acquire in `leave` that takes the note: what was put aside is visible
@@ -88,7 +88,7 @@ impl Block {
     }
 
     /// Gives up one `enter`. The last one runs `replay` for every note found, then releases the lock.
-    /// Answers `false`, having done nothing, on a thread that does not hold the lock.
+    /// Returns `false`, having done nothing, on a thread that does not hold the lock.
     #[inline]
     pub(super) fn leave(&self, mut replay: impl FnMut()) -> bool {
         let token = thread_token();
@@ -155,7 +155,7 @@ impl Block {
     fn sleep(&self) {
         // Poison means nothing here: the mutex protects no data.
         let mut parked = self.parking.lock().unwrap_or_else(|poison| poison.into_inner());
-        // Entering with WAITERS set makes the next `leave` wake those who still wait.
+        // Entering with WAITERS set makes the next `leave` wake the threads that still wait.
         // SYNC: Acquire pairs with the Release in `leave`.
         while self.state.fetch_or(HELD | WAITERS, Ordering::Acquire) & HELD != 0 {
             parked = self.released.wait(parked).unwrap_or_else(|poison| poison.into_inner());

@@ -1,6 +1,6 @@
-//! Why the asynchronous context refused something.
+//! Errors of the asynchronous context.
 //!
-//! For: callers of add, modify and remove. Stands on `sys::SystemError`.
+//! Used by callers of add, modify and remove. Built on `sys::SystemError`.
 
 use super::HandlerId;
 use crate::sys::SystemError;

@@ -1,6 +1,6 @@
 //! What is called, and when: identifiers, schedules and the two forms of a callback.
 //!
-//! For: the registry. Stands on nothing. All unsafe code of the asynchronous context is here.
+//! Used by the registry. No dependencies. All unsafe code of the asynchronous context is here.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -42,7 +42,7 @@ pub(super) enum Callback {
 /// A C function that may be called from any thread.
 pub(super) struct RawCallback(RawHandler);
 
-// SAFETY: who registered the pair has promised, in `Callback::raw`, that it may be called from another
+// SAFETY: the code that registered the pair has promised, in `Callback::raw`, that it may be called from another
 // thread.
 unsafe impl Send for RawCallback {}
 
@@ -55,7 +55,7 @@ impl HandlerId {
         self.0
     }
 
-    /// The identifier of that number. One that was never given out is answered with an error where it is
+    /// The identifier of that number. A number that was never given out is an error where it is
     /// used.
     pub const fn from_raw(raw: u64) -> HandlerId {
         HandlerId(raw)
@@ -80,7 +80,7 @@ impl Callback {
         Callback::Raw(RawCallback(handler))
     }
 
-    /// Runs it; a closure's panic becomes an answer.
+    /// Runs it; a closure's panic becomes an error.
     pub(super) fn call(&mut self, id: HandlerId, events: Events) -> Result<(), Panicked> {
         match self {
             Callback::Closure(closure) => {

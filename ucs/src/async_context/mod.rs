@@ -1,22 +1,22 @@
 //! The asynchronous context: file descriptors and timers that are served whether or not the application calls
 //! progress.
 //!
-//! For: accepting connections, retransmission timers, port events. Stands on `event_set`, `clock` and `sync`.
+//! For accepting connections, retransmission timers, port events. Built on `event_set`, `clock` and `sync`.
 //! Workers own one and transports register their handlers in it.
 //!
 //! # Modes
 //!
-//! | mode | who runs handlers | who waits in [`block`](AsyncHandle::block) |
+//! | mode | handlers run in | a thread waits in [`block`](AsyncHandle::block) by |
 //! |---|---|---|
-//! | [`Mode::ThreadSpinlock`] | a thread of the context, from the first registration on | spins, then yields |
-//! | [`Mode::ThreadMutex`] | the same | sleeps |
-//! | [`Mode::Poll`] | whoever calls [`poll`](AsyncHandle::poll), usually a worker's progress | spins, then yields |
+//! | [`Mode::ThreadSpinlock`] | a thread of the context, from the first registration on | spinning, then yielding |
+//! | [`Mode::ThreadMutex`] | the same | sleeping |
+//! | [`Mode::Poll`] | the caller of [`poll`](AsyncHandle::poll), usually a worker's progress | spinning, then yielding |
 //!
 //! UCX has a fourth mode, in which a signal interrupts the application and the handler runs on its stack. It
 //! is left out: a handler could then call only what is async-signal-safe, which excludes allocation, locks
 //! and logging, hence nearly all of what handlers do; the signal number, its handler and the timers are
 //! process-wide state that belongs to the application (the project promises to install none); system calls of
-//! the application's other libraries would start to answer `EINTR`; and a panic cannot be caught there. What
+//! the application's other libraries would start to return `EINTR`; and a panic cannot be caught there. What
 //! the mode saves, one thread, `Poll` saves too.
 //!
 //! # Handlers
@@ -81,7 +81,7 @@ pub enum Mode {
 /// dereferences.
 ///
 /// Dropping it removes all handlers and ends the thread, waiting [`SHUTDOWN_LIMIT`] at most; a handler that
-/// has not returned by then is reported and left to itself. Handles that remain answer
+/// has not returned by then is reported and left to itself. Handles that remain return
 /// [`AsyncError::Closed`].
 #[derive(Debug)]
 pub struct AsyncContext {
@@ -242,7 +242,7 @@ impl AsyncHandle {
         self.shared.is_blocked_here()
     }
 
-    /// Runs what is due, in [`Mode::Poll`]; answers how many handlers ran. In the thread modes it does
+    /// Runs what is due, in [`Mode::Poll`]; returns how many handlers ran. In the thread modes it does
     /// nothing.
     ///
     /// With nothing registered it is one relaxed load. Otherwise the clock is read every few calls, and the
@@ -253,7 +253,7 @@ impl AsyncHandle {
         self.shared.poll()
     }
 
-    /// Counts one call of [`poll`](Self::poll), and answers true, if that call would look at nothing. For a caller that has
+    /// Counts one call of [`poll`](Self::poll), and returns true, if that call would look at nothing. For a caller that has
     /// found [`Asking::Async`](crate::attention::Asking::Async) to be all that is asked: a load and a store in place of a call.
     #[inline]
     pub fn passes(&self) -> bool {
@@ -273,7 +273,7 @@ impl AsyncHandle {
     }
 
     /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it, and the next
-    /// [`poll`](Self::poll) look at everything. Answers `BUSY` if a timer is due already; then poll first. In the thread
+    /// [`poll`](Self::poll) look at everything. Returns `BUSY` if a timer is due already; then poll first. In the thread
     /// modes it always succeeds.
     pub fn arm(&self) -> status::Result {
         self.shared.arm()

@@ -1,6 +1,6 @@
 //! Serving a context in [`Mode::Poll`], from inside the application's progress.
 //!
-//! For: workers, which call it with every progress, so it has to cost next to nothing. Stands on `shared`.
+//! Used by workers, which call it with every progress, so it has to cost next to nothing. Built on `shared`.
 //! Reading the clock (9 ns) is rationed by counting calls, asking the kernel (100 ns) is rationed by the
 //! clock. Both come cold into the caches of a caller whose other work is long.
 
@@ -15,7 +15,7 @@ use crate::event_set::{Event, EventBuffer, Events};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How often the kernel is asked for ready descriptors: with the first look at the clock after this time, if `poll` is
-/// called steadily. Their events are rare ones (a port goes down): whoever polls for messages must not pay for them.
+/// called steadily. Their events are rare ones (a port goes down): a program that polls for messages must not pay for them.
 pub const FD_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How late a timer is at most, if `poll` is called steadily: the longest time between two looks at the clock.
@@ -134,7 +134,7 @@ impl Shared {
             return 0;
         }
         if self.block.is_entered_here() || !self.block.try_enter() {
-            // Whoever runs a handler goes on looking afterwards; whoever has blocked looks at the unblock.
+            // A thread that runs a handler looks again afterwards; a thread that has blocked looks at its unblock.
             let is_blocked = self.registry().running.is_none();
             if is_blocked && self.block.note_missed() && self.block.try_enter() {
                 self.unblock();

@@ -1,6 +1,6 @@
 //! What is registered, what is due, and what was missed: the context's data, without input or output.
 //!
-//! For: `shared`, which keeps it under a mutex. Stands on `handler`. Nothing else uses it.
+//! Used by `shared`, which keeps it under a mutex. Built on `handler`. Nothing else uses it.
 //!
 //! An entry is either *armed* (the kernel or the timer queue can report it) or not: from the moment something
 //! happened until its handler has returned. That is what bounds a replay: an entry cannot be missed twice.
@@ -227,7 +227,7 @@ impl Registry {
         }
     }
 
-    /// Removes an entry. Answers where it was registered, and its callback unless that is running.
+    /// Removes an entry. Returns where it was registered, and its callback unless that is running.
     pub(super) fn remove(&mut self, id: HandlerId) -> Option<(Source, Option<Callback>)> {
         let entry = self.entries.remove(&id)?;
         match entry.source {

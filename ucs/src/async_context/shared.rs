@@ -1,6 +1,6 @@
 //! The context itself: registering, running handlers, replaying, closing.
 //!
-//! For: `AsyncHandle`, the context's thread and `poll`. Stands on `block`, `registry` and `event_set`.
+//! Used by `AsyncHandle`, the context's thread and `poll`. Built on `block`, `registry` and `event_set`.
 //! Nothing outside of the module uses it.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -161,7 +161,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes a handler out of the registry and the kernel's set; answers its callback unless it is running.
+    /// Takes a handler out of the registry and the kernel's set; returns its callback unless it is running.
     fn take_out(&self, registry: &mut Registry, id: HandlerId) -> Option<Option<Callback>> {
         let (source, callback) = registry.remove(id)?;
         if let (Source::Fd { fd, .. }, Some(io)) = (source, self.io()) {
@@ -242,7 +242,7 @@ impl Shared {
         self.block.is_entered_here()
     }
 
-    /// Runs a handler now, or puts its events aside if the context is blocked. Answers the number of handlers
+    /// Runs a handler now, or puts its events aside if the context is blocked. Returns the number of handlers
     /// that ran.
     pub(super) fn deliver(&self, id: HandlerId, events: Events) -> usize {
         if self.block.try_enter() {
@@ -258,7 +258,7 @@ impl Shared {
         0
     }
 
-    /// Runs one handler; the block is entered. Answers whether there was something to run.
+    /// Runs one handler; the block is entered. Returns whether there was something to run.
     pub(super) fn run(&self, id: HandlerId, events: Events) -> bool {
         let Some((mut callback, events)) = self.registry().begin(id, events, thread_token()) else {
             return false;
@@ -270,7 +270,7 @@ impl Shared {
             tracing::error!(%id, message, is_registered, "an asynchronous handler panicked and is removed");
         }
         if let Some(removed) = registry.end(id, callback) {
-            // Whoever waits in `remove` may rely on the closure being gone.
+            // A thread that waits in `remove` may rely on the closure being gone.
             drop(registry);
             drop(removed);
             self.registry().running = None;
@@ -351,7 +351,7 @@ impl Shared {
             registry.programmed = u64::MAX;
             self.program_timer(&mut registry);
         }
-        // Whoever is woken finds what woke it.
+        // The thread that is woken finds what woke it.
         self.pace.look_soon();
         Ok(())
     }

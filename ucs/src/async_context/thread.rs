@@ -1,6 +1,6 @@
 //! The thread of a context in the thread modes: waits for descriptors and timers, and delivers what happens.
 //!
-//! For: `shared`, which starts it with the first registration. Stands on `event_set`. It never waits for the
+//! Used by `shared`, which starts it with the first registration. Built on `event_set`. It never waits for the
 //! application: what it cannot deliver it puts aside.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

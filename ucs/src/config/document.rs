@@ -1,6 +1,6 @@
 //! Documents that are generated from the schema: the commented file of defaults, and the tables for people.
 //!
-//! Stands on the [`Schema`]. `config/uct.toml` and the configuration's page of the documentation come from here.
+//! Built on the [`Schema`]. `config/uct.toml` and the configuration's page of the documentation come from here.
 
 use std::fmt::Write;
 

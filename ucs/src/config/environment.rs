@@ -1,6 +1,6 @@
 //! The environment: variables that start with `UCT_` into settings. No other variable is looked at.
 //!
-//! Stands on the [`Schema`]. [`load`](super::load) stands on it.
+//! Built on the [`Schema`]. [`load`](super::load) uses it.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,6 +1,6 @@
 //! What can be wrong with a configuration, in sentences that say where, what was expected and what to do.
 //!
-//! Stands on nothing but [`Origin`]. Loading returns them; programs print them.
+//! Built on [`Origin`]. Loading returns them; programs print them.
 
 use std::{
     fmt,
@@ -210,7 +210,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Something that is wrong with a section: a mistake of who wrote the transport, not of who configures it.
+/// An error in a section: a mistake of the transport's author, not of its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaError {
     /// The section.

@@ -1,6 +1,6 @@
 //! The configuration file: TOML into the texts of settings, each with its line and column.
 //!
-//! Stands on `toml`, whose parser keeps the place of every key and value. [`load`](super::load) stands on it.
+//! Built on `toml`, whose parser keeps the place of every key and value. [`load`](super::load) uses it.
 
 use std::{ops::Range, path::Path};
 

@@ -1,6 +1,6 @@
 //! Kinds of values: what a field accepts, in data, since transports that are loaded at run time bring theirs so.
 //!
-//! Stands on [`units`](crate::units). The [`Schema`](super::Schema) and all of parsing stand on it.
+//! Built on [`units`](crate::units). The [`Schema`](super::Schema) and all of parsing use it.
 
 use std::{borrow::Cow, fmt, path::PathBuf, str::FromStr};
 
@@ -64,7 +64,7 @@ pub enum Kind {
 pub struct BadValue {
     /// What was given, quoted and cut where it is long.
     pub given: String,
-    /// What is accepted, in words.
+    /// What is accepted, as text.
     pub expected: String,
     /// A text that would have been accepted.
     pub example: String,
@@ -135,7 +135,7 @@ impl Kind {
         BadValue { given, expected: self.expected(), example: self.example() }
     }
 
-    /// What is accepted, in words, with the bounds.
+    /// What is accepted, as text, with the bounds.
     pub fn expected(&self) -> String {
         let plain = match self {
             Kind::Bool => unit_expected::<bool>(parse_bool),

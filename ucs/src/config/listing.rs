@@ -1,6 +1,6 @@
 //! The plain list of all settings that `uct_info -c` prints.
 //!
-//! Stands on the [`Schema`] and a loaded [`Config`].
+//! Built on the [`Schema`] and a loaded [`Config`].
 
 use std::fmt::Write;
 

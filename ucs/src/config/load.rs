@@ -1,6 +1,6 @@
 //! Loading: default < file < environment < program, all errors at once.
 //!
-//! Stands on the readers of each source. Programs and the host stand on it.
+//! Built on the readers of each source. Programs and the host use it.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ struct Entry {
 pub struct Loaded {
     /// The settings.
     pub config: Config,
-    /// What had no effect; whoever loads says so, once.
+    /// Settings without an effect; the caller reports them once.
     pub warnings: Vec<Warning>,
     /// The file that was read, if any.
     pub file: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! From settings to a typed struct; the same on the host's side and in a plugin, which has texts only.
 //!
-//! Stands on [`ConfigType`]. What [`config_struct!`](crate::config_struct) makes stands on it.
+//! Built on [`ConfigType`]. What [`config_struct!`](crate::config_struct) makes uses it.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! The macros with which a key is written once: type, default, bounds and doc in one line.
 //!
-//! Stands on the [`Schema`](super::Schema) and on [`Reader`](super::Reader). Every transport's `config` stands on it.
+//! Built on the [`Schema`](super::Schema) and on [`Reader`](super::Reader). Every transport's `config` uses it.
 
 /// A struct of settings and its section of the schema.
 ///

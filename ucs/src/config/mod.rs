@@ -1,6 +1,6 @@
 //! Configuration: one schema, from which come parsing of a file and of the environment, listings and documents.
 //!
-//! Stands on [`units`](crate::units). On it stand the host, which loads, and every transport, which brings its
+//! Built on [`units`](crate::units). Used by the host, which loads it, and by every transport, which adds its
 //! section. Each key exists once, in a [`config_struct!`](crate::config_struct) or a [`Field`].
 //!
 //! ```

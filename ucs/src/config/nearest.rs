@@ -1,6 +1,6 @@
 //! The name that was probably meant.
 //!
-//! Stands on `strsim`. Errors and warnings about unknown names stand on it.
+//! Built on `strsim`. Errors and warnings about unknown names use it.
 
 use super::Schema;
 

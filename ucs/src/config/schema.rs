@@ -1,6 +1,6 @@
 //! The schema: every key once, with its kind, default and doc; and how a key is spelt in each source.
 //!
-//! Stands on [`Kind`]. Parsing, listings and documents stand on it.
+//! Built on [`Kind`]. Parsing, listings and documents use it.
 
 use std::{borrow::Cow, collections::BTreeSet};
 

@@ -1,6 +1,6 @@
 //! Where a configuration is read from, all of it injected, so that a test needs no file or variable of the machine.
 //!
-//! Stands on the standard library. [`Config::load`](super::Config::load) stands on it.
+//! Built on the standard library. [`Config::load`](super::Config::load) uses it.
 
 use std::{
     env,
@@ -145,7 +145,7 @@ fn first_of(
             Err(Unread::NotTaken(reason)) => warnings.push(Warning::FileNotTaken { path, reason }),
             Err(Unread::System(error)) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => {}
-                // Another user's home, say, that the environment still names: nobody can tell whether it is there.
+                // For example another user's home that the environment still names: its contents cannot be seen.
                 ErrorKind::PermissionDenied if is_hidden(&path) => {}
                 _ => return Err(unreadable(&path, FOUND, &error.to_string())),
             },

@@ -1,6 +1,6 @@
 //! Types that a configuration key may have.
 //!
-//! Stands on [`Kind`]. The fields of every [`config_struct!`](crate::config_struct) stand on it.
+//! Built on [`Kind`]. The fields of every [`config_struct!`](crate::config_struct) use it.
 
 use std::{ops::RangeInclusive, path::PathBuf};
 

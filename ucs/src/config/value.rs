@@ -1,6 +1,6 @@
 //! Values of settings, and where each came from.
 //!
-//! Stands on [`units`](crate::units). The loaded [`Config`](super::Config) and the plugin boundary stand on it.
+//! Built on [`units`](crate::units). The loaded [`Config`](super::Config) and the plugin boundary use it.
 
 use std::{
     fmt,

@@ -1,6 +1,6 @@
 //! Data structures of the data path: pools, progress callbacks, fair queues.
 //!
-//! For: interfaces and workers. Stands on [`crate::sync`]. Each of `uct-core`, `uct-plugin` and the
+//! Used by interfaces and workers. Built on [`crate::sync`]. Each of `uct-core`, `uct-plugin` and the
 //! transports uses some of them. None allocates, locks or logs where data move.
 
 pub mod arbiter;

@@ -1,6 +1,6 @@
 //! Descriptors that become readable on demand: from another thread, or at a moment.
 //!
-//! For: waking a sleeper in an event set. Stands on eventfd and timerfd. The async context and workers stand
+//! For waking a sleeper in an event set. Built on eventfd and timerfd. The async context and workers stand
 //! on it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -34,7 +34,7 @@ impl EventFd {
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    /// Lowers the flag; answers whether it was up. Does not block.
+    /// Lowers the flag; returns whether it was up. Does not block.
     pub fn drain(&self) -> bool {
         drain(self.fd.as_fd())
     }
@@ -65,7 +65,7 @@ impl TimerFd {
         self.program(Duration::ZERO)
     }
 
-    /// Forgets that the timer was due; answers whether it was. Does not block.
+    /// Forgets that the timer was due; returns whether it was. Does not block.
     pub fn drain(&self) -> bool {
         drain(self.fd.as_fd())
     }

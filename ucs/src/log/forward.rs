@@ -1,7 +1,7 @@
 //! The plugin's end of the log: sends what this image logs somewhere else.
 //!
-//! For: `uct-plugin`, when it is a library of its own. A transport that is linked into the host shares the
-//! host's `tracing` and needs none of this. Stands on `tracing`'s subscriber interface.
+//! Used by `uct-plugin`, when it is a library of its own. A transport that is linked into the host shares the
+//! host's `tracing` and needs none of this. Built on `tracing`'s subscriber interface.
 //!
 //! An event that nobody wants costs what a disabled event costs in the host: its callsite knows that it is
 //! off. For that the level is copied here, and has to be [refreshed](refresh) when the host's may have
@@ -19,7 +19,7 @@ use tracing::{Event, Metadata};
 use super::{Record, filter, level_number};
 use crate::sync::fixed::{AtomicU32, Ordering};
 
-/// Where records go, and who knows how many are wanted.
+/// The destination of records, and the source of the level in force.
 struct Sink {
     send: fn(&Record<'_>),
     max_level: fn() -> u32,
@@ -27,14 +27,14 @@ struct Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// The level in force: the copy of what `max_level` answered last. Relaxed: an event more or less at the
+/// The level in force: the copy of what `max_level` returned last. Relaxed: an event more or less at the
 /// moment of a change is all that depends on it.
 static LEVEL: AtomicU32 = AtomicU32::new(0);
 
-/// Sends every event of this image to `send`, up to the level that `max_level` answers (0 none, 1 error to 5
+/// Sends every event of this image to `send`, up to the level that `max_level` returns (0 none, 1 error to 5
 /// tracing).
 ///
-/// To be called once, in the image of a plugin. Answers `false` if this image has a subscriber already, or is
+/// To be called once, in the image of a plugin. Returns `false` if this image has a subscriber already, or is
 /// the host's own; it is then left alone. `send` may be called from any thread. Spans are not forwarded.
 pub fn install(send: fn(&Record<'_>), max_level: fn() -> u32) -> bool {
     if super::receive::is_claimed() || SINK.set(Sink { send, max_level }).is_err() {

@@ -1,6 +1,6 @@
 //! Lines that a peer or an unauthenticated connection may cause at any rate: a few a second are written, the rest is counted.
 //!
-//! For: the host and every transport, wherever input from outside makes a line of log. Stands on the clock. A [`Limited`]
+//! Used by the host and every transport, wherever input from outside makes a line of log. Built on the clock. A [`Limited`]
 //! belongs to what writes the lines, an interface for example, so that its limit holds for all peers together.
 
 use std::fmt;

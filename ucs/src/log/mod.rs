@@ -1,7 +1,7 @@
 //! One log for the host and its plugins.
 //!
-//! For: events made inside a plugin, which has a copy of `tracing`'s statics of its own, so that the host's
-//! subscriber never sees them. Stands on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses
+//! For events made inside a plugin, which has a copy of `tracing`'s statics of its own, so that the host's
+//! subscriber never sees them. Built on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses
 //! [`receive`]; the record between them is plain data that the plugin boundary carries in its own form.
 
 #![forbid(unsafe_code)]

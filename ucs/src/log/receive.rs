@@ -1,6 +1,6 @@
 //! The host's end of the log: makes an event of a plugin's record.
 //!
-//! For: `uct-core`. Stands on `tracing`, whose events belong to a static callsite with fixed target, level,
+//! Used by `uct-core`. Built on `tracing`, whose events belong to a static callsite with fixed target, level,
 //! file and line. So each place in a plugin that logs gets a callsite of its own here when its first record
 //! arrives: filters by module work (`uct_tcp=debug`), and a subscriber prints where the event really comes
 //! from.
@@ -97,7 +97,7 @@ impl Callsite for Place {
     }
 }
 
-/// Answers for a place without metadata, which nobody ever sees.
+/// Takes the place of missing metadata; never visible.
 static NOWHERE: Place = Place { metadata: OnceLock::new() };
 static NOWHERE_METADATA: Metadata<'static> = Metadata::new(
     "event",
@@ -110,7 +110,7 @@ static NOWHERE_METADATA: Metadata<'static> = Metadata::new(
     Kind::EVENT,
 );
 
-/// Places by level and line, which tell most of them apart without allocating for a look.
+/// Places by level and line, which distinguish most of them without an allocation.
 type Places = HashMap<(u32, u32), Vec<&'static Place>>;
 
 impl Place {

@@ -1,6 +1,6 @@
 //! Accesses to memory whose owner may take it back at any time: the owner waits for those in flight.
 //!
-//! For: registered memory, which one thread accesses while another ends the registration. Stands on the barrier of `barrier.rs`. Each
+//! For registered memory, which one thread accesses while another ends the registration. Built on the barrier of `barrier.rs`. Each
 //! accessor has a counter of its own, odd while it accesses, which costs it two plain stores; the rest is paid by the owner:
 //!
 //! ```text

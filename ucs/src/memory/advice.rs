@@ -1,6 +1,6 @@
 //! Telling the kernel how memory is about to be used.
 //!
-//! For: memory domains. Stands on `madvise`. Advice changes when pages are read in, and never what they hold.
+//! Used by memory domains. Built on `madvise`. Advice changes when pages are read in, and never what they hold.
 
 use std::ptr::NonNull;
 

@@ -1,6 +1,6 @@
 //! Allocating memory in one of several ways, each of which may fail with a reason.
 //!
-//! For: memory domains, which try the methods in the configured order. Stands on the allocator, `mmap` and
+//! Used by memory domains, which try the methods in the configured order. Built on the allocator, `mmap` and
 //! `madvise`. Which order is right is the caller's business, as is registering what was allocated.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

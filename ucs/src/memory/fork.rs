@@ -1,7 +1,7 @@
 //! Noticing that the process has forked.
 //!
-//! For: objects that a child must not use, because their sockets, rings and device contexts belong to the
-//! parent: each keeps a [`ForkGuard`] and answers with an error. Stands on `MADV_WIPEONFORK`, or on the
+//! For objects that a child must not use, because their sockets, rings and device contexts belong to the
+//! parent: each keeps a [`ForkGuard`] and returns an error. Built on `MADV_WIPEONFORK`, or on the
 //! process number where the kernel lacks it.
 //!
 //! The mark is a page that the kernel gives to a child as zeroes. Looking at it costs a load, no handler is
@@ -128,7 +128,7 @@ fn generation_by_process() -> u64 {
         let is_child = last_process != 0 && last_process != process;
         Some(process << 32 | (generation + u64::from(is_child)) & u64::from(u32::MAX))
     };
-    // The closure always answers, so both arms hold the value before the update.
+    // The closure always returns, so both arms hold the value before the update.
     let (Ok(before) | Err(before)) = SEEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
     update(before).unwrap_or(before) & u64::from(u32::MAX)
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::attention::{Asking, Attention};
 
-    /// Runs `check` in a forked child; answers whether it held there.
+    /// Runs `check` in a forked child; returns whether it held there.
     fn in_child(check: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child runs `check`, which allocates nothing and takes no lock that another thread may
         // hold, and ends without running anybody's destructors.

@@ -1,7 +1,7 @@
 //! Where memory lives: in the host or in a device.
 //!
-//! For: the API, which says of each buffer what it is from the first day, so that a transport can refuse what
-//! it cannot reach. Stands on nothing. The numbers are UCX's (`ucs_memory_type_t`).
+//! Used by the API, which names the kind of each buffer from the first version on, so that a transport can refuse memory that
+//! it cannot reach. No dependencies. The numbers are UCX's (`ucs_memory_type_t`).
 
 use std::fmt;
 

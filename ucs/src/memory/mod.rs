@@ -1,7 +1,7 @@
 //! Memory: kinds of it, ways to allocate it, advice about it, and what a fork does to it.
 //!
-//! For: memory domains, pools that register their chunks, and objects that must not be used after a fork.
-//! Stands on `mmap`, `madvise` and the allocator. `uct-core` and transports stand on it.
+//! Used by memory domains, pools that register their chunks, and objects that must not be used after a fork.
+//! Built on `mmap`, `madvise` and the allocator. `uct-core` and transports use it.
 
 pub mod accesses;
 pub mod advice;

@@ -1,6 +1,6 @@
 //! Processors: how many, which one this is, and staying on one.
 //!
-//! For: pinning in benchmarks, per-processor decisions, `uct_info`. Stands on the scheduler's calls and /sys.
+//! For pinning in benchmarks, per-processor decisions, `uct_info`. Built on the scheduler's calls and /sys.
 //! Nothing in `ucs` depends on it.
 
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub fn numa_node() -> Option<u32> {
     numa_node_of(current())
 }
 
-/// The processor's name as its maker has it; the architecture's name where /proc does not tell.
+/// The processor's name as its maker has it; the architecture's name where /proc does not contain it.
 pub fn model_name() -> String {
     let text = read::text("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("model name"));

@@ -1,6 +1,6 @@
 //! A system call that failed: what was tried, and why it did not work.
 //!
-//! For: the control path, where a person reads the error. Stands on nothing. The modules of `sys`, `memory`,
+//! For the control path, where a person reads the error. No dependencies. The modules of `sys`, `memory`,
 //! `event_set` and `async_context` answer with it.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// A failed system call with the thing it was about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemError {
-    /// What was tried, in words that follow "cannot": "bind to 10.0.0.1:80".
+    /// What was tried, as a phrase that follows "cannot": "bind to 10.0.0.1:80".
     pub operation: Cow<'static, str>,
     /// The kernel's answer.
     pub errno: i32,
@@ -25,7 +25,7 @@ impl SystemError {
         SystemError { operation: operation.into(), errno: errno.into().0, advice: None }
     }
 
-    /// The failure that the calling thread's `errno` tells of.
+    /// The failure that the calling thread's `errno` names.
     pub fn last(operation: impl Into<Cow<'static, str>>) -> SystemError {
         SystemError::new(operation, std::io::Error::last_os_error())
     }

@@ -1,6 +1,6 @@
 //! The machine's identity: whether two processes run under the same kernel.
 //!
-//! For: shared-memory transports and device addresses. Stands on /proc and `uname`.
+//! Used by shared-memory transports and device addresses. Built on /proc and `uname`.
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Facts about the machine and the process, and thin helpers over system calls.
 //!
-//! For: transports and selection, which must know where they run. Stands on `rustix`, `libc`, `socket2`,
-//! /proc and /sys. The core, the transports and the tools stand on it.
+//! Used by transports and selection, which must know where they run. Built on `rustix`, `libc`, `socket2`,
+//! /proc and /sys. The core, the transports and the tools use it.
 
 pub mod cpu;
 pub mod host;

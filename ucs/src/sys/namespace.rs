@@ -1,6 +1,6 @@
 //! The namespaces a process lives in: what separates containers on one machine.
 //!
-//! For: deciding whether shared memory, descriptors or addresses reach a peer, and saying why not. Stands on
+//! For deciding whether shared memory, descriptors or addresses reach a peer, and saying why not. Built on
 //! /proc.
 
 use std::fmt;

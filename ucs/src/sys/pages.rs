@@ -1,6 +1,6 @@
 //! Page sizes, huge pages, transparent huge pages, and how much memory may be locked.
 //!
-//! For: `memory` and registration in RDMA transports. Stands on /sys/kernel/mm and `getrlimit`. Nothing here
+//! Used by `memory` and registration in RDMA transports. Built on /sys/kernel/mm and `getrlimit`. Nothing here
 //! changes a setting.
 
 use std::path::Path;
@@ -62,7 +62,7 @@ pub enum TransparentHugePages {
     Always,
     /// Where it is asked to by `madvise`.
     OnRequest,
-    /// Never, or the kernel does not tell.
+    /// Never, or the kernel does not report it.
     Never,
 }
 

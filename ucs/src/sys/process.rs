@@ -1,7 +1,7 @@
-//! Processes: who this one is, when one started, and noticing its end.
+//! Processes: the identity of this one, the start time of others, and notification of their end.
 //!
-//! For: shared-memory transports, which must notice that a peer dies and must not mistake a successor for it.
-//! Stands on /proc and pidfd.
+//! Used by shared-memory transports, which must notice that a peer dies and must not mistake a successor for it.
+//! Built on /proc and pidfd.
 
 use std::os::fd::OwnedFd;
 

@@ -1,6 +1,6 @@
 //! Numbers that nobody can guess.
 //!
-//! For: keys and identities that are proof of something. Stands on the kernel's random numbers.
+//! For keys and identities that are proof of something. Built on the kernel's random numbers.
 
 use std::io;
 

@@ -1,6 +1,6 @@
 //! Reading one value from a file of /proc or /sys.
 //!
-//! For: the modules of `sys`. Stands on `std::fs`. Nothing outside of `sys` uses it.
+//! Used by the modules of `sys`. Built on `std::fs`. Nothing outside of `sys` uses it.
 //! Absence is ordinary here (containers hide files, kernels lack them), so the answer is an `Option`.
 
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Non-blocking TCP sockets: listen, accept, connect.
 //!
-//! For: the tcp transport and the out-of-band exchanges of programs. Stands on `socket2`. Every error names
+//! Used by the tcp transport and the out-of-band exchanges of programs. Built on `socket2`. Every error names
 //! the address.
 
 use std::io;

@@ -1,6 +1,6 @@
-//! Who may have written a file or directory that decides what this process does.
+//! Which users may have written a file or directory that decides what this process does.
 //!
-//! For: the search for plugins and the search for a configuration file. Stands on file metadata and the auxiliary vector.
+//! For the search for plugins and the search for a configuration file. Built on file metadata and the auxiliary vector.
 //!
 //! Trusted are the administrator, this process's effective user, and the owner of the program's file, whose code runs here
 //! anyway: so a build in somebody else's directory can be run by root, and a container may have a checkout of another user.
@@ -40,7 +40,7 @@ pub struct Trust {
     is_privileged: bool,
 }
 
-/// Why a file or directory is not trusted: who else may write to it.
+/// Why a file or directory is not trusted: the other users that may write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// It belongs to this user.
@@ -69,7 +69,7 @@ impl Trust {
         self
     }
 
-    /// Who else may write to the file or directory of this metadata; `None` if nobody else.
+    /// The other users that may write to the file or directory of this metadata; `None` if there are none.
     ///
     /// A group may write if its number is that of the owner, since that is how a user's private group is numbered. A
     /// sticky directory may be everybody's: each file in it is its owner's to replace.

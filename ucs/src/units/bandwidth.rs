@@ -1,12 +1,12 @@
 //! Bandwidths: `100MB/s`, `10Gbps`.
 //!
-//! Stands on nothing. The cost model's configuration stands on it.
+//! No dependencies. The cost model's configuration uses it.
 
 use std::{fmt, str::FromStr};
 
 use super::{UnitError, number};
 
-/// Bytes a second, or `inf` (no limit), or `auto` (decided by who uses it).
+/// Bytes a second, or `inf` (no limit), or `auto` (decided by the user of the value).
 ///
 /// Reads a number with a unit: `B` for bytes or `b` for bits, a `k`, `M`, `G` or `T` (either case) before it, and
 /// `/s`, `ps` or `s` behind it. Without a unit it is bytes a second.
@@ -21,7 +21,7 @@ const PREFIXES: [(char, i32); 4] = [('k', 1), ('m', 2), ('g', 3), ('t', 4)];
 impl Bandwidth {
     /// No limit: `inf`.
     pub const INF: Bandwidth = Bandwidth(f64::INFINITY);
-    /// Decided by who uses it: `auto`.
+    /// Decided by the user of the value: `auto`.
     pub const AUTO: Bandwidth = Bandwidth(-1.0);
 
     /// So many bytes a second; what is negative or not a number becomes zero.

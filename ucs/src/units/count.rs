@@ -1,19 +1,19 @@
 //! Numbers of things: queue lengths, retries, limits.
 //!
-//! Stands on nothing. Configuration keys that count stand on it.
+//! No dependencies. Configuration keys that count use it.
 
 use std::{fmt, str::FromStr};
 
 use super::UnitError;
 
-/// A number of things, or `inf` (no limit), or `auto` (decided by who uses it).
+/// A number of things, or `inf` (no limit), or `auto` (decided by the user of the value).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(u64);
 
 impl Count {
     /// No limit: `inf`.
     pub const INF: Count = Count(u64::MAX);
-    /// Decided by who uses it: `auto`.
+    /// Decided by the user of the value: `auto`.
     pub const AUTO: Count = Count(u64::MAX - 1);
     /// The largest count that is a number.
     pub const MAX: Count = Count(u64::MAX - 2);

@@ -1,6 +1,6 @@
 //! The error of every parser of [`units`](crate::units): what was given, what was expected, and an example.
 //!
-//! Stands on nothing. The configuration turns it into a message that also names the key and where the value came from.
+//! No dependencies. The configuration turns it into a message that also names the key and where the value came from.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl UnitError {
         UnitError { what, given: shown(given), expected, example }
     }
 
-    /// The type that was expected, in words: "memory size".
+    /// The type that was expected, as text: "memory size".
     pub fn what(&self) -> &'static str {
         self.what
     }
@@ -33,7 +33,7 @@ impl UnitError {
         &self.given
     }
 
-    /// The form that was expected, in words.
+    /// The form that was expected, as text.
     pub fn expected(&self) -> &'static str {
         self.expected
     }

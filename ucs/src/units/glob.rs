@@ -1,6 +1,6 @@
 //! Shell-style patterns for names: `mlx5_*`, `eth[0-3]`, `ib?`.
 //!
-//! Stands on nothing. [`NameList`](super::NameList) and the configuration's list of foreign variables stand on it.
+//! No dependencies. [`NameList`](super::NameList) and the configuration's list of foreign variables use it.
 
 /// Whether the whole of `name` matches `pattern`: `*` is any number of characters, `?` is one, `[abc]` and `[a-c]`
 /// are one of those, `[!a-c]` is one of all others; everything else is itself. A `[` without its `]` is itself too.

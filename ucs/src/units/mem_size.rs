@@ -1,12 +1,12 @@
 //! Sizes of memory and messages: `64k` is 65536 bytes.
 //!
-//! Stands on nothing. Configuration keys such as segment sizes and thresholds stand on it.
+//! No dependencies. Configuration keys such as segment sizes and thresholds use it.
 
 use std::{fmt, str::FromStr};
 
 use super::{UnitError, number::split_whole};
 
-/// A size in bytes, or `inf` (no limit), or `auto` (decided by who uses it).
+/// A size in bytes, or `inf` (no limit), or `auto` (decided by the user of the value).
 ///
 /// Reads a whole number with an optional `k`, `m`, `g` or `t` in either case, each 1024 times the one before, and an
 /// optional `B` or `iB`: `8192`, `64k`, `64K`, `64KB` and `64KiB` are what they seem, and never powers of 1000.
@@ -18,7 +18,7 @@ const UNITS: [(&str, u32); 5] = [("t", 40), ("g", 30), ("m", 20), ("k", 10), (""
 impl MemSize {
     /// No limit: `inf`.
     pub const INF: MemSize = MemSize(u64::MAX);
-    /// Decided by who uses it: `auto`.
+    /// Decided by the user of the value: `auto`.
     pub const AUTO: MemSize = MemSize(u64::MAX - 1);
     /// The largest size that is a number.
     pub const MAX: MemSize = MemSize(u64::MAX - 2);

@@ -1,6 +1,6 @@
 //! Values with units, as people write them in a configuration: `64k`, `10ms`, `10Gbps`, `try`, `^tcp`.
 //!
-//! Stands on nothing. On it stand [`config`](crate::config) and every program that prints or reads such a value.
+//! No dependencies. Used by [`config`](crate::config) and every program that prints or reads such a value.
 //! Each type reads ([`FromStr`](std::str::FromStr)) what it writes ([`Display`](std::fmt::Display)), exactly.
 
 #![forbid(unsafe_code)]

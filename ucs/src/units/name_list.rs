@@ -1,6 +1,6 @@
 //! Lists of names that permit or exclude: `mlx5_0:1,eth*`, `^tcp`, `all`.
 //!
-//! Stands on [`glob`](super::glob_matches). The configuration of transports and devices stands on it.
+//! Built on [`glob`](super::glob_matches). The configuration of transports and devices uses it.
 
 use std::{fmt, str::FromStr};
 

@@ -1,6 +1,6 @@
 //! Splitting a text such as `1.5GB/s` into its number and its unit, and writing the shortest text that reads back.
 //!
-//! Stands on nothing. [`Time`](super::Time) and [`Bandwidth`](super::Bandwidth) stand on it.
+//! No dependencies. [`Time`](super::Time) and [`Bandwidth`](super::Bandwidth) use it.
 
 /// The number at the start of `text` and the rest, trimmed; `None` without a finite, non-negative number.
 pub(super) fn split_real(text: &str) -> Option<(f64, &str)> {

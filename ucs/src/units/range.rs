@@ -1,6 +1,6 @@
 //! Ranges of whole numbers: `8-64`, `8-inf`, `7`.
 //!
-//! Stands on nothing. Port ranges and size classes stand on it.
+//! No dependencies. Port ranges and size classes use it.
 
 use std::{fmt, str::FromStr};
 

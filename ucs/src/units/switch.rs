@@ -1,6 +1,6 @@
 //! Switches: yes or no, and the four-way kind that may also be tried or left to the library.
 //!
-//! Stands on nothing. Configuration keys that turn something on stand on it.
+//! No dependencies. Configuration keys that turn something on use it.
 
 use std::{fmt, str::FromStr};
 
@@ -16,7 +16,7 @@ pub enum Ternary {
     Yes,
     /// On where it is possible. The number 2.
     Try,
-    /// Decided by who uses it. The number 3.
+    /// Decided by the user of the value. The number 3.
     Auto,
 }
 

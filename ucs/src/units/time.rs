@@ -1,6 +1,6 @@
 //! Durations: `10ms`, `30s`, `inf`.
 //!
-//! Stands on nothing. Timeouts and latencies stand on it.
+//! No dependencies. Timeouts and latencies use it.
 
 use std::{fmt, str::FromStr, time::Duration};
 

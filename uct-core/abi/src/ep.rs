@@ -1,8 +1,8 @@
 //! Endpoints.
 //!
-//! Every operation answers `UCT_OK` (done, buffers free), `UCT_INPROGRESS` (zero copy and get: the completion will
+//! Every operation returns `UCT_OK` (done, buffers free), `UCT_INPROGRESS` (zero copy and get: the completion will
 //! tell), `UCT_ERR_NO_RESOURCE` (nothing happened; retry or `pending_add`), or an error (nothing happened).
-//! After the endpoint has failed every operation answers the error of the failure.
+//! After the endpoint has failed every operation returns the error of the failure.
 
 use core::ffi::c_void;
 
@@ -63,7 +63,7 @@ pub struct UctEpOps {
     /// Sends the gathered bytes of a vector, copied; its first 8 bytes stand where `am_short` has its header.
     pub am_short_iov:
         Option<unsafe extern "C" fn(ep: *mut UctEp, id: u8, iov: *const UctIov, count: usize) -> UctStatus>,
-    /// Sends what `pack` writes into the transport's buffer; answers the packed length or an error.
+    /// Sends what `pack` writes into the transport's buffer; returns the packed length or an error.
     pub am_bcopy: Option<
         unsafe extern "C" fn(
             ep: *mut UctEp,
@@ -97,7 +97,7 @@ pub struct UctEpOps {
             rkey: *mut UctRkey,
         ) -> UctStatus,
     >,
-    /// Writes what `pack` produces to remote memory; answers the packed length or an error.
+    /// Writes what `pack` produces to remote memory; returns the packed length or an error.
     pub put_bcopy: Option<
         unsafe extern "C" fn(
             ep: *mut UctEp,
@@ -173,7 +173,7 @@ pub struct UctEpOps {
             rkey: *mut UctRkey,
         ) -> UctStatus,
     >,
-    /// `UCT_ATOMIC_{ADD,AND,OR,XOR,SWAP}`; the former value comes to `*result`, which stays valid until the completion.
+    /// `UCT_ATOMIC_{ADD,AND,OR,XOR,SWAP}`; the old value comes to `*result`, which stays valid until the completion.
     pub atomic32_fetch: Option<
         unsafe extern "C" fn(
             ep: *mut UctEp,
@@ -197,7 +197,7 @@ pub struct UctEpOps {
             completion: *mut UctCompletion,
         ) -> UctStatus,
     >,
-    /// Writes `swap` if the remote 4 bytes equal `compare`; the former value comes to `*result`.
+    /// Writes `swap` if the remote 4 bytes equal `compare`; the old value comes to `*result`.
     pub atomic32_cswap: Option<
         unsafe extern "C" fn(
             ep: *mut UctEp,
@@ -232,7 +232,7 @@ pub struct UctEpOps {
         Option<unsafe extern "C" fn(ep: *mut UctEp, flags: u32, completion: *mut UctCompletion) -> UctStatus>,
     /// Operations after it are not visible before those ahead of it.
     pub fence: Option<unsafe extern "C" fn(ep: *mut UctEp, flags: u32) -> UctStatus>,
-    /// Asks whether the peer lives: `UCT_OK`, `UCT_INPROGRESS` (the completion will tell), or the error.
+    /// Asks whether the peer lives: `UCT_OK`, `UCT_INPROGRESS` (the completion reports the end), or the error.
     pub check:
         Option<unsafe extern "C" fn(ep: *mut UctEp, flags: u32, completion: *mut UctCompletion) -> UctStatus>,
     /// Writes `ep_addr_len` bytes.

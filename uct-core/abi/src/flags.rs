@@ -34,7 +34,7 @@ pub const UCT_CAP_ERRHANDLE_ZCOPY_BUF: u64 = 1 << 34;
 pub const UCT_CAP_ERRHANDLE_AM_ID: u64 = 1 << 35;
 /// A wrong remote address or key is an error.
 pub const UCT_CAP_ERRHANDLE_REMOTE_MEM: u64 = 1 << 36;
-/// The death of a peer is told through the error handler.
+/// The death of a peer is reported through the error handler.
 pub const UCT_CAP_ERRHANDLE_PEER_FAILURE: u64 = 1 << 38;
 /// `check` works.
 pub const UCT_CAP_EP_CHECK: u64 = 1 << 39;
@@ -67,7 +67,7 @@ pub const UCT_PROGRESS_RECV: u32 = 1 << 1;
 /// Interface flag: handlers of the asynchronous context run inside the worker's progress, and in no other thread.
 pub const UCT_IFACE_ASYNC_IN_PROGRESS: u64 = 1 << 0;
 
-/// Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
+/// Handler flag: the data may be kept by returning `UCT_INPROGRESS`, and are given back with `release`.
 pub const UCT_AM_DESC: u32 = 1 << 0;
 /// Handler flag: the data lie in memory that another process can write at any time. The host copies them before anything
 /// refers to them, and not at all where nobody reads them. Never together with [`UCT_AM_DESC`].

@@ -1,4 +1,4 @@
-//! What one side knows of the other by a pointer alone.
+//! Objects that one side knows by a pointer alone.
 
 /// A worker; the host's own.
 #[repr(C)]

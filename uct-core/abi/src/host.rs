@@ -1,4 +1,4 @@
-//! What the host does for a plugin.
+//! Calls of the host that a plugin may use.
 
 use core::ffi::c_void;
 
@@ -25,7 +25,7 @@ pub const UCT_FD_ERROR: u32 = 1 << 2;
 /// Called for an event of the asynchronous context. `events` is 0 for a timer.
 pub type UctAsyncHandler = unsafe extern "C" fn(argument: *mut c_void, id: u64, events: u32);
 
-/// Called by worker progress; answers how many events it handled.
+/// Called by worker progress; returns how many events it handled.
 pub type UctProgress = unsafe extern "C" fn(argument: *mut c_void) -> u32;
 
 /// One log record.

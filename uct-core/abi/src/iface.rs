@@ -11,7 +11,7 @@ use crate::{
 pub const UCT_AM_IDS: usize = 32;
 
 /// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
-/// it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
+/// it may return `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
 /// `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
 pub type UctAmCallback =
     unsafe extern "C" fn(argument: *mut c_void, data: *mut c_void, length: usize, flags: u32) -> UctStatus;
@@ -27,7 +27,7 @@ pub struct UctAmTable {
     pub arguments: [*mut c_void; UCT_AM_IDS],
 }
 
-/// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
+/// Called once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` is human-readable.
 pub type UctErrorHandler =
     unsafe extern "C" fn(argument: *mut c_void, ep: *mut c_void, status: UctStatus, reason: UctStr);
 
@@ -214,7 +214,7 @@ pub struct UctIfaceOps {
     pub get_device_address: Option<unsafe extern "C" fn(iface: *mut UctIface, address: *mut u8) -> UctStatus>,
     /// Writes `iface_addr_len` bytes. *Mandatory.*
     pub get_address: Option<unsafe extern "C" fn(iface: *mut UctIface, address: *mut u8) -> UctStatus>,
-    /// Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words, or
+    /// Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason as text, or
     /// `UCT_ERR_REJECTED` where it would be within reach but for the obstacle that the reason names. A local decision
     /// that sends nothing. The addresses are untrusted bytes. *Mandatory.*
     pub is_reachable: Option<
@@ -228,7 +228,7 @@ pub struct UctIfaceOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
-    /// Moves things on; answers how many events it handled. *Mandatory.*
+    /// Receives, completes and sends what is due; returns how many events it handled. *Mandatory.*
     pub progress: Option<unsafe extern "C" fn(iface: *mut UctIface) -> u32>,
     /// Creates an endpoint. *Mandatory.*
     pub ep_create: Option<

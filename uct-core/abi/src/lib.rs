@@ -1,15 +1,15 @@
 //! The plugin boundary: `repr(C)` types, and nothing else.
 //!
-//! For: `uct-core` on one side, a transport plugin on the other, in Rust (through `uct-plugin`) or in C (through
-//! `include/uct_abi.h`, generated from these files). Stands on nothing.
+//! Used by `uct-core` on one side, a transport plugin on the other, in Rust (through `uct-plugin`) or in C (through
+//! `include/uct_abi.h`, generated from these files). No dependencies.
 //!
 //! # Rules that hold for every table and slot
 //!
 //! - A table begins with its `size` in bytes as its maker compiled it, and only ever grows at its end. A slot that is
-//!   absent or null answers [`UCT_ERR_UNSUPPORTED`]; only slots marked *mandatory* may not be.
-//! - A function answers a [`UctStatus`]; the numbers are UCX's. Unknown numbers and unknown flag bits are tolerated.
+//!   absent or null returns [`UCT_ERR_UNSUPPORTED`]; only slots marked *mandatory* may not be.
+//! - A function returns a [`UctStatus`]; the numbers are UCX's. Unknown numbers and unknown flag bits are tolerated.
 //! - Pointers to bytes that the host passes are never null, also where the length is 0.
-//! - Who allocates frees. Lists leave a plugin through an `emit` callback, text through a [`UctText`] that the host owns.
+//! - The side that allocates frees. Lists leave a plugin through an `emit` callback, text through a [`UctText`] that the host owns.
 //! - Nothing may unwind through a slot. `uct-plugin` guards each one.
 //! - All objects of one interface belong to the thread of its worker, unless a slot says otherwise. No slot blocks,
 //!   unless it says so. Strings are UTF-8 without a terminating zero ([`UctStr`]).

@@ -156,7 +156,7 @@ pub struct UctMdOps {
         ) -> UctStatus,
     >,
     /// Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
-    /// this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was answered
+    /// this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was returned
     /// holds until the key is released.
     pub rkey_window:
         Option<unsafe extern "C" fn(md: *mut UctMd, rkey: *mut UctRkey, window: *mut UctWindow) -> UctStatus>,

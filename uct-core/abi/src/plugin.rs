@@ -14,7 +14,7 @@ pub const UCT_ABI_MINOR: u32 = 1;
 /// [`UctPluginEntry`].
 pub const UCT_PLUGIN_SYMBOL_PREFIX: &str = "uct_plugin_";
 
-/// The one exported function: answers the plugin's table, which is valid for ever.
+/// The one exported function: returns the plugin's table, which is valid for ever.
 pub type UctPluginEntry = unsafe extern "C" fn() -> *const UctPlugin;
 
 /// A plugin. The host checks, in this order: magic, major version, size, mandatory slots; then it calls `init`.
@@ -32,7 +32,7 @@ pub struct UctPlugin {
     pub size: usize,
     /// Name of the plugin. *Mandatory.*
     pub name: UctStr,
-    /// Version of the plugin, for people.
+    /// Version of the plugin, human-readable.
     pub version: UctStr,
     /// First of `component_count` components. *Mandatory.*
     pub components: *const *const UctComponentOps,

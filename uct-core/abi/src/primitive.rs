@@ -14,7 +14,7 @@ pub struct UctStr {
     pub length: usize,
 }
 
-/// A place for words that the host owns: a plugin writes the reason of a refusal here.
+/// A text buffer of the host: a plugin writes the reason of a refusal here.
 #[repr(C)]
 pub struct UctText {
     /// Where to write.
@@ -41,7 +41,7 @@ pub struct UctIov {
     pub count: u32,
 }
 
-/// Told when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
+/// Called when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
 /// in `status`. The memory stays valid until then.
 #[repr(C)]
 pub struct UctCompletion {
@@ -56,7 +56,7 @@ pub struct UctCompletion {
 /// Bytes of a pending request that belong to the transport while it is queued.
 pub const UCT_PENDING_PRIVATE: usize = 40;
 
-/// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
+/// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and returned
 /// [`UCT_OK`](crate::UCT_OK), or until the request was purged.
 #[repr(C)]
 pub struct UctPendingReq {
@@ -70,9 +70,9 @@ pub struct UctPendingReq {
 // The array's length is a plain number because the generator of the C header reads nothing else.
 const _: () = assert!(size_of::<[u64; 5]>() == UCT_PENDING_PRIVATE);
 
-/// Packs a message into the transport's buffer and answers its length in bytes. It never writes more than the
+/// Packs a message into the transport's buffer and returns its length in bytes. It never writes more than the
 /// `max_bcopy` of the operation. A transport calls it at most once for each operation.
 pub type UctPack = unsafe extern "C" fn(destination: *mut c_void, argument: *mut c_void) -> usize;
 
-/// Takes data that a `get_bcopy` brought; called once, before the completion.
+/// Takes the data of a `get_bcopy`; called once, before the completion.
 pub type UctUnpack = unsafe extern "C" fn(argument: *mut c_void, data: *const c_void, length: usize);

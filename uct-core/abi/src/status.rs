@@ -1,6 +1,6 @@
 //! The status numbers, as C sees them. `ucs::Status` gives them names and words.
 
-/// What a slot answers: zero is success, positive is "going on", negative is an error.
+/// What a slot returns: zero is success, positive is "going on", negative is an error.
 pub type UctStatus = i32;
 
 /// Success.
@@ -57,5 +57,5 @@ pub const UCT_ERR_REJECTED: UctStatus = -23;
 pub const UCT_ERR_NOT_CONNECTED: UctStatus = -24;
 /// The peer closed or reset the connection.
 pub const UCT_ERR_CONNECTION_RESET: UctStatus = -25;
-/// The peer did not answer within the endpoint's time limit.
+/// The peer did not respond within the endpoint's time limit.
 pub const UCT_ERR_ENDPOINT_TIMEOUT: UctStatus = -80;

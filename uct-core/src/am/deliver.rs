@@ -35,7 +35,7 @@ struct Handler<F> {
     received: Counter,
     /// The interface that owns the handler.
     iface: NonNull<IfaceInner>,
-    /// Its worker, at hand.
+    /// Its worker, cached.
     worker: NonNull<WorkerInner>,
     function: F,
 }

@@ -10,7 +10,7 @@ use super::AmId;
 use super::table::AmTable;
 use crate::stats::Count;
 
-/// The handlers of an interface. Who takes one away sees to it that it is dropped no earlier than no transport is on the stack,
+/// The handlers of an interface. One that is removed must not be dropped before no transport is on the stack,
 /// since it may be running.
 pub(crate) struct HandlerTable {
     table: Rc<AmTable>,
@@ -96,7 +96,7 @@ impl HandlerTable {
         }
     }
 
-    /// Removes all handlers; answers what is to be dropped once none of them runs.
+    /// Removes all handlers; returns what is to be dropped once none of them runs.
     pub(crate) fn clear_all(&self) -> Vec<Box<dyn Owned>> {
         (0..UCT_AM_IDS as u8).filter_map(|id| self.clear(AmId(id))).collect()
     }

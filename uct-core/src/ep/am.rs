@@ -131,7 +131,7 @@ impl Ep {
     }
 
     /// Sends what `pack` writes: it gets the transport's own buffer, of [`crate::OpLimits::max_bcopy`] bytes with
-    /// arbitrary contents, and answers how many of them are the message. Answers that length.
+    /// arbitrary contents, and returns how many of them are the message. Returns that length.
     ///
     /// `pack` is called only if there is room. A panic of it is resumed here, after an empty message has gone out.
     ///
@@ -211,7 +211,7 @@ thread_local! {
 }
 
 impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
-    /// Has `call` pass the closure to the transport, and resumes its panic. `call` answers what was packed.
+    /// Has `call` pass the closure to the transport, and resumes its panic. `call` returns what was packed.
     #[inline]
     pub(super) fn run(
         pack: F,

@@ -14,7 +14,7 @@ use crate::md::RemoteKey;
 
 impl EpInner {
     /// An atomic on a `T` with a result: `call` has the transport carry it out, with the place of the result and the
-    /// completion. Answers a status, which takes one register.
+    /// completion. Returns a status, which takes one register.
     #[inline]
     fn fetching<T>(
         &self,
@@ -64,7 +64,7 @@ macro_rules! atomics {
             }
 
             #[doc = concat!("Add, and, or, xor, swap on ", $bytes, " bytes of remote memory.")]
-            /// The former value is in the answer, or [`Completion::fetched`] once the operation has ended.
+            /// The old value is in the answer, or [`Completion::fetched`] once the operation has ended.
             ///
             /// # Errors
             /// As without a result; [`ucs::Error::BUSY`] where the operation would go on while the completion has others
@@ -91,7 +91,7 @@ macro_rules! atomics {
             }
 
             #[doc = concat!("Writes `swap` to ", $bytes, " bytes of remote memory if they equal `compare`.")]
-            /// The former value is in the answer, or [`Completion::fetched`] once the operation has ended.
+            /// The old value is in the answer, or [`Completion::fetched`] once the operation has ended.
             ///
             /// # Errors
             /// As the other fetching atomics.

@@ -1,4 +1,4 @@
-//! The failure of an endpoint, and who is told.
+//! The failure of an endpoint, and its report to the application.
 
 use std::cell::{OnceCell, RefCell};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::worker::WorkerInner;
 /// Why an endpoint failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpFailure {
-    /// The status that its operations answer from now on.
+    /// The status that its operations return from now on.
     pub error: Error,
     /// The reason in the transport's words: which peer, what happened.
     pub reason: String,
@@ -63,7 +63,7 @@ impl EpMark {
         })
     }
 
-    /// Notes a failure and tells it, once.
+    /// Records a failure and reports it, once.
     pub(crate) fn fail(&self, error: Error, reason: &str) {
         let failure = EpFailure { error, reason: reason.to_owned() };
         if self.failure.set(failure.clone()).is_err() {

@@ -1,8 +1,8 @@
 //! Endpoints in a child of a fork, whose connections are the parent's: every operation of theirs is refused.
 //!
-//! For: endpoints, which ask nothing on the way of a message. Stands on `pthread_atfork`: the child gives all endpoints
-//! another table, and shuts their gates. A child that a bare system call makes is not told; progress, interfaces and memory
-//! notice that one too, by `ucs::memory::fork`.
+//! Used by endpoints, which check nothing when they send. Built on `pthread_atfork`: the child gives all endpoints
+//! another table, and revokes their gates. A child made by a bare system call gets no notification; progress, interfaces and memory
+//! detect that one too, by `ucs::memory::fork`.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -43,8 +43,8 @@ pub use pending::Pending;
 /// A connection to a peer. Cheap to clone; it is closed when the last clone is gone.
 ///
 /// Operations never block. [`ucs::Error::NO_RESOURCE`] means that nothing happened: call [`crate::Worker::progress`] and
-/// try again, or queue the operation with [`Ep::pending_add`]. After a failure every operation answers its error. In a child of a
-/// fork every operation answers [`ucs::Error::INVALID_PARAM`]: the connection is the parent's.
+/// try again, or queue the operation with [`Ep::pending_add`]. After a failure every operation returns its error. In a child of a
+/// fork every operation returns [`ucs::Error::INVALID_PARAM`]: the connection is the parent's.
 #[derive(Clone)]
 pub struct Ep {
     pub(crate) inner: Rc<EpInner>,
@@ -53,16 +53,16 @@ pub struct Ep {
 pub(crate) struct EpInner {
     /// The transport's, until the process forks.
     ops: Cell<&'static UctEpOps>,
-    /// Its `am_short`, at hand.
+    /// Its `am_short`, cached.
     am_short: Cell<AmShort>,
     /// Null until the transport has made it.
     raw: Cell<*mut UctEp>,
     iface: Rc<IfaceInner>,
     /// Whether memory may be accessed through windows.
     gate: Gate,
-    /// The interface's memory domain, at hand.
+    /// The interface's memory domain, cached.
     md: MemoryDomain,
-    /// The interface's limit of a buffered copy of a message, at hand.
+    /// The interface's limit of a buffered copy of a message, cached.
     am_max_bcopy: usize,
     counters: EpCounters,
     mark: Rc<EpMark>,
@@ -113,8 +113,8 @@ impl EpInner {
 }
 
 impl Iface {
-    /// Creates an endpoint to a peer's interface. A connection is made in the background: sends answer `NO_RESOURCE`
-    /// until it stands, and the error handler tells if it fails.
+    /// Creates an endpoint to a peer's interface. A connection is made in the background: sends return `NO_RESOURCE`
+    /// until it is established. A failure is reported to the error handler.
     ///
     /// # Errors
     /// The transport's refusal.
@@ -123,7 +123,7 @@ impl Iface {
         EpInner::create(&self.inner, Some(peer), None)
     }
 
-    /// As [`Iface::connect`], with a handler that is told, once, when the endpoint fails.
+    /// As [`Iface::connect`], with a handler that is called once when the endpoint fails.
     ///
     /// # Errors
     /// The transport's refusal.
@@ -161,7 +161,7 @@ impl Ep {
         self.inner.counters.snapshot()
     }
 
-    /// Flushes: [`Posted::Done`] if nothing is outstanding, else the completion will tell. Without a completion,
+    /// Flushes: [`Posted::Done`] if nothing is outstanding, else the completion reports the end. Without a completion,
     /// [`Posted::InProgress`] means "ask again".
     ///
     /// # Errors
@@ -244,7 +244,7 @@ impl Drop for Ep {
             return;
         }
         self.inner.mark.forget_handler();
-        // The transport may tell of a failure, and uses interface and gate, until the endpoint is destroyed.
+        // The transport may report a failure, and uses interface and gate, until the endpoint is destroyed.
         let inner = Rc::clone(&self.inner);
         self.inner.iface.worker.close(Box::new(move || {
             forked::remove(&inner);

@@ -12,7 +12,7 @@ use uct_abi::{
 
 use super::{Ep, EpInner};
 
-/// What a pending request answers when it is called.
+/// What a pending request returns when it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// It is done; forget it.
@@ -70,7 +70,7 @@ impl Ep {
         })
     }
 
-    /// Drops all queued requests without calling them; answers how many there were.
+    /// Drops all queued requests without calling them; returns how many there were.
     pub fn pending_purge(&self) -> usize {
         let ep = &*self.inner;
         // SAFETY: the endpoint is alive.

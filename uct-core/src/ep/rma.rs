@@ -75,7 +75,7 @@ impl Ep {
     pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;
         if let Ok(data) = <[u8; 8]>::try_from(data)
-            // SYNC: who sees the word at the peer sees what was put ahead of it.
+            // SYNC: a thread of the peer that sees the word sees what was put ahead of it.
             && let Some(()) = key.put_word(&ep.gate, remote_address, |word| {
                 word.store(u64::from_ne_bytes(data), Ordering::Release)
             })

@@ -1,6 +1,6 @@
 //! Lists that a plugin hands over: read with bounds.
 //!
-//! For: [`handshake`](super::handshake) and [`config`](super::config).
+//! Used by [`handshake`](super::handshake) and [`config`](super::config).
 
 use super::failure::LoadFailureKind;
 

@@ -1,6 +1,6 @@
 //! Turns the configuration keys that a plugin describes into a section of the schema.
 //!
-//! For: [`handshake`](super::handshake). Stands on `ucs::config`, whose rules for names and defaults hold for plugins
+//! Used by [`handshake`](super::handshake). Built on `ucs::config`, whose rules for names and defaults hold for plugins
 //! too.
 
 use std::borrow::Cow;

@@ -1,6 +1,6 @@
 //! Looks at a file before the system's loader does, which dies of a signal on a library that was cut off.
 //!
-//! For: [`open`](super::open). Stands on nothing. It tells honest accidents (a text file, another machine's library,
+//! Used by [`open`](super::open). No dependencies. It tells honest accidents (a text file, another machine's library,
 //! half a download) apart; a file made to harm is code like any plugin, and trusted as one.
 
 use super::failure::LoadFailureKind;

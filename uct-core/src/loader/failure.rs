@@ -1,6 +1,6 @@
 //! Why a plugin is not there.
 //!
-//! For: the log, `uct_info` and the explanation of a choice. Stands on `thiserror`. Every failure says what was
+//! Used by the log, `uct_info` and the explanation of a choice. Built on `thiserror`. Every failure says what was
 //! found, what was expected, and ([`LoadFailure::hint`]) what to do.
 
 #![forbid(unsafe_code)]
@@ -94,7 +94,7 @@ pub enum LoadFailureKind {
     NotTrusted {
         /// The link or directory; `None` if it is the file, or directory to search, itself.
         at: Option<PathBuf>,
-        /// Who may write to it.
+        /// The users that may write to it.
         writer: Writer,
     },
     /// The name ends in `.so`, but something else has it.
@@ -244,7 +244,7 @@ pub enum LoadFailureKind {
         /// What was expected and what was found.
         problem: String,
     },
-    /// `init` answered an error, or panicked.
+    /// `init` returned an error, or panicked.
     #[error("refused to start: {status}{}{reason}", if reason.is_empty() { "" } else { ": " })]
     Init {
         /// Its answer.

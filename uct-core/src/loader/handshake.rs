@@ -1,6 +1,6 @@
 //! Checks what a plugin offers, in the order of the boundary: magic, major version, size, mandatory slots; then `init`.
 //!
-//! For: [`load`](super::load). Stands on [`overlay`](super::overlay) and [`text`](super::text). Files and plugins
+//! Used by [`load`](super::load). Built on [`overlay`](super::overlay) and [`text`](super::text). Files and plugins
 //! that are linked into the program come through here alike.
 
 use std::{mem::offset_of, ptr};
@@ -158,7 +158,7 @@ fn leak<T>(table: T) -> &'static T {
 /// Lets the plugin start. To be called once in the life of the process.
 ///
 /// # Errors
-/// Its refusal with its words. A plugin that guards its slots answers a panic so, too.
+/// Its refusal with the reason. A plugin that guards its slots reports a panic in the same way.
 pub(super) fn start(plugin: &Prepared, host: &'static UctHost) -> Result<(), LoadFailureKind> {
     let Some(init) = plugin.init else { return Ok(()) };
     // SAFETY: the table has our major version, in which the slot is this function; the host's table lives for ever,

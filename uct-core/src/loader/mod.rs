@@ -1,7 +1,7 @@
 //! Finds plugins, checks them, and makes tables of them that can be called without a further check.
 //!
-//! For: the context, which turns the result into components. Stands on `uct-abi` and the system's loader. Built-in
-//! plugins go the same way as files. A plugin that fails is told in [`Loaded::failures`] and harms no other.
+//! Used by the context, which turns the result into components. Built on `uct-abi` and the system's loader. Built-in
+//! plugins go the same way as files. A plugin that fails is listed in [`Loaded::failures`] and harms no other.
 
 mod array;
 mod config;
@@ -71,7 +71,7 @@ impl LoaderSettings {
 pub struct Loaded {
     /// The plugins that are ready: the built-in ones in their order, then files in the order of the search.
     pub plugins: Vec<Plugin>,
-    /// What failed, in the order in which it was found. The caller tells the user.
+    /// What failed, in the order in which it was found. The caller reports it to the user.
     pub failures: Vec<LoadFailure>,
     /// What was left out on purpose.
     pub ignored: Vec<Ignored>,
@@ -82,7 +82,7 @@ pub struct Loaded {
 pub struct Plugin {
     /// Its name: `NAME` of `libuct_NAME.so`.
     pub name: String,
-    /// Its version, for people; may be empty.
+    /// Its version, human-readable; may be empty.
     pub version: String,
     /// Where it came from.
     pub origin: PluginOrigin,
@@ -110,7 +110,7 @@ impl fmt::Display for PluginOrigin {
     }
 }
 
-/// A component of a plugin. In its tables and those below every slot is there: what the plugin lacks answers
+/// A component of a plugin. In its tables and those below every slot is there: what the plugin lacks returns
 /// `UCT_ERR_UNSUPPORTED`, and the pointers between them lead to tables of the same kind.
 #[derive(Clone)]
 pub struct Component {
@@ -207,7 +207,7 @@ impl fmt::Display for IgnoredReason {
 /// Loads what the settings permit of `built_in` and of the files that the search finds.
 ///
 /// Blocks while files are read and plugins start. Each plugin is checked and started once in the life of the process:
-/// a later call answers the same for it, with the host of the first. A plugin from a file is never unloaded.
+/// a later call returns the same for it, with the host of the first. A plugin from a file is never unloaded.
 pub fn load(settings: &LoaderSettings, built_in: &[&'static UctPlugin], host: &'static UctHost) -> Loaded {
     let found = search::plugin_files(settings);
     let loaded = Loaded { plugins: Vec::new(), failures: found.failures, ignored: found.ignored };
@@ -258,7 +258,7 @@ impl Loading {
         files: &mut Vec<PluginFile>,
         settings: &LoaderSettings,
     ) {
-        // SAFETY: a reference to a table that lives for ever; that it is what it says is promised by who linked it in.
+        // SAFETY: a reference to a table that lives for ever; the code that linked it in promises that it is what it says.
         let plugin = match unsafe { registry::prepared(table) } {
             Ok(plugin) => plugin,
             Err(kind) => return self.fail(built_in_name(table), None, kind),
@@ -292,7 +292,7 @@ impl Loading {
 
     fn try_file(&mut self, file: &PluginFile) -> Result<(), LoadFailureKind> {
         let table = open::plugin_table(file, &self.trust)?;
-        // SAFETY: the exported function of a plugin answers its table, which is valid for ever.
+        // SAFETY: the exported function of a plugin returns its table, which is valid for ever.
         let plugin = unsafe { registry::prepared(table) }?;
         if plugin.name != file.name {
             return Err(LoadFailureKind::OtherName { expected: file.name.clone(), found: plugin.name });
@@ -348,6 +348,6 @@ impl Loading {
 
 /// What a built-in plugin calls itself, if it can be read, for the message that something else is wrong with it.
 fn built_in_name(table: &'static UctPlugin) -> String {
-    // SAFETY: the string of a table in this program is readable; that is promised by who linked it in.
+    // SAFETY: the string of a table in this program is readable; the code that linked it in promises that.
     unsafe { text::text(table.name, "name of the plugin") }.unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Names that a user chooses by must mean one thing.
 //!
-//! For: [`load`](super::load), between plugins, and [`handshake`](super::handshake), within one. Stands on nothing.
+//! Used by [`load`](super::load), between plugins, and [`handshake`](super::handshake), within one. No dependencies.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Opens a file as a shared library and asks it for its table.
 //!
-//! For: [`load`](super::load). Stands on `libloading`. A library that was opened once stays for the life of the
+//! Used by [`load`](super::load). Built on `libloading`. A library that was opened once stays for the life of the
 //! process: its thread-locals and its functions may be in use from anywhere.
 
 use std::{
@@ -22,7 +22,7 @@ use super::{
     search::{PluginFile, check_file},
 };
 
-/// The table that the file's exported function answers; may be null, and is not checked yet.
+/// The table that the file's exported function returns; may be null, and is not checked yet.
 pub(super) fn plugin_table(file: &PluginFile, trust: &Trust) -> Result<*const UctPlugin, LoadFailureKind> {
     check_file(&file.path, trust)?;
     check_format(&file.path)?;
@@ -32,7 +32,7 @@ pub(super) fn plugin_table(file: &PluginFile, trust: &Trust) -> Result<*const Uc
     let library = unsafe { Library::open(Some(&file.path), flags) };
     let library = ManuallyDrop::new(library.map_err(|error| open_failure(&file.path, error))?);
     let symbol = format!("{UCT_PLUGIN_SYMBOL_PREFIX}{}", file.name);
-    // SAFETY: whoever exports a symbol of this name promises by it that it is such a function.
+    // SAFETY: exporting a symbol of this name is a promise that it is such a function.
     let entry = unsafe { library.get::<UctPluginEntry>(symbol.as_str()) };
     let entry = entry.map_err(|_| LoadFailureKind::NoSymbol { symbol })?;
     // SAFETY: the entry function asks for nothing; the library is never unloaded.

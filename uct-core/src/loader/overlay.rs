@@ -1,6 +1,6 @@
-//! Lays a plugin's table over one whose every optional slot answers `UCT_ERR_UNSUPPORTED`.
+//! Lays a plugin's table over one whose every optional slot returns `UCT_ERR_UNSUPPORTED`.
 //!
-//! For: [`handshake`](super::handshake). Stands on [`table`](super::table). Done once for each table, when the plugin
+//! Used by [`handshake`](super::handshake). Built on [`table`](super::table). Done once for each table, when the plugin
 //! is loaded; afterwards a call needs no check of size or null.
 
 use std::mem::MaybeUninit;

@@ -1,6 +1,6 @@
 //! What this process has loaded already: a plugin is checked once and started once, whatever number of contexts ask.
 //!
-//! For: [`load`](super::load). Stands on [`handshake`](super::handshake). A plugin is known by the address of its
+//! Used by [`load`](super::load). Built on [`handshake`](super::handshake). A plugin is known by the address of its
 //! table, which it keeps for ever: the same file under two names has one, a copy of the file another.
 
 use std::{
@@ -32,8 +32,8 @@ pub(super) unsafe fn prepared(table: *const UctPlugin) -> Result<Prepared, LoadF
     entries().entry(table.addr()).or_insert_with(check).prepared.clone()
 }
 
-/// Starts the plugin of this table, which [`prepared`] answered, unless that was done or tried before; then it
-/// answers the same again. Other threads wait meanwhile, so that none uses a plugin that is not ready. An `init` must
+/// Starts the plugin of this table, which [`prepared`] returned, unless that was done or tried before; then it
+/// returns the same again. Other threads wait meanwhile, so that none uses a plugin that is not ready. An `init` must
 /// not load plugins.
 pub(super) fn started(
     table: *const UctPlugin,

@@ -1,6 +1,6 @@
 //! Finds the files that may be plugins.
 //!
-//! For: [`load`](super::load). Stands on the file system. The first directory that has a plugin of some name wins, as
+//! Used by [`load`](super::load). Built on the file system. The first directory that has a plugin of some name wins, as
 //! with the search path of programs.
 
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! Which slots each table of the boundary has, which of them a plugin owes, and what stands in for the others.
 //!
-//! For: [`overlay`](super::overlay), and endpoints in a child of a fork. Stands on `uct-abi`. A slot that is added to a table
+//! Used by [`overlay`](super::overlay), and endpoints in a child of a fork. Built on `uct-abi`. A slot that is added to a table
 //! does not compile before it is listed here.
 
 use std::mem::offset_of;
@@ -26,7 +26,7 @@ pub(super) unsafe trait Table: Copy + 'static {
     /// The first mandatory slot that is null, zero or empty.
     fn missing_slot(&self) -> Option<&'static str>;
 
-    /// Puts a function that answers `UCT_ERR_UNSUPPORTED` into each optional slot that is null.
+    /// Puts a function that returns `UCT_ERR_UNSUPPORTED` into each optional slot that is null.
     fn fill(&mut self);
 }
 

@@ -1,6 +1,6 @@
 //! Strings that a plugin hands over: read with bounds, checked, copied.
 //!
-//! For: the handshake, and whatever else receives names from a plugin. Stands on `uct-abi`.
+//! Used by the handshake, and whatever else receives names from a plugin. Built on `uct-abi`.
 
 use uct_abi::{UctStr, UctText};
 
@@ -73,7 +73,7 @@ unsafe fn text_within(text: UctStr, what: &str, limit: usize) -> Result<String, 
     }
 }
 
-/// Calls something that may write a reason, and answers what was written, as text on one line.
+/// Calls something that may write a reason, and returns what was written, as text on one line.
 pub(super) fn with_reason<T>(call: impl FnOnce(*mut UctText) -> T) -> (T, String) {
     let mut buffer = [0_u8; REASON_CAPACITY];
     let mut reason = UctText { data: buffer.as_mut_ptr(), capacity: buffer.len(), length: 0 };

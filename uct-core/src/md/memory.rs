@@ -387,7 +387,7 @@ impl Memory {
 }
 
 impl MemoryInner {
-    /// Ends the registration; answers whether the memory is nobody else's now.
+    /// Ends the registration; returns whether the memory is nobody else's now.
     fn end(&mut self) -> bool {
         if self.memh.is_null() {
             return true;

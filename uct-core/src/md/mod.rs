@@ -106,7 +106,7 @@ impl MemoryDomain {
     /// works. The memory is freed when the last [`Memory`], slice or outstanding operation that refers to it is gone.
     ///
     /// # Errors
-    /// What each method answered; a kind other than the host's.
+    /// What each method returned; a kind other than the host's.
     pub fn allocate(&self, length: usize, access: Access, kind: MemoryKind) -> Result<Memory, Refused> {
         self.only_host(kind, "allocate memory")?;
         self.inner.check_fork("allocate memory")?;

@@ -1,7 +1,7 @@
-//! Keys to memory of peers, and the windows through which the host accesses what of it lies in this process.
+//! Remote keys, and the windows through which the host accesses the part of their memory that is mapped in this process.
 //!
-//! For: put, get and atomics of endpoints. Most keys have no window: their operations are the transport's. Through a window
-//! go single aligned words, which are what short operations mostly are, without a call of the transport; all the checks
+//! For put, get and atomics of endpoints. Most keys have no window: the transport carries out their operations. A window serves
+//! single aligned words, which most short operations are, without a call of the transport; all the checks
 //! of such a call are made here.
 
 use std::cell::{Cell, UnsafeCell};
@@ -82,7 +82,7 @@ impl Gate {
 /// Base-two logarithm of the bytes of a word.
 const WORD_SHIFT: u32 = size_of::<u64>().trailing_zeros();
 
-/// What of a key's memory lies in this process.
+/// The part of a key's memory that is mapped in this process.
 #[derive(Clone)]
 struct Window {
     words: Cell<Words>,
@@ -160,7 +160,7 @@ impl Window {
 /// A key to a peer's memory, for all endpoints of one memory domain. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteKey {
-    /// At hand: one look less for each access.
+    /// Cached: one look less for each access.
     window: Window,
     inner: Rc<RkeyInner>,
 }
@@ -229,7 +229,7 @@ impl RemoteKey {
         })
     }
 
-    /// Asks for a window that did not exist yet. For operations that the transport is called for.
+    /// Asks again for a window that did not exist yet. Called by operations that go to the transport.
     #[inline]
     pub(crate) fn look_again(&self) {
         if self.window.may_come.get() {
@@ -282,7 +282,7 @@ impl RemoteKey {
 
     /// The local address of remote memory, where the transport reaches it directly.
     ///
-    /// Nothing waits for accesses through it: the caller sees to it that the memory is registered as long as it is accessed, and it may be
+    /// Nothing waits for accesses through it: the caller ensures that the memory is registered as long as it is accessed. It may be
     /// written by others at the same time.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Every candidate with its verdict, for people and for programs.
+//! Every candidate with its verdict, for readers and for programs.
 
 use std::fmt;
 

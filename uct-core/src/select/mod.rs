@@ -1,6 +1,6 @@
 //! Selection: the interface with the lowest estimated latency among those that are able, permitted and reachable.
 //!
-//! For: applications that leave the choice to the framework, and everybody who asks why. Stands on the context, which
+//! Used by applications that leave the choice to the framework, and by tools that show its reasons. Built on the context, which
 //! knows what there is, and on open interfaces, which know what they can do and cost.
 //!
 //! There is one code path: [`Selector::explain`] judges every candidate and keeps the reasons; [`Selector::choose`] is the

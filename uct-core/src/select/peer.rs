@@ -22,7 +22,7 @@ const MAX_TOLD: usize = 8;
 /// One interface of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIface {
-    /// The device's name at the peer, for people.
+    /// The device's name at the peer, human-readable.
     pub device: String,
     /// The address.
     pub address: IfaceAddress,
@@ -36,7 +36,7 @@ pub struct PeerAddresses {
 }
 
 impl PeerAddresses {
-    /// The addresses of open interfaces; one that cannot tell its address is left out.
+    /// The addresses of open interfaces; one whose address is not available is left out.
     pub fn of(ifaces: &[Iface]) -> PeerAddresses {
         let known = ifaces.iter().filter_map(|iface| {
             let device = iface.resource().device.clone();

@@ -86,7 +86,7 @@ impl Operation {
         }
     }
 
-    /// Whether data come back to who asks.
+    /// Whether data come back to the initiator.
     pub fn is_get(self) -> bool {
         matches!(self, Operation::GetShort | Operation::GetBcopy | Operation::GetZcopy)
     }

@@ -1,6 +1,6 @@
 //! The header of one piece of queued work.
 //!
-//! For: whatever waits in a group, a pending request above all. Stands on nothing. The group links its elements.
+//! For whatever waits in a group, a pending request above all. No dependencies. The group links its elements.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};

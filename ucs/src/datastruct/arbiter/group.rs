@@ -1,6 +1,6 @@
 //! A first-in first-out queue of elements that takes its turn as one.
 //!
-//! For: endpoints. Stands on `element` and `link`. The arbiter serves it; purging it is in `purge`.
+//! Used by endpoints. Built on `element` and `link`. The arbiter serves it; purging it is in `purge`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The state of a group whose first element is being dispatched.
 //!
-//! For: the arbiter's dispatch. Stands on `group` and `element`. A placeholder on the stack stands where the element
+//! Used by the arbiter's dispatch. Built on `group` and `element`. A placeholder on the stack stands where the element
 //! stood, so that the element belongs to its callback alone and keeps its place if it comes back.
 
 use std::ptr::{self, NonNull};
@@ -69,7 +69,7 @@ impl<'a> InFlight<'a> {
         }
         // SAFETY: the group is not gone, and it is pinned while it holds the placeholder.
         let group = unsafe { self.group.as_ref() };
-        // SAFETY: the callback answered that the element stays, so it is valid still.
+        // SAFETY: the callback returned that the element stays, so it is valid still.
         let element = unsafe { self.element.as_ref() };
         if element.is_queued() {
             return;

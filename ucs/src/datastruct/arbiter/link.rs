@@ -1,6 +1,6 @@
 //! A circular doubly linked list of scheduled groups.
 //!
-//! For: the arbiter. Stands on nothing. A link leaves its list without knowing which list that is, so a group can be
+//! Used by the arbiter. No dependencies. A link leaves its list without knowing which list that is, so a group can be
 //! descheduled, moved between arbiters and dropped without a pointer back.
 
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Fair service of queued work: elements wait in groups, an arbiter serves its groups in turn.
 //!
-//! For: pending queues (one [`Arbiter`] per interface, one [`ArbiterGroup`] per endpoint, one [`ArbiterElement`] in each
-//! pending request). Stands on nothing. Every transport that can run out of resources stands on it.
+//! For pending queues (one [`Arbiter`] per interface, one [`ArbiterGroup`] per endpoint, one [`ArbiterElement`] in each
+//! pending request). No dependencies. Every transport that can run out of resources uses it.
 //!
 //! Everything is intrusive: queueing, scheduling and dispatching allocate nothing and take constant time.
 //!
@@ -9,7 +9,7 @@
 //!
 //! - An element is *queued* from its push until the moment its callback is called, by [`Arbiter::dispatch`] or a purge,
 //!   and again if that callback asks to keep it. While queued it stays where it is, and nobody writes to it.
-//!   Its owner may free or reuse it from inside the callback that then answers [`ArbiterResult::Remove`].
+//!   Its owner may free or reuse it from inside the callback that then returns [`ArbiterResult::Remove`].
 //! - A group stays where it is while it holds elements or is scheduled. It may be freed from inside a dispatch
 //!   callback, also its own; dropping it takes it off its arbiter and releases the elements that it still holds.
 //!   It must not be freed from inside a purge of it.
@@ -87,7 +87,7 @@ impl Arbiter {
 
     /// Calls `callback` with elements of the scheduled groups until none is left or the callback says stop: at most
     /// `per_group` (0 counts as 1) of a group in its turn, then the next group. It does not end as long as the callback
-    /// keeps answering [`ArbiterResult::NextGroup`].
+    /// keeps returning [`ArbiterResult::NextGroup`].
     ///
     /// While the callback runs, its element is not queued and its group not scheduled, though the group counts as not
     /// empty. The callback may push to any group, schedule and purge any group, free any group, and dispatch again. If it

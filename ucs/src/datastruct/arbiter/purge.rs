@@ -1,6 +1,6 @@
 //! Emptying a group.
 //!
-//! For: endpoints that fail, are flushed with cancel, or are destroyed. Stands on `group`. Transports call it.
+//! Used by endpoints that fail, are flushed with cancel, or are destroyed. Built on `group`. Transports call it.
 
 use std::ptr::{self, NonNull};
 

@@ -1,6 +1,6 @@
 //! The progress callbacks of a worker.
 //!
-//! For: `Worker::progress`, which calls [`CallbackQ::dispatch`]. Stands on [`crate::sync`]. Interfaces register here,
+//! Used by `Worker::progress`, which calls [`CallbackQ::dispatch`]. Built on [`crate::sync`]. Interfaces register here,
 //! also from across the plugin boundary, which is why a callback is a C function with an argument.
 //!
 //! Up to [`FAST_SLOTS`] callbacks are called one after the other, without a lock, a search or a list; a single one is called
@@ -40,7 +40,7 @@ use crate::sync::Arc;
 use remote::Shared;
 use slow::Slow;
 
-/// A progress callback: gets its argument, answers how much it did (0: nothing).
+/// A progress callback: gets its argument, returns how much it did (0: nothing).
 pub type Callback = unsafe extern "C" fn(argument: *mut c_void) -> u32;
 
 /// How many callbacks a dispatch calls directly.
@@ -131,7 +131,7 @@ impl CallbackQ {
         }
     }
 
-    /// Calls every callback once, and the one-shots that are due; answers the sum of what they answer (modulo 2^32).
+    /// Calls every callback once, and the one-shots that are due; returns the sum of what they return (modulo 2^32).
     #[inline]
     pub fn dispatch(&self) -> u32 {
         if self.shared.attention.is_asked(Asking::Queue) {
@@ -145,7 +145,7 @@ impl CallbackQ {
     pub fn dispatch_calmly(&self) -> u32 {
         // SAFETY: the entry always has a callback (`with_attention` and `choose_entry` see to it).
         let entry = unsafe { self.entry.callback.get().unwrap_unchecked() };
-        // SAFETY: who added the callback vouched for it until it is removed (`add`), and no slot holds a removed one. The walk
+        // SAFETY: the caller of `add` vouched for the callback until it is removed, and no slot holds a removed one. The walk
         // gets the slots, which live as long as the queue.
         unsafe { entry(self.entry.argument.get()) }
     }
@@ -182,7 +182,7 @@ impl CallbackQ {
         id
     }
 
-    /// Removes a callback, also the one that is running; it is not called again. Answers its argument, or `None` if
+    /// Removes a callback, also the one that is running; it is not called again. Returns its argument, or `None` if
     /// there is no such callback.
     pub fn remove(&self, id: CallbackId) -> Option<*mut c_void> {
         self.take(id).or_else(|| {
@@ -207,12 +207,12 @@ impl CallbackQ {
         self.push_oneshot(key, Oneshot::Raw(RawCallback { callback, argument }));
     }
 
-    /// Removes the one-shots of a key that have not run yet; answers how many those were.
+    /// Removes the one-shots of a key that have not run yet; returns how many those were.
     pub fn remove_oneshots(&self, key: OneshotKey) -> usize {
         self.remove_oneshots_if(key, |_| true)
     }
 
-    /// Removes the one-shots of a key that have not run yet and for which `is_removed` says so; answers how many those
+    /// Removes the one-shots of a key that have not run yet and for which `is_removed` says so; returns how many those
     /// were. Where the argument of a raw one owns something, `is_removed` is the place to free it.
     pub fn remove_oneshots_if(&self, key: OneshotKey, is_removed: impl FnMut(&Oneshot) -> bool) -> usize {
         self.apply_changes();
@@ -245,7 +245,7 @@ unsafe extern "C" fn walk(slots: *mut c_void) -> u32 {
     let mut count = 0u32;
     for slot in slots {
         let Some(callback) = slot.callback.get() else { break };
-        // SAFETY: who added the callback vouched for it until it is removed (`add`), and a slot holds no removed one.
+        // SAFETY: the caller of `add` vouched for the callback until it is removed, and a slot holds no removed one.
         count = count.wrapping_add(unsafe { callback(slot.argument.get()) });
     }
     count

@@ -1,5 +1,5 @@
 //! Models of what crosses threads in the callback queue: every interleaving, within loom's memory model.
-//! Stands on the queue's public face.
+//! Built on the queue's public face.
 
 use std::cell::Cell;
 use std::ffi::c_void;

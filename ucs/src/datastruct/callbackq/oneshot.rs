@@ -1,6 +1,6 @@
 //! Work that runs once.
 //!
-//! For: what must be done from progress, not from where one is. Stands on nothing. `slow` keeps and runs it.
+//! For work that has to run inside progress and not in the caller. No dependencies. `slow` keeps and runs it.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl Oneshot {
     pub(super) fn run(self) -> u32 {
         match self {
             Oneshot::Boxed(run) => run(),
-            // SAFETY: who added it vouched for one call on this thread (`add_oneshot_raw`), and this is that one.
+            // SAFETY: the caller of `add_oneshot_raw` vouched for one call on this thread, and this is that one.
             Oneshot::Raw(raw) => unsafe { (raw.callback)(raw.argument) },
         }
     }

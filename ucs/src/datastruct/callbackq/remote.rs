@@ -1,6 +1,6 @@
 //! Changes of a queue from other threads.
 //!
-//! For: whoever is not on the worker's thread. Stands on [`crate::sync`], under whose loom it is modelled. `slow`
+//! For threads other than the worker's. Built on [`crate::sync`], under whose loom it is modelled. `slow`
 //! applies what was posted here.
 
 use std::ffi::c_void;
@@ -39,7 +39,7 @@ pub(super) enum Change {
     RemoveOneshots(OneshotKey),
 }
 
-// SAFETY: the raw pointers in it are only passed on; who posted them vouched for their use on the other thread
+// SAFETY: the raw pointers in it are only passed on; the poster vouched for their use on the other thread
 // (`CallbackQHandle::add` and `add_oneshot_raw`).
 unsafe impl Send for Change {}
 
@@ -80,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// Refuses further changes; answers those that were posted.
+    /// Refuses further changes; returns those that were posted.
     pub(super) fn close(&self) -> Vec<Change> {
         let mut changes = self.lock();
         changes.closed = true;
@@ -140,7 +140,7 @@ impl CallbackQHandle {
     }
 
     /// Removes a callback; no effect if there is none of that id. It may be running when this returns, and may be called
-    /// again until the next dispatch begins, so its argument stays valid: [`CallbackQHandle::remove_then`] tells for how long.
+    /// again until the next dispatch begins, so its argument stays valid: [`CallbackQHandle::remove_then`] reports the end of that time.
     pub fn remove(&self, id: CallbackId) -> Result<(), QueueClosed> {
         self.shared.post(Change::Remove(id, None))
     }

@@ -1,6 +1,6 @@
 //! Everything about a queue that is not calling the fast slots.
 //!
-//! For: registration, removal, and the dispatches that have attention to pay. Stands on `remote` and `oneshot`.
+//! For registration, removal, and the dispatches that have attention to pay. Built on `remote` and `oneshot`.
 //! No borrow of [`Slow`] is held while foreign code runs, so callbacks may change the queue.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::attention::Asking;
 
 /// What the dispatching thread alone knows.
 pub(super) struct Slow {
-    /// Who is in the fast slots, in their order; `None` where a removal left a slot that does nothing.
+    /// The callbacks in the fast slots, in their order; `None` where a removal left a slot that does nothing.
     fast: Vec<Option<CallbackId>>,
     /// The callbacks beyond the fast slots; `None` where one was removed.
     spill: Vec<Option<(CallbackId, RawCallback)>>,
@@ -69,7 +69,7 @@ impl CallbackQ {
         }
     }
 
-    /// Takes a callback out, so that it is not called again; answers its argument.
+    /// Takes a callback out, so that it is not called again; returns its argument.
     pub(super) fn take(&self, id: CallbackId) -> Option<*mut c_void> {
         let mut slow = self.slow.borrow_mut();
         if let Some(index) = slow.fast.iter().position(|owner| *owner == Some(id)) {
@@ -164,7 +164,7 @@ impl CallbackQ {
         for index in 0..due {
             let entry = self.slow.borrow().spill.get(index).copied();
             if let Some(Some((_, raw))) = entry {
-                // SAFETY: who added the callback vouched for it until it is removed (`add`), and it has not been.
+                // SAFETY: the caller of `add` vouched for the callback until it is removed, and it has not been.
                 count = count.wrapping_add(unsafe { (raw.callback)(raw.argument) });
             }
         }

@@ -1,6 +1,6 @@
 //! Where the memory of a pool comes from.
 //!
-//! For: pools, and memory domains that register what a pool allocates. Stands on the global allocator. `grow` cuts a
+//! Used by pools, and memory domains that register what a pool allocates. Built on the global allocator. `grow` cuts a
 //! chunk into elements.
 
 use std::alloc::{self, Layout};
@@ -24,7 +24,7 @@ pub struct ChunkMemory {
 ///
 /// # Safety
 ///
-/// What `alloc` answers is readable and writable, used by nobody else and not shared with another process that writes to
+/// What `alloc` returns is readable and writable, used by nobody else and not shared with another process that writes to
 /// it, until it is passed to `free` as it was.
 pub unsafe trait ChunkAllocator {
     /// At least `min_len` bytes.
@@ -34,7 +34,7 @@ pub unsafe trait ChunkAllocator {
     ///
     /// # Safety
     ///
-    /// `chunk` is what `alloc` of this allocator answered, freed once, and nobody uses it any more.
+    /// `chunk` is what `alloc` of this allocator returned, freed once, and nobody uses it any more.
     unsafe fn free(&self, chunk: ChunkMemory);
 }
 

@@ -1,6 +1,6 @@
 //! Cutting chunks into elements.
 //!
-//! For: `Mpool::get` on an empty free list, and `reserve`. Stands on `chunk` and `params`. Control path.
+//! Used by `Mpool::get` on an empty free list, and `reserve`. Built on `chunk` and `params`. Control path.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -117,7 +117,7 @@ impl Mpool {
         Ok(())
     }
 
-    /// Makes elements of a chunk, at most `quota`; answers how many.
+    /// Makes elements of a chunk, at most `quota`; returns how many.
     fn cut(&self, memory: ChunkMemory, quota: u32) -> u32 {
         let layout = &self.cold.layout;
         let first = layout.first(memory.ptr.as_ptr().addr());

@@ -1,7 +1,7 @@
 //! A pool of elements of one size, for descriptors and buffers of the data path.
 //!
-//! For: interfaces. Stands on [`chunk`](ChunkAllocator) memory, which a memory domain may register as it is allocated.
-//! Transports stand on it; [`ObjectPool`] is the safe way in for plain objects.
+//! Used by interfaces. Built on [`chunk`](ChunkAllocator) memory, which a memory domain may register as it is allocated.
+//! Transports use it; [`ObjectPool`] is the safe way in for plain objects.
 //!
 //! A chunk is cut into elements, each behind a header of two words:
 //!

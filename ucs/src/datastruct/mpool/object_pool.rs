@@ -1,6 +1,6 @@
 //! A pool of objects, for code without raw pointers.
 //!
-//! For: objects that are expensive to make and used again as they are. Stands on `Mpool`. Costs what `Mpool` costs.
+//! For objects that are expensive to make and used again as they are. Built on `Mpool`. Costs what `Mpool` costs.
 
 use std::ffi::c_void;
 use std::fmt;

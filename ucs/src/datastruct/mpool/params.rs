@@ -1,6 +1,6 @@
 //! What a pool is told, and why it refuses.
 //!
-//! For: whoever makes a pool. Stands on nothing. `grow` turns the parameters into a layout.
+//! For the code that makes a pool. No dependencies. `grow` turns the parameters into a layout.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -100,7 +100,7 @@ pub enum MpoolError {
         pool: String,
         /// What was asked for.
         bytes: usize,
-        /// What the allocator answered.
+        /// What the allocator returned.
         error: crate::Error,
     },
     /// The allocator gave less than was asked for.

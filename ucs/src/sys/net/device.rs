@@ -1,7 +1,7 @@
 //! One network device with what the system says of it.
 //!
-//! For: listing resources, prices and reachability. Stands on `net::interfaces` and /sys/class/net.
-//! Transports and `uct_info` stand on it.
+//! For listing resources, prices and reachability. Built on `net::interfaces` and /sys/class/net.
+//! Transports and `uct_info` use it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ impl Address {
     }
 }
 
-/// Stands in where the kernel does not tell the MTU, because the device has just gone: what every Ethernet
+/// Used where the kernel does not report the MTU because the device has just gone: what every Ethernet
 /// carries.
 const FALLBACK_MTU: u32 = 1500;
 

@@ -1,6 +1,6 @@
 //! The system's list of links and addresses, copied out of `getifaddrs`.
 //!
-//! For: `net::device`. Stands on libc. All unsafe code of `net` is here.
+//! Used by `net::device`. Built on libc. All unsafe code of `net` is here.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

@@ -1,9 +1,9 @@
 //! Network devices: which there are, how fast they are, and which one leads to a peer.
 //!
-//! For: the tcp transport, the RDMA transports' choice of address, reachability and the cost model. Stands on
+//! Used by the tcp transport, the RDMA transports' choice of address, reachability and the cost model. Built on
 //! `getifaddrs`, /sys/class/net, /proc/net and a UDP socket that sends nothing.
 //!
-//! All answers are about the calling thread's network namespace. /sys may show another one (it shows that of
+//! All results are about the calling thread's network namespace. /sys may show another one (it shows that of
 //! whoever mounted it), so what it says of a device is believed only if index and hardware address agree.
 
 mod device;

@@ -1,7 +1,7 @@
 //! Which local address and device lead to a peer.
 //!
-//! For: reachability, decided locally and without traffic. Stands on the kernel's routing table, asked by
-//! connecting a UDP socket, which sends nothing, and read from /proc for one device. Transports stand on it.
+//! For reachability, decided locally and without traffic. Built on the kernel's routing table, asked by
+//! connecting a UDP socket, which sends nothing, and read from /proc for one device. Transports use it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,7 @@ pub struct Route {
 
 /// The way the kernel would take to `peer`; the port may be 0. Sends nothing and does not block.
 ///
-/// An answer says that there is a route, not that the peer lives. The usual failures are `ENETUNREACH` (no
+/// A result means that there is a route, not that the peer is alive. The usual failures are `ENETUNREACH` (no
 /// route) and `EAFNOSUPPORT` (no IPv6).
 pub fn route_source(peer: SocketAddr) -> Result<Route, SystemError> {
     route(&links()?, peer)

@@ -1,7 +1,7 @@
 //! The speed of a network device, and where the figure comes from.
 //!
-//! For: the cost model, which must be able to show the origin of each number. Stands on nothing.
-//! `net::device`, transports and `uct_info` stand on it.
+//! For the cost model, which must be able to show the origin of each number. No dependencies.
+//! `net::device`, transports and `uct_info` use it.
 
 use std::fmt;
 
