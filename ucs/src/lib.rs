@@ -5,7 +5,6 @@
 //! facts, the log bridge.
 
 pub mod async_context;
-pub mod attention;
 pub mod barrier;
 pub mod clock;
 pub mod config;
@@ -13,6 +12,7 @@ pub mod datastruct;
 pub mod event_set;
 pub mod log;
 pub mod memory;
+pub mod pending_work;
 #[cfg(test)]
 #[path = "../testing/skip.rs"]
 mod skip;

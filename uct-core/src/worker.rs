@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ucs::async_context::{AsyncContext, Mode};
-use ucs::attention::{Asking, Attention};
 use ucs::clock::Deadline;
 use ucs::datastruct::callbackq::{CallbackId, CallbackQ, CallbackQHandle, OneshotKey};
 use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
 use ucs::memory::fork::ForkGuard;
+use ucs::pending_work::{PendingWork, WorkSource};
 use ucs::{Error, Result};
 
 use crate::config::AsyncMode;
@@ -31,17 +31,17 @@ use crate::error::{OpenError, Refused};
 pub struct Worker {
     pub(crate) inner: Rc<WorkerInner>,
     /// The worker's, cached.
-    attention: Attention,
+    pending_work: PendingWork,
 }
 
 pub(crate) struct WorkerInner {
     queue: CallbackQ,
     /// How many calls of the application's code from inside a transport are running, one inside the other.
     depth: Cell<u32>,
-    /// Whether something waits until no transport is on the stack; asked for as [`Asking::Owner`].
+    /// Whether something waits until no transport is on the stack; with the bit [`WorkSource::Owner`].
     unsettled: Cell<bool>,
     /// All that progress looks at before it calls the interfaces.
-    attention: Attention,
+    pending_work: PendingWork,
     /// What was closed from inside a transport: none is ever closed from under itself.
     closing: RefCell<Vec<Closing>>,
     /// A panic of an application's callback, on its way around the transport's frames.
@@ -88,18 +88,18 @@ impl Worker {
             AsyncMode::ThreadSpinlock => Mode::ThreadSpinlock,
             AsyncMode::ThreadMutex => Mode::ThreadMutex,
         };
-        let attention = Attention::new();
-        let queue = CallbackQ::with_attention(attention.clone());
+        let pending_work = PendingWork::new();
+        let queue = CallbackQ::with_pending_work(pending_work.clone());
         Ok(Worker::of(&Rc::new(WorkerInner {
             engine: Engine {
                 remote: queue.handle(),
-                async_context: AsyncContext::with_attention(mode, attention.clone()),
+                async_context: AsyncContext::with_pending_work(mode, pending_work.clone()),
                 wake: Arc::new(wake),
             },
             queue,
             depth: Cell::new(0),
             unsettled: Cell::new(false),
-            attention,
+            pending_work,
             closing: RefCell::default(),
             panic: RefCell::default(),
             events,
@@ -113,7 +113,7 @@ impl Worker {
 
     /// Another handle to it.
     pub(crate) fn of(inner: &Rc<WorkerInner>) -> Worker {
-        Worker { inner: Rc::clone(inner), attention: inner.attention.clone() }
+        Worker { inner: Rc::clone(inner), pending_work: inner.pending_work.clone() }
     }
 
     /// The context it was made from.
@@ -134,10 +134,10 @@ impl Worker {
     #[inline]
     pub fn progress(&self) -> u32 {
         let worker = &*self.inner;
-        if !self.attention.is_calm() && !worker.is_passed_by() {
-            return worker.progress_with_care();
+        if !self.pending_work.is_empty() && !worker.may_pass() {
+            return worker.progress_slow();
         }
-        let count = worker.queue.dispatch_calmly();
+        let count = worker.queue.dispatch_fast();
         // Where nothing happened, what waits can wait for the next call.
         if count > 0 && worker.unsettled.get() {
             worker.settle();
@@ -261,7 +261,7 @@ impl WorkerInner {
 
     /// Progress when something asks for more than the interfaces, or the process has forked.
     #[inline(never)]
-    fn progress_with_care(&self) -> u32 {
+    fn progress_slow(&self) -> u32 {
         if self.fork.check().is_err() {
             self.report_fork();
             return 0;
@@ -276,14 +276,14 @@ impl WorkerInner {
     /// Whether nobody asks but the asynchronous context, and it is not its turn: a transport with handlers there asks for as
     /// long as it is open. It is no other process either, where the word would have been wiped.
     #[inline]
-    fn is_passed_by(&self) -> bool {
-        self.attention.is_only_asked(Asking::Async) && self.engine.async_context.passes()
+    fn may_pass(&self) -> bool {
+        self.pending_work.is_only(WorkSource::Async) && self.engine.async_context.passes()
     }
 
     /// Leaves something to be done as soon as no transport is on the stack.
     fn unsettle(&self) {
         self.unsettled.set(true);
-        self.attention.ask(Asking::Owner);
+        self.pending_work.add(WorkSource::Owner);
     }
 
     #[cold]
@@ -377,7 +377,7 @@ impl WorkerInner {
         if self.is_on_stack() || !self.unsettled.replace(false) {
             return;
         }
-        self.attention.settle(Asking::Owner);
+        self.pending_work.remove(WorkSource::Owner);
         self.close_all();
         let panic = self.panic.borrow_mut().take();
         if let Some(panic) = panic {

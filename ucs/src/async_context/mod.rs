@@ -54,9 +54,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attention::Attention;
 use crate::clock::Deadline;
 use crate::event_set::Events;
+use crate::pending_work::PendingWork;
 use crate::status;
 
 pub use error::AsyncError;
@@ -106,12 +106,12 @@ pub struct BlockGuard<'context> {
 impl AsyncContext {
     /// A context without handlers. It has no thread and no descriptor until something is registered.
     pub fn new(mode: Mode) -> AsyncContext {
-        AsyncContext::with_attention(mode, Attention::new())
+        AsyncContext::with_pending_work(mode, PendingWork::new())
     }
 
-    /// As [`AsyncContext::new`]; in [`Mode::Poll`] it asks through `attention` for as long as handlers are registered.
-    pub fn with_attention(mode: Mode, attention: Attention) -> AsyncContext {
-        AsyncContext { handle: AsyncHandle { shared: Arc::new(Shared::new(mode, attention)) } }
+    /// As [`AsyncContext::new`]; in [`Mode::Poll`] its bit in `pending_work` is set as long as handlers are registered.
+    pub fn with_pending_work(mode: Mode, pending_work: PendingWork) -> AsyncContext {
+        AsyncContext { handle: AsyncHandle { shared: Arc::new(Shared::new(mode, pending_work)) } }
     }
 }
 
@@ -254,7 +254,7 @@ impl AsyncHandle {
     }
 
     /// Counts one call of [`poll`](Self::poll), and returns true, if that call would look at nothing. For a caller that has
-    /// found [`Asking::Async`](crate::attention::Asking::Async) to be all that is asked: a load and a store in place of a call.
+    /// found [`WorkSource::Async`](crate::pending_work::WorkSource::Async) to be the only source of work: a load and a store in place of a call.
     #[inline]
     pub fn passes(&self) -> bool {
         self.shared.pace.passes()

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::Mode;
 use super::handler::HandlerId;
 use super::shared::{Io, Shared};
-use crate::attention::{Asking, Attention};
 use crate::clock;
 use crate::event_set::{Event, EventBuffer, Events};
+use crate::pending_work::{PendingWork, WorkSource};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How often the kernel is asked for ready descriptors: with the first look at the clock after this time, if `poll` is
@@ -29,8 +29,8 @@ pub const MAX_STRIDE: u32 = 64;
 /// All of it is advice: when calls from several threads mix up the counts, a look comes a little early or
 /// late. So every access is relaxed.
 pub(super) struct Pace {
-    /// Asked by [`Asking::Async`] while handlers are registered, except in the thread modes.
-    attention: Attention,
+    /// [`WorkSource::Async`] is set while handlers are registered, except in the thread modes.
+    pending_work: PendingWork,
     /// Registered handlers; stays 0 in the thread modes.
     registered: AtomicU32,
     /// Calls until the next look at the clock.
@@ -44,9 +44,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(attention: Attention) -> Pace {
+    pub(super) fn new(pending_work: PendingWork) -> Pace {
         Pace {
-            attention,
+            pending_work,
             registered: AtomicU32::new(0),
             calls_left: AtomicU32::new(0),
             stride: AtomicU32::new(1),
@@ -58,9 +58,9 @@ impl Pace {
     pub(super) fn set_registered(&self, count: usize) {
         self.registered.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
         if count > 0 {
-            self.attention.ask(Asking::Async);
+            self.pending_work.add(WorkSource::Async);
         } else {
-            self.attention.settle(Asking::Async);
+            self.pending_work.remove(WorkSource::Async);
         }
         self.look_soon();
     }

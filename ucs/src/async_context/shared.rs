@@ -14,9 +14,9 @@ use super::handler::{Callback, HandlerId, Panicked, Schedule};
 use super::poll::Pace;
 use super::registry::{Registry, Source};
 use super::{AsyncError, Mode, SHUTDOWN_LIMIT, thread};
-use crate::attention::Attention;
 use crate::clock::{self, Deadline};
 use crate::event_set::{EventFd, EventSet, Events, TimerFd};
+use crate::pending_work::PendingWork;
 use crate::status;
 use crate::sys::SystemError;
 
@@ -56,12 +56,12 @@ impl Io {
 }
 
 impl Shared {
-    pub(super) fn new(mode: Mode, attention: Attention) -> Shared {
+    pub(super) fn new(mode: Mode, pending_work: PendingWork) -> Shared {
         let waiting = if mode == Mode::ThreadMutex { Waiting::Sleep } else { Waiting::Spin };
         Shared {
             mode,
             block: Block::new(waiting),
-            pace: Pace::new(attention),
+            pace: Pace::new(pending_work),
             registry: Mutex::new(Registry::new()),
             handler_returned: Condvar::new(),
             io: OnceCell::new(),

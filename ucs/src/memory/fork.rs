@@ -136,7 +136,7 @@ fn generation_by_process() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::{Asking, Attention};
+    use crate::pending_work::{PendingWork, WorkSource};
 
     /// Runs `check` in a forked child; returns whether it held there.
     fn in_child(check: impl FnOnce() -> bool) -> bool {
@@ -173,16 +173,16 @@ mod tests {
     }
 
     #[test]
-    fn attention_is_never_calm_in_a_child_whatever_is_asked_and_settled() {
-        let attention = Attention::new();
-        assert!(attention.is_calm());
+    fn pending_work_is_never_empty_in_a_child_whatever_is_added_and_removed() {
+        let pending_work = PendingWork::new();
+        assert!(pending_work.is_empty());
         assert!(in_child(|| {
-            let before = attention.is_calm();
-            attention.ask(Asking::Owner);
-            attention.settle(Asking::Owner);
-            !before && !attention.is_calm()
+            let before = pending_work.is_empty();
+            pending_work.add(WorkSource::Owner);
+            pending_work.remove(WorkSource::Owner);
+            !before && !pending_work.is_empty()
         }));
-        assert!(attention.is_calm(), "the parent's own is as it was");
+        assert!(pending_work.is_empty(), "the parent's own is as it was");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Words that are zero in a child of a fork.
 //!
-//! Used by [`crate::attention`], which notices a fork by the same load that it does anyhow. Built on `MADV_WIPEONFORK`.
+//! Used by [`crate::pending_work`], which notices a fork by the same load that it does anyhow. Built on `MADV_WIPEONFORK`.
 //!
 //! Words come from pages that are never unmapped, one cache line each, and go back to a list. A child that was forked while
 //! another thread had the list finds it locked for ever, and does without.

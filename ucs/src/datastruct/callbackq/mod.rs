@@ -35,7 +35,7 @@ use std::rc::Rc;
 pub use oneshot::{Oneshot, OneshotKey};
 pub use remote::{CallbackQHandle, QueueClosed};
 
-use crate::attention::{Asking, Attention};
+use crate::pending_work::{PendingWork, WorkSource};
 use crate::sync::Arc;
 use remote::Shared;
 use slow::Slow;
@@ -115,17 +115,17 @@ impl Slot {
 impl CallbackQ {
     /// A queue without callbacks.
     pub fn new() -> CallbackQ {
-        CallbackQ::with_attention(Attention::new())
+        CallbackQ::with_pending_work(PendingWork::new())
     }
 
     /// As [`CallbackQ::new`], with a word that others may ask through as well.
-    pub fn with_attention(attention: Attention) -> CallbackQ {
+    pub fn with_pending_work(pending_work: PendingWork) -> CallbackQ {
         let entry = Slot::empty();
         entry.fill_with_nothing();
         CallbackQ {
             entry,
             fast: Rc::new(std::array::from_fn(|_| Slot::empty())),
-            shared: Arc::new(Shared::new(attention)),
+            shared: Arc::new(Shared::new(pending_work)),
             slow: RefCell::new(Slow::new()),
             thread: PhantomData,
         }
@@ -134,16 +134,16 @@ impl CallbackQ {
     /// Calls every callback once, and the one-shots that are due; returns the sum of what they return (modulo 2^32).
     #[inline]
     pub fn dispatch(&self) -> u32 {
-        if self.shared.attention.is_asked(Asking::Queue) {
-            return self.dispatch_with_attention();
+        if self.shared.pending_work.has(WorkSource::Queue) {
+            return self.dispatch_slow();
         }
-        self.dispatch_calmly()
+        self.dispatch_fast()
     }
 
-    /// As [`CallbackQ::dispatch`], for a caller who has just found the attention calm.
+    /// As [`CallbackQ::dispatch`], for a caller that has just found no pending work.
     #[inline]
-    pub fn dispatch_calmly(&self) -> u32 {
-        // SAFETY: the entry always has a callback (`with_attention` and `choose_entry` see to it).
+    pub fn dispatch_fast(&self) -> u32 {
+        // SAFETY: the entry always has a callback (`with_pending_work` and `choose_entry` see to it).
         let entry = unsafe { self.entry.callback.get().unwrap_unchecked() };
         // SAFETY: the caller of `add` vouched for the callback until it is removed, and no slot holds a removed one. The walk
         // gets the slots, which live as long as the queue.
@@ -165,9 +165,9 @@ impl CallbackQ {
 
     #[cold]
     #[inline(never)]
-    fn dispatch_with_attention(&self) -> u32 {
+    fn dispatch_slow(&self) -> u32 {
         let count = self.attend();
-        count.wrapping_add(self.dispatch_calmly())
+        count.wrapping_add(self.dispatch_fast())
     }
 
     /// Adds a callback. O(1), allocates only beyond the fast slots.

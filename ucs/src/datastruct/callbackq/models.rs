@@ -104,10 +104,10 @@ fn two_threads_and_two_dispatches_lose_nothing() {
 }
 
 #[test]
-fn clearing_the_attention_does_not_swallow_a_change() {
+fn clearing_the_work_does_not_swallow_a_change() {
     model(|| {
         let queue = CallbackQ::new();
-        // Attention for something local, so that the dispatch below clears it while the other thread posts.
+        // Work for something local, so that the dispatch below clears it while the other thread posts.
         queue.add_oneshot(0, || 1);
         let handle = queue.handle();
         let other = thread::spawn(move || handle.add_oneshot(0, || 10).expect("the queue lives"));

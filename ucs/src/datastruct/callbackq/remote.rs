@@ -9,16 +9,16 @@ use std::num::NonZeroU64;
 use std::sync::PoisonError;
 
 use super::{Callback, CallbackId, OneshotKey, RawCallback};
-use crate::attention::{Asking, Attention};
+use crate::pending_work::{PendingWork, WorkSource};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// What the dispatching thread and the handles share.
 pub(super) struct Shared {
-    /// Asked by [`Asking::Queue`] if a dispatch has more to do than to call the fast slots. Anybody asks; the dispatching
-    /// thread settles it, under the lock and with no change posted, so no post goes unnoticed.
-    pub(super) attention: Attention,
-    /// Whether changes are posted: spares the lock where the attention is for something else. Written under the lock.
+    /// [`WorkSource::Queue`] is set while a dispatch has more to do than to call the fast slots. Any thread sets it; the dispatching
+    /// thread clears it, under the lock and with no change posted, so no post goes unnoticed.
+    pub(super) pending_work: PendingWork,
+    /// Whether changes are posted: spares the lock where the pending work is something else. Written under the lock.
     posted: AtomicBool,
     next_id: AtomicU64,
     changes: Mutex<Changes>,
@@ -44,9 +44,9 @@ pub(super) enum Change {
 unsafe impl Send for Change {}
 
 impl Shared {
-    pub(super) fn new(attention: Attention) -> Shared {
+    pub(super) fn new(pending_work: PendingWork) -> Shared {
         Shared {
-            attention,
+            pending_work,
             posted: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             changes: Mutex::new(Changes { posted: Vec::new(), closed: false }),
@@ -62,7 +62,7 @@ impl Shared {
 
     /// What was posted since the last time, in order.
     pub(super) fn take(&self) -> Vec<Change> {
-        // SYNC: a hint; a post missed here is seen by `calm` under the lock.
+        // SYNC: a hint; a post missed here is seen by `clear_work` under the lock.
         if !self.posted.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -71,12 +71,12 @@ impl Shared {
         std::mem::take(&mut changes.posted)
     }
 
-    /// Clears the attention, unless something has been posted.
-    pub(super) fn calm(&self) {
+    /// Clears the bit of the queue, unless something has been posted.
+    pub(super) fn clear_work(&self) {
         let changes = self.lock();
         if changes.posted.is_empty() {
-            // SYNC: under the lock, as every post's asking is, so it cannot undo one.
-            self.attention.settle(Asking::Queue);
+            // SYNC: under the lock, as in every post, so it cannot undo one.
+            self.pending_work.remove(WorkSource::Queue);
         }
     }
 
@@ -95,10 +95,10 @@ impl Shared {
             return Err(QueueClosed);
         }
         changes.posted.push(change);
-        // SYNC: both under the lock, so that `calm` sees the change or this asking comes after its own. A dispatch that
+        // SYNC: both under the lock, so that `clear_work` sees the change or its store comes before this one. A dispatch that
         // happens after this call sees the flag by coherence.
         self.posted.store(true, Ordering::Relaxed);
-        self.attention.ask(Asking::Queue);
+        self.pending_work.add(WorkSource::Queue);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Everything about a queue that is not calling the fast slots.
 //!
-//! For registration, removal, and the dispatches that have attention to pay. Built on `remote` and `oneshot`.
+//! For registration, removal, and dispatches with pending work. Built on `remote` and `oneshot`.
 //! No borrow of [`Slow`] is held while foreign code runs, so callbacks may change the queue.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::ptr;
 
 use super::remote::Change;
 use super::{CallbackId, CallbackQ, FAST_SLOTS, Oneshot, OneshotKey, RawCallback};
-use crate::attention::Asking;
+use crate::pending_work::WorkSource;
 
 /// What the dispatching thread alone knows.
 pub(super) struct Slow {
@@ -31,7 +31,7 @@ impl Slow {
     }
 
     /// Whether a dispatch has more to do than to call the fast slots.
-    fn needs_attention(&self) -> bool {
+    fn has_more_work(&self) -> bool {
         !self.spill.is_empty() || !self.oneshots.is_empty() || self.fast.contains(&None)
     }
 }
@@ -42,8 +42,8 @@ impl CallbackQ {
         self.apply_changes();
         self.tidy();
         let count = self.run_oneshots().wrapping_add(self.run_spill());
-        if !self.slow.borrow().needs_attention() {
-            self.shared.calm();
+        if !self.slow.borrow().has_more_work() {
+            self.shared.clear_work();
         }
         count
     }
@@ -56,7 +56,7 @@ impl CallbackQ {
         match index {
             None => {
                 slow.spill.push(Some((id, raw)));
-                self.ask_for_attention();
+                self.note_work();
             }
             Some(index) => {
                 match slow.fast.get_mut(index) {
@@ -78,7 +78,7 @@ impl CallbackQ {
             // A dispatch may be walking over the slots, so they stay where they are until the next one.
             self.fast[index].fill_with_nothing();
             self.choose_entry();
-            self.ask_for_attention();
+            self.note_work();
             return Some(argument);
         }
         let index = slow.spill.iter().position(|entry| entry.is_some_and(|(owner, _)| owner == id))?;
@@ -173,7 +173,7 @@ impl CallbackQ {
 
     pub(super) fn push_oneshot(&self, key: OneshotKey, oneshot: Oneshot) {
         self.slow.borrow_mut().oneshots.push_back((key, oneshot));
-        self.ask_for_attention();
+        self.note_work();
     }
 
     pub(super) fn take_oneshots(
@@ -197,8 +197,8 @@ impl CallbackQ {
         removed
     }
 
-    fn ask_for_attention(&self) {
-        self.shared.attention.ask(Asking::Queue);
+    fn note_work(&self) {
+        self.shared.pending_work.add(WorkSource::Queue);
     }
 }
 
@@ -211,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_pays_attention_no_longer_than_it_must() {
+    fn a_queue_has_work_no_longer_than_it_must() {
         let queue = CallbackQ::new();
-        let asks = || queue.shared.attention.is_asked(Asking::Queue);
+        let asks = || queue.shared.pending_work.has(WorkSource::Queue);
         // SAFETY: the callback does not look at its argument.
         let add = || unsafe { queue.add(one, ptr::null_mut()) };
         let mut ids: Vec<_> = (0..FAST_SLOTS).map(|_| add()).collect();

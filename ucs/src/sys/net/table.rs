@@ -1,6 +1,6 @@
 //! The kernel's routing table, as text: whether a device leads to an address.
 //!
-//! Used by `net::route`. Built on /proc/net. Asking the kernel itself, by a socket that is bound to the device,
+//! Used by `net::route`. Built on /proc/net. WorkSource the kernel itself, by a socket that is bound to the device,
 //! does not do: it takes an address for a neighbour when it knows of no route.
 
 use std::net::IpAddr;
