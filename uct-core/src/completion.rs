@@ -76,7 +76,7 @@ struct Inner {
     /// First, so that a pointer to it is a pointer to the whole.
     abi: UnsafeCell<UctCompletion>,
     /// What the end of the operations finds: [`HELD`], [`MORE`] and [`CALLS`].
-    marks: Cell<u8>,
+    state: Cell<u8>,
     /// What they use: mostly a key, and one thing more.
     key: Cell<Option<Rc<RkeyInner>>>,
     first: Cell<Option<Held>>,
@@ -187,7 +187,7 @@ impl Completion {
         Completion {
             inner: Rc::new(Inner {
                 abi: UnsafeCell::new(UctCompletion { func: finished, count: 0, status: UCT_OK }),
-                marks: Cell::new(if callback.is_some() { CALLS } else { 0 }),
+                state: Cell::new(if callback.is_some() { CALLS } else { 0 }),
                 key: Cell::new(None),
                 first: Cell::new(None),
                 more: RefCell::default(),
@@ -251,7 +251,7 @@ impl Completion {
 
     /// Where a fetching atomic leaves its result: 8 bytes, of which it may write the first 4.
     #[inline]
-    pub(crate) fn cleared_place(&self) -> *mut u64 {
+    pub(crate) fn cleared_result(&self) -> *mut u64 {
         self.inner.fetched.set(0);
         self.inner.fetched.as_ptr()
     }
@@ -312,10 +312,10 @@ impl Completion {
     fn hold(&self, key: Option<&RemoteKey>, held: impl IntoIterator<Item = Held>) {
         let inner = &*self.inner;
         let mut held = held.into_iter();
-        if inner.marks.get() & HELD != 0 {
+        if inner.state.get() & HELD != 0 {
             return inner.hold_more(key, &mut held);
         }
-        inner.marks.set(inner.marks.get() | HELD);
+        inner.state.set(inner.state.get() | HELD);
         // `finished` lets go of it.
         std::mem::forget(Rc::clone(&self.inner));
         // The places are empty, so there is nothing to drop in them, nor anything to write where there is nothing to hold.
@@ -336,7 +336,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn hold_more(&self, key: Option<&RemoteKey>, held: &mut dyn Iterator<Item = Held>) {
-        self.marks.set(self.marks.get() | MORE);
+        self.state.set(self.state.get() | MORE);
         let mut more = self.more.borrow_mut();
         if let Some(key) = key.map(RemoteKey::shared) {
             // Mostly they all use the same.
@@ -350,7 +350,7 @@ impl Inner {
     }
 
     /// Calls the callback, which may start operations, and releases what the operations that have ended used.
-    fn tell(&self) {
+    fn notify(&self) {
         let (key, first) = (self.key.take(), self.first.take());
         let mut more = self.more.take();
         if let Some(callback) = &self.callback {
@@ -371,7 +371,7 @@ impl Inner {
 
     /// Releases what an operation used. It may be the last reference, whose drop runs other code.
     #[inline]
-    fn let_go(&self) {
+    fn release(&self) {
         drop(self.key.take());
         // SAFETY: the completion belongs to this thread, and no reference into the cell is kept.
         let has_first = unsafe { (*self.first.as_ptr()).is_some() };
@@ -387,12 +387,12 @@ unsafe extern "C" fn finished(completion: *mut UctCompletion) {
     let pointer = completion.cast::<Inner>().cast_const();
     // SAFETY: the completion is alive: `hold` kept it, or the call that started the operation still runs.
     let inner = unsafe { &*pointer };
-    if inner.marks.get() != HELD {
+    if inner.state.get() != HELD {
         // SAFETY: as above.
         return unsafe { finished_otherwise(pointer) };
     }
-    inner.marks.set(0);
-    inner.let_go();
+    inner.state.set(0);
+    inner.release();
     // SAFETY: this gives up the reference that `hold` forgot.
     unsafe { Rc::decrement_strong_count(pointer) };
 }
@@ -406,14 +406,14 @@ unsafe extern "C" fn finished(completion: *mut UctCompletion) {
 unsafe fn finished_otherwise(pointer: *const Inner) {
     // SAFETY: the caller's promise.
     let inner = unsafe { &*pointer };
-    let marks = inner.marks.replace(inner.marks.get() & CALLS);
-    if marks & HELD == 0 {
+    let state = inner.state.replace(inner.state.get() & CALLS);
+    if state & HELD == 0 {
         // SAFETY: as above.
         unsafe { Rc::increment_strong_count(pointer) };
     }
     // SAFETY: this takes the reference just added, or the one that `hold` forgot.
     let inner = unsafe { Rc::from_raw(pointer) };
-    if marks & (MORE | CALLS) != 0 { inner.tell() } else { inner.let_go() }
+    if state & (MORE | CALLS) != 0 { inner.notify() } else { inner.release() }
 }
 
 impl fmt::Debug for Completion {

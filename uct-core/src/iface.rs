@@ -19,7 +19,7 @@ use crate::am::{AmId, HandlerTable, Owned};
 use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
 use crate::completion::{Completion, Posted, flushed};
 use crate::config::text;
-use crate::ep::{EpMark, Flush};
+use crate::ep::{EpRecord, Flush};
 use crate::error::{OpenError, Refused};
 use crate::log;
 use crate::md::MemoryDomain;
@@ -403,9 +403,9 @@ impl Armed for IfaceInner {
 unsafe extern "C" fn failed(_argument: *mut c_void, ep: *mut c_void, status: UctStatus, reason: UctStr) {
     // SAFETY: a string of a plugin is valid for the call.
     let reason = unsafe { log::words(reason) };
-    // SAFETY: the mark is the one given to `ep_create`, and lives until the endpoint is destroyed.
-    let mark = unsafe { &*ep.cast::<EpMark>() };
-    mark.fail(Error::from_status(Status::from_raw(status)), reason);
+    // SAFETY: the record is the one given to `ep_create`, and lives until the endpoint is destroyed.
+    let record = unsafe { &*ep.cast::<EpRecord>() };
+    record.fail(Error::from_status(Status::from_raw(status)), reason);
 }
 
 impl Drop for Iface {

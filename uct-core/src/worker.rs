@@ -39,7 +39,7 @@ pub(crate) struct WorkerInner {
     /// How many calls of the application's code from inside a transport are running, one inside the other.
     depth: Cell<u32>,
     /// Whether something waits until no transport is on the stack; with the bit [`WorkSource::Owner`].
-    unsettled: Cell<bool>,
+    has_deferred: Cell<bool>,
     /// All that progress looks at before it calls the interfaces.
     pending_work: PendingWork,
     /// What was closed from inside a transport: none is ever closed from under itself.
@@ -98,7 +98,7 @@ impl Worker {
             },
             queue,
             depth: Cell::new(0),
-            unsettled: Cell::new(false),
+            has_deferred: Cell::new(false),
             pending_work,
             closing: RefCell::default(),
             panic: RefCell::default(),
@@ -139,8 +139,8 @@ impl Worker {
         }
         let count = worker.queue.dispatch_fast();
         // Where nothing happened, what waits can wait for the next call.
-        if count > 0 && worker.unsettled.get() {
-            worker.settle();
+        if count > 0 && worker.has_deferred.get() {
+            worker.run_deferred();
         }
         count
     }
@@ -201,7 +201,7 @@ impl Worker {
         let worker = &*self.inner;
         worker.fork.check()?;
         // What was submitted before the flag went up is run by the progress that follows; what comes later raises it again.
-        if worker.unsettled.get() || worker.engine.wake.drain() {
+        if worker.has_deferred.get() || worker.engine.wake.drain() {
             return Err(Error::BUSY);
         }
         worker.watch_async();
@@ -267,8 +267,8 @@ impl WorkerInner {
             return 0;
         }
         let count = self.queue.dispatch().wrapping_add(self.engine.async_context.poll() as u32);
-        if self.unsettled.get() {
-            self.settle();
+        if self.has_deferred.get() {
+            self.run_deferred();
         }
         count
     }
@@ -281,8 +281,8 @@ impl WorkerInner {
     }
 
     /// Leaves something to be done as soon as no transport is on the stack.
-    fn unsettle(&self) {
-        self.unsettled.set(true);
+    fn note_deferred(&self) {
+        self.has_deferred.set(true);
         self.pending_work.add(WorkSource::Owner);
     }
 
@@ -348,7 +348,7 @@ impl WorkerInner {
             closing();
         } else {
             self.closing.borrow_mut().push(closing);
-            self.unsettle();
+            self.note_deferred();
         }
     }
 
@@ -367,14 +367,14 @@ impl WorkerInner {
     #[cold]
     pub(crate) fn keep_panic(&self, panic: Box<dyn Any + Send>) {
         self.panic.borrow_mut().get_or_insert(panic);
-        self.unsettle();
+        self.note_deferred();
     }
 
     /// Closes what waits and resumes a panic that was kept, if no transport is on the stack.
     #[cold]
     #[inline(never)]
-    pub(crate) fn settle(&self) {
-        if self.is_on_stack() || !self.unsettled.replace(false) {
+    pub(crate) fn run_deferred(&self) {
+        if self.is_on_stack() || !self.has_deferred.replace(false) {
             return;
         }
         self.pending_work.remove(WorkSource::Owner);

@@ -176,9 +176,9 @@ impl Block {
 #[inline]
 pub(super) fn thread_token() -> usize {
     thread_local! {
-        static MARK: u8 = const { 0 };
+        static TOKEN: u8 = const { 0 };
     }
-    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+    TOKEN.with(|token| std::ptr::from_ref(token).addr())
 }
 
 #[cfg(loom)]

@@ -205,15 +205,15 @@ mod tests {
     #[test]
     fn the_stride_grows_for_fast_callers_and_shrinks_for_slow_ones() {
         let interval = 1000;
-        let settle = |ticks_per_call: u64| {
+        let stride_for = |ticks_per_call: u64| {
             let mut stride = 1;
             for _ in 0..20 {
                 stride = adapted(stride, ticks_per_call * u64::from(stride), interval);
             }
             stride
         };
-        assert_eq!(settle(1), MAX_STRIDE);
-        assert!((250..=1000).contains(&(settle(20) * 20)), "{}", settle(20));
-        assert_eq!(settle(100_000), 1);
+        assert_eq!(stride_for(1), MAX_STRIDE);
+        assert!((250..=1000).contains(&(stride_for(20) * 20)), "{}", stride_for(20));
+        assert_eq!(stride_for(100_000), 1);
     }
 }

@@ -6,7 +6,7 @@
 //! ```text
 //! accessor                                    owner
 //! counter = odd            (Section::enter)   registration is not live any more
-//! light barrier                               heavy barrier                        (Accesses::settle)
+//! light barrier                               heavy barrier                        (Accesses::wait_for_all)
 //! is the registration live? if so, access     every counter that is odd: wait until it changes
 //! counter = even           (dropped)          the memory is the owner's alone
 //! ```
@@ -73,7 +73,7 @@ impl Accesses {
 
     /// Waits for all accesses that have begun before the caller made them impossible. Not to be called inside a [`Section`], which would
     /// wait for itself.
-    pub fn settle(&self) {
+    pub fn wait_for_all(&self) {
         debug_assert!(
             !nested::is_inside(),
             "a registration ends inside of an access, and would wait for it for ever"
@@ -89,7 +89,7 @@ impl Accesses {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         for entry in counters.values() {
-            entry.settle();
+            entry.wait();
         }
     }
 
@@ -100,7 +100,7 @@ impl Accesses {
 
 impl Entry {
     /// Waits until the access in flight has ended, if one is.
-    fn settle(&self) {
+    fn wait(&self) {
         // SAFETY: `Accesses::add` was promised that it is valid while the entry is there.
         let counter = unsafe { self.counter.as_ref() };
         // SYNC: pairs with the Release at the end of a section: what was accessed is accessed no more.
@@ -148,7 +148,7 @@ impl<'a> Section<'a> {
         if !before.is_multiple_of(2) {
             refuse();
         }
-        // SYNC: the barrier below orders it with what the caller reads next; it pairs with the one in `Accesses::settle`. The Release is
+        // SYNC: the barrier below orders it with what the caller reads next; it pairs with the one in `Accesses::wait_for_all`. The Release is
         // for an owner that waits for the access before this one, and sees this.
         counter.store(before.wrapping_add(1), Ordering::Release);
         if fenced {
@@ -165,7 +165,7 @@ impl Drop for Section<'_> {
     #[inline]
     fn drop(&mut self) {
         nested::leave();
-        // SYNC: no other thread writes; the Release pairs with the Acquire in `Entry::settle`.
+        // SYNC: no other thread writes; the Release pairs with the Acquire in `Entry::wait`.
         self.counter.store(self.counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 }
@@ -235,7 +235,7 @@ mod tests {
     fn the_owner_waits_for_the_access_that_is_under_way_and_for_nothing_else() {
         let counter = AtomicU64::new(0);
         let accesses = accesses(&counter);
-        accesses.settle();
+        accesses.wait_for_all();
         let (begun, wait) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let (settled, is_settled) = mpsc::channel();
@@ -250,14 +250,14 @@ mod tests {
             wait.recv().unwrap();
             let accesses = &accesses;
             threads.spawn(move || {
-                accesses.settle();
+                accesses.wait_for_all();
                 settled.send(()).unwrap();
             });
             assert!(is_settled.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
             end.send(()).unwrap();
             is_settled.recv_timeout(Duration::from_secs(60)).expect("it waits for an access that has ended");
         });
-        accesses.settle();
+        accesses.wait_for_all();
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
                 }
             });
             for _ in 0..if cfg!(miri) { 10 } else { 1000 } {
-                accesses.settle();
+                accesses.wait_for_all();
             }
             is_over.store(true, Ordering::Relaxed);
         });
@@ -288,7 +288,7 @@ mod tests {
             let _inner = enter(&counter);
         }));
         assert!(result.is_err());
-        accesses.settle();
+        accesses.wait_for_all();
         drop(enter(&counter));
         assert_eq!(counter.load(Ordering::Relaxed), 4);
     }
@@ -298,9 +298,9 @@ mod tests {
         let counter = AtomicU64::new(1);
         let accesses = accesses(&counter);
         accesses.lock().get_mut(&1).unwrap().process ^= 1 << 30;
-        accesses.settle();
+        accesses.wait_for_all();
         accesses.remove(1);
-        accesses.settle();
+        accesses.wait_for_all();
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         let counter = AtomicU64::new(0);
         let accesses = Accesses::default();
         let _section = enter(&counter);
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| accesses.settle()));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| accesses.wait_for_all()));
         assert!(result.is_err());
     }
 }
@@ -357,7 +357,7 @@ mod model {
 
         fn end(&self) {
             self.live.store(0, Ordering::Release);
-            self.accesses.settle();
+            self.accesses.wait_for_all();
             // SAFETY: nobody accesses it any more, which loom sees to.
             self.memory.with_mut(|memory| unsafe { memory.write(1) });
         }

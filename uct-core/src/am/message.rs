@@ -83,13 +83,13 @@ impl<'a> AmMessage<'a> {
     /// copied: either way they are writable, with [`crate::IfaceOptions::rx_headroom`] bytes ahead of them.
     pub fn keep(mut self) -> KeptMessage {
         let headroom = self.iface.rx_headroom;
-        let place = if self.flags & UCT_AM_DESC != 0 {
+        let storage = if self.flags & UCT_AM_DESC != 0 {
             self.kept.set(true);
-            Place::Descriptor { iface: self.iface.share(), data: self.data }
+            Storage::Descriptor { iface: self.iface.share(), data: self.data }
         } else {
-            Place::Copy(self.copy.take().unwrap_or_else(|| self.copied()))
+            Storage::Copy(self.copy.take().unwrap_or_else(|| self.copied()))
         };
-        KeptMessage { place, headroom, length: self.length }
+        KeptMessage { storage, headroom, length: self.length }
     }
 }
 
@@ -124,12 +124,12 @@ impl fmt::Debug for AmMessage<'_> {
 /// A message that outlives its handler. Dropping it gives the transport its memory back; keeping many of them may
 /// leave the transport without buffers, which its senders see as `NO_RESOURCE`.
 pub struct KeptMessage {
-    place: Place,
+    storage: Storage,
     headroom: usize,
     length: usize,
 }
 
-enum Place {
+enum Storage {
     Descriptor { iface: Rc<IfaceInner>, data: NonNull<u8> },
     Copy(Vec<u8>),
 }
@@ -137,15 +137,15 @@ enum Place {
 impl KeptMessage {
     /// Whether the data are still where the transport received them.
     pub fn is_zero_copy(&self) -> bool {
-        matches!(self.place, Place::Descriptor { .. })
+        matches!(self.storage, Storage::Descriptor { .. })
     }
 
     /// The bytes ahead of the data and the data, all writable.
     pub fn with_headroom(&mut self) -> (&mut [u8], &mut [u8]) {
         let (headroom, length) = (self.headroom, self.length);
-        let whole = match &mut self.place {
-            Place::Copy(copy) => copy.as_mut_slice(),
-            Place::Descriptor { data, .. } => {
+        let whole = match &mut self.storage {
+            Storage::Copy(copy) => copy.as_mut_slice(),
+            Storage::Descriptor { data, .. } => {
                 // SAFETY: `rx_headroom` bytes ahead of the data are the keeper's (`UctAmCallback`).
                 let start = unsafe { data.sub(headroom) };
                 // SAFETY: headroom and data are the keeper's until they are released, and borrowed through `self`.
@@ -160,17 +160,17 @@ impl Deref for KeptMessage {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.place {
-            Place::Copy(copy) => &copy[self.headroom..],
+        match &self.storage {
+            Storage::Copy(copy) => &copy[self.headroom..],
             // SAFETY: the data are the keeper's until they are released.
-            Place::Descriptor { data, .. } => unsafe { slice::from_raw_parts(data.as_ptr(), self.length) },
+            Storage::Descriptor { data, .. } => unsafe { slice::from_raw_parts(data.as_ptr(), self.length) },
         }
     }
 }
 
 impl Drop for KeptMessage {
     fn drop(&mut self) {
-        if let Place::Descriptor { iface, data } = &self.place {
+        if let Storage::Descriptor { iface, data } = &self.storage {
             if iface.worker.check_process().is_err() {
                 // The place is the parent's, which gives it back itself.
                 return;

@@ -29,7 +29,7 @@ impl EpInner {
             Ok(begun) => begun,
             Err(error) => return error.status().raw(),
         };
-        let status = call(completion.cleared_place().cast(), begun);
+        let status = call(completion.cleared_result().cast(), begun);
         let posted =
             self.posted(status, completion, &self.counters.atomic, size_of::<T>(), Some(key), iter::empty);
         // Last, so that little has to be kept for it.

@@ -33,7 +33,7 @@ impl std::error::Error for EpFailure {}
 pub(crate) type OnFailure = Box<dyn FnOnce(EpFailure)>;
 
 /// What a transport knows an endpoint by. It lives until the transport has destroyed the endpoint.
-pub(crate) struct EpMark {
+pub(crate) struct EpRecord {
     worker: Rc<WorkerInner>,
     subject: String,
     failure: OnceCell<EpFailure>,
@@ -48,14 +48,14 @@ enum Handler {
     Closed,
 }
 
-impl EpMark {
+impl EpRecord {
     /// `subject` names the endpoint's interface in the log.
     pub(crate) fn new(
         worker: &Rc<WorkerInner>,
         subject: String,
         on_failure: Option<OnFailure>,
-    ) -> Rc<EpMark> {
-        Rc::new(EpMark {
+    ) -> Rc<EpRecord> {
+        Rc::new(EpRecord {
             worker: Rc::clone(worker),
             subject,
             failure: OnceCell::new(),

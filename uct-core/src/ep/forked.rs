@@ -70,7 +70,7 @@ pub(super) unsafe fn add(ep: &EpInner) {
     HANDLERS.call_once(|| {
         // SAFETY: functions of this library, which the C library forgets should it be unloaded. There is no memory for them
         // at worst, and a child is told nothing then.
-        unsafe { libc::pthread_atfork(Some(hold), Some(let_go), Some(refuse)) };
+        unsafe { libc::pthread_atfork(Some(lock_list), Some(unlock_list), Some(refuse)) };
     });
     endpoints().get_or_insert_default().0.insert(NonNull::from(ep));
 }
@@ -83,12 +83,12 @@ pub(super) fn remove(ep: &EpInner) {
 }
 
 /// Ahead of a fork.
-unsafe extern "C" fn hold() {
+unsafe extern "C" fn lock_list() {
     let _ = HELD.try_with(|held| held.replace(Some(endpoints())));
 }
 
 /// Behind a fork, in the parent.
-unsafe extern "C" fn let_go() {
+unsafe extern "C" fn unlock_list() {
     let _ = HELD.try_with(|held| held.replace(None));
 }
 

@@ -36,7 +36,7 @@ use crate::reason::Reason;
 use crate::stats::{Counters, EpCounters};
 
 pub use failure::EpFailure;
-pub(crate) use failure::{EpMark, OnFailure};
+pub(crate) use failure::{EpRecord, OnFailure};
 pub use flags::{Flush, SendFlags};
 pub use pending::Pending;
 
@@ -65,7 +65,7 @@ pub(crate) struct EpInner {
     /// The interface's limit of a buffered copy of a message, cached.
     am_max_bcopy: usize,
     counters: EpCounters,
-    mark: Rc<EpMark>,
+    record: Rc<EpRecord>,
 }
 
 /// [`UctEpOps::am_short`].
@@ -87,11 +87,11 @@ impl EpInner {
             md: iface.md.clone(),
             am_max_bcopy: iface.attributes().am.max_bcopy,
             counters: EpCounters::default(),
-            mark: EpMark::new(&iface.worker, iface.resource().to_string(), on_failure),
+            record: EpRecord::new(&iface.worker, iface.resource().to_string(), on_failure),
         });
         let params = UctEpParams {
             size: size_of::<UctEpParams>(),
-            user: Rc::as_ptr(&inner.mark).cast_mut().cast(),
+            user: Rc::as_ptr(&inner.record).cast_mut().cast(),
             device_address: peer.map_or(std::ptr::null(), |peer| peer.device.as_ptr()),
             device_address_length: peer.map_or(0, |peer| peer.device.len()),
             iface_address: peer.map_or(std::ptr::null(), |peer| peer.iface.as_ptr()),
@@ -102,7 +102,7 @@ impl EpInner {
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
         let slot = iface.ops.ep_create.expect("the loader fills every slot");
-        // SAFETY: the interface is open; the parameters are ours; mark and gate live as long as the transport's endpoint.
+        // SAFETY: the interface is open; the parameters are ours; record and gate live as long as the transport's endpoint.
         let status = unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) };
         reason.check(status, "create an endpoint", || iface.resource().to_string())?;
         inner.raw.set(raw);
@@ -153,7 +153,7 @@ impl Ep {
 
     /// Why it failed; `None` while it has not.
     pub fn failure(&self) -> Option<&EpFailure> {
-        self.inner.mark.failure()
+        self.inner.record.failure()
     }
 
     /// What it was asked to do so far.
@@ -243,7 +243,7 @@ impl Drop for Ep {
         if Rc::strong_count(&self.inner) > 1 {
             return;
         }
-        self.inner.mark.forget_handler();
+        self.inner.record.forget_handler();
         // The transport may report a failure, and uses interface and gate, until the endpoint is destroyed.
         let inner = Rc::clone(&self.inner);
         self.inner.iface.worker.close(Box::new(move || {
@@ -262,7 +262,7 @@ impl fmt::Debug for Ep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ep")
             .field("iface", &self.inner.iface.resource().to_string())
-            .field("failure", &self.inner.mark.failure())
+            .field("failure", &self.inner.record.failure())
             .finish_non_exhaustive()
     }
 }

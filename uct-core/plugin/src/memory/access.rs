@@ -32,7 +32,7 @@ fn is_fenced() -> bool {
 
 /// Waits for all accesses in flight. For the end of a registration, once no access can begin.
 pub fn settle() {
-    ACCESSES.settle();
+    ACCESSES.wait_for_all();
 }
 
 /// Counts the host's accesses through windows, under a number that is the caller's; answers false where they cannot be waited for.
