@@ -56,7 +56,7 @@ bitflags! {
         const CONNECT_TO_EP = UCT_CAP_CONNECT_TO_EP;
         /// Handlers are called from progress.
         const CB_SYNC = UCT_CAP_CB_SYNC;
-        /// The transport finds a dead idle peer by itself.
+        /// The transport detects a dead idle peer by itself.
         const EP_KEEPALIVE = UCT_CAP_EP_KEEPALIVE;
         /// Two machines may be connected.
         const INTER_NODE = UCT_CAP_INTER_NODE;

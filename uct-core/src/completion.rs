@@ -19,7 +19,7 @@ use crate::worker::{Worker, WorkerInner};
 pub enum Posted {
     /// It is done; the completion is not involved.
     Done,
-    /// It goes on; the completion reports the end.
+    /// It is in flight; the completion reports the end.
     InProgress,
 }
 
@@ -29,7 +29,7 @@ pub enum Posted {
 pub enum Fetched {
     /// It is done, and this is the old value; the completion is not involved.
     Done(u64),
-    /// It goes on; the completion reports the end and has the old value.
+    /// It is in flight; the completion reports the end and then has the old value.
     InProgress,
 }
 
@@ -75,12 +75,12 @@ pub struct Completion {
 struct Inner {
     /// First, so that a pointer to it is a pointer to the whole.
     abi: UnsafeCell<UctCompletion>,
-    /// What the end of the operations finds: [`HELD`], [`MORE`] and [`CALLS`].
+    /// [`HELD`], [`MORE`] and [`CALLS`].
     state: Cell<u8>,
-    /// What they use: mostly a key, and one thing more.
+    /// What the operations use: usually a key and one more resource.
     key: Cell<Option<Rc<RkeyInner>>>,
     first: Cell<Option<Held>>,
-    /// And what there is beyond that.
+    /// Resources beyond these two.
     more: RefCell<Vec<Held>>,
     room: Room,
     /// Where a fetching atomic leaves its result.
@@ -96,7 +96,7 @@ const MORE: u8 = 2;
 /// There is a callback.
 const CALLS: u8 = 4;
 
-/// Something that an outstanding operation uses.
+/// A resource that an outstanding operation uses.
 #[allow(dead_code, reason = "what is held is only ever dropped")]
 pub(crate) enum Held {
     Memory(Memory),
@@ -104,7 +104,7 @@ pub(crate) enum Held {
     Unpack(Owned),
 }
 
-/// The owner of a value that a transport has a pointer to, and that only this pointer leads to: in a box, or in the room
+/// Owns a value that a transport has a pointer to: in a box, or in the inline storage
 /// of a completion.
 pub(crate) struct Owned {
     place: NonNull<c_void>,
@@ -281,7 +281,7 @@ impl Completion {
         unsafe { (*self.inner.abi.get()).count -= 1 };
     }
 
-    /// Accounts for how the operation was started: if it goes on, what it uses is held until it has ended.
+    /// Accounts for the status of an operation. While it is in flight, everything that it uses is held.
     #[inline]
     pub(crate) fn started<I>(
         &self,
@@ -332,7 +332,7 @@ impl Completion {
 }
 
 impl Inner {
-    /// What an operation uses while others are outstanding, or beyond the first.
+    /// Holds what an operation uses while others are outstanding, or beyond the first resource.
     #[cold]
     #[inline(never)]
     fn hold_more(&self, key: Option<&RemoteKey>, held: &mut dyn Iterator<Item = Held>) {

@@ -20,7 +20,7 @@ use crate::reason::Reason;
 use crate::resource::{DeviceKind, Resource};
 use crate::{builtin, host, loader, misspelt};
 
-/// What a process, or a library within it, uses of the framework: its configuration and the transports it loaded.
+/// The configuration and the loaded transports of a process, or of a library within it.
 ///
 /// Cheap to clone; usable from any thread. Several contexts may have different configurations.
 #[derive(Clone)]
@@ -254,8 +254,8 @@ impl Context {
         &self.inner.ignored
     }
 
-    /// Everything that can be opened, and what could not be found out. Asks the transports once; blocks for as long as
-    /// they look for devices. A device that the configuration names and nobody has is one warning.
+    /// Everything that can be opened, and the reasons for what cannot. Queries the transports once; blocks for as long as
+    /// they look for devices. A device in the configuration that does not exist is one warning.
     pub fn discovery(&self) -> &Discovery {
         self.inner.discovery.get_or_init(|| {
             let found = self.discover();
@@ -275,7 +275,7 @@ impl Context {
         &self.discovery().resources
     }
 
-    /// Why the configuration keeps a resource from being used: key, and value with origin. `None` if it is permitted.
+    /// Why the configuration excludes a resource: key, and value with origin. `None` if it is permitted.
     pub fn excluded(&self, resource: &Resource) -> Option<(&'static str, String)> {
         let core = &self.inner.core;
         let (devices, key) = core.devices(resource.kind);

@@ -18,7 +18,7 @@ pub(crate) unsafe extern "C" fn log(record: *const UctLogRecord) {
     receive::emit(&Record { level: record.level, target, file, line: record.line, message });
 }
 
-/// The most verbose level that anybody listens to.
+/// The most verbose level that is in use.
 pub(crate) unsafe extern "C" fn level() -> u32 {
     max_level_number()
 }

@@ -1,4 +1,4 @@
-//! The reason of a refusal: a place for a plugin's words, and the error made of them.
+//! The reason of a refusal: a buffer for a plugin's text, and the error made of it.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use crate::error::Refused;
 
 const CAPACITY: usize = 1024;
 
-/// A place for a plugin to say why.
+/// A buffer for a plugin's reason.
 pub(crate) struct Reason {
     buffer: Pin<Box<[u8; CAPACITY]>>,
     text: UctText,

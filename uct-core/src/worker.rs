@@ -1,4 +1,4 @@
-//! The worker: what one thread uses of the framework, and the engine that drives it.
+//! The worker, which drives the interfaces of one thread.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ use crate::context::Context;
 use crate::engine::Engine;
 use crate::error::{OpenError, Refused};
 
-/// What one thread uses of the framework. Cheap to clone within the thread; another thread has a worker of its own, or
+/// Drives the interfaces that one thread uses. Cheap to clone within the thread; another thread uses its own worker, or
 /// a [`WorkerHandle`] to this one.
 #[derive(Clone)]
 pub struct Worker {
@@ -38,13 +38,13 @@ pub(crate) struct WorkerInner {
     queue: CallbackQ,
     /// How many calls of the application's code from inside a transport are running, one inside the other.
     depth: Cell<u32>,
-    /// Whether something waits until no transport is on the stack; with the bit [`WorkSource::Owner`].
+    /// Whether work is deferred until no transport is on the stack; with the bit [`WorkSource::Owner`].
     has_deferred: Cell<bool>,
-    /// All that progress looks at before it calls the interfaces.
+    /// The only word that progress checks before it calls the interfaces.
     pending_work: PendingWork,
-    /// What was closed from inside a transport: none is ever closed from under itself.
+    /// Objects that were closed from inside a transport. They are closed once no transport is on the stack.
     closing: RefCell<Vec<Closing>>,
-    /// A panic of an application's callback, on its way around the transport's frames.
+    /// A panic of an application's callback, until the transport's frames have returned.
     panic: RefCell<Option<Box<dyn Any + Send>>>,
     pub(crate) engine: Engine,
     events: EventSet,
@@ -55,15 +55,15 @@ pub(crate) struct WorkerInner {
     fork_reported: Cell<bool>,
 }
 
-/// Something to be closed.
+/// Closes an object.
 pub(crate) type Closing = Box<dyn FnOnce()>;
 
-/// What watches of the event set are known by: the wake-up descriptor, an interface, the timers.
+/// Numbers of the watches in the event set: the wake-up descriptor, an interface, the timers.
 const WAKE: u64 = 0;
 const IFACE: u64 = 1;
 const TIMERS: u64 = 2;
 
-/// An open interface, as a worker that is about to sleep sees it.
+/// An open interface, for a worker that is about to sleep.
 pub(crate) trait Armed {
     /// Arms for all events of the interface.
     fn arm_all(&self) -> Result;
@@ -138,7 +138,7 @@ impl Worker {
             return worker.progress_slow();
         }
         let count = worker.queue.dispatch_fast();
-        // Where nothing happened, what waits can wait for the next call.
+        // Without events, deferred work can wait for the next call.
         if count > 0 && worker.has_deferred.get() {
             worker.run_deferred();
         }
@@ -239,7 +239,7 @@ impl Worker {
 }
 
 impl WorkerInner {
-    /// Refuses what a child asks of its parent's worker: its connections, queues and registrations are the parent's.
+    /// Refuses calls in a child of a fork: connections, queues and registrations belong to the parent.
     pub(crate) fn check_fork(
         &self,
         operation: &'static str,
@@ -259,7 +259,7 @@ impl WorkerInner {
         Ok(self.fork.check()?)
     }
 
-    /// Progress when something asks for more than the interfaces, or the process has forked.
+    /// Progress when there is pending work besides the interfaces, or the process has forked.
     #[inline(never)]
     fn progress_slow(&self) -> u32 {
         if self.fork.check().is_err() {
@@ -273,14 +273,14 @@ impl WorkerInner {
         count
     }
 
-    /// Whether nobody asks but the asynchronous context, and it is not its turn: a transport with handlers there asks for as
-    /// long as it is open. It is no other process either, where the word would have been wiped.
+    /// Whether only the asynchronous context has work and need not run yet: a transport with handlers there has its bit set for as
+    /// long as it is open. The process is not a child of a fork either, where the word would be wiped.
     #[inline]
     fn may_pass(&self) -> bool {
         self.pending_work.is_only(WorkSource::Async) && self.engine.async_context.passes()
     }
 
-    /// Leaves something to be done as soon as no transport is on the stack.
+    /// Records that there is deferred work for the time when no transport is on the stack.
     fn note_deferred(&self) {
         self.has_deferred.set(true);
         self.pending_work.add(WorkSource::Owner);
@@ -313,7 +313,7 @@ impl WorkerInner {
         self.queue.remove(id);
     }
 
-    /// Has what is armed with the worker from now on, until it is gone.
+    /// Arms `iface` together with the worker from now on, until it is dropped.
     pub(crate) fn add_armed(&self, iface: Weak<dyn Armed>) {
         let mut armed = self.armed.borrow_mut();
         armed.retain(|iface| iface.strong_count() > 0);
@@ -370,7 +370,7 @@ impl WorkerInner {
         self.note_deferred();
     }
 
-    /// Closes what waits and resumes a panic that was kept, if no transport is on the stack.
+    /// Closes deferred objects and resumes a panic that was kept, if no transport is on the stack.
     #[cold]
     #[inline(never)]
     pub(crate) fn run_deferred(&self) {
@@ -385,7 +385,7 @@ impl WorkerInner {
         }
     }
 
-    /// Closes what waits. No transport is on the stack.
+    /// Closes deferred objects. No transport is on the stack.
     fn close_all(&self) {
         loop {
             let closing = std::mem::take(&mut *self.closing.borrow_mut());

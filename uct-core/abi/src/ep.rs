@@ -1,7 +1,7 @@
 //! Endpoints.
 //!
-//! Every operation returns `UCT_OK` (done, buffers free), `UCT_INPROGRESS` (zero copy and get: the completion will
-//! tell), `UCT_ERR_NO_RESOURCE` (nothing happened; retry or `pending_add`), or an error (nothing happened).
+//! Every operation returns `UCT_OK` (done, buffers free), `UCT_INPROGRESS` (zero copy and get: the completion reports
+//! the end), `UCT_ERR_NO_RESOURCE` (nothing happened; retry or `pending_add`), or an error (nothing happened).
 //! After the endpoint has failed every operation returns the error of the failure.
 
 use core::ffi::c_void;
@@ -60,7 +60,7 @@ pub struct UctEpOps {
             length: usize,
         ) -> UctStatus,
     >,
-    /// Sends the gathered bytes of a vector, copied; its first 8 bytes stand where `am_short` has its header.
+    /// Sends the gathered bytes of a vector, copied; its first 8 bytes take the place of the header of `am_short`.
     pub am_short_iov:
         Option<unsafe extern "C" fn(ep: *mut UctEp, id: u8, iov: *const UctIov, count: usize) -> UctStatus>,
     /// Sends what `pack` writes into the transport's buffer; returns the packed length or an error.
@@ -173,7 +173,7 @@ pub struct UctEpOps {
             rkey: *mut UctRkey,
         ) -> UctStatus,
     >,
-    /// `UCT_ATOMIC_{ADD,AND,OR,XOR,SWAP}`; the old value comes to `*result`, which stays valid until the completion.
+    /// `UCT_ATOMIC_{ADD,AND,OR,XOR,SWAP}`; the old value is written to `*result`, which stays valid until the completion.
     pub atomic32_fetch: Option<
         unsafe extern "C" fn(
             ep: *mut UctEp,
@@ -197,7 +197,7 @@ pub struct UctEpOps {
             completion: *mut UctCompletion,
         ) -> UctStatus,
     >,
-    /// Writes `swap` if the remote 4 bytes equal `compare`; the old value comes to `*result`.
+    /// Writes `swap` if the remote 4 bytes equal `compare`; the old value is written to `*result`.
     pub atomic32_cswap: Option<
         unsafe extern "C" fn(
             ep: *mut UctEp,
@@ -230,9 +230,9 @@ pub struct UctEpOps {
     /// As the interface's flush, for one endpoint. `UCT_ERR_NO_RESOURCE` implies that `pending_add` accepts.
     pub flush:
         Option<unsafe extern "C" fn(ep: *mut UctEp, flags: u32, completion: *mut UctCompletion) -> UctStatus>,
-    /// Operations after it are not visible before those ahead of it.
+    /// Orders operations: later ones are not visible before earlier ones.
     pub fence: Option<unsafe extern "C" fn(ep: *mut UctEp, flags: u32) -> UctStatus>,
-    /// Asks whether the peer lives: `UCT_OK`, `UCT_INPROGRESS` (the completion reports the end), or the error.
+    /// Checks whether the peer is alive: `UCT_OK`, `UCT_INPROGRESS` (the completion reports the end), or the error.
     pub check:
         Option<unsafe extern "C" fn(ep: *mut UctEp, flags: u32, completion: *mut UctCompletion) -> UctStatus>,
     /// Writes `ep_addr_len` bytes.

@@ -44,7 +44,7 @@ pub const UCT_CAP_CONNECT_TO_IFACE: u64 = 1 << 40;
 pub const UCT_CAP_CONNECT_TO_EP: u64 = 1 << 41;
 /// Handlers are called from progress.
 pub const UCT_CAP_CB_SYNC: u64 = 1 << 44;
-/// The transport finds a dead idle peer by itself.
+/// The transport detects a dead idle peer by itself.
 pub const UCT_CAP_EP_KEEPALIVE: u64 = 1 << 46;
 /// Two machines may be connected.
 pub const UCT_CAP_INTER_NODE: u64 = 1 << 48;
@@ -69,15 +69,15 @@ pub const UCT_IFACE_ASYNC_IN_PROGRESS: u64 = 1 << 0;
 
 /// Handler flag: the data may be kept by returning `UCT_INPROGRESS`, and are given back with `release`.
 pub const UCT_AM_DESC: u32 = 1 << 0;
-/// Handler flag: the data lie in memory that another process can write at any time. The host copies them before anything
-/// refers to them, and not at all where nobody reads them. Never together with [`UCT_AM_DESC`].
+/// Handler flag: the data are in memory that another process can write at any time. The host copies them before anything
+/// refers to them, and not at all if they are not read. Never together with [`UCT_AM_DESC`].
 pub const UCT_AM_SHARED: u32 = 1 << 1;
 
 /// Flush: the buffers of operations are free again.
 pub const UCT_FLUSH_LOCAL: u32 = 0;
 /// Flush: operations have taken effect at the peer.
 pub const UCT_FLUSH_REMOTE: u32 = 1 << 0;
-/// Flush: give up on what is outstanding; the endpoint is good only for destruction afterwards.
+/// Flush: cancel outstanding operations; afterwards the endpoint can only be destroyed.
 pub const UCT_FLUSH_CANCEL: u32 = 1 << 1;
 
 /// Device type: network.

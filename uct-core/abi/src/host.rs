@@ -57,7 +57,7 @@ pub struct UctHost {
     pub abi_version: u32,
     /// Writes a log record. Any thread.
     pub log: unsafe extern "C" fn(record: *const UctLogRecord),
-    /// The most verbose level that anybody listens to (`UCT_LOG_*`, 0 for none). Any thread; cheap.
+    /// The most verbose level that is in use (`UCT_LOG_*`, 0 for none). Any thread; cheap.
     pub log_level: unsafe extern "C" fn() -> u32,
     /// Monotonic time in nanoseconds. Any thread.
     pub now: unsafe extern "C" fn() -> u64,
@@ -83,11 +83,11 @@ pub struct UctHost {
     ) -> UctStatus,
     /// Ends a watch or a timer. When it returns the handler is not running, unless the call came from inside it.
     pub async_remove: unsafe extern "C" fn(worker: *mut UctWorker, id: u64) -> UctStatus,
-    /// Keeps handlers of the asynchronous context from running; nests. What is missed runs at the last unblock.
+    /// Keeps handlers of the asynchronous context from running; nests. Handlers that were due meanwhile run at the last unblock.
     pub async_block: unsafe extern "C" fn(worker: *mut UctWorker),
     /// Undoes one `async_block`.
     pub async_unblock: unsafe extern "C" fn(worker: *mut UctWorker),
-    /// Adds a progress callback besides the interface's own; for work that is not always there. Any thread.
+    /// Adds a progress callback besides the interface's own, for work that is not permanent. Any thread.
     pub progress_add: unsafe extern "C" fn(
         worker: *mut UctWorker,
         callback: UctProgress,

@@ -69,7 +69,7 @@ pub struct UctIfaceParams {
     pub error_handler: UctErrorHandler,
     /// First argument of the error handler.
     pub error_argument: *mut c_void,
-    /// Bytes ahead of received data that a keeper may write to.
+    /// Bytes ahead of received data that the handler may write to once it keeps the message.
     pub rx_headroom: usize,
     /// `UCT_IFACE_*`.
     pub flags: u64,
@@ -121,7 +121,7 @@ pub struct UctFigure {
     pub origin: u32,
 }
 
-/// What an interface can do and what it costs. Filled by `query`; the caller zeroes it and sets `size`.
+/// Capabilities and cost of an interface. Filled by `query`; the caller zeroes it and sets `size`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctIfaceAttr {
@@ -129,7 +129,7 @@ pub struct UctIfaceAttr {
     pub size: usize,
     /// `UCT_CAP_*`.
     pub capabilities: u64,
-    /// Which of `capabilities` the transport composes from others instead of carrying them out natively.
+    /// Which of `capabilities` the transport emulates by other operations.
     pub emulated: u64,
     /// `UCT_EVENT_*` that `event_arm` accepts.
     pub events: u32,
@@ -161,7 +161,7 @@ pub struct UctIfaceAttr {
     pub bandwidth_shared: UctFigure,
     /// Extra cost factor of emulated put, get and atomics: round trips they need.
     pub emulated_round_trips: u32,
-    /// Between equals the higher wins.
+    /// Among interfaces of equal cost the highest is chosen.
     pub priority: u32,
     /// Most endpoints; 0 means unlimited.
     pub max_num_eps: u64,
@@ -206,7 +206,7 @@ pub struct UctTlOps {
 pub struct UctIfaceOps {
     /// Size of this table in bytes.
     pub size: usize,
-    /// Closes by a deadline of its own; its endpoints are gone by then. *Mandatory.*
+    /// Closes within the interface's own time limit. All endpoints are destroyed by then. *Mandatory.*
     pub close: Option<unsafe extern "C" fn(iface: *mut UctIface)>,
     /// Fills the attributes. *Mandatory.*
     pub query: Option<unsafe extern "C" fn(iface: *mut UctIface, attr: *mut UctIfaceAttr) -> UctStatus>,
@@ -216,7 +216,7 @@ pub struct UctIfaceOps {
     pub get_address: Option<unsafe extern "C" fn(iface: *mut UctIface, address: *mut u8) -> UctStatus>,
     /// Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason as text, or
     /// `UCT_ERR_REJECTED` where it would be within reach but for the obstacle that the reason names. A local decision
-    /// that sends nothing. The addresses are untrusted bytes. *Mandatory.*
+    /// without traffic. The addresses are untrusted bytes. *Mandatory.*
     pub is_reachable: Option<
         unsafe extern "C" fn(
             iface: *mut UctIface,
@@ -239,9 +239,9 @@ pub struct UctIfaceOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
-    /// Gives back data that a handler kept; `data` is the pointer that the handler was given.
+    /// Releases data that a handler kept; `data` is the pointer that was passed to the handler.
     pub release: Option<unsafe extern "C" fn(iface: *mut UctIface, data: *mut c_void)>,
-    /// A descriptor that becomes readable when an armed event happens. It stays the interface's.
+    /// A descriptor that becomes readable when an armed event happens. It belongs to the interface.
     pub event_fd: Option<unsafe extern "C" fn(iface: *mut UctIface, fd: *mut i32) -> UctStatus>,
     /// Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
     /// event that comes makes the descriptor readable: none is lost.

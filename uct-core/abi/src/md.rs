@@ -1,4 +1,4 @@
-//! Memory domains, and what the host reaches of their memory by itself.
+//! Memory domains, and direct access of the host to their memory.
 
 use core::ffi::c_void;
 
@@ -95,7 +95,7 @@ pub struct UctMdOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
-    /// Ends a registration. No operation names it as local memory any more; the host sees to that. Peers, and other threads with keys to it,
+    /// Ends a registration. The host ensures that no operation uses it as local memory any more. Peers, and other threads with keys to it,
     /// may access the memory until this returns, and not afterwards: it waits for accesses in flight. After an error the host does not free
     /// it.
     pub mem_dereg: Option<unsafe extern "C" fn(md: *mut UctMd, memh: *mut UctMemh) -> UctStatus>,
@@ -110,7 +110,7 @@ pub struct UctMdOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
-    /// Frees what `mem_alloc` gave. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
+    /// Frees memory of `mem_alloc`. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
     pub mem_free: Option<unsafe extern "C" fn(md: *mut UctMd, memh: *mut UctMemh) -> UctStatus>,
     /// Advises about the use of a part of a registration (`UCT_ADVICE_*`).
     pub mem_advise: Option<

@@ -42,7 +42,7 @@ pub struct UctPlugin {
     pub config: *const UctConfigSection,
     /// Number of groups.
     pub config_count: usize,
-    /// Called once, ahead of everything else. An error with a reason makes the host leave the plugin out.
+    /// Called once, before everything else. An error with a reason makes the host skip the plugin.
     pub init: Option<unsafe extern "C" fn(host: *const UctHost, reason: *mut UctText) -> UctStatus>,
 }
 

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use crate::{UctMemh, UctStatus};
 
-/// A string: UTF-8, not terminated by zero, owned by whoever handed it over, valid for the call unless said otherwise.
+/// A string: UTF-8, not terminated by zero, owned by the side that passed it, valid for the call unless stated otherwise.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctStr {

@@ -1,4 +1,4 @@
-//! The handlers of an interface: the table that the transport reads, and what owns the closures behind it.
+//! The handlers of an interface: the table that the transport reads, and the owner of the closures in it.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -15,9 +15,9 @@ use crate::stats::Count;
 pub(crate) struct HandlerTable {
     table: Rc<AmTable>,
     owned: RefCell<Vec<(AmId, Box<dyn Owned>)>>,
-    /// What the handlers that were taken away had received.
+    /// Messages that removed handlers had received.
     received: Cell<Count>,
-    /// What the last message that was read out of shared memory was copied to.
+    /// The buffer of the last message that was copied out of shared memory.
     spare: Cell<Vec<u8>>,
 }
 

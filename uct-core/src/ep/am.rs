@@ -23,7 +23,7 @@ pub(super) const MAX_IOV: usize = 64;
 const NO_ENTRIES: [MaybeUninit<UctIov>; MAX_IOV] = [const { MaybeUninit::uninit() }; MAX_IOV];
 
 impl EpInner {
-    /// Counts an operation by its status and turns the status around.
+    /// Counts an operation by its status and converts the status.
     #[inline]
     pub(super) fn counted(&self, status: i32, counter: &Counter, bytes: usize) -> Result {
         if status == uct_abi::UCT_OK {
@@ -198,7 +198,7 @@ impl Ep {
     }
 }
 
-/// A pack closure on its way through the transport.
+/// A pack closure that is passed through the transport.
 pub(super) struct Packing<F> {
     pack: Option<F>,
     capacity: usize,
@@ -231,7 +231,7 @@ impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
         Packing { pack: Some(pack), capacity }
     }
 
-    /// What [`Packing::write`] is called with.
+    /// The argument of [`Packing::write`].
     #[inline]
     fn argument(&mut self) -> *mut c_void {
         ptr::from_mut(self).cast()

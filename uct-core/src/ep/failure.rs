@@ -13,7 +13,7 @@ use crate::worker::WorkerInner;
 pub struct EpFailure {
     /// The status that its operations return from now on.
     pub error: Error,
-    /// The reason in the transport's words: which peer, what happened.
+    /// The transport's reason: which peer, what happened.
     pub reason: String,
 }
 
@@ -32,7 +32,7 @@ impl std::error::Error for EpFailure {}
 /// Called once with the failure.
 pub(crate) type OnFailure = Box<dyn FnOnce(EpFailure)>;
 
-/// What a transport knows an endpoint by. It lives until the transport has destroyed the endpoint.
+/// The host's record of an endpoint, which the transport passes to the error handler. It lives until the endpoint is destroyed.
 pub(crate) struct EpRecord {
     worker: Rc<WorkerInner>,
     subject: String,
@@ -42,9 +42,9 @@ pub(crate) struct EpRecord {
 
 enum Handler {
     Application(OnFailure),
-    /// Nobody asked: the failure is logged.
+    /// There is no handler: the failure is logged.
     Nobody,
-    /// The endpoint is closed: nobody is concerned.
+    /// The endpoint is closed: the failure is ignored.
     Closed,
 }
 
@@ -81,7 +81,7 @@ impl EpRecord {
         self.failure.get()
     }
 
-    /// The endpoint is closed: a failure concerns nobody any more.
+    /// The endpoint is closed: later failures are ignored.
     pub(crate) fn forget_handler(&self) {
         drop(self.handler.replace(Handler::Closed));
     }

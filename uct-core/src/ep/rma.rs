@@ -15,7 +15,7 @@ use crate::stats::Counter;
 use crate::worker::WorkerInner;
 
 impl EpInner {
-    /// Accounts for an operation that may go on.
+    /// Accounts for an operation that may stay in flight.
     #[inline]
     pub(super) fn posted<I>(
         &self,
@@ -204,7 +204,7 @@ impl Ep {
     }
 }
 
-/// An unpack closure on its way through the transport.
+/// An unpack closure that is passed through the transport.
 struct Unpacking<F> {
     unpack: Option<F>,
     worker: Rc<WorkerInner>,

@@ -65,7 +65,7 @@ impl MdInner {
         self.fork.check().is_err()
     }
 
-    /// Refuses what a child asks of its parent's domain.
+    /// Refuses calls in a child of a fork: the domain belongs to the parent.
     pub(crate) fn check_fork(&self, operation: &'static str) -> Result<(), Refused> {
         self.fork.check().map_err(|forked: Forked| Refused {
             operation,

@@ -160,7 +160,7 @@ impl Window {
 /// A key to a peer's memory, for all endpoints of one memory domain. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteKey {
-    /// Cached: one look less for each access.
+    /// Cached here: one load less for each access.
     window: Window,
     inner: Rc<RkeyInner>,
 }
