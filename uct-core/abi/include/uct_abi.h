@@ -118,7 +118,7 @@
 // A wrong remote address or key is an error.
 #define UCT_CAP_ERRHANDLE_REMOTE_MEM (UINT64_C(1) << 36)
 
-// The death of a peer is told through the error handler.
+// The death of a peer is reported through the error handler.
 #define UCT_CAP_ERRHANDLE_PEER_FAILURE (UINT64_C(1) << 38)
 
 // `check` works.
@@ -133,7 +133,7 @@
 // Handlers are called from progress.
 #define UCT_CAP_CB_SYNC (UINT64_C(1) << 44)
 
-// The transport finds a dead idle peer by itself.
+// The transport detects a dead idle peer by itself.
 #define UCT_CAP_EP_KEEPALIVE (UINT64_C(1) << 46)
 
 // Two machines may be connected.
@@ -160,11 +160,11 @@
 // Interface flag: handlers of the asynchronous context run inside the worker's progress, and in no other thread.
 #define UCT_IFACE_ASYNC_IN_PROGRESS (UINT64_C(1) << 0)
 
-// Handler flag: the data may be kept by answering `UCT_INPROGRESS`, and are given back with `release`.
+// Handler flag: the data may be kept by returning `UCT_INPROGRESS`, and are given back with `release`.
 #define UCT_AM_DESC (UINT32_C(1) << 0)
 
-// Handler flag: the data lie in memory that another process can write at any time. The host copies them before anything
-// refers to them, and not at all where nobody reads them. Never together with `UCT_AM_DESC`.
+// Handler flag: the data are in memory that another process can write at any time. The host copies them before anything
+// refers to them, and not at all if they are not read. Never together with `UCT_AM_DESC`.
 #define UCT_AM_SHARED (UINT32_C(1) << 1)
 
 // Flush: the buffers of operations are free again.
@@ -173,7 +173,7 @@
 // Flush: operations have taken effect at the peer.
 #define UCT_FLUSH_REMOTE (UINT32_C(1) << 0)
 
-// Flush: give up on what is outstanding; the endpoint is good only for destruction afterwards.
+// Flush: cancel outstanding operations; afterwards the endpoint can only be destroyed.
 #define UCT_FLUSH_CANCEL (UINT32_C(1) << 1)
 
 // Device type: network.
@@ -305,10 +305,10 @@
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
 
-// What a slot answers: zero is success, positive is "going on", negative is an error.
+// What a slot returns: zero is success, positive is "going on", negative is an error.
 typedef int32_t UctStatus;
 
-// A string: UTF-8, not terminated by zero, owned by whoever handed it over, valid for the call unless said otherwise.
+// A string: UTF-8, not terminated by zero, owned by the side that passed it, valid for the call unless stated otherwise.
 typedef struct UctStr {
     // First byte; may be null when `length` is 0.
     const uint8_t *data;
@@ -359,13 +359,13 @@ typedef struct UctFigure {
     uint32_t origin;
 } UctFigure;
 
-// What an interface can do and what it costs. Filled by `query`; the caller zeroes it and sets `size`.
+// Capabilities and cost of an interface. Filled by `query`; the caller zeroes it and sets `size`.
 typedef struct UctIfaceAttr {
     // Size of this table in bytes.
     size_t size;
     // `UCT_CAP_*`.
     uint64_t capabilities;
-    // Which of `capabilities` the transport composes from others instead of carrying them out natively.
+    // Which of `capabilities` the transport emulates by other operations.
     uint64_t emulated;
     // `UCT_EVENT_*` that `event_arm` accepts.
     uint32_t events;
@@ -397,13 +397,13 @@ typedef struct UctIfaceAttr {
     struct UctFigure bandwidth_shared;
     // Extra cost factor of emulated put, get and atomics: round trips they need.
     uint32_t emulated_round_trips;
-    // Between equals the higher wins.
+    // Among interfaces of equal cost the highest is chosen.
     uint32_t priority;
     // Most endpoints; 0 means unlimited.
     uint64_t max_num_eps;
 } UctIfaceAttr;
 
-// A place for words that the host owns: a plugin writes the reason of a refusal here.
+// A text buffer of the host: a plugin writes the reason of a refusal here.
 typedef struct UctText {
     // Where to write.
     uint8_t *data;
@@ -448,7 +448,7 @@ typedef struct UctEpParams {
 // An endpoint; the plugin's own.
 typedef struct UctEp UctEp;
 
-// Told when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
+// Called when operations end. `count` goes down by one per operation; at zero `func` is called, with the first error kept
 // in `status`. The memory stays valid until then.
 typedef struct UctCompletion {
     // Called at zero, from progress only.
@@ -466,7 +466,7 @@ typedef void (*UctEmitCounter)(void *context, struct UctStr name, uint64_t value
 typedef struct UctIfaceOps {
     // Size of this table in bytes.
     size_t size;
-    // Closes by a deadline of its own; its endpoints are gone by then. *Mandatory.*
+    // Closes within the interface's own time limit. All endpoints are destroyed by then. *Mandatory.*
     void (*close)(struct UctIface *iface);
     // Fills the attributes. *Mandatory.*
     UctStatus (*query)(struct UctIface *iface, struct UctIfaceAttr *attr);
@@ -474,9 +474,9 @@ typedef struct UctIfaceOps {
     UctStatus (*get_device_address)(struct UctIface *iface, uint8_t *address);
     // Writes `iface_addr_len` bytes. *Mandatory.*
     UctStatus (*get_address)(struct UctIface *iface, uint8_t *address);
-    // Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason in words, or
+    // Whether a peer can be reached: `UCT_OK`, or `UCT_ERR_UNREACHABLE` with the reason as text, or
     // `UCT_ERR_REJECTED` where it would be within reach but for the obstacle that the reason names. A local decision
-    // that sends nothing. The addresses are untrusted bytes. *Mandatory.*
+    // without traffic. The addresses are untrusted bytes. *Mandatory.*
     UctStatus (*is_reachable)(struct UctIface *iface,
                               const uint8_t *device_address,
                               size_t device_address_length,
@@ -484,16 +484,16 @@ typedef struct UctIfaceOps {
                               size_t iface_address_length,
                               uint32_t scope,
                               struct UctText *reason);
-    // Moves things on; answers how many events it handled. *Mandatory.*
+    // Receives, completes and sends what is due; returns how many events it handled. *Mandatory.*
     uint32_t (*progress)(struct UctIface *iface);
     // Creates an endpoint. *Mandatory.*
     UctStatus (*ep_create)(struct UctIface *iface,
                            const struct UctEpParams *params,
                            struct UctEp **ep,
                            struct UctText *reason);
-    // Gives back data that a handler kept; `data` is the pointer that the handler was given.
+    // Releases data that a handler kept; `data` is the pointer that was passed to the handler.
     void (*release)(struct UctIface *iface, void *data);
-    // A descriptor that becomes readable when an armed event happens. It stays the interface's.
+    // A descriptor that becomes readable when an armed event happens. It belongs to the interface.
     UctStatus (*event_fd)(struct UctIface *iface, int32_t *fd);
     // Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
     // event that comes makes the descriptor readable: none is lost.
@@ -525,17 +525,17 @@ typedef struct UctIov {
     uint32_t count;
 } UctIov;
 
-// Packs a message into the transport's buffer and answers its length in bytes. It never writes more than the
+// Packs a message into the transport's buffer and returns its length in bytes. It never writes more than the
 // `max_bcopy` of the operation. A transport calls it at most once for each operation.
 typedef size_t (*UctPack)(void *destination, void *argument);
 
 // An unpacked remote key; the plugin's own, shareable by all endpoints of the memory domain.
 typedef struct UctRkey UctRkey;
 
-// Takes data that a `get_bcopy` brought; called once, before the completion.
+// Takes the data of a `get_bcopy`; called once, before the completion.
 typedef void (*UctUnpack)(void *argument, const void *data, size_t length);
 
-// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and answered
+// A request that waits for resources on an endpoint. The memory stays valid until `func` was called and returned
 // `UCT_OK`, or until the request was purged.
 typedef struct UctPendingReq {
     // Called from progress only. `UCT_OK`: done, forget the request. `UCT_INPROGRESS`: keep it and go on.
@@ -557,9 +557,9 @@ typedef struct UctEpOps {
     void (*destroy)(struct UctEp *ep);
     // Sends `header` (8 bytes, native order) and `length` bytes of `payload`, both copied.
     UctStatus (*am_short)(struct UctEp *ep, uint8_t id, uint64_t header, const void *payload, size_t length);
-    // Sends the gathered bytes of a vector, copied; its first 8 bytes stand where `am_short` has its header.
+    // Sends the gathered bytes of a vector, copied; its first 8 bytes take the place of the header of `am_short`.
     UctStatus (*am_short_iov)(struct UctEp *ep, uint8_t id, const struct UctIov *iov, size_t count);
-    // Sends what `pack` writes into the transport's buffer; answers the packed length or an error.
+    // Sends what `pack` writes into the transport's buffer; returns the packed length or an error.
     ptrdiff_t (*am_bcopy)(struct UctEp *ep, uint8_t id, UctPack pack, void *argument, uint32_t flags);
     // Sends `header` (copied) and the memory of the vector, in place.
     UctStatus (*am_zcopy)(struct UctEp *ep,
@@ -576,7 +576,7 @@ typedef struct UctEpOps {
                            size_t length,
                            uint64_t remote_address,
                            struct UctRkey *rkey);
-    // Writes what `pack` produces to remote memory; answers the packed length or an error.
+    // Writes what `pack` produces to remote memory; returns the packed length or an error.
     ptrdiff_t (*put_bcopy)(struct UctEp *ep,
                            UctPack pack,
                            void *argument,
@@ -622,7 +622,7 @@ typedef struct UctEpOps {
                                uint64_t value,
                                uint64_t remote_address,
                                struct UctRkey *rkey);
-    // `UCT_ATOMIC_{ADD,AND,OR,XOR,SWAP}`; the former value comes to `*result`, which stays valid until the completion.
+    // `UCT_ATOMIC_{ADD,AND,OR,XOR,SWAP}`; the old value is written to `*result`, which stays valid until the completion.
     UctStatus (*atomic32_fetch)(struct UctEp *ep,
                                 uint32_t op,
                                 uint32_t value,
@@ -638,7 +638,7 @@ typedef struct UctEpOps {
                                 uint64_t remote_address,
                                 struct UctRkey *rkey,
                                 struct UctCompletion *completion);
-    // Writes `swap` if the remote 4 bytes equal `compare`; the former value comes to `*result`.
+    // Writes `swap` if the remote 4 bytes equal `compare`; the old value is written to `*result`.
     UctStatus (*atomic32_cswap)(struct UctEp *ep,
                                 uint32_t compare,
                                 uint32_t swap,
@@ -661,9 +661,9 @@ typedef struct UctEpOps {
     void (*pending_purge)(struct UctEp *ep, UctPurge purge, void *argument);
     // As the interface's flush, for one endpoint. `UCT_ERR_NO_RESOURCE` implies that `pending_add` accepts.
     UctStatus (*flush)(struct UctEp *ep, uint32_t flags, struct UctCompletion *completion);
-    // Operations after it are not visible before those ahead of it.
+    // Orders operations: later ones are not visible before earlier ones.
     UctStatus (*fence)(struct UctEp *ep, uint32_t flags);
-    // Asks whether the peer lives: `UCT_OK`, `UCT_INPROGRESS` (the completion will tell), or the error.
+    // Checks whether the peer is alive: `UCT_OK`, `UCT_INPROGRESS` (the completion reports the end), or the error.
     UctStatus (*check)(struct UctEp *ep, uint32_t flags, struct UctCompletion *completion);
     // Writes `ep_addr_len` bytes.
     UctStatus (*get_address)(struct UctEp *ep, uint8_t *address);
@@ -722,7 +722,7 @@ typedef void (*UctEmitDevice)(void *context, const struct UctDevice *device);
 typedef struct UctWorker UctWorker;
 
 // Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
-// it may answer `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
+// it may return `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
 // `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
 typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
 
@@ -735,7 +735,7 @@ typedef struct UctAmTable {
     void *arguments[UCT_AM_IDS];
 } UctAmTable;
 
-// Told once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` says why, in words.
+// Called once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` is human-readable.
 typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, struct UctStr reason);
 
 // How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
@@ -754,7 +754,7 @@ typedef struct UctIfaceParams {
     UctErrorHandler error_handler;
     // First argument of the error handler.
     void *error_argument;
-    // Bytes ahead of received data that a keeper may write to.
+    // Bytes ahead of received data that the handler may write to once it keeps the message.
     size_t rx_headroom;
     // `UCT_IFACE_*`.
     uint64_t flags;
@@ -840,7 +840,7 @@ typedef struct UctMdOps {
                          uint32_t access,
                          struct UctMemh **memh,
                          struct UctText *reason);
-    // Ends a registration. No operation names it as local memory any more; the host sees to that. Peers, and other threads with keys to it,
+    // Ends a registration. The host ensures that no operation uses it as local memory any more. Peers, and other threads with keys to it,
     // may access the memory until this returns, and not afterwards: it waits for accesses in flight. After an error the host does not free
     // it.
     UctStatus (*mem_dereg)(struct UctMd *md, struct UctMemh *memh);
@@ -851,7 +851,7 @@ typedef struct UctMdOps {
                            void **address,
                            struct UctMemh **memh,
                            struct UctText *reason);
-    // Frees what `mem_alloc` gave. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
+    // Frees memory of `mem_alloc`. `UCT_ERR_BUSY` as in `mem_dereg`: the plugin keeps the memory.
     UctStatus (*mem_free)(struct UctMd *md, struct UctMemh *memh);
     // Advises about the use of a part of a registration (`UCT_ADVICE_*`).
     UctStatus (*mem_advise)(struct UctMd *md,
@@ -874,7 +874,7 @@ typedef struct UctMdOps {
     // Orders two keys: `result` is negative, zero or positive.
     UctStatus (*rkey_compare)(struct UctMd *md, struct UctRkey *left, struct UctRkey *right, int32_t *result);
     // Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
-    // this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was answered
+    // this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was returned
     // holds until the key is released.
     UctStatus (*rkey_window)(struct UctMd *md, struct UctRkey *rkey, struct UctWindow *window);
 } UctMdOps;
@@ -942,7 +942,7 @@ typedef struct UctConfigSection {
 // Called for an event of the asynchronous context. `events` is 0 for a timer.
 typedef void (*UctAsyncHandler)(void *argument, uint64_t id, uint32_t events);
 
-// Called by worker progress; answers how many events it handled.
+// Called by worker progress; returns how many events it handled.
 typedef uint32_t (*UctProgress)(void *argument);
 
 // One log record.
@@ -970,7 +970,7 @@ typedef struct UctHost {
     uint32_t abi_version;
     // Writes a log record. Any thread.
     void (*log)(const struct UctLogRecord *record);
-    // The most verbose level that anybody listens to (`UCT_LOG_*`, 0 for none). Any thread; cheap.
+    // The most verbose level that is in use (`UCT_LOG_*`, 0 for none). Any thread; cheap.
     uint32_t (*log_level)(void);
     // Monotonic time in nanoseconds. Any thread.
     uint64_t (*now)(void);
@@ -992,11 +992,11 @@ typedef struct UctHost {
                                  uint64_t *id);
     // Ends a watch or a timer. When it returns the handler is not running, unless the call came from inside it.
     UctStatus (*async_remove)(struct UctWorker *worker, uint64_t id);
-    // Keeps handlers of the asynchronous context from running; nests. What is missed runs at the last unblock.
+    // Keeps handlers of the asynchronous context from running; nests. Handlers that were due meanwhile run at the last unblock.
     void (*async_block)(struct UctWorker *worker);
     // Undoes one `async_block`.
     void (*async_unblock)(struct UctWorker *worker);
-    // Adds a progress callback besides the interface's own; for work that is not always there. Any thread.
+    // Adds a progress callback besides the interface's own, for work that is not permanent. Any thread.
     UctStatus (*progress_add)(struct UctWorker *worker, UctProgress callback, void *argument, uint64_t *id);
     // Removes a progress callback. Any thread.
     UctStatus (*progress_remove)(struct UctWorker *worker, uint64_t id);
@@ -1017,7 +1017,7 @@ typedef struct UctPlugin {
     size_t size;
     // Name of the plugin. *Mandatory.*
     struct UctStr name;
-    // Version of the plugin, for people.
+    // Version of the plugin, human-readable.
     struct UctStr version;
     // First of `component_count` components. *Mandatory.*
     const struct UctComponentOps *const *components;
@@ -1027,11 +1027,11 @@ typedef struct UctPlugin {
     const struct UctConfigSection *config;
     // Number of groups.
     size_t config_count;
-    // Called once, ahead of everything else. An error with a reason makes the host leave the plugin out.
+    // Called once, before everything else. An error with a reason makes the host skip the plugin.
     UctStatus (*init)(const struct UctHost *host, struct UctText *reason);
 } UctPlugin;
 
-// The one exported function: answers the plugin's table, which is valid for ever.
+// The one exported function: returns the plugin's table, which is valid for ever.
 typedef const struct UctPlugin *(*UctPluginEntry)(void);
 
 // Success.
@@ -1115,7 +1115,7 @@ typedef const struct UctPlugin *(*UctPluginEntry)(void);
 // The peer closed or reset the connection.
 #define UCT_ERR_CONNECTION_RESET -25
 
-// The peer did not answer within the endpoint's time limit.
+// The peer did not respond within the endpoint's time limit.
 #define UCT_ERR_ENDPOINT_TIMEOUT -80
 
 #endif  /* UCT_ABI_H */
