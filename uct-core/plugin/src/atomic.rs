@@ -1,6 +1,6 @@
 //! Atomics: as an endpoint is asked for them, and how they are carried out on memory of this process.
 //!
-//! For: endpoints, the slots ahead of them, and target sides in software. All are sequentially consistent.
+//! Used by endpoints, the slots ahead of them, and target sides in software. All are sequentially consistent.
 
 use std::ptr::NonNull;
 use ucs::sync::fixed::{AtomicU32, AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub struct Atomic {
     pub change: Change,
 }
 
-/// Where the former value goes: a place of the host's, valid until the operation's completion.
+/// Where the old value goes: a place of the host's, valid until the operation's completion.
 #[derive(Debug)]
 pub struct Former {
     width: Width,
@@ -69,7 +69,7 @@ impl Atomic {
         if address.is_multiple_of(self.width.bytes() as u64) { Ok(()) } else { Err(misaligned()) }
     }
 
-    /// Carries it out and answers the former value.
+    /// Carries it out and returns the old value.
     ///
     /// # Safety
     /// `cell` is aligned to the width and valid for reads and writes, and accessed by atomics only.
@@ -96,7 +96,7 @@ fn misaligned() -> Error {
     Error::INVALID_PARAM
 }
 
-/// Changes a cell of one of the two types, and answers what was there.
+/// Changes a cell of one of the two types, and returns what was there.
 macro_rules! change {
     ($cell:ident, $change:expr, $value:ty) => {
         // SYNC: remote atomics order like the processor's own; they pair with any atomic access of the target.

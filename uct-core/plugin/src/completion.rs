@@ -15,7 +15,7 @@ pub enum Outcome {
     InProgress,
 }
 
-/// The host's completion of one outstanding operation. Whoever answers
+/// The host's completion of one outstanding operation. An operation that returns
 /// [`Outcome::InProgress`] completes it exactly once, or the caller waits for ever; with any other answer it is dropped.
 #[must_use = "an operation that is never completed hangs its caller"]
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The error of the control path: a status and the reason in words.
+//! The error of the control path: a status and the reason as text.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl Failure {
         Failure::new(Error::UNSUPPORTED, format!("{what} is not supported by this transport"))
     }
 
-    /// Hands the reason over and answers the status.
+    /// Hands the reason over and returns the status.
     pub(crate) fn write(&self, text: *mut UctText) -> UctStatus {
         write_text(text, &self.reason);
         self.status.status().raw()

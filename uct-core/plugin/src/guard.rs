@@ -8,13 +8,13 @@ use uct_abi::{UCT_ERR_IO_ERROR, UctStatus, UctText};
 
 use crate::failure::write_text;
 
-/// Runs a slot that answers a status.
+/// Runs a slot that returns a status.
 #[inline(always)]
 pub(crate) fn status(slot: &'static str, body: impl FnOnce() -> UctStatus) -> UctStatus {
     or(slot, UCT_ERR_IO_ERROR, body)
 }
 
-/// Runs a slot that answers a status and a reason.
+/// Runs a slot that returns a status and a reason.
 pub(crate) fn explained(
     slot: &'static str,
     reason: *mut UctText,
@@ -30,7 +30,7 @@ pub(crate) fn explained(
     }
 }
 
-/// Runs a slot that answers something else; `fallback` stands in after a panic.
+/// Runs a slot that returns another type; `fallback` is its result after a panic.
 ///
 /// For transports, where instructions count: in an `extern "C"` function of its own a seldom way of a slot is a jump, and the
 /// frequent one needs no frame and no landing pad.
@@ -45,7 +45,7 @@ pub fn or<T>(slot: &'static str, fallback: T, body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What a function of its own answers in one register.
+/// A result that a function returns in one register.
 pub trait Answer {
     /// As a number: an error's status, or something that is not negative.
     fn into_raw(self) -> isize;

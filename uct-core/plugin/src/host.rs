@@ -106,7 +106,7 @@ impl Worker {
 
     /// Changes what a watched descriptor is watched for.
     pub fn async_modify(&self, id: AsyncId, events: u32) -> Result<(), Error> {
-        // SAFETY: the worker is valid (`Worker::new`); a wrong id is answered with an error.
+        // SAFETY: the worker is valid (`Worker::new`); a wrong id is an error.
         result(unsafe { (self.host.async_modify)(self.worker.as_ptr(), id.0, events) })
     }
 
@@ -131,7 +131,7 @@ impl Worker {
 
     /// Ends a watch or a timer; the handler is not running when this returns, unless the call came from inside it.
     pub fn async_remove(&self, id: AsyncId) {
-        // SAFETY: the worker is valid (`Worker::new`); a wrong id is answered with an error.
+        // SAFETY: the worker is valid (`Worker::new`); a wrong id is an error.
         let status = unsafe { (self.host.async_remove)(self.worker.as_ptr(), id.0) };
         debug_assert_eq!(status, 0, "an id is removed once");
     }
@@ -169,7 +169,7 @@ impl Worker {
 
     /// Removes a progress callback.
     pub fn progress_remove(&self, id: ProgressId) {
-        // SAFETY: the worker is valid (`Worker::new`); a wrong id is answered with an error.
+        // SAFETY: the worker is valid (`Worker::new`); a wrong id is an error.
         let status = unsafe { (self.host.progress_remove)(self.worker.as_ptr(), id.0) };
         debug_assert_eq!(status, 0, "an id is removed once");
     }

@@ -57,7 +57,7 @@ impl<'a> Iov<'a> {
         })
     }
 
-    /// Copies all bytes out, in order; answers how many.
+    /// Copies all bytes out, in order; returns how many.
     ///
     /// # Safety
     /// `destination` is writable for [`Iov::total`] bytes that are no part of the vector.
@@ -74,7 +74,7 @@ impl<'a> Iov<'a> {
         offset
     }
 
-    /// Copies `length` bytes in, in order, as far as there is room; answers how many found room.
+    /// Copies `length` bytes in, in order, as far as there is room; returns how many found room.
     ///
     /// # Safety
     /// `source` is readable for `length` bytes that are no part of the vector, and the vector's memory is writable, as

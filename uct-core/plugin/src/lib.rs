@@ -1,10 +1,10 @@
 //! The safe side of the plugin boundary, for who writes a transport.
 //!
-//! For: every crate under `transports/`, and yours. Stands on `uct-abi` (the tables) and `ucs`. The host, `uct-core`,
+//! For every crate under `transports/`, and yours. Built on `uct-abi` (the tables) and `ucs`. The host, `uct-core`,
 //! never appears here: the two meet only in `uct-abi`.
 //!
 //! A transport is four types and one line: implement [`Component`], [`Md`], [`Transport`], [`Iface`] and
-//! [`Endpoint`], then export them with [`export_plugin!`]. Whatever an implementation leaves out answers
+//! [`Endpoint`], then export them with [`export_plugin!`]. Whatever an implementation leaves out returns
 //! `UNSUPPORTED`; a panic inside it becomes a status and an error event, never an abort. `transports/README.md` walks
 //! through it.
 

@@ -17,7 +17,7 @@ impl Pack {
         Pack { callback, argument }
     }
 
-    /// Lets the application write at `destination`; answers how many bytes it wrote, never more than the `max_bcopy`
+    /// Lets the application write at `destination`; returns how many bytes it wrote, never more than the `max_bcopy`
     /// that the interface reports for the operation.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
 //! The pending queue of an interface: requests that wait for resources, served fairly over the endpoints.
 //!
-//! For: every transport that can run out of something. Stands on `ucs::datastruct::arbiter`, whose element lies in the
+//! For every transport that can run out of something. Built on `ucs::datastruct::arbiter`, whose element lies in the
 //! private bytes of the boundary's `UctPendingReq`, so that queueing allocates nothing.
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ pub struct PendingQueue {
 #[derive(Default)]
 pub struct PendingGroup(ArbiterGroup);
 
-/// What becomes of an endpoint whose request answers that resources are still missing.
+/// Where an endpoint goes whose request returns that resources are still missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
     /// The endpoint lacks something of its own: leave it out until [`PendingQueue::schedule`] names it again.

@@ -70,7 +70,7 @@ pub trait Md: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Allocates and registers at least `length` zeroed bytes; answers where, how many, and the registration.
+    /// Allocates and registers at least `length` zeroed bytes; returns where, how many, and the registration.
     fn allocate(
         &self,
         length: usize,
@@ -221,7 +221,7 @@ pub trait Iface: Sized + 'static {
     /// Writes the interface address; `buffer` has `iface_addr_len` bytes.
     fn address(&self, buffer: &mut [u8]) -> Result;
 
-    /// Whether a peer can be reached, decided locally without traffic; the refusal is the reason in words.
+    /// Whether a peer can be reached, decided locally without traffic; the refusal is the reason as text.
     fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String>;
 
     /// Whether a peer that [`Iface::is_reachable`] refused would be within reach but for an obstacle: a namespace, a
@@ -231,7 +231,7 @@ pub trait Iface: Sized + 'static {
         false
     }
 
-    /// Moves things on; answers how many events it handled.
+    /// Receives, completes and sends what is due; returns how many events it handled.
     fn progress(&self) -> u32;
 
     /// Creates an endpoint.
@@ -282,8 +282,8 @@ pub type RkeyOf<E> = <<<E as Endpoint>::Iface as Iface>::Md as Md>::Rkey;
 
 /// One end of a connection.
 ///
-/// An operation answers success, [`Error::NO_RESOURCE`] (nothing happened; the caller retries or queues a pending
-/// request) or an error (nothing happened). One that answers [`Outcome::InProgress`] owns its [`Completion`]; with every
+/// An operation returns success, [`Error::NO_RESOURCE`] (nothing happened; the caller retries or queues a pending
+/// request) or an error (nothing happened). One that returns [`Outcome::InProgress`] owns its [`Completion`]; with every
 /// other answer it just drops it. The host passes message ids below 32 only; lengths are the transport's to check.
 #[allow(unused_variables, reason = "a default body names what an implementation gets")]
 pub trait Endpoint: Sized + 'static {
@@ -308,7 +308,7 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// Sends what the application packs; answers the length.
+    /// Sends what the application packs; returns the length.
     fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
         Err(Error::UNSUPPORTED)
     }
@@ -349,7 +349,7 @@ pub trait Endpoint: Sized + 'static {
         Ok(())
     }
 
-    /// Writes what the application packs to remote memory; answers the length.
+    /// Writes what the application packs to remote memory; returns the length.
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RkeyOf<Self>) -> Result<usize> {
         let buffers = self.buffers().ok_or(Error::UNSUPPORTED)?;
         let mut result = Ok(0);

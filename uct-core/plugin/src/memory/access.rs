@@ -1,6 +1,6 @@
 //! Access to registered memory of this process, which its owner may take back at any time.
 //!
-//! For: target sides in software, and endpoints whose remote memory lies in this process. Stands on `ucs`'s sections: a region is found
+//! For target sides in software, and endpoints whose remote memory lies in this process. Built on `ucs`'s sections: a region is found
 //! and checked inside of one, and accessed before it ends, for which the end of the registration waits. No callback of the application's
 //! runs inside: what it packs and unpacks passes through memory of the transport's.
 
@@ -35,7 +35,7 @@ pub fn settle() {
     ACCESSES.wait_for_all();
 }
 
-/// Counts the host's accesses through windows, under a number that is the caller's; answers false where they cannot be waited for.
+/// Counts the host's accesses through windows, under a number that is the caller's; returns false where they cannot be waited for.
 ///
 /// # Safety
 /// The counter is even, and valid until [`remove_host`] for this number.

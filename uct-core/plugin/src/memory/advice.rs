@@ -9,7 +9,7 @@ use uct_abi::{UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED};
 /// Passes `UCT_ADVICE_*` on to the kernel: what [`crate::Md::advise`] does where memory needs nothing of a device.
 ///
 /// # Errors
-/// [`Error::UNSUPPORTED`]: advice of another kind; what the kernel answers.
+/// [`Error::UNSUPPORTED`]: advice of another kind; what the kernel returns.
 pub fn advise(address: NonNull<u8>, length: usize, advice: u32) -> Result {
     let about = match advice {
         UCT_ADVICE_NORMAL => Use::Normal,

@@ -1,6 +1,6 @@
 //! Put and get where remote memory lies in this process.
 //!
-//! For: the slots of an endpoint, and transports that reach memory directly. The two sides may overlap, since a process may
+//! For the slots of an endpoint, and transports that reach memory directly. The two sides may overlap, since a process may
 //! put to, and get from, memory that it names as its own.
 
 use crate::iov::Iov;

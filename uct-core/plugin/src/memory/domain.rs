@@ -1,6 +1,6 @@
 //! Memory domains that are nothing but a table of regions: any memory is registered by an entry, and allocated from the heap.
 //!
-//! For: transports whose target side is software and needs nothing of the memory but its address. They say where the table is
+//! Used by transports whose target side is software and needs nothing of the memory but its address. They say where the table is
 //! and what a key is: a [`RemoteKey`], whose memory only the peer reaches, or an [`Arc<Region>`] of this process's own.
 
 use std::cmp::Ordering;

@@ -1,6 +1,6 @@
 //! Buffers of received messages, each with the room ahead of it that a keeper may write to.
 //!
-//! For: interfaces that deliver from buffers of their own. Stands on `ucs`'s pool: taking a buffer and giving it back cost a
+//! Used by interfaces that deliver from buffers of their own. Built on `ucs`'s pool: taking a buffer and giving it back cost a
 //! few instructions each.
 
 use std::ptr::NonNull;
@@ -37,7 +37,7 @@ impl MessagePool {
         Ok(MessagePool { pool, headroom })
     }
 
-    /// Lends a buffer, and takes it back unless `body` answers that it is kept: then it comes back by [`MessagePool::put`].
+    /// Lends a buffer to `body`, and takes it back unless `body` returns [`Disposition::Kept`]: then [`MessagePool::put`] gives it back.
     /// `body` may lend another one.
     ///
     /// # Errors

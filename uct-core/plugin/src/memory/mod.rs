@@ -1,7 +1,7 @@
 //! Registered memory of transports whose target side is software: a table of live regions, with keys that cannot be
 //! mistaken for those of another process or of a region that is gone.
 //!
-//! For: `self`, `tcp`, `ud_verbs` and all others that check remote accesses by hand. A key is 48 bytes: a magic number, the
+//! Used by `self`, `tcp`, `ud_verbs` and all others that check remote accesses by hand. A key is 48 bytes: a magic number, the
 //! permitted access, the identity of the table, the region's number in it (slot and generation), its secret, its first address and its
 //! length. The secret is what proves that a peer was given the key.
 

@@ -1,4 +1,4 @@
-//! Registrations of memory whose target side is software, as a memory domain answers them.
+//! Registrations of memory whose target side is software, as a memory domain returns them.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

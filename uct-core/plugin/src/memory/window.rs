@@ -1,7 +1,7 @@
 //! Memory of peers that lies in this process, and that the host therefore accesses without a call of the transport: words by
 //! put, get and atomics.
 //!
-//! For: memory domains, which answer a [`Window`] for a key, and endpoints, whose [`Gate`] says when such accesses may go
+//! Used by memory domains, which return a [`Window`] for a key, and endpoints, whose [`Gate`] says when such accesses may go
 //! ahead. All else, and all that a window does not cover, comes to the endpoint's methods.
 
 use std::cell::Cell;
@@ -74,7 +74,7 @@ impl Gate {
     /// A closed gate.
     ///
     /// # Safety
-    /// It is part of an endpoint, which answers it, and never another one, from [`Endpoint::gate`](crate::Endpoint::gate).
+    /// It is part of an endpoint, which returns it, and never another one, from [`Endpoint::gate`](crate::Endpoint::gate).
     pub const unsafe fn new() -> Gate {
         Gate { is_open: Cell::new(false), host: Cell::new(None) }
     }
@@ -130,7 +130,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Has the ends of registrations wait for the host's accesses, under a number; answers whether they do, and the gate may be opened.
+    /// Has the ends of registrations wait for the host's accesses, under a number; returns whether they do, and the gate may be opened.
     ///
     /// # Safety
     /// Both are null or valid until [`access::remove_host`].
