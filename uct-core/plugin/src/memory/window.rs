@@ -91,10 +91,9 @@ impl Gate {
 
     fn set(&self, is_open: bool) {
         self.is_open.set(is_open);
-        match self.host.get() {
+        if let Some(host) = self.host.get() {
             // SAFETY: `attach` was promised that it is valid, in this thread.
-            Some(host) => unsafe { (*host.as_ptr()).is_open = u32::from(is_open) },
-            None => {}
+            unsafe { (*host.as_ptr()).is_open = u32::from(is_open) };
         }
     }
 
