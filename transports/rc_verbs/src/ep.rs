@@ -133,9 +133,7 @@ impl Endpoint for RcEp {
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
-        if let Some(error) = self.conn.failure() {
-            return Err(error);
-        }
+        self.conn.status.check()?;
         if self.conn.has_room_for_message() && !self.conn.is_starved.get() {
             return Err(Error::BUSY);
         }
@@ -182,6 +180,7 @@ impl Endpoint for RcEp {
     }
 
     fn destroy(self: Rc<Self>) {
+        self.conn.status.close();
         self.conn.mark(DESTROYED);
         self.conn.shared.pending.purge(&self.conn.group, &mut |_| {});
         self.iface.bury(&self.conn);

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use ucs::Error;
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::{
-    Atomic, Completion, Endpoint, EpParams, Failure, Flush, Former, Iov, Outcome, Pack, PendingGroup, Result,
-    Unpack,
+    Atomic, Completion, Endpoint, EpParams, EpStatus, Failure, Flush, Former, Iov, Outcome, Pack,
+    PendingGroup, Result, Unpack,
 };
 
 use uct_plugin::memory::RemoteKey;
@@ -47,7 +47,7 @@ impl TcpEp {
             iface: Rc::clone(iface),
             conn: OnceCell::new(),
             group: PendingGroup::default(),
-            member: Rc::new(Member::new(params.user, iface.shared.next_owner())),
+            member: Rc::new(Member { owner: iface.shared.next_owner(), status: EpStatus::new(params.user) }),
         });
         if let Some(conn) = conn {
             ep.bind(conn);
@@ -131,7 +131,7 @@ impl Endpoint for TcpEp {
             &iface.shared,
             &head[..FRAME_HEADER + header.len()],
             iov,
-            self.member.owner(),
+            self.member.owner,
             completion,
         )
     }
@@ -219,13 +219,13 @@ impl Endpoint for TcpEp {
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let Some(conn) = self.conn.get() else { return Ok(Outcome::Done) };
         if flags.cancel {
-            conn.cancel(self.member.owner());
+            conn.cancel(self.member.owner);
             return Ok(Outcome::Done);
         }
         if !self.group.is_empty() {
             return Err(conn.error().unwrap_or(Error::NO_RESOURCE));
         }
-        conn.flush_for(&self.iface.shared, self.member.owner(), completion)
+        conn.flush_for(&self.iface.shared, self.member.owner, completion)
     }
 
     fn fence(&self) -> Result {
@@ -245,7 +245,7 @@ impl Endpoint for TcpEp {
 
     fn address(&self, buffer: &mut [u8]) -> Result {
         self.iface.address.write(&mut buffer[..addr::IFACE]);
-        buffer[addr::IFACE..].copy_from_slice(&u64::from(self.member.owner()).to_le_bytes());
+        buffer[addr::IFACE..].copy_from_slice(&u64::from(self.member.owner).to_le_bytes());
         Ok(())
     }
 
@@ -264,7 +264,7 @@ impl Endpoint for TcpEp {
     }
 
     fn destroy(self: Rc<Self>) {
-        self.member.silence();
+        self.member.status.close();
         if let Some(conn) = self.conn.get() {
             conn.detach(&self.iface.shared, &self.member);
         }

@@ -45,7 +45,7 @@ impl TcpEp {
         let conn = self.capable()?;
         let heads = RequestHeads(request, request.length as usize);
         conn.send_frame(&self.iface.shared, (heads, data))?;
-        conn.initiator.posted(self.member.owner(), request, Operation::Acknowledged(notify));
+        conn.initiator.posted(self.member.owner, request, Operation::Acknowledged(notify));
         Ok(())
     }
 
@@ -59,7 +59,7 @@ impl TcpEp {
             Ok(put_heads(request.insert(put)))
         })?;
         if let Some(request) = request {
-            conn.initiator.posted(self.member.owner(), &request, Operation::Acknowledged(Notify::Nobody));
+            conn.initiator.posted(self.member.owner, &request, Operation::Acknowledged(Notify::Nobody));
         }
         Ok(length)
     }
@@ -81,8 +81,8 @@ impl TcpEp {
         if length <= self.iface.sendv_thresh {
             self.send_put(&request, completion.into(), iov)?;
         } else {
-            conn.send_vector(&self.iface.shared, &put_heads(&request), iov, self.member.owner(), None)?;
-            conn.initiator.posted(self.member.owner(), &request, Operation::Acknowledged(completion.into()));
+            conn.send_vector(&self.iface.shared, &put_heads(&request), iov, self.member.owner, None)?;
+            conn.initiator.posted(self.member.owner, &request, Operation::Acknowledged(completion.into()));
         }
         Ok(Outcome::InProgress)
     }
@@ -172,7 +172,7 @@ impl TcpEp {
         if let Some(error) = conn.error() {
             return Err(error);
         }
-        conn.initiator.get(self.member.owner(), destination, length, key, address, notify)?;
+        conn.initiator.get(self.member.owner, destination, length, key, address, notify)?;
         conn.pump(&self.iface.shared);
         Ok(())
     }
@@ -187,7 +187,7 @@ impl TcpEp {
         let conn = self.capable()?;
         let request = conn.initiator.atomic(atomic, key, address, &operation)?;
         conn.send_frame(&self.iface.shared, RequestHeads(&request, 0))?;
-        conn.initiator.posted(self.member.owner(), &request, operation);
+        conn.initiator.posted(self.member.owner, &request, operation);
         Ok(())
     }
 }

@@ -25,9 +25,7 @@ impl Conn {
             self.fail_emulated(error);
         }
         self.shared.pending.schedule(&self.group);
-        if !self.is_destroyed() {
-            self.shared.errors.report(self.user, error, &reason);
-        }
+        self.status.report(&self.shared.errors, &reason);
     }
 
     /// The completion of a work request that failed.

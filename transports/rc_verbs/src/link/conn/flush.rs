@@ -122,9 +122,7 @@ impl Conn {
     }
 
     pub(crate) fn check_peer(&self, completion: Option<Completion>) -> Result<Outcome> {
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
+        self.status.check()?;
         if !self.has_room() {
             return Err(self.refusal());
         }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use uct_ib::verbs::Qp;
 use uct_plugin::traits::EpUser;
-use uct_plugin::{Error, PendingGroup};
+use uct_plugin::{EpStatus, Error, PendingGroup};
 
 use super::emulation::Emulated;
 use super::op::TxOp;
@@ -51,13 +51,12 @@ pub(crate) struct Conn {
     /// It is in the interface's list of those with something to do.
     pub(crate) is_deferred: Cell<bool>,
     pub(crate) pulse: Pulse,
-    failure: Cell<Option<Error>>,
+    pub(crate) status: EpStatus,
     pub(crate) outstanding: OutstandingQueue<TxOp>,
     pub(crate) emulated: RefCell<VecDeque<Emulated>>,
     /// A step of the first emulated atomic is in flight; its completion starts the next one.
     pub(crate) is_stepping: Cell<bool>,
     pub(crate) group: PendingGroup,
-    pub(crate) user: EpUser,
 }
 
 impl Conn {
@@ -73,28 +72,26 @@ impl Conn {
             is_starved: Cell::new(false),
             is_deferred: Cell::new(false),
             pulse: Pulse::default(),
-            failure: Cell::new(None),
+            status: EpStatus::new(user),
             outstanding: OutstandingQueue::default(),
             emulated: RefCell::default(),
             is_stepping: Cell::new(false),
             group: PendingGroup::default(),
-            user,
         }
     }
 
     /// The failure that ended it, if one did.
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.failure.get()
+        self.status.failure()
     }
 
     /// Stops sending, with this reason; returns whether it was the first.
     pub(crate) fn shut(&self, error: Error) -> bool {
-        if self.failure.get().is_some() {
-            return false;
+        let is_first = self.status.fail(error);
+        if is_first {
+            self.queue.shut();
         }
-        self.failure.set(Some(error));
-        self.queue.shut();
-        true
+        is_first
     }
 
     pub(crate) fn mark(&self, mark: u8) {

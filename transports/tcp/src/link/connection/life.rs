@@ -215,7 +215,8 @@ impl Conn {
         loop {
             let Some(member) = this.members.borrow_mut().pop() else { break };
             if let Some(member) = member.upgrade() {
-                member.report(shared.errors(), error, &words);
+                member.status.fail(error);
+                member.status.report(shared.errors(), &words);
             }
         }
         shared.note_failure(words);
@@ -342,7 +343,7 @@ impl Conn {
     pub(crate) fn cancel_all(&self) {
         let members: Vec<_> = self.members.borrow().iter().filter_map(Weak::upgrade).collect();
         for member in members {
-            self.cancel(member.owner());
+            self.cancel(member.owner);
         }
     }
 
