@@ -8,6 +8,7 @@ use uct_plugin::{Blocked, Disposition, Error};
 use crate::iface::RcIface;
 use crate::io::completions::BATCH;
 use crate::link::conn::Conn;
+use crate::link::flushes;
 use crate::proto::window::REFILL;
 use crate::proto::wire::{Immediate, Message};
 
@@ -290,7 +291,7 @@ impl RcIface {
             conn.is_deferred.set(false);
             self.do_for(&conn);
         }
-        self.flushes.end(&self.conns, &self.shared.agenda);
+        flushes::end(&self.flushes, &self.conns, &self.shared.agenda);
         self.buried.take();
     }
 

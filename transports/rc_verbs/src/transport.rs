@@ -16,6 +16,7 @@ use crate::ep::RcEp;
 use crate::iface::RcIface;
 use crate::limits::attributes;
 use crate::link::conn::Conn;
+use crate::link::flushes;
 use crate::md::RcMd;
 use crate::proto::addr;
 
@@ -111,7 +112,7 @@ impl Iface for RcIface {
             unsafe { ep.abandon(Error::CANCELED) };
             self.conns.remove(&ep);
         }
-        self.flushes.cancel();
+        self.flushes.fail(Error::CANCELED);
         self.buried.take();
         // No queue pair is left that could write to it.
         if let Some(sink) = self.shared.sink_buffer.take() {
@@ -140,7 +141,7 @@ impl Iface for RcIface {
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        self.flushes.start(&self.conns, &self.shared.agenda, flags, completion)
+        flushes::start(&self.flushes, &self.conns, &self.shared.agenda, flags, completion)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

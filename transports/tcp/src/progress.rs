@@ -185,8 +185,8 @@ impl TcpIface {
             }
         }
         count += self.serve_pending();
-        if agenda.has_flushes() && !table.has_unfinished() {
-            agenda.end_flushes();
+        if !agenda.flushes.is_empty() && !table.has_unfinished() {
+            agenda.flushes.end(|()| Some(Ok(())));
         }
         table.forget_over(shared);
         count

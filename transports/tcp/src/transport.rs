@@ -171,8 +171,7 @@ impl Iface for TcpIface {
         if !conns.iter().any(|conn| conn.has_unfinished()) {
             return Ok(Outcome::Done);
         }
-        self.shared.agenda.add_flush(completion);
-        Ok(Outcome::InProgress)
+        Ok(self.shared.agenda.flushes.begin(vec![()], completion))
     }
 
     fn fence(&self) -> Result {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use ucs::Error;
-use uct_plugin::Completion;
+use uct_plugin::{Completion, FlushSet};
 
 use super::conn_id::ConnId;
 
@@ -36,7 +36,8 @@ pub(crate) struct Agenda {
     /// Connections that are over and still in the table.
     over: RefCell<Vec<ConnId>>,
     ended: RefCell<VecDeque<Completion>>,
-    flushes: RefCell<Vec<Completion>>,
+    /// Flushes of the interface, which end once no connection has anything outstanding.
+    pub(crate) flushes: FlushSet<()>,
     /// Frames that connections queue as responses while a message is packed.
     owed: RefCell<VecDeque<(ConnId, Vec<u8>)>>,
 }
@@ -199,25 +200,10 @@ impl Agenda {
         next
     }
 
-    /// Flushes of the interface, which end once no connection has anything outstanding.
-    pub(crate) fn add_flush(&self, completion: Option<Completion>) {
-        self.flushes.borrow_mut().extend(completion);
-    }
-
-    pub(crate) fn has_flushes(&self) -> bool {
-        !self.flushes.borrow().is_empty()
-    }
-
     /// Something that flushes wait for may have ended.
     pub(crate) fn look_at_flushes(&self) {
-        if self.has_flushes() {
+        if !self.flushes.is_empty() {
             self.note_busy();
-        }
-    }
-
-    pub(crate) fn end_flushes(&self) {
-        for completion in self.flushes.take() {
-            completion.complete(Ok(()));
         }
     }
 }
