@@ -14,7 +14,7 @@ use uct_plugin::{
 };
 
 use uct_plugin::memory::RemoteKey;
-use uct_plugin::rma::{Notify, Operation};
+use uct_plugin::rma::{Notify, Operation, Requests};
 
 use crate::iface::TcpIface;
 use crate::io::pieces::Memory;
@@ -137,11 +137,13 @@ impl Endpoint for TcpEp {
     }
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.put_copied(data, remote_address, rkey)
+        self.check_put()?;
+        self.remote_put_short(data, remote_address, rkey)
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
-        self.put_packed(pack, remote_address, rkey)
+        self.check_put()?;
+        self.remote_put_bcopy(pack, remote_address, rkey)
     }
 
     fn put_zcopy(
@@ -155,7 +157,11 @@ impl Endpoint for TcpEp {
     }
 
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.get_blocking(buffer, remote_address, rkey)
+        if self.iface.shared.agenda.is_packing() {
+            // What would have to come does not come until the message is packed.
+            return Err(Error::NO_RESOURCE);
+        }
+        self.remote_get_short(buffer, remote_address, rkey)
     }
 
     fn get_bcopy(
@@ -166,7 +172,7 @@ impl Endpoint for TcpEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.get_unpacked(unpack, length, remote_address, rkey, completion)
+        self.remote_get_bcopy(unpack, length, remote_address, rkey, completion)
     }
 
     fn get_zcopy(
@@ -176,11 +182,11 @@ impl Endpoint for TcpEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.get_vector(iov, remote_address, rkey, completion)
+        self.remote_get_zcopy(iov, remote_address, rkey, completion)
     }
 
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
+        self.remote_atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
     }
 
     fn atomic_fetch(
@@ -192,7 +198,7 @@ impl Endpoint for TcpEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let operation = Operation::Fetch(former, completion.into());
-        self.atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
+        self.remote_atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {

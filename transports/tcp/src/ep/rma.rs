@@ -1,15 +1,13 @@
-//! Put, get and atomics of an endpoint: requests that the peer's progress carries out (`uct_plugin::rma`).
-
-use std::ptr::NonNull;
+//! How an endpoint sends requests for put, get and atomics, which the peer's progress carries out (`uct_plugin::rma`).
 
 use ucs::Error;
-use uct_plugin::memory::RemoteKey;
-use uct_plugin::rma::{Destination, Notify, Operation, REQUEST_HEADER, Request, Waiter};
-use uct_plugin::{Atomic, Completion, Iov, MemoryAccess, Outcome, Pack, Result, Unpack};
+use uct_plugin::memory::{Accessor, Regions, RemoteKey};
+use uct_plugin::rma::{Initiator, Operation, Payload, REQUEST_HEADER, RemoteLimits, Request, Requests};
+use uct_plugin::{Completion, Iov, Outcome, Pack, Result};
 
 use super::TcpEp;
-use crate::io::pieces::{Memory, Part};
-use crate::link::connection::part::RequestHeads;
+use crate::io::pieces::Part;
+use crate::link::connection::part::{Copied, RequestHeads};
 use crate::link::connection::{Conn, State};
 use crate::md::OWN;
 use crate::proto::wire::FRAME_HEADER;
@@ -27,43 +25,11 @@ impl TcpEp {
         Ok(conn)
     }
 
-    fn check_put(&self) -> Result {
+    pub(super) fn check_put(&self) -> Result {
         if self.iface.config.put_enable { Ok(()) } else { Err(Error::UNSUPPORTED) }
     }
 
-    pub(super) fn put_copied(&self, data: &[u8], address: u64, key: &RemoteKey) -> Result {
-        self.check_put()?;
-        if data.len() > self.iface.shared.seg_size() {
-            return Err(Error::INVALID_PARAM);
-        }
-        let request = self.capable()?.initiator.put(key, address, data.len())?;
-        self.send_put(&request, Notify::Nobody, Memory::from(data))
-    }
-
-    /// Sends a put of data that are copied.
-    fn send_put(&self, request: &Request, notify: Notify, data: impl Part) -> Result {
-        let conn = self.capable()?;
-        let heads = RequestHeads(request, request.length as usize);
-        conn.send_frame(&self.iface.shared, (heads, data))?;
-        conn.initiator.posted(self.member.owner, request, Operation::Acknowledged(notify));
-        Ok(())
-    }
-
-    pub(super) fn put_packed(&self, pack: Pack, address: u64, key: &RemoteKey) -> Result<usize> {
-        self.check_put()?;
-        let conn = self.capable()?;
-        conn.initiator.admit()?;
-        let mut request = None;
-        let length = conn.send_packed(&self.iface.shared, pack, |length| {
-            let put = conn.initiator.put(key, address, length)?;
-            Ok(put_heads(request.insert(put)))
-        })?;
-        if let Some(request) = request {
-            conn.initiator.posted(self.member.owner, &request, Operation::Acknowledged(Notify::Nobody));
-        }
-        Ok(length)
-    }
-
+    /// A put of a vector: a short one is copied, a long one is sent from where it is.
     pub(super) fn put_vector(
         &self,
         iov: Iov<'_>,
@@ -72,123 +38,70 @@ impl TcpEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         self.check_put()?;
-        let length = iov.total();
-        if length > self.iface.shared.max_message() || iov.entries().len() > self.iface.max_iov {
+        let (length, limits) = (iov.total(), self.remote_limits());
+        if length <= self.iface.sendv_thresh {
+            return self.remote_put_vector(iov, address, key, completion);
+        }
+        if length > limits.vector || iov.entries().len() > limits.max_iov {
             return Err(Error::INVALID_PARAM);
         }
         let conn = self.capable()?;
         let request = conn.initiator.put(key, address, length)?;
-        if length <= self.iface.sendv_thresh {
-            self.send_put(&request, completion.into(), iov)?;
-        } else {
-            conn.send_vector(&self.iface.shared, &put_heads(&request), iov, self.member.owner, None)?;
-            conn.initiator.posted(self.member.owner, &request, Operation::Acknowledged(completion.into()));
-        }
+        conn.send_vector(&self.iface.shared, &put_heads(&request), iov, self.owner(), None)?;
+        conn.initiator.posted(self.owner(), &request, Operation::Acknowledged(completion.into()));
         Ok(Outcome::InProgress)
     }
+}
 
-    /// Reads and waits: progress runs inside, so handlers and completions may run too.
-    ///
-    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read here,
-    /// behind everything that was asked for before.
-    pub(super) fn get_blocking(&self, buffer: &mut [u8], address: u64, key: &RemoteKey) -> Result {
-        if buffer.len() > self.iface.shared.seg_size() {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.capable()?;
-        if self.iface.shared.agenda.is_packing() {
-            // What would have to come does not come until the message is packed.
-            return Err(Error::NO_RESOURCE);
-        }
-        let conn = self.connection()?.clone();
-        if let Some(md) = OWN.find(key.identity) {
-            key.check(address, buffer.len(), MemoryAccess::REMOTE_GET)?;
-            if conn.has_unfinished() {
-                return Err(Error::NO_RESOURCE);
-            }
-            let (accessor, access) = (self.iface.shared.accessor(), MemoryAccess::REMOTE_GET);
-            md.regions.access(accessor, key.place(), address, buffer.len(), access)?.read(0, buffer);
-            return Ok(());
-        }
-        let waiter = Waiter::default();
-        let start = NonNull::from(&mut *buffer).cast();
-        // SAFETY: the get has ended, or is abandoned, when this returns.
-        let destination = unsafe { Destination::block(start, buffer.len()) };
-        self.start_get(&conn, destination, buffer.len(), address, key, Notify::Waiter(waiter.clone()))?;
-        let limit = self.iface.config.get_timeout.to_duration();
-        let outcome = self.iface.wait_for(limit, || waiter.result().is_some());
-        match waiter.result() {
-            Some(result) => result,
-            None => {
-                conn.initiator.abandon(&waiter);
-                outcome
-            }
+impl Requests for TcpEp {
+    fn initiator(&self) -> Result<&Initiator> {
+        self.capable().map(|conn| &conn.initiator)
+    }
+
+    fn owner(&self) -> u32 {
+        self.member.owner
+    }
+
+    fn remote_limits(&self) -> RemoteLimits {
+        let shared = &self.iface.shared;
+        let (put, get) = (shared.seg_size(), shared.seg_size());
+        RemoteLimits { put, get, vector: shared.max_message(), max_iov: self.iface.max_iov }
+    }
+
+    fn may_request(&self) -> Result {
+        self.capable()?.error().map_or(Ok(()), Err)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.conn.get().is_none_or(|conn| !conn.has_unfinished())
+    }
+
+    fn send_request(&self, request: &Request, data: impl Payload) -> Result {
+        let heads = RequestHeads(request, data.length());
+        self.connection()?.send_frame(&self.iface.shared, (heads, Copied(data)))
+    }
+
+    fn send_packed_request(&self, pack: Pack, head: impl FnOnce(usize) -> Result<Request>) -> Result<usize> {
+        let heads = |length| head(length).map(|put| put_heads(&put));
+        self.connection()?.send_packed(&self.iface.shared, pack, heads)
+    }
+
+    fn pump(&self) {
+        if let Some(conn) = self.conn.get() {
+            conn.pump(&self.iface.shared);
         }
     }
 
-    pub(super) fn get_unpacked(
-        &self,
-        unpack: Unpack,
-        length: usize,
-        address: u64,
-        key: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        if length > self.iface.shared.seg_size() {
-            return Err(Error::INVALID_PARAM);
-        }
-        let conn = self.capable()?;
-        self.start_get(conn, Destination::unpack(unpack), length, address, key, completion.into())?;
-        Ok(Outcome::InProgress)
+    fn wait_until(&self, done: impl Fn() -> bool) -> Result {
+        self.iface.wait_for(self.iface.config.get_timeout.to_duration(), done)
     }
 
-    pub(super) fn get_vector(
+    fn of_own_process(
         &self,
-        iov: Iov<'_>,
-        address: u64,
-        key: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let length = iov.total();
-        if length > self.iface.shared.max_message() || iov.entries().len() > self.iface.max_iov {
-            return Err(Error::INVALID_PARAM);
-        }
-        let conn = self.capable()?;
-        // SAFETY: the host keeps the memory of an operation valid and writable until it has ended.
-        let destination = unsafe { Destination::of_iov(iov) };
-        self.start_get(conn, destination, length, address, key, completion.into())?;
-        Ok(Outcome::InProgress)
-    }
-
-    fn start_get(
-        &self,
-        conn: &Conn,
-        destination: Destination,
-        length: usize,
-        address: u64,
-        key: &RemoteKey,
-        notify: Notify,
-    ) -> Result {
-        if let Some(error) = conn.error() {
-            return Err(error);
-        }
-        conn.initiator.get(self.member.owner, destination, length, key, address, notify)?;
-        conn.pump(&self.iface.shared);
-        Ok(())
-    }
-
-    pub(super) fn atomic(
-        &self,
-        atomic: Atomic,
-        address: u64,
-        key: &RemoteKey,
-        operation: Operation,
-    ) -> Result {
-        let conn = self.capable()?;
-        let request = conn.initiator.atomic(atomic, key, address, &operation)?;
-        conn.send_frame(&self.iface.shared, RequestHeads(&request, 0))?;
-        conn.initiator.posted(self.member.owner, &request, operation);
-        Ok(())
+        identity: u64,
+        read: impl FnOnce(&Regions, &Accessor) -> Result,
+    ) -> Option<Result> {
+        OWN.find(identity).map(|md| read(&md.regions, self.iface.shared.accessor()))
     }
 }
 

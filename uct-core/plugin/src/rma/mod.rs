@@ -23,6 +23,7 @@
 //! - It calls [`Initiator::pump`] after answers, which asks for the rest of large gets.
 //! - It calls [`Initiator::fail`] when the connection has failed, [`Initiator::cancel`] to give up for one endpoint.
 
+mod driver;
 mod initiator;
 mod operation;
 mod target;
@@ -31,6 +32,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use driver::{Payload, RemoteLimits, Requests};
 pub use initiator::{Initiator, Limits};
 pub use operation::{Destination, Notify, Operation, Waiter};
 pub use target::{Answer, Target};

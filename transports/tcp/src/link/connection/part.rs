@@ -1,13 +1,30 @@
-//! Parts of frames that the SDK defines: vectors, requests, responses.
+//! Parts of frames that the SDK defines: vectors, requests with their data, responses.
 
 use uct_plugin::Iov;
-use uct_plugin::rma::{Answer, Request};
+use uct_plugin::rma::{Answer, Payload, Request};
 
 use crate::io::pieces::{Memory, Part};
 use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 
 /// The heads of a request ahead of so many bytes of data.
 pub(crate) struct RequestHeads<'a>(pub(crate) &'a Request, pub(crate) usize);
+
+/// The data of a request.
+pub(crate) struct Copied<P>(pub(crate) P);
+
+// SAFETY: it copies.
+unsafe impl<P: Payload> Part for Copied<P> {
+    #[inline(always)]
+    fn length(&self) -> usize {
+        self.0.length()
+    }
+
+    #[inline(always)]
+    unsafe fn write(&self, room: &mut [u8]) {
+        // SAFETY: the room is as long by the caller's promise, and no part of the data, since it is nobody else's.
+        unsafe { self.0.write(room.as_mut_ptr()) };
+    }
+}
 
 impl<'a> From<&'a Answer<'_>> for Memory<'a> {
     #[inline(always)]
