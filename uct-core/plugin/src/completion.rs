@@ -31,6 +31,11 @@ impl Completion {
         NonNull::new(completion).map(Completion)
     }
 
+    /// For who hands the operation on to somebody else, who completes it.
+    pub fn into_raw(self) -> *mut UctCompletion {
+        self.0.as_ptr()
+    }
+
     /// Counts one operation down; the last one calls the host.
     #[inline(always)]
     pub fn complete(self, result: Result) {

@@ -8,6 +8,7 @@
 //! `UNSUPPORTED`; a panic inside it becomes a status and an error event, never an abort. `transports/README.md` walks
 //! through it.
 
+pub mod adapter;
 pub mod am;
 pub mod atomic;
 pub mod attr;

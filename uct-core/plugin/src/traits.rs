@@ -478,7 +478,12 @@ pub trait Endpoint: Sized + 'static {
         if Self::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
     }
 
-    /// Writes the endpoint address; `buffer` has [`Endpoint::ADDRESS_LENGTH`] bytes.
+    /// Bytes of this endpoint's address, where that is not known beforehand.
+    fn address_length(&self) -> usize {
+        Self::ADDRESS_LENGTH
+    }
+
+    /// Writes the endpoint address; `buffer` has [`Endpoint::address_length`] bytes.
     fn address(&self, buffer: &mut [u8]) -> Result {
         Err(Error::UNSUPPORTED)
     }

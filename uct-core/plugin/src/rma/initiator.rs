@@ -431,10 +431,13 @@ impl Initiator {
 
     /// Whether all that was posted up to a mark has been carried out, and how it went for this owner.
     pub fn flushed(&self, owner: u32, mark: u32) -> Option<Result> {
+        self.has_reached(mark).then(|| self.take_deferred(owner))
+    }
+
+    /// Whether all that was posted up to a mark has been carried out.
+    pub fn has_reached(&self, mark: u32) -> bool {
         let entries = self.entries.borrow();
-        let is_open =
-            entries.front().is_some_and(|entry| (mark.wrapping_sub(entry.first).cast_signed()) >= 0);
-        (!is_open).then(|| self.take_deferred(owner))
+        entries.front().is_none_or(|entry| (mark.wrapping_sub(entry.first).cast_signed()) < 0)
     }
 
     /// Ends what is outstanding for an owner with `error`, and writes to none of its memory afterwards. Answers that come

@@ -24,11 +24,11 @@ use crate::pack::{Pack, Unpack};
 use crate::traits::{Endpoint, RkeyOf};
 
 /// The table of an endpoint.
-pub(super) struct EpTables<E>(PhantomData<E>);
+pub(crate) struct EpTables<E>(PhantomData<E>);
 
 impl<E: Endpoint> EpTables<E> {
     /// The table.
-    pub(super) const OPS: UctEpOps = UctEpOps {
+    pub(crate) const OPS: UctEpOps = UctEpOps {
         size: size_of::<UctEpOps>(),
         destroy: Some(destroy::<E>),
         am_short: Some(am_short::<E>),
@@ -409,7 +409,7 @@ unsafe extern "C" fn get_address<E: Endpoint>(ep: *mut UctEp, address: *mut u8) 
     guard::status("get_address", || {
         // SAFETY: the endpoint is alive.
         let ep = unsafe { alive::<E>(ep) };
-        let length = E::ADDRESS_LENGTH;
+        let length = ep.address_length();
         // SAFETY: the host offers as many bytes as the attributes name, initialised.
         let buffer = unsafe { slice::from_raw_parts_mut(address, length) };
         Status::from(ep.address(buffer)).raw()

@@ -20,11 +20,11 @@ use crate::memory::Host;
 use crate::traits::{Endpoint, EpParams, EpUser, Iface, PeerAddress};
 
 /// The table of an interface.
-pub(super) struct IfaceTables<I>(PhantomData<I>);
+pub(crate) struct IfaceTables<I>(PhantomData<I>);
 
 impl<I: Iface> IfaceTables<I> {
     /// The table.
-    pub(super) const OPS: UctIfaceOps = UctIfaceOps {
+    pub(crate) const OPS: UctIfaceOps = UctIfaceOps {
         size: size_of::<UctIfaceOps>(),
         close: Some(close::<I>),
         query: Some(query::<I>),

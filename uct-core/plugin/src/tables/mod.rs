@@ -9,6 +9,9 @@ mod iface;
 mod md;
 
 pub use component::{ComponentTables, TlTables};
+pub(crate) use ep::EpTables;
+pub(crate) use iface::IfaceTables;
+pub(crate) use md::MdTables;
 
 use std::slice;
 use std::str;
