@@ -22,6 +22,7 @@ pub struct Parser {
 
 /// All of them.
 pub const PARSERS: &[Parser] = &[
+    Parser { name: "composed_frame", read: uct_compose::fuzz_frame, seeds: peer::composed_frame_seeds },
     Parser { name: "config_file", read: configuration::file, seeds: configuration::file_seeds },
     Parser { name: "config_values", read: configuration::values, seeds: configuration::value_seeds },
     Parser { name: "units", read: configuration::units, seeds: configuration::unit_seeds },

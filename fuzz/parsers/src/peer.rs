@@ -149,6 +149,10 @@ pub(crate) fn tcp_hello(bytes: &[u8]) {
     }
 }
 
+pub(crate) fn composed_frame_seeds() -> Vec<Vec<u8>> {
+    (0..4).map(|kind| [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &[0xaa; 40]].concat()).collect()
+}
+
 pub(crate) fn tcp_hello_seeds() -> Vec<Vec<u8>> {
     let hello = |kind: u8| {
         let mut hello = [0; 112];

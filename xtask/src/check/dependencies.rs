@@ -73,12 +73,17 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         }
         "transports" => (&["ucs", "uct-plugin"], "a transport may use ucs and uct-plugin"),
         "uct-core" if package == "uct-plugin" => (&["ucs", "uct-abi"], "it may use ucs and uct-abi"),
+        "uct-core" if package == "uct-compose" => {
+            (&["ucs", "uct-plugin"], "it stands on plugins as a transport does on the system")
+        }
         "uct-core" => {
             let built_in = ["uct-self", "uct-tcp", "uct-shm"].contains(&on.name);
             if built_in && on.optional {
                 return None;
             }
-            (&["ucs", "uct-abi"], "it may use ucs, uct-abi and, as features, uct-self, uct-tcp and uct-shm")
+            let reason =
+                "it may use ucs, uct-abi, uct-compose and, as features, uct-self, uct-tcp and uct-shm";
+            (&["ucs", "uct-abi", "uct-compose"], reason)
         }
         "examples" => (&["uct-core"], "a program uses uct-core alone"),
         "tools" => (&["uct-core", "uct-tools-common"], "a tool uses uct-core and what tools share alone"),

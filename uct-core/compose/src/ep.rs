@@ -1,0 +1,320 @@
+//! Endpoints: messages are the plugin's, put, get and atomics are requests.
+
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ucs::clock::Deadline;
+use uct_plugin::abi::{UCT_FLUSH_CANCEL, UCT_FLUSH_REMOTE, UctPendingReq};
+use uct_plugin::memory::{Accessor, RegionDomain, Regions, RemoteKey};
+use uct_plugin::rma::{Initiator, Notify, Operation, Payload, RemoteLimits, Request, Requests};
+use uct_plugin::{
+    Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, Outcome, Pack, Result, Unpack,
+};
+
+use crate::iface::{ComposedIface, Sizes, Wait};
+use crate::md::OWN;
+use crate::sender::Sender;
+use crate::wire::{CHANNEL, Kind};
+
+/// Largest header of a zero-copy message.
+pub(crate) const MAX_HEADER: usize = 256;
+/// Bytes of a short message's header.
+pub(crate) const WORD: usize = size_of::<u64>();
+/// How long a get that blocks waits for its data.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// An endpoint.
+pub(crate) struct ComposedEp {
+    pub(crate) iface: Rc<ComposedIface>,
+    pub(crate) sender: Rc<Sender>,
+}
+
+impl ComposedEp {
+    /// Whether messages of this id are frames.
+    fn is_framed(&self, id: u8) -> bool {
+        id == CHANNEL && self.iface.sizes.is_some()
+    }
+
+    /// The sizes of messages, where put, get and atomics are made of them.
+    fn sizes(&self) -> Result<Sizes> {
+        self.iface.sizes.ok_or(Error::UNSUPPORTED)
+    }
+
+    /// Sends what `fill` writes as a message of any id.
+    fn send(&self, id: u8, signaled: bool, fill: impl FnOnce(*mut u8) -> usize) -> Result<usize> {
+        self.sender.may_send(&self.iface.pending)?;
+        if self.is_framed(id) {
+            return self.sender.send_frame(Kind::Message, signaled, fill);
+        }
+        self.sender.noted(self.sender.plugin.am_bcopy(id, signaled, fill))
+    }
+}
+
+impl Requests for ComposedEp {
+    fn initiator(&self) -> Result<&Initiator> {
+        Ok(&self.sender.initiator)
+    }
+
+    fn owner(&self) -> u32 {
+        0
+    }
+
+    fn remote_limits(&self) -> RemoteLimits {
+        let (put, get) = self.iface.sizes.map_or((0, 0), |sizes| (sizes.put, sizes.get));
+        RemoteLimits { put, get, vector: get, max_iov: self.iface.max_iov() }
+    }
+
+    fn may_request(&self) -> Result {
+        self.sizes()?;
+        self.sender.may_send(&self.iface.pending)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.sender.is_quiet()
+    }
+
+    fn send_request(&self, request: &Request, data: impl Payload) -> Result {
+        self.may_request()?;
+        self.sender.send_request(&self.iface.address, request, &data)
+    }
+
+    /// What is packed cannot be handed back, so it is sent later if it cannot be sent now.
+    fn send_packed_request(&self, pack: Pack, head: impl FnOnce(usize) -> Result<Request>) -> Result<usize> {
+        self.may_request()?;
+        let mut data = vec![0; self.sizes()?.put];
+        // SAFETY: it has as many bytes as the attributes promise, all of them initialised.
+        let length = unsafe { pack.write(data.as_mut_ptr()) };
+        let request = head(length)?;
+        self.sender.accept_request(&self.iface.address, &request, &data[..length]);
+        if self.sender.has_unsent() {
+            self.iface.note_busy(&self.sender);
+        }
+        Ok(length)
+    }
+
+    fn pump(&self) {
+        self.sender.pump(&self.iface.address);
+        if self.sender.initiator.wants_pump() {
+            self.iface.note_busy(&self.sender);
+        }
+    }
+
+    fn wait_until(&self, done: impl Fn() -> bool) -> Result {
+        let deadline = Deadline::after(LONGEST_WAIT);
+        let mut idle = 0_u32;
+        while !done() {
+            idle = if self.iface.advance() > 0 { 0 } else { idle + 1 };
+            if idle > 0 && idle.is_multiple_of(64) {
+                if deadline.expired() {
+                    return Err(Error::TIMED_OUT);
+                }
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn of_own_process(
+        &self,
+        identity: u64,
+        read: impl FnOnce(&Regions, &Accessor) -> Result,
+    ) -> Option<Result> {
+        OWN.find(identity).map(|md| read(md.regions(), &self.iface.accessor))
+    }
+}
+
+impl Endpoint for ComposedEp {
+    type Iface = ComposedIface;
+
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+        if payload.len() > self.iface.max_short() {
+            return Err(Error::INVALID_PARAM);
+        }
+        if !self.is_framed(id) {
+            self.sender.may_send(&self.iface.pending)?;
+            return self.sender.noted(self.sender.plugin.am_short(id, header, payload));
+        }
+        let sent = self.send(id, false, |buffer| {
+            // SAFETY: a message holds header and payload, as was just checked, and the buffer is no part of them.
+            unsafe { buffer.cast::<u64>().write_unaligned(header) };
+            // SAFETY: as above.
+            unsafe { payload.write(buffer.wrapping_add(WORD)) };
+            WORD + payload.len()
+        });
+        sent.map(drop)
+    }
+
+    fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
+        if iov.total() > WORD + self.iface.max_short() {
+            return Err(Error::INVALID_PARAM);
+        }
+        if !self.is_framed(id) {
+            self.sender.may_send(&self.iface.pending)?;
+            return self.sender.noted(self.sender.plugin.am_short_iov(id, iov.entries()));
+        }
+        // SAFETY: a message holds the vector, as was just checked, and the buffer is no part of it.
+        self.send(id, false, |buffer| unsafe { iov.gather(buffer) }).map(drop)
+    }
+
+    fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
+        // SAFETY: the plugin's buffer holds what the attributes promise, and is nobody else's.
+        self.send(id, signaled, |buffer| unsafe { pack.write(buffer) })
+    }
+
+    fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: Iov<'_>,
+        signaled: bool,
+        _completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let length = header.len().saturating_add(iov.total());
+        let is_long = length > self.sizes()?.message || header.len() > MAX_HEADER;
+        if is_long || iov.entries().len() > self.iface.max_iov() {
+            return Err(Error::INVALID_PARAM);
+        }
+        self.send(id, signaled, |buffer| {
+            // SAFETY: a message holds header and vector, as was just checked, and the buffer is no part of them.
+            unsafe { header.write(buffer) };
+            // SAFETY: as above.
+            unsafe { iov.gather(buffer.wrapping_add(header.len())) };
+            length
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.remote_put_short(data, remote_address, rkey)
+    }
+
+    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
+        self.remote_put_bcopy(pack, remote_address, rkey)
+    }
+
+    fn put_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.remote_put_vector(iov, remote_address, rkey, completion)
+    }
+
+    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.remote_get_short(buffer, remote_address, rkey)
+    }
+
+    fn get_bcopy(
+        &self,
+        unpack: Unpack,
+        length: usize,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.remote_get_bcopy(unpack, length, remote_address, rkey, completion)
+    }
+
+    fn get_zcopy(
+        &self,
+        iov: Iov<'_>,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        self.remote_get_zcopy(iov, remote_address, rkey, completion)
+    }
+
+    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
+        self.remote_atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
+    }
+
+    fn atomic_fetch(
+        &self,
+        atomic: Atomic,
+        former: Former,
+        remote_address: u64,
+        rkey: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch(former, completion.into());
+        self.remote_atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
+    }
+
+    unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
+        self.sender.status.check()?;
+        if self.sender.waiting.is_empty() {
+            if !self.sender.is_lacking() {
+                return Err(Error::BUSY);
+            }
+            self.iface.note_waiting(&self.sender);
+        }
+        // SAFETY: the caller's promise; the group is in an `Rc`, and purged ahead of the endpoint's end.
+        unsafe { self.iface.pending.add(&self.sender.waiting, request) };
+        Ok(())
+    }
+
+    fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
+        self.iface.pending.purge(&self.sender.waiting, purge);
+    }
+
+    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
+        let sender = &self.sender;
+        if flags.cancel {
+            self.iface.cancel(sender);
+            return Ok(Outcome::Done);
+        }
+        sender.status.check()?;
+        if self.iface.pending.must_wait(&sender.waiting) {
+            return Err(Error::NO_RESOURCE);
+        }
+        let flags = raw(flags);
+        if sender.is_quiet() {
+            sender.initiator.flush(0, None)?;
+            let flushed = sender.noted(sender.plugin.flush(flags))?;
+            if flushed == Outcome::Done {
+                return Ok(Outcome::Done);
+            }
+        }
+        let operations = Wait::Operations(Rc::downgrade(sender), sender.initiator.mark(), true);
+        let messages = Wait::Messages(Rc::downgrade(sender), flags);
+        Ok(self.iface.flushes.begin(vec![operations, messages], completion))
+    }
+
+    fn fence(&self) -> Result {
+        // Messages arrive in order, and requests are carried out in order.
+        self.sender.plugin.fence()
+    }
+
+    fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
+        self.sender.status.check()?;
+        self.sender.plugin.check(completion)
+    }
+
+    fn address_length(&self) -> usize {
+        self.iface.plugin.attributes().ep_addr_len
+    }
+
+    fn address(&self, buffer: &mut [u8]) -> Result {
+        self.sender.plugin.address(buffer)
+    }
+
+    fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
+        self.sender.plugin.connect_to_ep(device_address, ep_address)
+    }
+
+    fn destroy(self: Rc<Self>) {
+        self.sender.status.close();
+        self.sender.initiator.cancel(0, Error::CANCELED);
+        self.iface.forget(&self.sender);
+    }
+}
+
+/// The flags of a flush that cancels nothing, as the plugin takes them.
+pub(crate) fn raw(flags: Flush) -> u32 {
+    let remote = if flags.remote { UCT_FLUSH_REMOTE } else { 0 };
+    if flags.cancel { remote | UCT_FLUSH_CANCEL } else { remote }
+}
