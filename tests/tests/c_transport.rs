@@ -1,10 +1,11 @@
 //! The suite against transports that are written in C and compiled here: `plugins/cself`, which has nearly all there is within
-//! one process, and `plugins/cmsg`, which has messages between processes and nothing else.
+//! one process, and `plugins/cmsg`, which has messages between processes, of which the host composes put, get and atomics.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use uct_conformance::Config;
+use uct_core::{Capabilities, Context, Worker};
 
 /// Each plugin and its files.
 const PLUGINS: [(&str, &[&str]); 2] = [("cself", &["plugin", "iface", "ep"]), ("cmsg", &["plugin"])];
@@ -19,6 +20,9 @@ fn main() -> ExitCode {
             return failed(&problem);
         }
     }
+    if let Err(problem) = check_composed(directory.path()) {
+        return failed(&problem);
+    }
     let config = Config::from_environment().map(|config| Config {
         transports: "cself,cmsg".parse().expect("a list of names"),
         require: PLUGINS.iter().map(|(plugin, _)| (*plugin).to_owned()).collect(),
@@ -27,6 +31,31 @@ fn main() -> ExitCode {
         ..config
     });
     uct_conformance::run(config)
+}
+
+/// Whether all operations are there on the transport that has messages only: without them their cases would be left out.
+fn check_composed(directory: &Path) -> Result<(), String> {
+    let wanted = Capabilities::PUT_SHORT
+        | Capabilities::PUT_BCOPY
+        | Capabilities::PUT_ZCOPY
+        | Capabilities::GET_SHORT
+        | Capabilities::GET_BCOPY
+        | Capabilities::GET_ZCOPY
+        | Capabilities::AM_ZCOPY;
+    let builder = Context::builder().set("module_dir", directory.display().to_string());
+    let context = builder.build().map_err(|error| error.to_string())?;
+    let worker = Worker::new(&context).map_err(|error| error.to_string())?;
+    let iface = worker.open("cmsg", "memory").map_err(|error| error.to_string())?;
+    let (has, emulated) = (iface.capabilities(), iface.emulated());
+    if !has.contains(wanted | Capabilities::PENDING) || emulated & wanted != wanted {
+        return Err(format!("cmsg has {has:?}, of which {emulated:?} are emulated"));
+    }
+    for atomics in [iface.attributes().atomic32, iface.attributes().atomic64] {
+        if atomics.post == 0 || atomics.fetch == 0 || atomics.fetch_emulated != atomics.fetch {
+            return Err("cmsg has no atomics, or native ones".to_owned());
+        }
+    }
+    Ok(())
 }
 
 fn failed(problem: &str) -> ExitCode {

@@ -503,7 +503,7 @@ impl Context {
         let query = transport.ops.query_devices.expect("the loader fills every slot");
         let status = self.with_values(plugin, |values| {
             // SAFETY: the slot goes with the table, the domain is open; everything else is ours and valid for the call.
-            unsafe { query(md.inner.raw(), values, emit, (&raw mut found).cast(), reason.as_mut()) }
+            unsafe { query(md.inner.plugin_raw(), values, emit, (&raw mut found).cast(), reason.as_mut()) }
         });
         reason.check(status, "list its devices", || transport.name.clone())?;
         debug_assert_eq!(status, UCT_OK);

@@ -107,9 +107,11 @@ impl Iface {
         let md = context.memory_domain(resource)?;
         let (plugin, component) = context.component(resource.component_index);
         let transport = &component.transports[resource.transport_index];
+        let composed = uct_compose::tables();
+        let is_composed = md.inner.is_composed();
         let inner = Rc::new(IfaceInner {
-            ops: transport.iface_ops,
-            ep_ops: transport.ep_ops,
+            ops: if is_composed { composed.iface } else { transport.iface_ops },
+            ep_ops: if is_composed { composed.ep } else { transport.ep_ops },
             raw: Cell::new(std::ptr::null_mut()),
             attr: OnceCell::new(),
             rx_headroom: options.rx_headroom,
@@ -137,9 +139,14 @@ impl Iface {
                     Mode::ThreadSpinlock | Mode::ThreadMutex => 0,
                 },
             };
+            let md = inner.md.inner.raw();
+            if is_composed {
+                // SAFETY: as below; the domain says that it was made so, and the loader fills every slot.
+                return unsafe { uct_compose::open(md, transport.ops, &params, &mut raw, reason.as_mut()) };
+            }
             // SAFETY: the slot goes with the table, the domain is open; the parameters are ours: the worker and the
             // handler table live as long as the interface.
-            unsafe { open(inner.md.inner.raw(), &raw const params, &raw mut raw, reason.as_mut()) }
+            unsafe { open(md, &raw const params, &raw mut raw, reason.as_mut()) }
         });
         reason.check(status, "open an interface", || resource.to_string())?;
         inner.raw.set(raw);

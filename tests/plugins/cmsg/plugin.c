@@ -1,7 +1,7 @@
 /*
  * The least transport between processes, in C: `cmsg` sends short and packed messages over sockets of this machine, and tells
- * when a peer is gone. It registers no memory, has no keys, no remote access, no pending requests and no events: the tests
- * run the conformance suite on it, so that no case asks for more than the transport's capabilities promise.
+ * when a peer is gone. It registers no memory, has no keys, no remote access, no pending requests and no events. The host composes
+ * all but the events of its messages: the tests run the conformance suite on it.
  *
  * An endpoint is a connection to the peer's listening socket, and is only sent to; the interface only receives from the
  * connections that it accepts. A socket keeps messages apart and in order (SOCK_SEQPACKET). It has room, or the send answers

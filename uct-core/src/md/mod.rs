@@ -31,6 +31,8 @@ pub struct MemoryDomain {
 pub(crate) struct MdInner {
     pub(crate) ops: &'static UctMdOps,
     raw: *mut UctMd,
+    /// The plugin's domain, if it registers nothing, and `raw` was put around it.
+    inside: Option<*mut UctMd>,
     name: String,
     pub(crate) alloc_methods: Vec<AllocMethod>,
     /// Registrations and what opened them are the parent's: a child that ended them would end the parent's.
@@ -43,17 +45,34 @@ unsafe impl Send for MdInner {}
 unsafe impl Sync for MdInner {}
 
 impl MdInner {
+    /// Of a domain that was just opened.
     pub(crate) fn new(
         ops: &'static UctMdOps,
         raw: *mut UctMd,
         name: String,
         alloc_methods: Vec<AllocMethod>,
     ) -> MdInner {
-        MdInner { ops, raw, name, alloc_methods, fork: ForkGuard::new() }
+        let (ops, raw, inside) = if uct_compose::is_wanted(&query(ops, raw)) {
+            // SAFETY: the domain was just opened, and the loader fills every slot.
+            (uct_compose::tables().md, unsafe { uct_compose::domain(ops, raw) }, Some(raw))
+        } else {
+            (ops, raw, None)
+        };
+        MdInner { ops, raw, inside, name, alloc_methods, fork: ForkGuard::new() }
     }
 
     pub(crate) fn raw(&self) -> *mut UctMd {
         self.raw
+    }
+
+    /// What the plugin's transports take for their domain.
+    pub(crate) fn plugin_raw(&self) -> *mut UctMd {
+        self.inside.unwrap_or(self.raw)
+    }
+
+    /// Whether operations on remote memory are composed for its interfaces.
+    pub(crate) fn is_composed(&self) -> bool {
+        self.inside.is_some()
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -90,11 +109,7 @@ impl Drop for MdInner {
 impl MemoryDomain {
     /// What the domain can do.
     pub fn attributes(&self) -> MdAttr {
-        let mut attr = blank_md();
-        let query = self.inner.ops.query.expect("the loader fills every slot");
-        // SAFETY: the domain is open, and the table is ours and says its size.
-        let status = unsafe { query(self.inner.raw, &raw mut attr) };
-        if status == uct_abi::UCT_OK { attr } else { blank_md() }
+        query(self.inner.ops, self.inner.raw)
     }
 
     /// Component and name: `tcp/tcp`.
@@ -171,6 +186,15 @@ impl MemoryDomain {
             reason: format!("memory of kind {kind:?} is not supported; only host memory is"),
         })
     }
+}
+
+/// What an open domain can do.
+fn query(ops: &UctMdOps, raw: *mut UctMd) -> MdAttr {
+    let mut attr = blank_md();
+    let query = ops.query.expect("the loader fills every slot");
+    // SAFETY: the domain is open, and the table is ours and says its size.
+    let status = unsafe { query(raw, &raw mut attr) };
+    if status == uct_abi::UCT_OK { attr } else { blank_md() }
 }
 
 impl fmt::Debug for MemoryDomain {
