@@ -11,8 +11,8 @@ use ucs::sys::host::host_id;
 use ucs::sys::namespace::Namespaces;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::io::socket::{Credentials, Route};
 use crate::md::Kind;
-use crate::segment::socket::{Credentials, Route};
 
 const MAGIC: u16 = 0x5348;
 const VERSION: u8 = 3;

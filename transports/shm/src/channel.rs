@@ -19,18 +19,18 @@ use uct_plugin::pending::{Blocked, PendingQueue};
 
 use crate::addr::IfaceAddress;
 use crate::attention::{Flags, flag};
-use crate::cma::{self, Process};
 use crate::ep::ShmEp;
 use crate::handshake::Line;
-use crate::remote::{Allocated, Announced, Emulation, Lent, PeerView, TABLE_BYTES, Words, registry};
-use crate::ring::{
+use crate::io::cma::{self, Process};
+use crate::io::socket::{self, Credentials, Received};
+use crate::io::{Mapping, Segment, Source, Trust, accept, attach_sysv};
+use crate::proto::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
     Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
 };
+use crate::proto::wire::{self, Control, Side, Welcome};
+use crate::remote::{Allocated, Announced, Emulation, Lent, PeerView, TABLE_BYTES, Words, registry};
 use crate::seat::Seat;
-use crate::segment::socket::{self, Credentials, Received};
-use crate::segment::{Mapping, Segment, Source, Trust, accept, attach_sysv};
-use crate::wire::{self, Control, Side, Welcome};
 
 /// What an operation lacked; it can be tried again when that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -368,7 +368,7 @@ impl Channel {
         self.settle(self.sender.send_block(tag, block, length))
     }
 
-    /// Sends a short message of at most [`SHUTTLE_BYTES`](crate::ring::SHUTTLE_BYTES) that `fill` writes, in the shuttle, which
+    /// Sends a short message of at most [`SHUTTLE_BYTES`](crate::proto::ring::SHUTTLE_BYTES) that `fill` writes, in the shuttle, which
     /// is ours; `None` without room.
     #[inline(always)]
     pub(crate) fn try_shuttle(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Option<Sent> {

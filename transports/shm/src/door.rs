@@ -23,7 +23,7 @@ use crate::channel::Channel;
 use crate::config::ShmConfig;
 use crate::handshake::{Dial, Greeting, Line};
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
-use crate::segment::socket::{self, Credentials};
+use crate::io::socket::{self, Credentials};
 
 /// Connections that are taken from each listening socket at a look; there are two sockets at most.
 const ACCEPTS: usize = 16;

@@ -24,8 +24,8 @@ use crate::attention::flag;
 use crate::channel::{Channel, Lack};
 use crate::gate;
 use crate::iface::ShmIface;
+use crate::proto::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};
 use crate::remote::{Reach, Rkey};
-use crate::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};
 
 /// Bytes of a word, as which headers are.
 const WORD: usize = size_of::<u64>();

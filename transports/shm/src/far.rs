@@ -7,9 +7,9 @@ use uct_plugin::rma::{Destination, Notify, Operation, Request};
 use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
 
 use crate::channel::{Channel, Lack};
-use crate::cma::{Direction, Process};
 use crate::ep::ShmEp;
 use crate::iface::count;
+use crate::io::cma::{Direction, Process};
 use crate::remote::{Announced, Reach, Rkey};
 
 /// How to go on.

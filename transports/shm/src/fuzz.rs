@@ -10,11 +10,11 @@ use uct_plugin::memory::Allocation;
 use zerocopy::IntoBytes;
 
 use crate::addr::{DeviceAddress, IfaceAddress};
-use crate::ring::{
+use crate::proto::ring::{
     BODY_WORDS, Body, Control, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, MappedShuttle, Place,
     Pool, Receiver, SHUTTLE_BYTES, Sender, Short, Shuttle,
 };
-use crate::wire;
+use crate::proto::wire;
 
 /// Addresses of a peer.
 pub fn fuzz_address(bytes: &[u8]) {

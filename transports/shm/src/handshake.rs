@@ -19,12 +19,12 @@ use crate::addr::{IfaceAddress, ProcessName};
 use crate::channel::Rings;
 use crate::config::Peers;
 use crate::iface::Limits;
+use crate::io::socket::{self, Credentials, Received, Route, Target};
+use crate::io::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
 use crate::md::Kind;
+use crate::proto::ring::{Geometry, register_heavy_barrier};
+use crate::proto::wire::{self, Control, Hello, MAX_CONTROL, Side, Welcome};
 use crate::remote::registry;
-use crate::ring::{Geometry, register_heavy_barrier};
-use crate::segment::socket::{self, Credentials, Received, Route, Target};
-use crate::segment::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
-use crate::wire::{self, Control, Hello, MAX_CONTROL, Side, Welcome};
 
 /// Largest ring segment that is mapped for a peer.
 const MAX_RINGS: usize = 1 << 30;
@@ -298,7 +298,7 @@ impl Party {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
-    use crate::ring::Pool;
+    use crate::proto::ring::Pool;
 
     const SHAPE: Geometry = Geometry {
         slots: 64,

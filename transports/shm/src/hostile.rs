@@ -16,12 +16,12 @@ use zerocopy::IntoBytes;
 use crate::addr::{DeviceAddress, IfaceAddress};
 use crate::attention::Flags;
 use crate::channel::{Channel, Rings};
+use crate::io::socket::{self, Listener, Received, Route, Target};
+use crate::io::{Mapping, Origin, Segment, Source};
 use crate::md::Kind;
+use crate::proto::ring::{BELL_BYTES, Geometry, Pool};
+use crate::proto::wire::{self, Control, Hello, Side, Welcome};
 use crate::remote::TABLE_BYTES;
-use crate::ring::{BELL_BYTES, Geometry, Pool};
-use crate::segment::socket::{self, Listener, Received, Route, Target};
-use crate::segment::{Mapping, Origin, Segment, Source};
-use crate::wire::{self, Control, Hello, Side, Welcome};
 
 /// Shape of the rings that it offers: what an interface that is not configured accepts.
 const SHAPE: Geometry =

@@ -30,15 +30,15 @@ use zerocopy::IntoBytes;
 use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::attention::{Attention, flag};
 use crate::channel::{Channel, new_bell};
-use crate::cma;
 use crate::config::{CmaConfig, Peers, ShmConfig};
 use crate::door::Door;
 use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
+use crate::io::cma;
+use crate::io::socket::Listener;
 use crate::md::{Flavor, Kind, ShmMd};
 use crate::peers::PeerName;
-use crate::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
-use crate::segment::socket::Listener;
+use crate::proto::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
 
 /// A transport: `posix`, `sysv` or `cma`.
 pub(crate) struct ShmTransport<F>(PhantomData<F>);

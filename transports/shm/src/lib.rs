@@ -7,7 +7,6 @@
 mod addr;
 mod attention;
 mod channel;
-mod cma;
 mod config;
 mod door;
 mod ep;
@@ -19,14 +18,13 @@ mod handshake;
 #[cfg(not(loom))]
 mod hostile;
 mod iface;
+mod io;
 mod md;
 mod peers;
 mod progress;
+mod proto;
 mod remote;
-mod ring;
 mod seat;
-mod segment;
-mod wire;
 
 #[cfg(not(loom))]
 pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};

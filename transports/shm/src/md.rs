@@ -15,8 +15,8 @@ use uct_plugin::memory::Window;
 use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings, attr};
 
 use crate::config::{Peers, PosixConfig, Segments, ShmConfig, SysvConfig};
+use crate::io::{Origin, Segment, Trust};
 use crate::remote::{self, Allocated, Memh, PACKED_LENGTH, Rkey, is_written, registry};
-use crate::segment::{Origin, Segment, Trust};
 
 /// Which of the transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

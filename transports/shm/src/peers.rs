@@ -15,10 +15,10 @@ use crate::attention::flag;
 use crate::channel::{Channel, Peer, Rings};
 use crate::handshake::{Line, Whereabouts};
 use crate::iface::ShmIface;
-use crate::ring::{Geometry, Pool};
-use crate::segment::Mapping;
-use crate::segment::socket::{Credentials, Route};
-use crate::wire::Hello;
+use crate::io::Mapping;
+use crate::io::socket::{Credentials, Route};
+use crate::proto::ring::{Geometry, Pool};
+use crate::proto::wire::Hello;
 
 /// All of an address that says who the peer is and how it is found: number and key, which others may know and put into an address
 /// of their own, the process, and the ways there.

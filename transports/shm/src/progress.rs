@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 use crate::attention::flag;
 use crate::channel::Channel;
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
-use crate::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
+use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
@@ -283,7 +283,7 @@ impl ShmIface {
     }
 
     fn receive_frame(&self, channel: &Rc<Channel>, tag: u8, frame: &[u8]) {
-        let known = matches!(tag, crate::wire::tag::REQUEST | crate::wire::tag::ANSWER);
+        let known = matches!(tag, crate::proto::wire::tag::REQUEST | crate::proto::wire::tag::ANSWER);
         let result =
             if known { channel.emulation.receive(channel, tag, frame) } else { Err(format!("tag {tag}")) };
         if let Err(reason) = result {

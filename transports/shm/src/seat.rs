@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::ring::{Body, Control, MappedShuttle, Short, Shuttle, Watch};
-use crate::segment::Mapping;
+use crate::io::Mapping;
+use crate::proto::ring::{Body, Control, MappedShuttle, Short, Shuttle, Watch};
 
 /// One end of a shuttle, with what it lies in.
 struct End {

@@ -4,8 +4,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::ring::Pool;
-use crate::segment::Origin;
+use crate::io::Origin;
+use crate::proto::ring::Pool;
 
 /// One that has connected to the interface with number and key 1.
 fn channel() -> Channel {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ucs::sync::fixed::{AtomicU64, Ordering, fence};
 
-use crate::segment::Mapping;
+use crate::io::Mapping;
 
 /// Rings that were closed while a copy was named in them. A peer that leaves a name behind again and again cannot make more of them.
 const LEFT_BEHIND: usize = 64;
@@ -148,7 +148,7 @@ impl Announcements {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
-    use crate::segment::{Origin, Segment};
+    use crate::io::{Origin, Segment};
 
     fn words() -> Arc<Words> {
         let memory = Arc::new(Segment::new(&Origin::Memfd, 4096, false).unwrap().mapping);

@@ -17,7 +17,7 @@ use uct_plugin::{Completion, Error, Iov, Outcome, Result};
 
 use super::registry::registry;
 use crate::channel::{Channel, Lack};
-use crate::wire::tag;
+use crate::proto::wire::tag;
 
 /// How long the bytes of a short get wait for the caller to ask again. It polls, so this is long.
 const AHEAD_LIFE: Duration = Duration::from_millis(20);

@@ -13,8 +13,8 @@ use uct_plugin::{Error, Failure, MemoryAccess, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::registry::{Allocated, Memh, live_value, live_word, registry};
+use crate::io::{Mapping, Segment};
 use crate::md::Kind;
-use crate::segment::{Mapping, Segment};
 
 /// What travels behind the key itself: 8 bytes in the machine's byte order.
 #[derive(
@@ -298,8 +298,8 @@ impl Rkey {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+    use crate::io::Origin;
     use crate::remote::TABLE_BYTES;
-    use crate::segment::Origin;
 
     const SIZE: usize = 8192;
 

@@ -14,8 +14,8 @@ use uct_plugin::memory::{Region, Regions};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
 
 use super::announce::Announcements;
-use crate::cma::Beacon;
-use crate::segment::{Mapping, Segment};
+use crate::io::cma::Beacon;
+use crate::io::{Mapping, Segment};
 
 /// Registrations that may live at a time.
 const ENTRIES: usize = 1 << 20;
@@ -211,8 +211,8 @@ pub(super) fn live_value(key: u64) -> u64 {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+    use crate::io::{Origin, Source};
     use crate::remote::announce::Words;
-    use crate::segment::{Origin, Source};
     use std::os::fd::AsFd;
 
     #[test]

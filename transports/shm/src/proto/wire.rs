@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::ring::{Geometry, Pool};
+use crate::proto::ring::{Geometry, Pool};
 
 /// Starts every message over the socket.
 const MAGIC: u32 = u32::from_le_bytes(*b"uSHM");
@@ -165,7 +165,7 @@ pub(crate) fn control(kind: Control, body: &[u8]) -> Vec<u8> {
 /// Takes a message over the socket apart; the refusal says what is wrong.
 pub(crate) fn parse_control(message: &[u8]) -> Result<(Control, &[u8]), String> {
     if message.is_empty() {
-        // What `segment::receive` makes of one that did not arrive whole.
+        // What `socket::receive` makes of one that did not arrive whole.
         return Err("a message arrived cut off, or without its descriptors: the process that received it may be at its limit of \
                     open files (ulimit -n)"
             .to_owned());

@@ -1,0 +1,4 @@
+//! What crosses a socket or shared memory: formats, and the state of rings, without a system call.
+
+pub(crate) mod ring;
+pub(crate) mod wire;
