@@ -17,13 +17,13 @@ use ucs::sys::process::credentials;
 use uct_plugin::Error;
 use uct_plugin::pending::{Blocked, PendingQueue};
 
-use crate::addr::IfaceAddress;
 use crate::attention::{Flags, flag};
 use crate::ep::ShmEp;
 use crate::handshake::Line;
 use crate::io::cma::{self, Process};
 use crate::io::socket::{self, Credentials, Received};
 use crate::io::{Mapping, Segment, Source, Trust, accept, attach_sysv};
+use crate::proto::addr::IfaceAddress;
 use crate::proto::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
     Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,

@@ -19,11 +19,11 @@ use uct_plugin::{
 };
 use zerocopy::IntoBytes;
 
-use crate::addr;
 use crate::attention::flag;
 use crate::channel::{Channel, Lack};
 use crate::gate;
 use crate::iface::ShmIface;
+use crate::proto::addr;
 use crate::proto::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};
 use crate::remote::{Reach, Rkey};
 

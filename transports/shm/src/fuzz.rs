@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use uct_plugin::memory::Allocation;
 use zerocopy::IntoBytes;
 
-use crate::addr::{DeviceAddress, IfaceAddress};
+use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::ring::{
     BODY_WORDS, Body, Control, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, MappedShuttle, Place,
     Pool, Receiver, SHUTTLE_BYTES, Sender, Short, Shuttle,

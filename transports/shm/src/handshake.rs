@@ -15,13 +15,14 @@ use ucs::sys::process::credentials;
 use uct_plugin::{Error, Failure, Result};
 use zerocopy::IntoBytes;
 
-use crate::addr::{IfaceAddress, ProcessName};
 use crate::channel::Rings;
 use crate::config::Peers;
 use crate::iface::Limits;
-use crate::io::socket::{self, Credentials, Received, Route, Target};
+use crate::io::socket::{self, Credentials, Received, Target};
 use crate::io::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
-use crate::md::Kind;
+use crate::link::place;
+use crate::proto::addr::{IfaceAddress, ProcessName, Route};
+use crate::proto::kind::Kind;
 use crate::proto::ring::{Geometry, register_heavy_barrier};
 use crate::proto::wire::{self, Control, Hello, MAX_CONTROL, Side, Welcome};
 use crate::remote::registry;
@@ -118,7 +119,7 @@ impl Party {
         let targets: Vec<Target> = [Some(peer.routes.0), peer.routes.1]
             .into_iter()
             .flatten()
-            .filter_map(|route| Target::new(peer.iface.id, route, directory))
+            .filter_map(|route| place::target(peer.iface.id, route, directory))
             .collect::<Result<_, SystemError>>()
             .map_err(|error| Failure::new(Error::UNREACHABLE, error.to_string()))?;
         let Segment { mapping, source } = Segment::new(&self.origin, rings.size(), false)
@@ -286,7 +287,7 @@ impl Party {
             ));
         }
         match process {
-            Some(process) if !process.is(peer) => Err(format!(
+            Some(process) if !process.is(peer.pid, peer.uid) => Err(format!(
                 "the address is that of {process}, but {peer} listens there: the process of the address has most likely \
                  ended"
             )),
@@ -351,7 +352,7 @@ mod tests {
         let _right = socket::Listener::new(id, None, false).unwrap();
         let _wrong = socket::Listener::new(id + 1, Some(directory.path()), false).unwrap();
         std::fs::rename(path(id + 1), path(id)).unwrap();
-        let target = Target::new(id, Route::Abstract, None).unwrap().unwrap();
+        let target = place::target(id, Route::Abstract, None).unwrap().unwrap();
         let is_full = (0..10_000).any(|_| target.connect().is_err_and(|error| error.errno == libc::EAGAIN));
         assert!(is_full);
         let whereabouts = |process| Whereabouts {

@@ -13,12 +13,13 @@ use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use zerocopy::IntoBytes;
 
-use crate::addr::{DeviceAddress, IfaceAddress};
 use crate::attention::Flags;
 use crate::channel::{Channel, Rings};
-use crate::io::socket::{self, Listener, Received, Route, Target};
+use crate::io::socket::{self, Listener, Received};
 use crate::io::{Mapping, Origin, Segment, Source};
-use crate::md::Kind;
+use crate::link::place;
+use crate::proto::addr::{DeviceAddress, IfaceAddress, Route};
+use crate::proto::kind::Kind;
 use crate::proto::ring::{BELL_BYTES, Geometry, Pool};
 use crate::proto::wire::{self, Control, Hello, Side, Welcome};
 use crate::remote::TABLE_BYTES;
@@ -101,7 +102,7 @@ fn own_process() -> (u32, u32) {
 pub fn knock(to: &[u8], directory: Option<&Path>) -> Result<OwnedFd, String> {
     let to = IfaceAddress::parse(to)?;
     let route = if directory.is_some() { Route::Directory } else { Route::Abstract };
-    let target = Target::new(to.id, route, directory).expect("a directory where one is needed");
+    let target = place::target(to.id, route, directory).expect("a directory where one is needed");
     target.and_then(|target| target.connect()).map_err(|error| error.to_string())
 }
 
@@ -266,7 +267,7 @@ impl Lair {
         let iface = IfaceAddress { id, key: id, uid, pid };
         Ok(Lair {
             listener,
-            device: DeviceAddress::own(if is_sysv { Kind::Sysv } else { Kind::Posix }, None),
+            device: place::device_address(if is_sysv { Kind::Sysv } else { Kind::Posix }, None),
             iface,
         })
     }

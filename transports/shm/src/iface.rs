@@ -27,7 +27,6 @@ use uct_plugin::{
 };
 use zerocopy::IntoBytes;
 
-use crate::addr::{self, DeviceAddress, IfaceAddress};
 use crate::attention::{Attention, flag};
 use crate::channel::{Channel, new_bell};
 use crate::config::{CmaConfig, Peers, ShmConfig};
@@ -36,8 +35,11 @@ use crate::ep::{MAX_HEADER, ShmEp};
 use crate::handshake::Party;
 use crate::io::cma;
 use crate::io::socket::Listener;
-use crate::md::{Flavor, Kind, ShmMd};
+use crate::link::place;
+use crate::md::{Flavor, ShmMd};
 use crate::peers::PeerName;
+use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
+use crate::proto::kind::Kind;
 use crate::proto::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
 
 /// A transport: `posix`, `sysv` or `cma`.
@@ -171,7 +173,7 @@ impl ShmIface {
         }
         let kernel_copies = config.cma != Ternary::No && cma::is_likely(ptracer);
         let (bell, bell_segment) = new_bell().map_err(system)?;
-        let directory = addr::directory(&config.dir);
+        let directory = place::directory(&config.dir);
         let id = RandomState::new().hash_one(std::process::id()) | 1;
         let key = RandomState::new().hash_one(id);
         let public = config.peers == Peers::Any;
@@ -206,7 +208,7 @@ impl ShmIface {
             by_peer: RefCell::default(),
             door: Box::new(Door::new().map_err(system)?),
             events,
-            device: DeviceAddress::own(md.kind, directory.as_deref()),
+            device: place::device_address(md.kind, directory.as_deref()),
             party: Box::new(Party {
                 kind: md.kind,
                 address,

@@ -4,7 +4,6 @@
 //! interfaces, remote memory is mapped where it can be, copied by the kernel where that is permitted, and otherwise
 //! reached through the ring.
 
-mod addr;
 mod attention;
 mod channel;
 mod config;
@@ -19,6 +18,7 @@ mod handshake;
 mod hostile;
 mod iface;
 mod io;
+mod link;
 mod md;
 mod peers;
 mod progress;

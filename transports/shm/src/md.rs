@@ -16,19 +16,8 @@ use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Se
 
 use crate::config::{Peers, PosixConfig, Segments, ShmConfig, SysvConfig};
 use crate::io::{Origin, Segment, Trust};
+use crate::proto::kind::Kind;
 use crate::remote::{self, Allocated, Memh, PACKED_LENGTH, Rkey, is_written, registry};
-
-/// Which of the transports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    /// memfd or files.
-    Posix = 1,
-    /// System V.
-    Sysv = 2,
-    /// Copies by the kernel; its rings and segments are those of posix.
-    Cma = 3,
-}
 
 /// A type for each [`Kind`], for the traits of the plugin.
 pub(crate) trait Flavor: 'static {
@@ -52,25 +41,14 @@ impl Flavor for Cma {
     const KIND: Kind = Kind::Cma;
 }
 
-impl Kind {
-    /// Name of component, memory domain and transport.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Kind::Posix => "posix",
-            Kind::Sysv => "sysv",
-            Kind::Cma => "cma",
-        }
-    }
-
-    /// Where its segments come from.
-    pub(crate) fn origin(self, settings: &Settings<'_>) -> Result<Origin, Failure> {
-        let posix = PosixConfig::from_settings(settings)?;
-        Ok(match self {
-            Kind::Sysv => Origin::Sysv { public: ShmConfig::from_settings(settings)?.peers == Peers::Any },
-            _ if posix.segments == Segments::Dir => Origin::Directory(posix.dir),
-            _ => Origin::Memfd,
-        })
-    }
+/// Where the segments of a transport come from.
+fn origin(kind: Kind, settings: &Settings<'_>) -> Result<Origin, Failure> {
+    let posix = PosixConfig::from_settings(settings)?;
+    Ok(match kind {
+        Kind::Sysv => Origin::Sysv { public: ShmConfig::from_settings(settings)?.peers == Peers::Any },
+        _ if posix.segments == Segments::Dir => Origin::Directory(posix.dir),
+        _ => Origin::Memfd,
+    })
 }
 
 /// A component.
@@ -101,7 +79,7 @@ impl<F: Flavor> Component for ShmComponent<F> {
             _ => PosixConfig::from_settings(settings)?.hugetlb_mode,
         };
         let copy_timeout = ShmConfig::from_settings(settings)?.copy_timeout.to_duration();
-        Ok(ShmMd { kind: F::KIND, origin: F::KIND.origin(settings)?, huge, copy_timeout })
+        Ok(ShmMd { kind: F::KIND, origin: origin(F::KIND, settings)?, huge, copy_timeout })
     }
 }
 

@@ -10,13 +10,13 @@ use ucs::sys::process::credentials;
 use ucs::units::Ternary;
 use uct_plugin::{Error, Failure, PeerAddress};
 
-use crate::addr::{DeviceAddress, IfaceAddress, ProcessName};
 use crate::attention::flag;
 use crate::channel::{Channel, Peer, Rings};
 use crate::handshake::{Line, Whereabouts};
 use crate::iface::ShmIface;
 use crate::io::Mapping;
-use crate::io::socket::{Credentials, Route};
+use crate::io::socket::Credentials;
+use crate::proto::addr::{DeviceAddress, IfaceAddress, ProcessName, Route};
 use crate::proto::ring::{Geometry, Pool};
 use crate::proto::wire::Hello;
 
@@ -74,7 +74,9 @@ impl ShmIface {
             (channel.peer_iface, channel.peer_key) == (to.iface.id, to.iface.key)
                 && !channel.connects
                 && channel.is_sound()
-                && channel.line().is_some_and(|(_, peer)| to.process.is_some_and(|process| process.is(*peer)))
+                && channel
+                    .line()
+                    .is_some_and(|(_, peer)| to.process.is_some_and(|process| process.is(peer.pid, peer.uid)))
         };
         self.channels.borrow().iter().map(|(_, channel)| channel).find(is_it).cloned()
     }

@@ -26,15 +26,6 @@ const BACKLOG: i32 = 4096;
 /// Names of a directory that are looked at for sockets of dead processes.
 const MOST_NAMES: usize = 1000;
 
-/// By which of its names a listener is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Route {
-    /// The abstract one, which anybody in its network namespace may connect to.
-    Abstract,
-    /// The one in the directory, which is open to whom the file's mode permits it.
-    Directory,
-}
-
 /// A listener's name, to connect to.
 #[derive(Debug)]
 pub struct Target {
@@ -60,21 +51,15 @@ fn path_in(directory: &Path, id: u64) -> PathBuf {
 }
 
 impl Target {
-    /// The name of `id` by which `route` leads there; `None` without a directory for one that needs it.
-    pub fn new(id: u64, route: Route, directory: Option<&Path>) -> Option<Result<Target, SystemError>> {
-        Some(match route {
-            Route::Abstract => Target::in_namespace(id),
-            Route::Directory => Target::in_directory(directory?, id),
-        })
-    }
-
-    fn in_namespace(id: u64) -> Result<Target, SystemError> {
+    /// The abstract name of `id`.
+    pub fn in_namespace(id: u64) -> Result<Target, SystemError> {
         let address = SocketAddrUnix::new_abstract_name(name(id).as_bytes())
             .map_err(|errno| SystemError::new("name a socket", errno))?;
         Ok(Target { address, what: "its socket in this network namespace".to_owned() })
     }
 
-    fn in_directory(directory: &Path, id: u64) -> Result<Target, SystemError> {
+    /// The name of `id` in a directory.
+    pub fn in_directory(directory: &Path, id: u64) -> Result<Target, SystemError> {
         let path = path_in(directory, id);
         let what = path.display().to_string();
         let address = SocketAddrUnix::new(path.as_path())
@@ -302,8 +287,11 @@ mod tests {
     }
 
     fn connected(id: u64, directory: Option<&Path>) -> OwnedFd {
-        let route = if directory.is_some() { Route::Directory } else { Route::Abstract };
-        Target::new(id, route, directory).unwrap().unwrap().connect().unwrap()
+        let target = match directory {
+            Some(directory) => Target::in_directory(directory, id),
+            None => Target::in_namespace(id),
+        };
+        target.unwrap().connect().unwrap()
     }
 
     fn accepted(listener: &Listener) -> Option<OwnedFd> {

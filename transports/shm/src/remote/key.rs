@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::registry::{Allocated, Memh, live_value, live_word, registry};
 use crate::io::{Mapping, Segment};
-use crate::md::Kind;
+use crate::proto::kind::Kind;
 
 /// What travels behind the key itself: 8 bytes in the machine's byte order.
 #[derive(

@@ -1,18 +1,12 @@
 //! Addresses: where an interface is to be found, and whether it can be from here.
 //!
-//! For: interfaces and endpoints. Stands on `ucs::sys`. The device address says where the process lives, the interface
-//! address names the socket and carries the number that a peer must show. Fields are in the machine's byte order, since
-//! nobody else can use them.
+//! The device address says where the process lives, the interface address names the socket and carries the number that a peer must
+//! show. Fields are in the machine's byte order, since nobody else can use them.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-
-use ucs::sys::host::host_id;
 use ucs::sys::namespace::Namespaces;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::io::socket::{Credentials, Route};
-use crate::md::Kind;
+use super::kind::Kind;
 
 const MAGIC: u16 = 0x5348;
 const VERSION: u8 = 3;
@@ -57,6 +51,15 @@ pub(crate) struct IfaceAddress {
     pub(crate) pid: u32,
 }
 
+/// By which of its names a listener is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Route {
+    /// The abstract one, which anybody in its network namespace may connect to.
+    Abstract,
+    /// The one in the directory, which is open to whom the file's mode permits it.
+    Directory,
+}
+
 /// The process of an address, for comparing it with what the kernel reports for a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ProcessName {
@@ -67,16 +70,16 @@ pub(crate) struct ProcessName {
 }
 
 impl ProcessName {
-    /// Whether the kernel reports this process.
-    pub(crate) fn is(self, reported: Credentials) -> bool {
-        reported.pid == self.pid && self.uid.is_none_or(|uid| uid == reported.uid)
+    /// Whether this is the process that the kernel reports, with its user.
+    pub(crate) fn is(self, pid: u32, uid: u32) -> bool {
+        pid == self.pid && self.uid.is_none_or(|own| own == uid)
     }
 }
 
 impl std::fmt::Display for ProcessName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.uid {
-            Some(uid) => Credentials { pid: self.pid, uid }.fmt(f),
+            Some(uid) => write!(f, "process {} of user {uid}", self.pid),
             None => write!(f, "process {}", self.pid),
         }
     }
@@ -89,35 +92,25 @@ pub(crate) const IFACE_LENGTH: usize = size_of::<IfaceAddress>();
 /// Bytes of an endpoint address: an interface address, and a number that names the endpoint for people.
 pub(crate) const EP_LENGTH: usize = IFACE_LENGTH + 8;
 
-/// The directory for sockets: what the configuration says, or /dev/shm if that is `auto` and it is writable.
-pub(crate) fn directory(configured: &str) -> Option<PathBuf> {
-    match configured {
-        "" => None,
-        "auto" => {
-            let path = Path::new("/dev/shm");
-            let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
-            writable.then(|| path.to_owned())
-        }
-        path => Some(PathBuf::from(path)),
-    }
-}
-
 impl DeviceAddress {
-    /// That of this process.
-    pub(crate) fn own(kind: Kind, directory: Option<&Path>) -> DeviceAddress {
-        let namespaces = Namespaces::own();
-        let place = directory.and_then(|directory| std::fs::metadata(directory).ok());
+    /// That of a process on this machine, in these namespaces, with its socket in a directory of this device and inode (0 without one).
+    pub(crate) fn new(
+        kind: Kind,
+        host: [u8; 16],
+        namespaces: &Namespaces,
+        (directory_device, directory_inode): (u64, u64),
+    ) -> DeviceAddress {
         DeviceAddress {
             magic: MAGIC,
             version: VERSION,
             kind: kind as u8,
             user: namespaces.user as u32,
-            host: host_id().0,
+            host,
             net: namespaces.net,
             ipc: namespaces.ipc,
             pid: namespaces.pid,
-            directory_device: place.as_ref().map_or(0, MetadataExt::dev),
-            directory_inode: place.as_ref().map_or(0, MetadataExt::ino),
+            directory_device,
+            directory_inode,
         }
     }
 
@@ -224,7 +217,8 @@ mod tests {
     use super::*;
 
     fn own(kind: Kind) -> DeviceAddress {
-        DeviceAddress::own(kind, Some(Path::new("/")))
+        let namespaces = Namespaces { pid: 11, ipc: 12, net: 13, user: 14, ..Namespaces::default() };
+        DeviceAddress::new(kind, [15; 16], &namespaces, (16, 17))
     }
 
     #[test]
@@ -248,12 +242,12 @@ mod tests {
         let posix = own(Kind::Posix);
         let iface = IfaceAddress { id: 1, key: 2, uid: 4, pid: 3 };
         let process = posix.process_of(&posix, &iface).unwrap();
-        assert!(process.is(Credentials { pid: 3, uid: 4 }));
-        assert!(!process.is(Credentials { pid: 3, uid: 5 }), "the number was used again");
-        assert!(!process.is(Credentials { pid: 2, uid: 4 }));
+        assert!(process.is(3, 4));
+        assert!(!process.is(3, 5), "the number was used again");
+        assert!(!process.is(2, 4));
         assert_eq!(process.to_string(), "process 3 of user 4");
         let process = posix.process_of(&DeviceAddress { user: 7, ..posix }, &iface).unwrap();
-        assert!(process.is(Credentials { pid: 3, uid: 5 }), "the user has another number here");
+        assert!(process.is(3, 5), "the user has another number here");
         assert_eq!(posix.process_of(&DeviceAddress { pid: 7, ..posix }, &iface), None);
     }
 

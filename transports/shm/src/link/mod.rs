@@ -1,0 +1,3 @@
+//! Connections to peers. Built on `proto` and `io`.
+
+pub(crate) mod place;

@@ -1,0 +1,42 @@
+//! Where this process is, and the names by which it reaches the interfaces of others.
+//!
+//! Built on addresses, on sockets, and on what the system says of namespaces and directories.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ucs::sys::SystemError;
+use ucs::sys::host::host_id;
+use ucs::sys::namespace::Namespaces;
+
+use crate::io::socket::Target;
+use crate::proto::addr::{DeviceAddress, Route};
+use crate::proto::kind::Kind;
+
+/// The directory for sockets: what the configuration says, or /dev/shm if that is `auto` and it is writable.
+pub(crate) fn directory(configured: &str) -> Option<PathBuf> {
+    match configured {
+        "" => None,
+        "auto" => {
+            let path = Path::new("/dev/shm");
+            let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+            writable.then(|| path.to_owned())
+        }
+        path => Some(PathBuf::from(path)),
+    }
+}
+
+/// The device address of this process.
+pub(crate) fn device_address(kind: Kind, directory: Option<&Path>) -> DeviceAddress {
+    let found = directory.and_then(|directory| std::fs::metadata(directory).ok());
+    let directory = found.map_or((0, 0), |found| (found.dev(), found.ino()));
+    DeviceAddress::new(kind, host_id().0, &Namespaces::own(), directory)
+}
+
+/// The name of `id` by which `route` leads there; `None` without a directory for one that needs it.
+pub(crate) fn target(id: u64, route: Route, directory: Option<&Path>) -> Option<Result<Target, SystemError>> {
+    Some(match route {
+        Route::Abstract => Target::in_namespace(id),
+        Route::Directory => Target::in_directory(directory?, id),
+    })
+}
