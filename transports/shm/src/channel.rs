@@ -23,13 +23,14 @@ use crate::handshake::Line;
 use crate::io::cma::{self, Process};
 use crate::io::socket::{self, Credentials, Received};
 use crate::io::{Mapping, Segment, Source, Trust, accept, attach_sysv};
+use crate::link::remote::{Allocated, Announced, Emulation, Lent, PeerView, Words, registry};
 use crate::proto::addr::IfaceAddress;
 use crate::proto::ring::{
     BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
     Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
 };
+use crate::proto::table::TABLE_BYTES;
 use crate::proto::wire::{self, Control, Side, Welcome};
-use crate::remote::{Allocated, Announced, Emulation, Lent, PeerView, TABLE_BYTES, Words, registry};
 use crate::seat::Seat;
 
 /// What an operation lacked; it can be tried again when that is there.

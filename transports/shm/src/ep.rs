@@ -23,9 +23,9 @@ use crate::attention::flag;
 use crate::channel::{Channel, Lack};
 use crate::gate;
 use crate::iface::ShmIface;
+use crate::link::remote::{Reach, Rkey};
 use crate::proto::addr;
 use crate::proto::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};
-use crate::remote::{Reach, Rkey};
 
 /// Bytes of a word, as which headers are.
 const WORD: usize = size_of::<u64>();

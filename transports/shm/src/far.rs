@@ -10,7 +10,7 @@ use crate::channel::{Channel, Lack};
 use crate::ep::ShmEp;
 use crate::iface::count;
 use crate::io::cma::{Direction, Process};
-use crate::remote::{Announced, Reach, Rkey};
+use crate::link::remote::{Announced, Reach, Rkey};
 
 /// How to go on.
 enum Way<'a> {

@@ -21,11 +21,11 @@ use crate::iface::Limits;
 use crate::io::socket::{self, Credentials, Received, Target};
 use crate::io::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
 use crate::link::place;
+use crate::link::remote::registry;
 use crate::proto::addr::{IfaceAddress, ProcessName, Route};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{Geometry, register_heavy_barrier};
 use crate::proto::wire::{self, Control, Hello, MAX_CONTROL, Side, Welcome};
-use crate::remote::registry;
 
 /// Largest ring segment that is mapped for a peer.
 const MAX_RINGS: usize = 1 << 30;

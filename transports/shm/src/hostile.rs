@@ -21,8 +21,8 @@ use crate::link::place;
 use crate::proto::addr::{DeviceAddress, IfaceAddress, Route};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{BELL_BYTES, Geometry, Pool};
+use crate::proto::table::TABLE_BYTES;
 use crate::proto::wire::{self, Control, Hello, Side, Welcome};
-use crate::remote::TABLE_BYTES;
 
 /// Shape of the rings that it offers: what an interface that is not configured accepts.
 const SHAPE: Geometry =

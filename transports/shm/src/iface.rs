@@ -161,7 +161,7 @@ impl<F: Flavor> Transport for ShmTransport<F> {
 
 impl ShmIface {
     fn open(md: &ShmMd, params: &IfaceParams<'_>) -> Result<ShmIface, Failure> {
-        crate::remote::registry()?;
+        crate::link::remote::registry()?;
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         let config = ShmConfig::from_settings(&params.settings)?;
         if !register_heavy_barrier() {
@@ -183,7 +183,7 @@ impl ShmIface {
         let address = IfaceAddress { id, key, uid: credentials().effective_uid, pid };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
-        let limits = Limits { short: small, bulk, remote: crate::remote::largest_piece(bulk) };
+        let limits = Limits { short: small, bulk, remote: crate::link::remote::largest_piece(bulk) };
         let iface = ShmIface {
             watch: Cell::new(bell.watch()),
             watched: Cell::new(None),

@@ -23,7 +23,6 @@ mod md;
 mod peers;
 mod progress;
 mod proto;
-mod remote;
 mod seat;
 
 #[cfg(not(loom))]

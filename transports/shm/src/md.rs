@@ -16,8 +16,8 @@ use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Se
 
 use crate::config::{Peers, PosixConfig, Segments, ShmConfig, SysvConfig};
 use crate::io::{Origin, Segment, Trust};
+use crate::link::remote::{self, Allocated, Memh, PACKED_LENGTH, Rkey, is_written, registry};
 use crate::proto::kind::Kind;
-use crate::remote::{self, Allocated, Memh, PACKED_LENGTH, Rkey, is_written, registry};
 
 /// A type for each [`Kind`], for the traits of the plugin.
 pub(crate) trait Flavor: 'static {

@@ -45,7 +45,7 @@ impl ShmIface {
 
     /// The channel to a peer: the one that there is, or a new one.
     pub(crate) fn channel_to(&self, peer: PeerAddress<'_>) -> Result<Rc<Channel>, Failure> {
-        crate::remote::registry()?;
+        crate::link::remote::registry()?;
         let to = self.whereabouts(peer).map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
         let name = (to.iface.id, to.iface.key, to.process, to.routes);
         let known = self.by_peer.borrow().get(&name).filter(|channel| channel.is_sound()).cloned();

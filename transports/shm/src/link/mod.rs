@@ -1,3 +1,4 @@
 //! Connections to peers. Built on `proto` and `io`.
 
 pub(crate) mod place;
+pub(crate) mod remote;

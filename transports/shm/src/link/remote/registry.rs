@@ -16,11 +16,7 @@ use uct_plugin::{Error, Failure, MemoryAccess, Result};
 use super::announce::Announcements;
 use crate::io::cma::Beacon;
 use crate::io::{Mapping, Segment};
-
-/// Registrations that may live at a time.
-const ENTRIES: usize = 1 << 20;
-/// Bytes of the table; pages are used when their entries are.
-pub(crate) const TABLE_BYTES: usize = ENTRIES * size_of::<u64>();
+use crate::proto::table::{ENTRIES, TABLE_BYTES, entry, live_value};
 
 /// All registrations of the process.
 #[derive(Debug)]
@@ -192,27 +188,20 @@ impl Registry {
     }
 }
 
-/// The word of a table that tells whether the registration of `key` lives. Any key names a word: its index is cut to fit.
+/// The word of a table that tells whether the registration of `key` lives.
 pub(super) fn live_word(table: &Mapping, key: u64) -> &AtomicU64 {
     debug_assert!(table.length() >= TABLE_BYTES);
-    let index = key as u32 as usize % ENTRIES;
-    // SAFETY: a table has ENTRIES words, and `index` is below that.
-    let word = unsafe { table.base().cast::<AtomicU64>().add(index) };
+    // SAFETY: a table has ENTRIES words, and the entry is below that.
+    let word = unsafe { table.base().cast::<AtomicU64>().add(entry(key)) };
     // SAFETY: mapped as long as the table is borrowed, aligned to 8, and only used as an atomic.
     unsafe { word.as_ref() }
-}
-
-/// What that word holds while it does: never 0, and a multiple of 2^32 (`Window::new`).
-pub(super) fn live_value(key: u64) -> u64 {
-    const GENERATION: u64 = 1 << 32;
-    (key & !(GENERATION - 1)).wrapping_add(GENERATION).max(GENERATION)
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
     use crate::io::{Origin, Source};
-    use crate::remote::announce::Words;
+    use crate::link::remote::announce::Words;
     use std::os::fd::AsFd;
 
     #[test]

@@ -10,23 +10,13 @@ use std::sync::{Arc, OnceLock};
 use ucs::sync::fixed::{AtomicPtr, AtomicU64, Ordering};
 use uct_plugin::memory::{Access, Accessor, PACKED_KEY, RemoteKey, Window};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::registry::{Allocated, Memh, live_value, live_word, registry};
+use super::registry::{Allocated, Memh, live_word, registry};
 use crate::io::{Mapping, Segment};
+use crate::proto::key::Tail;
 use crate::proto::kind::Kind;
-
-/// What travels behind the key itself: 8 bytes in the machine's byte order.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C)]
-struct Tail {
-    /// Which transport, as [`Kind`].
-    kind: u32,
-    /// 1 if the peer lends the segment of the memory, else 0.
-    is_lent: u32,
-}
+use crate::proto::table::live_value;
 
 /// Bytes of a packed key.
 pub(crate) const PACKED_LENGTH: usize = PACKED_KEY + size_of::<Tail>();
@@ -299,7 +289,7 @@ impl Rkey {
 mod tests {
     use super::*;
     use crate::io::Origin;
-    use crate::remote::TABLE_BYTES;
+    use crate::proto::table::TABLE_BYTES;
 
     const SIZE: usize = 8192;
 

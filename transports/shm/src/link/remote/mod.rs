@@ -15,7 +15,7 @@ mod registry;
 pub(crate) use announce::{Announced, Words};
 pub(crate) use emulation::Emulation;
 pub(crate) use key::{Lent, PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
-pub(crate) use registry::{Allocated, Memh, TABLE_BYTES, registry};
+pub(crate) use registry::{Allocated, Memh, registry};
 
 /// Largest put or get in one message of `capacity` bytes.
 pub(crate) fn largest_piece(capacity: usize) -> usize {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ucs::sync::fixed::{AtomicU64, Ordering, fence};
 
 use crate::io::Mapping;
+use crate::proto::table::name;
 
 /// Rings that were closed while a copy was named in them. A peer that leaves a name behind again and again cannot make more of them.
 const LEFT_BEHIND: usize = 64;
@@ -29,12 +30,6 @@ pub(crate) struct Words {
 unsafe impl Send for Words {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Words {}
-
-/// What a registration is named by: never 0. Of its secret, which a peer without the key cannot name; the key is in the table that all
-/// peers read.
-fn name(secret: u64) -> u64 {
-    secret.wrapping_add(1).max(1)
-}
 
 impl Words {
     /// The words at these offsets.
