@@ -19,11 +19,11 @@ use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use uct_plugin::Error;
 
-use crate::channel::Channel;
 use crate::config::ShmConfig;
-use crate::handshake::{Dial, Greeting, Line};
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
-use crate::io::socket::{self, Credentials};
+use crate::io::socket::{self, Credentials, Line};
+use crate::link::channel::Channel;
+use crate::link::handshake::{Dial, Greeting};
 
 /// Connections that are taken from each listening socket at a look; there are two sockets at most.
 const ACCEPTS: usize = 16;

@@ -19,10 +19,11 @@ use uct_plugin::{
 };
 use zerocopy::IntoBytes;
 
-use crate::attention::flag;
-use crate::channel::{Channel, Lack};
 use crate::gate;
 use crate::iface::ShmIface;
+use crate::link::attention::flag;
+use crate::link::channel::Channel;
+use crate::link::lack::Lack;
 use crate::link::remote::{Reach, Rkey};
 use crate::proto::addr;
 use crate::proto::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};

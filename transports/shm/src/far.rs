@@ -6,10 +6,11 @@
 use uct_plugin::rma::{Destination, Notify, Operation, Request};
 use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
 
-use crate::channel::{Channel, Lack};
 use crate::ep::ShmEp;
 use crate::iface::count;
 use crate::io::cma::{Direction, Process};
+use crate::link::channel::Channel;
+use crate::link::lack::Lack;
 use crate::link::remote::{Announced, Reach, Rkey};
 
 /// How to go on.

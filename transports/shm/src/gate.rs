@@ -8,9 +8,10 @@ use std::rc::{Rc, Weak};
 
 use uct_plugin::{Error, Result};
 
-use crate::channel::{Broken, Channel, Lack};
 use crate::ep::ShmEp;
 use crate::iface::count;
+use crate::link::channel::{Broken, Channel};
+use crate::link::lack::Lack;
 
 /// The endpoint has failed.
 pub(crate) const FAILED: u8 = 1;

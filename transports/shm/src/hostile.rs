@@ -13,11 +13,12 @@ use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use zerocopy::IntoBytes;
 
-use crate::attention::Flags;
-use crate::channel::{Channel, Rings};
 use crate::io::socket::{self, Listener, Received};
 use crate::io::{Mapping, Origin, Segment, Source};
+use crate::link::attention::Flags;
+use crate::link::channel::Channel;
 use crate::link::place;
+use crate::link::rings::Rings;
 use crate::proto::addr::{DeviceAddress, IfaceAddress, Route};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{BELL_BYTES, Geometry, Pool};

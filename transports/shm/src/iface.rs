@@ -27,14 +27,16 @@ use uct_plugin::{
 };
 use zerocopy::IntoBytes;
 
-use crate::attention::{Attention, flag};
-use crate::channel::{Channel, new_bell};
 use crate::config::{CmaConfig, Peers, ShmConfig};
 use crate::door::Door;
 use crate::ep::{MAX_HEADER, ShmEp};
-use crate::handshake::Party;
 use crate::io::cma;
 use crate::io::socket::Listener;
+use crate::link::attention::{Attention, flag};
+use crate::link::channel::Channel;
+use crate::link::handshake::Party;
+use crate::link::limits::Limits;
+use crate::link::peer::new_bell;
 use crate::link::place;
 use crate::md::{Flavor, ShmMd};
 use crate::peers::PeerName;
@@ -104,17 +106,6 @@ pub(crate) struct ShmIface {
     pub(crate) device: DeviceAddress,
     pub(crate) directory: Option<PathBuf>,
     pub(crate) config: Box<ShmConfig>,
-}
-
-/// Sizes of messages.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Header and payload of a short message.
-    pub(crate) short: usize,
-    /// Any other message.
-    pub(crate) bulk: usize,
-    /// Short and buffered operations on remote memory.
-    pub(crate) remote: usize,
 }
 
 /// What has happened, for people.

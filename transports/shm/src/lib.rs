@@ -4,8 +4,6 @@
 //! interfaces, remote memory is mapped where it can be, copied by the kernel where that is permitted, and otherwise
 //! reached through the ring.
 
-mod attention;
-mod channel;
 mod config;
 mod door;
 mod ep;
@@ -13,7 +11,6 @@ mod far;
 #[cfg(not(loom))]
 mod fuzz;
 mod gate;
-mod handshake;
 #[cfg(not(loom))]
 mod hostile;
 mod iface;
@@ -23,7 +20,6 @@ mod md;
 mod peers;
 mod progress;
 mod proto;
-mod seat;
 
 #[cfg(not(loom))]
 pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};

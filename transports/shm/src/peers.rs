@@ -10,12 +10,14 @@ use ucs::sys::process::credentials;
 use ucs::units::Ternary;
 use uct_plugin::{Error, Failure, PeerAddress};
 
-use crate::attention::flag;
-use crate::channel::{Channel, Peer, Rings};
-use crate::handshake::{Line, Whereabouts};
 use crate::iface::ShmIface;
 use crate::io::Mapping;
-use crate::io::socket::Credentials;
+use crate::io::socket::{Credentials, Line};
+use crate::link::attention::flag;
+use crate::link::channel::Channel;
+use crate::link::peer::Peer;
+use crate::link::place::Whereabouts;
+use crate::link::rings::Rings;
 use crate::proto::addr::{DeviceAddress, IfaceAddress, ProcessName, Route};
 use crate::proto::ring::{Geometry, Pool};
 use crate::proto::wire::Hello;

@@ -14,9 +14,9 @@ use ucs::event_set::EventBuffer;
 use uct_plugin::{AmRun, Error, guarded};
 use zerocopy::IntoBytes;
 
-use crate::attention::flag;
-use crate::channel::Channel;
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
+use crate::link::attention::flag;
+use crate::link::channel::Channel;
 use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits

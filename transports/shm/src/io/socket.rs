@@ -183,6 +183,9 @@ impl std::fmt::Display for Credentials {
     }
 }
 
+/// A socket that is connected, and who is at its other end.
+pub type Line = (OwnedFd, Credentials);
+
 /// Who made the other end of a connection, by what the kernel says.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, SystemError> {
     // rustix answers a pid that cannot be 0, which it is for a peer in a pid namespace that we do not see.

@@ -1,4 +1,12 @@
 //! Connections to peers. Built on `proto` and `io`.
 
+pub(crate) mod attention;
+pub(crate) mod channel;
+pub(crate) mod handshake;
+pub(crate) mod lack;
+pub(crate) mod limits;
+pub(crate) mod peer;
 pub(crate) mod place;
 pub(crate) mod remote;
+pub(crate) mod rings;
+mod seat;

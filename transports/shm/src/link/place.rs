@@ -10,8 +10,18 @@ use ucs::sys::host::host_id;
 use ucs::sys::namespace::Namespaces;
 
 use crate::io::socket::Target;
-use crate::proto::addr::{DeviceAddress, Route};
+use crate::proto::addr::{DeviceAddress, IfaceAddress, ProcessName, Route};
 use crate::proto::kind::Kind;
+
+/// Where a peer is, from its address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whereabouts {
+    pub(crate) iface: IfaceAddress,
+    /// The way to be tried first, and another one.
+    pub(crate) routes: (Route, Option<Route>),
+    /// The process, if both are in one pid namespace.
+    pub(crate) process: Option<ProcessName>,
+}
 
 /// The directory for sockets: what the configuration says, or /dev/shm if that is `auto` and it is writable.
 pub(crate) fn directory(configured: &str) -> Option<PathBuf> {

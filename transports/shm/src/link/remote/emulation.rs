@@ -16,7 +16,8 @@ use uct_plugin::rma::{
 use uct_plugin::{Completion, Error, Iov, Outcome, Result};
 
 use super::registry::registry;
-use crate::channel::{Channel, Lack};
+use crate::link::channel::Channel;
+use crate::link::lack::Lack;
 use crate::proto::wire::tag;
 
 /// How long the bytes of a short get wait for the caller to ask again. It polls, so this is long.

@@ -10,64 +10,33 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use rustix::fs::SealFlags;
 use rustix::io::Errno;
-use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use uct_plugin::Error;
 use uct_plugin::pending::{Blocked, PendingQueue};
 
-use crate::attention::{Flags, flag};
 use crate::ep::ShmEp;
-use crate::handshake::Line;
 use crate::io::cma::{self, Process};
-use crate::io::socket::{self, Credentials, Received};
-use crate::io::{Mapping, Segment, Source, Trust, accept, attach_sysv};
+use crate::io::socket::{self, Credentials, Line, Received};
+use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
+use crate::link::attention::{Flags, flag};
+use crate::link::lack::Lack;
+use crate::link::peer::Peer;
 use crate::link::remote::{Allocated, Announced, Emulation, Lent, PeerView, Words, registry};
+use crate::link::rings::Rings;
+use crate::link::seat::Seat;
 use crate::proto::addr::IfaceAddress;
 use crate::proto::ring::{
-    BELL_BYTES, Bell, Block, Geometry, INLINE_BYTES, Layout, MappedBell, MappedRing, MappedShuttle, Place,
-    Receiver, Refused, RingMemory, Sender, Sent, Shuttle, Watch, register_heavy_barrier,
+    Block, INLINE_BYTES, MappedRing, Place, Receiver, Refused, RingMemory, Sender, Sent, Watch,
+    register_heavy_barrier,
 };
-use crate::proto::table::TABLE_BYTES;
-use crate::proto::wire::{self, Control, Side, Welcome};
-use crate::seat::Seat;
-
-/// What an operation lacked; it can be tried again when that is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lack {
-    /// A slot of the ring.
-    Slot,
-    /// A block of a pool.
-    Block(Place),
-    /// An answer to one of many outstanding operations.
-    Window,
-    /// The answer to a short get.
-    Answer,
-    /// The operations ahead of a fence.
-    Fence,
-    /// The peer's side of the connection.
-    Welcome,
-    /// The segment of a remote key.
-    Segment(u64),
-    /// The ring is broken; its endpoints are about to be told.
-    Whole,
-}
+use crate::proto::wire::{self, Control, Welcome};
 
 /// Why a channel is of no use any more.
 #[derive(Debug, Clone)]
 pub(crate) struct Broken {
     pub(crate) error: Error,
     pub(crate) reason: String,
-}
-
-/// The peer, once it has told about itself.
-pub(crate) struct Peer {
-    pub(crate) side: Side,
-    pub(crate) table: Arc<Mapping>,
-    bell: Bell<MappedBell>,
-    /// What the bell lies in.
-    _bell_memory: Mapping,
 }
 
 /// What is known of the segment of a remote key.
@@ -122,89 +91,6 @@ pub(crate) struct Channel {
     theirs: Arc<Words>,
     /// What the rings lie in. Dropped last.
     _memory: Arc<Mapping>,
-}
-
-/// The shapes of both rings, and where they lie in their segment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rings {
-    forward: Layout,
-    backward: Layout,
-}
-
-impl Rings {
-    /// From geometries that may be a peer's.
-    pub(crate) fn new(forward: Geometry, backward: Geometry) -> Result<Rings, String> {
-        let layout = |geometry| Layout::new(geometry).map_err(|error| format!("a ring of {error}"));
-        Ok(Rings { forward: layout(forward)?, backward: layout(backward)? })
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.forward.size() + self.backward.size()
-    }
-
-    /// Most bytes of a message to who connects, in a small block and in a bulk block.
-    pub(crate) fn capacities(&self) -> (usize, usize) {
-        (self.backward.small_capacity(), self.backward.bulk_capacity())
-    }
-
-    /// One end of what is in `memory`: for who connects, the forward ring is the one to send on. Who accepts has the first turn
-    /// with the shuttle: it is for answers.
-    fn ends(&self, memory: &Mapping, connects: bool) -> Ends {
-        debug_assert!(memory.length() >= self.size());
-        let base = memory.base();
-        // SAFETY: the mapping holds both rings.
-        let second = unsafe { base.add(self.forward.size()) };
-        let (send, receive) = if connects {
-            ((base, self.forward), (second, self.backward))
-        } else {
-            ((second, self.backward), (base, self.forward))
-        };
-        // SAFETY: page-aligned, inside the mapping, which the channel keeps; one sender in this process.
-        let sender = Sender::new(unsafe { MappedRing::new(send.0, send.1) });
-        // SAFETY: as above; one receiver.
-        let receiver = Receiver::new(unsafe { MappedRing::new(receive.0, receive.1) });
-        // SAFETY: inside the forward ring.
-        let line = unsafe { base.add(self.forward.shuttle()) };
-        // SAFETY: a line of the mapping that nothing else uses; one end in this process for each channel.
-        let shuttle = Shuttle::new(unsafe { MappedShuttle::new(line, connects) }, !connects);
-        (sender, receiver, shuttle)
-    }
-
-    /// The words on what the kernel copies: those of the ring on which this side sends, and of the other one.
-    fn words(&self, memory: &Arc<Mapping>, connects: bool) -> [Words; 2] {
-        let at = |start: usize, layout: &Layout| {
-            Words::new(memory, start + layout.named(), start + layout.closed())
-        };
-        let [first, second] = [at(0, &self.forward), at(self.forward.size(), &self.backward)];
-        if connects { [first, second] } else { [second, first] }
-    }
-}
-
-/// What a channel sends and receives with.
-type Ends = (Sender<MappedRing>, Receiver<MappedRing>, Shuttle<MappedShuttle>);
-
-/// Makes a bell: a page that all peers of an interface map.
-pub(crate) fn new_bell() -> Result<(Bell<MappedBell>, Segment), SystemError> {
-    let segment = Segment::memfd(BELL_BYTES, false, SealFlags::empty())?;
-    // SAFETY: the mapping has the size, and the interface keeps it beside the bell.
-    let bell = Bell::new(unsafe { MappedBell::new(segment.mapping.base()) });
-    Ok((bell, segment))
-}
-
-impl Peer {
-    /// Takes bell and table, whose descriptors came along.
-    pub(crate) fn new(side: Side, fds: &[OwnedFd]) -> Result<Peer, String> {
-        let [bell, table, ..] = fds else {
-            return Err(format!("{} descriptors came along, where a bell and a table are needed", fds.len()));
-        };
-        let bell_memory =
-            accept(bell.as_fd(), BELL_BYTES, true, Trust::SEALED).map_err(|error| error.to_string())?;
-        let table =
-            accept(table.as_fd(), TABLE_BYTES, false, Trust::SEALED).map_err(|error| error.to_string())?;
-        // SAFETY: the mapping has the size and is kept beside the bell.
-        let bell = Bell::new(unsafe { MappedBell::new(bell_memory.base()) });
-        Ok(Peer { side, table: Arc::new(table), bell, _bell_memory: bell_memory })
-    }
 }
 
 impl Channel {

@@ -15,14 +15,14 @@ use ucs::sys::process::credentials;
 use uct_plugin::{Error, Failure, Result};
 use zerocopy::IntoBytes;
 
-use crate::channel::Rings;
 use crate::config::Peers;
-use crate::iface::Limits;
-use crate::io::socket::{self, Credentials, Received, Target};
+use crate::io::socket::{self, Credentials, Line, Received, Target};
 use crate::io::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
-use crate::link::place;
+use crate::link::limits::Limits;
+use crate::link::place::{self, Whereabouts};
 use crate::link::remote::registry;
-use crate::proto::addr::{IfaceAddress, ProcessName, Route};
+use crate::link::rings::Rings;
+use crate::proto::addr::{IfaceAddress, ProcessName};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{Geometry, register_heavy_barrier};
 use crate::proto::wire::{self, Control, Hello, MAX_CONTROL, Side, Welcome};
@@ -46,19 +46,6 @@ pub(crate) struct Party {
     /// The bell, to be handed to peers.
     pub(crate) bell: Segment,
 }
-
-/// Where a peer is, from its address.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Whereabouts {
-    pub(crate) iface: IfaceAddress,
-    /// The way to be tried first, and another one.
-    pub(crate) routes: (Route, Option<Route>),
-    /// The process, if both are in one pid namespace.
-    pub(crate) process: Option<ProcessName>,
-}
-
-/// A socket that is connected, and who is at its other end.
-pub(crate) type Line = (OwnedFd, Credentials);
 
 /// A connection that is being made.
 #[derive(Debug)]
@@ -299,6 +286,7 @@ impl Party {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+    use crate::proto::addr::Route;
     use crate::proto::ring::Pool;
 
     const SHAPE: Geometry = Geometry {

@@ -4,8 +4,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::io::Origin;
-use crate::proto::ring::Pool;
+use crate::io::{Origin, Segment};
+use crate::link::peer::new_bell;
+use crate::proto::ring::{Geometry, Pool};
+use crate::proto::wire::Side;
 
 /// One that has connected to the interface with number and key 1.
 fn channel() -> Channel {

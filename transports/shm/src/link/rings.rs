@@ -1,0 +1,66 @@
+//! The two rings of a channel in their segment.
+
+use std::sync::Arc;
+
+use crate::io::Mapping;
+use crate::link::remote::Words;
+use crate::proto::ring::{Geometry, Layout, MappedRing, MappedShuttle, Receiver, Sender, Shuttle};
+
+/// The shapes of both rings, and where they lie in their segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rings {
+    forward: Layout,
+    backward: Layout,
+}
+
+impl Rings {
+    /// From geometries that may be a peer's.
+    pub(crate) fn new(forward: Geometry, backward: Geometry) -> Result<Rings, String> {
+        let layout = |geometry| Layout::new(geometry).map_err(|error| format!("a ring of {error}"));
+        Ok(Rings { forward: layout(forward)?, backward: layout(backward)? })
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.forward.size() + self.backward.size()
+    }
+
+    /// Most bytes of a message to who connects, in a small block and in a bulk block.
+    pub(crate) fn capacities(&self) -> (usize, usize) {
+        (self.backward.small_capacity(), self.backward.bulk_capacity())
+    }
+
+    /// One end of what is in `memory`: for who connects, the forward ring is the one to send on. Who accepts has the first turn
+    /// with the shuttle: it is for answers.
+    pub(super) fn ends(&self, memory: &Mapping, connects: bool) -> Ends {
+        debug_assert!(memory.length() >= self.size());
+        let base = memory.base();
+        // SAFETY: the mapping holds both rings.
+        let second = unsafe { base.add(self.forward.size()) };
+        let (send, receive) = if connects {
+            ((base, self.forward), (second, self.backward))
+        } else {
+            ((second, self.backward), (base, self.forward))
+        };
+        // SAFETY: page-aligned, inside the mapping, which the channel keeps; one sender in this process.
+        let sender = Sender::new(unsafe { MappedRing::new(send.0, send.1) });
+        // SAFETY: as above; one receiver.
+        let receiver = Receiver::new(unsafe { MappedRing::new(receive.0, receive.1) });
+        // SAFETY: inside the forward ring.
+        let line = unsafe { base.add(self.forward.shuttle()) };
+        // SAFETY: a line of the mapping that nothing else uses; one end in this process for each channel.
+        let shuttle = Shuttle::new(unsafe { MappedShuttle::new(line, connects) }, !connects);
+        (sender, receiver, shuttle)
+    }
+
+    /// The words on what the kernel copies: those of the ring on which this side sends, and of the other one.
+    pub(super) fn words(&self, memory: &Arc<Mapping>, connects: bool) -> [Words; 2] {
+        let at = |start: usize, layout: &Layout| {
+            Words::new(memory, start + layout.named(), start + layout.closed())
+        };
+        let [first, second] = [at(0, &self.forward), at(self.forward.size(), &self.backward)];
+        if connects { [first, second] } else { [second, first] }
+    }
+}
+
+/// What a channel sends and receives with.
+pub(super) type Ends = (Sender<MappedRing>, Receiver<MappedRing>, Shuttle<MappedShuttle>);
