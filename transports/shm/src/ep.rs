@@ -1,7 +1,10 @@
 //! The endpoint: messages into a ring; put, get and atomics on remote memory by the shortest way there is.
 //!
 //! For: the host. Stands on channels and remote keys. What goes through the ring because memory is out of reach lies in
-//! `far`.
+//! `remote`.
+
+mod enter;
+mod remote;
 
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
@@ -19,7 +22,6 @@ use uct_plugin::{
 };
 use zerocopy::IntoBytes;
 
-use crate::gate;
 use crate::iface::ShmIface;
 use crate::link::attention::flag;
 use crate::link::channel::Channel;
@@ -61,7 +63,7 @@ impl ShmEp {
         iface.next_ep.set(number.wrapping_add(1));
         Rc::new_cyclic(|me| ShmEp {
             open: Cell::new(None),
-            gate: Cell::new(gate::UNCONNECTED),
+            gate: Cell::new(enter::UNCONNECTED),
             // SAFETY: `gate` answers it.
             memory_gate: unsafe { Gate::new() },
             lack: Cell::new(None),
@@ -469,7 +471,7 @@ impl Endpoint for ShmEp {
         }
         // SAFETY: the caller's promise; the group is part of an endpoint that stays where it is.
         unsafe { channel.pending.add(&self.group, request) };
-        self.shut_gate(gate::PENDING);
+        self.shut_gate(enter::PENDING);
         self.iface.attention.raise(flag::PENDING);
         Ok(())
     }
@@ -486,7 +488,7 @@ impl Endpoint for ShmEp {
                 channel.emulation.cancel(self.number, Error::CANCELED);
             }
             self.failure.set(self.failure.get().or(Some(Error::CANCELED)));
-            self.shut_gate(gate::FAILED);
+            self.shut_gate(enter::FAILED);
             return done(completion);
         }
         let channel = match self.enter() {

@@ -7,10 +7,8 @@
 mod config;
 mod door;
 mod ep;
-mod far;
 #[cfg(not(loom))]
 mod fuzz;
-mod gate;
 #[cfg(not(loom))]
 mod hostile;
 mod iface;
