@@ -9,11 +9,10 @@ mod remote;
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::memory::Gate;
-use uct_plugin::pending::PendingGroup;
 use uct_plugin::rma::{Notify, Operation};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
@@ -26,6 +25,7 @@ use crate::iface::ShmIface;
 use crate::link::attention::flag;
 use crate::link::channel::Channel;
 use crate::link::lack::Lack;
+use crate::link::member::{Member, PENDING};
 use crate::link::remote::{Reach, Rkey};
 use crate::proto::addr;
 use crate::proto::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};
@@ -38,22 +38,11 @@ pub(crate) const MAX_HEADER: usize = 256;
 
 /// An endpoint.
 pub(crate) struct ShmEp {
-    /// The channel, while nothing speaks against the short way.
-    pub(crate) open: Cell<Option<NonNull<Channel>>>,
-    pub(crate) gate: Cell<u8>,
-    /// As the gate, for accesses of the host's.
-    pub(crate) memory_gate: Gate,
-    /// What the last operation lacked.
-    pub(crate) lack: Cell<Option<Lack>>,
+    pub(crate) member: Rc<Member>,
     pub(crate) channel: OnceCell<Rc<Channel>>,
     pub(crate) iface: Rc<ShmIface>,
-    pub(crate) group: PendingGroup,
-    pub(crate) failure: Cell<Option<Error>>,
-    pub(crate) user: EpUser,
-    /// Tells its operations from those of others on the channel.
-    pub(crate) number: u32,
-    pub(crate) is_destroyed: Cell<bool>,
-    pub(crate) me: Weak<ShmEp>,
+    /// What the last operation lacked.
+    lack: Cell<Option<Lack>>,
 }
 
 impl ShmEp {
@@ -61,20 +50,11 @@ impl ShmEp {
     pub(crate) fn new(iface: &Rc<ShmIface>, user: EpUser) -> Rc<ShmEp> {
         let number = iface.next_ep.get();
         iface.next_ep.set(number.wrapping_add(1));
-        Rc::new_cyclic(|me| ShmEp {
-            open: Cell::new(None),
-            gate: Cell::new(enter::UNCONNECTED),
-            // SAFETY: `gate` answers it.
-            memory_gate: unsafe { Gate::new() },
-            lack: Cell::new(None),
+        Rc::new(ShmEp {
+            member: Rc::new(Member::new(user, number)),
             channel: OnceCell::new(),
             iface: Rc::clone(iface),
-            group: PendingGroup::default(),
-            failure: Cell::new(None),
-            user,
-            number,
-            is_destroyed: Cell::new(false),
-            me: Weak::clone(me),
+            lack: Cell::new(None),
         })
     }
 
@@ -328,7 +308,7 @@ impl Endpoint for ShmEp {
     }
 
     fn gate(&self) -> Option<&Gate> {
-        Some(&self.memory_gate)
+        Some(self.member.memory_gate())
     }
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
@@ -455,40 +435,39 @@ impl Endpoint for ShmEp {
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
-        if let Some(error) = self.failure.get() {
+        if let Some(error) = self.member.failure() {
             return Err(error);
         }
         let channel = self.channel.get().ok_or(Error::NOT_CONNECTED)?;
         let lack = self.lack.get().unwrap_or(Lack::Slot);
-        if self.group.is_empty() && channel.has(lack) {
+        if self.member.group.is_empty() && channel.has(lack) {
             return Err(Error::BUSY);
         }
         if !channel.has_pending() {
             self.iface.waiting.borrow_mut().push(Rc::clone(channel));
         }
-        if self.group.is_empty() {
-            channel.add_waiting(Weak::clone(&self.me));
+        if self.member.group.is_empty() {
+            channel.add_waiting(&self.member);
         }
-        // SAFETY: the caller's promise; the group is part of an endpoint that stays where it is.
-        unsafe { channel.pending.add(&self.group, request) };
-        self.shut_gate(enter::PENDING);
+        // SAFETY: the caller's promise; the group is part of a member that stays where it is.
+        unsafe { channel.pending.add(&self.member.group, request) };
+        self.member.close(PENDING);
         self.iface.attention.raise(flag::PENDING);
         Ok(())
     }
 
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
         if let Some(channel) = self.channel.get() {
-            channel.pending.purge(&self.group, purge);
+            channel.pending.purge(&self.member.group, purge);
         }
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if flags.cancel {
-            if let Some(channel) = self.channel.get() {
-                channel.emulation.cancel(self.number, Error::CANCELED);
+            match self.channel.get() {
+                Some(channel) => channel.cancel(&self.member),
+                None => self.member.cancel(),
             }
-            self.failure.set(self.failure.get().or(Some(Error::CANCELED)));
-            self.shut_gate(enter::FAILED);
             return done(completion);
         }
         let channel = match self.enter() {
@@ -496,7 +475,7 @@ impl Endpoint for ShmEp {
             channel => channel?,
         };
         // What went by a direct way is done; only the ring has operations outstanding.
-        let flushed = channel.emulation.flush(self.number, completion);
+        let flushed = channel.emulation.flush(self.member.number, completion);
         if flushed == Err(Error::NO_RESOURCE) {
             self.lacking(Lack::Window);
         }
@@ -504,7 +483,9 @@ impl Endpoint for ShmEp {
     }
 
     fn fence(&self) -> Result {
-        self.set_fence();
+        if let Some(channel) = self.channel.get() {
+            channel.fence(&self.member);
+        }
         Ok(())
     }
 
@@ -526,7 +507,7 @@ impl Endpoint for ShmEp {
         let (iface, number) =
             buffer.split_at_mut_checked(addr::IFACE_LENGTH).ok_or(Error::BUFFER_TOO_SMALL)?;
         self.iface.party.address.write_to(iface).map_err(|_| Error::BUFFER_TOO_SMALL)?;
-        u64::from(self.number).write_to(number).map_err(|_| Error::BUFFER_TOO_SMALL)
+        u64::from(self.member.number).write_to(number).map_err(|_| Error::BUFFER_TOO_SMALL)
     }
 
     fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
@@ -549,10 +530,10 @@ impl Endpoint for ShmEp {
     }
 
     fn destroy(self: Rc<Self>) {
-        self.is_destroyed.set(true);
+        self.member.silence();
         if let Some(channel) = self.channel.get() {
-            channel.emulation.cancel(self.number, Error::CANCELED);
-            channel.eps.borrow_mut().retain(|ep| !Weak::ptr_eq(ep, &self.me));
+            channel.emulation.cancel(self.member.number, Error::CANCELED);
+            channel.remove_member(&self.member);
         }
     }
 }

@@ -396,10 +396,12 @@ impl Iface for ShmIface {
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if flags.cancel {
-            let eps: Vec<_> =
-                self.channels.borrow().iter().flat_map(|(_, channel)| channel.endpoints()).collect();
-            // A completion may call back, so nothing is borrowed here.
-            eps.iter().try_for_each(|ep| ep.flush(flags, None).map(drop))?;
+            // A completion may call back, so nothing is borrowed meanwhile.
+            let channels: Vec<_> =
+                self.channels.borrow().iter().map(|(_, channel)| Rc::clone(channel)).collect();
+            for channel in channels {
+                channel.members().iter().for_each(|member| channel.cancel(member));
+            }
             return Ok(Outcome::Done);
         }
         if self.is_flushed() {
@@ -428,9 +430,7 @@ impl Iface for ShmIface {
 
     fn fence(&self) -> Result {
         for (_, channel) in &*self.channels.borrow() {
-            for ep in channel.endpoints() {
-                ep.set_fence();
-            }
+            channel.members().iter().for_each(|member| channel.fence(member));
         }
         Ok(())
     }

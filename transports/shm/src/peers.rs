@@ -186,13 +186,13 @@ impl ShmIface {
             // It may be out of the set already.
             let _ = self.events.remove(socket);
         }
-        let endpoints = channel.endpoints();
-        for ep in &endpoints {
-            ep.set_failed(broken.error);
+        let members = channel.members();
+        for member in &members {
+            member.set_failed(broken.error);
         }
         channel.emulation.fail(broken.error);
-        for ep in endpoints {
-            ep.report(broken);
+        for member in members {
+            member.report(&self.errors, broken.error, &broken.reason);
         }
     }
 }

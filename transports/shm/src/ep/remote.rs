@@ -6,7 +6,7 @@
 use uct_plugin::rma::{Destination, Notify, Operation, Request};
 use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
 
-use crate::ep::ShmEp;
+use super::ShmEp;
 use crate::iface::count;
 use crate::io::cma::{Direction, Process};
 use crate::link::channel::Channel;
@@ -104,7 +104,7 @@ impl ShmEp {
                     if !channel.emulation.has_room() {
                         return Err(self.lacking(Lack::Window));
                     }
-                    channel.emulation.put_copied(channel, self.number, data, (&rkey.remote, address));
+                    channel.emulation.put_copied(channel, self.member.number, data, (&rkey.remote, address));
                     return Ok(());
                 }
                 let request = channel.emulation.initiator.put(&rkey.remote, address, data.len());
@@ -116,7 +116,7 @@ impl ShmEp {
                 let operation = Operation::Acknowledged(Notify::Nobody);
                 channel
                     .emulation
-                    .post(channel, self.number, &request, operation, data.len(), fill)
+                    .post(channel, self.member.number, &request, operation, data.len(), fill)
                     .map_err(|lack| self.lacking(lack))
             }
         }
@@ -143,7 +143,7 @@ impl ShmEp {
                 }
                 let (what, notify) = ((&rkey.remote, address), completion.into());
                 // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
-                unsafe { channel.emulation.put_large(channel, self.number, iov, what, notify) };
+                unsafe { channel.emulation.put_large(channel, self.member.number, iov, what, notify) };
                 Ok(Outcome::InProgress)
             }
         }
@@ -161,7 +161,7 @@ impl ShmEp {
             Way::Ring => {
                 let what = (&rkey.remote, address);
                 let is_current = !self.iface.is_working.get() || self.iface.is_serving.get();
-                match channel.emulation.get_ahead(channel, self.number, what, buffer, is_current) {
+                match channel.emulation.get_ahead(channel, self.member.number, what, buffer, is_current) {
                     Ok(result) => result,
                     Err(lack) => Err(self.lacking(lack)),
                 }
@@ -231,7 +231,7 @@ impl ShmEp {
             return Err(self.lacking(Lack::Window));
         }
         let what = (&rkey.remote, address);
-        channel.emulation.get(channel, self.number, destination, length, what, completion.into())?;
+        channel.emulation.get(channel, self.member.number, destination, length, what, completion.into())?;
         Ok(Outcome::InProgress)
     }
 
@@ -256,7 +256,7 @@ impl ShmEp {
         let request = self.numbered(channel, request)?;
         channel
             .emulation
-            .post(channel, self.number, &request, operation, 0, |_| ())
+            .post(channel, self.member.number, &request, operation, 0, |_| ())
             .map_err(|lack| self.lacking(lack))
     }
 

@@ -15,12 +15,12 @@ use ucs::sys::process::credentials;
 use uct_plugin::Error;
 use uct_plugin::pending::{Blocked, PendingQueue};
 
-use crate::ep::ShmEp;
 use crate::io::cma::{self, Process};
 use crate::io::socket::{self, Credentials, Line, Received};
 use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
 use crate::link::attention::{Flags, flag};
 use crate::link::lack::Lack;
+use crate::link::member::{FENCED, Member};
 use crate::link::peer::Peer;
 use crate::link::remote::{Allocated, Announced, Emulation, Lent, PeerView, Words, registry};
 use crate::link::rings::Rings;
@@ -67,11 +67,12 @@ pub(crate) struct Channel {
     pub(crate) turn: Cell<u32>,
     pub(crate) is_hot: Cell<bool>,
     pub(crate) emulation: Emulation,
-    pub(crate) eps: RefCell<Vec<Weak<ShmEp>>>,
+    /// Endpoints that use it.
+    members: RefCell<Vec<Weak<Member>>>,
     /// Requests of all endpoints, which share what they wait for.
     pub(crate) pending: PendingQueue,
     /// Endpoints with pending requests.
-    waiting: RefCell<Vec<Weak<ShmEp>>>,
+    waiting: RefCell<Vec<Weak<Member>>>,
     /// Something was found missing.
     is_short: Cell<bool>,
     /// The socket and who is at its other end, once the peer's listener has taken it.
@@ -149,7 +150,7 @@ impl Channel {
             turn: Cell::new(0),
             is_hot: Cell::new(false),
             emulation,
-            eps: RefCell::default(),
+            members: RefCell::default(),
             pending: PendingQueue::default(),
             waiting: RefCell::default(),
             is_short: Cell::new(false),
@@ -443,17 +444,17 @@ impl Channel {
     }
 
     /// Notes an endpoint that has its first pending request.
-    pub(crate) fn add_waiting(&self, ep: Weak<ShmEp>) {
-        self.waiting.borrow_mut().push(ep);
+    pub(crate) fn add_waiting(&self, member: &Rc<Member>) {
+        self.waiting.borrow_mut().push(Rc::downgrade(member));
     }
 
     /// Lets endpoints with pending requests try, in turn. Who is the first to find something missing is the first to try
     /// the next time, since all lack the same; who waits for something of its own holds up nobody.
     pub(crate) fn serve_pending(&self) -> u32 {
-        self.waiting.borrow_mut().retain(|ep| {
-            let ep = ep.upgrade().filter(|ep| !ep.group.is_empty());
-            ep.is_some_and(|ep| {
-                self.pending.schedule(&ep.group);
+        self.waiting.borrow_mut().retain(|member| {
+            let member = member.upgrade().filter(|member| !member.group.is_empty());
+            member.is_some_and(|member| {
+                self.pending.schedule(&member.group);
                 true
             })
         });
@@ -608,9 +609,36 @@ impl Channel {
         }
     }
 
+    /// An endpoint uses it from now on.
+    pub(crate) fn add_member(&self, member: &Rc<Member>) {
+        let mut members = self.members.borrow_mut();
+        if members.len() == members.capacity() {
+            members.retain(|member| member.strong_count() > 0);
+        }
+        members.push(Rc::downgrade(member));
+    }
+
+    /// An endpoint does not use it any more.
+    pub(crate) fn remove_member(&self, member: &Rc<Member>) {
+        self.members.borrow_mut().retain(|other| other.as_ptr() != Rc::as_ptr(member));
+    }
+
     /// The endpoints that are alive.
-    pub(crate) fn endpoints(&self) -> Vec<Rc<ShmEp>> {
-        self.eps.borrow().iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn members(&self) -> Vec<Rc<Member>> {
+        self.members.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Keeps an endpoint's operations back until those ahead are done.
+    pub(crate) fn fence(&self, member: &Member) {
+        if !self.emulation.is_idle() {
+            member.close(FENCED);
+        }
+    }
+
+    /// Ends what an endpoint has outstanding; from now on its operations answer that they were cancelled.
+    pub(crate) fn cancel(&self, member: &Member) {
+        self.emulation.cancel(member.number, Error::CANCELED);
+        member.cancel();
     }
 }
 

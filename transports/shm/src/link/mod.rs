@@ -5,6 +5,7 @@ pub(crate) mod channel;
 pub(crate) mod handshake;
 pub(crate) mod lack;
 pub(crate) mod limits;
+pub(crate) mod member;
 pub(crate) mod peer;
 pub(crate) mod place;
 pub(crate) mod remote;
