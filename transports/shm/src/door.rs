@@ -22,7 +22,7 @@ use uct_plugin::Error;
 use crate::config::ShmConfig;
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
 use crate::io::socket::{self, Credentials, Line};
-use crate::link::channel::Channel;
+use crate::link::connection::Connection;
 use crate::link::handshake::{Dial, Greeting};
 
 /// Connections that are taken from each listening socket at a look; there are two sockets at most.
@@ -42,7 +42,7 @@ struct Visitor {
 /// See the module.
 pub(crate) struct Door {
     visitors: RefCell<Slab<Visitor>>,
-    dials: RefCell<Vec<(Rc<Channel>, Dial)>>,
+    dials: RefCell<Vec<(Rc<Connection>, Dial)>>,
     /// Until when the listener rests.
     resting: Cell<Option<Deadline>>,
     /// Lines about that.
@@ -182,11 +182,7 @@ impl ShmIface {
             crowd.of_process += usize::from(one.pid == peer.pid);
             crowd.of_user += usize::from(one.uid == peer.uid);
         };
-        for (_, channel) in &*self.channels.borrow() {
-            if let Some((_, one)) = channel.line().filter(|_| !channel.connects) {
-                add(*one);
-            }
-        }
+        self.table.accepted(&mut add);
         self.door.visitors.borrow().iter().for_each(|(_, visitor)| add(visitor.line.1));
         crowd
     }
@@ -249,18 +245,23 @@ impl ShmIface {
     }
 
     /// Has progress go on with a connection until it is made. It is tried once now; answers why it cannot be made.
-    pub(crate) fn begin(&self, channel: &Rc<Channel>, mut dial: Dial) -> Result<(), uct_plugin::Failure> {
+    pub(crate) fn begin(
+        &self,
+        connection: &Rc<Connection>,
+        mut dial: Dial,
+    ) -> Result<(), uct_plugin::Failure> {
         if let Some(line) = self.party.go_on(&mut dial)? {
-            return self.stand(channel, line);
+            return self.stand(&connection.channel, line);
         }
         self.door.want_tick(Deadline::after(AGAIN));
-        self.door.dials.borrow_mut().push((Rc::clone(channel), dial));
+        self.door.dials.borrow_mut().push((Rc::clone(connection), dial));
         Ok(())
     }
 
     /// Tries connections again whose peers had no room; answers whether some still have none.
     fn dial_again(&self, now: u64) -> bool {
-        self.door.dials.borrow_mut().retain_mut(|(channel, dial)| {
+        self.door.dials.borrow_mut().retain_mut(|(connection, dial)| {
+            let channel = &connection.channel;
             if channel.broken().is_some() {
                 return false;
             }

@@ -24,6 +24,7 @@ use zerocopy::IntoBytes;
 use crate::iface::ShmIface;
 use crate::link::attention::flag;
 use crate::link::channel::Channel;
+use crate::link::connection::Connection;
 use crate::link::lack::Lack;
 use crate::link::member::{Member, PENDING};
 use crate::link::remote::{Reach, Rkey};
@@ -39,7 +40,7 @@ pub(crate) const MAX_HEADER: usize = 256;
 /// An endpoint.
 pub(crate) struct ShmEp {
     pub(crate) member: Rc<Member>,
-    pub(crate) channel: OnceCell<Rc<Channel>>,
+    pub(crate) connection: OnceCell<Rc<Connection>>,
     pub(crate) iface: Rc<ShmIface>,
     /// What the last operation lacked.
     lack: Cell<Option<Lack>>,
@@ -52,7 +53,7 @@ impl ShmEp {
         iface.next_ep.set(number.wrapping_add(1));
         Rc::new(ShmEp {
             member: Rc::new(Member::new(user, number)),
-            channel: OnceCell::new(),
+            connection: OnceCell::new(),
             iface: Rc::clone(iface),
             lack: Cell::new(None),
         })
@@ -61,12 +62,12 @@ impl ShmEp {
     /// Sends `length` bytes, at most a bulk segment's, that `fill` writes.
     #[inline(always)]
     fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result {
-        self.enter()?.send(id, length, fill).map_err(|lack| self.lacking(lack))
+        self.enter()?.channel.send(id, length, fill).map_err(|lack| self.lacking(lack))
     }
 
     #[cold]
     fn am_bcopy_carefully(&self, id: u8, pack: Pack) -> Result<usize> {
-        let channel = self.enter()?;
+        let channel = &self.enter()?.channel;
         let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
         channel.sender.cancel(block);
         self.iface.with_scratch(|scratch| {
@@ -113,7 +114,7 @@ impl ShmEp {
     fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let length = WORD + payload.len();
         if length <= INLINE_BYTES
-            && let Some(channel) = self.open()
+            && let Some(Connection { channel, .. }) = self.open()
         {
             // SAFETY: a slot has room for INLINE_BYTES bytes, the shuttle for those that are sent there, both aligned to 8.
             let fill = |body: *mut u8| unsafe { write_short(body, header, payload) };
@@ -173,7 +174,7 @@ extern "C" fn attended(channel: &Channel) -> Result {
 #[inline(never)]
 extern "C" fn send_packed(ep: &ShmEp, id: u8, length: usize) -> isize {
     guarded_length(|| {
-        let channel = ep.channel.get().ok_or(Error::NOT_CONNECTED)?;
+        let channel = &ep.connection.get().ok_or(Error::NOT_CONNECTED)?.channel;
         ep.iface.with_scratch(|scratch| ep.send_packed(channel, id, &scratch[..length]))
     })
 }
@@ -235,7 +236,7 @@ impl Endpoint for ShmEp {
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         // One word is frequent, and takes half the instructions of any length.
         if payload.len() == WORD
-            && let Some(channel) = self.open()
+            && let Some(Connection { channel, .. }) = self.open()
             && !channel.seat.is_mine()
             && let Some(sent) = channel.sender.try_short(id, 2 * WORD, |body| {
                 // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8, and the payload is a word.
@@ -260,7 +261,7 @@ impl Endpoint for ShmEp {
 
     #[inline(always)]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        let has_room = self.open().is_some_and(|channel| channel.sender.has_room_for_any());
+        let has_room = self.open().is_some_and(|connection| connection.channel.sender.has_room_for_any());
         let Some(scratch) = has_room.then(|| self.iface.scratch.take()).flatten() else {
             return Answer::from_raw(am_bcopy_carefully(self, id, pack));
         };
@@ -270,7 +271,7 @@ impl Endpoint for ShmEp {
         let length = unsafe { pack.write(data) };
         if length <= INLINE_BYTES
             // What is packed may change anything, the channel excepted.
-            && let Some(channel) = self.open()
+            && let Some(Connection { channel, .. }) = self.open()
             && !channel.seat.is_mine()
             && let Some(sent) = channel.sender.try_short(id, length, |body| {
                 // SAFETY: both hold a whole body, aligned to 8.
@@ -321,10 +322,10 @@ impl Endpoint for ShmEp {
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
-        let channel = self.enter()?;
+        let connection = self.enter()?;
         // A region that cannot be accessed at all must not cost the caller its packed data.
         if !rkey.admits(remote_address, MemoryAccess::REMOTE_PUT)? {
-            self.prepare_far(channel, rkey)?;
+            self.prepare_far(connection, rkey)?;
         }
         // Not where it belongs: the application has no reference to memory that its owner reads and writes.
         self.iface.with_scratch(|scratch| {
@@ -342,11 +343,11 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
+        let connection = self.enter()?;
         let Reach::Direct(target) =
             self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?
         else {
-            return self.far_put_zcopy(channel, iov, remote_address, rkey, completion);
+            return self.far_put_zcopy(connection, iov, remote_address, rkey, completion);
         };
         target.gather(iov);
         done(completion)
@@ -369,7 +370,7 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
+        let connection = self.enter()?;
         if length > self.iface.limits.remote {
             return Err(Error::INVALID_PARAM);
         }
@@ -384,7 +385,7 @@ impl Endpoint for ShmEp {
             Ok(None)
         });
         if let Some(unpack) = left? {
-            return self.far_get_bcopy(channel, unpack, length, remote_address, rkey, completion);
+            return self.far_get_bcopy(connection, unpack, length, remote_address, rkey, completion);
         }
         done(completion)
     }
@@ -396,11 +397,11 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
+        let connection = self.enter()?;
         let Reach::Direct(source) =
             self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?
         else {
-            return self.far_get_zcopy(channel, iov, remote_address, rkey, completion);
+            return self.far_get_zcopy(connection, iov, remote_address, rkey, completion);
         };
         // SAFETY: the memory of a get is writable.
         unsafe { source.scatter(iov) };
@@ -408,12 +409,12 @@ impl Endpoint for ShmEp {
     }
 
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &Rkey) -> Result {
-        let channel = self.enter()?;
-        if self.atomic_here(channel, atomic, remote_address, rkey)?.is_some() {
+        let connection = self.enter()?;
+        if self.atomic_here(connection, atomic, remote_address, rkey)?.is_some() {
             return Ok(());
         }
         let operation = Operation::Acknowledged(Notify::Nobody);
-        self.atomic_by_ring(channel, atomic, remote_address, rkey, operation)
+        self.atomic_by_ring(connection, atomic, remote_address, rkey, operation)
     }
 
     fn atomic_fetch(
@@ -424,58 +425,58 @@ impl Endpoint for ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let channel = self.enter()?;
-        if let Some(value) = self.atomic_here(channel, atomic, remote_address, rkey)? {
+        let connection = self.enter()?;
+        if let Some(value) = self.atomic_here(connection, atomic, remote_address, rkey)? {
             // SAFETY: the operation ends with this call.
             unsafe { former.write(value) };
             return Ok(Outcome::Done);
         }
         let operation = Operation::Fetch(former, completion.into());
-        self.atomic_by_ring(channel, atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
+        self.atomic_by_ring(connection, atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
         if let Some(error) = self.member.failure() {
             return Err(error);
         }
-        let channel = self.channel.get().ok_or(Error::NOT_CONNECTED)?;
+        let connection = self.connection.get().ok_or(Error::NOT_CONNECTED)?;
         let lack = self.lack.get().unwrap_or(Lack::Slot);
-        if self.member.group.is_empty() && channel.has(lack) {
+        if self.member.group.is_empty() && connection.has(lack) {
             return Err(Error::BUSY);
         }
-        if !channel.has_pending() {
-            self.iface.waiting.borrow_mut().push(Rc::clone(channel));
+        if !connection.has_pending() {
+            self.iface.waiting.borrow_mut().push(Rc::clone(connection));
         }
         if self.member.group.is_empty() {
-            channel.add_waiting(&self.member);
+            connection.add_waiting(&self.member);
         }
         // SAFETY: the caller's promise; the group is part of a member that stays where it is.
-        unsafe { channel.pending.add(&self.member.group, request) };
+        unsafe { connection.pending.add(&self.member.group, request) };
         self.member.close(PENDING);
         self.iface.attention.raise(flag::PENDING);
         Ok(())
     }
 
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<UctPendingReq>)) {
-        if let Some(channel) = self.channel.get() {
-            channel.pending.purge(&self.member.group, purge);
+        if let Some(connection) = self.connection.get() {
+            connection.pending.purge(&self.member.group, purge);
         }
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if flags.cancel {
-            match self.channel.get() {
-                Some(channel) => channel.cancel(&self.member),
+            match self.connection.get() {
+                Some(connection) => connection.cancel(&self.member),
                 None => self.member.cancel(),
             }
             return done(completion);
         }
-        let channel = match self.enter() {
+        let connection = match self.enter() {
             Err(Error::NOT_CONNECTED) => return done(completion),
-            channel => channel?,
+            connection => connection?,
         };
         // What went by a direct way is done; only the ring has operations outstanding.
-        let flushed = channel.emulation.flush(self.member.number, completion);
+        let flushed = connection.emulation.flush(self.member.number, completion);
         if flushed == Err(Error::NO_RESOURCE) {
             self.lacking(Lack::Window);
         }
@@ -483,17 +484,17 @@ impl Endpoint for ShmEp {
     }
 
     fn fence(&self) -> Result {
-        if let Some(channel) = self.channel.get() {
-            channel.fence(&self.member);
+        if let Some(connection) = self.connection.get() {
+            connection.fence(&self.member);
         }
         Ok(())
     }
 
     fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
-        let channel = match self.enter() {
+        let Connection { channel, .. } = match self.enter() {
             // Behind pending requests it is as alive as the channel.
-            Err(Error::NO_RESOURCE) => self.channel.get().ok_or(Error::NOT_CONNECTED)?,
-            channel => channel?,
+            Err(Error::NO_RESOURCE) => self.connection.get().ok_or(Error::NOT_CONNECTED)?,
+            connection => connection?,
         };
         if channel.looks_closed() {
             channel.is_closed.set(true);
@@ -521,19 +522,19 @@ impl Endpoint for ShmEp {
                 ),
             ));
         }
-        if self.channel.get().is_some() {
+        if self.connection.get().is_some() {
             return Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected"));
         }
         let peer = PeerAddress { device: device_address, iface: &ep_address[..addr::IFACE_LENGTH] };
-        self.attach(&self.iface.channel_to(peer)?);
+        self.attach(&self.iface.connection_to(peer)?);
         Ok(())
     }
 
     fn destroy(self: Rc<Self>) {
         self.member.silence();
-        if let Some(channel) = self.channel.get() {
-            channel.emulation.cancel(self.member.number, Error::CANCELED);
-            channel.remove_member(&self.member);
+        if let Some(connection) = self.connection.get() {
+            connection.emulation.cancel(self.member.number, Error::CANCELED);
+            connection.remove_member(&self.member);
         }
     }
 }
@@ -542,7 +543,7 @@ impl Endpoint for ShmEp {
 mod tests {
     use super::*;
 
-    /// A thousand endpoints share what is large: the channel.
+    /// A thousand endpoints share what is large: the connection.
     #[test]
     fn endpoints_and_interfaces_do_not_grow_unnoticed() {
         assert!(size_of::<ShmEp>() <= 112, "an endpoint: {} bytes", size_of::<ShmEp>());

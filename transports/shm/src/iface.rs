@@ -3,7 +3,6 @@
 //! For: the host, and endpoints. Stands on channels; progress lies in a file of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,7 +11,6 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use slab::Slab;
 use ucs::event_set::EventSet;
 use ucs::log::Limited;
 use ucs::sys::SystemError;
@@ -34,12 +32,14 @@ use crate::io::cma;
 use crate::io::socket::Listener;
 use crate::link::attention::{Attention, flag};
 use crate::link::channel::Channel;
+use crate::link::connection::Connection;
+use crate::link::emulation::largest_piece;
 use crate::link::handshake::Party;
 use crate::link::limits::Limits;
 use crate::link::peer::new_bell;
 use crate::link::place;
+use crate::link::table::Table;
 use crate::md::{Flavor, ShmMd};
-use crate::peers::PeerName;
 use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
@@ -80,15 +80,13 @@ pub(crate) struct ShmIface {
     pub(crate) am: AmHandlers,
     /// Id of the last short message of a run.
     pub(crate) last_id: Cell<u8>,
-    pub(crate) hot: RefCell<Vec<Rc<Channel>>>,
+    pub(crate) hot: RefCell<Vec<Rc<Connection>>>,
     pub(crate) turn: Cell<u32>,
     pub(crate) swept: Cell<usize>,
-    /// Channels with pending requests.
-    pub(crate) waiting: RefCell<Vec<Rc<Channel>>>,
+    /// Connections with pending requests.
+    pub(crate) waiting: RefCell<Vec<Rc<Connection>>>,
     pub(crate) flushes: RefCell<Vec<Completion>>,
-    pub(crate) channels: RefCell<Slab<Rc<Channel>>>,
-    /// What endpoints to a peer use.
-    pub(crate) by_peer: RefCell<HashMap<PeerName, Rc<Channel>>>,
+    pub(crate) table: Table,
     pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
     pub(crate) party: Box<Party>,
@@ -174,7 +172,7 @@ impl ShmIface {
         let address = IfaceAddress { id, key, uid: credentials().effective_uid, pid };
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
-        let limits = Limits { short: small, bulk, remote: crate::link::remote::largest_piece(bulk) };
+        let limits = Limits { short: small, bulk, remote: largest_piece(bulk) };
         let iface = ShmIface {
             watch: Cell::new(bell.watch()),
             watched: Cell::new(None),
@@ -195,8 +193,7 @@ impl ShmIface {
             swept: Cell::new(0),
             waiting: RefCell::default(),
             flushes: RefCell::default(),
-            channels: RefCell::default(),
-            by_peer: RefCell::default(),
+            table: Table::default(),
             door: Box::new(Door::new().map_err(system)?),
             events,
             device: place::device_address(md.kind, directory.as_deref()),
@@ -261,8 +258,7 @@ impl ShmIface {
 
     /// Whether nothing is outstanding or pending.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.waiting.borrow().is_empty()
-            && self.channels.borrow().iter().all(|(_, channel)| channel.emulation.is_idle())
+        self.waiting.borrow().is_empty() && self.table.is_idle()
     }
 
     /// Runs `body` with a buffer of the largest message's size, aligned to a page.
@@ -361,7 +357,7 @@ impl Iface for ShmIface {
     fn create_ep(self: &Rc<Self>, params: uct_plugin::EpParams<'_>) -> Result<Rc<ShmEp>, Failure> {
         let ep = ShmEp::new(self, params.user);
         if let Some(peer) = params.peer {
-            ep.attach(&self.channel_to(peer)?);
+            ep.attach(&self.connection_to(peer)?);
         }
         Ok(ep)
     }
@@ -369,12 +365,11 @@ impl Iface for ShmIface {
     fn close(&self) {
         self.hot.borrow_mut().clear();
         self.watch_bell();
-        self.by_peer.borrow_mut().clear();
         self.waiting.borrow_mut().clear();
-        for (_, channel) in &*self.channels.borrow() {
-            channel.emulation.fail(Error::CANCELED);
+        for connection in self.table.all() {
+            connection.emulation.fail(Error::CANCELED);
         }
-        self.channels.borrow_mut().clear();
+        self.table.clear();
         self.door.close();
     }
 
@@ -396,11 +391,8 @@ impl Iface for ShmIface {
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if flags.cancel {
-            // A completion may call back, so nothing is borrowed meanwhile.
-            let channels: Vec<_> =
-                self.channels.borrow().iter().map(|(_, channel)| Rc::clone(channel)).collect();
-            for channel in channels {
-                channel.members().iter().for_each(|member| channel.cancel(member));
+            for connection in self.table.all() {
+                connection.members().iter().for_each(|member| connection.cancel(member));
             }
             return Ok(Outcome::Done);
         }
@@ -423,14 +415,14 @@ impl Iface for ShmIface {
             ("no_resource", no_resource.get()),
             ("shuttled", shuttled.get()),
             ("slept", slept.get()),
-            ("peers", self.channels.borrow().len() as u64),
+            ("peers", self.table.len() as u64),
             ("rings_polled", self.hot.borrow().len() as u64),
         ]
     }
 
     fn fence(&self) -> Result {
-        for (_, channel) in &*self.channels.borrow() {
-            channel.members().iter().for_each(|member| channel.fence(member));
+        for connection in self.table.all() {
+            connection.members().iter().for_each(|member| connection.fence(member));
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
 use crate::link::attention::flag;
 use crate::link::channel::Channel;
+use crate::link::connection::Connection;
 use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
 /// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
@@ -151,10 +152,10 @@ impl ShmIface {
     /// What has come from the one peer that is polled is no short message.
     #[inline(never)]
     fn receive_others(&self) -> u32 {
-        let channel = self.hot.borrow().first().cloned();
-        let Some(channel) = channel else { return 0 };
-        let count = self.drain(&channel, self.max_poll);
-        self.watch_channel(&channel);
+        let connection = self.hot.borrow().first().cloned();
+        let Some(connection) = connection else { return 0 };
+        let count = self.drain(&connection, self.max_poll);
+        self.watch_channel(&connection.channel);
         self.attention.skip(count.saturating_sub(1));
         count
     }
@@ -193,9 +194,9 @@ impl ShmIface {
         let mut index = 0;
         loop {
             // Handlers run in between, so no borrow is held.
-            let Some(channel) = self.hot.borrow().get(index).cloned() else { return events };
-            if channel.has_message() {
-                events += self.drain(&channel, self.max_poll);
+            let Some(connection) = self.hot.borrow().get(index).cloned() else { return events };
+            if connection.channel.has_message() {
+                events += self.drain(&connection, self.max_poll);
             }
             index += 1;
         }
@@ -203,7 +204,8 @@ impl ShmIface {
 
     /// Receives up to `limit` messages of one peer.
     #[inline(never)]
-    fn drain(&self, channel: &Rc<Channel>, limit: u32) -> u32 {
+    fn drain(&self, connection: &Connection, limit: u32) -> u32 {
+        let channel = &connection.channel;
         let mut count = 0;
         // The interface may watch another ring.
         let watch = Cell::new(channel.receiver.watch());
@@ -214,16 +216,16 @@ impl ShmIface {
             }
             count += self.take_shorts(channel, limit - count, &watch);
             // What is left is of another kind, or nothing.
-            if count == limit || !self.receive_other(channel) {
+            if count == limit || !self.receive_other(connection) {
                 break;
             }
             count += 1;
-            if channel.emulation.has_just_answered(channel) {
+            if connection.emulation.has_just_answered(channel) {
                 break;
             }
         }
         if count > 0 {
-            self.received(channel);
+            self.received(connection);
         }
         count
     }
@@ -242,16 +244,17 @@ impl ShmIface {
 
     /// Notes that something has come from a peer.
     #[inline(always)]
-    fn received(&self, channel: &Channel) {
-        channel.turn.set(self.turn.get());
-        if channel.receiver.is_cold() {
-            channel.receiver.go_warm();
+    fn received(&self, connection: &Connection) {
+        connection.turn.set(self.turn.get());
+        if connection.channel.receiver.is_cold() {
+            connection.channel.receiver.go_warm();
         }
     }
 
     /// Receives one message in a block, or one of the transport's own; answers whether there was one.
     #[inline(never)]
-    fn receive_other(&self, channel: &Rc<Channel>) -> bool {
+    fn receive_other(&self, connection: &Connection) -> bool {
+        let channel = &connection.channel;
         let mut body = [0; BODY_WORDS];
         match channel.receiver.next(&mut body) {
             Ok(None) => false,
@@ -262,7 +265,7 @@ impl ShmIface {
                     // SAFETY: a slice is readable, and a private copy is written by nobody.
                     unsafe { self.am.deliver(tag, data.as_ptr(), length) };
                 } else {
-                    self.receive_frame(channel, tag, data);
+                    self.receive_frame(connection, tag, data);
                 }
                 true
             }
@@ -271,7 +274,7 @@ impl ShmIface {
                     self.deliver_block(channel, tag, place, index, length);
                 } else {
                     let frame = private_copy(channel, place, index, length);
-                    self.receive_frame(channel, tag, &frame);
+                    self.receive_frame(connection, tag, &frame);
                 }
                 true
             }
@@ -282,12 +285,15 @@ impl ShmIface {
         }
     }
 
-    fn receive_frame(&self, channel: &Rc<Channel>, tag: u8, frame: &[u8]) {
+    fn receive_frame(&self, connection: &Connection, tag: u8, frame: &[u8]) {
         let known = matches!(tag, crate::proto::wire::tag::REQUEST | crate::proto::wire::tag::ANSWER);
-        let result =
-            if known { channel.emulation.receive(channel, tag, frame) } else { Err(format!("tag {tag}")) };
+        let result = if known {
+            connection.emulation.receive(&connection.channel, tag, frame)
+        } else {
+            Err(format!("tag {tag}"))
+        };
         if let Err(reason) = result {
-            channel.corrupt(&reason);
+            connection.channel.corrupt(&reason);
         }
     }
 
@@ -303,12 +309,11 @@ impl ShmIface {
         let mut rung = Vec::new();
         self.bell.take(|number| rung.push(number));
         for number in rung {
-            let channels = self.channels.borrow();
             // Beyond the bell's bits, several channels share one.
             let mut index = number as usize;
-            while index < channels.capacity() {
-                if let Some(channel) = channels.get(index) {
-                    self.heat(channel);
+            while index < self.table.numbers() {
+                if let Some(connection) = self.table.get(index) {
+                    self.heat(&connection);
                 }
                 index += crate::iface::BELL_RINGS;
             }
@@ -316,14 +321,14 @@ impl ShmIface {
     }
 
     /// Polls a ring from now on.
-    pub(crate) fn heat(&self, channel: &Rc<Channel>) {
+    pub(crate) fn heat(&self, connection: &Rc<Connection>) {
         // The only hot one is not noted for each message.
         for other in &*self.hot.borrow() {
             other.turn.set(self.turn.get());
         }
-        self.received(channel);
-        if !channel.is_hot.replace(true) {
-            self.hot.borrow_mut().push(Rc::clone(channel));
+        self.received(connection);
+        if !connection.is_hot.replace(true) {
+            self.hot.borrow_mut().push(Rc::clone(connection));
         }
     }
 
@@ -338,7 +343,7 @@ impl ShmIface {
         let is_quiet = !self.attention.has(!0);
         self.attention.start(if is_quiet { self.until_turn.get().min(GLANCE) } else { 1 });
         match hot.first() {
-            Some(channel) => self.watch_channel(channel),
+            Some(connection) => self.watch_channel(&connection.channel),
             None => self.watch_bell(),
         }
     }
@@ -368,15 +373,15 @@ impl ShmIface {
 
     /// Lets endpoints with pending requests try.
     fn serve_pending(&self) -> u32 {
-        let channels = self.waiting.take();
+        let connections = self.waiting.take();
         self.is_serving.set(true);
-        let served = channels.iter().map(|channel| channel.serve_pending()).sum();
+        let served = connections.iter().map(|connection| connection.serve_pending()).sum();
         self.is_serving.set(false);
         // Those to which requests were added meanwhile are in the list again.
         let mut waiting = self.waiting.borrow_mut();
-        for channel in channels {
-            if channel.has_pending() && !waiting.iter().any(|other| Rc::ptr_eq(other, &channel)) {
-                waiting.push(channel);
+        for connection in connections {
+            if connection.has_pending() && !waiting.iter().any(|other| Rc::ptr_eq(other, &connection)) {
+                waiting.push(connection);
             }
         }
         served
@@ -384,21 +389,18 @@ impl ShmIface {
 
     /// Goes on with operations that wait for room, and buries channels that are broken.
     fn look_at_channels(&self) -> u32 {
-        let channels: Vec<Rc<Channel>> =
-            self.channels.borrow().iter().map(|(_, channel)| Rc::clone(channel)).collect();
         let mut events = 0;
-        for channel in channels {
+        for connection in self.table.all() {
+            let channel = &connection.channel;
             if channel.shares.get() != 0 {
-                self.share_shuttle(&channel);
+                self.share_shuttle(channel);
             }
-            if channel.emulation.has_work() {
-                channel.emulation.resume(&channel);
-            }
+            connection.resume();
             if channel.is_closed.get() && channel.broken().is_none() {
-                events += self.drain_closed(&channel);
+                events += self.drain_closed(&connection);
             }
             if channel.broken().is_some() {
-                self.bury(&channel);
+                self.bury(&connection);
                 events += 1;
             }
         }
@@ -406,8 +408,9 @@ impl ShmIface {
     }
 
     /// Receives what a peer has sent before it closed or died.
-    fn drain_closed(&self, channel: &Rc<Channel>) -> u32 {
-        let events = self.drain(channel, self.max_poll);
+    fn drain_closed(&self, connection: &Connection) -> u32 {
+        let channel = &connection.channel;
+        let events = self.drain(connection, self.max_poll);
         if events == 0 {
             let who = channel.describe();
             channel.set_broken(Error::CONNECTION_RESET, format!("{who} has closed its interface or died"));
@@ -436,39 +439,38 @@ impl ShmIface {
         if hot.len() < 2 {
             return;
         }
-        let age = |channel: &Rc<Channel>| turn.wrapping_sub(channel.turn.get());
-        let Some(latest) = hot.iter().min_by_key(|channel| age(channel)).map(Rc::clone) else { return };
-        hot.retain(|channel| {
-            let age = age(channel);
-            if Rc::ptr_eq(channel, &latest) || age < PATIENCE || channel.has_message() {
+        let age = |connection: &Rc<Connection>| turn.wrapping_sub(connection.turn.get());
+        let Some(latest) = hot.iter().min_by_key(|connection| age(connection)).map(Rc::clone) else { return };
+        hot.retain(|connection| {
+            let age = age(connection);
+            if Rc::ptr_eq(connection, &latest) || age < PATIENCE || connection.channel.has_message() {
                 return true;
             }
-            if !channel.receiver.is_cold() {
-                channel.receiver.go_cold();
+            if !connection.channel.receiver.is_cold() {
+                connection.channel.receiver.go_cold();
                 return true;
             }
             if age < PATIENCE + 1 {
                 return true;
             }
-            channel.is_hot.set(false);
+            connection.is_hot.set(false);
             false
         });
     }
 
     /// Looks into a few rings that are not polled: another peer may have wiped out a bit in the bell.
     fn sweep(&self) {
-        let channels = self.channels.borrow();
-        if channels.len() == self.hot.borrow().len() {
+        if self.table.len() == self.hot.borrow().len() {
             return;
         }
         for _ in 0..SWEEP {
             let next = self.swept.get() + 1;
-            self.swept.set(if next >= channels.capacity() { 0 } else { next });
-            if let Some(channel) = channels.get(self.swept.get())
-                && !channel.is_hot.get()
-                && channel.has_message()
+            self.swept.set(if next >= self.table.numbers() { 0 } else { next });
+            if let Some(connection) = self.table.get(self.swept.get())
+                && !connection.is_hot.get()
+                && connection.channel.has_message()
             {
-                self.heat(channel);
+                self.heat(&connection);
             }
         }
     }
@@ -502,7 +504,8 @@ impl ShmIface {
     }
 
     fn read_socket(&self, number: usize) -> u32 {
-        let Some(channel) = self.channels.borrow().get(number).cloned() else { return 0 };
+        let Some(connection) = self.table.get(number) else { return 0 };
+        let channel = &connection.channel;
         let knew = channel.peer().is_some();
         for _ in 0..CONTROLS {
             // What is left is readable at the next look as well, and keeps the interface from sleeping.
@@ -511,8 +514,8 @@ impl ShmIface {
             }
         }
         // What a wake-up was about is in this ring, whatever others have written to the bell.
-        if !channel.is_hot.get() && channel.has_message() {
-            self.heat(&channel);
+        if !connection.is_hot.get() && channel.has_message() {
+            self.heat(&connection);
             self.attention.raise(flag::HOT);
         }
         if channel.is_closed.get()
@@ -527,14 +530,14 @@ impl ShmIface {
 
     /// Marks all rings cold, arms the bell and looks once more; answers whether it is safe to sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
-        for channel in self.hot.borrow().iter() {
-            channel.receiver.go_cold();
+        for connection in self.hot.borrow().iter() {
+            connection.channel.receiver.go_cold();
         }
         self.bell.arm();
         settle();
         // Whoever rings finds the rings cold, or has woken us: the bell is what to look at next.
         self.attention.hasten();
-        let news = self.hot.borrow().iter().any(|channel| channel.has_message());
+        let news = self.hot.borrow().iter().any(|connection| connection.channel.has_message());
         if news || self.bell.has_rung() || self.attention.has(flag::ALARM) {
             self.bell.disarm();
             return false;

@@ -9,59 +9,59 @@ use uct_plugin::{Error, Result};
 
 use super::ShmEp;
 use crate::iface::count;
-use crate::link::channel::Channel;
+use crate::link::connection::Connection;
 use crate::link::lack::Lack;
 use crate::link::member::{FAILED, FENCED, PENDING, UNCONNECTED};
 
 impl ShmEp {
-    /// Gives it its channel.
-    pub(crate) fn attach(&self, channel: &Rc<Channel>) {
-        if self.channel.set(Rc::clone(channel)).is_ok() {
+    /// Gives it its connection.
+    pub(crate) fn attach(&self, connection: &Rc<Connection>) {
+        if self.connection.set(Rc::clone(connection)).is_ok() {
             self.member.open(UNCONNECTED);
-            channel.add_member(&self.member);
+            connection.add_member(&self.member);
         }
     }
 
-    /// The channel, if an operation may go ahead as far as is known without a closer look.
+    /// The connection, if an operation may go ahead as far as is known without a closer look.
     #[inline]
-    pub(crate) fn open(&self) -> Option<&Channel> {
+    pub(crate) fn open(&self) -> Option<&Connection> {
         if !self.member.is_open() {
             return None;
         }
-        self.channel.get().map(|channel| &**channel)
+        self.connection.get().map(|connection| &**connection)
     }
 
-    /// The channel, if an operation may go ahead.
+    /// The connection, if an operation may go ahead.
     #[inline]
-    pub(crate) fn enter(&self) -> Result<&Channel> {
+    pub(crate) fn enter(&self) -> Result<&Connection> {
         match self.open() {
-            Some(channel) => Ok(channel),
+            Some(connection) => Ok(connection),
             None => self.enter_carefully(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_carefully(&self) -> Result<&Channel> {
+    fn enter_carefully(&self) -> Result<&Connection> {
         let member = &self.member;
         if member.is_closed(FAILED) {
             return Err(member.failure().unwrap_or(Error::IO_ERROR));
         }
-        let channel = self.channel.get().ok_or(Error::NOT_CONNECTED)?;
+        let connection = self.connection.get().ok_or(Error::NOT_CONNECTED)?;
         if member.is_closed(PENDING) {
             if member.group.is_empty() {
                 member.open(PENDING);
-            } else if channel.pending.must_wait(&member.group) {
+            } else if connection.pending.must_wait(&member.group) {
                 return Err(Error::NO_RESOURCE);
             }
         }
         if member.is_closed(FENCED) {
-            if !channel.emulation.is_idle() {
+            if !connection.emulation.is_idle() {
                 return Err(self.lacking(Lack::Fence));
             }
             member.open(FENCED);
         }
-        Ok(channel)
+        Ok(connection)
     }
 
     /// Notes what is missing, for `pending_add`.
@@ -70,13 +70,13 @@ impl ShmEp {
     pub(crate) fn lacking(&self, lack: Lack) -> Error {
         self.lack.set(Some(lack));
         count(&self.iface.counts.no_resource);
-        if let Some(channel) = self.channel.get() {
-            channel.set_short();
+        if let Some(connection) = self.connection.get() {
+            connection.set_short();
         }
         if matches!(lack, Lack::Welcome | Lack::Segment(_)) {
             self.iface.hurry();
         }
-        match (lack, self.channel.get().and_then(|channel| channel.broken())) {
+        match (lack, self.connection.get().and_then(|connection| connection.channel.broken())) {
             (Lack::Whole, Some(broken)) => broken.error,
             _ => Error::NO_RESOURCE,
         }

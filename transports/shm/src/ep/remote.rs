@@ -9,7 +9,7 @@ use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome
 use super::ShmEp;
 use crate::iface::count;
 use crate::io::cma::{Direction, Process};
-use crate::link::channel::Channel;
+use crate::link::connection::Connection;
 use crate::link::lack::Lack;
 use crate::link::remote::{Announced, Reach, Rkey};
 
@@ -26,39 +26,41 @@ enum Way<'a> {
 impl ShmEp {
     /// The best way to the memory of a key.
     #[inline(always)]
-    fn way<'a>(&self, channel: &'a Channel, rkey: &Rkey) -> Result<Way<'a>> {
+    fn way<'a>(&self, connection: &'a Connection, rkey: &Rkey) -> Result<Way<'a>> {
         // Mostly it is known that there is nothing to map and that the kernel copies.
-        if let Some(process) = channel.known_process()
+        if let Some(process) = connection.channel.known_process()
             && !rkey.has_segment()
-            && channel.view().is_some_and(|peer| rkey.is_of(&peer))
-            && let Some(announced) = channel.announce(rkey.remote.secret)
-            && channel.view().is_some_and(|peer| rkey.is_live(&peer))
+            && connection.channel.view().is_some_and(|peer| rkey.is_of(&peer))
+            && let Some(announced) = connection.channel.announce(rkey.remote.secret)
+            && connection.channel.view().is_some_and(|peer| rkey.is_live(&peer))
         {
             count(&self.iface.counts.by_kernel);
             return Ok(Way::Kernel(process, announced));
         }
-        self.find_way(channel, rkey)
+        self.find_way(connection, rkey)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_way<'a>(&self, channel: &'a Channel, rkey: &Rkey) -> Result<Way<'a>> {
-        channel.look_for_welcome();
-        let Some(peer) = channel.view() else { return Err(self.lacking(Lack::Welcome)) };
+    fn find_way<'a>(&self, connection: &'a Connection, rkey: &Rkey) -> Result<Way<'a>> {
+        connection.channel.look_for_welcome();
+        let Some(peer) = connection.channel.view() else { return Err(self.lacking(Lack::Welcome)) };
         if !rkey.is_live(&peer) {
             return Err(Error::INVALID_PARAM);
         }
         if rkey.has_segment() {
-            let segment = channel.segment(rkey.proof(), rkey.length()).map_err(|lack| self.lacking(lack))?;
+            let segment =
+                connection.channel.segment(rkey.proof(), rkey.length()).map_err(|lack| self.lacking(lack))?;
             if let Some(segment) = segment {
                 rkey.bind(&peer, segment)?;
                 count(&self.iface.counts.bound);
                 return Ok(Way::Direct);
             }
         }
-        Ok(match channel.cma() {
+        Ok(match connection.channel.cma() {
             Some(process) => {
-                let announced = channel.announce(rkey.remote.secret).ok_or(Error::CONNECTION_RESET)?;
+                let announced =
+                    connection.channel.announce(rkey.remote.secret).ok_or(Error::CONNECTION_RESET)?;
                 // It may have ended ahead of the announcement.
                 if !rkey.is_live(&peer) {
                     return Err(Error::INVALID_PARAM);
@@ -74,16 +76,17 @@ impl ShmEp {
     }
 
     /// Makes sure that an operation on the key can go ahead, so that data are not packed in vain.
-    pub(crate) fn prepare_far(&self, channel: &Channel, rkey: &Rkey) -> Result {
-        match self.way(channel, rkey)? {
+    pub(crate) fn prepare_far(&self, connection: &Connection, rkey: &Rkey) -> Result {
+        match self.way(connection, rkey)? {
             Way::Direct | Way::Kernel(..) => Ok(()),
             Way::Ring => {
-                if !channel.emulation.has_room() {
+                if !connection.emulation.has_room() {
                     return Err(self.lacking(Lack::Window));
                 }
-                channel
+                connection
+                    .channel
                     .reserve(self.iface.limits.bulk)
-                    .map(|block| channel.sender.cancel(block))
+                    .map(|block| connection.channel.sender.cancel(block))
                     .map_err(|lack| self.lacking(lack))
             }
         }
@@ -91,8 +94,8 @@ impl ShmEp {
 
     #[inline(never)]
     pub(crate) fn far_put_short(&self, data: &[u8], address: u64, rkey: &Rkey) -> Result {
-        let channel = self.enter()?;
-        match self.way(channel, rkey)? {
+        let connection = self.enter()?;
+        match self.way(connection, rkey)? {
             Way::Direct => self.put_short(data, address, rkey),
             Way::Kernel(process, _announced) => {
                 let source = data.as_ptr().cast_mut();
@@ -101,22 +104,27 @@ impl ShmEp {
             }
             Way::Ring => {
                 if data.len() > self.iface.limits.remote {
-                    if !channel.emulation.has_room() {
+                    if !connection.emulation.has_room() {
                         return Err(self.lacking(Lack::Window));
                     }
-                    channel.emulation.put_copied(channel, self.member.number, data, (&rkey.remote, address));
+                    connection.emulation.put_copied(
+                        &connection.channel,
+                        self.member.number,
+                        data,
+                        (&rkey.remote, address),
+                    );
                     return Ok(());
                 }
-                let request = channel.emulation.initiator.put(&rkey.remote, address, data.len());
-                let request = self.numbered(channel, request)?;
+                let request = connection.emulation.initiator.put(&rkey.remote, address, data.len());
+                let request = self.numbered(connection, request)?;
                 let fill = |target: *mut u8| {
                     // SAFETY: `post` gives room for the data.
                     unsafe { target.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
                 };
                 let operation = Operation::Acknowledged(Notify::Nobody);
-                channel
+                connection
                     .emulation
-                    .post(channel, self.member.number, &request, operation, data.len(), fill)
+                    .post(&connection.channel, self.member.number, &request, operation, data.len(), fill)
                     .map_err(|lack| self.lacking(lack))
             }
         }
@@ -124,13 +132,13 @@ impl ShmEp {
 
     pub(crate) fn far_put_zcopy(
         &self,
-        channel: &Channel,
+        connection: &Connection,
         iov: Iov<'_>,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        match self.way(channel, rkey)? {
+        match self.way(connection, rkey)? {
             Way::Direct => self.put_zcopy(iov, address, rkey, completion),
             Way::Kernel(process, _announced) => {
                 // SAFETY: the vector's memory is readable.
@@ -138,12 +146,14 @@ impl ShmEp {
                 Ok(Outcome::Done)
             }
             Way::Ring => {
-                if !channel.emulation.has_room() {
+                if !connection.emulation.has_room() {
                     return Err(self.lacking(Lack::Window));
                 }
                 let (what, notify) = ((&rkey.remote, address), completion.into());
                 // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
-                unsafe { channel.emulation.put_large(channel, self.member.number, iov, what, notify) };
+                unsafe {
+                    connection.emulation.put_large(&connection.channel, self.member.number, iov, what, notify)
+                };
                 Ok(Outcome::InProgress)
             }
         }
@@ -151,8 +161,8 @@ impl ShmEp {
 
     #[inline(never)]
     pub(crate) fn far_get_short(&self, buffer: &mut [u8], address: u64, rkey: &Rkey) -> Result {
-        let channel = self.enter()?;
-        match self.way(channel, rkey)? {
+        let connection = self.enter()?;
+        match self.way(connection, rkey)? {
             Way::Direct => self.get_short(buffer, address, rkey),
             Way::Kernel(process, _announced) => {
                 // SAFETY: the buffer is writable.
@@ -161,7 +171,13 @@ impl ShmEp {
             Way::Ring => {
                 let what = (&rkey.remote, address);
                 let is_current = !self.iface.is_working.get() || self.iface.is_serving.get();
-                match channel.emulation.get_ahead(channel, self.member.number, what, buffer, is_current) {
+                match connection.emulation.get_ahead(
+                    &connection.channel,
+                    self.member.number,
+                    what,
+                    buffer,
+                    is_current,
+                ) {
                     Ok(result) => result,
                     Err(lack) => Err(self.lacking(lack)),
                 }
@@ -171,14 +187,14 @@ impl ShmEp {
 
     pub(crate) fn far_get_bcopy(
         &self,
-        channel: &Channel,
+        connection: &Connection,
         unpack: Unpack,
         length: usize,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        match self.way(channel, rkey)? {
+        match self.way(connection, rkey)? {
             Way::Direct => self.get_bcopy(unpack, length, address, rkey, completion),
             Way::Kernel(process, announced) => {
                 self.iface.with_scratch(|scratch| {
@@ -191,20 +207,20 @@ impl ShmEp {
                 })
             }
             Way::Ring => {
-                self.get_by_ring(channel, Destination::unpack(unpack), length, (rkey, address), completion)
+                self.get_by_ring(connection, Destination::unpack(unpack), length, (rkey, address), completion)
             }
         }
     }
 
     pub(crate) fn far_get_zcopy(
         &self,
-        channel: &Channel,
+        connection: &Connection,
         iov: Iov<'_>,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        match self.way(channel, rkey)? {
+        match self.way(connection, rkey)? {
             Way::Direct => self.get_zcopy(iov, address, rkey, completion),
             Way::Kernel(process, _announced) => {
                 // SAFETY: the vector's memory is writable, as that of a get is.
@@ -214,30 +230,37 @@ impl ShmEp {
             Way::Ring => {
                 // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
                 let destination = unsafe { Destination::of_iov(iov) };
-                self.get_by_ring(channel, destination, iov.total(), (rkey, address), completion)
+                self.get_by_ring(connection, destination, iov.total(), (rkey, address), completion)
             }
         }
     }
 
     fn get_by_ring(
         &self,
-        channel: &Channel,
+        connection: &Connection,
         destination: Destination,
         length: usize,
         (rkey, address): (&Rkey, u64),
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        if !channel.emulation.has_room() {
+        if !connection.emulation.has_room() {
             return Err(self.lacking(Lack::Window));
         }
         let what = (&rkey.remote, address);
-        channel.emulation.get(channel, self.member.number, destination, length, what, completion.into())?;
+        connection.emulation.get(
+            &connection.channel,
+            self.member.number,
+            destination,
+            length,
+            what,
+            completion.into(),
+        )?;
         Ok(Outcome::InProgress)
     }
 
     /// A request that the engine has numbered; it lacks room if it was not.
-    fn numbered(&self, channel: &Channel, request: Result<Request>) -> Result<Request> {
-        if !channel.emulation.has_room() {
+    fn numbered(&self, connection: &Connection, request: Result<Request>) -> Result<Request> {
+        if !connection.emulation.has_room() {
             return Err(self.lacking(Lack::Window));
         }
         request
@@ -246,24 +269,24 @@ impl ShmEp {
     /// An atomic that the peer carries out: memory of another process that is not mapped takes none from here.
     pub(crate) fn atomic_by_ring(
         &self,
-        channel: &Channel,
+        connection: &Connection,
         atomic: Atomic,
         address: u64,
         rkey: &Rkey,
         operation: Operation,
     ) -> Result {
-        let request = channel.emulation.initiator.atomic(atomic, &rkey.remote, address, &operation);
-        let request = self.numbered(channel, request)?;
-        channel
+        let request = connection.emulation.initiator.atomic(atomic, &rkey.remote, address, &operation);
+        let request = self.numbered(connection, request)?;
+        connection
             .emulation
-            .post(channel, self.member.number, &request, operation, 0, |_| ())
+            .post(&connection.channel, self.member.number, &request, operation, 0, |_| ())
             .map_err(|lack| self.lacking(lack))
     }
 
     /// Carries an atomic out from here, if that is possible; else the peer does it.
     pub(crate) fn atomic_here(
         &self,
-        channel: &Channel,
+        connection: &Connection,
         atomic: Atomic,
         address: u64,
         rkey: &Rkey,
@@ -274,7 +297,7 @@ impl ShmEp {
         if let Reach::Direct(cell) = reach()? {
             return cell.atomic(atomic).map(Some);
         }
-        match self.way(channel, rkey)? {
+        match self.way(connection, rkey)? {
             Way::Direct => match reach()? {
                 Reach::Direct(cell) => cell.atomic(atomic).map(Some),
                 Reach::Remote => Ok(None),

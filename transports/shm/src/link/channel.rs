@@ -7,22 +7,19 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use ucs::sys::process::credentials;
 use uct_plugin::Error;
-use uct_plugin::pending::{Blocked, PendingQueue};
 
 use crate::io::cma::{self, Process};
 use crate::io::socket::{self, Credentials, Line, Received};
 use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
 use crate::link::attention::{Flags, flag};
 use crate::link::lack::Lack;
-use crate::link::member::{FENCED, Member};
 use crate::link::peer::Peer;
-use crate::link::remote::{Allocated, Announced, Emulation, Lent, PeerView, Words, registry};
+use crate::link::remote::{Allocated, Announced, Lent, PeerView, Words, registry};
 use crate::link::rings::Rings;
 use crate::link::seat::Seat;
 use crate::proto::addr::IfaceAddress;
@@ -63,18 +60,6 @@ pub(crate) struct Channel {
     pub(crate) peer_iface: u64,
     /// What proves that it is that one.
     pub(crate) peer_key: u64,
-    /// When something was last received, in turns of the interface.
-    pub(crate) turn: Cell<u32>,
-    pub(crate) is_hot: Cell<bool>,
-    pub(crate) emulation: Emulation,
-    /// Endpoints that use it.
-    members: RefCell<Vec<Weak<Member>>>,
-    /// Requests of all endpoints, which share what they wait for.
-    pub(crate) pending: PendingQueue,
-    /// Endpoints with pending requests.
-    waiting: RefCell<Vec<Weak<Member>>>,
-    /// Something was found missing.
-    is_short: Cell<bool>,
     /// The socket and who is at its other end, once the peer's listener has taken it.
     line: OnceCell<Line>,
     peer: OnceCell<Peer>,
@@ -137,7 +122,6 @@ impl Channel {
         if let Ok(registry) = registry() {
             registry.announcements().add(&theirs);
         }
-        let emulation = Emulation::new(sender.memory().layout().bulk_capacity());
         Channel {
             sender,
             receiver,
@@ -147,13 +131,6 @@ impl Channel {
             number,
             peer_iface,
             peer_key,
-            turn: Cell::new(0),
-            is_hot: Cell::new(false),
-            emulation,
-            members: RefCell::default(),
-            pending: PendingQueue::default(),
-            waiting: RefCell::default(),
-            is_short: Cell::new(false),
             line: OnceCell::new(),
             peer: OnceCell::new(),
             cma: OnceCell::new(),
@@ -416,52 +393,6 @@ impl Channel {
         self.attention.raise(flag::ROOM);
     }
 
-    /// Whether what an operation lacked is there now.
-    pub(crate) fn has(&self, lack: Lack) -> bool {
-        match lack {
-            Lack::Slot => self.sender.has_room().unwrap_or(true),
-            Lack::Block(place) => self.sender.has_block(place),
-            Lack::Window => self.emulation.has_room(),
-            Lack::Answer => self.emulation.has_answer(),
-            Lack::Fence => self.emulation.is_idle(),
-            Lack::Welcome => self.peer().is_some(),
-            Lack::Segment(key) => {
-                let segments = self.segments.borrow();
-                !segments.iter().any(|(proof, asked)| proof.0 == key && matches!(asked, Asked::Waiting(_)))
-            }
-            Lack::Whole => true,
-        }
-    }
-
-    /// Notes that an operation lacked something.
-    pub(crate) fn set_short(&self) {
-        self.is_short.set(true);
-    }
-
-    /// Whether requests are pending.
-    pub(crate) fn has_pending(&self) -> bool {
-        !self.waiting.borrow().is_empty()
-    }
-
-    /// Notes an endpoint that has its first pending request.
-    pub(crate) fn add_waiting(&self, member: &Rc<Member>) {
-        self.waiting.borrow_mut().push(Rc::downgrade(member));
-    }
-
-    /// Lets endpoints with pending requests try, in turn. Who is the first to find something missing is the first to try
-    /// the next time, since all lack the same; who waits for something of its own holds up nobody.
-    pub(crate) fn serve_pending(&self) -> u32 {
-        self.waiting.borrow_mut().retain(|member| {
-            let member = member.upgrade().filter(|member| !member.group.is_empty());
-            member.is_some_and(|member| {
-                self.pending.schedule(&member.group);
-                true
-            })
-        });
-        self.is_short.set(false);
-        self.pending.dispatch_by(|| if self.is_short.take() { Blocked::Interface } else { Blocked::Endpoint })
-    }
-
     /// Announces a copy by the kernel, to or from memory of the peer; `None` if the peer has closed the channel.
     #[inline(always)]
     pub(crate) fn announce(&self, secret: u64) -> Option<Announced<'_>> {
@@ -537,6 +468,12 @@ impl Channel {
         }
     }
 
+    /// Whether the peer was asked for the segment of a key and has not answered.
+    pub(crate) fn waits_for_segment(&self, key: u64) -> bool {
+        let segments = self.segments.borrow();
+        segments.iter().any(|(proof, asked)| proof.0 == key && matches!(asked, Asked::Waiting(_)))
+    }
+
     /// Takes the answer to a request for a segment. The refusal means that the peer breaks the protocol.
     pub(crate) fn take_segment(
         &self,
@@ -607,38 +544,6 @@ impl Channel {
             None => "the peer".to_owned(),
             Some((_, peer)) => format!("the peer ({peer})"),
         }
-    }
-
-    /// An endpoint uses it from now on.
-    pub(crate) fn add_member(&self, member: &Rc<Member>) {
-        let mut members = self.members.borrow_mut();
-        if members.len() == members.capacity() {
-            members.retain(|member| member.strong_count() > 0);
-        }
-        members.push(Rc::downgrade(member));
-    }
-
-    /// An endpoint does not use it any more.
-    pub(crate) fn remove_member(&self, member: &Rc<Member>) {
-        self.members.borrow_mut().retain(|other| other.as_ptr() != Rc::as_ptr(member));
-    }
-
-    /// The endpoints that are alive.
-    pub(crate) fn members(&self) -> Vec<Rc<Member>> {
-        self.members.borrow().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Keeps an endpoint's operations back until those ahead are done.
-    pub(crate) fn fence(&self, member: &Member) {
-        if !self.emulation.is_idle() {
-            member.close(FENCED);
-        }
-    }
-
-    /// Ends what an endpoint has outstanding; from now on its operations answer that they were cancelled.
-    pub(crate) fn cancel(&self, member: &Member) {
-        self.emulation.cancel(member.number, Error::CANCELED);
-        member.cancel();
     }
 }
 

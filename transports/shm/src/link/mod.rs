@@ -2,6 +2,8 @@
 
 pub(crate) mod attention;
 pub(crate) mod channel;
+pub(crate) mod connection;
+pub(crate) mod emulation;
 pub(crate) mod handshake;
 pub(crate) mod lack;
 pub(crate) mod limits;
@@ -11,3 +13,4 @@ pub(crate) mod place;
 pub(crate) mod remote;
 pub(crate) mod rings;
 mod seat;
+pub(crate) mod table;

@@ -23,6 +23,17 @@ pub(crate) struct Whereabouts {
     pub(crate) process: Option<ProcessName>,
 }
 
+/// All of an address that says who the peer is and how it is found: number and key, which others may know and put into an address
+/// of their own, the process, and the ways there.
+pub(crate) type PeerName = (u64, u64, Option<ProcessName>, (Route, Option<Route>));
+
+impl Whereabouts {
+    /// By which its connection is found.
+    pub(crate) fn name(&self) -> PeerName {
+        (self.iface.id, self.iface.key, self.process, self.routes)
+    }
+}
+
 /// The directory for sockets: what the configuration says, or /dev/shm if that is `auto` and it is writable.
 pub(crate) fn directory(configured: &str) -> Option<PathBuf> {
     match configured {

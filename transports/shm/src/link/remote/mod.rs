@@ -8,16 +8,9 @@
 //! stands in a table that the owner shares read-only, and is cleared when the registration ends.
 
 mod announce;
-mod emulation;
 mod key;
 mod registry;
 
 pub(crate) use announce::{Announced, Words};
-pub(crate) use emulation::Emulation;
 pub(crate) use key::{Lent, PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
 pub(crate) use registry::{Allocated, Memh, registry};
-
-/// Largest put or get in one message of `capacity` bytes.
-pub(crate) fn largest_piece(capacity: usize) -> usize {
-    capacity - emulation::HEAD
-}

@@ -15,17 +15,22 @@ use uct_plugin::rma::{
 };
 use uct_plugin::{Completion, Error, Iov, Outcome, Result};
 
-use super::registry::registry;
 use crate::link::channel::Channel;
 use crate::link::lack::Lack;
+use crate::link::remote::registry;
 use crate::proto::wire::tag;
 
 /// How long the bytes of a short get wait for the caller to ask again. It polls, so this is long.
 const AHEAD_LIFE: Duration = Duration::from_millis(20);
 /// Bytes ahead of the data of a put or an answer, at most.
-pub(super) const HEAD: usize = if MAX_REQUEST > RESPONSE_HEADER { MAX_REQUEST } else { RESPONSE_HEADER };
+const HEAD: usize = if MAX_REQUEST > RESPONSE_HEADER { MAX_REQUEST } else { RESPONSE_HEADER };
 /// Operations outstanding at a time.
 const OPERATIONS: usize = 64;
+
+/// Largest put or get in one message of `capacity` bytes.
+pub(crate) fn largest_piece(capacity: usize) -> usize {
+    capacity - HEAD
+}
 
 /// Both sides of the operations over one channel.
 pub(crate) struct Emulation {

@@ -1,0 +1,139 @@
+//! What the endpoints to one peer share: the channel to it, what it carries out for them, and their pending requests.
+//!
+//! All endpoints from one interface to another have one connection.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use uct_plugin::Error;
+use uct_plugin::pending::{Blocked, PendingQueue};
+use uct_plugin::traits::ErrorHandler;
+
+use crate::link::channel::{Broken, Channel};
+use crate::link::emulation::Emulation;
+use crate::link::lack::Lack;
+use crate::link::member::{FENCED, Member};
+use crate::proto::ring::RingMemory;
+
+/// See the module.
+pub(crate) struct Connection {
+    pub(crate) channel: Channel,
+    pub(crate) emulation: Emulation,
+    /// Endpoints that use it.
+    members: RefCell<Vec<Weak<Member>>>,
+    /// Requests of all endpoints, which share what they wait for.
+    pub(crate) pending: PendingQueue,
+    /// Endpoints with pending requests.
+    waiting: RefCell<Vec<Weak<Member>>>,
+    /// Something was found missing.
+    is_short: Cell<bool>,
+    /// When something was last received, in turns of the interface.
+    pub(crate) turn: Cell<u32>,
+    pub(crate) is_hot: Cell<bool>,
+}
+
+impl Connection {
+    /// Over a channel, without endpoints.
+    pub(crate) fn new(channel: Channel) -> Connection {
+        Connection {
+            emulation: Emulation::new(channel.sender.memory().layout().bulk_capacity()),
+            channel,
+            members: RefCell::default(),
+            pending: PendingQueue::default(),
+            waiting: RefCell::default(),
+            is_short: Cell::new(false),
+            turn: Cell::new(0),
+            is_hot: Cell::new(false),
+        }
+    }
+
+    /// An endpoint uses it from now on.
+    pub(crate) fn add_member(&self, member: &Rc<Member>) {
+        let mut members = self.members.borrow_mut();
+        if members.len() == members.capacity() {
+            members.retain(|member| member.strong_count() > 0);
+        }
+        members.push(Rc::downgrade(member));
+    }
+
+    /// An endpoint does not use it any more.
+    pub(crate) fn remove_member(&self, member: &Rc<Member>) {
+        self.members.borrow_mut().retain(|other| other.as_ptr() != Rc::as_ptr(member));
+    }
+
+    /// The endpoints that are alive.
+    pub(crate) fn members(&self) -> Vec<Rc<Member>> {
+        self.members.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Keeps an endpoint's operations back until those ahead are done.
+    pub(crate) fn fence(&self, member: &Member) {
+        if !self.emulation.is_idle() {
+            member.close(FENCED);
+        }
+    }
+
+    /// Ends what an endpoint has outstanding; from now on its operations answer that they were cancelled.
+    pub(crate) fn cancel(&self, member: &Member) {
+        self.emulation.cancel(member.number, Error::CANCELED);
+        member.cancel();
+    }
+
+    /// The channel is broken: ends what is outstanding, and reports it for all endpoints.
+    pub(crate) fn fail(&self, errors: &ErrorHandler, broken: &Broken) {
+        let members = self.members();
+        members.iter().for_each(|member| member.set_failed(broken.error));
+        self.emulation.fail(broken.error);
+        members.iter().for_each(|member| member.report(errors, broken.error, &broken.reason));
+    }
+
+    /// Whether what an operation lacked is there now.
+    pub(crate) fn has(&self, lack: Lack) -> bool {
+        match lack {
+            Lack::Slot => self.channel.sender.has_room().unwrap_or(true),
+            Lack::Block(place) => self.channel.sender.has_block(place),
+            Lack::Window => self.emulation.has_room(),
+            Lack::Answer => self.emulation.has_answer(),
+            Lack::Fence => self.emulation.is_idle(),
+            Lack::Welcome => self.channel.peer().is_some(),
+            Lack::Segment(key) => !self.channel.waits_for_segment(key),
+            Lack::Whole => true,
+        }
+    }
+
+    /// Notes that an operation lacked something.
+    pub(crate) fn set_short(&self) {
+        self.is_short.set(true);
+    }
+
+    /// Whether requests are pending.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Notes an endpoint that has its first pending request.
+    pub(crate) fn add_waiting(&self, member: &Rc<Member>) {
+        self.waiting.borrow_mut().push(Rc::downgrade(member));
+    }
+
+    /// Lets endpoints with pending requests try, in turn. Who is the first to find something missing is the first to try
+    /// the next time, since all lack the same; who waits for something of its own holds up nobody.
+    pub(crate) fn serve_pending(&self) -> u32 {
+        self.waiting.borrow_mut().retain(|member| {
+            let member = member.upgrade().filter(|member| !member.group.is_empty());
+            member.is_some_and(|member| {
+                self.pending.schedule(&member.group);
+                true
+            })
+        });
+        self.is_short.set(false);
+        self.pending.dispatch_by(|| if self.is_short.take() { Blocked::Interface } else { Blocked::Endpoint })
+    }
+
+    /// Goes on with operations of the peer's and of this side that wait for room.
+    pub(crate) fn resume(&self) {
+        if self.emulation.has_work() {
+            self.emulation.resume(&self.channel);
+        }
+    }
+}
