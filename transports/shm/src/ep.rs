@@ -26,6 +26,7 @@ use crate::link::attention::flag;
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::lack::Lack;
+use crate::link::limits::MAX_HEADER;
 use crate::link::member::{Member, PENDING};
 use crate::link::remote::{Reach, Rkey};
 use crate::proto::addr;
@@ -33,9 +34,6 @@ use crate::proto::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_smal
 
 /// Bytes of a word, as which headers are.
 const WORD: usize = size_of::<u64>();
-
-/// Largest header of a zero-copy message.
-pub(crate) const MAX_HEADER: usize = 256;
 
 /// An endpoint.
 pub(crate) struct ShmEp {

@@ -1,51 +1,39 @@
-//! The interface: a bell that its peers ring, a socket on which they connect, and channels to them.
+//! The interface: a bell that its peers ring, a socket on which they connect, and connections to them.
 //!
-//! For: the host, and endpoints. Stands on channels; progress lies in a file of its own.
+//! What it does lies in files of its own: `peers` (it connects), `listen` (it is connected to), `progress`. Built on `link`.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
-use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use ucs::event_set::EventSet;
 use ucs::log::Limited;
 use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use ucs::units::{MemSize, Ternary};
-use uct_plugin::abi::*;
 use uct_plugin::memory::{Accessor, Allocation};
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{
-    AmHandlers, Completion, Device, DeviceKind, Endpoint, Error, Failure, Flush, Iface, IfaceAttr,
-    IfaceParams, Outcome, PeerAddress, Result, Scope, Settings, Transport, attr,
-};
-use zerocopy::IntoBytes;
+use uct_plugin::{AmHandlers, Completion, Error, Failure, IfaceParams, Result};
 
 use crate::config::{CmaConfig, Peers, ShmConfig};
-use crate::door::Door;
-use crate::ep::{MAX_HEADER, ShmEp};
 use crate::io::cma;
 use crate::io::socket::Listener;
 use crate::link::attention::{Attention, flag};
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
+use crate::link::door::Door;
 use crate::link::emulation::largest_piece;
 use crate::link::handshake::Party;
 use crate::link::limits::Limits;
 use crate::link::peer::new_bell;
 use crate::link::place;
+use crate::link::remote::registry;
 use crate::link::table::Table;
-use crate::md::{Flavor, ShmMd};
-use crate::proto::addr::{self, DeviceAddress, IfaceAddress};
-use crate::proto::kind::Kind;
+use crate::md::ShmMd;
+use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
-
-/// A transport: `posix`, `sysv` or `cma`.
-pub(crate) struct ShmTransport<F>(PhantomData<F>);
 
 /// Tells the listener from channels, which are known by their numbers.
 pub(crate) const LISTENER: u64 = u64::MAX;
@@ -91,7 +79,7 @@ pub(crate) struct ShmIface {
     pub(crate) events: EventSet,
     pub(crate) party: Box<Party>,
     /// The kernel copies to and from registered memory of peers, presumably.
-    kernel_copies: bool,
+    pub(crate) kernel_copies: bool,
     pub(crate) limits: Limits,
     /// Accesses to memory that is mapped here.
     pub(crate) accessor: Accessor,
@@ -128,29 +116,9 @@ pub(crate) fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
 
-impl<F: Flavor> Transport for ShmTransport<F> {
-    const NAME: &'static str = F::KIND.name();
-    type Md = ShmMd;
-    type Iface = ShmIface;
-
-    fn devices(_md: &ShmMd, settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
-        if F::KIND == Kind::Cma {
-            cma::probe_self().map_err(|reason| Failure::new(Error::UNSUPPORTED, reason))?;
-            if ShmConfig::from_settings(settings)?.cma == Ternary::No {
-                return Err(Failure::new(Error::UNSUPPORTED, "it is switched off (UCT_SHM_CMA=n)"));
-            }
-        }
-        Ok(vec![Device { name: "memory".to_owned(), kind: DeviceKind::SharedMemory, numa_node: None }])
-    }
-
-    fn open(md: &Arc<ShmMd>, params: IfaceParams<'_>) -> Result<Rc<ShmIface>, Failure> {
-        ShmIface::open(md, &params).map(Rc::new)
-    }
-}
-
 impl ShmIface {
-    fn open(md: &ShmMd, params: &IfaceParams<'_>) -> Result<ShmIface, Failure> {
-        crate::link::remote::registry()?;
+    pub(crate) fn open(md: &ShmMd, params: &IfaceParams<'_>) -> Result<ShmIface, Failure> {
+        registry()?;
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         let config = ShmConfig::from_settings(&params.settings)?;
         if !register_heavy_barrier() {
@@ -203,7 +171,7 @@ impl ShmIface {
                 origin: md.origin.clone(),
                 trust: md.trust(),
                 limits,
-                peers: config.peers,
+                admits_others: public,
                 refusals: Limited::new(1),
                 bell: bell_segment,
             }),
@@ -272,165 +240,5 @@ impl ShmIface {
         let result = body(bytes);
         self.scratch.set(Some(scratch));
         result
-    }
-}
-
-impl Iface for ShmIface {
-    type Md = ShmMd;
-    type Ep = ShmEp;
-
-    fn attributes(&self) -> IfaceAttr {
-        let Limits { short: small, bulk, remote } = self.limits;
-        let rma = UctOpLimits {
-            max_short: usize::MAX >> 1,
-            max_bcopy: remote,
-            max_zcopy: usize::MAX >> 1,
-            opt_zcopy_align: 64,
-            align_mtu: 64,
-            max_iov: ShmEp::MAX_IOV,
-            ..attr::blank().put
-        };
-        // UCX's figures for its transports of the same names.
-        let (overhead, bandwidth) = match self.party.kind {
-            Kind::Cma => (2e-6, 11145e6),
-            _ => (10e-9, 15360e6),
-        };
-        IfaceAttr {
-            capabilities: attr::AM
-                | attr::PUT_GET
-                | attr::ERRHANDLE_MEMORY
-                | UCT_CAP_PENDING
-                | UCT_CAP_ATOMIC_CPU
-                | UCT_CAP_ERRHANDLE_PEER_FAILURE
-                | UCT_CAP_EP_CHECK
-                | UCT_CAP_EP_KEEPALIVE
-                | UCT_CAP_CONNECT_TO_IFACE
-                | UCT_CAP_CONNECT_TO_EP
-                | UCT_CAP_CB_SYNC,
-            // Memory from the memory domain is mapped. Other memory, which is what zero copy is for, the peer itself has to
-            // copy if the kernel may not.
-            emulated: if self.kernel_copies { 0 } else { UCT_CAP_PUT_ZCOPY | UCT_CAP_GET_ZCOPY },
-            events: UCT_EVENT_SEND_COMP | UCT_EVENT_RECV | UCT_EVENT_RECV_SIG,
-            am: UctOpLimits {
-                max_short: small - size_of::<u64>(),
-                max_bcopy: bulk,
-                max_zcopy: bulk,
-                max_iov: ShmEp::MAX_IOV,
-                max_hdr: MAX_HEADER,
-                ..attr::blank().am
-            },
-            put: rma,
-            get: rma,
-            atomic32: attr::ALL_ATOMICS,
-            atomic64: attr::ALL_ATOMICS,
-            device_addr_len: addr::DEVICE_LENGTH,
-            iface_addr_len: addr::IFACE_LENGTH,
-            ep_addr_len: addr::EP_LENGTH,
-            overhead: attr::model(overhead),
-            latency: attr::model(80e-9),
-            bandwidth_dedicated: attr::model(bandwidth),
-            ..attr::blank()
-        }
-    }
-
-    fn device_address(&self, buffer: &mut [u8]) -> Result {
-        self.device.write_to(buffer).map_err(|_| Error::BUFFER_TOO_SMALL)
-    }
-
-    fn address(&self, buffer: &mut [u8]) -> Result {
-        self.party.address.write_to(buffer).map_err(|_| Error::BUFFER_TOO_SMALL)
-    }
-
-    fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
-        self.whereabouts(peer).map(drop)
-    }
-
-    fn is_impeded(&self, peer: PeerAddress<'_>) -> bool {
-        DeviceAddress::parse(peer.device).is_ok_and(|peer| self.device.is_beside(&peer))
-    }
-
-    #[inline(always)]
-    fn progress(&self) -> u32 {
-        self.advance()
-    }
-
-    fn create_ep(self: &Rc<Self>, params: uct_plugin::EpParams<'_>) -> Result<Rc<ShmEp>, Failure> {
-        let ep = ShmEp::new(self, params.user);
-        if let Some(peer) = params.peer {
-            ep.attach(&self.connection_to(peer)?);
-        }
-        Ok(ep)
-    }
-
-    fn close(&self) {
-        self.hot.borrow_mut().clear();
-        self.watch_bell();
-        self.waiting.borrow_mut().clear();
-        for connection in self.table.all() {
-            connection.emulation.fail(Error::CANCELED);
-        }
-        self.table.clear();
-        self.door.close();
-    }
-
-    fn event_fd(&self) -> Result<RawFd> {
-        Ok(self.events_fd())
-    }
-
-    fn arm(&self, events: u32) -> Result {
-        if events & UCT_EVENT_SEND_COMP != 0 && !self.waiting.borrow().is_empty() {
-            // Room in a ring makes no noise.
-            return Err(Error::BUSY);
-        }
-        if self.is_working.get() || self.look_at_sockets() > 0 || !self.fall_asleep() {
-            return Err(Error::BUSY);
-        }
-        count(&self.counts.slept);
-        Ok(())
-    }
-
-    fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        if flags.cancel {
-            for connection in self.table.all() {
-                connection.members().iter().for_each(|member| connection.cancel(member));
-            }
-            return Ok(Outcome::Done);
-        }
-        if self.is_flushed() {
-            return Ok(Outcome::Done);
-        }
-        if let Some(completion) = completion {
-            self.flushes.borrow_mut().push(completion);
-            self.attention.raise(flag::FLUSH);
-        }
-        Ok(Outcome::InProgress)
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counts { by_kernel, by_peer, bound, no_resource, shuttled, slept } = &self.counts;
-        vec![
-            ("rma_by_kernel", by_kernel.get()),
-            ("rma_by_peer", by_peer.get()),
-            ("keys_bound_late", bound.get()),
-            ("no_resource", no_resource.get()),
-            ("shuttled", shuttled.get()),
-            ("slept", slept.get()),
-            ("peers", self.table.len() as u64),
-            ("rings_polled", self.hot.borrow().len() as u64),
-        ]
-    }
-
-    fn fence(&self) -> Result {
-        for connection in self.table.all() {
-            connection.members().iter().for_each(|member| connection.fence(member));
-        }
-        Ok(())
-    }
-}
-
-impl ShmIface {
-    fn events_fd(&self) -> RawFd {
-        use std::os::fd::AsFd;
-        self.events.as_fd().as_raw_fd()
     }
 }

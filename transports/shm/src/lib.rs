@@ -1,11 +1,11 @@
 //! Shared memory: the transports `posix`, `sysv` and `cma` for processes of one machine.
 //!
-//! For: `uct-core`, which loads or links it. Stands on `uct-plugin` and `ucs`. Messages go through a ring per pair of
-//! interfaces, remote memory is mapped where it can be, copied by the kernel where that is permitted, and otherwise
-//! reached through the ring.
+//! Messages go through a ring per pair of interfaces, remote memory is mapped where it can be, copied by the kernel where that is
+//! permitted, and otherwise reached through the ring. `docs/shm.md` lists what is supported. From the bottom up: `proto` (formats and
+//! rings) and `io` (memory, sockets, the kernel's copies), `link` (one connection to a peer), and the interface (`iface`; `peers`,
+//! `listen` and `progress` are its methods), endpoints (`ep`) and what the host calls (`transport`).
 
 mod config;
-mod door;
 mod ep;
 #[cfg(not(loom))]
 mod fuzz;
@@ -14,10 +14,12 @@ mod hostile;
 mod iface;
 mod io;
 mod link;
+mod listen;
 mod md;
 mod peers;
 mod progress;
 mod proto;
+mod transport;
 
 #[cfg(not(loom))]
 pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};
@@ -29,8 +31,8 @@ uct_plugin::export_plugin! {
     entry: uct_plugin_shm,
     config: [config::ShmConfig, config::PosixConfig, config::SysvConfig, config::CmaConfig],
     components: [
-        md::ShmComponent<md::Posix> => [iface::ShmTransport<md::Posix>],
-        md::ShmComponent<md::Sysv> => [iface::ShmTransport<md::Sysv>],
-        md::ShmComponent<md::Cma> => [iface::ShmTransport<md::Cma>],
+        md::ShmComponent<md::Posix> => [transport::ShmTransport<md::Posix>],
+        md::ShmComponent<md::Sysv> => [transport::ShmTransport<md::Sysv>],
+        md::ShmComponent<md::Cma> => [transport::ShmTransport<md::Cma>],
     ],
 }

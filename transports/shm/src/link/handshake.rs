@@ -15,7 +15,6 @@ use ucs::sys::process::credentials;
 use uct_plugin::{Error, Failure, Result};
 use zerocopy::IntoBytes;
 
-use crate::config::Peers;
 use crate::io::socket::{self, Credentials, Line, Received, Target};
 use crate::io::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
 use crate::link::limits::Limits;
@@ -40,7 +39,8 @@ pub(crate) struct Party {
     pub(crate) trust: Trust,
     /// What the blocks of a peer's rings have to hold.
     pub(crate) limits: Limits,
-    pub(crate) peers: Peers,
+    /// Whether processes of other users may connect.
+    pub(crate) admits_others: bool,
     /// Lines about connections that are refused.
     pub(crate) refusals: Limited,
     /// The bell, to be handed to peers.
@@ -267,7 +267,7 @@ impl Party {
     ) -> Result<Credentials, String> {
         let peer = socket::peer_credentials(socket).map_err(|error| error.to_string())?;
         let own = credentials().effective_uid;
-        if self.peers != Peers::Any && peer.uid != own && peer.uid != 0 {
+        if !self.admits_others && peer.uid != own && peer.uid != 0 {
             return Err(format!(
                 "the peer runs as user {}, this process as user {own}; set UCT_SHM_PEERS=any in both to allow that",
                 peer.uid
@@ -302,7 +302,7 @@ mod tests {
             origin: Origin::Memfd,
             trust: Trust::SEALED,
             limits: Limits { short: 2048, bulk: 32_768, remote: 32_000 },
-            peers: Peers::User,
+            admits_others: false,
             refusals: Limited::default(),
             bell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
         }

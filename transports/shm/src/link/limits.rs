@@ -1,5 +1,8 @@
 //! How large messages of an interface may be.
 
+/// Largest header of a zero-copy message.
+pub(crate) const MAX_HEADER: usize = 256;
+
 /// Sizes of messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {

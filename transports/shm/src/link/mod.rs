@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod channel;
 pub(crate) mod connection;
+pub(crate) mod door;
 pub(crate) mod emulation;
 pub(crate) mod handshake;
 pub(crate) mod lack;

@@ -9,6 +9,9 @@ pub const INLINE_BYTES: usize = 56;
 /// The same in words.
 pub const BODY_WORDS: usize = INLINE_BYTES / 8;
 
+/// Bytes of a message that fit into a shuttle.
+pub const SHUTTLE_BYTES: usize = 48;
+
 /// Bytes of a slot: one cache line.
 pub const SLOT_BYTES: usize = 64;
 

@@ -5,8 +5,7 @@
 
 use core::ptr;
 
-use super::control::BODY_WORDS;
-use super::shuttle::SHUTTLE_BYTES;
+use super::control::{BODY_WORDS, SHUTTLE_BYTES};
 
 /// Copies `length` bytes from `source` to `target`.
 ///

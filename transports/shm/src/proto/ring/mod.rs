@@ -43,7 +43,7 @@ pub use barrier::register_heavy_barrier;
 #[cfg(all(test, loom))]
 use bell::BellMemory;
 pub use bell::{BELL_BYTES, Bell, MappedBell};
-pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, Short};
+pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, SHUTTLE_BYTES, Short};
 pub use copy::{copy_body, copy_small};
 #[cfg(all(test, not(loom)))]
 use layout::LayoutError;
@@ -51,7 +51,7 @@ pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{Body, Delivery, Message, Receiver, Watch, settle};
 pub use sender::{Block, Refused, Sender, Sent};
-pub use shuttle::{MappedShuttle, SHUTTLE_BYTES, Shuttle};
+pub use shuttle::{MappedShuttle, Shuttle};
 
 /// The peer wrote something into shared memory that no correct peer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -20,12 +20,9 @@ use std::ptr::NonNull;
 
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
-use super::control::{Control, Short};
+use super::control::{Control, SHUTTLE_BYTES, Short};
 use super::copy::copy_shuttle;
 use super::receiver::{Body, Watch};
-
-/// Bytes of a message that fit.
-pub const SHUTTLE_BYTES: usize = 48;
 
 /// The line, as one end sees it.
 ///

@@ -1,20 +1,15 @@
-//! The door: connections of peers are taken, counted, and heard; our own are tried until the other side has room for them.
+//! Connections of peers are taken, counted, and heard; our own are tried until the other side has room for them.
 //!
-//! For: interfaces. Stands on the handshake. Everybody may connect and say anything, so who has not said hello has little room and
+//! Methods of the interface. Everybody may connect and say anything, so who has not said hello has little room and
 //! little time here, and nobody takes the room of all: there are limits for a process, for another user, and for descriptors.
 
-use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
-use slab::Slab;
 use ucs::clock::{self, Deadline};
-use ucs::event_set::{Events, TimerFd};
-use ucs::log::Limited;
+use ucs::event_set::Events;
 use ucs::sys::SystemError;
 use ucs::sys::process::credentials;
 use uct_plugin::Error;
@@ -23,6 +18,7 @@ use crate::config::ShmConfig;
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
 use crate::io::socket::{self, Credentials, Line};
 use crate::link::connection::Connection;
+use crate::link::door::Visitor;
 use crate::link::handshake::{Dial, Greeting};
 
 /// Connections that are taken from each listening socket at a look; there are two sockets at most.
@@ -31,25 +27,6 @@ const ACCEPTS: usize = 16;
 const REST: Duration = Duration::from_millis(100);
 /// How long it takes until a peer that had no room is tried again.
 const AGAIN: Duration = Duration::from_millis(10);
-
-/// A connection that has not said hello.
-#[derive(Debug)]
-struct Visitor {
-    line: Line,
-    deadline: Deadline,
-}
-
-/// See the module.
-pub(crate) struct Door {
-    visitors: RefCell<Slab<Visitor>>,
-    dials: RefCell<Vec<(Rc<Connection>, Dial)>>,
-    /// Until when the listener rests.
-    resting: Cell<Option<Deadline>>,
-    /// Lines about that.
-    rests: Limited,
-    timer: TimerFd,
-    next_tick: Cell<Deadline>,
-}
 
 /// How many connections peers have made.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -89,53 +66,6 @@ impl Crowd {
             within(self.of_user, config.max_connections_per_user, room / 2, "this user", key)?;
         }
         Ok(())
-    }
-}
-
-impl Door {
-    pub(crate) fn new() -> Result<Door, SystemError> {
-        Ok(Door {
-            visitors: RefCell::default(),
-            dials: RefCell::default(),
-            resting: Cell::new(None),
-            rests: Limited::new(1),
-            timer: TimerFd::new()?,
-            next_tick: Cell::new(Deadline::NEVER),
-        })
-    }
-
-    /// Its timer, for waiting on it.
-    pub(crate) fn timer(&self) -> &TimerFd {
-        &self.timer
-    }
-
-    /// Lets go of everybody.
-    pub(crate) fn close(&self) {
-        self.visitors.borrow_mut().clear();
-        self.dials.borrow_mut().clear();
-    }
-
-    /// Has the timer wake progress by then.
-    pub(crate) fn want_tick(&self, at: Deadline) {
-        if at == Deadline::NEVER || at >= self.next_tick.get() {
-            return;
-        }
-        match self.timer.set(at.remaining()) {
-            Ok(()) => self.next_tick.set(at),
-            Err(error) => tracing::error!("{error}"),
-        }
-    }
-
-    /// Takes out the one that has waited longest, among those of the process that has most here.
-    fn make_room(&self) -> Option<OwnedFd> {
-        let mut visitors = self.visitors.borrow_mut();
-        let mut counts = HashMap::new();
-        for (_, visitor) in visitors.iter() {
-            *counts.entry(visitor.line.1).or_insert(0usize) += 1;
-        }
-        let key = |visitor: &Visitor| (counts[&visitor.line.1], Reverse(visitor.deadline));
-        let (number, _) = visitors.iter().max_by_key(|(_, visitor)| key(visitor))?;
-        Some(visitors.remove(number).line.0)
     }
 }
 

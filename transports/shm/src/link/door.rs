@@ -1,0 +1,83 @@
+//! Connections that are being made: by peers that have not said hello, and by this side to peers that have no room.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use slab::Slab;
+use ucs::clock::Deadline;
+use ucs::event_set::TimerFd;
+use ucs::log::Limited;
+use ucs::sys::SystemError;
+
+use crate::io::socket::Line;
+use crate::link::connection::Connection;
+use crate::link::handshake::Dial;
+
+/// A connection that has not said hello.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    pub(crate) line: Line,
+    pub(crate) deadline: Deadline,
+}
+
+/// See the module.
+pub(crate) struct Door {
+    pub(crate) visitors: RefCell<Slab<Visitor>>,
+    pub(crate) dials: RefCell<Vec<(Rc<Connection>, Dial)>>,
+    /// Until when the listener rests.
+    pub(crate) resting: Cell<Option<Deadline>>,
+    /// Lines about that.
+    pub(crate) rests: Limited,
+    pub(crate) timer: TimerFd,
+    pub(crate) next_tick: Cell<Deadline>,
+}
+
+impl Door {
+    pub(crate) fn new() -> Result<Door, SystemError> {
+        Ok(Door {
+            visitors: RefCell::default(),
+            dials: RefCell::default(),
+            resting: Cell::new(None),
+            rests: Limited::new(1),
+            timer: TimerFd::new()?,
+            next_tick: Cell::new(Deadline::NEVER),
+        })
+    }
+
+    /// Its timer, for waiting on it.
+    pub(crate) fn timer(&self) -> &TimerFd {
+        &self.timer
+    }
+
+    /// Lets go of everybody.
+    pub(crate) fn close(&self) {
+        self.visitors.borrow_mut().clear();
+        self.dials.borrow_mut().clear();
+    }
+
+    /// Has the timer wake progress by then.
+    pub(crate) fn want_tick(&self, at: Deadline) {
+        if at == Deadline::NEVER || at >= self.next_tick.get() {
+            return;
+        }
+        match self.timer.set(at.remaining()) {
+            Ok(()) => self.next_tick.set(at),
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    /// Takes out the one that has waited longest, among those of the process that has most here.
+    pub(crate) fn make_room(&self) -> Option<OwnedFd> {
+        let mut visitors = self.visitors.borrow_mut();
+        let mut counts = HashMap::new();
+        for (_, visitor) in visitors.iter() {
+            *counts.entry(visitor.line.1).or_insert(0usize) += 1;
+        }
+        let key = |visitor: &Visitor| (counts[&visitor.line.1], Reverse(visitor.deadline));
+        let (number, _) = visitors.iter().max_by_key(|(_, visitor)| key(visitor))?;
+        Some(visitors.remove(number).line.0)
+    }
+}
