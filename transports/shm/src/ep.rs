@@ -7,7 +7,6 @@ mod enter;
 mod remote;
 
 use std::cell::{Cell, OnceCell};
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -16,8 +15,8 @@ use uct_plugin::memory::Gate;
 use uct_plugin::rma::{Notify, Operation};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
-    Answer, Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, MemoryAccess, Outcome, Pack,
-    PeerAddress, Result, Unpack, guarded,
+    Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, MemoryAccess, Outcome, Pack,
+    PeerAddress, Result, Unpack,
 };
 use zerocopy::IntoBytes;
 
@@ -30,7 +29,7 @@ use crate::link::limits::MAX_HEADER;
 use crate::link::member::{Member, PENDING};
 use crate::link::remote::{Reach, Rkey};
 use crate::proto::addr;
-use crate::proto::ring::{INLINE_BYTES, SHUTTLE_BYTES, Sent, copy_body, copy_small};
+use crate::proto::ring::{INLINE_BYTES, Sent, copy_small};
 
 /// Bytes of a word, as which headers are.
 const WORD: usize = size_of::<u64>();
@@ -63,44 +62,43 @@ impl ShmEp {
         self.enter()?.channel.send(id, length, fill).map_err(|lack| self.lacking(lack))
     }
 
-    #[cold]
-    fn am_bcopy_carefully(&self, id: u8, pack: Pack) -> Result<usize> {
-        let channel = &self.enter()?.channel;
-        let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
-        channel.sender.cancel(block);
-        self.iface.with_scratch(|scratch| {
-            // SAFETY: the buffer has the size of the largest message.
-            let length = unsafe { pack.write(scratch.as_mut_ptr()) };
-            self.send_packed(channel, id, &scratch[..length])
-        })
-    }
-
-    /// Sends a short message in the shuttle, if that is ours and the message fits; `None` otherwise, or without room.
-    #[inline(always)]
-    fn try_shuttle(
+    /// Sends a short message, where there is room as far as is known.
+    #[inline]
+    fn send_short(
         &self,
         channel: &Channel,
         id: u8,
         length: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Option<Result> {
-        if !channel.seat.is_mine() || length > SHUTTLE_BYTES {
-            return None;
+        let is_answered_in_line = channel.lane.fits_line(length);
+        let sent = channel.lane.send(id, length, fill)?;
+        if is_answered_in_line {
+            self.iface.expect_answer(channel);
         }
-        let sent = channel.try_shuttle(id, length, fill)?;
-        self.iface.expect_shuttle(channel);
         Some(if sent == Sent::Quiet { Ok(()) } else { channel.attended() })
     }
 
     /// Sends what was packed.
+    #[inline]
     fn send_packed(&self, channel: &Channel, id: u8, data: &[u8]) -> Result<usize> {
         let length = data.len();
         // SAFETY: there is room for as many bytes.
         let copy = |target| unsafe { copy_small(data.as_ptr(), target, length) };
-        if let Some(sent) = self.try_shuttle(channel, id, length, copy) {
+        if length <= INLINE_BYTES
+            && let Some(sent) = self.send_short(channel, id, length, copy)
+        {
             return sent.map(|()| length);
         }
         channel.send(id, length, copy).map(|()| length).map_err(|lack| self.lacking(lack))
+    }
+
+    /// Looks whether there is room for a message of any length, ahead of packing it.
+    #[cold]
+    fn find_room(&self, channel: &Channel) -> Result {
+        let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
+        channel.lane.sender.cancel(block);
+        Ok(())
     }
 
     /// Checks an access to remote memory and finds the way to it.
@@ -109,85 +107,23 @@ impl ShmEp {
         rkey.reach(&self.iface.accessor, address, length, access)
     }
 
-    fn am_short_any(&self, id: u8, header: u64, payload: &[u8]) -> Result {
+    /// A message that does not go into the next slot of the ring, as most do.
+    #[inline(never)]
+    fn am_short_slow(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let length = WORD + payload.len();
+        // SAFETY: there is room for `length` bytes, aligned to 8.
+        let fill = |body: *mut u8| unsafe { write_short(body, header, payload) };
         if length <= INLINE_BYTES
             && let Some(Connection { channel, .. }) = self.open()
+            && let Some(sent) = self.send_short(channel, id, length, fill)
         {
-            // SAFETY: a slot has room for INLINE_BYTES bytes, the shuttle for those that are sent there, both aligned to 8.
-            let fill = |body: *mut u8| unsafe { write_short(body, header, payload) };
-            if let Some(sent) = self.try_shuttle(channel, id, length, fill) {
-                return sent;
-            }
-            if let Some(sent) = channel.sender.try_short(id, length, fill) {
-                return if sent == Sent::Quiet { Ok(()) } else { channel.attended() };
-            }
+            return sent;
         }
         if length > self.iface.limits.short {
             return Err(Error::INVALID_PARAM);
         }
-        // SAFETY: `send` gives room for `length` bytes.
-        self.send(id, length, |target| unsafe { write_short(target, header, payload) })
+        self.send(id, length, fill)
     }
-}
-
-// The other ways of an active message, each guarded by itself: the most frequent one, which calls nothing else, then needs
-// neither a frame nor a landing pad. They take what the slots take, in its order, so that most are a mere jump.
-
-/// A slice, in the two words in which a slot takes it.
-#[repr(C)]
-struct Bytes<'a> {
-    start: *const u8,
-    length: usize,
-    of: PhantomData<&'a [u8]>,
-}
-
-impl<'a> Bytes<'a> {
-    #[inline(always)]
-    fn new(slice: &'a [u8]) -> Bytes<'a> {
-        Bytes { start: slice.as_ptr(), length: slice.len(), of: PhantomData }
-    }
-
-    #[inline(always)]
-    fn as_slice(&self) -> &'a [u8] {
-        // SAFETY: the parts of a slice (`new`), which is borrowed as long.
-        unsafe { std::slice::from_raw_parts(self.start, self.length) }
-    }
-}
-
-/// [`ShmEp::am_short_any`].
-#[inline(never)]
-extern "C" fn am_short_any(ep: &ShmEp, id: u8, header: u64, payload: Bytes<'_>) -> Result {
-    guarded("am_short", Err(Error::IO_ERROR), || ep.am_short_any(id, header, payload.as_slice()))
-}
-
-/// [`Channel::attended`].
-#[cold]
-#[inline(never)]
-extern "C" fn attended(channel: &Channel) -> Result {
-    guarded("am_short", Err(Error::IO_ERROR), || channel.attended())
-}
-
-/// [`ShmEp::send_packed`] of what is in the interface's buffer.
-#[inline(never)]
-extern "C" fn send_packed(ep: &ShmEp, id: u8, length: usize) -> isize {
-    guarded_length(|| {
-        let channel = &ep.connection.get().ok_or(Error::NOT_CONNECTED)?.channel;
-        ep.iface.with_scratch(|scratch| ep.send_packed(channel, id, &scratch[..length]))
-    })
-}
-
-/// [`ShmEp::am_bcopy_carefully`].
-#[cold]
-#[inline(never)]
-extern "C" fn am_bcopy_carefully(ep: &ShmEp, id: u8, pack: Pack) -> isize {
-    guarded_length(|| ep.am_bcopy_carefully(id, pack))
-}
-
-/// Runs another way of a packed message; answers a length, or an error's status.
-#[inline(always)]
-fn guarded_length(body: impl FnOnce() -> Result<usize>) -> isize {
-    guarded("am_bcopy", Answer::into_raw(Err::<usize, _>(Error::IO_ERROR)), || body().into_raw())
 }
 
 /// Writes header and payload one behind the other.
@@ -197,25 +133,20 @@ fn guarded_length(body: impl FnOnce() -> Result<usize>) -> isize {
 /// `target` is writable for both, aligned to 8, and no part of the payload.
 #[inline(always)]
 unsafe fn write_short(target: *mut u8, header: u64, payload: &[u8]) {
+    if payload.len() == WORD {
+        // One word is frequent.
+        // SAFETY: the payload is a word.
+        let word = unsafe { payload.as_ptr().cast::<u64>().read_unaligned() };
+        // SAFETY: the caller's promise.
+        unsafe { target.cast::<[u64; 2]>().write([header, word]) };
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { target.cast::<u64>().write(header) };
     // SAFETY: as above.
     let target = unsafe { target.add(size_of::<u64>()) };
     // SAFETY: as above.
     unsafe { copy_small(payload.as_ptr(), target, payload.len()) };
-}
-
-/// Writes a header, and a payload of one word behind it.
-///
-/// # Safety
-///
-/// `target` is writable for both, aligned to 8, and no part of the payload.
-#[inline(always)]
-unsafe fn write_words(target: *mut u8, header: u64, payload: *const u8) {
-    // SAFETY: the caller's promise.
-    let payload = unsafe { payload.cast::<u64>().read_unaligned() };
-    // SAFETY: as above.
-    unsafe { target.cast::<[u64; 2]>().write([header, payload]) };
 }
 
 /// Done at once, so the completion is not taken.
@@ -230,20 +161,20 @@ impl Endpoint for ShmEp {
     const ADDRESS_LENGTH: usize = addr::EP_LENGTH;
     const MAX_IOV: usize = 64;
 
-    #[inline(always)]
+    #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
-        // One word is frequent, and takes half the instructions of any length.
-        if payload.len() == WORD
+        let length = WORD + payload.len();
+        if length <= INLINE_BYTES
             && let Some(Connection { channel, .. }) = self.open()
-            && !channel.seat.is_mine()
-            && let Some(sent) = channel.sender.try_short(id, 2 * WORD, |body| {
-                // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8, and the payload is a word.
-                unsafe { write_words(body, header, payload.as_ptr()) }
+            && !channel.lane.has_turn()
+            // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
+            && let Some(sent) = channel.lane.sender.try_short(id, length, |body| unsafe {
+                write_short(body, header, payload);
             })
         {
-            return if sent == Sent::Quiet { Ok(()) } else { attended(channel) };
+            return if sent == Sent::Quiet { Ok(()) } else { channel.attended() };
         }
-        am_short_any(self, id, header, Bytes::new(payload))
+        self.am_short_slow(id, header, payload)
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
@@ -257,30 +188,18 @@ impl Endpoint for ShmEp {
         })
     }
 
-    #[inline(always)]
+    #[inline]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        let has_room = self.open().is_some_and(|connection| connection.channel.sender.has_room_for_any());
-        let Some(scratch) = has_room.then(|| self.iface.scratch.take()).flatten() else {
-            return Answer::from_raw(am_bcopy_carefully(self, id, pack));
-        };
-        // Not where it is sent from: the peer may write there.
-        let data = scratch.address().as_ptr();
-        // SAFETY: the buffer has the size of the largest message, and is this call's.
-        let length = unsafe { pack.write(data) };
-        if length <= INLINE_BYTES
-            // What is packed may change anything, the channel excepted.
-            && let Some(Connection { channel, .. }) = self.open()
-            && !channel.seat.is_mine()
-            && let Some(sent) = channel.sender.try_short(id, length, |body| {
-                // SAFETY: both hold a whole body, aligned to 8.
-                unsafe { copy_body(data.cast(), body.cast(), length) }
-            })
-        {
-            self.iface.scratch.set(Some(scratch));
-            return if sent == Sent::Quiet { Ok(length) } else { attended(channel).map(|()| length) };
+        let channel = &self.enter()?.channel;
+        if !channel.lane.sender.has_room_for_any() {
+            self.find_room(channel)?;
         }
-        self.iface.scratch.set(Some(scratch));
-        Answer::from_raw(send_packed(self, id, length))
+        // Not where it is sent from: the peer may write there.
+        self.iface.with_scratch(|scratch| {
+            // SAFETY: the buffer has the size of the largest message.
+            let length = unsafe { pack.write(scratch.as_mut_ptr()) };
+            self.send_packed(channel, id, &scratch[..length])
+        })
     }
 
     fn am_zcopy(

@@ -207,18 +207,19 @@ impl ShmIface {
     #[inline(always)]
     pub(crate) fn watch_channel(&self, channel: &Channel) {
         self.watched.set(Some(NonNull::from(channel)));
-        self.watch.set(channel.watch());
+        let has_turn = channel.lane.has_turn();
+        self.watch.set(if has_turn { channel.lane.receiver.watch() } else { channel.lane.watch() });
         self.is_resting.set(false);
-        self.is_beside.set(!channel.seat.is_mine());
+        self.is_beside.set(!has_turn);
     }
 
-    /// Something was sent in the shuttle of a channel: the answer comes there, or crosses it in a ring.
-    #[inline(always)]
-    pub(crate) fn expect_shuttle(&self, channel: &Channel) {
+    /// Something was sent in the line of a channel: the answer comes there, or crosses it in a ring.
+    #[inline(never)]
+    pub(crate) fn expect_answer(&self, channel: &Channel) {
         count(&self.counts.shuttled);
         // SAFETY: it is hot (`watch_channel`).
         let watched = self.watched.get().map(|watched| unsafe { watched.as_ref() });
-        if let Some(watched) = watched.filter(|watched| watched.seat.is_beside(&channel.seat)) {
+        if let Some(watched) = watched.filter(|watched| watched.lane.has_line_of(&channel.lane)) {
             self.watch_channel(watched);
             self.attention.hasten();
         }

@@ -103,7 +103,7 @@ impl ShmIface {
         match met {
             Ok(connection) => {
                 if let Some(own) = shares {
-                    connection.channel.seat.share(&own.channel.seat);
+                    connection.channel.lane.share(&own.channel.lane);
                     self.attention.raise(flag::ALARM);
                 } else if let Some(own) = own.filter(|own| own.channel.shares.get() != 0) {
                     self.share_shuttle(&own.channel);
@@ -135,7 +135,7 @@ impl ShmIface {
             own.set_broken(Error::REJECTED, reason);
             return;
         }
-        own.seat.share(&other.channel.seat);
+        own.lane.share(&other.channel.lane);
         own.shares.set(0);
         // What is to be looked at may be another word now.
         self.attention.raise(flag::ALARM);

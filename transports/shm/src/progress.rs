@@ -81,7 +81,7 @@ impl ShmIface {
     /// Whether a message has come where it was not expected, in the ring or in the shuttle.
     fn has_crossed(&self) -> bool {
         // SAFETY: it is hot (`watch_channel`).
-        self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.has_message())
+        self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.lane.has_message())
     }
 
     /// Something has come from the one peer that is polled, and nothing else is to be done. Takes one message if it is short.
@@ -92,7 +92,7 @@ impl ShmIface {
             // SAFETY: a slice is readable, and a private copy is written by nobody.
             let deliver =
                 |short: Short, data: &[u8]| unsafe { am.deliver(short.tag(), data.as_ptr(), data.len()) };
-            u32::from(channel.receiver.take_one_short(&self.watch, deliver))
+            u32::from(channel.lane.receiver.take_one_short(&self.watch, deliver))
         })
     }
 
@@ -101,11 +101,7 @@ impl ShmIface {
     #[inline(always)]
     fn take_shuttle(&self, channel: &Channel) -> bool {
         let mut copy = Body::new();
-        if channel.seat.is_mine() {
-            return false;
-        }
-        let Some(short) = channel.seat.take(channel.receiver.position(), &mut copy) else { return false };
-        channel.receiver.pass();
+        let Some(short) = channel.lane.take_from_line(&mut copy) else { return false };
         if self.is_beside.get() && self.watched.get() == Some(NonNull::from(channel)) {
             self.watch_channel(channel);
         }
@@ -195,7 +191,7 @@ impl ShmIface {
         loop {
             // Handlers run in between, so no borrow is held.
             let Some(connection) = self.hot.borrow().get(index).cloned() else { return events };
-            if connection.channel.has_message() {
+            if connection.channel.lane.has_message() {
                 events += self.drain(&connection, self.max_poll);
             }
             index += 1;
@@ -208,7 +204,7 @@ impl ShmIface {
         let channel = &connection.channel;
         let mut count = 0;
         // The interface may watch another ring.
-        let watch = Cell::new(channel.receiver.watch());
+        let watch = Cell::new(channel.lane.receiver.watch());
         while count < limit {
             if self.take_shuttle(channel) {
                 count += 1;
@@ -237,7 +233,7 @@ impl ShmIface {
         // SAFETY: a slice is readable, and a private copy is written by nobody.
         let deliver =
             |short: Short, data: &[u8]| unsafe { run.deliver(short.tag(), data.as_ptr(), data.len()) };
-        let count = channel.receiver.take_shorts(limit, watch, deliver);
+        let count = channel.lane.receiver.take_shorts(limit, watch, deliver);
         self.last_id.set(run.id());
         count
     }
@@ -246,8 +242,8 @@ impl ShmIface {
     #[inline(always)]
     fn received(&self, connection: &Connection) {
         connection.turn.set(self.turn.get());
-        if connection.channel.receiver.is_cold() {
-            connection.channel.receiver.go_warm();
+        if connection.channel.lane.receiver.is_cold() {
+            connection.channel.lane.receiver.go_warm();
         }
     }
 
@@ -256,7 +252,7 @@ impl ShmIface {
     fn receive_other(&self, connection: &Connection) -> bool {
         let channel = &connection.channel;
         let mut body = [0; BODY_WORDS];
-        match channel.receiver.next(&mut body) {
+        match channel.lane.receiver.next(&mut body) {
             Ok(None) => false,
             Ok(Some(Message { tag, data: Delivery::Inline { length } })) => {
                 let data = &body.as_bytes()[..length];
@@ -300,8 +296,8 @@ impl ShmIface {
     /// Hands a block to the handler, and gives it back to the sender behind it.
     fn deliver_block(&self, channel: &Channel, id: u8, place: Place, index: u32, length: usize) {
         // SAFETY: the block is held and has `length` bytes (`Receiver::next`).
-        channel.receiver.block(place, index, |data| unsafe { self.am.deliver_shared(id, data, length) });
-        channel.receiver.release(place, index);
+        channel.lane.receiver.block(place, index, |data| unsafe { self.am.deliver_shared(id, data, length) });
+        channel.lane.receiver.release(place, index);
     }
 
     /// Polls the rings whose bell was rung.
@@ -443,11 +439,11 @@ impl ShmIface {
         let Some(latest) = hot.iter().min_by_key(|connection| age(connection)).map(Rc::clone) else { return };
         hot.retain(|connection| {
             let age = age(connection);
-            if Rc::ptr_eq(connection, &latest) || age < PATIENCE || connection.channel.has_message() {
+            if Rc::ptr_eq(connection, &latest) || age < PATIENCE || connection.channel.lane.has_message() {
                 return true;
             }
-            if !connection.channel.receiver.is_cold() {
-                connection.channel.receiver.go_cold();
+            if !connection.channel.lane.receiver.is_cold() {
+                connection.channel.lane.receiver.go_cold();
                 return true;
             }
             if age < PATIENCE + 1 {
@@ -468,7 +464,7 @@ impl ShmIface {
             self.swept.set(if next >= self.table.numbers() { 0 } else { next });
             if let Some(connection) = self.table.get(self.swept.get())
                 && !connection.is_hot.get()
-                && connection.channel.has_message()
+                && connection.channel.lane.has_message()
             {
                 self.heat(&connection);
             }
@@ -514,7 +510,7 @@ impl ShmIface {
             }
         }
         // What a wake-up was about is in this ring, whatever others have written to the bell.
-        if !connection.is_hot.get() && channel.has_message() {
+        if !connection.is_hot.get() && channel.lane.has_message() {
             self.heat(&connection);
             self.attention.raise(flag::HOT);
         }
@@ -531,13 +527,13 @@ impl ShmIface {
     /// Marks all rings cold, arms the bell and looks once more; answers whether it is safe to sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         for connection in self.hot.borrow().iter() {
-            connection.channel.receiver.go_cold();
+            connection.channel.lane.receiver.go_cold();
         }
         self.bell.arm();
         settle();
         // Whoever rings finds the rings cold, or has woken us: the bell is what to look at next.
         self.attention.hasten();
-        let news = self.hot.borrow().iter().any(|connection| connection.channel.has_message());
+        let news = self.hot.borrow().iter().any(|connection| connection.channel.lane.has_message());
         if news || self.bell.has_rung() || self.attention.has(flag::ALARM) {
             self.bell.disarm();
             return false;
@@ -555,8 +551,11 @@ fn private_copy(channel: &Channel, place: Place, index: u32, length: usize) -> V
     let mut copy = Vec::with_capacity(length);
     let target: *mut u8 = copy.as_mut_ptr();
     // SAFETY: the block is held and has `length` bytes (`Receiver::next`), the vector has room for them.
-    channel.receiver.block(place, index, |data| unsafe { target.copy_from_nonoverlapping(data, length) });
-    channel.receiver.release(place, index);
+    channel
+        .lane
+        .receiver
+        .block(place, index, |data| unsafe { target.copy_from_nonoverlapping(data, length) });
+    channel.lane.receiver.release(place, index);
     // SAFETY: they were just written.
     unsafe { copy.set_len(length) };
     copy

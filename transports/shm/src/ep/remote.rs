@@ -86,7 +86,7 @@ impl ShmEp {
                 connection
                     .channel
                     .reserve(self.iface.limits.bulk)
-                    .map(|block| connection.channel.sender.cancel(block))
+                    .map(|block| connection.channel.lane.sender.cancel(block))
                     .map_err(|lack| self.lacking(lack))
             }
         }

@@ -18,15 +18,12 @@ use crate::io::socket::{self, Credentials, Line, Received};
 use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
 use crate::link::attention::{Flags, flag};
 use crate::link::lack::Lack;
+use crate::link::lane::Lane;
 use crate::link::peer::Peer;
 use crate::link::remote::{Allocated, Announced, Lent, PeerView, Words, registry};
 use crate::link::rings::Rings;
-use crate::link::seat::Seat;
 use crate::proto::addr::IfaceAddress;
-use crate::proto::ring::{
-    Block, INLINE_BYTES, MappedRing, Place, Receiver, Refused, RingMemory, Sender, Sent, Watch,
-    register_heavy_barrier,
-};
+use crate::proto::ring::{Block, INLINE_BYTES, Place, Refused, RingMemory, Sent, register_heavy_barrier};
 use crate::proto::wire::{self, Control, Welcome};
 
 /// Why a channel is of no use any more.
@@ -46,10 +43,7 @@ enum Asked {
 
 /// See the module.
 pub(crate) struct Channel {
-    pub(crate) sender: Sender<MappedRing>,
-    pub(crate) receiver: Receiver<MappedRing>,
-    /// What short answers travel in.
-    pub(crate) seat: Seat,
+    pub(crate) lane: Lane,
     /// This side has connected.
     pub(crate) connects: bool,
     /// What the peer's welcome says of the shuttle, until it is done.
@@ -89,9 +83,9 @@ impl Channel {
         attention: Flags,
     ) -> Channel {
         let channel = Channel::new(number, (to.id, to.key), (rings, memory, true), attention);
-        channel.sender.prepare();
+        channel.lane.sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
-        channel.receiver.go_cold();
+        channel.lane.receiver.go_cold();
         channel
     }
 
@@ -115,7 +109,6 @@ impl Channel {
         (rings, memory, connects): (&Rings, Mapping, bool),
         attention: Flags,
     ) -> Channel {
-        let (sender, receiver, shuttle) = rings.ends(&memory, connects);
         let memory = Arc::new(memory);
         let [ours, theirs] = rings.words(&memory, connects);
         let theirs = Arc::new(theirs);
@@ -123,9 +116,7 @@ impl Channel {
             registry.announcements().add(&theirs);
         }
         Channel {
-            sender,
-            receiver,
-            seat: Seat::new(shuttle, Arc::clone(&memory)),
+            lane: Lane::new(rings, &memory, connects),
             connects,
             shares: Cell::new(0),
             number,
@@ -167,7 +158,7 @@ impl Channel {
     }
 
     fn take_peer(&self, peer: Peer) {
-        self.receiver.set_fence(!(register_heavy_barrier() && peer.side.heavy_barrier == 1));
+        self.lane.receiver.set_fence(!(register_heavy_barrier() && peer.side.heavy_barrier == 1));
         let _ = self.peer.set(peer);
     }
 
@@ -226,39 +217,19 @@ impl Channel {
     /// Sends `length` bytes that `fill` writes, wherever they fit.
     pub(crate) fn send(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result<(), Lack> {
         if length <= INLINE_BYTES {
-            return self.settle(self.sender.send_inline(tag, length, fill));
+            return self.settle(self.lane.sender.send_inline(tag, length, fill));
         }
         let block = self.reserve(length)?;
-        self.sender.fill_block(&block, fill);
-        self.settle(self.sender.send_block(tag, block, length))
-    }
-
-    /// Sends a short message of at most [`SHUTTLE_BYTES`](crate::proto::ring::SHUTTLE_BYTES) that `fill` writes, in the shuttle, which
-    /// is ours; `None` without room.
-    #[inline(always)]
-    pub(crate) fn try_shuttle(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Option<Sent> {
-        self.sender.try_beside(|position| self.seat.send(position, id, length, fill))
-    }
-
-    /// Whether a message waits.
-    #[inline(always)]
-    pub(crate) fn has_message(&self) -> bool {
-        self.receiver.has_message() || self.seat.has(self.receiver.position())
-    }
-
-    /// What the next message changes, or most likely changes: while the peer may use the shuttle, the ring is to be looked at
-    /// besides.
-    #[inline(always)]
-    pub(crate) fn watch(&self) -> Watch {
-        if self.seat.is_mine() { self.receiver.watch() } else { self.seat.watch(self.receiver.position()) }
+        self.lane.sender.fill_block(&block, fill);
+        self.settle(self.lane.sender.send_block(tag, block, length))
     }
 
     /// Reserves a block for `length` bytes. What fits no block ends the channel: the handshake has seen to it that all does.
     pub(crate) fn reserve(&self, length: usize) -> Result<Block, Lack> {
-        if !self.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
+        if !self.lane.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
             return Err(Lack::Slot);
         }
-        let layout = self.sender.memory().layout();
+        let layout = self.lane.sender.memory().layout();
         let place = if length <= layout.small_capacity() {
             Place::Small
         } else if length <= layout.bulk_capacity() {
@@ -266,12 +237,12 @@ impl Channel {
         } else {
             return Err(self.too_long(length));
         };
-        self.sender.reserve(place).ok_or(Lack::Block(place))
+        self.lane.sender.reserve(place).ok_or(Lack::Block(place))
     }
 
     #[cold]
     fn too_long(&self, length: usize) -> Lack {
-        let most = self.sender.memory().layout().bulk_capacity();
+        let most = self.lane.sender.memory().layout().bulk_capacity();
         self.set_broken(
             Error::IO_ERROR,
             format!("a message of {length} bytes is to be sent over a ring for up to {most}"),
@@ -318,7 +289,7 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(crate) fn attended(&self) -> Result<(), Error> {
-        match self.sender.attend_cold() {
+        match self.lane.sender.attend_cold() {
             Ok(None) => (),
             Ok(Some(is_first)) => self.ring(is_first),
             Err(corrupt) => {

@@ -36,7 +36,7 @@ impl Connection {
     /// Over a channel, without endpoints.
     pub(crate) fn new(channel: Channel) -> Connection {
         Connection {
-            emulation: Emulation::new(channel.sender.memory().layout().bulk_capacity()),
+            emulation: Emulation::new(channel.lane.sender.memory().layout().bulk_capacity()),
             channel,
             members: RefCell::default(),
             pending: PendingQueue::default(),
@@ -90,8 +90,8 @@ impl Connection {
     /// Whether what an operation lacked is there now.
     pub(crate) fn has(&self, lack: Lack) -> bool {
         match lack {
-            Lack::Slot => self.channel.sender.has_room().unwrap_or(true),
-            Lack::Block(place) => self.channel.sender.has_block(place),
+            Lack::Slot => self.channel.lane.sender.has_room().unwrap_or(true),
+            Lack::Block(place) => self.channel.lane.sender.has_block(place),
             Lack::Window => self.emulation.has_room(),
             Lack::Answer => self.emulation.has_answer(),
             Lack::Fence => self.emulation.is_idle(),

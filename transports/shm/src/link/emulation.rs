@@ -194,7 +194,7 @@ impl Emulation {
         if let Some(asked) = asked {
             let same = (asked.key, asked.address, asked.buffer.len()) == (key.key, address, buffer.len())
                 && asked.changes == self.changes.get();
-            let is_last = is_current && self.answered_at.get() == channel.receiver.position();
+            let is_last = is_current && self.answered_at.get() == channel.lane.receiver.position();
             match asked.waiter.result() {
                 None if same => {
                     *self.ahead.borrow_mut() = Some(asked);
@@ -228,7 +228,7 @@ impl Emulation {
 
     /// Whether the message that was received last has answered a short get: its caller takes it before others are received.
     pub(crate) fn has_just_answered(&self, channel: &Channel) -> bool {
-        self.answered_at.get() == channel.receiver.position()
+        self.answered_at.get() == channel.lane.receiver.position()
             && self.ahead.borrow().as_ref().is_some_and(|ahead| ahead.waiter.result().is_some())
     }
 
@@ -243,7 +243,7 @@ impl Emulation {
             let had_answer = self.has_answer();
             self.initiator.answer(frame).map_err(|malformed| malformed.to_string())?;
             if !had_answer && self.has_answer() {
-                self.answered_at.set(channel.receiver.position());
+                self.answered_at.set(channel.lane.receiver.position());
             }
             self.resume(channel);
             return Ok(());
@@ -293,7 +293,7 @@ impl Emulation {
 
     /// Goes on with all that waits for room in the ring.
     pub(crate) fn resume(&self, channel: &Channel) {
-        let before = channel.sender.position();
+        let before = channel.lane.sender.position();
         self.resume_answers(channel);
         self.resume_put(channel);
         if self.initiator.wants_pump() {
@@ -305,7 +305,7 @@ impl Emulation {
             || self.put.borrow().is_some()
             || self.initiator.wants_pump();
         self.has_work.set(work);
-        if work && channel.sender.position() != before {
+        if work && channel.lane.sender.position() != before {
             channel.raise();
         } else if work {
             channel.wait_for_room();
@@ -325,7 +325,7 @@ impl Emulation {
             queue.pop_front();
         }
         if self.target.has_unacknowledged()
-            && channel.sender.has_room() == Ok(true)
+            && channel.lane.sender.has_room() == Ok(true)
             && let Some(header) = self.target.acknowledge()
         {
             // SAFETY: there is room for the header.

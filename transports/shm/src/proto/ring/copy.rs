@@ -91,21 +91,6 @@ unsafe fn copy_word(body: *const u64, place: *mut u64, at: usize) {
     unsafe { place.write(word) };
 }
 
-/// Copies the first two words of a slot's body, and the others if a message of `length` bytes reaches there.
-///
-/// # Safety
-///
-/// As [`copy_rest`].
-#[inline(always)]
-pub unsafe fn copy_body(body: *const u64, place: *mut u64, length: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { copy_start(body, place) };
-    if length > START_BYTES {
-        // SAFETY: as above.
-        unsafe { copy_rest(body, place) };
-    }
-}
-
 /// Copies the first words of a slot's body; a message of up to [`START_BYTES`] has no others. Each once, so that what is
 /// used later cannot change.
 ///

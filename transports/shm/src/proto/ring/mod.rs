@@ -44,7 +44,7 @@ pub use barrier::register_heavy_barrier;
 use bell::BellMemory;
 pub use bell::{BELL_BYTES, Bell, MappedBell};
 pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, SHUTTLE_BYTES, Short};
-pub use copy::{copy_body, copy_small};
+pub use copy::copy_small;
 #[cfg(all(test, not(loom)))]
 use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};
