@@ -1,6 +1,5 @@
 //! The interface: what its connections share, their table, and how it is opened.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use uct_ib::{DEVICE_ADDRESS_LENGTH, EventListener, PortAddress, device};
 use uct_plugin::abi::*;
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Error, Failure, IfaceAttr, IfaceParams, PendingQueue, Result, attr};
+use uct_plugin::{AmHandlers, Error, Failure, IfaceAttr, IfaceParams, Result, attr};
 
 use crate::config::{UdConfig, limit, seed};
 use crate::io::packets::PacketPool;
@@ -22,7 +21,6 @@ use crate::link::paths::Paths;
 use crate::link::shared::{Limits, Shared};
 use crate::link::table::ConnTable;
 use crate::link::targets::Targets;
-use crate::link::timers::Timers;
 use crate::md::{OWN, UdMd};
 use crate::proto::HEADER_SIZE;
 use crate::proto::addr::{EP_LENGTH, IFACE_LENGTH};
@@ -79,19 +77,10 @@ impl UdIface {
             true => unsafe { Lock::uncontended(core) },
             false => Lock::new(core),
         };
-        let lock = Arc::new(lock);
-        let timers = Timers::new(
-            &lock,
-            params.worker,
-            config.timer_tick.to_duration().max(Duration::from_micros(100)),
-        );
-        let shared = Shared {
-            lock,
-            limits: Limits { message, header: message.min(256), pieces, operations: config.max_rma as usize },
-            pending: PendingQueue::default(),
-            is_blocked: Cell::new(false),
-            timers,
-        };
+        let limits =
+            Limits { message, header: message.min(256), pieces, operations: config.max_rma as usize };
+        let tick = config.timer_tick.to_duration().max(Duration::from_micros(100));
+        let shared = Shared::new(lock, limits, params.worker, tick);
         let iface = Rc::new(UdIface {
             shared: Rc::new(shared),
             am: params.am,

@@ -28,14 +28,15 @@ pub(crate) struct Head {
     /// Written once, when the element is made.
     lkey: u32,
     /// As well.
-    size: Size,
+    pub(super) size: Size,
     /// Bytes of the datagram that lie in the buffer, header included.
-    length: u32,
+    pub(super) length: u32,
     /// Number of the last work request that reads it.
-    last_post: u32,
-    pieces: u8,
+    pub(super) last_post: u32,
+    /// Pieces of the application's memory behind the buffer.
+    pub(super) pieces: u8,
     /// The work request is solicited.
-    wakes: bool,
+    pub(super) wakes: bool,
     /// More than one work request has read it.
     is_resent: bool,
     /// How it ended, once that is known and only the work request is awaited.
@@ -99,14 +100,16 @@ impl Packet {
         self.0.cast()
     }
 
+    /// What is known of it.
     #[inline]
-    fn head(&self) -> &Head {
+    pub(super) fn head(&self) -> &Head {
         // SAFETY: the element is prepared and owned (`from_raw`).
         unsafe { self.0.as_ref() }
     }
 
+    /// As [`Packet::head`], to be changed.
     #[inline]
-    fn head_mut(&mut self) -> &mut Head {
+    pub(super) fn head_mut(&mut self) -> &mut Head {
         // SAFETY: as above.
         unsafe { self.0.as_mut() }
     }
@@ -159,35 +162,17 @@ impl Packet {
         unsafe { self.data().cast::<[u8; HEADER]>().write(*header) };
     }
 
-    /// Which of the buffers it is.
-    #[inline]
-    pub(crate) fn size(&self) -> Size {
-        self.head().size
-    }
-
-    /// Bytes in the buffer, header included.
-    #[inline]
-    pub(crate) fn length(&self) -> usize {
-        self.head().length as usize
-    }
-
     /// Whether the receiver is to be woken.
     #[inline]
     pub(crate) fn wakes(&self) -> bool {
         self.head().wakes
     }
 
-    /// Whether memory of the application's is part of it.
-    #[inline]
-    pub(crate) fn has_pieces(&self) -> bool {
-        self.head().pieces != 0
-    }
-
     /// All of it, to be copied by the device's library.
     #[inline]
     pub(crate) fn inline(&self) -> InlineData<'_> {
         // SAFETY: `length` bytes were written, and are not written while the reference lives.
-        InlineData::new(unsafe { std::slice::from_raw_parts(self.data(), self.length()) })
+        InlineData::new(unsafe { std::slice::from_raw_parts(self.data(), self.head().length as usize) })
     }
 
     /// The pieces of memory, to be read by the device.
@@ -197,12 +182,6 @@ impl Packet {
         let head = self.head_mut();
         head.list[0] = Sge::new(address, head.length, head.lkey);
         &head.list[..1 + usize::from(head.pieces)]
-    }
-
-    /// Remembers the work request that reads it.
-    #[inline]
-    pub(crate) fn posted(&mut self, number: u32) {
-        self.head_mut().last_post = number;
     }
 
     /// Number of the last work request that reads it.

@@ -51,7 +51,7 @@ impl PacketPool {
     /// Takes a buffer back.
     #[inline]
     pub(crate) fn put(&self, packet: Packet) {
-        let pool = if packet.size() == Size::Small { &self.small } else { &self.large };
+        let pool = if packet.head().size == Size::Small { &self.small } else { &self.large };
         // SAFETY: an interface has one pool of each size, and a packet is put back by value.
         unsafe { pool.put(packet.into_raw()) };
     }
@@ -59,8 +59,9 @@ impl PacketPool {
     /// A packet whose message may have turned out small: in a small buffer then, if many large ones are in use.
     #[inline]
     pub(crate) fn fit(&self, packet: Packet) -> Packet {
-        let length = packet.length() - HEADER;
-        if packet.size() != Size::Extra || length > SMALL || packet.has_pieces() {
+        let head = packet.head();
+        let length = head.length as usize - HEADER;
+        if head.size != Size::Extra || length > SMALL || head.pieces != 0 {
             return packet;
         }
         let Some(mut small) = self.take(SMALL) else { return packet };

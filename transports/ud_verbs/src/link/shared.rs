@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
-use uct_plugin::PendingQueue;
+use uct_plugin::{PendingQueue, Worker};
 
 use super::core::Core;
 use super::lock::{Guard, Lock};
@@ -33,6 +34,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// No connection yet; the fast timer ticks every `tick`.
+    pub(crate) fn new(lock: Lock<Core>, limits: Limits, worker: Worker, tick: Duration) -> Shared {
+        let lock = Arc::new(lock);
+        let timers = Timers::new(&lock, worker, tick);
+        Shared { lock, limits, pending: PendingQueue::default(), is_blocked: Cell::new(false), timers }
+    }
+
     /// Takes hold of the state that timers work on as well.
     #[inline(always)]
     pub(crate) fn enter(&self) -> Guard<'_, Core> {

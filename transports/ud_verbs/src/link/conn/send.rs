@@ -31,7 +31,7 @@ impl Conn {
         Ok(())
     }
 
-    /// As [`UdEp::send`] where the application writes the message behind `ahead` bytes, which `head` then fills, knowing
+    /// As [`Conn::send`] where the application writes the message behind `ahead` bytes, which `head` then fills, knowing
     /// the length.
     #[inline(always)]
     pub(crate) fn send_packed(

@@ -9,6 +9,7 @@ use super::{Core, UdHandles};
 use crate::io::packet::Packet;
 use crate::io::packets::PacketPool;
 use crate::io::queue::Queue;
+use crate::link::failure::status;
 use crate::proto::{ConnectionId, Next, Phase, header::flag};
 
 impl Core {
@@ -33,7 +34,7 @@ impl Core {
         match self.table.phase(id) {
             Phase::Unconnected => Error::NOT_CONNECTED,
             Phase::Connecting | Phase::Connected => Error::NO_RESOURCE,
-            Phase::Failed(failure) => crate::link::failure::status(failure),
+            Phase::Failed(failure) => status(failure),
             Phase::Finished | Phase::Aborted => Error::CANCELED,
         }
     }
@@ -51,7 +52,7 @@ impl Core {
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
         let Core { queue, table, packets, clock, .. } = self;
         match table.next(id) {
-            Some(next) => hand_over(next, queue, packets, clock, kind, packet),
+            Some(next) => post_message(next, queue, packets, clock, kind, packet),
             None => {
                 self.unsend(packet);
                 Err(self.refusal(id))
@@ -62,7 +63,7 @@ impl Core {
     /// Lets `fill` write a message of up to `length` bytes into a buffer, and sends it.
     ///
     /// # Errors
-    /// As [`Core::packet`], or what `fill` answers.
+    /// As [`Core::packet`], or what `fill` returns.
     #[inline(always)]
     pub(crate) fn send_filled(
         &mut self,
@@ -81,7 +82,7 @@ impl Core {
             unsend(packets, packet);
             return Err(error);
         }
-        hand_over(next, queue, packets, clock, kind, packet)
+        post_message(next, queue, packets, clock, kind, packet)
     }
 
     /// As [`Core::send`], for a packet that was made for more than it now has.
@@ -116,7 +117,7 @@ fn unsend(packets: &PacketPool, mut packet: Packet) {
 
 /// Posts a message and hands it over to the protocol.
 #[inline(always)]
-fn hand_over(
+fn post_message(
     next: Next<'_, UdHandles>,
     queue: &mut Queue,
     packets: &PacketPool,
@@ -126,9 +127,11 @@ fn hand_over(
 ) -> Result {
     let flags = if packet.wakes() { flag::WAKE } else { 0 };
     packet.set_header(&next.header(kind, flags));
-    // A connection that can take a message has a path.
-    let posted =
-        next.path().ok_or(Error::NOT_CONNECTED).and_then(|path| queue.post(&mut packet, path, false));
+    let posted = match next.path() {
+        Some(path) => queue.post(&mut packet, path, false),
+        // A connection that can take a message has one.
+        None => Err(Error::NOT_CONNECTED),
+    };
     if let Err(error) = posted {
         unsend(packets, packet);
         return Err(error);
