@@ -141,8 +141,9 @@ impl Lab {
         }
         debug_assert!(packet.len() >= HEADER_SIZE);
         self.packets += 1;
-        if self.packets.is_multiple_of(2) && table.receive_in_order(self.now, &from, header).is_some() {
+        if self.packets.is_multiple_of(2) && table.receive_plain(&from, header, |_| false).is_some() {
             self.returned += 1;
+            table.catch_up(self.now, header);
             return;
         }
         match table.receive(self.now, &from, header, 0) {

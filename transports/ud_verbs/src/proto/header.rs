@@ -168,6 +168,12 @@ impl Header {
         self.kind() < kind::CONTROL
     }
 
+    /// Whether both packets are for the same connection.
+    #[inline]
+    pub fn has_destination_of(self, other: Header) -> bool {
+        (self.first ^ other.first) >> KEY_SHIFT == 0
+    }
+
     /// Whether the packet asks for an acknowledgement at once.
     #[inline]
     pub fn wants_ack(self) -> bool {

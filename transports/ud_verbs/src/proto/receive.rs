@@ -1,4 +1,4 @@
-//! What arrives: in-order messages that acknowledge nothing new, and everything else.
+//! What arrives: messages on the short way, and everything else.
 //!
 //! Built on `table` and `connection`; the interface calls it with every datagram.
 
@@ -64,21 +64,47 @@ impl<T: Handles> Table<T> {
         self.receive_sequenced(now, id, header, packet)
     }
 
-    /// Takes in an in-order message that acknowledges nothing new: it is to be delivered, and no packet waited for it. `None` for any
-    /// other packet, which [`Table::receive`] or [`Table::receive_control`] takes.
-    #[inline]
-    pub fn receive_in_order(&mut self, now: Time, origin: &Origin, header: Header) -> Option<ConnectionId> {
+    /// As [`Table::receive`], for the next message of a connection that is as it should be, which most packets are: it is
+    /// to be delivered, and nothing waited for it. The rest goes to [`Table::catch_up`]: at once, or after the answer to the
+    /// message if it `has_news` of what this side has sent. `None` for any other packet, which is to be received otherwise,
+    /// and for one whose acknowledgement `cannot_wait`, asked with what has been outstanding longest.
+    #[inline(always)]
+    pub fn receive_plain(
+        &mut self,
+        origin: &Origin,
+        header: Header,
+        cannot_wait: impl FnOnce(&T::Send) -> bool,
+    ) -> Option<(ConnectionId, bool)> {
         let (id, connection) = find_from(&mut self.connections, origin, header)?;
-        let is_in_order = connection.is_connected()
+        let is_plain = connection.is_connected()
             && is_message(header.kind())
-            && connection.receiver.is_plain_next(header.psn())
-            && header.ack() == connection.sender.unacknowledged();
-        if !is_in_order {
+            && connection.receiver.is_plain_next(header.psn());
+        if !is_plain {
+            return None;
+        }
+        let sender = &connection.sender;
+        let has_news = header.ack() != sender.unacknowledged();
+        if has_news && !(sender.is_honest(header.ack()) && sender.oldest().is_some_and(|it| !cannot_wait(it)))
+        {
             return None;
         }
         connection.receiver.take_next();
+        Some((id, has_news))
+    }
+
+    /// Does what [`Table::receive_plain`] has left of a packet: the peer was heard, is to be answered, and acknowledges.
+    #[inline]
+    pub fn catch_up(&mut self, now: Time, header: Header) {
+        let Some((id, connection)) = find(&mut self.connections, header) else { return };
+        if !connection.is_connected() {
+            return;
+        }
+        let has_news = header.ack() != connection.sender.unacknowledged();
         self.heard_message(now, id, header);
-        Some(id)
+        if has_news {
+            // What has been acknowledged since is no news, and it was honest then.
+            let _ = self.acknowledge(now, id, header, None);
+        }
     }
 
     #[inline]
@@ -406,15 +432,24 @@ pub enum Ready<R> {
     Free(R),
 }
 
-/// The connection that a packet names, if the packet comes from its peer.
-#[inline]
+/// The connection that a packet is for, if it comes from there.
+#[inline(always)]
 fn find_from<'a, T: Handles>(
     connections: &'a mut [Connection<T>],
     origin: &Origin,
     header: Header,
 ) -> Option<(ConnectionId, &'a mut Connection<T>)> {
+    let (id, connection) = find(connections, header)?;
+    connection.hears(origin).then_some((id, connection))
+}
+
+/// The connection that a packet names.
+#[inline]
+fn find<T: Handles>(
+    connections: &mut [Connection<T>],
+    header: Header,
+) -> Option<(ConnectionId, &mut Connection<T>)> {
     let index = header.key().index();
     let connection = connections.get_mut(index)?;
-    let is_its = connection.key == header.key() && connection.hears(origin);
-    is_its.then_some((ConnectionId(index as u32), connection))
+    (connection.key == header.key()).then_some((ConnectionId(index as u32), connection))
 }

@@ -220,6 +220,14 @@ impl<S> Sender<S> {
         ack.ahead_of(self.unacknowledged) <= self.outstanding()
     }
 
+    /// What has been outstanding longest; nothing if what is acknowledged has not been fetched, or if that packet is its
+    /// header.
+    #[inline(always)]
+    pub(super) fn oldest(&self) -> Option<&S> {
+        let is_there = !self.has_acknowledged() && self.outstanding() != 0;
+        if is_there { self.slots.get(self.unacknowledged)?.packet.as_ref() } else { None }
+    }
+
     /// The peer has all packets before `ack`. `delay` is how long it held this back, if it says so.
     /// Returns how many packets this acknowledges.
     #[inline]
