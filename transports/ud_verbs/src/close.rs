@@ -13,6 +13,7 @@ impl UdIface {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
             core.clock.read();
+            core.process_deferred();
             core.clock.now().plus(limit)
         });
         // The application hears of nothing any more: what arrives now only counts as an acknowledgement.

@@ -27,11 +27,41 @@ impl UdIface {
         if !has_work && !self.shared.lock.is_due() && self.shared.pending.is_idle() {
             return 0;
         }
-        self.receive_all(&guard) + self.do_pending_work(&guard)
+        self.handle(&guard)
+    }
+
+    /// Takes in what has arrived, and does what there is to do. What messages bring to be done is left to the next progress, once, so
+    /// that the application's answer goes first.
+    #[inline(never)]
+    fn handle(&self, guard: &Guard<'_, Core>) -> u32 {
+        let was_left = guard.with(|core| !core.pending_work.is_none());
+        let mut count = 0;
+        if let Some(id) = guard.with(Core::take_deferred) {
+            count += u32::from(self.collect(guard, id));
+        }
+        count += self.receive_all(guard);
+        if count > 0 && !was_left && self.may_leave(guard) {
+            return count;
+        }
+        count + self.do_pending_work(guard)
+    }
+
+    /// Leaves what there is to do to the next progress, if nobody waits for it; returns whether it did.
+    #[inline]
+    fn may_leave(&self, guard: &Guard<'_, Core>) -> bool {
+        let is_waited_for = self.shared.lock.is_due()
+            || !self.shared.pending.is_idle()
+            || self.targets.has_queued()
+            || self.shared.is_blocked.get();
+        let may_leave = !is_waited_for && guard.with(Core::leave_work);
+        if may_leave {
+            self.shared.arm_retransmit_timer(guard);
+        }
+        may_leave
     }
 
     /// Takes in what has arrived.
-    #[inline(never)]
+    #[inline]
     fn receive_all(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
         while let Some((arrival, in_order)) = guard.with(Core::next_arrival) {
@@ -67,7 +97,7 @@ impl UdIface {
         guard.with(|core| {
             core.fill(16);
             core.transmit();
-            if is_left || core.table.has_output() {
+            if is_left || core.table.has_output() || core.has_deferred() {
                 core.pending_work.add();
             }
             core.clock.expire();
@@ -112,7 +142,7 @@ impl UdIface {
         Ok(())
     }
 
-    /// Takes in any datagram but an in-order message that acknowledges nothing new.
+    /// Takes in any datagram but an in-order message.
     #[inline(never)]
     fn receive_other(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
         let Some(header) = Header::read(arrival.datagram()) else {

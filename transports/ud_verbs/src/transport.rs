@@ -142,6 +142,7 @@ impl Iface for UdIface {
             }
             // No message is to be expected that they could ride on.
             core.table.acknowledge_now();
+            core.fill(16);
             core.transmit();
             // That sends have ended is nothing to wake the application for.
             if core.queue.should_reap() {

@@ -168,6 +168,12 @@ impl Packet {
         self.head().wakes
     }
 
+    /// Whether memory of the application's is part of it.
+    #[inline]
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.head().pieces != 0
+    }
+
     /// All of it, to be copied by the device's library.
     #[inline]
     pub(crate) fn inline(&self) -> InlineData<'_> {

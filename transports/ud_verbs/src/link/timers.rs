@@ -132,7 +132,7 @@ impl Timers {
 
 /// Whether the next deadline comes before the slow timer's next tick may, as far as is known.
 fn is_near(core: &Core) -> bool {
-    core.table.next_timeout() < core.clock.now().plus(SLOW_NANOS)
+    core.has_deferred() || core.table.next_timeout() < core.clock.now().plus(SLOW_NANOS)
 }
 
 unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {

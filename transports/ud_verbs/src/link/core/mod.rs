@@ -27,6 +27,7 @@ use crate::proto::{HEADER_SIZE, Handles, Origin, Settings, Table, Time};
 use buffers::Spare;
 use clock::Clock;
 use pending_work::PendingWork;
+use receive::DeferredAck;
 pub(crate) use receive::InOrder;
 pub(crate) use retire::Collected;
 
@@ -82,6 +83,7 @@ pub(crate) struct Core {
     pub(crate) pending_work: PendingWork,
     /// The failure of the queue pair has been seen to.
     is_broken: bool,
+    deferred: Option<DeferredAck>,
     /// Datagrams too short to be one.
     pub(crate) malformed: u64,
 }
@@ -133,6 +135,7 @@ impl Core {
             must_look_at_device: false,
             pending_work: PendingWork::SOME,
             is_broken: false,
+            deferred: None,
             malformed: 0,
         };
         core.clock.read();
@@ -141,6 +144,17 @@ impl Core {
             return Err(Failure::new(Error::NO_MEMORY, "the device took no receive buffer"));
         }
         Ok(core)
+    }
+
+    /// Leaves what there is to do to the next progress, unless the protocol has something to say; returns whether it did.
+    #[inline]
+    pub(crate) fn leave_work(&mut self) -> bool {
+        self.clock.expire();
+        let may_leave = !self.table.has_output();
+        if may_leave {
+            self.pending_work.add();
+        }
+        may_leave
     }
 
     /// Finds out whether there is something to do that no datagram told of.
@@ -158,6 +172,7 @@ impl Core {
     /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
     pub(crate) fn tick(&mut self) {
         self.clock.read();
+        self.process_deferred();
         self.idle_ticks = self.idle_ticks.saturating_add(1);
         if self.clock.now().since(self.looked_at_device) > LOOK_EVERY {
             self.looked_at_device = self.clock.now();

@@ -11,6 +11,7 @@ impl Core {
         }
         // Acknowledgements and questions carry times, and a handler may have run for long.
         self.clock.read();
+        self.process_deferred();
         loop {
             if !self.queue.has_room() {
                 self.queue.reap();

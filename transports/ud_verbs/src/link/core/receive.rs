@@ -5,10 +5,18 @@
 use uct_ib::verbs::{Wc, WcBuffer};
 
 use super::{BATCH, Core};
+use crate::io::packet::Packet;
 use crate::io::receives::{Arrival, Source};
 use crate::proto::{ConnectionId, Header, Received};
 
-/// An in-order message that acknowledges nothing new.
+/// The acknowledgement that came with a message, which was delivered ahead of it.
+pub(super) struct DeferredAck {
+    id: ConnectionId,
+    /// Until the protocol has processed it; the packets that it frees are fetched later still.
+    header: Option<Header>,
+}
+
+/// An in-order message that only has to be delivered.
 pub(crate) struct InOrder {
     pub(crate) id: ConnectionId,
     pub(crate) kind: u8,
@@ -51,8 +59,9 @@ impl Core {
         }
     }
 
-    /// The next datagram that has arrived. An in-order message that acknowledges nothing new is taken in, and only has to be delivered;
-    /// any other one is still to be received.
+    /// The next datagram that has arrived. An in-order message is taken in, and only has to be delivered: if it acknowledges something
+    /// new, that is deferred, so that the application's answer goes first. Any other datagram is still to be received; so is a message
+    /// behind one whose acknowledgement is deferred, and one that acknowledges memory that the application waits for.
     #[inline]
     pub(crate) fn next_arrival(&mut self) -> Option<(Arrival, Option<InOrder>)> {
         let arrival = self.arrivals.pop_front()?;
@@ -62,12 +71,43 @@ impl Core {
 
     #[inline]
     fn receive_in_order(&mut self, arrival: &Arrival) -> Option<InOrder> {
+        if self.has_deferred() {
+            return None;
+        }
         let header = Header::read(arrival.datagram())?;
-        self.clock.refresh();
         let origin = self.paths.origin(arrival);
-        let (id, _) = self.table.receive_plain(&origin, header, |_| true)?;
-        self.table.catch_up(self.clock.now(), header);
+        let (id, has_news) = self.table.receive_plain(&origin, header, Packet::has_pieces)?;
+        if has_news {
+            self.deferred = Some(DeferredAck { id, header: Some(header) });
+        } else {
+            self.clock.refresh();
+            self.table.catch_up(self.clock.now(), header);
+        }
         Some(InOrder { id, kind: header.kind() })
+    }
+
+    /// Whether an acknowledgement is deferred.
+    #[inline]
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.deferred.is_some()
+    }
+
+    /// Has the protocol process what was deferred. The message then counts as heard of now: the peer takes the time of a long handler for
+    /// one of the network, if no answer went out; this side's own estimate takes no harm, for an acknowledgement that rides on a
+    /// message only ever lowers it.
+    pub(crate) fn process_deferred(&mut self) {
+        if let Some(deferred) = &mut self.deferred
+            && let Some(header) = deferred.header.take()
+        {
+            self.clock.refresh();
+            self.table.catch_up(self.clock.now(), header);
+        }
+    }
+
+    /// As [`Core::process_deferred`]; returns the connection whose acknowledged packets are to be fetched.
+    pub(crate) fn take_deferred(&mut self) -> Option<ConnectionId> {
+        self.process_deferred();
+        self.deferred.take().map(|deferred| deferred.id)
     }
 
     /// Takes in any other sequenced packet.
@@ -120,6 +160,6 @@ impl Core {
 
     /// Whether a message to be delivered, or news, waits for the application's progress.
     pub(crate) fn has_news(&self) -> bool {
-        !self.arrivals.is_empty() || self.table.has_events()
+        !self.arrivals.is_empty() || self.has_deferred() || self.table.has_events()
     }
 }

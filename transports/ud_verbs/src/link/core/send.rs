@@ -50,9 +50,10 @@ impl Core {
     /// As [`Core::packet`].
     #[inline]
     pub(crate) fn send(&mut self, id: ConnectionId, kind: u8, packet: Packet) -> Result {
+        let is_answer = self.has_deferred();
         let Core { queue, table, packets, clock, .. } = self;
         match table.next(id) {
-            Some(next) => post_message(next, queue, packets, clock, kind, packet),
+            Some(next) => post_message(next, queue, packets, (clock, is_answer), kind, packet),
             None => {
                 self.unsend(packet);
                 Err(self.refusal(id))
@@ -72,6 +73,7 @@ impl Core {
         length: usize,
         fill: impl FnOnce(&mut Packet) -> Result,
     ) -> Result {
+        let is_answer = self.has_deferred();
         let Core { queue, table, packets, clock, .. } = self;
         let Some(next) = table.next(id) else { return Err(self.refusal(id)) };
         if !queue.reserve() {
@@ -82,7 +84,7 @@ impl Core {
             unsend(packets, packet);
             return Err(error);
         }
-        post_message(next, queue, packets, clock, kind, packet)
+        post_message(next, queue, packets, (clock, is_answer), kind, packet)
     }
 
     /// As [`Core::send`], for a packet that was made for more than it now has.
@@ -121,7 +123,7 @@ fn post_message(
     next: Next<'_, UdHandles>,
     queue: &mut Queue,
     packets: &PacketPool,
-    clock: &mut Clock,
+    (clock, is_answer): (&mut Clock, bool),
     kind: u8,
     mut packet: Packet,
 ) -> Result {
@@ -136,8 +138,8 @@ fn post_message(
         unsend(packets, packet);
         return Err(error);
     }
-    // What else is outstanding was sent a moment ago; otherwise the clock may have stood for long.
-    if next.is_first() {
+    // What else is outstanding was sent a moment ago, unless the peer has acknowledged it; otherwise the clock may have stood for long.
+    if is_answer || next.is_first() {
         clock.refresh();
     }
     next.sent(clock.now(), kind, flags, packet);
