@@ -85,7 +85,8 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
                 "it may use ucs, uct-abi, uct-compose and, as features, uct-self, uct-tcp and uct-shm";
             (&["ucs", "uct-abi", "uct-compose"], reason)
         }
-        "examples" => (&["uct-core"], "a program uses uct-core alone"),
+        "uct-net" => (&["ucs", "uct-core"], "connections are built on uct-core, and use ucs beside it"),
+        "examples" => (&["uct-core", "uct-net"], "a program uses uct-core and uct-net alone"),
         "tools" => (&["uct-core", "uct-tools-common"], "a tool uses uct-core and what tools share alone"),
         // A transport with planted mistakes wraps a real one.
         "tests" if package == "uct-test-faulty" => {

@@ -1,0 +1,168 @@
+//! Connecting to a listener by its address.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use ucs::Error as Status;
+use uct_core::select::Request;
+
+use super::connection::Connection;
+use super::handshake;
+use super::net::{Net, NetHandle};
+use super::socket::{FrameSocket, Place};
+use crate::error::{Error, Result, Stage};
+
+/// A connection that is to be made. Await it, or add what it needs first.
+#[must_use = "nothing is connected until it is awaited"]
+pub struct Connect {
+    net: NetHandle,
+    address: String,
+    limit: Duration,
+    request: Request,
+    require: Vec<String>,
+    private: Vec<u8>,
+}
+
+impl Net {
+    /// Connects to a listener: `host:port`, `1.2.3.4:7000`, `[::1]:7000`, or `unix:/path`. Both sides say what they have, the best
+    /// transport that both can use is opened, and a message crosses it both ways before the connection is returned. If a
+    /// transport that was chosen does not work, the next one is tried, with a warning.
+    pub fn connect(&self, address: impl fmt::Display) -> Connect {
+        Connect {
+            net: self.inner.clone(),
+            address: address.to_string(),
+            limit: self.inner.options.connect_timeout,
+            request: self.inner.options.request,
+            require: Vec::new(),
+            private: Vec::new(),
+        }
+    }
+}
+
+impl Connect {
+    /// How long it may take in all.
+    pub fn within(mut self, limit: Duration) -> Connect {
+        self.limit = limit;
+        self
+    }
+
+    /// Only a transport (`posix`), a device (`eth0`) or both (`tcp/eth0`) of this name. May be repeated: any of them.
+    pub fn require(mut self, name: impl Into<String>) -> Connect {
+        self.require.push(name.into());
+        self
+    }
+
+    /// What the connection is mostly for.
+    pub fn request(mut self, request: Request) -> Connect {
+        self.request = request;
+        self
+    }
+
+    /// Bytes for the listener, which sees them before it accepts. At most 64 KiB.
+    pub fn private(mut self, private: impl Into<Vec<u8>>) -> Connect {
+        self.private = private.into();
+        self
+    }
+
+    async fn run(self) -> Result<Connection> {
+        let Connect { net, address, request, require, private, .. } = self;
+        let places = resolve(&address).await?;
+        let mut last = None;
+        for place in places {
+            match FrameSocket::dial(&net.reactor, &place).await {
+                Ok(socket) => return handshake::call(&net, &socket, &request, &require, private).await,
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| unresolved(&address, "it has no address")))
+    }
+}
+
+impl IntoFuture for Connect {
+    type Output = Result<Connection>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Connection>>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let (limit, address) = (self.limit, self.address.clone());
+        let mut sleep =
+            self.net.reactor.sleep_until(Instant::now() + limit.min(Duration::from_secs(1 << 32)));
+        let mut connecting = Box::pin(self.run());
+        Box::pin(std::future::poll_fn(move |context| {
+            if let Poll::Ready(outcome) = connecting.as_mut().poll(context) {
+                return Poll::Ready(outcome);
+            }
+            sleep.poll_due(context).map(|()| {
+                let error = Error::new(
+                    Stage::Dial,
+                    &*address,
+                    Status::TIMED_OUT,
+                    format!("not connected within {limit:?}"),
+                );
+                Err(error.hint("nobody answers there: check the address, the network and its firewalls"))
+            })
+        }))
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+fn unresolved(address: &str, reason: impl Into<String>) -> Error {
+    Error::new(Stage::Resolve, address, Status::INVALID_ADDR, reason)
+        .hint("expected host:port, 1.2.3.4:port, [::1]:port or unix:/path")
+}
+
+/// What a name stands for. One that has to be looked up is, in a thread of its own: the system's look-up blocks.
+pub(crate) async fn resolve(address: &str) -> Result<Vec<Place>> {
+    if let Some(path) = address.strip_prefix("unix:") {
+        return Ok(vec![Place::Unix(path.into())]);
+    }
+    if let Ok(address) = address.parse::<SocketAddr>() {
+        return Ok(vec![Place::Ip(address)]);
+    }
+    if !address.contains(':') {
+        return Err(unresolved(address, "it names no port"));
+    }
+    let answer = Arc::new(Mutex::new(LookUp::default()));
+    let (place, name) = (Arc::clone(&answer), address.to_owned());
+    let look_up = move || {
+        let found =
+            name.to_socket_addrs().map(Iterator::collect::<Vec<_>>).map_err(|error| error.to_string());
+        let mut place = place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        place.found = Some(found);
+        if let Some(waker) = place.waker.take() {
+            waker.wake();
+        }
+    };
+    std::thread::Builder::new()
+        .name("uct-net-resolve".to_owned())
+        .spawn(look_up)
+        .map_err(|error| unresolved(address, format!("no thread to look it up: {error}")))?;
+    let found = std::future::poll_fn(|context| {
+        let mut answer = answer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match answer.found.take() {
+            Some(found) => Poll::Ready(found),
+            None => {
+                answer.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    });
+    let found = found.await.map_err(|error| unresolved(address, error))?;
+    Ok(found.into_iter().map(Place::Ip).collect())
+}
+
+/// The answer of a look-up, and who waits for it.
+#[derive(Default)]
+struct LookUp {
+    found: Option<std::result::Result<Vec<SocketAddr>, String>>,
+    waker: Option<Waker>,
+}

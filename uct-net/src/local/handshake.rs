@@ -1,0 +1,320 @@
+//! The two sides of a handshake, over the socket; see [`crate::proto::handshake`] for the order of frames.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ucs::Error as Status;
+use uct_core::select::{PeerAddresses, Request, SelectError, Selector};
+use uct_core::{EpFailure, Iface, IfaceAddress};
+
+use super::conn::Conn;
+use super::connection::{Connection, Explanation};
+use super::lane::HalfLane;
+use super::net::NetHandle;
+use super::socket::FrameSocket;
+use crate::error::{Error, Result, Stage};
+use crate::proto::envelope::{Kind, Token};
+use crate::proto::handshake::{End, Frame};
+
+/// Longest explanation that is sent to a peer.
+const MAX_EXPLANATION: usize = 32 << 10;
+
+/// What the client has learned from the server's first answer.
+struct Server {
+    addresses: PeerAddresses,
+    explanation: String,
+    private: Vec<u8>,
+}
+
+/// Runs the client's side.
+pub(crate) async fn call(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    request: &Request,
+    require: &[String],
+    private: Vec<u8>,
+) -> Result<Connection> {
+    let addresses = net.selector.addresses();
+    socket.send(&Frame::Hello { private, addresses }).await?;
+    let server = match receive(net, socket, "take the connection").await? {
+        Frame::Welcome { private, addresses, explanation } => Server { addresses, explanation, private },
+        Frame::Refused { reason } => {
+            let reason = format!("the peer rejected the connection: {reason}");
+            return Err(socket.failed(Status::REJECTED, reason));
+        }
+        other => return Err(unexpected(socket, &other)),
+    };
+
+    let named = |iface: &&Iface| {
+        let resource = iface.resource();
+        let names = [&resource.transport, &resource.device, &resource.to_string()];
+        require.is_empty() || require.iter().any(|name| names.contains(&name))
+    };
+    let mut left: Vec<Iface> = net.selector.ifaces().iter().filter(named).cloned().collect();
+    let mut tried: Vec<(String, String)> = Vec::new();
+    loop {
+        // Once something was tried, the reasons of the rest are the first explanation's.
+        let chosen = if require.is_empty() && tried.is_empty() {
+            net.selector.choose(request, Some(&server.addresses))
+        } else {
+            Selector::of(&net.worker, left.clone()).choose(request, Some(&server.addresses))
+        };
+        let choice = chosen.map_err(|error| nothing_left(socket, &tried, require, &server, &error))?;
+        let address = choice.peer.expect("a choice for a peer has the peer's address");
+        let name = choice.iface.resource().to_string();
+        match open_lane(net, socket, &choice.iface, &address).await {
+            Ok(conn) => {
+                let explanation = Explanation {
+                    chosen: name,
+                    ours: choice.explanation.to_string(),
+                    theirs: server.explanation,
+                    tried,
+                };
+                let iface = choice.iface.clone();
+                return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
+            }
+            Err(Attempt::Failed(error)) => return Err(error),
+            Err(Attempt::NextLane(reason)) => {
+                tracing::warn!(
+                    peer = socket.peer(),
+                    "{name} was chosen and does not work: {reason}; trying the next"
+                );
+                left.retain(|iface| iface.resource() != choice.iface.resource());
+                tried.push((name, reason));
+            }
+        }
+    }
+}
+
+/// Why a lane was not opened.
+enum Attempt {
+    /// The handshake is over.
+    Failed(Error),
+    /// Another one may work.
+    NextLane(String),
+}
+
+impl From<Error> for Attempt {
+    fn from(error: Error) -> Attempt {
+        Attempt::Failed(error)
+    }
+}
+
+/// The client opens a lane and has a message cross it both ways.
+async fn open_lane(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    iface: &Iface,
+    theirs: &IfaceAddress,
+) -> Result<Rc<Conn>, Attempt> {
+    let next = |what: &str, error: &dyn std::fmt::Display| Attempt::NextLane(format!("{what}: {error}"));
+    let own = iface.address().map_err(|error| next("this side has no address", &error))?;
+    let conn = net.add(socket.peer())?;
+    let guard = Forget { net, token: Some(conn.token()) };
+    let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| next("this side", &error))?;
+    let endpoint = half.address().map_err(|error| next("this side has no endpoint address", &error))?;
+    let end = End { token: conn.token(), window: net.options.window, endpoint };
+    socket.send(&Frame::Lane { own, theirs: theirs.clone(), end }).await?;
+    let peer = match receive(net, socket, "open its end of the lane").await? {
+        Frame::Ready { end } => end,
+        Frame::Unable { reason } => return Err(Attempt::NextLane(format!("the peer: {reason}"))),
+        other => return Err(unexpected(socket, &other).into()),
+    };
+    let lane =
+        half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(|error| next("this side", &error))?;
+    conn.open(lane, peer.window);
+    conn.control(Kind::Probe, Vec::new());
+    probe(net, &conn, false).await.map_err(|error| next("no message came back", &error))?;
+    socket.send(&Frame::Connected).await?;
+    guard.keep();
+    Ok(conn)
+}
+
+/// The server reads the client's first frame.
+pub(crate) async fn greet(net: &NetHandle, socket: &FrameSocket) -> Result<(Vec<u8>, PeerAddresses)> {
+    match receive(net, socket, "introduce itself").await? {
+        Frame::Hello { private, addresses } => Ok((private, addresses)),
+        other => Err(unexpected(socket, &other)),
+    }
+}
+
+/// The server says no.
+pub(crate) async fn refuse(socket: &FrameSocket, reason: &str) -> Result {
+    socket.send(&Frame::Refused { reason: reason.to_owned() }).await
+}
+
+/// Runs the rest of the server's side.
+pub(crate) async fn take(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    client: (Vec<u8>, PeerAddresses),
+    private: Vec<u8>,
+) -> Result<Connection> {
+    let (client_private, addresses) = client;
+    let verdicts = net.selector.explain(&net.options.request, Some(&addresses));
+    let mut explanation = verdicts.to_string();
+    while explanation.len() > MAX_EXPLANATION {
+        // A line a candidate: the last ones are those that were rejected.
+        let end = explanation.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+        explanation.truncate(end);
+    }
+    let ours = explanation.clone();
+    socket.send(&Frame::Welcome { private, addresses: net.selector.addresses(), explanation }).await?;
+    let mut tried: Vec<(String, String)> = Vec::new();
+    let mut frame = receive(net, socket, "choose a transport").await?;
+    loop {
+        let Frame::Lane { own: theirs, theirs: own, end } = frame else {
+            return Err(unexpected(socket, &frame));
+        };
+        let name = format!("{} of the peer's choice", own.transport);
+        match open_chosen(net, socket, &verdicts, &theirs, &own, &end) {
+            Ok((conn, iface, ready)) => {
+                let guard = Forget { net, token: Some(conn.token()) };
+                socket.send(&Frame::Ready { end: ready }).await?;
+                // The client sends a message over the lane, then says so; or tries another one.
+                frame = receive_within(net, socket, net.options.lane_timeout * 2, "use the lane").await?;
+                if frame == Frame::Connected {
+                    probe(net, &conn, true).await?;
+                    guard.keep();
+                    let explanation = Explanation {
+                        chosen: iface.resource().to_string(),
+                        ours,
+                        theirs: "the peer chose; its own explanation has its verdicts\n".to_owned(),
+                        tried,
+                    };
+                    return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
+                }
+                tried.push((iface.resource().to_string(), "no message crossed it both ways".to_owned()));
+            }
+            Err(reason) => {
+                tried.push((name, reason.clone()));
+                socket.send(&Frame::Unable { reason }).await?;
+                frame = receive(net, socket, "choose another transport").await?;
+            }
+        }
+        // As many as this side has: a client that goes on is a mistake.
+        if tried.len() > net.selector.ifaces().len() {
+            return Err(socket.failed(Status::REJECTED, "the peer tries one lane after the other".to_owned()));
+        }
+    }
+}
+
+/// Opens the server's end of the lane that the client has chosen; an error is for the client.
+fn open_chosen(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    verdicts: &uct_core::select::Explanation,
+    theirs: &IfaceAddress,
+    own: &IfaceAddress,
+    end: &End,
+) -> std::result::Result<(Rc<Conn>, Iface, End), String> {
+    let is_meant = |iface: &&Iface| iface.address().as_ref() == Ok(own);
+    let iface = net.selector.ifaces().iter().find(is_meant).ok_or("it has no such interface open")?;
+    let name = iface.resource().to_string();
+    let verdict = verdicts.candidates.iter().find(|candidate| candidate.name() == name);
+    if verdict.is_none_or(|candidate| candidate.cost().is_none()) {
+        return Err(format!("it judges {name} unusable: see its explanation"));
+    }
+    let conn = net.add(socket.peer()).map_err(|error| error.reason)?;
+    let guard = Forget { net, token: Some(conn.token()) };
+    let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| error.to_string())?;
+    let endpoint = half.address().map_err(|error| format!("{name} has no endpoint address: {error}"))?;
+    let lane = half.connect(iface, theirs, &end.endpoint, end.token).map_err(|error| error.to_string())?;
+    conn.open(lane, end.window);
+    guard.keep();
+    let ready = End { token: conn.token(), window: net.options.window, endpoint };
+    Ok((conn, iface.clone(), ready))
+}
+
+fn on_failure(conn: &Rc<Conn>) -> impl FnOnce(EpFailure) + use<> {
+    let conn = Rc::downgrade(conn);
+    move |failure| {
+        if let Some(conn) = conn.upgrade() {
+            conn.lane_failed(&failure);
+        }
+    }
+}
+
+/// Waits until the first message has come over the lane.
+async fn probe(net: &NetHandle, conn: &Conn, asked: bool) -> Result {
+    let limit = net.options.lane_timeout;
+    let mut sleep = net.reactor.sleep_until(Instant::now() + limit);
+    std::future::poll_fn(|context| {
+        use std::task::Poll;
+        match conn.poll_probe(asked, context) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
+            Ok(false) => sleep.poll_due(context).map(|()| {
+                let reason = format!("no message came over the lane within {limit:?} (lane_timeout)");
+                Err(Error::new(Stage::Open, conn.peer(), Status::TIMED_OUT, reason))
+            }),
+        }
+    })
+    .await
+}
+
+async fn receive(net: &NetHandle, socket: &FrameSocket, what: &str) -> Result<Frame> {
+    receive_within(net, socket, net.options.handshake_timeout, what).await
+}
+
+/// The next frame, within a limit.
+async fn receive_within(net: &NetHandle, socket: &FrameSocket, limit: Duration, what: &str) -> Result<Frame> {
+    let mut sleep = net.reactor.sleep_until(Instant::now() + limit);
+    let mut frame = std::pin::pin!(socket.receive());
+    std::future::poll_fn(|context| {
+        if let std::task::Poll::Ready(frame) = frame.as_mut().poll(context) {
+            return std::task::Poll::Ready(frame);
+        }
+        sleep.poll_due(context).map(|()| {
+            let reason = format!("the peer did not {what} within {limit:?} (handshake_timeout)");
+            Err(socket.failed(Status::TIMED_OUT, reason))
+        })
+    })
+    .await
+}
+
+fn unexpected(socket: &FrameSocket, frame: &Frame) -> Error {
+    let reason = format!("the peer sent {} where it makes no sense", frame.name());
+    socket.failed(Status::IO_ERROR, reason)
+}
+
+fn nothing_left(
+    socket: &FrameSocket,
+    tried: &[(String, String)],
+    require: &[String],
+    server: &Server,
+    error: &SelectError,
+) -> Error {
+    let mut reason = error.to_string();
+    if !require.is_empty() {
+        reason = format!("{} is required: {reason}", require.join(" or "));
+    }
+    for (lane, why) in tried {
+        reason = format!("{reason}; {lane} was tried: {why}");
+    }
+    let theirs =
+        server.addresses.ifaces.iter().map(|iface| format!("{}/{}", iface.address.transport, iface.device));
+    let theirs: Vec<String> = theirs.collect();
+    Error::new(Stage::Choose, socket.peer(), Status::UNREACHABLE, reason)
+        .hint(format!("the peer has {}", theirs.join(", ")))
+}
+
+/// Removes a connection that did not come to stand.
+struct Forget<'a> {
+    net: &'a NetHandle,
+    token: Option<Token>,
+}
+
+impl Forget<'_> {
+    fn keep(mut self) {
+        self.token = None;
+    }
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        if let Some(token) = self.token {
+            self.net.remove(token);
+        }
+    }
+}

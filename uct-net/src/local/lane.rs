@@ -1,0 +1,90 @@
+//! The way to a peer: an endpoint, and the envelopes around what goes over it.
+
+use uct_core::{AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, Refused, SendFlags};
+
+use crate::proto::envelope::{ENVELOPE, Envelope, TOKEN, Token};
+
+/// The active message id of this crate; the others are the application's.
+pub const AM_ID: AmId = AmId::new(31).unwrap();
+
+/// Longest payload that is sent from the stack, where the transport takes that much inline.
+const SHORT: usize = 112;
+
+/// An endpoint to a peer's connection.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) ep: Ep,
+    peer: Token,
+    short: usize,
+    fragment: usize,
+}
+
+/// An endpoint that may have to hear of the peer's first.
+#[derive(Debug)]
+pub(crate) struct HalfLane {
+    ep: Ep,
+    is_connected: bool,
+}
+
+impl HalfLane {
+    /// An endpoint towards an interface of the peer. `failed` is called once if it ever fails.
+    pub(crate) fn open(
+        iface: &Iface,
+        peer: &IfaceAddress,
+        failed: impl FnOnce(uct_core::EpFailure) + 'static,
+    ) -> Result<HalfLane, Refused> {
+        let is_connected = iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE);
+        let ep = if is_connected { iface.connect_with(peer, failed)? } else { iface.create_ep(failed)? };
+        Ok(HalfLane { ep, is_connected })
+    }
+
+    /// What the peer needs to connect its endpoint; empty where it needs nothing.
+    pub(crate) fn address(&self) -> Result<Vec<u8>, Status> {
+        if self.is_connected { Ok(Vec::new()) } else { self.ep.address() }
+    }
+
+    /// Connects to the peer's endpoint, and makes a lane of it.
+    pub(crate) fn connect(
+        self,
+        iface: &Iface,
+        peer: &IfaceAddress,
+        endpoint: &[u8],
+        token: Token,
+    ) -> Result<Lane, Refused> {
+        if !self.is_connected {
+            self.ep.connect_to_ep(peer, endpoint)?;
+        }
+        let limits = &iface.attributes().am;
+        Ok(Lane {
+            ep: self.ep,
+            peer: token,
+            short: SHORT.min(limits.max_short.saturating_sub(ENVELOPE)),
+            fragment: limits.max_bcopy.saturating_sub(TOKEN + ENVELOPE),
+        })
+    }
+}
+
+impl Lane {
+    /// Longest payload of one message of the transport, in bytes.
+    pub(crate) fn fragment(&self) -> usize {
+        self.fragment
+    }
+
+    /// Sends one message of the transport: all of it, or nothing and an error; `NO_RESOURCE` until there is room.
+    pub(crate) fn send(&self, envelope: Envelope, payload: &[u8]) -> Result<(), Status> {
+        let envelope = envelope.to_bytes();
+        if payload.len() <= self.short {
+            let mut message = [0; ENVELOPE + SHORT];
+            message[..ENVELOPE].copy_from_slice(&envelope);
+            message[ENVELOPE..ENVELOPE + payload.len()].copy_from_slice(payload);
+            return self.ep.am_short(AM_ID, self.peer.bits(), &message[..ENVELOPE + payload.len()]);
+        }
+        let pack = |buffer: &mut [u8]| {
+            buffer[..TOKEN].copy_from_slice(&self.peer.bits().to_ne_bytes());
+            buffer[TOKEN..TOKEN + ENVELOPE].copy_from_slice(&envelope);
+            buffer[TOKEN + ENVELOPE..][..payload.len()].copy_from_slice(payload);
+            TOKEN + ENVELOPE + payload.len()
+        };
+        self.ep.am_bcopy(AM_ID, SendFlags::empty(), pack).map(|_length| ())
+    }
+}

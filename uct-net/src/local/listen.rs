@@ -1,0 +1,171 @@
+//! Listening at an address.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use uct_core::select::PeerAddresses;
+
+use super::connect::resolve;
+use super::connection::Connection;
+use super::handshake;
+use super::net::{Net, NetHandle};
+use super::socket::{FrameSocket, ListeningSocket, Place};
+use crate::error::{Error, Result, Stage};
+
+/// Callers that wait in the system's queue.
+const BACKLOG: i32 = 1024;
+
+/// Waits for callers at an address. Dropping it closes it; connections that it made live on.
+pub struct Listener {
+    net: NetHandle,
+    socket: ListeningSocket,
+    /// Callers that have not introduced themselves yet.
+    half_open: Vec<Pin<Box<dyn Future<Output = Result<Incoming>>>>>,
+    ready: VecDeque<Incoming>,
+}
+
+/// A caller that waits for an answer. Dropping it rejects it.
+pub struct Incoming {
+    net: NetHandle,
+    socket: Option<FrameSocket>,
+    client: (Vec<u8>, PeerAddresses),
+}
+
+impl Net {
+    /// Listens at `[::]:7000`, `0.0.0.0:7000`, `name:7000` or `unix:/path`; port 0 takes any, see [`Listener::address`].
+    ///
+    /// # Errors
+    /// No such address, in use, or forbidden; the error says which and what to try.
+    pub async fn listen(&self, address: impl fmt::Display) -> Result<Listener> {
+        let address = address.to_string();
+        let place = resolve(&address).await?.into_iter().next();
+        let place = place.ok_or_else(|| {
+            Error::new(Stage::Resolve, &*address, ucs::Error::INVALID_ADDR, "it has no address")
+        })?;
+        let socket = ListeningSocket::bind(&self.inner.reactor, &place, BACKLOG)?;
+        Ok(Listener { net: self.inner.clone(), socket, half_open: Vec::new(), ready: VecDeque::new() })
+    }
+}
+
+impl Listener {
+    /// Where it listens, with the port that it got, as [`Net::connect`] takes it.
+    pub fn address(&self) -> String {
+        self.socket.place().to_string()
+    }
+
+    /// The port, if it has one.
+    pub fn port(&self) -> Option<u16> {
+        match self.socket.place() {
+            Place::Ip(address) => Some(address.port()),
+            Place::Unix(_) => None,
+        }
+    }
+
+    /// The next caller. Callers that fail to introduce themselves in time, or say something else, are dropped with a
+    /// line in the log at debug level. Half-open callers make progress in this call alone.
+    ///
+    /// # Errors
+    /// The system refuses to take callers, for instance for want of descriptors; it may work later.
+    pub async fn accept(&mut self) -> Result<Incoming> {
+        std::future::poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
+        while self.half_open.len() < self.net.options.max_half_open {
+            match self.socket.poll_accept(&self.net.reactor, context) {
+                Poll::Ready(Ok(socket)) => self.half_open.push(Box::pin(introduce(self.net.clone(), socket))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => break,
+            }
+        }
+        let ready = &mut self.ready;
+        let before = self.half_open.len();
+        self.half_open.retain_mut(|caller| match caller.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(incoming)) => {
+                ready.push_back(incoming);
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                tracing::debug!("a caller was dropped: {error}");
+                false
+            }
+        });
+        if let Some(incoming) = self.ready.pop_front() {
+            return Poll::Ready(Ok(incoming));
+        }
+        if before == self.net.options.max_half_open && self.half_open.len() < before {
+            // There is room again, and the socket was not asked.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
+    let client = handshake::greet(&net, &socket).await?;
+    Ok(Incoming { net, socket: Some(socket), client })
+}
+
+impl Incoming {
+    /// The caller's address, for a person.
+    pub fn peer(&self) -> &str {
+        self.socket.as_ref().map_or("", FrameSocket::peer)
+    }
+
+    /// What the caller sent along.
+    pub fn private(&self) -> &[u8] {
+        &self.client.0
+    }
+
+    /// Takes the connection; done when a message has crossed it both ways.
+    ///
+    /// # Errors
+    /// The caller is gone, says nothing, or no transport works.
+    pub async fn accept(self) -> Result<Connection> {
+        self.accept_with(Vec::new()).await
+    }
+
+    /// As [`Incoming::accept`], with up to 64 KiB for the caller.
+    ///
+    /// # Errors
+    /// As [`Incoming::accept`].
+    pub async fn accept_with(mut self, private: impl Into<Vec<u8>>) -> Result<Connection> {
+        let socket = self.socket.take().expect("present until it is answered");
+        let client = std::mem::take(&mut self.client);
+        handshake::take(&self.net, &socket, client, private.into()).await
+    }
+
+    /// Rejects the caller, which sees the reason.
+    ///
+    /// # Errors
+    /// The caller is gone.
+    pub async fn reject(mut self, reason: &str) -> Result {
+        let socket = self.socket.take().expect("present until it is answered");
+        handshake::refuse(&socket, reason).await
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.socket {
+            // So few bytes find room in the socket at once.
+            let mut refusal = std::pin::pin!(handshake::refuse(socket, "not taken"));
+            let _ = refusal.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming").field("peer", &self.peer()).finish_non_exhaustive()
+    }
+}

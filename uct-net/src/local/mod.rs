@@ -1,0 +1,28 @@
+//! The flavour for one thread: nothing is locked, nothing is `Send`. A thread that wants it makes a [`Net`] of its own.
+
+mod agenda;
+mod conn;
+mod connect;
+mod connection;
+mod handshake;
+mod lane;
+mod listen;
+mod message;
+mod net;
+mod reactor;
+mod remote;
+mod socket;
+mod stream;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod within;
+
+pub use connect::Connect;
+pub use connection::{Close, Connection, Explanation, Recv, Send};
+pub use lane::AM_ID;
+pub use listen::{Incoming, Listener};
+pub use message::Message;
+pub use net::Net;
+pub use remote::RemoteMemory;
+pub use stream::Stream;
+pub use within::Within;

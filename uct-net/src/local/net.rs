@@ -1,0 +1,366 @@
+//! What one thread uses of the network: its worker, its interfaces, its connections, and the engine that drives them.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::Deref;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use ucs::Error as Status;
+use uct_core::select::Selector;
+use uct_core::{AmMessage, Context, Iface, IfaceOptions, Worker, WorkerHandle};
+
+use super::agenda::Agenda;
+use super::conn::Conn;
+use super::lane::AM_ID;
+use super::message::KeptCount;
+use super::reactor::Reactor;
+use crate::error::{Error, Result, Stage};
+use crate::options::{NetOptions, Wait};
+use crate::proto::envelope::{ENVELOPE, Envelope, MAX_CONNECTIONS, TOKEN, Token};
+
+/// How often an idle thread looks at its sockets while it polls, in passes: a look is a system call.
+const SOCKETS_INTERVAL: u32 = 64;
+/// How long a thread sleeps at most where an interface cannot wake it.
+pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(1);
+/// How long the end of a connection that was dropped may take.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What one thread uses of the network: all permitted transports, open, and the connections over them. Cheap to clone
+/// within the thread.
+///
+/// Nothing moves by itself: something has to drive it. [`Net::block_on`] does, and the futures of this crate do for a moment
+/// when they are polled; in a runtime, see [`Net::run_until`].
+///
+/// When the last handle, connection and listener of it is dropped, what was sent last is delivered first: this blocks for up to
+/// 1 s.
+#[derive(Clone)]
+pub struct Net {
+    pub(crate) inner: NetHandle,
+}
+
+/// A handle of the engine. The last one drives it until what was sent has arrived.
+#[derive(Clone)]
+pub(crate) struct NetHandle(Rc<NetInner>);
+
+impl Deref for NetHandle {
+    type Target = NetInner;
+
+    fn deref(&self) -> &NetInner {
+        &self.0
+    }
+}
+
+impl Drop for NetHandle {
+    fn drop(&mut self) {
+        if Rc::strong_count(&self.0) == 1 && !std::thread::panicking() {
+            self.0.drain();
+        }
+    }
+}
+
+pub(crate) struct NetInner {
+    pub(crate) worker: Worker,
+    pub(crate) selector: Selector,
+    pub(crate) options: NetOptions,
+    pub(crate) reactor: Rc<Reactor>,
+    connections: RefCell<Slab<Rc<Conn>>>,
+    agenda: Rc<Agenda>,
+    /// Connections whose last handle is gone, until the peer has all that was sent.
+    lingering: RefCell<Vec<(Instant, Rc<Conn>)>>,
+    kept: KeptCount,
+    passes: Cell<u32>,
+    wake: Arc<ThreadWaker>,
+    /// Messages that were for no connection.
+    strays: Cell<u64>,
+}
+
+impl Net {
+    /// Opens every transport that the configuration permits.
+    ///
+    /// # Errors
+    /// An option is out of range, the system has no descriptor left, or no transport could be opened; then the error says why
+    /// for each.
+    pub fn new(context: &Context, options: NetOptions) -> Result<Net> {
+        let failed = |reason: String| Error::new(Stage::Choose, "this process", Status::IO_ERROR, reason);
+        if let Some(problem) = options.problem() {
+            return Err(Error { status: Status::INVALID_PARAM, ..failed(problem) });
+        }
+        let worker = Worker::new(context).map_err(|error| failed(error.to_string()))?;
+        let selector = Selector::open(&worker, &IfaceOptions::default());
+        if selector.ifaces().is_empty() {
+            let explanation = selector.explain(&options.request, None);
+            let reason = format!("no transport is open: {}", explanation.why_none());
+            return Err(Error { status: Status::NO_DEVICE, ..failed(reason) });
+        }
+        let reactor = Reactor::new(worker.event_fd()).map_err(|error| failed(error.to_string()))?;
+        let reactor = Rc::new(reactor);
+        let wake = Arc::new(ThreadWaker {
+            is_woken: AtomicBool::new(false),
+            owner: std::thread::current().id(),
+            worker: worker.handle(),
+        });
+        let inner = Rc::new_cyclic(|net: &Weak<NetInner>| {
+            for iface in selector.ifaces() {
+                let net = Weak::clone(net);
+                iface.set_am_handler(AM_ID, move |message| {
+                    if let Some(net) = net.upgrade() {
+                        net.receive(message);
+                    }
+                });
+            }
+            NetInner {
+                worker,
+                selector,
+                options,
+                agenda: Rc::new(Agenda::new(Rc::clone(&reactor))),
+                reactor,
+                connections: RefCell::default(),
+                lingering: RefCell::default(),
+                kept: KeptCount::default(),
+                passes: Cell::new(0),
+                wake,
+                strays: Cell::new(0),
+            }
+        });
+        Ok(Net { inner: NetHandle(inner) })
+    }
+
+    /// The worker of this thread, for what the application does beside it. Active message [`AM_ID`] is taken.
+    pub fn worker(&self) -> &Worker {
+        &self.inner.worker
+    }
+
+    /// The interfaces that connections are made over.
+    pub fn ifaces(&self) -> &[Iface] {
+        self.inner.selector.ifaces()
+    }
+
+    /// Drives everything until the future is ready; sleeps while there is nothing to do, as [`NetOptions::wait`] says. Blocks.
+    ///
+    /// # Panics
+    /// The system refuses to wait for descriptors.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let net = &*self.inner;
+        let mut future = pin!(future);
+        let waker = Waker::from(Arc::clone(&net.wake));
+        let mut context = TaskContext::from_waker(&waker);
+        net.wake.is_woken.store(true, Ordering::Relaxed);
+        let mut idle = Idle::new(net.options.wait);
+        loop {
+            if net.wake.take() {
+                if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                    return output;
+                }
+                idle.reset();
+            }
+            if net.turn() {
+                idle.reset();
+            } else if idle.is_over() && net.prepare_to_sleep() && !net.wake.is_set() {
+                let limit = if net.can_be_woken() { Duration::MAX } else { BLIND_SLEEP };
+                net.reactor.turn(limit).expect("the system waits for descriptors");
+            }
+        }
+    }
+}
+
+impl NetInner {
+    /// One pass: what has arrived, what is to be sent, and now and then sockets and timers. Returns whether there was anything.
+    pub(crate) fn turn(&self) -> bool {
+        let mut is_busy = self.worker.progress() > 0;
+        is_busy |= self.pump_due();
+        self.end_lingering();
+        let passes = self.passes.get().wrapping_add(1);
+        self.passes.set(passes);
+        if passes.is_multiple_of(SOCKETS_INTERVAL) {
+            is_busy |= self.reactor.turn(Duration::ZERO).unwrap_or(false);
+        }
+        is_busy
+    }
+
+    /// Arms everything; false if there is something to do first.
+    pub(crate) fn prepare_to_sleep(&self) -> bool {
+        self.agenda.is_empty() && !matches!(self.worker.arm(), Err(Status::BUSY))
+    }
+
+    /// Whether every interface can wake a thread that sleeps.
+    pub(crate) fn can_be_woken(&self) -> bool {
+        self.selector.ifaces().iter().all(|iface| iface.event_fd().is_ok())
+    }
+
+    fn pump_due(&self) -> bool {
+        if self.agenda.is_empty() {
+            return false;
+        }
+        for token in self.agenda.take() {
+            if let Some(conn) = self.find(token) {
+                conn.pump_due();
+            }
+        }
+        true
+    }
+
+    fn find(&self, token: Token) -> Option<Rc<Conn>> {
+        let conn = self.connections.borrow().get(token.index()).cloned();
+        conn.filter(|conn| conn.token() == token)
+    }
+
+    /// Keeps a connection that nobody holds until the peer has all that was sent, or [`LINGER`] is over.
+    pub(crate) fn linger(&self, conn: Rc<Conn>) {
+        self.lingering.borrow_mut().push((Instant::now() + LINGER, conn));
+        self.reactor.rouse();
+    }
+
+    fn end_lingering(&self) {
+        if self.lingering.borrow().is_empty() {
+            return;
+        }
+        let mut ended = Vec::new();
+        self.lingering.borrow_mut().retain(|(limit, conn)| {
+            let is_over = conn.is_over() || Instant::now() >= *limit;
+            if is_over {
+                ended.push(Rc::clone(conn));
+            }
+            !is_over
+        });
+        for conn in ended {
+            self.remove(conn.token());
+        }
+    }
+
+    /// Drives until no connection lingers: what was sent reaches the peers. Blocks up to [`LINGER`].
+    fn drain(&self) {
+        self.end_lingering();
+        while !self.lingering.borrow().is_empty() {
+            if !self.turn() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Adds a connection, and gives it the token that its peer sends with each message.
+    pub(crate) fn add(&self, peer: &str) -> Result<Rc<Conn>> {
+        let refused = |reason: String| Error::new(Stage::Open, "this process", Status::EXCEEDS_LIMIT, reason);
+        let secret = ucs::sys::random::secret().map_err(|error| refused(error.to_string()))?;
+        let mut connections = self.connections.borrow_mut();
+        if connections.len() >= MAX_CONNECTIONS {
+            return Err(refused(format!("{MAX_CONNECTIONS} connections are open, as many as there may be")));
+        }
+        let place = connections.vacant_entry();
+        let token = Token::new(place.key(), secret);
+        let agenda = Rc::clone(&self.agenda);
+        let conn = Conn::new(&self.options, agenda, self.kept.clone(), token, peer.to_owned());
+        place.insert(Rc::clone(&conn));
+        Ok(conn)
+    }
+
+    /// Forgets a connection: messages to it are strays from now on.
+    pub(crate) fn remove(&self, token: Token) {
+        let mut connections = self.connections.borrow_mut();
+        if connections.get(token.index()).is_some_and(|conn| conn.token() == token) {
+            let conn = connections.remove(token.index());
+            drop(connections);
+            drop(conn);
+        }
+    }
+
+    fn receive(&self, message: AmMessage<'_>) {
+        let parsed = message.header().zip(message.get(TOKEN..).and_then(Envelope::from_bytes));
+        let Some((token, envelope)) = parsed else { return self.stray("it is none of this protocol") };
+        let token = Token::from_bits(token);
+        match self.find(token) {
+            Some(conn) => conn.receive(envelope, TOKEN + ENVELOPE, message),
+            None => self.stray("it is for no connection of this side"),
+        }
+    }
+
+    fn stray(&self, why: &str) {
+        let count = self.strays.get() + 1;
+        self.strays.set(count);
+        // A closed connection may still be sent to for a moment; many are something else.
+        if count.is_power_of_two() {
+            tracing::debug!(count, "a message was dropped: {why}");
+        }
+    }
+}
+
+impl Drop for NetInner {
+    fn drop(&mut self) {
+        // Connections hold endpoints, which hold interfaces.
+        self.connections.get_mut().clear();
+        for iface in self.selector.ifaces() {
+            iface.clear_am_handler(AM_ID);
+        }
+    }
+}
+
+impl fmt::Debug for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Net").field("ifaces", &self.inner.selector.ifaces()).finish_non_exhaustive()
+    }
+}
+
+/// Since when there was nothing to do.
+pub(crate) struct Idle {
+    wait: Wait,
+    since: Option<Instant>,
+}
+
+impl Idle {
+    pub(crate) fn new(wait: Wait) -> Idle {
+        Idle { wait, since: None }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.since = None;
+    }
+
+    /// Whether it is time to sleep.
+    pub(crate) fn is_over(&mut self) -> bool {
+        match self.wait {
+            Wait::Spin => false,
+            Wait::Sleep => true,
+            Wait::Adaptive(limit) => self.since.get_or_insert_with(Instant::now).elapsed() >= limit,
+        }
+    }
+}
+
+/// Wakes the thread of a [`Net`]: with a flag, and from another thread with the worker's descriptor as well.
+struct ThreadWaker {
+    is_woken: AtomicBool,
+    owner: ThreadId,
+    worker: WorkerHandle,
+}
+
+impl ThreadWaker {
+    fn is_set(&self) -> bool {
+        // SYNC: pairs with `wake` of other threads.
+        self.is_woken.load(Ordering::Acquire)
+    }
+
+    fn take(&self) -> bool {
+        // The flag is mostly down, and a load is cheaper than a swap.
+        // SYNC: what was made ready ahead of a `wake` is seen by the poll that follows.
+        self.is_set() && self.is_woken.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // SYNC: pairs with `is_set`.
+        self.is_woken.store(true, Ordering::Release);
+        if std::thread::current().id() != self.owner {
+            self.worker.wake();
+        }
+    }
+}

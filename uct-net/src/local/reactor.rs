@@ -1,0 +1,232 @@
+//! Sockets and timers of one thread: who waits for what, and one descriptor to wait on for all.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use ucs::event_set::{EventBuffer, EventSet, Events};
+use ucs::sys::SystemError;
+
+/// The number of the worker's descriptor in the set; sources have theirs from their places.
+const WORKER: u64 = u64::MAX;
+
+pub(crate) struct Reactor {
+    set: EventSet,
+    sources: RefCell<Slab<Rc<Wakers>>>,
+    timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
+    timers_made: Cell<u64>,
+    /// The driver, while it sleeps in a runtime that may run other tasks of the thread meanwhile.
+    #[cfg(feature = "tokio")]
+    sleeper: Cell<Option<Waker>>,
+}
+
+/// Who waits for a descriptor.
+#[derive(Default)]
+struct Wakers {
+    read: Cell<Option<Waker>>,
+    write: Cell<Option<Waker>>,
+}
+
+/// A descriptor that is watched for as long as this lives.
+pub(crate) struct Watched<F: AsFd> {
+    file: F,
+    reactor: Rc<Reactor>,
+    place: usize,
+    wakers: Rc<Wakers>,
+}
+
+impl Reactor {
+    /// A reactor that also waits for the worker.
+    pub(crate) fn new(worker: BorrowedFd<'_>) -> Result<Reactor, SystemError> {
+        let set = EventSet::new()?;
+        set.add(worker, Events::READ, WORKER)?;
+        Ok(Reactor {
+            set,
+            sources: RefCell::default(),
+            timers: RefCell::default(),
+            timers_made: Cell::new(0),
+            #[cfg(feature = "tokio")]
+            sleeper: Cell::new(None),
+        })
+    }
+
+    /// Readable when a socket is ready or an armed worker has something to do.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+
+    /// Wakes who waits for sockets that are ready and for timers that are due. Waits up to `limit`, and no longer than to the next
+    /// timer. Returns whether there was anything.
+    pub(crate) fn turn(&self, limit: Duration) -> Result<bool, SystemError> {
+        let limit = self.next_timer().map_or(limit, |next| limit.min(next));
+        let mut buffer = EventBuffer::<64>::new();
+        let mut woken = false;
+        for event in self.set.wait(&mut buffer, Some(limit))? {
+            woken = true;
+            if event.data == WORKER {
+                continue;
+            }
+            let wakers = self.sources.borrow().get(event.data as usize).cloned();
+            let Some(wakers) = wakers else { continue };
+            let is_error = event.events.contains(Events::ERROR);
+            if is_error || event.events.contains(Events::READ) {
+                wake(&wakers.read);
+            }
+            if is_error || event.events.contains(Events::WRITE) {
+                wake(&wakers.write);
+            }
+        }
+        Ok(self.fire() || woken)
+    }
+
+    /// The driver sleeps from now on, unless a task of the same thread finds something for it to do.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn sleeps(&self, driver: Waker) {
+        self.sleeper.set(Some(driver));
+    }
+
+    /// There is something to do that no descriptor tells of: what a task has sent, a timer that is earlier.
+    pub(crate) fn rouse(&self) {
+        #[cfg(feature = "tokio")]
+        wake(&self.sleeper);
+    }
+
+    /// How long until the next timer is due.
+    pub(crate) fn next_timer(&self) -> Option<Duration> {
+        let timers = self.timers.borrow();
+        let ((due, _), _) = timers.first_key_value()?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    fn fire(&self) -> bool {
+        let mut fired = false;
+        loop {
+            let mut timers = self.timers.borrow_mut();
+            let Some(first) = timers.first_entry() else { return fired };
+            if first.key().0 > Instant::now() {
+                return fired;
+            }
+            let waker = first.remove();
+            drop(timers);
+            waker.wake();
+            fired = true;
+        }
+    }
+
+    /// Watches a descriptor that does not block.
+    pub(crate) fn watch<F: AsFd>(self: &Rc<Reactor>, file: F) -> Result<Watched<F>, SystemError> {
+        let wakers = Rc::new(Wakers::default());
+        let place = self.sources.borrow_mut().insert(Rc::clone(&wakers));
+        let events = Events::READ | Events::WRITE | Events::EDGE_TRIGGERED;
+        if let Err(error) = self.set.add(&file, events, place as u64) {
+            self.sources.borrow_mut().remove(place);
+            return Err(error);
+        }
+        Ok(Watched { file, reactor: Rc::clone(self), place, wakers })
+    }
+
+    /// Ends at that time.
+    pub(crate) fn sleep_until(self: &Rc<Reactor>, due: Instant) -> Sleep {
+        Sleep { reactor: Rc::clone(self), due, key: None }
+    }
+}
+
+fn wake(waker: &Cell<Option<Waker>>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+impl<F: AsFd> Watched<F> {
+    /// Tries `attempt` until it does not answer "would block", whenever the descriptor becomes readable.
+    pub(crate) fn poll_read<T>(
+        &self,
+        context: &mut Context<'_>,
+        attempt: impl FnMut(&F) -> std::io::Result<T>,
+    ) -> Poll<std::io::Result<T>> {
+        self.poll(&self.wakers.read, context, attempt)
+    }
+
+    /// As [`Watched::poll_read`], whenever it becomes writable.
+    pub(crate) fn poll_write<T>(
+        &self,
+        context: &mut Context<'_>,
+        attempt: impl FnMut(&F) -> std::io::Result<T>,
+    ) -> Poll<std::io::Result<T>> {
+        self.poll(&self.wakers.write, context, attempt)
+    }
+
+    fn poll<T>(
+        &self,
+        waker: &Cell<Option<Waker>>,
+        context: &mut Context<'_>,
+        mut attempt: impl FnMut(&F) -> std::io::Result<T>,
+    ) -> Poll<std::io::Result<T>> {
+        loop {
+            match attempt(&self.file) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    waker.set(Some(context.waker().clone()));
+                    return Poll::Pending;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+}
+
+impl<F: AsFd> Drop for Watched<F> {
+    fn drop(&mut self) {
+        let _ = self.reactor.set.remove(&self.file);
+        self.reactor.sources.borrow_mut().remove(self.place);
+    }
+}
+
+/// Ends at a time.
+pub(crate) struct Sleep {
+    reactor: Rc<Reactor>,
+    due: Instant,
+    key: Option<(Instant, u64)>,
+}
+
+impl Sleep {
+    pub(crate) fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.forget();
+        if Instant::now() >= self.due {
+            return Poll::Ready(());
+        }
+        let number = self.reactor.timers_made.get();
+        self.reactor.timers_made.set(number + 1);
+        let key = (self.due, number);
+        self.reactor.timers.borrow_mut().insert(key, context.waker().clone());
+        self.key = Some(key);
+        self.reactor.rouse();
+        Poll::Pending
+    }
+
+    fn forget(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.reactor.timers.borrow_mut().remove(&key);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_due(context)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}

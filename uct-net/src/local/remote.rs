@@ -1,0 +1,252 @@
+//! Memory that one side shares and the other side reads and writes.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use ucs::Error as Status;
+use uct_core::{
+    Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind, MemorySlice, Posted, RemoteKey,
+};
+
+use super::connection::Connection;
+use crate::error::{Error, Result, Stage};
+use crate::proto::envelope::Kind;
+use crate::proto::handshake::Shared;
+
+/// Memory of a peer, with the key that opens it.
+#[derive(Clone, Debug)]
+pub struct RemoteMemory {
+    address: u64,
+    length: u64,
+    key: RemoteKey,
+}
+
+impl RemoteMemory {
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The address of `length` bytes from `offset` on, if they are part of it.
+    fn at(&self, offset: u64, length: usize) -> Option<u64> {
+        let end = offset.checked_add(length as u64)?;
+        (end <= self.length).then(|| self.address + offset)
+    }
+}
+
+impl Connection {
+    /// Memory that the transport of this connection can share and send in place, with zeros in it.
+    ///
+    /// # Errors
+    /// There is none left, or a limit of the system's; the error says which.
+    pub fn allocate(&self, length: usize) -> Result<Memory> {
+        let memory = self.iface().memory_domain().allocate(length, Access::all(), MemoryKind::Host);
+        memory.map_err(|refused| self.failed(refused.status, refused.to_string()))
+    }
+
+    /// Tells the peer of memory ([`Connection::allocate`]), which it may read and write from then on, for as long as the
+    /// memory is registered.
+    ///
+    /// # Errors
+    /// The connection has failed, or the memory is of another transport.
+    pub async fn share(&self, memory: &Memory) -> Result {
+        let key = memory.packed_key().map_err(|status| self.failed(status, "the memory has no key"))?;
+        let shared = Shared { address: memory.address(), length: memory.len() as u64, key };
+        let ticket = self.conn().queue(Kind::Share, shared.to_bytes())?;
+        poll_fn(|context| match self.conn().poll_left(ticket, context) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        })
+        .await
+    }
+
+    /// The next memory that the peer shared.
+    ///
+    /// # Errors
+    /// The connection has failed or the peer has closed it; or the key is none of this transport's.
+    pub async fn shared(&self) -> Result<RemoteMemory> {
+        let shared = poll_fn(|context| match self.conn().poll_shared(context) {
+            Ok(Some(shared)) => Poll::Ready(Ok(shared)),
+            Ok(None) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        });
+        let Shared { address, length, key } = shared.await?;
+        let key = self.iface().memory_domain().unpack(&key);
+        let key = key.map_err(|refused| self.failed(refused.status, refused.to_string()))?;
+        Ok(RemoteMemory { address, length, key })
+    }
+
+    /// Writes local memory, in place, to the peer's from `offset` on; done when the local memory may be used again. See
+    /// [`Connection::flush`] for when the peer has it. A future that is dropped leaves the operation to end by itself: it holds
+    /// the memory until then.
+    ///
+    /// # Errors
+    /// The range is not part of the remote memory; the peer does not permit it; the connection has failed.
+    pub async fn put(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64) -> Result {
+        self.transfer(local, remote, offset, true).await
+    }
+
+    /// Reads the peer's memory from `offset` on into local memory, in place. As [`Connection::put`].
+    ///
+    /// # Errors
+    /// As [`Connection::put`].
+    pub async fn get(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64) -> Result {
+        self.transfer(local, remote, offset, false).await
+    }
+
+    /// Adds to a word of 64 bits of the peer's memory at `offset`; returns what was there before.
+    ///
+    /// # Errors
+    /// As [`Connection::put`]; the word is not aligned to 8 bytes.
+    pub async fn fetch_add(&self, remote: &RemoteMemory, offset: u64, value: u64) -> Result<u64> {
+        let address = self.range(remote, offset, size_of::<u64>())?;
+        let operation = Operation::new(self);
+        let fetched = operation
+            .post(self, |completion| {
+                self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, &remote.key, completion)
+            })
+            .await?;
+        if fetched == Fetched::InProgress {
+            operation.ended(self).await?;
+        }
+        Ok(fetched.former(&operation.completion))
+    }
+
+    /// Done when the peer has all that was put, and every atomic has been done.
+    ///
+    /// # Errors
+    /// The connection has failed, or one of the operations was refused.
+    pub async fn flush(&self) -> Result {
+        let operation = Operation::new(self);
+        let posted = operation
+            .post(self, |completion| self.endpoint().flush(Flush::empty(), Some(completion)))
+            .await?;
+        if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
+    }
+
+    async fn transfer(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64, is_put: bool) -> Result {
+        let address = self.range(remote, offset, local.len())?;
+        let attr = self.iface().attributes();
+        let limits = if is_put { &attr.put } else { &attr.get };
+        if local.len() > limits.max_zcopy || local.len() < limits.min_zcopy {
+            let reason = format!(
+                "{} bytes at once; {} takes {} to {}",
+                local.len(),
+                self.explanation().chosen,
+                limits.min_zcopy,
+                limits.max_zcopy
+            );
+            return Err(self.failed(Status::INVALID_PARAM, reason));
+        }
+        let operation = Operation::new(self);
+        let slices = [local];
+        let posted = operation
+            .post(self, |completion| {
+                if is_put {
+                    self.endpoint().put_zcopy(&slices, address, &remote.key, completion)
+                } else {
+                    self.endpoint().get_zcopy(&slices, address, &remote.key, completion)
+                }
+            })
+            .await?;
+        if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
+    }
+
+    fn range(&self, remote: &RemoteMemory, offset: u64, length: usize) -> Result<u64> {
+        remote.at(offset, length).ok_or_else(|| {
+            let reason = format!(
+                "{length} bytes from {offset} on are not part of the {} bytes that the peer shared",
+                remote.length
+            );
+            self.failed(Status::OUT_OF_RANGE, reason)
+        })
+    }
+
+    fn failed(&self, status: Status, reason: impl Into<String>) -> Error {
+        Error::new(Stage::Connected, self.peer(), status, reason)
+    }
+}
+
+/// One operation: a completion that wakes who waits for it.
+struct Operation {
+    completion: Completion,
+    waker: Rc<RefCell<Option<Waker>>>,
+}
+
+impl Operation {
+    fn new(connection: &Connection) -> Operation {
+        let waker = Rc::new(RefCell::new(None::<Waker>));
+        let woken = Rc::clone(&waker);
+        let completion = Completion::with_callback(&connection.net().worker, move |_result| {
+            let waker = woken.borrow_mut().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        Operation { completion, waker }
+    }
+
+    /// Posts it, as soon as there is room.
+    async fn post<T>(
+        &self,
+        connection: &Connection,
+        mut post: impl FnMut(&Completion) -> Result<T, Status>,
+    ) -> Result<T> {
+        poll_fn(|context| match post(&self.completion) {
+            Ok(posted) => {
+                connection.net().reactor.rouse();
+                Poll::Ready(Ok(posted))
+            }
+            Err(Status::NO_RESOURCE) => {
+                connection.wait_for_room(context);
+                Poll::Pending
+            }
+            Err(status) => {
+                let failure = connection.endpoint().failure();
+                let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
+                Poll::Ready(Err(connection.failed(status, reason)))
+            }
+        })
+        .await
+    }
+
+    /// Waits for its end.
+    async fn ended(&self, connection: &Connection) -> Result {
+        let outcome = poll_fn(|context: &mut Context<'_>| {
+            if self.completion.is_done() {
+                return Poll::Ready(self.completion.result());
+            }
+            *self.waker.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        });
+        outcome.await.map_err(|status| {
+            let failure = connection.endpoint().failure();
+            let reason =
+                failure.map_or_else(|| format!("the peer refused it: {status}"), ToString::to_string);
+            connection.failed(status, reason)
+        })
+    }
+}
+
+impl Connection {
+    /// Has the caller woken when the transport has room.
+    fn wait_for_room(&self, context: &Context<'_>) {
+        let waker = context.waker().clone();
+        let request = move |_ep: &uct_core::Ep| {
+            waker.wake_by_ref();
+            uct_core::Pending::Done
+        };
+        if self.endpoint().pending_add(request).is_err() {
+            // There is room already, or the endpoint has failed: the next attempt says which.
+            context.waker().wake_by_ref();
+        }
+    }
+}

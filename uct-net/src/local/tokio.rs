@@ -1,0 +1,118 @@
+//! Driving a [`Net`] inside a tokio runtime, and tokio's traits for streams.
+
+#![expect(unsafe_code, reason = "tokio takes a descriptor for as long as its owner lives, by promise")]
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+use super::net::{BLIND_SLEEP, Idle, Net, NetHandle};
+use super::reactor::Reactor;
+use super::stream::Stream;
+
+/// Has `context` woken when there is something to do; false if there is already.
+fn sleep(
+    net: &NetHandle,
+    watched: &AsyncFd<Descriptor>,
+    mut timer: Pin<&mut tokio::time::Sleep>,
+    context: &mut Context<'_>,
+) -> bool {
+    // What is armed makes an edge with the next event, since all that was there is processed.
+    if !net.prepare_to_sleep() || net.reactor.turn(Duration::ZERO).unwrap_or(false) {
+        return false;
+    }
+    if let Poll::Ready(Ok(mut guard)) = watched.poll_read_ready(context) {
+        guard.clear_ready();
+        return false;
+    }
+    let blind = (!net.can_be_woken()).then_some(BLIND_SLEEP);
+    if let Some(next) = net.reactor.next_timer().into_iter().chain(blind).min() {
+        timer.as_mut().reset((Instant::now() + next).into());
+        if timer.poll(context).is_ready() {
+            return false;
+        }
+    }
+    net.reactor.sleeps(context.waker().clone());
+    true
+}
+
+/// The reactor as its descriptor.
+struct Descriptor(Rc<Reactor>);
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Net {
+    /// Drives everything while the future runs, as part of a task of a tokio runtime; other tasks of the same thread
+    /// ([`tokio::task::spawn_local`]) may use the connections meanwhile. Sleeps as [`crate::NetOptions::wait`] says.
+    ///
+    /// # Errors
+    /// The runtime cannot watch a descriptor: it has no I/O driver.
+    pub async fn run_until<F: Future>(&self, future: F) -> io::Result<F::Output> {
+        let net = self.inner.clone();
+        let descriptor = Descriptor(Rc::clone(&net.reactor));
+        // SAFETY: the reactor has one descriptor for as long as it lives, and the argument holds it.
+        let watched = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
+        let mut future = pin!(future);
+        let mut idle = Idle::new(net.options.wait);
+        let mut timer = pin!(tokio::time::sleep_until(Instant::now().into()));
+        let output = std::future::poll_fn(|context| {
+            let mut is_busy = net.turn();
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(output);
+            }
+            is_busy |= net.turn();
+            if is_busy {
+                idle.reset();
+            }
+            if is_busy || !idle.is_over() || !sleep(&net, &watched, timer.as_mut(), context) {
+                // Once more, after the other tasks of the thread have had their turn.
+                context.waker().wake_by_ref();
+            }
+            Poll::Pending
+        })
+        .await;
+        Ok(output)
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let rest = std::task::ready!(self.poll_fill(context))?;
+        let count = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..count]);
+        self.consume(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Stream::poll_write(&mut self, context, bytes).map_err(io::Error::from)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Stream::poll_flush(&mut self, context).map_err(io::Error::from)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Stream::poll_shutdown(&mut self, context).map_err(io::Error::from)
+    }
+}

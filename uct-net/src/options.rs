@@ -1,0 +1,70 @@
+//! What a program may choose for all of its connections.
+
+use std::time::Duration;
+
+use uct_core::select::{Operation, Request};
+
+use crate::proto::window::{MAX_WINDOW, MIN_WINDOW};
+
+/// How a thread waits that has nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Polls for ever: lowest latency, one processor.
+    Spin,
+    /// Polls for so long after the last event, then sleeps.
+    Adaptive(Duration),
+    /// Sleeps at once.
+    Sleep,
+}
+
+/// What a program may choose for all of its connections.
+#[derive(Clone, Debug)]
+pub struct NetOptions {
+    /// How the thread waits. Default: [`Wait::Adaptive`] of 20 µs.
+    pub wait: Wait,
+    /// Bytes that a peer may send on one connection ahead of what the application took. 4 KiB to 1 GiB; default 256 KiB.
+    pub window: u32,
+    /// Longest message that is received. A longer one ends its connection. Default 64 MiB.
+    pub max_message: usize,
+    /// Connections that have called a listener and not finished the handshake; more wait in the system's queue. Default 128.
+    pub max_half_open: usize,
+    /// How long a peer has for each step of the handshake. Default 5 s.
+    pub handshake_timeout: Duration,
+    /// How long a lane has to carry its first message both ways before the next candidate is tried. Default 2 s.
+    pub lane_timeout: Duration,
+    /// How long [`crate::local::Connect`] takes at most, when no limit is given. Default 30 s.
+    pub connect_timeout: Duration,
+    /// What transports are judged for. Default: a message of 8 bytes.
+    pub request: Request,
+}
+
+impl Default for NetOptions {
+    fn default() -> NetOptions {
+        NetOptions {
+            wait: Wait::Adaptive(Duration::from_micros(20)),
+            window: 256 << 10,
+            max_message: 64 << 20,
+            max_half_open: 128,
+            handshake_timeout: Duration::from_secs(5),
+            lane_timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(30),
+            request: Request::new(Operation::AmShort, 8),
+        }
+    }
+}
+
+impl NetOptions {
+    /// What is out of range, for a person.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if !(MIN_WINDOW..=MAX_WINDOW).contains(&self.window) {
+            return Some(format!(
+                "window = {}: expected {MIN_WINDOW} to {MAX_WINDOW} bytes; it bounds what a peer may send unread",
+                self.window
+            ));
+        }
+        if self.max_half_open == 0 {
+            return Some("max_half_open = 0: expected at least 1, or nobody can connect".to_owned());
+        }
+        None
+    }
+}

@@ -1,0 +1,275 @@
+//! What the two sides of a connection say before it stands.
+//!
+//! ```text
+//! client                                  server
+//!   Hello      what I have          →
+//!              ←  Welcome  what I have, and how each of mine looks from here     (or Refused: the end)
+//!   Lane       this pair of ours    →
+//!              ←  Ready                                                           (or Unable: the next Lane)
+//!   a message over the lane         →
+//!              ←  its answer over the lane                                        (or nothing in time: the next Lane)
+//!   Connected                       →
+//! ```
+//!
+//! So "connected" means that a message has crossed both ways.
+
+use uct_core::IfaceAddress;
+use uct_core::select::PeerAddresses;
+
+use super::envelope::Token;
+use super::frame::{BadFrame, Reader, Writer};
+use super::window::{MAX_WINDOW, MIN_WINDOW};
+
+/// Longest private data of either side.
+pub(crate) const MAX_PRIVATE: usize = 64 << 10;
+
+/// A frame of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// The client's first.
+    Hello { private: Vec<u8>, addresses: PeerAddresses },
+    /// The server takes the connection.
+    Welcome { private: Vec<u8>, addresses: PeerAddresses, explanation: String },
+    /// The server does not; the end.
+    Refused { reason: String },
+    /// The client has chosen a pair of interfaces: its own and the server's.
+    Lane { own: IfaceAddress, theirs: IfaceAddress, end: End },
+    /// The server has opened the lane.
+    Ready { end: End },
+    /// The server cannot open the lane.
+    Unable { reason: String },
+    /// A message has crossed the lane both ways.
+    Connected,
+}
+
+/// What one side tells the other of its end of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// What messages to it carry.
+    pub(crate) token: Token,
+    /// How many bytes it takes before it grants more.
+    pub(crate) window: u32,
+    /// The endpoint's address, where endpoints have one.
+    pub(crate) endpoint: Vec<u8>,
+}
+
+impl End {
+    fn write(&self, writer: Writer) -> Writer {
+        writer.number(self.token.bits()).number(self.window.into()).field(&self.endpoint)
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<End, BadFrame> {
+        let token = Token::from_bits(reader.number()?);
+        let window = reader.number()?;
+        let window = u32::try_from(window).ok().filter(|window| (MIN_WINDOW..=MAX_WINDOW).contains(window));
+        let window = window.ok_or_else(|| {
+            BadFrame(format!("the peer's window is not between {MIN_WINDOW} and {MAX_WINDOW} bytes"))
+        })?;
+        Ok(End { token, window, endpoint: reader.field()?.to_vec() })
+    }
+}
+
+impl Frame {
+    /// What it is called in errors.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Frame::Hello { .. } => "Hello",
+            Frame::Welcome { .. } => "Welcome",
+            Frame::Refused { .. } => "Refused",
+            Frame::Lane { .. } => "Lane",
+            Frame::Ready { .. } => "Ready",
+            Frame::Unable { .. } => "Unable",
+            Frame::Connected => "Connected",
+        }
+    }
+
+    /// As bytes; an error if it is longer than a peer accepts.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, BadFrame> {
+        let pack = |addresses: &PeerAddresses| addresses.pack().map_err(|error| BadFrame(error.to_string()));
+        let pack_one = |address: &IfaceAddress| address.pack().map_err(|error| BadFrame(error.to_string()));
+        match self {
+            Frame::Hello { private, addresses } => {
+                Writer::new(1).field(check_private(private)?).field(&pack(addresses)?)
+            }
+            Frame::Welcome { private, addresses, explanation } => {
+                let addresses = pack(addresses)?;
+                Writer::new(2).field(check_private(private)?).field(&addresses).field(explanation.as_bytes())
+            }
+            Frame::Refused { reason } => Writer::new(3).field(reason.as_bytes()),
+            Frame::Lane { own, theirs, end } => {
+                end.write(Writer::new(4).field(&pack_one(own)?).field(&pack_one(theirs)?))
+            }
+            Frame::Ready { end } => end.write(Writer::new(5)),
+            Frame::Unable { reason } => Writer::new(6).field(reason.as_bytes()),
+            Frame::Connected => Writer::new(7),
+        }
+        .finish()
+    }
+
+    /// Reads the body of an untrusted frame.
+    pub(crate) fn parse(what: u8, body: &[u8]) -> Result<Frame, BadFrame> {
+        let mut reader = Reader::new(body);
+        let frame = match what {
+            1 => Frame::Hello { private: private(&mut reader)?, addresses: addresses(&mut reader)? },
+            2 => Frame::Welcome {
+                private: private(&mut reader)?,
+                addresses: addresses(&mut reader)?,
+                explanation: reader.text()?,
+            },
+            3 => Frame::Refused { reason: reader.text()? },
+            4 => Frame::Lane {
+                own: address(&mut reader)?,
+                theirs: address(&mut reader)?,
+                end: End::read(&mut reader)?,
+            },
+            5 => Frame::Ready { end: End::read(&mut reader)? },
+            6 => Frame::Unable { reason: reader.text()? },
+            7 => Frame::Connected,
+            _ => return Err(BadFrame(format!("the peer sent a frame of the unknown kind {what}"))),
+        };
+        reader.finish()?;
+        Ok(frame)
+    }
+}
+
+fn check_private(private: &[u8]) -> Result<&[u8], BadFrame> {
+    if private.len() > MAX_PRIVATE {
+        let problem = format!("{} bytes of private data; at most {MAX_PRIVATE} are sent", private.len());
+        return Err(BadFrame(problem));
+    }
+    Ok(private)
+}
+
+fn private(reader: &mut Reader<'_>) -> Result<Vec<u8>, BadFrame> {
+    Ok(check_private(reader.field()?)?.to_vec())
+}
+
+fn addresses(reader: &mut Reader<'_>) -> Result<PeerAddresses, BadFrame> {
+    PeerAddresses::unpack(reader.field()?).map_err(|error| BadFrame(error.to_string()))
+}
+
+fn address(reader: &mut Reader<'_>) -> Result<IfaceAddress, BadFrame> {
+    let (address, rest) =
+        IfaceAddress::unpack(reader.field()?).map_err(|error| BadFrame(error.to_string()))?;
+    if rest.is_empty() {
+        Ok(address)
+    } else {
+        Err(BadFrame("bytes are left over behind a peer's address".to_owned()))
+    }
+}
+
+/// Memory that a peer shares: the payload of a message of kind `Share`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    pub(crate) key: Vec<u8>,
+}
+
+impl Shared {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = [self.address.to_le_bytes(), self.length.to_le_bytes()].concat();
+        bytes.extend_from_slice(&self.key);
+        bytes
+    }
+
+    /// Reads untrusted bytes; the key is checked where it is unpacked.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Shared> {
+        let (address, rest) = bytes.split_first_chunk::<8>()?;
+        let (length, key) = rest.split_first_chunk::<8>()?;
+        let (address, length) = (u64::from_le_bytes(*address), u64::from_le_bytes(*length));
+        address.checked_add(length)?;
+        Some(Shared { address, length, key: key.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uct_core::select::PeerIface;
+
+    use super::super::frame::{HEADER, parse_header};
+    use super::*;
+
+    fn address(transport: &str) -> IfaceAddress {
+        IfaceAddress { transport: transport.to_owned(), device: vec![1; 6], iface: vec![2; 20] }
+    }
+
+    fn frames() -> Vec<Frame> {
+        let addresses =
+            PeerAddresses { ifaces: vec![PeerIface { device: "lo".to_owned(), address: address("tcp") }] };
+        let end = End { token: Token::new(5, 77), window: 65536, endpoint: vec![3; 20] };
+        vec![
+            Frame::Hello { private: b"private".to_vec(), addresses: addresses.clone() },
+            Frame::Welcome { private: vec![], addresses, explanation: "CHOSEN tcp/lo\n".to_owned() },
+            Frame::Refused { reason: "no".to_owned() },
+            Frame::Lane { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
+            Frame::Ready { end },
+            Frame::Unable { reason: "not that one".to_owned() },
+            Frame::Connected,
+        ]
+    }
+
+    #[test]
+    fn frames_survive_the_way() {
+        for frame in frames() {
+            let bytes = frame.to_bytes().unwrap();
+            let (what, length) = parse_header(bytes.first_chunk().unwrap()).unwrap();
+            assert_eq!(length, bytes.len() - HEADER);
+            assert_eq!(Frame::parse(what, &bytes[HEADER..]).unwrap(), frame);
+        }
+    }
+
+    #[test]
+    fn frames_that_are_cut_or_continued_are_refused() {
+        for frame in frames() {
+            let bytes = frame.to_bytes().unwrap();
+            let body = &bytes[HEADER..];
+            for length in 0..body.len() {
+                assert!(Frame::parse(bytes[5], &body[..length]).is_err(), "{} of {length}", frame.name());
+            }
+            assert!(Frame::parse(bytes[5], &[body, &[0]].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn limits_hold_on_both_sides() {
+        let long = Frame::Hello { private: vec![0; MAX_PRIVATE + 1], addresses: PeerAddresses::default() };
+        assert!(long.to_bytes().unwrap_err().to_string().contains("private data"));
+        for window in [0, MIN_WINDOW - 1, MAX_WINDOW + 1] {
+            let end = End { token: Token::new(0, 0), window, endpoint: vec![] };
+            let bytes = Frame::Ready { end }.to_bytes().unwrap();
+            assert!(Frame::parse(5, &bytes[HEADER..]).unwrap_err().to_string().contains("window"));
+        }
+        assert!(Frame::parse(0, &[]).is_err());
+        assert!(Frame::parse(8, &[]).is_err());
+    }
+
+    #[test]
+    fn shared_memory_that_wraps_is_refused() {
+        let shared = Shared { address: 4096, length: 100, key: vec![9; 24] };
+        assert_eq!(Shared::parse(&shared.to_bytes()), Some(shared.clone()));
+        assert_eq!(Shared::parse(&shared.to_bytes()[..15]), None);
+        assert_eq!(Shared::parse(&Shared { length: u64::MAX, ..shared }.to_bytes()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(what in any::<u8>(), body in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Frame::parse(what, &body);
+            let _ = Shared::parse(&body);
+        }
+
+        #[test]
+        fn no_change_of_a_frame_makes_it_panic(which in 0usize..7, at in any::<prop::sample::Index>(), value in any::<u8>()) {
+            let mut bytes = frames()[which].to_bytes().unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            if let Ok((what, length)) = parse_header(bytes.first_chunk().unwrap())
+                && let Some(body) = bytes[HEADER..].get(..length)
+            {
+                let _ = Frame::parse(what, body);
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What two sides say to each other, without input and output: frames of the handshake, envelopes of messages, credits,
+//! reassembly. Everything here takes bytes from outside and is tested with bytes that no honest peer sends.
+
+pub(crate) mod assembly;
+pub(crate) mod envelope;
+pub(crate) mod frame;
+pub(crate) mod handshake;
+pub(crate) mod window;

@@ -1,0 +1,215 @@
+//! Addresses, private data, refusals, and what each failure says.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{LIMIT, net, pair};
+use uct_core::{Context, Error as Status};
+use uct_net::local::Net;
+use uct_net::{NetOptions, Stage};
+
+#[test]
+fn private_data_cross_both_ways_and_are_seen_before_the_connection_is_taken() {
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| {
+            let incoming = listener.accept().await?;
+            assert_eq!(incoming.private(), b"who I am");
+            assert!(incoming.peer().starts_with("127.0.0.1:"), "{}", incoming.peer());
+            let connection = incoming.accept_with(vec![9; 60_000]).await?;
+            connection.recv().within(LIMIT).await?;
+            Ok(())
+        },
+        async |net, address| {
+            let connection = net.connect(address).private("who I am").await?;
+            assert_eq!(connection.private(), vec![9; 60_000]);
+            connection.send(b"seen").await
+        },
+    );
+}
+
+#[test]
+fn a_caller_that_is_rejected_is_told_why_and_the_next_one_is_taken() {
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| {
+            listener.accept().await?.reject("not on a Sunday").await?;
+            drop(listener.accept().await?);
+            listener.accept().await?.accept().await?.recv().within(LIMIT).await?;
+            Ok(())
+        },
+        async |net, address| {
+            let error = net.connect(&address).await.expect_err("rejected");
+            assert_eq!(error.status, Status::REJECTED);
+            assert!(error.to_string().contains("not on a Sunday"), "{error}");
+            let error = net.connect(&address).await.expect_err("dropped");
+            assert_eq!(error.status, Status::REJECTED);
+            net.connect(&address).await?.send(b"third").await
+        },
+    );
+}
+
+#[test]
+fn a_unix_path_is_an_address_and_is_gone_with_its_listener() {
+    let directory = std::env::temp_dir().join(format!("uct-net-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let path = directory.join("listener");
+    let address = format!("unix:{}", path.display());
+    let (says, hears) = std::sync::mpsc::channel();
+    let server_address = address.clone();
+    let server = std::thread::spawn(move || {
+        let net = net(NetOptions::default());
+        net.block_on(async {
+            let mut listener = net.listen(server_address).await?;
+            assert_eq!(listener.port(), None);
+            says.send(()).expect("the client waits");
+            listener.accept().await?.accept().await?.recv().within(LIMIT).await.map(|_| ())
+        })
+    });
+    hears.recv_timeout(LIMIT).expect("the server listens");
+    let net = net(NetOptions::default());
+    net.block_on(async { net.connect(&address).await?.send(b"over a path").await }).expect("connected");
+    drop(net);
+    server.join().expect("the server's thread").expect("the server's side");
+    assert!(!path.exists());
+    std::fs::remove_dir(&directory).expect("empty");
+}
+
+#[test]
+fn a_name_is_looked_up() {
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| {
+            listener.accept().await?.accept().await?.recv().within(LIMIT).await.map(|_| ())
+        },
+        async |net, address| {
+            let port = address.rsplit(':').next().expect("a port");
+            net.connect(format!("localhost:{port}")).await?.send(b"by name").await
+        },
+    );
+}
+
+#[test]
+fn every_failure_says_its_stage_the_address_and_what_to_try() {
+    let net = net(NetOptions::default());
+    let fails = |address: &str| {
+        let address = address.to_owned();
+        net.block_on(async { net.connect(address).within(Duration::from_secs(20)).await })
+            .expect_err("no such peer")
+    };
+
+    let error = fails("127.0.0.1:1");
+    assert_eq!((error.stage, error.status), (Stage::Dial, Status::UNREACHABLE));
+    assert!(
+        error.to_string().contains("127.0.0.1:1") && error.to_string().contains("start the server first")
+    );
+
+    let error = fails("127.0.0.1");
+    assert_eq!(error.stage, Stage::Resolve);
+    assert!(error.to_string().contains("it names no port"), "{error}");
+
+    let error = fails("no-such-host.invalid:7000");
+    assert_eq!(error.stage, Stage::Resolve, "{error}");
+
+    let error = fails("unix:/no/such/path");
+    assert_eq!(error.stage, Stage::Dial);
+    assert!(error.to_string().contains("there is no such path"), "{error}");
+
+    let in_use = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = in_use.local_addr().expect("an address").to_string();
+    let error = net.block_on(net.listen(&address)).expect_err("in use");
+    assert_eq!((error.stage, error.status), (Stage::Listen, Status::BUSY));
+    assert!(error.to_string().contains("choose another port"), "{error}");
+
+    let error = net.block_on(net.listen("192.0.2.1:0")).expect_err("not ours");
+    assert!(error.to_string().contains("no interface of this machine"), "{error}");
+}
+
+#[test]
+fn a_listener_that_says_nothing_ends_the_call_at_the_limit() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address").to_string();
+    let net = net(NetOptions::default());
+    let limit = Duration::from_millis(100);
+    let begun = Instant::now();
+    let error = net.block_on(async { net.connect(&address).within(limit).await }).expect_err("silent");
+    assert!(begun.elapsed() >= limit);
+    assert_eq!(error.status, Status::TIMED_OUT);
+    assert!(error.to_string().contains(&address), "{error}");
+
+    let options = NetOptions { handshake_timeout: limit, ..NetOptions::default() };
+    let net = support::net(options);
+    let error = net.block_on(async { net.connect(&address).await }).expect_err("silent");
+    assert!(error.to_string().contains("handshake_timeout"), "{error}");
+}
+
+#[test]
+fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_peer() {
+    let only =
+        |transport: &str| -> Context { Context::builder().set("tls", transport).build().expect("a context") };
+    let (says, hears) = std::sync::mpsc::channel();
+    let server_context = only("tcp");
+    let server = std::thread::spawn(move || {
+        let net = Net::new(&server_context, NetOptions::default()).expect("a net");
+        net.block_on(async {
+            let mut listener = net.listen("127.0.0.1:0").await?;
+            says.send(listener.address()).expect("the client waits");
+            let connection = listener.accept().await?.accept().await?;
+            connection.recv().within(LIMIT).await?;
+            let refused = listener.accept().await?.accept().await;
+            assert!(refused.is_err());
+            Ok::<_, uct_net::Error>(())
+        })
+    });
+    let address = hears.recv_timeout(LIMIT).expect("the server listens");
+    let net = net(NetOptions::default());
+    net.block_on(async {
+        let connection = net.connect(&address).await?;
+        let explanation = connection.explanation().to_string();
+        assert!(connection.explanation().chosen.starts_with("tcp/"), "{explanation}");
+        assert!(explanation.contains("the peer offers no posix"), "{explanation}");
+        assert!(explanation.contains("the peer:\n"), "{explanation}");
+        connection.send(b"over tcp").await?;
+
+        let error = net.connect(&address).require("posix").await.expect_err("the peer has none");
+        assert_eq!(error.stage, Stage::Choose);
+        assert!(error.to_string().contains("posix is required"), "{error}");
+        assert!(error.to_string().contains("the peer has tcp/"), "{error}");
+        Ok::<_, uct_net::Error>(())
+    })
+    .expect("the client's side");
+    drop(net);
+    server.join().expect("the server's thread").expect("the server's side");
+}
+
+#[test]
+fn a_hundred_clients_are_served_by_one_thread() {
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| {
+            let mut connections = Vec::new();
+            for _ in 0..100 {
+                connections.push(listener.accept().await?.accept().await?);
+            }
+            for (number, connection) in connections.iter().enumerate() {
+                assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
+                connection.send(&number.to_le_bytes()).await?;
+            }
+            Ok(())
+        },
+        async |net, address| {
+            let mut connections = Vec::new();
+            for _ in 0..100 {
+                connections.push(net.connect(&address).await?);
+            }
+            for (number, connection) in connections.iter().enumerate() {
+                connection.send(&number.to_le_bytes()).await?;
+            }
+            for (number, connection) in connections.iter().enumerate() {
+                assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
+            }
+            Ok(())
+        },
+    );
+}

@@ -1,0 +1,136 @@
+//! Callers of a listener that say anything at any time: the listener lives, and honest callers are served meanwhile.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use support::{LIMIT, pair};
+use uct_net::NetOptions;
+
+/// A small generator of its own, so that a seed repeats a run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("UCT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| {
+        Instant::now().elapsed().subsec_nanos() as u64 ^ u64::from(std::process::id()) << 20 | 1
+    });
+    println!("UCT_TEST_SEED={seed} repeats it");
+    seed
+}
+
+/// How many honest callers there are among them.
+const HONEST: usize = 20;
+
+fn options() -> NetOptions {
+    NetOptions { handshake_timeout: Duration::from_millis(300), max_half_open: 16, ..NetOptions::default() }
+}
+
+/// A header of the protocol with anything behind it.
+fn frame(random: &mut Random) -> Vec<u8> {
+    let length = random.below(400);
+    let announced = if random.below(3) == 0 { random.next() as u32 } else { length as u32 };
+    let mut bytes = b"UCTN".to_vec();
+    bytes.extend_from_slice(&[1, random.below(9) as u8, 0, 0]);
+    bytes.extend_from_slice(&announced.to_le_bytes());
+    bytes.extend((0..length).map(|_| random.next() as u8));
+    bytes
+}
+
+#[test]
+fn callers_that_say_anything_do_not_keep_honest_ones_away() {
+    let seed = seed();
+    let rounds = if std::env::var_os("UCT_TEST_HOSTILE").is_some() { 20_000 } else { 400 };
+    pair(
+        options(),
+        async |_net, mut listener| {
+            for _ in 0..HONEST {
+                let connection = listener.accept().await?.accept().await?;
+                assert_eq!(&*connection.recv().within(LIMIT).await?, b"honest");
+            }
+            Ok(())
+        },
+        async move |net, address| {
+            let mut random = Random(seed);
+            let mut open = Vec::new();
+            for round in 0..rounds {
+                let mut stranger = TcpStream::connect(&address).expect("the listener lives");
+                let words = match random.below(4) {
+                    0 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+                    1 => (0..random.below(2000)).map(|_| random.next() as u8).collect(),
+                    2 => frame(&mut random),
+                    _ => Vec::new(),
+                };
+                let _ = stranger.write_all(&words);
+                if random.below(2) == 0 {
+                    open.push(stranger);
+                }
+                if open.len() > 100 {
+                    open.swap_remove(random.below(100));
+                }
+                if round % (rounds / HONEST) == rounds / HONEST - 1 {
+                    let connection = net.connect(&address).within(LIMIT).await?;
+                    connection.send(b"honest").await?;
+                    connection.close().within(LIMIT).await?;
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_caller_that_says_nothing_is_hung_up_on() {
+    pair(
+        options(),
+        async |_net, mut listener| listener.accept().await?.accept().await.map(|_| ()),
+        async |net, address| {
+            let begun = Instant::now();
+            let mut silent = TcpStream::connect(&address).expect("the listener lives");
+            silent.set_read_timeout(Some(LIMIT)).expect("a limit");
+            let mut byte = [0];
+            assert_eq!(silent.read(&mut byte).expect("hung up on, not left"), 0);
+            assert!(begun.elapsed() >= options().handshake_timeout);
+            net.connect(&address).within(LIMIT).await.map(|_| ())
+        },
+    );
+}
+
+#[test]
+fn a_caller_that_leaves_in_the_middle_is_an_error_of_that_caller_alone() {
+    pair(
+        options(),
+        async |_net, mut listener| {
+            let incoming = listener.accept().await?;
+            let error = incoming.accept().await.expect_err("the caller is gone");
+            assert!(error.to_string().contains("hung up") || error.to_string().contains("gone"), "{error}");
+            listener.accept().await?.accept().await.map(|_| ())
+        },
+        async |net, address| {
+            // A Hello without private data and with no interface.
+            let mut bytes = b"UCTN\x01\x01\0\0".to_vec();
+            let body = [&0_u32.to_le_bytes()[..], &7_u32.to_le_bytes(), b"UCTA\x01\0\0"].concat();
+            bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(&body);
+            let mut caller = TcpStream::connect(&address).expect("the listener lives");
+            caller.write_all(&bytes).expect("sent");
+            drop(caller);
+            net.connect(&address).within(LIMIT).await.map(|_| ())
+        },
+    );
+}

@@ -1,0 +1,319 @@
+//! Messages between two threads, over every transport of this machine.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{LIMIT, net, pair, transports};
+use uct_core::Error as Status;
+use uct_net::local::Connection;
+use uct_net::{NetOptions, Stage, Wait};
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + length) as u8).collect()
+}
+
+/// Sends back what comes until the peer closes.
+async fn echo(connection: Connection) -> uct_net::Result {
+    loop {
+        match connection.recv().within(LIMIT).await {
+            Ok(message) => connection.send(&message).await?,
+            Err(error) if error.is_closed_by_peer() => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[test]
+fn messages_of_every_size_come_back_whole_over_every_transport() {
+    for transport in transports() {
+        let wanted = transport.clone();
+        pair(
+            NetOptions::default(),
+            async |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                echo(connection).await
+            },
+            async move |net, address| {
+                let connection = net.connect(address).require(&*wanted).await?;
+                assert_eq!(connection.explanation().chosen, wanted);
+                let sizes = (0..130).chain([1000, 4095, 4096, 8192, 8193, 65_536, 262_144, 1 << 20, 5 << 20]);
+                for size in sizes {
+                    connection.send(&pattern(size)).await?;
+                    let answer = connection.recv().within(LIMIT).await?;
+                    assert!(*answer == *pattern(size), "{size} bytes over {wanted}");
+                }
+                connection.close().within(LIMIT).await
+            },
+        );
+    }
+}
+
+#[test]
+fn many_messages_pass_a_small_window_in_order() {
+    let options = NetOptions { window: 4096, ..NetOptions::default() };
+    for transport in transports() {
+        pair(
+            options.clone(),
+            async |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                for number in 0..5000_u32 {
+                    let message = connection.recv().within(LIMIT).await?;
+                    assert_eq!(message[..4], number.to_le_bytes());
+                    assert_eq!(message.len(), 4 + number as usize % 9000);
+                }
+                connection.send(b"done").await?;
+                connection.close().within(LIMIT).await
+            },
+            async move |net, address| {
+                let connection = net.connect(address).require(transport).await?;
+                for number in 0..5000_u32 {
+                    let mut message = number.to_le_bytes().to_vec();
+                    message.resize(4 + number as usize % 9000, 7);
+                    connection.send(&message).await?;
+                }
+                assert_eq!(&*connection.recv().within(LIMIT).await?, b"done");
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_its_sender_and_nobody_else() {
+    pair(
+        NetOptions { window: 8192, ..NetOptions::default() },
+        async |_net, mut listener| {
+            let slow = listener.accept().await?.accept().await?;
+            let fast = listener.accept().await?.accept().await?;
+            for _ in 0..1000 {
+                fast.recv().within(LIMIT).await?;
+            }
+            fast.send(b"all of them").await?;
+            fast.recv().within(LIMIT).await?;
+            let mut count = 0;
+            while slow.recv().within(LIMIT).await.is_ok() {
+                count += 1;
+            }
+            assert_eq!(count, 8192 / 164, "what the window takes, and nothing that was withdrawn");
+            Ok(())
+        },
+        async |net, address| {
+            let slow = net.connect(&address).await?;
+            let fast = net.connect(&address).await?;
+            let mut sent = 0;
+            while slow.send(&[1; 100]).within(Duration::from_millis(50)).await.is_ok() {
+                sent += 1;
+            }
+            assert_eq!(sent, 8192 / 164, "a message of 100 bytes costs 164");
+            for _ in 0..1000 {
+                fast.send(&[2; 100]).within(LIMIT).await?;
+            }
+            assert_eq!(&*fast.recv().within(LIMIT).await?, b"all of them");
+            fast.send(b"go on").await?;
+            slow.close().within(LIMIT).await
+        },
+    );
+}
+
+#[test]
+fn a_message_that_is_longer_than_the_peer_takes_ends_the_connection_with_that_reason() {
+    pair(
+        NetOptions { max_message: 100_000, ..NetOptions::default() },
+        async |_net, mut listener| {
+            let connection = listener.accept().await?.accept().await?;
+            assert_eq!(connection.recv().within(LIMIT).await?.len(), 100_000);
+            let error = connection.recv().within(LIMIT).await.expect_err("too long");
+            assert!(error.to_string().contains("longer than this side takes"), "{error}");
+            Ok(())
+        },
+        async |net, address| {
+            let connection = net.connect(address).await?;
+            connection.send(&pattern(100_000)).await?;
+            let _ = connection.send(&pattern(100_001)).await;
+            let error = connection.recv().within(LIMIT).await.expect_err("aborted");
+            assert!(error.to_string().contains("longer than this side takes"), "{error}");
+            assert_eq!(error.status, Status::CONNECTION_RESET);
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn what_was_sent_arrives_though_the_sender_drops_everything_at_once() {
+    for transport in transports() {
+        pair(
+            NetOptions::default(),
+            async |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                for number in 0..100_u8 {
+                    assert_eq!(&*connection.recv().within(LIMIT).await?, &vec![number; 3000]);
+                }
+                let end = connection.recv().within(LIMIT).await.expect_err("the end");
+                assert!(end.is_closed_by_peer(), "{end}");
+                assert!(connection.closed().await.is_closed_by_peer());
+                Ok(())
+            },
+            async move |net, address| {
+                let connection = net.connect(address).require(transport).await?;
+                for number in 0..100 {
+                    connection.send(&vec![number; 3000]).await?;
+                }
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn an_aborted_connection_says_why_on_both_sides() {
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| {
+            let connection = listener.accept().await?.accept().await?;
+            let error = connection.recv().within(LIMIT).await.expect_err("aborted");
+            assert!(error.to_string().contains("aborted by the peer: out of paper"), "{error}");
+            assert!(connection.send(b"x").await.is_err());
+            Ok(())
+        },
+        async |net, address| {
+            let connection = net.connect(address).await?;
+            connection.abort("out of paper");
+            let error = connection.recv().await.expect_err("aborted");
+            assert!(error.to_string().contains("aborted by this side: out of paper"), "{error}");
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_receiver_that_gives_up_loses_nothing() {
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| {
+            let connection = listener.accept().await?.accept().await?;
+            let begun = Instant::now();
+            let error = connection.recv().within(Duration::from_millis(30)).await.expect_err("nothing yet");
+            assert!(error.is_timeout(), "{error}");
+            assert!(begun.elapsed() >= Duration::from_millis(30));
+            connection.send(b"go").await?;
+            assert_eq!(&*connection.recv().within(LIMIT).await?, b"late");
+            Ok(())
+        },
+        async |net, address| {
+            let connection = net.connect(address).await?;
+            connection.recv().within(LIMIT).await?;
+            connection.send(b"late").await
+        },
+    );
+}
+
+#[test]
+fn memory_that_a_side_shares_is_read_written_and_counted_by_the_other() {
+    for transport in transports() {
+        pair(
+            NetOptions::default(),
+            async |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                let memory = connection.allocate(4096)?;
+                memory.write(100, b"from the server");
+                connection.share(&memory).await?;
+                connection.recv().within(LIMIT).await?;
+                let mut there = [0; 15];
+                memory.read(200, &mut there);
+                assert_eq!(&there, b"from the client");
+                assert_eq!(memory.load_u64(8), 42);
+                connection.close().within(LIMIT).await
+            },
+            async move |net, address| {
+                let connection = net.connect(address).require(&*transport).await?;
+                let remote = connection.shared().await?;
+                assert_eq!(remote.len(), 4096);
+                let local = connection.allocate(64)?;
+                connection.get(local.slice(..15), &remote, 100).await?;
+                assert_eq!(&local.to_vec()[..15], b"from the server");
+                local.write(0, b"from the client");
+                connection.put(local.slice(..15), &remote, 200).await?;
+                assert_eq!(connection.fetch_add(&remote, 8, 40).await?, 0);
+                assert_eq!(connection.fetch_add(&remote, 8, 2).await?, 40);
+                connection.flush().await?;
+                let error =
+                    connection.put(local.slice(..15), &remote, 4090).await.expect_err("beyond the end");
+                assert!(error.to_string().contains("are not part of the 4096 bytes"), "{error}");
+                connection.send(b"look").await?;
+                connection.close().within(LIMIT).await
+            },
+        );
+    }
+}
+
+#[test]
+fn all_ways_to_wait_work() {
+    for wait in [Wait::Spin, Wait::Sleep, Wait::Adaptive(Duration::from_micros(20))] {
+        pair(
+            NetOptions { wait, ..NetOptions::default() },
+            async |_net, mut listener| echo(listener.accept().await?.accept().await?).await,
+            async |net, address| {
+                let connection = net.connect(address).await?;
+                for number in 0..200_u32 {
+                    connection.send(&number.to_le_bytes()).await?;
+                    assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
+                }
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn both_ends_may_be_in_one_thread() {
+    let net = net(NetOptions::default());
+    let outcome = net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await?;
+        let address = listener.address();
+        let server = async { listener.accept().await?.accept().await };
+        let client = async { net.connect(address).await };
+        let (server, client) = both(server, client).await;
+        let (server, client) = (server?, client?);
+        client.send(b"to myself").await?;
+        assert_eq!(&*server.recv().within(LIMIT).await?, b"to myself");
+        let (closed, ended) = both(client.close(), async { server.recv().await }).await;
+        closed?;
+        assert!(ended.expect_err("the end").is_closed_by_peer());
+        Ok::<_, uct_net::Error>(())
+    });
+    outcome.expect("one thread is enough");
+}
+
+/// Both at once.
+async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    use std::task::Poll;
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(move |context| {
+        if first.is_none()
+            && let Poll::Ready(output) = a.as_mut().poll(context)
+        {
+            first = Some(output);
+        }
+        if second.is_none()
+            && let Poll::Ready(output) = b.as_mut().poll(context)
+        {
+            second = Some(output);
+        }
+        if first.is_none() || second.is_none() {
+            return Poll::Pending;
+        }
+        Poll::Ready((first.take().expect("just seen"), second.take().expect("just seen")))
+    })
+    .await
+}
+
+#[test]
+fn an_option_out_of_range_is_refused_by_name() {
+    let context = support::context();
+    let refused = |options| uct_net::local::Net::new(&context, options).expect_err("refused").to_string();
+    assert!(refused(NetOptions { window: 100, ..NetOptions::default() }).contains("window = 100"));
+    assert!(refused(NetOptions { max_half_open: 0, ..NetOptions::default() }).contains("max_half_open = 0"));
+    assert_eq!(Stage::Choose.to_string(), "choose a transport");
+}

@@ -1,0 +1,58 @@
+//! What the tests share: a server in a thread of its own, and every transport of this machine.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use uct_core::Context;
+use uct_net::local::Net;
+use uct_net::{NetOptions, Result};
+
+/// Everything that has to come comes within this; it says that a wait has an end.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A context with defaults, whatever the environment of the tests says.
+pub fn context() -> Context {
+    Context::builder().build().expect("a context")
+}
+
+/// A net with options.
+pub fn net(options: NetOptions) -> Net {
+    Net::new(&context(), options).expect("a net")
+}
+
+/// The transports that two threads of this process can use between each other.
+pub fn transports() -> Vec<String> {
+    let net = net(NetOptions::default());
+    let names = net.ifaces().iter().map(|iface| iface.resource().to_string());
+    let mut names: Vec<String> = names.filter(|name| name != "self/memory").collect();
+    names.retain(|name| !name.starts_with("tcp/") || name == "tcp/lo");
+    assert!(names.contains(&"tcp/lo".to_owned()), "{names:?}");
+    assert!(names.contains(&"posix/memory".to_owned()), "{names:?}");
+    names
+}
+
+/// Runs `server` in a thread and `client` here; each gets a net, the client also the server's address.
+pub fn pair<S, C>(options: NetOptions, server: S, client: C)
+where
+    S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
+    C: AsyncFnOnce(&Net, String) -> Result<()>,
+{
+    let (sender, receiver) = mpsc::channel();
+    let server_options = options.clone();
+    let thread = std::thread::spawn(move || {
+        let net = net(server_options);
+        net.block_on(async {
+            let listener = net.listen("127.0.0.1:0").await?;
+            sender.send(listener.address()).expect("the client waits");
+            server(&net, listener).await
+        })
+        .expect("the server's side");
+    });
+    let address = receiver.recv_timeout(LIMIT).expect("the server listens");
+    let net = net(options);
+    net.block_on(client(&net, address)).expect("the client's side");
+    drop(net);
+    thread.join().expect("the server's thread");
+}
