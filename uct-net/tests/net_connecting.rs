@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{LIMIT, net, pair};
-use uct_core::{Context, Error as Status};
+use uct_core::Error as Status;
 use uct_net::local::Net;
 use uct_net::{NetOptions, Stage};
 
@@ -146,10 +146,8 @@ fn a_listener_that_says_nothing_ends_the_call_at_the_limit() {
 
 #[test]
 fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_peer() {
-    let only =
-        |transport: &str| -> Context { Context::builder().set("tls", transport).build().expect("a context") };
     let (says, hears) = std::sync::mpsc::channel();
-    let server_context = only("tcp");
+    let server_context = support::with(&[("tls", "tcp")]);
     let server = std::thread::spawn(move || {
         let net = Net::new(&server_context, NetOptions::default()).expect("a net");
         net.block_on(async {
@@ -179,7 +177,6 @@ fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_p
         Ok::<_, uct_net::Error>(())
     })
     .expect("the client's side");
-    drop(net);
     server.join().expect("the server's thread").expect("the server's side");
 }
 

@@ -6,15 +6,24 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use uct_core::Context;
+use uct_core::configuration::{FileSource, Sources};
 use uct_net::local::Net;
 use uct_net::{NetOptions, Result};
 
 /// Everything that has to come comes within this; it says that a wait has an end.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A context with defaults, whatever the environment of the tests says.
+/// A context with defaults, whatever the environment of the tests says, but for where plugins are.
 pub fn context() -> Context {
-    Context::builder().build().expect("a context")
+    with(&[])
+}
+
+/// As [`context`], with values of keys.
+pub fn with(values: &[(&str, &str)]) -> Context {
+    let env = std::env::vars_os().filter(|(name, _)| name == "UCT_MODULE_DIR").collect();
+    let overrides = values.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    let sources = Sources { file: FileSource::None, env, overrides };
+    Context::builder().sources(sources).build().expect("a context")
 }
 
 /// A net with options.
@@ -22,14 +31,26 @@ pub fn net(options: NetOptions) -> Net {
     Net::new(&context(), options).expect("a net")
 }
 
-/// The transports that two threads of this process can use between each other.
+/// The transports that two threads of this process can use between each other, on the loopback device or one of verbs.
+/// `UCT_TEST_REQUIRE` names those that have to be there: `verbs`, or by their names.
 pub fn transports() -> Vec<String> {
     let net = net(NetOptions::default());
     let names = net.ifaces().iter().map(|iface| iface.resource().to_string());
     let mut names: Vec<String> = names.filter(|name| name != "self/memory").collect();
     names.retain(|name| !name.starts_with("tcp/") || name == "tcp/lo");
-    assert!(names.contains(&"tcp/lo".to_owned()), "{names:?}");
-    assert!(names.contains(&"posix/memory".to_owned()), "{names:?}");
+    let required = std::env::var("UCT_TEST_REQUIRE").unwrap_or_default();
+    for required in ["tcp"].into_iter().chain(required.split(',')) {
+        let needed: &[&str] = match required {
+            "tcp" => &["tcp/"],
+            "shm" => &["posix/", "sysv/"],
+            "verbs" => &["rc_verbs/", "ud_verbs/"],
+            // The others are nothing of this test's.
+            _ => &[],
+        };
+        for prefix in needed {
+            assert!(names.iter().any(|name| name.starts_with(prefix)), "no {prefix}: {names:?}");
+        }
+    }
     names
 }
 
