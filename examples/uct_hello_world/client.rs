@@ -1,91 +1,68 @@
-//! The client: chooses, connects, sends the string, and has it confirmed.
+//! The client: connects, sends the string, and has it confirmed.
 
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use uct_core::select::{PeerAddresses, Request, Selector};
-use uct_core::{Access, Completion, Error, Flush, Iface, MemoryKind, Posted, SendFlags, Worker};
+use uct_core::{Access, Completion, Error as Status, MemoryKind, SendFlags};
+use uct_net::local::{Connection, Net};
+use uct_net::{Error, Stage};
 
-use crate::connect::Connection;
-use crate::oob::{Kind, Oob};
 use crate::options::{Flavour, Options};
 use crate::{Failure, HELLO, print_choice, say};
 
 /// Sent ahead of the string, where `am_short` has its header.
 pub(crate) const HEADER: u64 = u64::from_le_bytes(*b"uct_helo");
 
-pub(crate) fn run(
-    options: &Options,
-    worker: &Worker,
-    selector: &Selector,
-    mut oob: Oob,
-    deadline: Instant,
-) -> Result<(), Failure> {
-    talk(options, worker, selector, &mut oob, deadline).map_err(|failure| oob.give_up(failure))
+/// How long a server that is just being started is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(options: &Options, net: &Net, name: &str, deadline: Instant) -> Result<(), Failure> {
+    let connection = connect(options, net, name, deadline).await?;
+    print_choice(options, &connection, "Chosen for the lowest latency of")?;
+    let text = test_string(options.size);
+    send(&connection, options.flavour(), &text).await?;
+
+    let received = connection.recv().await?;
+    if *received != *text {
+        let (received, sent) = (received.len(), text.len());
+        return Err(format!("the server received {received} bytes that are not the {sent} sent").into());
+    }
+    connection.close().await?;
+    say(&format!("The server received all {} bytes.\n", text.len()))
 }
 
-fn talk(
-    options: &Options,
-    worker: &Worker,
-    selector: &Selector,
-    oob: &mut Oob,
-    deadline: Instant,
-) -> Result<(), Failure> {
-    let own = selector.addresses();
-    oob.send(Kind::Addresses, &own.pack()?)?;
-    let peer = PeerAddresses::unpack(&oob.receive(Kind::Addresses)?)?;
-
-    let flavour = options.flavour();
-    // The header counts, but for am_short, whose limit leaves it out.
-    let extra = if flavour == Flavour::Short { 0 } else { size_of::<u64>() };
-    let request = Request::new(flavour.operation(), options.size + extra);
-    let choice = selector.choose(&request, Some(&peer))?;
-    let iface = choice.iface;
-    let address = choice.peer.ok_or("the choice names no address of the peer")?;
-
-    // Both sides have to mean the same pair of interfaces.
-    let own_address = iface.address()?;
-    let own_index = own.ifaces.iter().position(|iface| iface.address == own_address);
-    let peer_index = peer.ifaces.iter().position(|iface| iface.address == address);
-    let (Some(own_index), Some(peer_index)) = (own_index, peer_index) else {
-        return Err("an interface changed its address while it was open".into());
-    };
-    let mut message = Vec::new();
-    message.extend_from_slice(&(own_index as u32).to_le_bytes());
-    message.extend_from_slice(&(peer_index as u32).to_le_bytes());
-    message.push(flavour as u8);
-    message.extend_from_slice(&(options.size as u64).to_le_bytes());
-    oob.send(Kind::Choice, &message)?;
-
-    let resource = iface.resource().clone();
-    let cost = choice.explanation.chosen().and_then(|candidate| candidate.cost().map(ToString::to_string));
-    let why = format!(
-        "Chosen for the lowest latency of what both sides have, from {}: {}",
-        resource.origin,
-        cost.unwrap_or_default()
-    );
-    print_choice(options, &choice.explanation, &resource.device, &resource.transport, &why)?;
-
-    let connection = Connection::new(&iface, &address, oob)?;
-    let text = test_string(options.size);
-    send(&connection, worker, &iface, flavour, &text, deadline)?;
-
-    // The server replies over the other connection; this one needs progress meanwhile.
-    while !oob.is_readable()? {
-        worker.progress();
-        connection.check()?;
-        in_time(deadline, "the server did not confirm the string")?;
+/// Connects; tries again while nobody listens there yet, for a moment.
+async fn connect(options: &Options, net: &Net, name: &str, deadline: Instant) -> Result<Connection, Failure> {
+    let address = resolve(options, name)?;
+    let patience = deadline.min(Instant::now() + PATIENCE);
+    loop {
+        let connect = net.connect(address).private(options.to_private());
+        let error = match connect.within(deadline.saturating_duration_since(Instant::now())).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
+        let Error { stage: Stage::Dial, status: Status::UNREACHABLE, reason, .. } = &error else {
+            return Err(error.into());
+        };
+        if Instant::now() >= patience {
+            let port = options.server_port;
+            let advice = format!("start one with: uct_hello_world -p {port}");
+            return Err(format!("no server at {address}: {reason}; {advice}").into());
+        }
+        net.sleep(Duration::from_millis(50)).await;
     }
-    let received = oob.receive(Kind::Received)?;
-    if received != text {
-        return Err(format!(
-            "the server received {} bytes that are not the {} sent",
-            received.len(),
-            text.len()
-        )
-        .into());
-    }
-    oob.send(Kind::Done, &[])?;
-    say(&format!("The server received all {} bytes.\n", text.len()))
+}
+
+fn resolve(options: &Options, name: &str) -> Result<SocketAddr, Failure> {
+    let wanted = |address: &SocketAddr| address.is_ipv6() == options.ipv6 || name.parse::<IpAddr>().is_ok();
+    let found = (name, options.server_port)
+        .to_socket_addrs()
+        .map_err(|error| format!("server {name:?}: {error}; expected a host name or an address"))?
+        .find(wanted);
+    found.ok_or_else(|| {
+        let (family, other) = if options.ipv6 { ("IPv6", "without -6") } else { ("IPv4", "with -6") };
+        format!("server {name:?} has no {family} address; try {other}").into()
+    })
 }
 
 /// The string that UCX's program sends.
@@ -93,19 +70,14 @@ pub(crate) fn test_string(size: usize) -> Vec<u8> {
     (b'A'..=b'Z').cycle().take(size).collect()
 }
 
-fn send(
-    connection: &Connection,
-    worker: &Worker,
-    iface: &Iface,
-    flavour: Flavour,
-    text: &[u8],
-    deadline: Instant,
-) -> Result<(), Failure> {
-    let ep = &connection.ep;
-    let completion = Completion::new(worker);
+/// Sends the string by the operation that the flags ask for, over the endpoint below the connection.
+async fn send(connection: &Connection, flavour: Flavour, text: &[u8]) -> Result<(), Failure> {
+    let ep = connection.endpoint();
+    let completion = Completion::new(&connection.iface().worker());
     let memory = match flavour {
         Flavour::Zcopy => {
-            let memory = iface.memory_domain().allocate(text.len().max(1), Access::ALL, MemoryKind::Host)?;
+            let domain = connection.iface().memory_domain();
+            let memory = domain.allocate(text.len().max(1), Access::ALL, MemoryKind::Host)?;
             memory.write(0, text);
             Some(memory.slice(..text.len()))
         }
@@ -126,37 +98,6 @@ fn send(
             .map(drop),
         _ => ep.am_short(HELLO, HEADER, text),
     };
-    loop {
-        connection.check()?;
-        match attempt() {
-            Ok(()) => break,
-            Err(Error::NO_RESOURCE) => {
-                worker.progress();
-                in_time(deadline, "the transport had no room for the string")?;
-            }
-            Err(error) => return Err(format!("{} failed: {error}", flavour.operation().name()).into()),
-        }
-    }
-    loop {
-        connection.check()?;
-        match ep.flush(Flush::empty(), None) {
-            Ok(Posted::Done) if completion.is_done() => break,
-            Ok(_) | Err(Error::NO_RESOURCE) => {
-                worker.progress();
-                in_time(deadline, "the string was not sent")?;
-            }
-            Err(error) => return Err(format!("flush failed: {error}").into()),
-        }
-    }
-    completion.result().map_err(|error| format!("{} failed: {error}", flavour.operation().name()).into())
-}
-
-/// An error once the time is over.
-pub(crate) fn in_time(deadline: Instant, what: &str) -> Result<(), Failure> {
-    if Instant::now() < deadline {
-        // Where client and server share a processor, the other one has to run too.
-        std::thread::sleep(Duration::ZERO);
-        return Ok(());
-    }
-    Err(format!("{what} in time; allow more with --timeout, or see what the server says").into())
+    connection.when_room(attempt).await?;
+    Ok(connection.flush().await?)
 }

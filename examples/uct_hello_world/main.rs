@@ -1,14 +1,13 @@
 //! Two processes say hello over a transport that was loaded, chosen and explained.
 //!
-//! Start one without `-n`: it is the server. Start another with `-n HOST`: it sends a string, the server prints it. The
-//! addresses travel over a TCP connection beside the transport (`oob.rs`), and with `-d` and `-t` left out the best
-//! transport that both have is used. The flags are those of UCX's program of the same name.
+//! Start one without `-n`: it is the server. Start another with `-n HOST`: it sends a string, the server prints it. They find
+//! each other through `uct-net`, and with `-d` and `-t` left out the best transport that both have is used. The string itself
+//! goes over the endpoint below the connection, by the operation that the flags ask for. The flags are those of UCX's program of
+//! the same name.
 
 #![forbid(unsafe_code)]
 
 mod client;
-mod connect;
-mod oob;
 mod options;
 mod server;
 
@@ -17,11 +16,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use uct_core::select::{Explanation, Request, Selector};
+use uct_core::select::{Request, Selector};
 use uct_core::{AmId, Context, IfaceOptions, Worker};
 
-use oob::Oob;
 use options::Options;
+use uct_net::NetOptions;
+use uct_net::local::{Connection, Net};
 
 /// The id of the message.
 pub(crate) const HELLO: AmId = AmId::new(0).unwrap();
@@ -65,16 +65,28 @@ fn run(options: &Options) -> Result<(), Failure> {
     if explanation.chosen().is_none() {
         return Err(format!("no transport can be used: {}", explanation.why_none()).into());
     }
-    match &options.server_name {
-        Some(name) => {
-            let oob = Oob::connect(name, options, deadline)?;
-            client::run(options, &worker, &selector, oob, deadline)
+    let limit = deadline.saturating_duration_since(Instant::now());
+    let net_options =
+        NetOptions { request: options.request(), handshake_timeout: limit, ..NetOptions::default() };
+    let net = Net::over(&worker, selector, net_options)?;
+    let talk = async {
+        match &options.server_name {
+            Some(name) => client::run(options, &net, name, deadline).await,
+            None => server::run(options, &net).await,
         }
-        None => {
-            let oob = Oob::accept(options, deadline)?;
-            server::run(options, &worker, &selector, oob, deadline)
-        }
-    }
+    };
+    net.block_on(net.within(limit, talk)).unwrap_or_else(|| {
+        let seconds = options.timeout;
+        let missing = if options.server_name.is_some() {
+            "the server did not confirm the string"
+        } else {
+            "no client came"
+        };
+        Err(format!(
+            "{missing} within {seconds} s; allow more with --timeout, or see what the other side says"
+        )
+        .into())
+    })
 }
 
 fn open_context(options: &Options) -> Result<Context, Failure> {
@@ -121,14 +133,14 @@ fn open_ifaces(options: &Options, worker: &Worker) -> Result<Selector, Failure> 
 }
 
 /// Prints what is used, and why.
-pub(crate) fn print_choice(
-    options: &Options,
-    explanation: &Explanation,
-    device: &str,
-    transport: &str,
-    why: &str,
-) -> Result<(), Failure> {
-    say(&format!("Using {device} with {transport}.\n{why}\n"))?;
+pub(crate) fn print_choice(options: &Options, connection: &Connection, why: &str) -> Result<(), Failure> {
+    let resource = connection.iface().resource();
+    let (device, transport, origin) = (&resource.device, &resource.transport, &resource.origin);
+    say(&format!("Using {device} with {transport}.\n{why} what both sides have, from {origin}: "))?;
+    let explanation = &connection.explanation().ours;
+    let name = resource.to_string();
+    let cost = explanation.candidates.iter().find(|candidate| candidate.name() == name);
+    say(&format!("{}\n", cost.and_then(|it| it.cost().map(ToString::to_string)).unwrap_or_default()))?;
     if options.explain { say(&explanation.to_string()) } else { Ok(()) }
 }
 

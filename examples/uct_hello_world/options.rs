@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, ValueEnum};
-use uct_core::select::Operation;
+use uct_core::select::{Operation, Request};
 use uct_core::units::MemSize;
 
 use crate::Failure;
@@ -84,6 +84,9 @@ pub(crate) enum MemoryType {
     Rocm,
 }
 
+/// What the client's private data begin with.
+const PRIVATE: &[u8] = b"uct_hello_world 2\n";
+
 /// How the string is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
@@ -112,6 +115,27 @@ impl Options {
             (_, true) => Flavour::Zcopy,
             _ => Flavour::Short,
         }
+    }
+
+    /// What transports are judged for. The header counts, but for `am_short`, whose limit leaves it out.
+    pub(crate) fn request(&self) -> Request {
+        let extra = if self.flavour() == Flavour::Short { 0 } else { size_of::<u64>() };
+        Request::new(self.flavour().operation(), self.size.saturating_add(extra))
+    }
+
+    /// How the client sends, for the server: version, flavour, length of the string.
+    pub(crate) fn to_private(&self) -> Vec<u8> {
+        let mut bytes = PRIVATE.to_vec();
+        bytes.push(self.flavour() as u8);
+        bytes.extend_from_slice(&(self.size as u64).to_le_bytes());
+        bytes
+    }
+
+    /// What [`Options::to_private`] says; `None` if it is something else.
+    pub(crate) fn from_private(bytes: &[u8]) -> Option<(Flavour, usize)> {
+        let (&flavour, size) = bytes.strip_prefix(PRIVATE)?.split_first()?;
+        let size = u64::from_le_bytes(size.try_into().ok()?);
+        Some((*Flavour::ALL.get(usize::from(flavour))?, usize::try_from(size).ok()?))
     }
 
     /// What the parser cannot check.

@@ -365,12 +365,12 @@ fn another_version() -> Outcome {
     let port = listener.local_addr()?.port().to_string();
     let fake = thread::spawn(move || {
         let (mut stream, _) = listener.accept()?;
-        stream.write_all(b"UCTHELO9")?;
+        stream.write_all(b"UCTN\x09\x02\0\0\0\0\0\0")?;
         // What the client says is of no interest; it goes as soon as it has seen this.
         std::io::copy(&mut stream, &mut std::io::sink())
     });
     let start = Instant::now();
-    let outcome = one(&["-n", "127.0.0.1", "-p", &port, "--timeout", "40"], &["UCTHELO9", "expected"]);
+    let outcome = one(&["-n", "127.0.0.1", "-p", &port, "--timeout", "40"], &["version 9", "this side 1"]);
     let _ = fake.join();
     if start.elapsed() > Duration::from_secs(30) {
         return Err("it waits for its timeout instead".into());

@@ -46,3 +46,8 @@ mod proto;
 
 pub use error::{Error, Result, Stage};
 pub use options::{NetOptions, Wait};
+
+/// The code of the page compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/net.md")]
+pub struct Page;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use uct_core::select::{Operation, Request};
 
+use crate::proto::proof::MIN_KEY;
 use crate::proto::window::{MAX_WINDOW, MIN_WINDOW};
 
 /// How a thread waits that has nothing to do.
@@ -18,7 +19,7 @@ pub enum Wait {
 }
 
 /// What a program may choose for all of its connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NetOptions {
     /// How the thread waits. Default: [`Wait::Adaptive`] of 20 µs.
     pub wait: Wait,
@@ -34,6 +35,10 @@ pub struct NetOptions {
     pub lane_timeout: Duration,
     /// How long [`crate::local::Connect`] takes at most, when no limit is given. Default 30 s.
     pub connect_timeout: Duration,
+    /// A key that both sides have: each proves to the other that it knows it before any address is told. At least 16 bytes, random
+    /// ones. It proves who is there and hides nothing: a host on the path reads and can change what follows. Default: none, and
+    /// whoever reaches the listener may ask for a connection.
+    pub shared_key: Option<Vec<u8>>,
     /// What transports are judged for. Default: a message of 8 bytes.
     pub request: Request,
 }
@@ -48,6 +53,7 @@ impl Default for NetOptions {
             handshake_timeout: Duration::from_secs(5),
             lane_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(30),
+            shared_key: None,
             request: Request::new(Operation::AmShort, 8),
         }
     }
@@ -65,6 +71,23 @@ impl NetOptions {
         if self.max_half_open == 0 {
             return Some("max_half_open = 0: expected at least 1, or nobody can connect".to_owned());
         }
+        if self.shared_key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
+            return Some(format!(
+                "shared_key: expected at least {MIN_KEY} bytes; shorter ones can be guessed"
+            ));
+        }
         None
+    }
+}
+
+/// Without the key.
+impl std::fmt::Debug for NetOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NetOptions")
+            .field("wait", &self.wait)
+            .field("window", &self.window)
+            .field("max_message", &self.max_message)
+            .field("has_shared_key", &self.shared_key.is_some())
+            .finish_non_exhaustive()
     }
 }

@@ -210,3 +210,45 @@ fn a_hundred_clients_are_served_by_one_thread() {
         },
     );
 }
+
+#[test]
+fn a_shared_key_lets_in_those_who_know_it_and_tells_the_others_nothing() {
+    let with_key = |key: &str| NetOptions { shared_key: Some(key.into()), ..NetOptions::default() };
+    pair(
+        with_key("sixteen bytes or more"),
+        async |_net, mut listener| {
+            // Callers without the key never get here.
+            let connection = listener.accept().await?.accept().await?;
+            assert_eq!(&*connection.recv().within(LIMIT).await?, b"known");
+            Ok(())
+        },
+        async |net, address| {
+            let refused = |options: NetOptions| {
+                let stranger = support::net(options);
+                stranger.block_on(async { stranger.connect(&address).await }).expect_err("refused")
+            };
+            let error = refused(with_key("sixteen other bytes"));
+            assert_eq!(error.status, Status::REJECTED);
+            assert!(error.to_string().contains("does not know the shared key"), "{error}");
+            let error = refused(NetOptions::default());
+            assert!(error.to_string().contains("requires a shared key"), "{error}");
+            net.connect(&address).await?.send(b"known").await
+        },
+    );
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| listener.accept().await?.accept().await.map(|_| ()),
+        async |net, address| {
+            let careful = support::net(with_key("sixteen bytes or more"));
+            let error =
+                careful.block_on(async { careful.connect(&address).await }).expect_err("no key there");
+            assert!(error.to_string().contains("has no shared key"), "{error}");
+            net.connect(&address).await.map(|_| ())
+        },
+    );
+    let context = support::context();
+    let options = with_key("short");
+    assert!(!format!("{options:?}").contains("short"), "a key is not printed");
+    let error = uct_net::local::Net::new(&context, options).expect_err("too short");
+    assert!(error.to_string().contains("at least 16 bytes"), "{error}");
+}

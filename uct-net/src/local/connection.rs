@@ -42,7 +42,7 @@ pub struct Explanation {
     /// Transport and device: `posix/memory`.
     pub chosen: String,
     /// The verdict of this side on each of its candidates.
-    pub ours: String,
+    pub ours: uct_core::select::Explanation,
     /// The verdict of the peer on each of its candidates.
     pub theirs: String,
     /// What was tried first and did not work, with the reason.

@@ -15,6 +15,7 @@ use super::socket::FrameSocket;
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::{Kind, Token};
 use crate::proto::handshake::{End, Frame};
+use crate::proto::proof::{self, Nonce, Side};
 
 /// Longest explanation that is sent to a peer.
 const MAX_EXPLANATION: usize = 32 << 10;
@@ -34,6 +35,9 @@ pub(crate) async fn call(
     require: &[String],
     private: Vec<u8>,
 ) -> Result<Connection> {
+    if let Some(key) = &net.options.shared_key {
+        ask(net, socket, key).await?;
+    }
     let addresses = net.selector.addresses();
     socket.send(&Frame::Hello { private, addresses }).await?;
     let server = match receive(net, socket, "take the connection").await? {
@@ -59,17 +63,21 @@ pub(crate) async fn call(
         } else {
             Selector::of(&net.worker, left.clone()).choose(request, Some(&server.addresses))
         };
-        let choice = chosen.map_err(|error| nothing_left(socket, &tried, require, &server, &error))?;
+        let choice = match chosen {
+            Ok(choice) => choice,
+            Err(error) => {
+                let error = nothing_left(socket, &tried, require, &server, &error);
+                // The server would only see that this side is gone.
+                let _ = socket.send(&Frame::Unable { reason: error.reason.clone() }).await;
+                return Err(error);
+            }
+        };
         let address = choice.peer.expect("a choice for a peer has the peer's address");
         let name = choice.iface.resource().to_string();
         match open_lane(net, socket, &choice.iface, &address).await {
             Ok(conn) => {
-                let explanation = Explanation {
-                    chosen: name,
-                    ours: choice.explanation.to_string(),
-                    theirs: server.explanation,
-                    tried,
-                };
+                let explanation =
+                    Explanation { chosen: name, ours: choice.explanation, theirs: server.explanation, tried };
                 let iface = choice.iface.clone();
                 return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
             }
@@ -130,9 +138,66 @@ async fn open_lane(
     Ok(conn)
 }
 
-/// The server reads the client's first frame.
+/// The client proves that it knows the key, once the server has.
+async fn ask(net: &NetHandle, socket: &FrameSocket, key: &[u8]) -> Result {
+    let client = fresh_nonce(socket)?;
+    socket.send(&Frame::Ask { nonce: client }).await?;
+    let (server, proof) = match receive(net, socket, "prove that it knows the shared key").await? {
+        Frame::Challenge { nonce, proof } => (nonce, proof),
+        Frame::Refused { reason } => {
+            let reason = format!("the peer rejected the connection: {reason}");
+            return Err(socket.failed(Status::REJECTED, reason));
+        }
+        other => return Err(unexpected(socket, &other)),
+    };
+    if !proof::check(key, Side::Server, &client, &server, &proof) {
+        let error = socket.failed(Status::REJECTED, "the peer does not know the shared key".to_owned());
+        return Err(error.hint("both sides need the same shared_key"));
+    }
+    let proof = proof::prove(key, Side::Client, &client, &server);
+    socket.send(&Frame::Answer { proof }).await
+}
+
+/// The server does the same.
+async fn challenge(net: &NetHandle, socket: &FrameSocket, key: &[u8], client: &Nonce) -> Result {
+    let server = fresh_nonce(socket)?;
+    let proof = proof::prove(key, Side::Server, client, &server);
+    socket.send(&Frame::Challenge { nonce: server, proof }).await?;
+    match receive(net, socket, "prove that it knows the shared key").await? {
+        Frame::Answer { proof } if proof::check(key, Side::Client, client, &server, &proof) => Ok(()),
+        Frame::Answer { .. } => {
+            refuse(socket, "it does not know the shared key").await?;
+            Err(socket.failed(Status::REJECTED, "the caller does not know the shared key".to_owned()))
+        }
+        other => Err(unexpected(socket, &other)),
+    }
+}
+
+fn fresh_nonce(socket: &FrameSocket) -> Result<Nonce> {
+    proof::nonce().map_err(|error| socket.failed(Status::IO_ERROR, error.to_string()))
+}
+
+/// The server reads the client's first frame, after both have proved that they know the key, if one is required.
 pub(crate) async fn greet(net: &NetHandle, socket: &FrameSocket) -> Result<(Vec<u8>, PeerAddresses)> {
-    match receive(net, socket, "introduce itself").await? {
+    let mut frame = receive(net, socket, "introduce itself").await?;
+    let key = net.options.shared_key.as_deref();
+    let refusal = match (&frame, key) {
+        (Frame::Ask { nonce }, Some(key)) => {
+            challenge(net, socket, key, nonce).await?;
+            frame = receive(net, socket, "introduce itself").await?;
+            None
+        }
+        (Frame::Ask { .. }, None) => {
+            Some("this side has no shared key: set shared_key on both or on neither")
+        }
+        (Frame::Hello { .. }, Some(_)) => Some("this side requires a shared key: set shared_key"),
+        _ => None,
+    };
+    if let Some(reason) = refusal {
+        refuse(socket, reason).await?;
+        return Err(socket.failed(Status::REJECTED, reason.to_owned()));
+    }
+    match frame {
         Frame::Hello { private, addresses } => Ok((private, addresses)),
         other => Err(unexpected(socket, &other)),
     }
@@ -158,13 +223,17 @@ pub(crate) async fn take(
         let end = explanation.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
         explanation.truncate(end);
     }
-    let ours = explanation.clone();
     socket.send(&Frame::Welcome { private, addresses: net.selector.addresses(), explanation }).await?;
     let mut tried: Vec<(String, String)> = Vec::new();
     let mut frame = receive(net, socket, "choose a transport").await?;
     loop {
-        let Frame::Lane { own: theirs, theirs: own, end } = frame else {
-            return Err(unexpected(socket, &frame));
+        let (theirs, own, end) = match frame {
+            Frame::Lane { own, theirs, end } => (own, theirs, end),
+            Frame::Unable { reason } => {
+                let reason = format!("the peer gave up: {reason}");
+                return Err(Error::new(Stage::Choose, socket.peer(), Status::UNREACHABLE, reason));
+            }
+            other => return Err(unexpected(socket, &other)),
         };
         let name = format!("{} of the peer's choice", own.transport);
         match open_chosen(net, socket, &verdicts, &theirs, &own, &end) {
@@ -173,12 +242,12 @@ pub(crate) async fn take(
                 socket.send(&Frame::Ready { end: ready }).await?;
                 // The client sends a message over the lane, then says so; or tries another one.
                 frame = receive_within(net, socket, net.options.lane_timeout * 2, "use the lane").await?;
-                if frame == Frame::Connected {
+                if matches!(frame, Frame::Connected) {
                     probe(net, &conn, true).await?;
                     guard.keep();
                     let explanation = Explanation {
                         chosen: iface.resource().to_string(),
-                        ours,
+                        ours: verdicts,
                         theirs: "the peer chose; its own explanation has its verdicts\n".to_owned(),
                         tried,
                     };

@@ -88,17 +88,25 @@ impl Net {
     /// An option is out of range, the system has no descriptor left, or no transport could be opened; then the error says why
     /// for each.
     pub fn new(context: &Context, options: NetOptions) -> Result<Net> {
-        let failed = |reason: String| Error::new(Stage::Choose, "this process", Status::IO_ERROR, reason);
+        let worker = Worker::new(context).map_err(|error| failed(error.to_string()))?;
+        let selector = Selector::open(&worker, &IfaceOptions::default());
+        Net::over(&worker, selector, options)
+    }
+
+    /// Uses interfaces that the application has chosen, on a worker of its own.
+    ///
+    /// # Errors
+    /// As [`Net::new`].
+    pub fn over(worker: &Worker, selector: Selector, options: NetOptions) -> Result<Net> {
         if let Some(problem) = options.problem() {
             return Err(Error { status: Status::INVALID_PARAM, ..failed(problem) });
         }
-        let worker = Worker::new(context).map_err(|error| failed(error.to_string()))?;
-        let selector = Selector::open(&worker, &IfaceOptions::default());
         if selector.ifaces().is_empty() {
             let explanation = selector.explain(&options.request, None);
             let reason = format!("no transport is open: {}", explanation.why_none());
             return Err(Error { status: Status::NO_DEVICE, ..failed(reason) });
         }
+        let worker = worker.clone();
         let reactor = Reactor::new(worker.event_fd()).map_err(|error| failed(error.to_string()))?;
         let reactor = Rc::new(reactor);
         let wake = Arc::new(ThreadWaker {
@@ -130,6 +138,22 @@ impl Net {
             }
         });
         Ok(Net { inner: NetHandle(inner) })
+    }
+
+    /// Ends after that time.
+    pub async fn sleep(&self, time: Duration) {
+        self.inner.reactor.sleep_until(Instant::now() + time).await;
+    }
+
+    /// What the future returns, or `None` if that takes longer than the limit; then it is dropped.
+    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut sleep = self.inner.reactor.sleep_until(Instant::now() + limit);
+        let mut future = pin!(future);
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => sleep.poll_due(context).map(|()| None),
+        })
+        .await
     }
 
     /// The worker of this thread, for what the application does beside it. Active message [`AM_ID`] is taken.
@@ -168,6 +192,10 @@ impl Net {
             }
         }
     }
+}
+
+fn failed(reason: String) -> Error {
+    Error::new(Stage::Choose, "this process", Status::IO_ERROR, reason)
 }
 
 impl NetInner {

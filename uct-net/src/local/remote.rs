@@ -109,11 +109,10 @@ impl Connection {
     pub async fn fetch_add(&self, remote: &RemoteMemory, offset: u64, value: u64) -> Result<u64> {
         let address = self.range(remote, offset, size_of::<u64>())?;
         let operation = Operation::new(self);
-        let fetched = operation
-            .post(self, |completion| {
-                self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, &remote.key, completion)
-            })
-            .await?;
+        let fetch = || {
+            self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, &remote.key, &operation.completion)
+        };
+        let fetched = self.when_room(fetch).await?;
         if fetched == Fetched::InProgress {
             operation.ended(self).await?;
         }
@@ -126,9 +125,8 @@ impl Connection {
     /// The connection has failed, or one of the operations was refused.
     pub async fn flush(&self) -> Result {
         let operation = Operation::new(self);
-        let posted = operation
-            .post(self, |completion| self.endpoint().flush(Flush::empty(), Some(completion)))
-            .await?;
+        let flush = || self.endpoint().flush(Flush::empty(), Some(&operation.completion));
+        let posted = self.when_room(flush).await?;
         if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
     }
 
@@ -148,16 +146,39 @@ impl Connection {
         }
         let operation = Operation::new(self);
         let slices = [local];
-        let posted = operation
-            .post(self, |completion| {
-                if is_put {
-                    self.endpoint().put_zcopy(&slices, address, &remote.key, completion)
-                } else {
-                    self.endpoint().get_zcopy(&slices, address, &remote.key, completion)
-                }
-            })
-            .await?;
+        let (ep, completion) = (self.endpoint(), &operation.completion);
+        let post = || {
+            if is_put {
+                ep.put_zcopy(&slices, address, &remote.key, completion)
+            } else {
+                ep.get_zcopy(&slices, address, &remote.key, completion)
+            }
+        };
+        let posted = self.when_room(post).await?;
         if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
+    }
+
+    /// Tries an operation of [`Connection::endpoint`] until the transport has room for it.
+    ///
+    /// # Errors
+    /// The operation's, with the reason if the connection has failed.
+    pub async fn when_room<T>(&self, mut attempt: impl FnMut() -> Result<T, Status>) -> Result<T> {
+        poll_fn(|context| match attempt() {
+            Ok(outcome) => {
+                self.net().reactor.rouse();
+                Poll::Ready(Ok(outcome))
+            }
+            Err(Status::NO_RESOURCE) => {
+                self.wait_for_room(context);
+                Poll::Pending
+            }
+            Err(status) => {
+                let failure = self.endpoint().failure();
+                let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
+                Poll::Ready(Err(self.failed(status, reason)))
+            }
+        })
+        .await
     }
 
     fn range(&self, remote: &RemoteMemory, offset: u64, length: usize) -> Result<u64> {
@@ -192,30 +213,6 @@ impl Operation {
             }
         });
         Operation { completion, waker }
-    }
-
-    /// Posts it, as soon as there is room.
-    async fn post<T>(
-        &self,
-        connection: &Connection,
-        mut post: impl FnMut(&Completion) -> Result<T, Status>,
-    ) -> Result<T> {
-        poll_fn(|context| match post(&self.completion) {
-            Ok(posted) => {
-                connection.net().reactor.rouse();
-                Poll::Ready(Ok(posted))
-            }
-            Err(Status::NO_RESOURCE) => {
-                connection.wait_for_room(context);
-                Poll::Pending
-            }
-            Err(status) => {
-                let failure = connection.endpoint().failure();
-                let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
-                Poll::Ready(Err(connection.failed(status, reason)))
-            }
-        })
-        .await
     }
 
     /// Waits for its end.

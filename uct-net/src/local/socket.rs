@@ -10,7 +10,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::reactor::{Reactor, Watched};
 use crate::error::{Error, Result, Stage};
-use crate::proto::frame::{HEADER, parse_header};
+use crate::proto::frame::{HEADER, check_magic, parse_header};
 use crate::proto::handshake::Frame;
 
 /// Where a listener is, or is to be.
@@ -193,9 +193,12 @@ impl FrameSocket {
 
     /// Receives a frame.
     pub(crate) async fn receive(&self) -> Result<Frame> {
-        let mut header = [0; HEADER];
-        self.read(&mut header).await?;
         let bad = |error: crate::proto::frame::BadFrame| self.failed(ucs::Error::IO_ERROR, error.0);
+        let mut header = [0; HEADER];
+        let (magic, rest) = header.split_at_mut(4);
+        self.read(magic).await?;
+        check_magic([magic[0], magic[1], magic[2], magic[3]]).map_err(bad)?;
+        self.read(rest).await?;
         let (what, length) = parse_header(&header).map_err(bad)?;
         let mut body = Vec::new();
         let mut chunk = [0; 4096];

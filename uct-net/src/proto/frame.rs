@@ -26,12 +26,19 @@ fn bad<T>(problem: impl Into<String>) -> Result<T, BadFrame> {
     Err(BadFrame(problem.into()))
 }
 
+/// Checks the first bytes of a header: whoever is something else may send no more.
+pub(crate) fn check_magic(magic: [u8; 4]) -> Result<(), BadFrame> {
+    if magic == MAGIC {
+        return Ok(());
+    }
+    let (found, expected) = (magic.escape_ascii(), MAGIC.escape_ascii());
+    bad(format!("the peer begins with \"{found}\", expected \"{expected}\": it speaks another protocol"))
+}
+
 /// Reads the header of a frame: what it is, and the length of its body.
 pub(crate) fn parse_header(header: &[u8; HEADER]) -> Result<(u8, usize), BadFrame> {
     let [a, b, c, d, version, what, zero, zeros, length @ ..] = *header;
-    if [a, b, c, d] != MAGIC {
-        return bad("the peer does not speak this protocol; is it another kind of server?");
-    }
+    check_magic([a, b, c, d])?;
     if version != VERSION {
         return bad(format!("the peer speaks version {version}, this side {VERSION}; update the older one"));
     }
@@ -145,7 +152,7 @@ mod tests {
             header[at] = value;
             parse_header(&header).map(|_| ()).unwrap_err().to_string()
         };
-        assert!(with(0, b'H').contains("another kind of server"));
+        assert!(with(0, b'H').contains("begins with \"HCTN\""));
         assert!(with(4, 9).contains("version 9"));
         assert!(with(6, 1).contains("at most"));
         assert!(with(11, 0x7f).contains("at most"));

@@ -11,6 +11,14 @@
 //!   Connected                       →
 //! ```
 //!
+//! Where a shared key is required, three frames come first, and no address is told before:
+//!
+//! ```text
+//!   Ask        a number             →
+//!              ←  Challenge  another number, and the server's proof
+//!   Answer     the client's proof   →
+//! ```
+//!
 //! So "connected" means that a message has crossed both ways.
 
 use uct_core::IfaceAddress;
@@ -18,6 +26,7 @@ use uct_core::select::PeerAddresses;
 
 use super::envelope::Token;
 use super::frame::{BadFrame, Reader, Writer};
+use super::proof::{Nonce, Proof};
 use super::window::{MAX_WINDOW, MIN_WINDOW};
 
 /// Longest private data of either side.
@@ -36,10 +45,16 @@ pub(crate) enum Frame {
     Lane { own: IfaceAddress, theirs: IfaceAddress, end: End },
     /// The server has opened the lane.
     Ready { end: End },
-    /// The server cannot open the lane.
+    /// The server cannot open the lane; or the client has no lane to try, and this is the end.
     Unable { reason: String },
     /// A message has crossed the lane both ways.
     Connected,
+    /// The client knows a key, and asks whether the server does.
+    Ask { nonce: Nonce },
+    /// The server does, and asks the same.
+    Challenge { nonce: Nonce, proof: Proof },
+    /// The client does.
+    Answer { proof: Proof },
 }
 
 /// What one side tells the other of its end of a lane.
@@ -80,6 +95,9 @@ impl Frame {
             Frame::Ready { .. } => "Ready",
             Frame::Unable { .. } => "Unable",
             Frame::Connected => "Connected",
+            Frame::Ask { .. } => "Ask",
+            Frame::Challenge { .. } => "Challenge",
+            Frame::Answer { .. } => "Answer",
         }
     }
 
@@ -102,6 +120,9 @@ impl Frame {
             Frame::Ready { end } => end.write(Writer::new(5)),
             Frame::Unable { reason } => Writer::new(6).field(reason.as_bytes()),
             Frame::Connected => Writer::new(7),
+            Frame::Ask { nonce } => Writer::new(8).field(nonce),
+            Frame::Challenge { nonce, proof } => Writer::new(9).field(nonce).field(proof),
+            Frame::Answer { proof } => Writer::new(10).field(proof),
         }
         .finish()
     }
@@ -125,6 +146,9 @@ impl Frame {
             5 => Frame::Ready { end: End::read(&mut reader)? },
             6 => Frame::Unable { reason: reader.text()? },
             7 => Frame::Connected,
+            8 => Frame::Ask { nonce: array(&mut reader)? },
+            9 => Frame::Challenge { nonce: array(&mut reader)?, proof: array(&mut reader)? },
+            10 => Frame::Answer { proof: array(&mut reader)? },
             _ => return Err(BadFrame(format!("the peer sent a frame of the unknown kind {what}"))),
         };
         reader.finish()?;
@@ -138,6 +162,11 @@ fn check_private(private: &[u8]) -> Result<&[u8], BadFrame> {
         return Err(BadFrame(problem));
     }
     Ok(private)
+}
+
+fn array<const N: usize>(reader: &mut Reader<'_>) -> Result<[u8; N], BadFrame> {
+    let field = reader.field()?;
+    field.try_into().map_err(|_| BadFrame(format!("a field of {} bytes where {N} are expected", field.len())))
 }
 
 fn private(reader: &mut Reader<'_>) -> Result<Vec<u8>, BadFrame> {
@@ -207,6 +236,9 @@ mod tests {
             Frame::Ready { end },
             Frame::Unable { reason: "not that one".to_owned() },
             Frame::Connected,
+            Frame::Ask { nonce: [1; 32] },
+            Frame::Challenge { nonce: [2; 32], proof: [3; 32] },
+            Frame::Answer { proof: [4; 32] },
         ]
     }
 
@@ -242,7 +274,7 @@ mod tests {
             assert!(Frame::parse(5, &bytes[HEADER..]).unwrap_err().to_string().contains("window"));
         }
         assert!(Frame::parse(0, &[]).is_err());
-        assert!(Frame::parse(8, &[]).is_err());
+        assert!(Frame::parse(11, &[]).is_err());
     }
 
     #[test]
@@ -261,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn no_change_of_a_frame_makes_it_panic(which in 0usize..7, at in any::<prop::sample::Index>(), value in any::<u8>()) {
+        fn no_change_of_a_frame_makes_it_panic(which in 0usize..10, at in any::<prop::sample::Index>(), value in any::<u8>()) {
             let mut bytes = frames()[which].to_bytes().unwrap();
             let at = at.index(bytes.len());
             bytes[at] = value;

@@ -5,4 +5,5 @@ pub(crate) mod assembly;
 pub(crate) mod envelope;
 pub(crate) mod frame;
 pub(crate) mod handshake;
+pub(crate) mod proof;
 pub(crate) mod window;

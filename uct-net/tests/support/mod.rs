@@ -32,12 +32,18 @@ pub fn net(options: NetOptions) -> Net {
 }
 
 /// The transports that two threads of this process can use between each other, on the loopback device or one of verbs.
-/// `UCT_TEST_REQUIRE` names those that have to be there: `verbs`, or by their names.
+/// `UCT_TEST_TRANSPORTS` names the only ones, `UCT_TEST_REQUIRE` names those that have to be there: `verbs`, or by their names.
 pub fn transports() -> Vec<String> {
     let net = net(NetOptions::default());
     let names = net.ifaces().iter().map(|iface| iface.resource().to_string());
     let mut names: Vec<String> = names.filter(|name| name != "self/memory").collect();
     names.retain(|name| !name.starts_with("tcp/") || name == "tcp/lo");
+    if let Ok(only) = std::env::var("UCT_TEST_TRANSPORTS") {
+        let only: Vec<&str> = only.split(',').collect();
+        names.retain(|name| only.iter().any(|only| name.split('/').next() == Some(*only)));
+        assert!(!names.is_empty(), "UCT_TEST_TRANSPORTS names none that is here");
+        return names;
+    }
     let required = std::env::var("UCT_TEST_REQUIRE").unwrap_or_default();
     for required in ["tcp"].into_iter().chain(required.split(',')) {
         let needed: &[&str] = match required {
