@@ -53,7 +53,7 @@ impl AsRawFd for Descriptor {
 
 impl Net {
     /// Drives everything while the future runs, as part of a task of a tokio runtime; other tasks of the same thread
-    /// ([`tokio::task::spawn_local`]) may use the connections meanwhile. Sleeps as [`crate::NetOptions::wait`] says.
+    /// (`spawn_local`) may use the connections meanwhile. Sleeps as [`crate::NetOptions::wait`] says.
     ///
     /// # Errors
     /// The runtime cannot watch a descriptor: it has no I/O driver.
