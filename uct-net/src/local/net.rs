@@ -36,7 +36,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// within the thread.
 ///
 /// Nothing moves by itself: something has to drive it. [`Net::block_on`] does, and the futures of this crate do for a moment
-/// when they are polled; in a runtime, see [`Net::run_until`].
+/// when they are polled; in a tokio runtime `Net::run_until` does (feature `tokio`).
 ///
 /// When the last handle, connection and listener of it is dropped, what was sent last is delivered first: this blocks for up to
 /// 1 s.
