@@ -13,6 +13,7 @@ pub mod event_set;
 pub mod log;
 pub mod memory;
 pub mod pending_work;
+pub mod record;
 #[cfg(test)]
 #[path = "../testing/skip.rs"]
 mod skip;

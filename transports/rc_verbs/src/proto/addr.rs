@@ -13,6 +13,8 @@
 //! | 8 | 4 | first packet number that the endpoint sends, 24 bits |
 //! | 12 | 4 | size of a receive buffer in bytes |
 
+use ucs::record::Format;
+
 use crate::proto::wire::MAX_GRANT;
 
 /// Bytes of an interface address.
@@ -22,6 +24,15 @@ pub(crate) const IFACE_LENGTH: usize = 4;
 pub(crate) const EP_LENGTH: usize = 16;
 
 const VERSION: u8 = 1;
+
+const IFACE_FORMAT: Format = Format {
+    name: "interface address of rc_verbs",
+    magic: b"rc",
+    version: Some(VERSION),
+    length: IFACE_LENGTH,
+};
+const EP_FORMAT: Format =
+    Format { name: "endpoint address of rc_verbs", magic: b"", version: Some(VERSION), length: EP_LENGTH };
 
 /// The interface address: the same for all.
 pub(crate) const IFACE: [u8; IFACE_LENGTH] = [b'r', b'c', VERSION, 0];
@@ -36,62 +47,39 @@ pub(crate) struct EpAddress {
     pub(crate) seg_size: u32,
 }
 
-/// Checks a peer's interface address; the error is a human-readable reason.
+/// Checks a peer's interface address; the refusal is the reason in words.
 pub(crate) fn check_iface(bytes: &[u8]) -> Result<(), String> {
-    match bytes {
-        [b'r', b'c', VERSION, 0] => Ok(()),
-        [b'r', b'c', version, _] => Err(format!(
-            "the peer's rc_verbs is of version {version}, this side knows version {VERSION}: use the same release on \
-             both sides"
-        )),
-        _ => Err(format!("{} bytes that are no interface address of rc_verbs", bytes.len())),
-    }
+    let mut fields = IFACE_FORMAT.read(bytes)?;
+    let last = fields.u8();
+    fields.check(last == 0, || format!("it ends with {last}"))
 }
 
 impl EpAddress {
     /// The bytes for the peer.
     pub(crate) fn pack(&self) -> [u8; EP_LENGTH] {
         let mut bytes = [0; EP_LENGTH];
-        bytes[0] = VERSION;
-        bytes[1] = self.reads_in;
-        bytes[2..4].copy_from_slice(&self.window.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.qp.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.psn.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.seg_size.to_le_bytes());
+        let mut fields = EP_FORMAT.write(&mut bytes);
+        fields.bytes(&[self.reads_in]).u16(self.window).u32(self.qp).u32(self.psn).u32(self.seg_size);
         bytes
     }
 
-    /// Reads untrusted bytes; the error is a human-readable reason.
+    /// Reads bytes that came from anywhere; the refusal is the reason in words.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let Ok(bytes) = <&[u8; EP_LENGTH]>::try_from(bytes) else {
-            return Err(format!("an endpoint address of {} bytes, expected {EP_LENGTH}", bytes.len()));
-        };
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let mut fields = EP_FORMAT.read(bytes)?;
         let address = Self {
-            reads_in: bytes[1],
-            window: u16::from_le_bytes([bytes[2], bytes[3]]),
-            qp: word(4),
-            psn: word(8),
-            seg_size: word(12),
+            reads_in: fields.u8(),
+            window: fields.u16(),
+            qp: fields.u32(),
+            psn: fields.u32(),
+            seg_size: fields.u32(),
         };
-        if bytes[0] != VERSION {
-            return Err(format!(
-                "an endpoint address of version {}, this side knows version {VERSION}",
-                bytes[0]
-            ));
-        }
-        if address.qp == 0 || address.qp >> 24 != 0 || address.psn >> 24 != 0 {
-            return Err("a damaged endpoint address: queue pair and packet number have 24 bits".to_owned());
-        }
-        if address.window == 0 || address.seg_size == 0 {
-            return Err("a damaged endpoint address: the peer would take no messages".to_owned());
-        }
-        if address.window > MAX_GRANT {
-            let window = address.window;
-            return Err(format!(
-                "a damaged endpoint address: a window of {window} messages, the largest is {MAX_GRANT}"
-            ));
-        }
+        let Self { window, qp, psn, seg_size, .. } = address;
+        let words = |words: &'static str| move || words.to_owned();
+        let is_number = qp != 0 && (qp | psn) >> 24 == 0;
+        fields.check(is_number, words("queue pair and packet number have 24 bits"))?;
+        fields.check(window != 0 && seg_size != 0, words("the peer would take no messages"))?;
+        let is_window = window <= MAX_GRANT;
+        fields.check(is_window, || format!("a window of {window} messages, the largest is {MAX_GRANT}"))?;
         Ok(address)
     }
 }

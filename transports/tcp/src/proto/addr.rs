@@ -25,6 +25,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ucs::record::Format;
+
 /// Bytes of a device address.
 pub(crate) const DEVICE: usize = 28;
 /// Bytes of an interface address.
@@ -36,6 +38,12 @@ pub(crate) const EP: usize = 68;
 pub(crate) const SOCKET: usize = 20;
 
 const VERSION: u8 = 2;
+const DEVICE_FORMAT: Format =
+    Format { name: "device address of tcp", magic: b"td", version: Some(VERSION), length: DEVICE };
+const IFACE_FORMAT: Format =
+    Format { name: "interface address of tcp", magic: b"ti", version: Some(VERSION), length: IFACE };
+/// It begins as the interface address that it begins with.
+const EP_FORMAT: Format = Format { name: "endpoint address of tcp", magic: b"", version: None, length: EP };
 
 /// Where a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,65 +64,46 @@ pub(crate) struct IfaceAddress {
 
 impl DeviceAddress {
     pub(crate) fn write(&self, buffer: &mut [u8]) {
-        buffer[0..2].copy_from_slice(b"td");
-        buffer[2] = VERSION;
-        buffer[3] = u8::from(self.is_loopback);
-        buffer[4..20].copy_from_slice(&self.host);
-        buffer[20..28].copy_from_slice(&self.namespace.to_le_bytes());
+        let mut fields = DEVICE_FORMAT.write(buffer);
+        fields.bytes(&[u8::from(self.is_loopback)]).bytes(&self.host).u64(self.namespace);
     }
 
-    /// Reads untrusted bytes; the error is a human-readable reason.
+    /// Reads untrusted bytes; the refusal is the reason in words.
     pub(crate) fn read(bytes: &[u8]) -> Result<DeviceAddress, String> {
-        let Ok(bytes) = <&[u8; DEVICE]>::try_from(bytes) else {
-            return Err(format!("not a device address of tcp: {} bytes, expected {DEVICE}", bytes.len()));
-        };
-        check_start(bytes, *b"td", "device")?;
-        if bytes[3] > 1 {
-            return Err("not a device address of tcp: unknown flags".to_owned());
-        }
-        let mut host = [0; 16];
-        host.copy_from_slice(&bytes[4..20]);
-        Ok(DeviceAddress { is_loopback: bytes[3] == 1, host, namespace: word(bytes, 20) })
+        let mut fields = DEVICE_FORMAT.read(bytes)?;
+        let flags = fields.u8();
+        fields.check(flags <= 1, || format!("flags {flags:#x}"))?;
+        Ok(DeviceAddress { is_loopback: flags == 1, host: fields.array(), namespace: fields.u64() })
     }
 }
 
 impl IfaceAddress {
     pub(crate) fn write(&self, buffer: &mut [u8]) {
-        buffer[0..2].copy_from_slice(b"ti");
-        buffer[2] = VERSION;
-        buffer[3] = self.sockets.len() as u8;
-        buffer[4..12].copy_from_slice(&self.id.to_le_bytes());
-        buffer[12..20].copy_from_slice(&self.key.to_le_bytes());
-        buffer[20..60].fill(0);
-        for (place, socket) in buffer[20..60].chunks_exact_mut(SOCKET).zip(&self.sockets) {
+        let mut sockets = [0; 2 * SOCKET];
+        for (place, socket) in sockets.chunks_exact_mut(SOCKET).zip(&self.sockets) {
             write_socket(place, socket);
         }
+        let mut fields = IFACE_FORMAT.write(buffer);
+        fields.bytes(&[self.sockets.len() as u8]).u64(self.id).u64(self.key).bytes(&sockets);
     }
 
-    /// Reads untrusted bytes; the error is a human-readable reason.
+    /// Reads untrusted bytes; the refusal is the reason in words.
     pub(crate) fn read(bytes: &[u8]) -> Result<IfaceAddress, String> {
-        let Ok(bytes) = <&[u8; IFACE]>::try_from(bytes) else {
-            return Err(format!("not an interface address of tcp: {} bytes, expected {IFACE}", bytes.len()));
-        };
-        check_start(bytes, *b"ti", "interface")?;
-        let count = usize::from(bytes[3]);
-        if !(1..=2).contains(&count) {
-            return Err(format!("not an interface address of tcp: {count} sockets, expected 1 or 2"));
-        }
-        let sockets = bytes[20..20 + count * SOCKET].chunks_exact(SOCKET).map(read_socket);
+        let mut fields = IFACE_FORMAT.read(bytes)?;
+        let count = usize::from(fields.u8());
+        fields.check((1..=2).contains(&count), || format!("{count} sockets, expected 1 or 2"))?;
+        let (id, key) = (fields.u64(), fields.u64());
+        let sockets = fields.bytes(count * SOCKET).chunks_exact(SOCKET).map(read_socket);
         let sockets: Vec<SocketAddr> = sockets.collect::<Result<_, _>>()?;
-        if bytes[20 + count * SOCKET..].iter().any(|&byte| byte != 0) {
-            return Err("not an interface address of tcp: bytes behind the last socket".to_owned());
-        }
-        Ok(IfaceAddress { id: word(bytes, 4), key: word(bytes, 12), sockets })
+        let is_all = fields.bytes((2 - count) * SOCKET).iter().all(|&byte| byte == 0);
+        fields.check(is_all, || "bytes behind the last socket".to_owned())?;
+        Ok(IfaceAddress { id, key, sockets })
     }
 
     /// Reads an endpoint address.
     pub(crate) fn read_ep(bytes: &[u8]) -> Result<(IfaceAddress, u64), String> {
-        let Ok(bytes) = <&[u8; EP]>::try_from(bytes) else {
-            return Err(format!("not an endpoint address of tcp: {} bytes, expected {EP}", bytes.len()));
-        };
-        Ok((IfaceAddress::read(&bytes[..IFACE])?, word(bytes, IFACE)))
+        let mut fields = EP_FORMAT.read(bytes)?;
+        Ok((IfaceAddress::read(fields.bytes(IFACE))?, fields.u64()))
     }
 }
 
@@ -151,23 +140,6 @@ pub(crate) fn read_socket(bytes: &[u8]) -> Result<SocketAddr, String> {
         return Err(format!("not an address of tcp: nobody can listen on {}", SocketAddr::new(ip, port)));
     }
     Ok(SocketAddr::new(ip, port))
-}
-
-fn check_start(bytes: &[u8], kind: [u8; 2], name: &str) -> Result<(), String> {
-    if bytes[..2] != kind {
-        return Err(format!("not a {name} address of tcp"));
-    }
-    if bytes[2] != VERSION {
-        return Err(format!(
-            "the peer's {name} address has version {}, this side reads version {VERSION}",
-            bytes[2]
-        ));
-    }
-    Ok(())
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// Entry for fuzzing: reads arbitrary bytes as each kind of address.
