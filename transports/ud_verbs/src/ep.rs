@@ -5,14 +5,15 @@ use std::rc::Rc;
 
 use uct_ib::DeviceAddress;
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::{MemoryAccess, RemoteKey};
-use uct_plugin::rma::{Notify, Operation};
+use uct_plugin::memory::{Accessor, Regions, RemoteKey};
+use uct_plugin::rma::{Initiator, Notify, Operation, Payload, RemoteLimits, Request, Requests};
 use uct_plugin::{
     Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, Outcome, Pack, Result, Unpack,
 };
 
 use crate::iface::UdIface;
 use crate::link::conn::Conn;
+use crate::link::emulation::{GET_HEADER, MAX_IOV, OWNER, PUT_HEADER, REQUEST};
 use crate::md::OWN;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
 
@@ -52,11 +53,11 @@ impl Endpoint for UdEp {
     }
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.conn.put_copied(data, remote_address, rkey)
+        self.remote_put_short(data, remote_address, rkey)
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
-        self.conn.put_packed(pack, remote_address, rkey)
+        self.remote_put_bcopy(pack, remote_address, rkey)
     }
 
     fn put_zcopy(
@@ -66,27 +67,11 @@ impl Endpoint for UdEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.conn.put_gathered(iov, remote_address, rkey, completion)
+        self.remote_put_vector(iov, remote_address, rkey, completion)
     }
 
-    /// Reads and waits: progress runs inside, so handlers and completions may run too.
-    ///
-    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read
-    /// here, once everything that was asked for before has been answered.
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        let length = buffer.len();
-        self.conn.may_get(length)?;
-        if let Some(md) = OWN.find(rkey.identity) {
-            rkey.check(remote_address, length, MemoryAccess::REMOTE_GET)?;
-            if !self.conn.initiator.is_idle() {
-                return Err(Error::NO_RESOURCE);
-            }
-            let (accessor, access) = (&self.iface.targets.accessor, MemoryAccess::REMOTE_GET);
-            md.regions.access(accessor, rkey.place(), remote_address, length, access)?.read(0, buffer);
-            return Ok(());
-        }
-        let wait = |done: &dyn Fn() -> bool| self.iface.wait_for(self.conn.connection, done);
-        self.conn.get_blocking(buffer, remote_address, rkey, wait)
+        self.remote_get_short(buffer, remote_address, rkey)
     }
 
     fn get_bcopy(
@@ -97,7 +82,7 @@ impl Endpoint for UdEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.conn.get_unpacked(unpack, length, remote_address, rkey, completion)
+        self.remote_get_bcopy(unpack, length, remote_address, rkey, completion)
     }
 
     fn get_zcopy(
@@ -107,12 +92,11 @@ impl Endpoint for UdEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.conn.get_scattered(iov, remote_address, rkey, completion)
+        self.remote_get_zcopy(iov, remote_address, rkey, completion)
     }
 
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
-        let operation = Operation::Acknowledged(Notify::Nobody);
-        self.conn.atomic(atomic, remote_address, rkey, operation).map(drop)
+        self.remote_atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
     }
 
     fn atomic_fetch(
@@ -123,7 +107,8 @@ impl Endpoint for UdEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.conn.atomic(atomic, remote_address, rkey, Operation::Fetch(former, completion.into()))
+        let operation = Operation::Fetch(former, completion.into());
+        self.remote_atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
@@ -164,5 +149,56 @@ impl Endpoint for UdEp {
     fn destroy(self: Rc<Self>) {
         self.iface.conns.forget(self.conn.connection);
         self.conn.close();
+    }
+}
+
+impl Requests for UdEp {
+    fn initiator(&self) -> Result<&Initiator> {
+        Ok(&self.conn.initiator)
+    }
+
+    fn owner(&self) -> u32 {
+        OWNER
+    }
+
+    fn remote_limits(&self) -> RemoteLimits {
+        let message = self.conn.shared.limits.message;
+        let (put, get) = (message - PUT_HEADER, message - GET_HEADER);
+        RemoteLimits { put, get, vector: get, max_iov: MAX_IOV }
+    }
+
+    fn may_request(&self) -> Result {
+        self.conn.may_send()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.conn.initiator.is_idle()
+    }
+
+    fn send_request(&self, request: &Request, data: impl Payload) -> Result {
+        self.conn.send_request(request, &data)
+    }
+
+    fn send_packed_request(&self, pack: Pack, head: impl FnOnce(usize) -> Result<Request>) -> Result<usize> {
+        self.conn.send_packed(REQUEST, PUT_HEADER, pack, false, |place, length| {
+            head(length)?.write(place);
+            Ok(())
+        })
+    }
+
+    fn pump(&self) {
+        self.conn.pump();
+    }
+
+    fn wait_until(&self, done: impl Fn() -> bool) -> Result {
+        self.iface.wait_for(self.conn.connection, &done)
+    }
+
+    fn of_own_process(
+        &self,
+        identity: u64,
+        read: impl FnOnce(&Regions, &Accessor) -> Result,
+    ) -> Option<Result> {
+        OWN.find(identity).map(|md| read(&md.regions, &self.iface.targets.accessor))
     }
 }

@@ -11,6 +11,7 @@ use crate::io::receives::Arrival;
 use crate::link::core::{Collected, Core, InOrder};
 use crate::link::emulation::{REQUEST, RESPONSE};
 use crate::link::failure::status;
+use crate::link::flushes;
 use crate::link::lock::Guard;
 use crate::link::targets::Offence;
 use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Received};
@@ -87,7 +88,7 @@ impl UdIface {
             count += self.slow_path(guard);
         }
         if !self.flushes.is_empty() {
-            self.flushes.serve(&self.conns);
+            flushes::end(&self.flushes, &self.conns);
         }
         if self.targets.has_queued() {
             self.targets.send_responses(guard);

@@ -16,6 +16,7 @@ use crate::ep::UdEp;
 use crate::iface::UdIface;
 use crate::link::conn::Conn;
 use crate::link::core::Core;
+use crate::link::flushes;
 use crate::md::UdMd;
 use crate::proto::ConnectError;
 use crate::proto::addr::{IfaceAddress, origin};
@@ -161,7 +162,7 @@ impl Iface for UdIface {
     }
 
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
-        self.flushes.start(&self.conns, flags, completion)
+        flushes::start(&self.flushes, &self.conns, flags, completion)
     }
 
     fn fence(&self) -> Result {

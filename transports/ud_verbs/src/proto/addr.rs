@@ -15,6 +15,7 @@
 //!
 //! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
 
+use ucs::record::{Format, Reader};
 use uct_ib::{DEVICE_ADDRESS_LENGTH, DeviceAddress, GidKind};
 
 use super::control::Invitation;
@@ -28,6 +29,14 @@ pub(crate) const EP_LENGTH: usize = 8 + Invitation::SIZE;
 pub(crate) const REQUEST_LENGTH: usize = DEVICE_ADDRESS_LENGTH + 4;
 
 const VERSION: u8 = 1;
+const IFACE_FORMAT: Format = Format {
+    name: "interface address of ud_verbs",
+    magic: b"ud",
+    version: Some(VERSION),
+    length: IFACE_LENGTH,
+};
+const EP_FORMAT: Format =
+    Format { name: "endpoint address of ud_verbs", magic: b"ue", version: Some(VERSION), length: EP_LENGTH };
 
 /// The address of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,17 +56,14 @@ impl IfaceAddress {
     /// The bytes for peers.
     pub(crate) fn pack(self) -> [u8; IFACE_LENGTH] {
         let mut bytes = [0; IFACE_LENGTH];
-        bytes[..4].copy_from_slice(&[b'u', b'd', VERSION, 0]);
-        bytes[4..8].copy_from_slice(&self.qp.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.identity.to_le_bytes());
+        IFACE_FORMAT.write(&mut bytes).bytes(&[0]).u32(self.qp).u64(self.identity);
         bytes
     }
 
     /// Reads bytes that came from anywhere; the refusal is the reason in words.
     pub(crate) fn parse(bytes: &[u8]) -> Result<IfaceAddress, String> {
-        let qp = head(bytes, *b"ud", IFACE_LENGTH, "interface")?;
-        let identity = bytes[8..].try_into().map_or(0, u64::from_le_bytes);
-        Ok(IfaceAddress { qp, identity })
+        let mut fields = IFACE_FORMAT.read(bytes)?;
+        Ok(IfaceAddress { qp: queue_pair(&mut fields)?, identity: fields.u64() })
     }
 }
 
@@ -65,18 +71,18 @@ impl EpAddress {
     /// The bytes for the peer.
     pub(crate) fn pack(self) -> [u8; EP_LENGTH] {
         let mut bytes = [0; EP_LENGTH];
-        bytes[..4].copy_from_slice(&[b'u', b'e', VERSION, 0]);
-        bytes[4..8].copy_from_slice(&self.qp.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.invitation.to_bytes());
+        EP_FORMAT.write(&mut bytes).bytes(&[0]).u32(self.qp).bytes(&self.invitation.to_bytes());
         bytes
     }
 
     /// Reads bytes that came from anywhere; the refusal is the reason in words.
     pub(crate) fn parse(bytes: &[u8]) -> Result<EpAddress, String> {
-        let qp = head(bytes, *b"ue", EP_LENGTH, "endpoint")?;
-        let invitation = Invitation::from_bytes(&bytes[8..])
-            .ok_or_else(|| "a damaged endpoint address: its window is not 1 to 256".to_owned())?;
-        Ok(EpAddress { qp, invitation })
+        let mut fields = EP_FORMAT.read(bytes)?;
+        let qp = queue_pair(&mut fields)?;
+        match Invitation::from_bytes(fields.bytes(Invitation::SIZE)) {
+            Some(invitation) => Ok(EpAddress { qp, invitation }),
+            None => Err(fields.damaged("its window is not 1 to 256")),
+        }
     }
 }
 
@@ -113,26 +119,13 @@ pub(crate) fn port_of_lid(lid: u16) -> [u8; 16] {
     port
 }
 
-/// Checks what both kinds of address begin with; returns the number of the queue pair.
-fn head(bytes: &[u8], kind: [u8; 2], length: usize, what: &str) -> Result<u32, String> {
-    if bytes.len() != length {
-        return Err(format!("an {what} address of {} bytes, ud_verbs has {length}", bytes.len()));
+/// Reads what both kinds of address begin with: a zero, and the number of the queue pair.
+fn queue_pair(fields: &mut Reader<'_>) -> Result<u32, String> {
+    let (zero, qp) = (fields.u8(), fields.u32());
+    if zero == 0 && is_queue_pair(qp) {
+        return Ok(qp);
     }
-    if bytes[..2] != kind {
-        return Err(format!("{length} bytes that are no {what} address of ud_verbs"));
-    }
-    if bytes[2] != VERSION {
-        let version = bytes[2];
-        return Err(format!(
-            "an {what} address of version {version}, this side knows version {VERSION}: use the same release on both \
-             sides"
-        ));
-    }
-    let qp = bytes[4..8].try_into().map_or(0, u32::from_le_bytes);
-    if bytes[3] != 0 || !is_queue_pair(qp) {
-        return Err(format!("a damaged {what} address: a queue pair's number has 24 bits and is not 0"));
-    }
-    Ok(qp)
+    Err(fields.damaged("a queue pair's number has 24 bits and is not 0"))
 }
 
 fn is_queue_pair(number: u32) -> bool {
