@@ -3,10 +3,10 @@
 //! For interfaces, which learn that a port or queue pair failed. Built on the context's events and `ucs::event_set`.
 //! A device has one stream of events and many listeners: the listener that reads an event passes it to all.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crossbeam_queue::ArrayQueue;
 use ucs::event_set::{EventFd, EventSet, Events};
 
 use crate::verbs::{AsyncEvent, Context};
@@ -18,7 +18,7 @@ pub struct EventStream {
 }
 
 struct Queue {
-    events: Mutex<VecDeque<AsyncEvent>>,
+    events: ArrayQueue<AsyncEvent>,
     wake: EventFd,
 }
 
@@ -45,7 +45,7 @@ impl EventStream {
     /// No more descriptors.
     pub fn listen(self: &Arc<Self>) -> Result<EventListener, ucs::sys::SystemError> {
         let set = EventSet::new()?;
-        let queue = Arc::new(Queue { events: Mutex::default(), wake: EventFd::new()? });
+        let queue = Arc::new(Queue { events: ArrayQueue::new(KEPT), wake: EventFd::new()? });
         set.add(self.context.async_fd(), Events::READ, 0)?;
         set.add(queue.wake.as_fd(), Events::READ, 1)?;
         lock(&self.queues).push(Arc::downgrade(&queue));
@@ -65,18 +65,23 @@ impl EventStream {
 
 impl Queue {
     fn push(&self, event: AsyncEvent) -> bool {
-        let mut events = lock(&self.events);
-        if events.len() == KEPT {
-            events.pop_front();
-        }
-        events.push_back(event);
+        let _oldest = self.events.force_push(event);
         self.wake.signal();
         true
+    }
+
+    /// The oldest event. Without one it is no longer readable until the next is pushed.
+    fn pop(&self) -> Option<AsyncEvent> {
+        self.events.pop().or_else(|| {
+            self.wake.drain();
+            // One that was pushed ahead of the drain is here, one that comes later signals again.
+            self.events.pop()
+        })
     }
 }
 
 impl EventListener {
-    /// Readable while there are events for [`EventListener::next`].
+    /// Readable while there are events for [`EventListener::next`], until that has returned `None`.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
@@ -84,16 +89,11 @@ impl EventListener {
     /// The next event of the device; `None` if there is none now. Does not block.
     pub fn next(&self) -> Option<AsyncEvent> {
         self.stream.dispatch();
-        let mut events = lock(&self.queue.events);
-        let event = events.pop_front();
-        if events.is_empty() {
-            self.queue.wake.drain();
-        }
-        event
+        self.queue.pop()
     }
 }
 
-/// A poisoned lock holds a plain queue, which is whole after every statement.
+/// A poisoned lock holds a plain list, which is whole after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
