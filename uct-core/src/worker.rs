@@ -192,7 +192,8 @@ impl Worker {
         self.inner.events.as_fd()
     }
 
-    /// Arms every interface, so that the next event makes [`Worker::event_fd`] readable.
+    /// Arms every interface, so that the next event makes [`Worker::event_fd`] readable. After success the next event is a new
+    /// edge, so the descriptor may be in a set that reports changes only, as those of most runtimes do.
     ///
     /// # Errors
     /// [`Error::BUSY`] while events are unprocessed, a [`WorkerHandle::wake`] among them: call [`Worker::progress`] and arm
