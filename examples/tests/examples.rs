@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// How long one example may take.
@@ -99,6 +100,36 @@ fn no_ticket_of_the_counter_is_drawn_twice() {
 #[test]
 fn a_sleeping_receiver_gets_every_message() {
     over_each_transport(env!("CARGO_BIN_EXE_sleeping_receiver"), &["receiver: 5 messages"]);
+}
+
+#[test]
+fn a_client_finds_a_server_by_its_address() {
+    for (transport, device) in to_other_processes() {
+        let mut server = example(env!("CARGO_BIN_EXE_listen"), &["127.0.0.1:0"]);
+        let mut server = server.env("UCT_TLS", &transport).spawn().unwrap();
+        let lines = lines_of(server.stdout.take().unwrap());
+        let first = lines.recv_timeout(LIMIT).unwrap();
+        let address = first.strip_prefix("listening on ").unwrap_or_else(|| panic!("{first}"));
+        // The server has one transport, and the client takes it from all of its own.
+        let printed = run(env!("CARGO_BIN_EXE_connect"), &[address], None);
+        let mut served = Vec::new();
+        while !served.last().is_some_and(|line: &String| line.contains("the peer closed the connection")) {
+            served.push(lines.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{error}: {served:?}")));
+        }
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(printed.contains(&format!("connected over {transport}/{device}\n")), "{printed}");
+        assert!(printed.contains("the peer says hello\n"), "{printed}");
+    }
+}
+
+/// The lines of a process, as they come.
+fn lines_of(stdout: ChildStdout) -> Receiver<String> {
+    let (sends, receives) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sends.send(line))
+    });
+    receives
 }
 
 #[test]
