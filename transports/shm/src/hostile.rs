@@ -21,7 +21,7 @@ use crate::link::place;
 use crate::link::rings::Rings;
 use crate::proto::addr::{DeviceAddress, IfaceAddress, Route};
 use crate::proto::kind::Kind;
-use crate::proto::ring::{BELL_BYTES, Geometry, Pool};
+use crate::proto::ring::{DOORBELL_BYTES, Geometry, Pool};
 use crate::proto::table::TABLE_BYTES;
 use crate::proto::wire::{self, Control, Hello, Side, Welcome};
 
@@ -66,7 +66,7 @@ pub struct Lair {
 
 #[derive(Debug)]
 struct Shared {
-    bell: Segment,
+    doorbell: Segment,
     table: Segment,
     rings: Segment,
 }
@@ -120,7 +120,7 @@ impl Intruder {
         let words = |error: SystemError| error.to_string();
         let size = Rings::new(SHAPE, SHAPE)?.size();
         let shared = Shared {
-            bell: Segment::memfd(BELL_BYTES, false, SealFlags::empty()).map_err(words)?,
+            doorbell: Segment::memfd(DOORBELL_BYTES, false, SealFlags::empty()).map_err(words)?,
             table: Segment::memfd(TABLE_BYTES, false, SealFlags::empty()).map_err(words)?,
             rings: Segment::new(&Origin::Memfd, size, false).map_err(words)?,
         };
@@ -175,7 +175,7 @@ impl Intruder {
 
     /// The descriptors that belong to a hello.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        [&self.shared.bell, &self.shared.table, &self.shared.rings]
+        [&self.shared.doorbell, &self.shared.table, &self.shared.rings]
             .into_iter()
             .filter_map(|segment| match &segment.source {
                 Source::File(fd) => Some(fd.as_fd()),
@@ -233,7 +233,7 @@ impl Intruder {
     /// that it is given.
     pub fn scribble(&self, choose: &mut dyn FnMut(usize) -> usize, value: u64) {
         let taken = self.taken.borrow();
-        let own = [&self.shared.bell.mapping, &self.shared.table.mapping, &self.shared.rings.mapping];
+        let own = [&self.shared.doorbell.mapping, &self.shared.table.mapping, &self.shared.rings.mapping];
         let all: Vec<&Mapping> = own.into_iter().chain(taken.iter()).collect();
         let memory = all[choose(all.len())];
         let words = memory.length() / size_of::<u64>();

@@ -1,4 +1,4 @@
-//! The interface: a bell that its peers ring, a socket on which they connect, and connections to them.
+//! The interface: a doorbell that its peers ring, a socket on which they connect, and connections to them.
 //!
 //! What it does lies in files of its own: `peers` (it connects), `listen` (it is connected to), `progress`. Built on `link`.
 
@@ -27,13 +27,13 @@ use crate::link::door::Door;
 use crate::link::emulation::largest_piece;
 use crate::link::handshake::Party;
 use crate::link::limits::Limits;
-use crate::link::peer::new_bell;
+use crate::link::peer::new_doorbell;
 use crate::link::place;
 use crate::link::remote::registry;
 use crate::link::table::Table;
 use crate::md::ShmMd;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
-use crate::proto::ring::{Bell, MappedBell, Watch, register_heavy_barrier};
+use crate::proto::ring::{Doorbell, MappedDoorbell, Watch, register_heavy_barrier};
 
 /// Tells the listener from channels, which are known by their numbers.
 pub(crate) const LISTENER: u64 = u64::MAX;
@@ -41,8 +41,8 @@ pub(crate) const LISTENER: u64 = u64::MAX;
 pub(crate) const TIMER: u64 = u64::MAX - 1;
 /// Tells a connection without a hello, whose number is added.
 pub(crate) const GREETING: u64 = 1 << 63;
-/// Channels with a bit of their own in the bell.
-pub(crate) const BELL_RINGS: usize = Bell::<MappedBell>::RINGS as usize;
+/// Channels with a bit of their own in the doorbell.
+pub(crate) const DOORBELL_BITS: usize = Doorbell::<MappedDoorbell>::RINGS as usize;
 
 /// An interface.
 pub(crate) struct ShmIface {
@@ -52,11 +52,11 @@ pub(crate) struct ShmIface {
     pub(crate) watched: Cell<Option<NonNull<Channel>>>,
     /// The next message comes in its ring or in its shuttle, one of which is watched.
     pub(crate) is_beside: Cell<bool>,
-    /// The bell is watched in the place of a hot channel for a few calls, so that messages gather there.
+    /// The doorbell is watched in the place of a hot channel for a few calls, so that messages gather there.
     pub(crate) is_resting: Cell<bool>,
     /// Calls of progress that were left when it last received something.
     pub(crate) received_at: Cell<u32>,
-    pub(crate) bell: Bell<MappedBell>,
+    pub(crate) doorbell: Doorbell<MappedDoorbell>,
     pub(crate) attention: Attention,
     /// Calls of progress until sockets are looked at.
     pub(crate) until_turn: Cell<u32>,
@@ -129,7 +129,7 @@ impl ShmIface {
             cma::permit_any_tracer();
         }
         let kernel_copies = config.cma != Ternary::No && cma::is_likely(ptracer);
-        let (bell, bell_segment) = new_bell().map_err(system)?;
+        let (doorbell, doorbell_segment) = new_doorbell().map_err(system)?;
         let directory = place::directory(&config.dir);
         let id = RandomState::new().hash_one(std::process::id()) | 1;
         let key = RandomState::new().hash_one(id);
@@ -142,12 +142,12 @@ impl ShmIface {
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
         let limits = Limits { short: small, bulk, remote: largest_piece(bulk) };
         let iface = ShmIface {
-            watch: Cell::new(bell.watch()),
+            watch: Cell::new(doorbell.watch()),
             watched: Cell::new(None),
             is_beside: Cell::new(false),
             is_resting: Cell::new(false),
             received_at: Cell::new(0),
-            bell,
+            doorbell,
             attention: Attention::new(),
             until_turn: Cell::new(config.poll_interval),
             is_working: Cell::new(false),
@@ -173,7 +173,7 @@ impl ShmIface {
                 limits,
                 admits_others: public,
                 refusals: Limited::new(1),
-                bell: bell_segment,
+                doorbell: doorbell_segment,
             }),
             kernel_copies,
             limits,
@@ -196,9 +196,9 @@ impl ShmIface {
         self.attention.raise(flag::ALARM);
     }
 
-    /// Watches the bell, for want of a ring.
-    pub(crate) fn watch_bell(&self) {
-        self.watch.set(self.bell.watch());
+    /// Watches the doorbell, for want of a ring.
+    pub(crate) fn watch_doorbell(&self) {
+        self.watch.set(self.doorbell.watch());
         self.watched.set(None);
         self.is_beside.set(false);
     }

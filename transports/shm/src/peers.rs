@@ -145,7 +145,7 @@ impl ShmIface {
     pub(crate) fn bury(&self, connection: &Rc<Connection>) {
         let Some(broken) = connection.channel.broken() else { return };
         self.hot.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
-        self.watch_bell();
+        self.watch_doorbell();
         connection.is_hot.set(false);
         self.table.forget(connection);
         if let Some(socket) = connection.channel.socket() {

@@ -1,7 +1,7 @@
 //! Progress: looks where something may have come, and does what is to be done.
 //!
 //! For: the host's worker. Stands on the interface. A look at nothing costs a handful of instructions, whatever the number
-//! of peers: a count, and one word of shared memory, which is the slot of the ring from which something came last. The bell
+//! of peers: a count, and one word of shared memory, which is the slot of the ring from which something came last. The doorbell
 //! is looked at once in [`GLANCE`] calls, or at each if no ring is polled; sockets once in `poll_interval` calls.
 
 use std::cell::Cell;
@@ -20,7 +20,7 @@ use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
-/// Calls from one look at the bell to the next, while a ring is polled. Who sends the first message after a long silence waits
+/// Calls from one look at the doorbell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
 const GLANCE: u32 = 64;
 /// The same while the next message may come in the ring as well as in the shuttle. What is watched is where the last one came, or
@@ -31,7 +31,7 @@ const SHORT_GLANCE: u32 = 2;
 const REST: u32 = 2;
 /// Turns without a message after which a ring is not polled any more.
 const PATIENCE: u32 = 2;
-/// Quiet rings that are looked into at each turn, in case that a bell was not heard.
+/// Quiet rings that are looked into at each turn, in case that a doorbell was not heard.
 const SWEEP: usize = 4;
 /// How long a sleeper waits until it looks whether a peer has made room for what it lacks room for.
 const ROOM_WAIT: Duration = Duration::from_millis(2);
@@ -50,17 +50,17 @@ impl ShmIface {
     /// Looks at the one word that is watched.
     #[inline(always)]
     fn look(&self) -> u32 {
-        // SAFETY: `watch` points to what a hot channel receives from, or to the bell (`rewatch`).
+        // SAFETY: `watch` points to what a hot channel receives from, or to the doorbell (`rewatch`).
         if !unsafe { self.watch.get().has_news() } {
             return 0;
         }
         receive(self)
     }
 
-    /// Looks at the bell and at what is asked for, and if it is nothing at what every call looks at.
+    /// Looks at the doorbell and at what is asked for, and if it is nothing at what every call looks at.
     fn look_around(&self) -> u32 {
         let left = self.until_turn.get().saturating_sub(self.attention.passed());
-        if self.attention.has(!0) || self.bell.has_rung() || left == 0 {
+        if self.attention.has(!0) || self.doorbell.has_rung() || left == 0 {
             return self.work();
         }
         self.until_turn.set(left);
@@ -121,7 +121,7 @@ impl ShmIface {
             }
             if count > 1 && count < self.max_poll {
                 self.is_resting.set(true);
-                self.watch.set(self.bell.watch());
+                self.watch.set(self.doorbell.watch());
                 self.attention.look_within(REST);
             }
             count
@@ -165,8 +165,8 @@ impl ShmIface {
         if self.is_working.replace(true) {
             return 0;
         }
-        if self.bell.has_rung() {
-            self.answer_bell();
+        if self.doorbell.has_rung() {
+            self.poll_doorbell();
         }
         let mut events = self.poll_hot();
         if self.attention.has(!flag::HOT) {
@@ -300,18 +300,18 @@ impl ShmIface {
         channel.lane.receiver.release(place, index);
     }
 
-    /// Polls the rings whose bell was rung.
-    fn answer_bell(&self) {
+    /// Polls the rings whose doorbell was rung.
+    fn poll_doorbell(&self) {
         let mut rung = Vec::new();
-        self.bell.take(|number| rung.push(number));
+        self.doorbell.take(|number| rung.push(number));
         for number in rung {
-            // Beyond the bell's bits, several channels share one.
+            // Beyond the doorbell's bits, several channels share one.
             let mut index = number as usize;
             while index < self.table.numbers() {
                 if let Some(connection) = self.table.get(index) {
                     self.heat(&connection);
                 }
-                index += crate::iface::BELL_RINGS;
+                index += crate::iface::DOORBELL_BITS;
             }
         }
     }
@@ -340,7 +340,7 @@ impl ShmIface {
         self.attention.start(if is_quiet { self.until_turn.get().min(GLANCE) } else { 1 });
         match hot.first() {
             Some(connection) => self.watch_channel(&connection.channel),
-            None => self.watch_bell(),
+            None => self.watch_doorbell(),
         }
     }
 
@@ -454,7 +454,7 @@ impl ShmIface {
         });
     }
 
-    /// Looks into a few rings that are not polled: another peer may have wiped out a bit in the bell.
+    /// Looks into a few rings that are not polled: another peer may have wiped out a bit in the doorbell.
     fn sweep(&self) {
         if self.table.len() == self.hot.borrow().len() {
             return;
@@ -509,7 +509,7 @@ impl ShmIface {
                 break;
             }
         }
-        // What a wake-up was about is in this ring, whatever others have written to the bell.
+        // What a wake-up was about is in this ring, whatever others have written to the doorbell.
         if !connection.is_hot.get() && channel.lane.has_message() {
             self.heat(&connection);
             self.attention.raise(flag::HOT);
@@ -524,18 +524,18 @@ impl ShmIface {
         u32::from(channel.is_closed.get() || channel.broken().is_some() || knew != channel.peer().is_some())
     }
 
-    /// Marks all rings cold, arms the bell and looks once more; answers whether it is safe to sleep.
+    /// Marks all rings cold, arms the doorbell and looks once more; answers whether it is safe to sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         for connection in self.hot.borrow().iter() {
             connection.channel.lane.receiver.go_cold();
         }
-        self.bell.arm();
+        self.doorbell.arm();
         settle();
-        // Whoever rings finds the rings cold, or has woken us: the bell is what to look at next.
+        // Whoever rings finds the rings cold, or has woken us: the doorbell is what to look at next.
         self.attention.hasten();
         let news = self.hot.borrow().iter().any(|connection| connection.channel.lane.has_message());
-        if news || self.bell.has_rung() || self.attention.has(flag::ALARM) {
-            self.bell.disarm();
+        if news || self.doorbell.has_rung() || self.attention.has(flag::ALARM) {
+            self.doorbell.disarm();
             return false;
         }
         if self.attention.has(flag::ROOM) {

@@ -135,7 +135,7 @@ impl Iface for ShmIface {
 
     fn close(&self) {
         self.hot.borrow_mut().clear();
-        self.watch_bell();
+        self.watch_doorbell();
         self.waiting.borrow_mut().clear();
         for connection in self.table.all() {
             connection.emulation.fail(Error::CANCELED);

@@ -83,9 +83,9 @@ fn what_is_left_of_a_flood_wakes_a_sleeper_again() {
     }
 }
 
-/// A word of the bell of the interface that has accepted: how `scribble` comes to it.
-fn bell_word(word: usize) -> impl FnMut(usize) -> usize {
-    // Of bell, table and rings of its own and what was handed over: the first of the latter. Near its start.
+/// A word of the doorbell of the interface that has accepted: how `scribble` comes to it.
+fn doorbell_word(word: usize) -> impl FnMut(usize) -> usize {
+    // Of doorbell, table and rings of its own and what was handed over: the first of the latter. Near its start.
     let mut choices = [3, 1, word].into_iter();
     move |_| choices.next().expect("three choices")
 }
@@ -105,7 +105,7 @@ fn sleeps_until(worker: &Worker, received: &Cell<u64>, number: u64) -> bool {
 }
 
 #[test]
-fn a_peer_that_clears_the_bell_keeps_nobody_else_from_waking_its_owner() {
+fn a_peer_that_clears_the_doorbell_keeps_nobody_else_from_waking_its_owner() {
     let (worker, iface) = open("posix", &[]);
     let received = Rc::new(Cell::new(0));
     let count = Rc::clone(&received);
@@ -118,7 +118,7 @@ fn a_peer_that_clears_the_bell_keeps_nobody_else_from_waking_its_owner() {
             is_in.store(1, Ordering::SeqCst);
             while is_over.load(Ordering::SeqCst) == 0 {
                 for word in [16, 0] {
-                    intruder.scribble(&mut bell_word(word), 0);
+                    intruder.scribble(&mut doorbell_word(word), 0);
                 }
             }
         });

@@ -78,7 +78,7 @@ fn a_sleeping_receiver_misses_no_message() {
             }
         }
         assert!(worker.progress_until(LIMIT, || answers.get() == 600), "{} answers", answers.get());
-        // The bell for the last answer may still be on its way; then there is quiet.
+        // The doorbell for the last answer may still be on its way; then there is quiet.
         let sleeps_on = || {
             while worker.progress() > 0 {}
             worker.wait(Duration::from_millis(50)) == Ok(false)
@@ -163,7 +163,7 @@ fn many_interfaces_send_to_one_and_quiet_ones_are_not_polled() {
     for round in 0..20 {
         for number in (0..peers.len()).rev().step_by(7) {
             let expected = send(number, 1000 + round);
-            assert!(hub_worker.progress_until(LIMIT, || sum.get() == expected), "a bell was not heard");
+            assert!(hub_worker.progress_until(LIMIT, || sum.get() == expected), "a ring of the doorbell was missed");
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Channel {
     pub(crate) connects: bool,
     /// What the peer's welcome says of the shuttle, until it is done.
     pub(crate) shares: Cell<u32>,
-    /// Number in the interface; what the peer rings the bell for.
+    /// Number in the interface; what the peer rings the doorbell for.
     pub(crate) number: u32,
     /// The peer's interface.
     pub(crate) peer_iface: u64,
@@ -277,7 +277,7 @@ impl Channel {
         Lack::Whole
     }
 
-    /// The receiver's word has changed: rings its bell if it asks for that.
+    /// The receiver's word has changed: rings its doorbell if it asks for that.
     #[cold]
     #[inline(never)]
     pub(crate) fn attend(&self) {
@@ -300,13 +300,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Rings the peer's bell. The first message since the ring went cold wakes the peer whatever the bell says: another peer may have
+    /// Rings the peer's doorbell. The first message since the ring went cold wakes the peer whatever the doorbell says: another peer may have
     /// written there.
     fn ring(&self, is_first: bool) {
         self.look_for_welcome();
         // Without a peer nobody has accepted yet; who does looks into the ring.
         let Some(peer) = self.peer() else { return };
-        if peer.bell.ring(peer.side.bell_number) || is_first {
+        if peer.doorbell.ring(peer.side.bell_number) || is_first {
             // A socket that is full has woken the peer already.
             let _ = self.tell(&wire::control(Control::Wake, &[]), &[]);
         }

@@ -43,8 +43,8 @@ pub(crate) struct Party {
     pub(crate) admits_others: bool,
     /// Lines about connections that are refused.
     pub(crate) refusals: Limited,
-    /// The bell, to be handed to peers.
-    pub(crate) bell: Segment,
+    /// The doorbell, to be handed to peers.
+    pub(crate) doorbell: Segment,
 }
 
 /// A connection that is being made.
@@ -85,10 +85,10 @@ impl Party {
         })
     }
 
-    /// The descriptors that every peer gets: bell and table.
+    /// The descriptors that every peer gets: doorbell and table.
     fn descriptors(&self) -> Result<[BorrowedFd<'_>; 2], Failure> {
-        match (&self.bell.source, &registry()?.table().source) {
-            (Source::File(bell), Source::File(table)) => Ok([bell.as_fd(), table.as_fd()]),
+        match (&self.doorbell.source, &registry()?.table().source) {
+            (Source::File(doorbell), Source::File(table)) => Ok([doorbell.as_fd(), table.as_fd()]),
             _ => Err(Failure::new(Error::SHMEM_SEGMENT, "bell and table are not files")),
         }
     }
@@ -140,9 +140,9 @@ impl Party {
                 None => return Ok(None),
             },
         };
-        let [bell, table] = self.descriptors()?;
+        let [doorbell, table] = self.descriptors()?;
         let memory = dial.memory.as_ref().map(AsFd::as_fd);
-        let descriptors: Vec<_> = [Some(bell), Some(table), memory].into_iter().flatten().collect();
+        let descriptors: Vec<_> = [Some(doorbell), Some(table), memory].into_iter().flatten().collect();
         dial.hello.knows_process = (peer.pid != 0).into();
         let message = wire::control(Control::Hello, dial.hello.as_bytes());
         match socket::send(socket.as_fd(), &message, &descriptors) {
@@ -304,7 +304,7 @@ mod tests {
             limits: Limits { short: 2048, bulk: 32_768, remote: 32_000 },
             admits_others: false,
             refusals: Limited::default(),
-            bell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
+            doorbell: Segment::new(&Origin::Memfd, 4096, false).unwrap(),
         }
     }
 
@@ -326,9 +326,9 @@ mod tests {
         let rings = Rings::new(SHAPE, SHAPE).unwrap();
         let memory = Segment::new(&Origin::Memfd, rings.size() - missing, false).unwrap();
         let Source::File(memory) = memory.source else { panic!("a memfd is a file") };
-        let [bell, table] = party.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
+        let [doorbell, table] = party.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
         let message = wire::control(Control::Hello, hello.as_bytes());
-        party.check_hello(peer, &message, &[bell, table, memory]).map(drop)
+        party.check_hello(peer, &message, &[doorbell, table, memory]).map(drop)
     }
 
     /// Who may write to the directory can put another socket there and fill the queue of the right one.

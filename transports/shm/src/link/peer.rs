@@ -1,4 +1,4 @@
-//! What a peer tells of itself, and the bells by which both sides wake each other.
+//! What a peer tells of itself, and the doorbells by which both sides wake each other.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rustix::fs::SealFlags;
 use ucs::sys::SystemError;
 
 use crate::io::{Mapping, Segment, Trust, accept};
-use crate::proto::ring::{BELL_BYTES, Bell, MappedBell};
+use crate::proto::ring::{DOORBELL_BYTES, Doorbell, MappedDoorbell};
 use crate::proto::table::TABLE_BYTES;
 use crate::proto::wire::Side;
 
@@ -15,31 +15,31 @@ use crate::proto::wire::Side;
 pub(crate) struct Peer {
     pub(crate) side: Side,
     pub(crate) table: Arc<Mapping>,
-    pub(crate) bell: Bell<MappedBell>,
-    /// What the bell lies in.
-    _bell_memory: Mapping,
+    pub(crate) doorbell: Doorbell<MappedDoorbell>,
+    /// What the doorbell lies in.
+    _doorbell_memory: Mapping,
 }
 
-/// Makes a bell: a page that all peers of an interface map.
-pub(crate) fn new_bell() -> Result<(Bell<MappedBell>, Segment), SystemError> {
-    let segment = Segment::memfd(BELL_BYTES, false, SealFlags::empty())?;
-    // SAFETY: the mapping has the size, and the interface keeps it beside the bell.
-    let bell = Bell::new(unsafe { MappedBell::new(segment.mapping.base()) });
-    Ok((bell, segment))
+/// Makes a doorbell: a page that all peers of an interface map.
+pub(crate) fn new_doorbell() -> Result<(Doorbell<MappedDoorbell>, Segment), SystemError> {
+    let segment = Segment::memfd(DOORBELL_BYTES, false, SealFlags::empty())?;
+    // SAFETY: the mapping has the size, and the interface keeps it beside the doorbell.
+    let doorbell = Doorbell::new(unsafe { MappedDoorbell::new(segment.mapping.base()) });
+    Ok((doorbell, segment))
 }
 
 impl Peer {
-    /// Takes bell and table, whose descriptors came along.
+    /// Takes doorbell and table, whose descriptors came along.
     pub(crate) fn new(side: Side, fds: &[OwnedFd]) -> Result<Peer, String> {
-        let [bell, table, ..] = fds else {
+        let [doorbell, table, ..] = fds else {
             return Err(format!("{} descriptors came along, where a bell and a table are needed", fds.len()));
         };
-        let bell_memory =
-            accept(bell.as_fd(), BELL_BYTES, true, Trust::SEALED).map_err(|error| error.to_string())?;
+        let doorbell_memory = accept(doorbell.as_fd(), DOORBELL_BYTES, true, Trust::SEALED)
+            .map_err(|error| error.to_string())?;
         let table =
             accept(table.as_fd(), TABLE_BYTES, false, Trust::SEALED).map_err(|error| error.to_string())?;
-        // SAFETY: the mapping has the size and is kept beside the bell.
-        let bell = Bell::new(unsafe { MappedBell::new(bell_memory.base()) });
-        Ok(Peer { side, table: Arc::new(table), bell, _bell_memory: bell_memory })
+        // SAFETY: the mapping has the size and is kept beside the doorbell.
+        let doorbell = Doorbell::new(unsafe { MappedDoorbell::new(doorbell_memory.base()) });
+        Ok(Peer { side, table: Arc::new(table), doorbell, _doorbell_memory: doorbell_memory })
     }
 }

@@ -19,9 +19,9 @@ pub(crate) const MAX_CONTROL: usize = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Control {
-    /// From who connects; [`Hello`]. Descriptors: bell, table of registrations, ring (none for System V).
+    /// From who connects; [`Hello`]. Descriptors: doorbell, table of registrations, ring (none for System V).
     Hello = 1,
-    /// From who accepts; [`Welcome`]. Descriptors: bell, table of registrations.
+    /// From who accepts; [`Welcome`]. Descriptors: doorbell, table of registrations.
     Welcome = 2,
     /// From who does not accept: words.
     Refusal = 3,
@@ -55,7 +55,7 @@ pub(crate) struct Side {
     pub(crate) table: u64,
     /// Where the process's beacon stands.
     pub(crate) beacon: u64,
-    /// What to ring the bell for when there is news for this side.
+    /// What to ring the doorbell for when there is news for this side.
     pub(crate) bell_number: u32,
     /// 1 if the process has registered for heavy barriers.
     pub(crate) heavy_barrier: u32,

@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::io::{Origin, Segment};
-use crate::link::peer::new_bell;
+use crate::link::peer::new_doorbell;
 use crate::proto::ring::{Geometry, Pool};
 use crate::proto::wire::Side;
 
@@ -44,13 +44,14 @@ fn the_kernel_copies_between_processes_of_one_user_only() {
     let own = credentials().effective_uid;
     let copies = |uid| {
         let channel = channel();
-        let (_, bell) = new_bell().unwrap();
-        let (Source::File(bell), Source::File(table)) = (bell.source, &registry.table().source) else {
+        let (_, doorbell) = new_doorbell().unwrap();
+        let (Source::File(doorbell), Source::File(table)) = (doorbell.source, &registry.table().source)
+        else {
             panic!("both are files")
         };
         let (beacon, table_identity) = (registry.beacon().address(), registry.identity());
         let side = Side { iface: 1, key: 1, table: table_identity, beacon, bell_number: 0, heavy_barrier: 0 };
-        channel.take_peer(Peer::new(side, &[bell, table.try_clone().unwrap()]).unwrap());
+        channel.take_peer(Peer::new(side, &[doorbell, table.try_clone().unwrap()]).unwrap());
         let _peer = connected(&channel, uid);
         channel.cma().is_some()
     };

@@ -146,7 +146,7 @@ impl Short {
 pub struct Credit(pub u64);
 
 impl Credit {
-    /// The receiver does not poll this ring: ring its bell.
+    /// The receiver does not poll this ring: ring its doorbell.
     pub const COLD: u64 = 1;
     /// The receiver has no heavy barrier: use a full one after each message.
     pub const FENCE: u64 = 2;
@@ -161,7 +161,7 @@ impl Credit {
         self.0 & !(STEP - 1)
     }
 
-    /// Whether the sender must ring the bell.
+    /// Whether the sender must ring the doorbell.
     pub fn is_cold(self) -> bool {
         self.0 & Credit::COLD != 0
     }

@@ -13,16 +13,16 @@
 //! - **Release.** Blocks may be given back in any order, so each pool has one word of toggles written by the receiver:
 //!   a block is free when its toggle equals the sender's private one.
 //! - **Doorbell.** A receiver does not poll rings that have been quiet: it marks them cold in the credit word, and the
-//!   sender of a cold ring sets a bit in the receiver's [`Bell`]. Looking for news costs the same for one ring and for
+//!   sender of a cold ring sets a bit in the receiver's [`Doorbell`]. Looking for news costs the same for one ring and for
 //!   a thousand.
 //!
 //! Each side keeps what it knows privately and reads the other's words once, checks and uses them: a peer that writes
 //! nonsense gets a [`Corrupt`] error on this ring and reaches nothing else.
 
 mod barrier;
-mod bell;
 mod control;
 mod copy;
+mod doorbell;
 mod hint;
 mod layout;
 mod memory;
@@ -40,11 +40,11 @@ mod tests;
 mod watched;
 
 pub use barrier::register_heavy_barrier;
-#[cfg(all(test, loom))]
-use bell::BellMemory;
-pub use bell::{BELL_BYTES, Bell, MappedBell};
 pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, SHUTTLE_BYTES, Short};
 pub use copy::copy_small;
+#[cfg(all(test, loom))]
+use doorbell::DoorbellMemory;
+pub use doorbell::{DOORBELL_BYTES, Doorbell, MappedDoorbell};
 #[cfg(all(test, not(loom)))]
 use layout::LayoutError;
 pub use layout::{Geometry, Layout, Pool};

@@ -10,8 +10,8 @@ use ucs::sync::{Arc, thread};
 use super::receiver::settle;
 use super::sender::Refused;
 use super::testing::Talker;
-use super::watched::{WatchedBell, WatchedRing, WatchedShuttle};
-use super::{BODY_WORDS, Bell, Delivery, Place, Receiver, Sender, Sent, Short};
+use super::watched::{WatchedDoorbell, WatchedRing, WatchedShuttle};
+use super::{BODY_WORDS, Delivery, Doorbell, Place, Receiver, Sender, Sent, Short};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -200,7 +200,7 @@ fn a_block_is_written_again_only_after_its_release() {
 fn sleeping_receiver(fenced: bool) {
     explore(move || {
         let memory = WatchedRing::new(4, 1);
-        let bell = WatchedBell::new();
+        let doorbell = WatchedDoorbell::new();
         let woken = Arc::new(AtomicBool::new(false));
         let sender = Sender::new(memory.clone());
         sender.prepare();
@@ -211,35 +211,35 @@ fn sleeping_receiver(fenced: bool) {
         assert!(send(&sender, 0));
         assert_eq!(receive(&receiver), Some(0));
         let producer = {
-            let bell = Bell::new(bell.clone());
+            let doorbell = Doorbell::new(doorbell.clone());
             let woken = woken.clone();
             thread::spawn(move || {
                 // SAFETY: a body has room for a u64 and is aligned to it.
                 let sent = sender.send_inline(7, 8, |body| unsafe { body.cast::<u64>().write(1) });
-                if sent == Ok(Sent::Attend) && sender.attend() == Ok(true) && bell.ring(0) {
+                if sent == Ok(Sent::Attend) && sender.attend() == Ok(true) && doorbell.ring(0) {
                     // SYNC: stands for the wake-up through the kernel.
                     woken.store(true, Ordering::SeqCst);
                 }
             })
         };
-        let bell = Bell::new(bell);
+        let doorbell = Doorbell::new(doorbell);
         receiver.go_cold();
-        bell.arm();
+        doorbell.arm();
         settle();
-        let asleep = !receiver.has_message() && !bell.has_rung();
+        let asleep = !receiver.has_message() && !doorbell.has_rung();
         if !asleep {
-            bell.disarm();
+            doorbell.disarm();
         }
         producer.join().expect("the sender has not failed");
         if asleep {
             assert!(woken.load(Ordering::SeqCst), "a message was sent and nobody woke the receiver");
         }
         let mut rung = false;
-        bell.take(|ring| {
+        doorbell.take(|ring| {
             assert_eq!(ring, 0);
             rung = true;
         });
-        assert!(rung || !asleep, "woken without a bit in the bell");
+        assert!(rung || !asleep, "woken without a bit in the doorbell");
         assert_eq!(receive(&receiver), Some(1));
     });
 }
@@ -255,25 +255,25 @@ fn a_wake_up_is_not_lost_with_full_barriers() {
 }
 
 #[test]
-fn a_bit_in_the_bell_is_not_lost_between_two_ringers() {
+fn a_bit_in_the_doorbell_is_not_lost_between_two_ringers() {
     explore(|| {
-        let memory = WatchedBell::new();
+        let memory = WatchedDoorbell::new();
         let ringers: Vec<_> = [3u32, 70]
             .into_iter()
             .map(|ring| {
-                let bell = Bell::new(memory.clone());
+                let doorbell = Doorbell::new(memory.clone());
                 thread::spawn(move || {
-                    let _ = bell.ring(ring);
+                    let _ = doorbell.ring(ring);
                 })
             })
             .collect();
-        let bell = Bell::new(memory);
+        let doorbell = Doorbell::new(memory);
         let mut heard = Vec::new();
-        bell.take(|ring| heard.push(ring));
+        doorbell.take(|ring| heard.push(ring));
         for ringer in ringers {
             ringer.join().expect("a ringer does not fail");
         }
-        bell.take(|ring| heard.push(ring));
+        doorbell.take(|ring| heard.push(ring));
         heard.sort_unstable();
         heard.dedup();
         assert_eq!(heard, [3, 70]);

@@ -271,13 +271,13 @@ impl<M: RingMemory> Receiver<M> {
         self.memory.credit().store(Credit::new(self.head.get(), self.flags.get()).0, Ordering::Release);
     }
 
-    /// Whether the sender was told to ring the bell.
+    /// Whether the sender was told to ring the doorbell.
     #[inline]
     pub fn is_cold(&self) -> bool {
         self.flags.get() & Credit::COLD != 0
     }
 
-    /// Tells the sender to ring the bell from now on.
+    /// Tells the sender to ring the doorbell from now on.
     ///
     /// A message that is being sent at this very moment may do so without ringing. Poll the ring a while longer, or call
     /// [`settle`] and look once more.
@@ -387,9 +387,9 @@ impl Watch {
     }
 }
 
-/// Makes `go_cold` of any number of rings, and `arm` of a bell, known to all senders: after it, a message that is not
-/// in its ring yet will ring the bell.
+/// Makes `go_cold` of any number of rings, and `arm` of a doorbell, known to all senders: after it, a message that is not
+/// in its ring yet will ring the doorbell.
 pub fn settle() {
-    // SYNC: pairs with the barriers in `Sender::send_slot`, `Sender::attend` and `Bell::ring`.
+    // SYNC: pairs with the barriers in `Sender::send_slot`, `Sender::attend` and `Doorbell::ring`.
     barrier::heavy();
 }

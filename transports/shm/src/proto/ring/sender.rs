@@ -238,14 +238,14 @@ impl<M: RingMemory> Sender<M> {
         if credit.load(Ordering::Relaxed) == self.seen.get() { Sent::Quiet } else { Sent::Attend }
     }
 
-    /// Looks at the receiver's word after a message. Answers whether its bell must be rung.
+    /// Looks at the receiver's word after a message. Answers whether its doorbell must be rung.
     #[cold]
     pub fn attend(&self) -> Result<bool, Corrupt> {
         Ok(self.attend_cold()?.is_some())
     }
 
     /// As [`attend`](Sender::attend); `Some(true)` for the first message that finds the receiver cold at its position. Other peers
-    /// can write to the bell, not to this ring.
+    /// can write to the doorbell, not to this ring.
     pub fn attend_cold(&self) -> Result<Option<bool>, Corrupt> {
         if self.fenced.get() {
             // SYNC: as the light barrier in `publish`, for a receiver without a heavy one.

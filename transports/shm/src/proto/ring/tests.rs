@@ -12,8 +12,9 @@ use super::layout::SLOT_OFFSET;
 use super::sender::Refused;
 use super::testing::{Talker, geometry};
 use super::{
-    BELL_BYTES, BODY_WORDS, Bell, Corrupt, Delivery, Geometry, INLINE_BYTES, Layout, LayoutError, MappedBell,
-    MappedRing, MappedShuttle, Place, Pool, Receiver, SHUTTLE_BYTES, Sender, Sent, Short, Shuttle,
+    BODY_WORDS, Corrupt, DOORBELL_BYTES, Delivery, Doorbell, Geometry, INLINE_BYTES, Layout, LayoutError,
+    MappedDoorbell, MappedRing, MappedShuttle, Place, Pool, Receiver, SHUTTLE_BYTES, Sender, Sent, Short,
+    Shuttle,
 };
 
 /// Zeroed, page-aligned memory.
@@ -230,7 +231,7 @@ fn short_messages_are_taken_up_to_a_limit_and_to_the_first_of_another_kind() {
 }
 
 #[test]
-fn a_cold_ring_asks_for_the_bell_and_a_warm_one_does_not() {
+fn a_cold_ring_asks_for_the_doorbell_and_a_warm_one_does_not() {
     let (_pages, sender, receiver) = ring(geometry(16, 1));
     assert_eq!(send(&sender, &[1]), Ok(Sent::Attend), "nobody listens yet");
     assert_eq!(sender.attend(), Ok(true));
@@ -247,12 +248,12 @@ fn a_cold_ring_asks_for_the_bell_and_a_warm_one_does_not() {
 }
 
 #[test]
-fn the_bell_remembers_who_rang_and_wakes_once() {
-    let pages = Pages::new(BELL_BYTES);
+fn the_doorbell_remembers_who_rang_and_wakes_once() {
+    let pages = Pages::new(DOORBELL_BYTES);
     // SAFETY: the page outlives both.
-    let listener = Bell::new(unsafe { MappedBell::new(pages.base) });
+    let listener = Doorbell::new(unsafe { MappedDoorbell::new(pages.base) });
     // SAFETY: as above.
-    let ringer = Bell::new(unsafe { MappedBell::new(pages.base) });
+    let ringer = Doorbell::new(unsafe { MappedDoorbell::new(pages.base) });
     assert!(!ringer.ring(5), "nobody has armed");
     assert!(listener.has_rung());
     listener.arm();

@@ -1,4 +1,4 @@
-//! A ring, a bell and a shuttle in memory that loom watches.
+//! A ring, a doorbell and a shuttle in memory that loom watches.
 //!
 //! For: the models of this module. Stands on `ucs::sync`.
 
@@ -10,7 +10,7 @@ use ucs::sync::cell::UnsafeCell;
 use super::control::SLOT_BYTES;
 use super::shuttle::ShuttleMemory;
 use super::testing::geometry;
-use super::{BellMemory, Layout, Place, RingMemory};
+use super::{DoorbellMemory, Layout, Place, RingMemory};
 
 struct Shared {
     layout: Layout,
@@ -86,18 +86,22 @@ unsafe impl RingMemory for WatchedRing {
     }
 }
 
-/// A bell of separate words.
+/// A doorbell of separate words.
 #[derive(Clone)]
-pub struct WatchedBell(Arc<(AtomicU64, [AtomicU64; 2], AtomicU64)>);
+pub struct WatchedDoorbell(Arc<(AtomicU64, [AtomicU64; 2], AtomicU64)>);
 
-impl WatchedBell {
-    pub fn new() -> WatchedBell {
-        WatchedBell(Arc::new((AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)], AtomicU64::new(0))))
+impl WatchedDoorbell {
+    pub fn new() -> WatchedDoorbell {
+        WatchedDoorbell(Arc::new((
+            AtomicU64::new(0),
+            [AtomicU64::new(0), AtomicU64::new(0)],
+            AtomicU64::new(0),
+        )))
     }
 }
 
 // SAFETY: four distinct words behind an `Arc`.
-unsafe impl BellMemory for WatchedBell {
+unsafe impl DoorbellMemory for WatchedDoorbell {
     fn summary(&self) -> &AtomicU64 {
         &self.0.0
     }

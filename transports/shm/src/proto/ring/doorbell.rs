@@ -3,7 +3,7 @@
 //! For: interfaces (they listen) and the senders of cold rings (they ring). Stands on `ucs::sync`. One page of memory,
 //! owned by the receiver and mapped by all who send to it. A sender that writes nonsense here can hide others' bits, not
 //! their messages: the receiver looks into a few cold rings by itself now and then, and who sends the first message to a cold ring
-//! wakes it whatever the bell says (`Sender::attend_cold`).
+//! wakes it whatever the doorbell says (`Sender::attend_cold`).
 
 use std::ptr::NonNull;
 
@@ -15,15 +15,15 @@ use super::Watch;
 const WORDS: usize = 64;
 /// From here on the summary says that somebody has rung.
 const RUNG: u64 = 1;
-/// Bytes of a mapped bell.
-pub const BELL_BYTES: usize = 4096;
+/// Bytes of a mapped doorbell.
+pub const DOORBELL_BYTES: usize = 4096;
 
-/// Memory that holds a bell.
+/// Memory that holds a doorbell.
 ///
 /// # Safety
 ///
 /// The three kinds of words are distinct and stay valid as long as the implementor lives. `index` is below 64.
-pub unsafe trait BellMemory {
+pub unsafe trait DoorbellMemory {
     /// Bit i: word i has bits.
     fn summary(&self) -> &AtomicU64;
     /// A bit for each of 64 rings.
@@ -32,19 +32,19 @@ pub unsafe trait BellMemory {
     fn armed(&self) -> &AtomicU64;
 }
 
-/// A bell, either side.
+/// A doorbell, either side.
 #[derive(Debug)]
-pub struct Bell<M> {
+pub struct Doorbell<M> {
     memory: M,
 }
 
-impl<M: BellMemory> Bell<M> {
+impl<M: DoorbellMemory> Doorbell<M> {
     /// Number of rings with a bit of their own; further ones share.
     pub const RINGS: u32 = (WORDS * 64) as u32;
 
-    /// A bell on memory that was zeroed when it was made.
-    pub fn new(memory: M) -> Bell<M> {
-        Bell { memory }
+    /// A doorbell on memory that was zeroed when it was made.
+    pub fn new(memory: M) -> Doorbell<M> {
+        Doorbell { memory }
     }
 
     /// Says that `ring` has news. Answers whether the receiver sleeps and must be woken, by the caller, now.
@@ -87,7 +87,7 @@ impl<M: BellMemory> Bell<M> {
         }
     }
 
-    /// Asks to be woken. Follow with `settle`, then look at rings and bell once more before sleeping.
+    /// Asks to be woken. Follow with `settle`, then look at rings and doorbell once more before sleeping.
     pub fn arm(&self) {
         self.memory.armed().store(1, Ordering::Relaxed);
     }
@@ -99,26 +99,26 @@ impl<M: BellMemory> Bell<M> {
     }
 }
 
-/// A bell in mapped memory.
+/// A doorbell in mapped memory.
 #[derive(Debug)]
-pub struct MappedBell {
+pub struct MappedDoorbell {
     base: NonNull<u8>,
 }
 
-impl MappedBell {
-    /// A bell at `base`.
+impl MappedDoorbell {
+    /// A doorbell at `base`.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 64 and [`BELL_BYTES`] bytes from it are readable and writable while the bell lives.
-    pub unsafe fn new(base: NonNull<u8>) -> MappedBell {
+    /// `base` is aligned to 64 and [`DOORBELL_BYTES`] bytes from it are readable and writable while the doorbell lives.
+    pub unsafe fn new(base: NonNull<u8>) -> MappedDoorbell {
         debug_assert!((base.as_ptr() as usize).is_multiple_of(64));
-        MappedBell { base }
+        MappedDoorbell { base }
     }
 
     #[inline(always)]
     fn at(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset < BELL_BYTES);
+        debug_assert!(offset < DOORBELL_BYTES);
         // SAFETY: `new`'s caller vouched for this many bytes.
         let word = unsafe { self.base.as_ptr().add(offset) };
         // SAFETY: valid as above, and aligned: all offsets are multiples of 8.
@@ -126,8 +126,8 @@ impl MappedBell {
     }
 }
 
-// SAFETY: offsets 0, 128 and 256 + 8 i do not meet and are below `BELL_BYTES`.
-unsafe impl BellMemory for MappedBell {
+// SAFETY: offsets 0, 128 and 256 + 8 i do not meet and are below `DOORBELL_BYTES`.
+unsafe impl DoorbellMemory for MappedDoorbell {
     #[inline(always)]
     fn summary(&self) -> &AtomicU64 {
         self.at(0)
@@ -144,5 +144,5 @@ unsafe impl BellMemory for MappedBell {
     }
 }
 
-// SAFETY: a `MappedBell` is a pointer to memory made for being shared, and carries no thread's state.
-unsafe impl Send for MappedBell {}
+// SAFETY: a `MappedDoorbell` is a pointer to memory made for being shared, and carries no thread's state.
+unsafe impl Send for MappedDoorbell {}
