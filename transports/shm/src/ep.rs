@@ -74,7 +74,7 @@ impl ShmEp {
         let is_answered_in_line = channel.lane.fits_line(length);
         let sent = channel.lane.send(id, length, fill)?;
         if is_answered_in_line {
-            self.iface.expect_answer(channel);
+            self.iface.expect_reply(channel);
         }
         Some(if sent == Sent::Quiet { Ok(()) } else { channel.attended() })
     }
@@ -166,7 +166,7 @@ impl Endpoint for ShmEp {
         let length = WORD + payload.len();
         if length <= INLINE_BYTES
             && let Some(Connection { channel, .. }) = self.open()
-            && !channel.lane.has_turn()
+            && !channel.lane.owns_line()
             // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
             && let Some(sent) = channel.lane.sender.try_short(id, length, |body| unsafe {
                 write_short(body, header, payload);

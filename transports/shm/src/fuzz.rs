@@ -11,8 +11,8 @@ use zerocopy::IntoBytes;
 
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::ring::{
-    BODY_WORDS, Body, Control, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, MappedShuttle, Place,
-    Pool, Receiver, SHUTTLE_BYTES, Sender, Short, Shuttle,
+    BODY_WORDS, Body, Control, Delivery, Geometry, INLINE_BYTES, Layout, MappedRing, MappedTurnLine, Place,
+    Pool, Receiver, Sender, Short, TURN_LINE_BYTES, TurnLine,
 };
 use crate::proto::wire;
 
@@ -45,10 +45,10 @@ pub fn fuzz_ring(bytes: &[u8]) {
     let receiver = Receiver::new(unsafe { MappedRing::new(memory.address(), layout) });
     sender.prepare();
     // SAFETY: inside the allocation.
-    let line = unsafe { memory.address().add(layout.shuttle()) };
+    let line = unsafe { memory.address().add(layout.turn_line()) };
     // SAFETY: a line that only these two use, and lives longer than both.
     let [near, far] =
-        [true, false].map(|is_near| unsafe { Shuttle::new(MappedShuttle::new(line, is_near), is_near) });
+        [true, false].map(|is_near| unsafe { TurnLine::new(MappedTurnLine::new(line, is_near), is_near) });
     let mut held = Vec::new();
     let mut steps = bytes.iter().copied();
     while let Some(step) = steps.next() {
@@ -96,23 +96,23 @@ pub fn fuzz_ring(bytes: &[u8]) {
                     Err(_) => return,
                 }
             }
-            7 if near.is_mine() => {
-                let length = usize::from(argument) % (SHUTTLE_BYTES + 1);
-                let _ = sender.try_beside(|position| {
-                    // SAFETY: a body has room for SHUTTLE_BYTES bytes.
+            7 if near.is_owner() => {
+                let length = usize::from(argument) % (TURN_LINE_BYTES + 1);
+                let _ = sender.try_out_of_ring(|position| {
+                    // SAFETY: a body has room for TURN_LINE_BYTES bytes.
                     let fill = |body: *mut u8| unsafe { body.write_bytes(argument, length) };
                     near.send(Control::short(position, argument % 32, length), fill);
                 });
             }
-            8 if !far.is_mine() => {
+            8 if !far.is_owner() => {
                 let mut copy = Body::new();
                 if let Some(short) = far.take(receiver.position(), &mut copy) {
                     receiver.pass();
-                    assert!(short.tag() < 32 && copy.bytes(short).len() <= SHUTTLE_BYTES);
+                    assert!(short.tag() < 32 && copy.bytes(short).len() <= TURN_LINE_BYTES);
                     std::hint::black_box(copy.bytes(short).iter().map(|byte| u32::from(*byte)).sum::<u32>());
-                    // The answer to nothing: the turn goes back.
+                    // A reply to nothing: the near end owns the line again.
                     far.send(Control::short(u64::from(argument), 0, 0), |_| ());
-                    if !near.is_mine() {
+                    if !near.is_owner() {
                         near.take(u64::from(argument), &mut copy);
                     }
                 }

@@ -39,7 +39,7 @@ pub enum Heard {
     Nothing,
     /// The other side has closed.
     Closed,
-    /// It accepts; the number of the channel whose shuttle is to be shared, and one more, or 0.
+    /// It accepts; the number of the channel whose ping-pong line is to be shared, and one more, or 0.
     Welcome(u32),
     /// It does not accept, for this reason.
     Refusal(String),

@@ -50,8 +50,8 @@ pub(crate) struct ShmIface {
     pub(crate) watch: Cell<Watch>,
     /// The hot channel that is watched.
     pub(crate) watched: Cell<Option<NonNull<Channel>>>,
-    /// The next message comes in its ring or in its shuttle, one of which is watched.
-    pub(crate) is_beside: Cell<bool>,
+    /// The peer owns the line: the next message comes in the ring or in the line, and one of the two is watched.
+    pub(crate) peer_owns_line: Cell<bool>,
     /// The doorbell is watched in the place of a hot channel for a few calls, so that messages gather there.
     pub(crate) is_resting: Cell<bool>,
     /// Calls of progress that were left when it last received something.
@@ -105,7 +105,7 @@ pub(crate) struct Counts {
     pub(crate) bound: Cell<u64>,
     /// Operations that lacked room, or an answer.
     pub(crate) no_resource: Cell<u64>,
-    /// Messages that were sent in a shuttle.
+    /// Messages that were sent in the ping-pong line.
     pub(crate) shuttled: Cell<u64>,
     /// Times that this interface went to sleep.
     pub(crate) slept: Cell<u64>,
@@ -144,7 +144,7 @@ impl ShmIface {
         let iface = ShmIface {
             watch: Cell::new(doorbell.watch()),
             watched: Cell::new(None),
-            is_beside: Cell::new(false),
+            peer_owns_line: Cell::new(false),
             is_resting: Cell::new(false),
             received_at: Cell::new(0),
             doorbell,
@@ -200,22 +200,22 @@ impl ShmIface {
     pub(crate) fn watch_doorbell(&self) {
         self.watch.set(self.doorbell.watch());
         self.watched.set(None);
-        self.is_beside.set(false);
+        self.peer_owns_line.set(false);
     }
 
     /// Watches what comes next from a hot channel.
     #[inline(always)]
     pub(crate) fn watch_channel(&self, channel: &Channel) {
         self.watched.set(Some(NonNull::from(channel)));
-        let has_turn = channel.lane.has_turn();
-        self.watch.set(if has_turn { channel.lane.receiver.watch() } else { channel.lane.watch() });
+        let owns_line = channel.lane.owns_line();
+        self.watch.set(if owns_line { channel.lane.receiver.watch() } else { channel.lane.watch() });
         self.is_resting.set(false);
-        self.is_beside.set(!has_turn);
+        self.peer_owns_line.set(!owns_line);
     }
 
-    /// Something was sent in the line of a channel: the answer comes there, or crosses it in a ring.
+    /// A message was sent in the line of a channel. The reply arrives in the line; a message that was sent before it arrives in the ring.
     #[inline(never)]
-    pub(crate) fn expect_answer(&self, channel: &Channel) {
+    pub(crate) fn expect_reply(&self, channel: &Channel) {
         count(&self.counts.shuttled);
         // SAFETY: it is hot (`watch_channel`).
         let watched = self.watched.get().map(|watched| unsafe { watched.as_ref() });

@@ -106,7 +106,7 @@ impl ShmIface {
                     connection.channel.lane.share(&own.channel.lane);
                     self.attention.raise(flag::ALARM);
                 } else if let Some(own) = own.filter(|own| own.channel.shares.get() != 0) {
-                    self.share_shuttle(&own.channel);
+                    self.share_line(&own.channel);
                 }
                 self.heat(&connection);
             }
@@ -127,8 +127,8 @@ impl ShmIface {
         known.filter(|_| hello.knows_process == 1 && is_comparable)
     }
 
-    /// Has our connection use the shuttle of the peer's, as the peer has asked for, once that connection is here.
-    pub(crate) fn share_shuttle(&self, own: &Channel) {
+    /// Has our connection use the ping-pong line of the peer's, as the peer has asked for, once that connection is here.
+    pub(crate) fn share_line(&self, own: &Channel) {
         let Some(other) = self.table.shared_by(own) else { return };
         if other.channel.user() != own.user() {
             let reason = "the peer asks to share a connection that another user has made".to_owned();

@@ -23,8 +23,8 @@ use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watc
 /// Calls from one look at the doorbell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
 const GLANCE: u32 = 64;
-/// The same while the next message may come in the ring as well as in the shuttle. What is watched is where the last one came, or
-/// the shuttle when something was sent there; both are looked at so often.
+/// The same while the peer owns the ping-pong line, so that the next message comes in the ring or in the line. One of the two is watched:
+/// the one that had the last message, or the line after a message was sent in it. Both are checked at this interval.
 const SHORT_GLANCE: u32 = 2;
 /// Calls of progress until a ring is looked at again when a burst of messages has ended. To look for the next message is to take the
 /// line that its sender is about to write: a receiver that is the faster one would do so for each of them.
@@ -72,14 +72,14 @@ impl ShmIface {
             // SAFETY: it is hot (`watch_channel`).
             self.watch_channel(unsafe { channel.as_ref() });
         }
-        let is_beside = self.is_beside.get();
-        self.attention.start(left.min(if is_beside { SHORT_GLANCE } else { GLANCE }));
+        let peer_owns_line = self.peer_owns_line.get();
+        self.attention.start(left.min(if peer_owns_line { SHORT_GLANCE } else { GLANCE }));
         self.received_at.set(if is_quiet { 0 } else { self.attention.left() + 1 });
-        if is_beside && self.has_crossed() { receive(self) } else { self.look() }
+        if peer_owns_line && self.has_message_in_either() { receive(self) } else { self.look() }
     }
 
-    /// Whether a message has come where it was not expected, in the ring or in the shuttle.
-    fn has_crossed(&self) -> bool {
+    /// Whether a message has arrived in the ring or in the ping-pong line, including the one of the two that is not watched.
+    fn has_message_in_either(&self) -> bool {
         // SAFETY: it is hot (`watch_channel`).
         self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.lane.has_message())
     }
@@ -96,13 +96,12 @@ impl ShmIface {
         })
     }
 
-    /// Receives the message in the shuttle, if that is the peer's; answers whether there was one. All that changes has changed
-    /// before its handler is called.
+    /// Receives the message in the ping-pong line. Returns whether there was one. The state is up to date before the handler is called.
     #[inline(always)]
-    fn take_shuttle(&self, channel: &Channel) -> bool {
+    fn receive_from_line(&self, channel: &Channel) -> bool {
         let mut copy = Body::new();
         let Some(short) = channel.lane.take_from_line(&mut copy) else { return false };
-        if self.is_beside.get() && self.watched.get() == Some(NonNull::from(channel)) {
+        if self.peer_owns_line.get() && self.watched.get() == Some(NonNull::from(channel)) {
             self.watch_channel(channel);
         }
         let data = copy.bytes(short);
@@ -136,7 +135,8 @@ impl ShmIface {
         }
         // SAFETY: it is hot, and what ends that waits until `is_working` is over.
         let channel = unsafe { channel.as_ref() };
-        let mut count = if self.is_beside.get() && self.take_shuttle(channel) { 1 } else { shorts(channel) };
+        let mut count =
+            if self.peer_owns_line.get() && self.receive_from_line(channel) { 1 } else { shorts(channel) };
         if count == 0 {
             count = self.receive_others();
         }
@@ -206,7 +206,7 @@ impl ShmIface {
         // The interface may watch another ring.
         let watch = Cell::new(channel.lane.receiver.watch());
         while count < limit {
-            if self.take_shuttle(channel) {
+            if self.receive_from_line(channel) {
                 count += 1;
                 continue;
             }
@@ -389,7 +389,7 @@ impl ShmIface {
         for connection in self.table.all() {
             let channel = &connection.channel;
             if channel.shares.get() != 0 {
-                self.share_shuttle(channel);
+                self.share_line(channel);
             }
             connection.resume();
             if channel.is_closed.get() && channel.broken().is_none() {

@@ -11,7 +11,7 @@ use uct_core::{Access, AmId, Ep, IfaceAddress, RemoteKey};
 
 const ID: AmId = AmId::new(9).unwrap();
 const GREETING: AmId = AmId::new(10).unwrap();
-/// More than travels in the shuttle.
+/// More than fits into the ping-pong line.
 const PAYLOAD: [u8; 46] = [0; 46];
 /// Messages of a run.
 const RUN: u64 = 4;
@@ -37,7 +37,7 @@ fn serve() {
     };
     let (address, _) = IfaceAddress::unpack(&unhex(&line)).expect("an address");
     let ep = iface.connect(&address).expect("a connection");
-    // The turn in the shuttle goes to the other side, which then looks at the ring alone: a run comes in one look.
+    // The other side becomes the owner of the ping-pong line and then polls the ring only: it receives a run of messages in one call.
     until(&worker, || ep.am_short(GREETING, 0, &[])).expect("the peer lives");
     say("greeted");
     let mut answered = 0;

@@ -1,4 +1,4 @@
-//! Answers travel in the shuttle, whoever has connected to whom.
+//! Replies travel in the ping-pong line, whichever side has connected.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn say(from: &End, ep: &Ep, to: &End, number: u64) {
 }
 
 #[test]
-fn answers_travel_in_the_shuttle() {
+fn replies_travel_in_the_ping_pong_line() {
     for transport in ["posix", "sysv"] {
         for at_once in [true, false] {
             let (left, right) = (End::open(transport), End::open(transport));

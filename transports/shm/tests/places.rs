@@ -153,12 +153,12 @@ fn nobody_is_kept_out_by_who_shows_another_key_for_it() {
 }
 
 #[test]
-fn nobody_is_let_to_the_shuttle_of_another() {
-    const TEST: &str = "nobody_is_let_to_the_shuttle_of_another";
+fn nobody_gets_the_ping_pong_line_of_another() {
+    const TEST: &str = "nobody_gets_the_ping_pong_line_of_another";
     if let Some(role) = role() {
         return play(&role);
     }
-    // Which of both brings the shuttle is decided by their numbers, which are random.
+    // The random numbers of both sides decide whose ping-pong line is used.
     for _ in 0..8 {
         let mut stage = Stage::new(TEST);
         let ep = stage.connect();

@@ -163,7 +163,10 @@ fn many_interfaces_send_to_one_and_quiet_ones_are_not_polled() {
     for round in 0..20 {
         for number in (0..peers.len()).rev().step_by(7) {
             let expected = send(number, 1000 + round);
-            assert!(hub_worker.progress_until(LIMIT, || sum.get() == expected), "a ring of the doorbell was missed");
+            assert!(
+                hub_worker.progress_until(LIMIT, || sum.get() == expected),
+                "a ring of the doorbell was missed"
+            );
         }
     }
 }

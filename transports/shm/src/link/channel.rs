@@ -46,7 +46,7 @@ pub(crate) struct Channel {
     pub(crate) lane: Lane,
     /// This side has connected.
     pub(crate) connects: bool,
-    /// What the peer's welcome says of the shuttle, until it is done.
+    /// What the peer's welcome says of the ping-pong line, until it is done.
     pub(crate) shares: Cell<u32>,
     /// Number in the interface; what the peer rings the doorbell for.
     pub(crate) number: u32,

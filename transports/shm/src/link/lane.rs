@@ -1,7 +1,9 @@
-//! What a channel sends and receives with: a ring each way, and a line in which two ends answer each other.
+//! What a connection sends and receives with: a ring in each direction, and the ping-pong line.
 //!
-//! Two interfaces that connect to each other at the same time have two channels: each sends over its own, and the answers to the one come
-//! over the other. Both channels then use one line. Which one is agreed on by hello and welcome (`ShmIface::meet`).
+//! Two interfaces that connect to each other at the same time have two channels. Each sends on its own channel, so a reply arrives on the
+//! other one. Both channels then use one line. Hello and welcome decide which one (`ShmIface::meet`).
+//!
+//! Built on `proto::ring`.
 
 use std::cell::OnceCell;
 use std::ptr;
@@ -11,7 +13,8 @@ use std::sync::Arc;
 use crate::io::Mapping;
 use crate::link::rings::Rings;
 use crate::proto::ring::{
-    Body, Control, MappedRing, MappedShuttle, Receiver, SHUTTLE_BYTES, Sender, Sent, Short, Shuttle, Watch,
+    Body, Control, MappedRing, MappedTurnLine, Receiver, Sender, Sent, Short, TURN_LINE_BYTES, TurnLine,
+    Watch,
 };
 
 /// See the module.
@@ -19,25 +22,25 @@ pub(crate) struct Lane {
     pub(crate) sender: Sender<MappedRing>,
     pub(crate) receiver: Receiver<MappedRing>,
     own: Rc<Line>,
-    /// That of the other channel, once it is used in place of our own.
+    /// The line of the other channel, once it is used instead of our own.
     shared: OnceCell<Rc<Line>>,
 }
 
-/// One end of a line, with what it lies in.
+/// One end of a line, and the memory that contains it.
 struct Line {
-    shuttle: Shuttle<MappedShuttle>,
+    turn_line: TurnLine<MappedTurnLine>,
     _memory: Arc<Mapping>,
 }
 
 impl Lane {
-    /// One end of what is in `memory`.
+    /// One end of the rings and the line in `memory`.
     pub(crate) fn new(rings: &Rings, memory: &Arc<Mapping>, connects: bool) -> Lane {
-        let (sender, receiver, shuttle) = rings.ends(memory, connects);
-        let own = Rc::new(Line { shuttle, _memory: Arc::clone(memory) });
+        let (sender, receiver, turn_line) = rings.ends(memory, connects);
+        let own = Rc::new(Line { turn_line, _memory: Arc::clone(memory) });
         Lane { sender, receiver, own, shared: OnceCell::new() }
     }
 
-    /// Changes over to the line of another channel.
+    /// Uses the line of another channel from now on.
     pub(crate) fn share(&self, other: &Lane) {
         let line = other.shared.get().unwrap_or(&other.own);
         let _ = self.shared.set(Rc::clone(line));
@@ -48,42 +51,43 @@ impl Lane {
         ptr::eq(self.line().0, other.line().0)
     }
 
-    /// The line, and what is added to the positions of messages in it: it tells those of this channel's rings from the other's.
+    /// The line, and the mark that is added to the positions of messages in it. The mark distinguishes the positions of this channel's rings
+    /// from those of the other channel's.
     #[inline]
-    fn line(&self) -> (&Shuttle<MappedShuttle>, u64) {
+    fn line(&self) -> (&TurnLine<MappedTurnLine>, u64) {
         match self.shared.get() {
-            None => (&self.own.shuttle, 0),
-            Some(line) => (&line.shuttle, Control::SHARED),
+            None => (&self.own.turn_line, 0),
+            Some(line) => (&line.turn_line, Control::SHARED),
         }
     }
 
-    /// Whether it is this end's turn to send in the line.
+    /// Whether this end owns the line, and so may send in it.
     #[inline]
-    pub(crate) fn has_turn(&self) -> bool {
-        self.line().0.is_mine()
+    pub(crate) fn owns_line(&self) -> bool {
+        self.line().0.is_owner()
     }
 
     /// Whether a short message of this length would be sent in the line.
     #[inline]
     pub(crate) fn fits_line(&self, length: usize) -> bool {
-        length <= SHUTTLE_BYTES && self.has_turn()
+        length <= TURN_LINE_BYTES && self.owns_line()
     }
 
-    /// Sends a short message that `fill` writes, in the line or in the ring; `None` if there is no room as far as is known.
+    /// Sends a short message that `fill` writes, in the line or in the ring. `None`: there is no room as far as is known.
     #[inline]
     pub(crate) fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Option<Sent> {
         if !self.fits_line(length) {
             return self.sender.try_short(id, length, fill);
         }
         let (line, mark) = self.line();
-        self.sender.try_beside(|position| line.send(Control::short(position + mark, id, length), fill))
+        self.sender.try_out_of_ring(|position| line.send(Control::short(position + mark, id, length), fill))
     }
 
-    /// Takes the message in the line, if that is the peer's next one.
+    /// Takes the message in the line, if it is the next one of the peer.
     #[inline]
     pub(crate) fn take_from_line(&self, copy: &mut Body) -> Option<Short> {
         let (line, mark) = self.line();
-        if line.is_mine() {
+        if line.is_owner() {
             return None;
         }
         let short = line.take(self.receiver.position() + mark, copy)?;
@@ -91,17 +95,17 @@ impl Lane {
         Some(short)
     }
 
-    /// Whether a message waits.
+    /// Whether a message has arrived, in the ring or in the line.
     #[inline]
     pub(crate) fn has_message(&self) -> bool {
         let (line, mark) = self.line();
         self.receiver.has_message() || line.has(self.receiver.position() + mark)
     }
 
-    /// What the next message changes, or most likely changes: while the peer may use the line, the ring is to be looked at besides.
+    /// The word that the next message will most likely change. While the peer owns the line, the next message may be in the ring instead.
     #[inline]
     pub(crate) fn watch(&self) -> Watch {
         let (line, mark) = self.line();
-        if line.is_mine() { self.receiver.watch() } else { line.watch(self.receiver.position() + mark) }
+        if line.is_owner() { self.receiver.watch() } else { line.watch(self.receiver.position() + mark) }
     }
 }

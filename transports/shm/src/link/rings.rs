@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::io::Mapping;
 use crate::link::remote::Words;
-use crate::proto::ring::{Geometry, Layout, MappedRing, MappedShuttle, Receiver, Sender, Shuttle};
+use crate::proto::ring::{Geometry, Layout, MappedRing, MappedTurnLine, Receiver, Sender, TurnLine};
 
 /// The shapes of both rings, and where they lie in their segment.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +29,8 @@ impl Rings {
         (self.backward.small_capacity(), self.backward.bulk_capacity())
     }
 
-    /// One end of what is in `memory`: for who connects, the forward ring is the one to send on. Who accepts has the first turn
-    /// with the shuttle: it is for answers.
+    /// One end of what is in `memory`: for who connects, the forward ring is the one to send on. The side that accepts is the first
+    /// owner of the ping-pong line, which is for replies.
     pub(super) fn ends(&self, memory: &Mapping, connects: bool) -> Ends {
         debug_assert!(memory.length() >= self.size());
         let base = memory.base();
@@ -46,10 +46,10 @@ impl Rings {
         // SAFETY: as above; one receiver.
         let receiver = Receiver::new(unsafe { MappedRing::new(receive.0, receive.1) });
         // SAFETY: inside the forward ring.
-        let line = unsafe { base.add(self.forward.shuttle()) };
+        let line = unsafe { base.add(self.forward.turn_line()) };
         // SAFETY: a line of the mapping that nothing else uses; one end in this process for each channel.
-        let shuttle = Shuttle::new(unsafe { MappedShuttle::new(line, connects) }, !connects);
-        (sender, receiver, shuttle)
+        let turn_line = TurnLine::new(unsafe { MappedTurnLine::new(line, connects) }, !connects);
+        (sender, receiver, turn_line)
     }
 
     /// The words on what the kernel copies: those of the ring on which this side sends, and of the other one.
@@ -63,4 +63,4 @@ impl Rings {
 }
 
 /// What a channel sends and receives with.
-pub(super) type Ends = (Sender<MappedRing>, Receiver<MappedRing>, Shuttle<MappedShuttle>);
+pub(super) type Ends = (Sender<MappedRing>, Receiver<MappedRing>, TurnLine<MappedTurnLine>);

@@ -99,7 +99,7 @@ impl Table {
         })
     }
 
-    /// The connection that the peer of ours has made, to share its shuttle as the peer has asked for; `None` until it is here.
+    /// The connection that the peer of ours has made, to share its ping-pong line as the peer has asked for; `None` until it is here.
     pub(crate) fn shared_by(&self, own: &Channel) -> Option<Rc<Connection>> {
         self.find(|channel| {
             let number = channel.peer().map(|peer| peer.side.bell_number.wrapping_add(1));

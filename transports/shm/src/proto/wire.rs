@@ -73,7 +73,7 @@ pub(crate) struct Hello {
     pub(crate) sysv_segment: i32,
     /// Which transport.
     pub(crate) kind: u32,
-    /// 1 if who connects knows the process that accepts: a shuttle is shared only where each side knows the other's.
+    /// 1 if who connects knows the process that accepts: a ping-pong line is shared only where each side knows the other's.
     pub(crate) knows_process: u32,
     /// 0.
     pub(crate) reserved: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Hello {
 pub(crate) struct Welcome {
     /// Who accepts.
     pub(crate) from: Side,
-    /// The channel whose shuttle this one shares from now on: the number by which who accepts has its own connection to the
+    /// The channel whose ping-pong line this one shares from now on: the number by which who accepts has its own connection to the
     /// other, and one more; 0 if none.
     pub(crate) shares: u32,
     /// 0.

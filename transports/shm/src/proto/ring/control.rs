@@ -9,8 +9,8 @@ pub const INLINE_BYTES: usize = 56;
 /// The same in words.
 pub const BODY_WORDS: usize = INLINE_BYTES / 8;
 
-/// Bytes of a message that fit into a shuttle.
-pub const SHUTTLE_BYTES: usize = 48;
+/// Bytes of a message that fit into a ping-pong line.
+pub const TURN_LINE_BYTES: usize = 48;
 
 /// Bytes of a slot: one cache line.
 pub const SLOT_BYTES: usize = 64;
@@ -58,13 +58,13 @@ const fn short_max(length: usize) -> u64 {
 /// | 3..8 | tag, its low bits |
 /// | 8..14 | inline: length in bytes; otherwise: index of the block, the length is the first word of the body |
 /// | 14..16 | [`Place`] |
-/// | 16..19 | tag, its high bits; of a short message in a shuttle: [`SHARED`](Control::SHARED) or 0 |
+/// | 16..19 | tag, its high bits; of a short message in a ping-pong line: [`SHARED`](Control::SHARED) or 0 |
 /// | 19..64 | sequence number of the message; the first one has 1 |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control(pub u64);
 
 impl Control {
-    /// Added to the position of a message in a shuttle that another channel's rings have as well: a short message's word has
+    /// Added to the position of a message in a ping-pong line that another channel's rings have as well: a short message's word has
     /// nothing else there.
     pub const SHARED: u64 = 1 << TAG_HIGH_SHIFT;
 

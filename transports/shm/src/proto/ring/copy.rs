@@ -5,7 +5,7 @@
 
 use core::ptr;
 
-use super::control::{BODY_WORDS, SHUTTLE_BYTES};
+use super::control::{BODY_WORDS, TURN_LINE_BYTES};
 
 /// Copies `length` bytes from `source` to `target`.
 ///
@@ -105,18 +105,18 @@ pub unsafe fn copy_start(body: *const u64, place: *mut u64) {
     unsafe { place.cast::<u128>().write_unaligned(start) };
 }
 
-/// Copies a message of `length` bytes out of the shuttle: all of its words, or the first two if there are no others.
+/// Copies a message of `length` bytes out of the ping-pong line: all of its words, or the first two if there are no others.
 ///
 /// # Safety
 ///
-/// `body` is readable and `place` writable for `SHUTTLE_BYTES`, both aligned to 8.
+/// `body` is readable and `place` writable for `TURN_LINE_BYTES`, both aligned to 8.
 #[inline(always)]
-pub unsafe fn copy_shuttle(body: *const u64, place: *mut u64, length: usize) {
+pub unsafe fn copy_turn_line(body: *const u64, place: *mut u64, length: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_start(body, place) };
     if length > START_BYTES {
         // SAFETY: as above.
-        (START..SHUTTLE_BYTES / 8).for_each(|at| unsafe { copy_word(body, place, at) });
+        (START..TURN_LINE_BYTES / 8).for_each(|at| unsafe { copy_word(body, place, at) });
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```text
 //! 0      credit word of the receiver           (a cache line of its own)
 //! 128    release words: small pool, bulk pool  (a cache line of their own), behind them the receiver's word that it has closed
-//! 256    shuttle                              (a cache line of its own; of the ring towards who accepts)
+//! 256    ping-pong line                              (a cache line of its own; of the ring towards who accepts)
 //! 384    the sender's word on what the kernel copies (a cache line of its own)
 //! 512    slots, 64 bytes each
 //! ...    small blocks, then bulk blocks, each pool aligned to a page
@@ -19,8 +19,8 @@ use super::control::{SLOT_BYTES, STEP};
 pub(super) const CREDIT_OFFSET: usize = 0;
 /// Offset of the release words.
 pub(super) const RELEASE_OFFSET: usize = 128;
-/// Offset of the shuttle.
-const SHUTTLE_OFFSET: usize = 256;
+/// Offset of the ping-pong line.
+const TURN_LINE_OFFSET: usize = 256;
 /// Offset of the word in which the receiver says that it has closed the ring.
 const CLOSED_OFFSET: usize = RELEASE_OFFSET + 16;
 /// Offset of the word in which the sender names what the kernel copies.
@@ -123,9 +123,9 @@ impl Layout {
         self.size
     }
 
-    /// Offset of the shuttle, for the ring that has it.
-    pub fn shuttle(&self) -> usize {
-        SHUTTLE_OFFSET
+    /// Offset of the ping-pong line, for the ring that has it.
+    pub fn turn_line(&self) -> usize {
+        TURN_LINE_OFFSET
     }
 
     /// Offset of the sender's word on what the kernel copies.

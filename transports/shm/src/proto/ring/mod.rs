@@ -1,23 +1,22 @@
 //! The message ring between two processes: one sender, one receiver, memory that neither trusts.
 //!
-//! For: the transports of this crate. Stands on `ucs::sync` and on memory that implements [`RingMemory`].
+//! Used by `link`. Built on `ucs::sync` and on memory that implements [`RingMemory`].
 //!
-//! A ring is an array of 64-byte slots. A message of up to [`INLINE_BYTES`] travels in its slot, so that it costs the
-//! move of one cache line; a larger one lies in a block (small or bulk) that its slot names. Four ideas carry it
-//! (and a [`Shuttle`] beside two of them short answers):
+//! A ring is an array of 64-byte slots. A message of up to [`INLINE_BYTES`] travels in its slot, which costs the transfer of one cache
+//! line. A larger message is written to a block (small or bulk) that its slot names. A [`TurnLine`] carries short replies in addition to
+//! two rings. The protocol has four parts:
 //!
-//! - **Publication.** The first word of a slot holds the sequence number of the message that is in it. The sender
-//!   writes it last, the receiver looks for the number that it expects next. Nothing else is polled.
-//! - **Credit.** The receiver publishes how far it has come in batches, in a word of its own. The sender looks at that
-//!   word after each message and finds it unchanged, in its own cache, nearly always.
-//! - **Release.** Blocks may be given back in any order, so each pool has one word of toggles written by the receiver:
-//!   a block is free when its toggle equals the sender's private one.
-//! - **Doorbell.** A receiver does not poll rings that have been quiet: it marks them cold in the credit word, and the
-//!   sender of a cold ring sets a bit in the receiver's [`Doorbell`]. Looking for news costs the same for one ring and for
-//!   a thousand.
+//! - **Publication.** The first word of a slot contains the sequence number of the message in the slot. The sender writes it last. The
+//!   receiver polls for the next sequence number, and polls nothing else.
+//! - **Credit.** The receiver publishes its position in batches, in a word of its own. The sender reads that word after each message.
+//!   The word is nearly always unchanged and in the sender's cache.
+//! - **Release.** Blocks may be returned in any order, so each pool has one word of toggles that the receiver writes. A block is free
+//!   when its toggle equals the sender's private one.
+//! - **Doorbell.** A receiver does not poll idle rings. It marks them in the credit word, and the sender on an idle ring sets a bit in the
+//!   receiver's [`Doorbell`]. Polling costs the same for one ring and for a thousand.
 //!
-//! Each side keeps what it knows privately and reads the other's words once, checks and uses them: a peer that writes
-//! nonsense gets a [`Corrupt`] error on this ring and reaches nothing else.
+//! Each side keeps its state privately. It reads a word of the other side once, checks it, and then uses it. A peer that writes invalid
+//! values causes a [`Corrupt`] error on this ring and affects nothing else.
 
 mod barrier;
 mod control;
@@ -28,7 +27,7 @@ mod layout;
 mod memory;
 mod receiver;
 mod sender;
-mod shuttle;
+mod turn_line;
 
 #[cfg(all(test, loom))]
 mod models;
@@ -40,7 +39,7 @@ mod tests;
 mod watched;
 
 pub use barrier::register_heavy_barrier;
-pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, SHUTTLE_BYTES, Short};
+pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, Short, TURN_LINE_BYTES};
 pub use copy::copy_small;
 #[cfg(all(test, loom))]
 use doorbell::DoorbellMemory;
@@ -51,7 +50,7 @@ pub use layout::{Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{Body, Delivery, Message, Receiver, Watch, settle};
 pub use sender::{Block, Refused, Sender, Sent};
-pub use shuttle::{MappedShuttle, Shuttle};
+pub use turn_line::{MappedTurnLine, TurnLine};
 
 /// The peer wrote something into shared memory that no correct peer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use ucs::sync::{Arc, thread};
 use super::receiver::settle;
 use super::sender::Refused;
 use super::testing::Talker;
-use super::watched::{WatchedDoorbell, WatchedRing, WatchedShuttle};
+use super::watched::{WatchedDoorbell, WatchedRing, WatchedTurnLine};
 use super::{BODY_WORDS, Delivery, Doorbell, Place, Receiver, Sender, Sent, Short};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -136,10 +136,10 @@ fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() 
 }
 
 #[test]
-fn messages_in_the_shuttle_and_in_the_rings_arrive_in_the_order_of_both() {
+fn messages_in_the_line_and_in_the_rings_arrive_in_the_order_of_both() {
     explore(|| {
         let (there, back) = (WatchedRing::new(4, 1), WatchedRing::new(4, 1));
-        let [first, second] = WatchedShuttle::ends();
+        let [first, second] = WatchedTurnLine::ends();
         let mut left = Talker::new(there.clone(), back.clone(), first, true);
         let mut right = Talker::new(back, there, second, false);
         let other = thread::spawn(move || {

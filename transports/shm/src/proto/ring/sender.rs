@@ -148,7 +148,7 @@ impl<M: RingMemory> Sender<M> {
 
     /// Sends a message by another way, if there is room for it as far as is known: `publish` gets its position.
     #[inline(always)]
-    pub fn try_beside(&self, publish: impl FnOnce(u64)) -> Option<Sent> {
+    pub fn try_out_of_ring(&self, publish: impl FnOnce(u64)) -> Option<Sent> {
         let tail = self.tail.get();
         if tail == self.limit.get() {
             return None;

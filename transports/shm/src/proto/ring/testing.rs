@@ -1,45 +1,45 @@
 //! What tests of this module share: the shape of rings, and one who talks over two of them.
 //!
-//! For: the models and tests of this module. Stands on senders, receivers and shuttles.
+//! For: the models and tests of this module. Stands on senders, receivers and ping-pong lines.
 
 use super::control::Control;
-use super::shuttle::ShuttleMemory;
-use super::{BODY_WORDS, Body, Delivery, Geometry, Pool, Receiver, RingMemory, Sender, Sent, Shuttle};
+use super::turn_line::TurnLineMemory;
+use super::{BODY_WORDS, Body, Delivery, Geometry, Pool, Receiver, RingMemory, Sender, Sent, TurnLine};
 
 /// A small ring's shape.
 pub fn geometry(slots: u32, blocks: u32) -> Geometry {
     Geometry { slots, small: Pool { count: blocks, stride: 64 }, bulk: Pool { count: blocks, stride: 1024 } }
 }
 
-/// Sends numbers in a row over a ring, receives those of another over a second one, and answers in a shuttle.
+/// Sends numbers in a row over a ring, receives those of another over a second one, and answers in a ping-pong line.
 pub struct Talker<M, S> {
     sender: Sender<M>,
     receiver: Receiver<M>,
-    shuttle: Shuttle<S>,
+    turn_line: TurnLine<S>,
     /// How many were sent, which is what the next one says.
     pub sent: u64,
     /// How many were received.
     pub received: u64,
-    /// How many of those sent have gone in the shuttle.
+    /// How many of those sent have gone in the ping-pong line.
     pub answered: u64,
 }
 
-impl<M: RingMemory, S: ShuttleMemory> Talker<M, S> {
-    pub fn new(there: M, back: M, shuttle: S, begins: bool) -> Talker<M, S> {
+impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
+    pub fn new(there: M, back: M, turn_line: S, begins: bool) -> Talker<M, S> {
         let (sender, receiver) = (Sender::new(there), Receiver::new(back));
         sender.prepare();
-        let shuttle = Shuttle::new(shuttle, begins);
-        Talker { sender, receiver, shuttle, sent: 0, received: 0, answered: 0 }
+        let turn_line = TurnLine::new(turn_line, begins);
+        Talker { sender, receiver, turn_line, sent: 0, received: 0, answered: 0 }
     }
 
-    /// Sends the next number, in the shuttle if that is ours; answers whether there was room.
+    /// Sends the next number, in the ping-pong line if that is ours; answers whether there was room.
     pub fn send(&mut self) -> bool {
         let number = self.sent;
-        // SAFETY: slot and shuttle have room for a u64 and are aligned to it.
+        // SAFETY: slot and ping-pong line have room for a u64 and are aligned to it.
         let fill = |body: *mut u8| unsafe { body.cast::<u64>().write(number) };
-        let is_mine = self.shuttle.is_mine();
-        let sent = if is_mine {
-            self.sender.try_beside(|position| self.shuttle.send(Control::short(position, 7, 8), fill))
+        let is_owner = self.turn_line.is_owner();
+        let sent = if is_owner {
+            self.sender.try_out_of_ring(|position| self.turn_line.send(Control::short(position, 7, 8), fill))
         } else {
             self.sender.try_short(7, 8, fill)
         };
@@ -50,14 +50,14 @@ impl<M: RingMemory, S: ShuttleMemory> Talker<M, S> {
         if sent == Sent::Attend {
             self.sender.attend().expect("the receiver is honest");
         }
-        self.answered += u64::from(is_mine);
+        self.answered += u64::from(is_owner);
         self.sent += 1;
         true
     }
 
-    /// Receives a number, in the shuttle or in the ring; answers whether there was one. It has to be the next one.
+    /// Receives a number, in the ping-pong line or in the ring; answers whether there was one. It has to be the next one.
     pub fn receive(&mut self) -> bool {
-        let number = self.shuttled().or_else(|| self.slotted());
+        let number = self.receive_from_line().or_else(|| self.receive_from_slot());
         if let Some(number) = number {
             assert_eq!(number, self.received, "every number once, in order");
             self.received += 1;
@@ -65,18 +65,18 @@ impl<M: RingMemory, S: ShuttleMemory> Talker<M, S> {
         number.is_some()
     }
 
-    fn shuttled(&self) -> Option<u64> {
-        if self.shuttle.is_mine() {
+    fn receive_from_line(&self) -> Option<u64> {
+        if self.turn_line.is_owner() {
             return None;
         }
         let mut copy = Body::new();
-        let short = self.shuttle.take(self.receiver.position(), &mut copy)?;
+        let short = self.turn_line.take(self.receiver.position(), &mut copy)?;
         self.receiver.pass();
         assert_eq!(short.tag(), 7);
         Some(u64::from_ne_bytes(copy.bytes(short).try_into().expect("a number")))
     }
 
-    fn slotted(&self) -> Option<u64> {
+    fn receive_from_slot(&self) -> Option<u64> {
         let mut body = [0; BODY_WORDS];
         let message = self.receiver.next(&mut body).expect("the sender is honest")?;
         assert!(matches!((message.tag, message.data), (7, Delivery::Inline { length: 8 })));

@@ -13,8 +13,8 @@ use super::sender::Refused;
 use super::testing::{Talker, geometry};
 use super::{
     BODY_WORDS, Corrupt, DOORBELL_BYTES, Delivery, Doorbell, Geometry, INLINE_BYTES, Layout, LayoutError,
-    MappedDoorbell, MappedRing, MappedShuttle, Place, Pool, Receiver, SHUTTLE_BYTES, Sender, Sent, Short,
-    Shuttle,
+    MappedDoorbell, MappedRing, MappedTurnLine, Place, Pool, Receiver, Sender, Sent, Short, TURN_LINE_BYTES,
+    TurnLine,
 };
 
 /// Zeroed, page-aligned memory.
@@ -379,25 +379,25 @@ fn two_threads_exchange_mixed_sizes_with_back_pressure() {
     producer.join().expect("the sender has not failed");
 }
 
-/// Both sides of two rings and a shuttle.
-fn talkers() -> (Pages, [Talker<MappedRing, MappedShuttle>; 2]) {
+/// Both sides of two rings and a ping-pong line.
+fn talkers() -> (Pages, [Talker<MappedRing, MappedTurnLine>; 2]) {
     let layout = Layout::new(geometry(4, 1)).expect("a valid shape");
     let pages = Pages::new(2 * layout.size());
     // SAFETY: inside the pages.
     let second = unsafe { pages.base.add(layout.size()) };
     // SAFETY: as above.
-    let line = unsafe { pages.base.add(layout.shuttle()) };
+    let line = unsafe { pages.base.add(layout.turn_line()) };
     // SAFETY: the pages are large enough, aligned, and kept by every test to its end.
     let ring = |base| unsafe { MappedRing::new(base, layout) };
     // SAFETY: as above; nothing else uses the line.
-    let end = |is_first| unsafe { MappedShuttle::new(line, is_first) };
+    let end = |is_first| unsafe { MappedTurnLine::new(line, is_first) };
     let first = Talker::new(ring(pages.base), ring(second), end(true), true);
     let other = Talker::new(ring(second), ring(pages.base), end(false), false);
     (pages, [first, other])
 }
 
 #[test]
-fn an_answer_travels_in_the_shuttle_and_what_nobody_waits_for_in_the_ring() {
+fn a_reply_travels_in_the_line_and_what_nobody_waits_for_in_the_ring() {
     let (_pages, [mut first, mut other]) = talkers();
     for round in 1..=20 {
         assert!(first.send() && other.receive() && other.send() && first.receive());
@@ -414,7 +414,7 @@ fn an_answer_travels_in_the_shuttle_and_what_nobody_waits_for_in_the_ring() {
 }
 
 #[test]
-fn messages_that_cross_in_shuttle_and_rings_arrive_in_order() {
+fn messages_in_line_and_rings_arrive_in_order() {
     let (_pages, mut talkers) = talkers();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |below| {
@@ -437,22 +437,22 @@ fn messages_that_cross_in_shuttle_and_rings_arrive_in_order() {
 }
 
 #[test]
-fn a_shuttle_takes_nothing_but_a_short_message_at_its_position() {
+fn a_turn_line_takes_nothing_but_a_short_message_at_its_position() {
     let pages = Pages::new(4096);
     // SAFETY: a line of its own, kept to the end.
-    let end = Shuttle::new(unsafe { MappedShuttle::new(pages.base, true) }, false);
+    let end = TurnLine::new(unsafe { MappedTurnLine::new(pages.base, true) }, false);
     let mut copy = super::Body::new();
     let mut taken = |word: Control| {
         pages.scribble(SLOT_BYTES - 8, word.0);
-        assert!(end.has(FIRST) == word.as_short(FIRST, SHUTTLE_BYTES).is_some());
+        assert!(end.has(FIRST) == word.as_short(FIRST, TURN_LINE_BYTES).is_some());
         end.take(FIRST, &mut copy).map(|short| copy.bytes(short).len())
     };
     assert_eq!(taken(Control(0)), None, "zeroed memory");
     assert_eq!(taken(Control(u64::MAX)), None);
     assert_eq!(taken(Control::short(FIRST + STEP, 3, 8)), None, "a later one");
     assert_eq!(taken(Control::short(FIRST + Control::SHARED, 3, 8)), None, "another ring's");
-    assert_eq!(taken(Control::short(FIRST, 3, SHUTTLE_BYTES + 1)), None, "longer than it holds");
+    assert_eq!(taken(Control::short(FIRST, 3, TURN_LINE_BYTES + 1)), None, "longer than it holds");
     assert_eq!(taken(Control::new(FIRST, 3, Place::Bulk, 1)), None);
-    assert_eq!(taken(Control::short(FIRST, 3, SHUTTLE_BYTES)), Some(SHUTTLE_BYTES));
-    assert!(end.is_mine() && !end.has(FIRST), "now it is ours to write");
+    assert_eq!(taken(Control::short(FIRST, 3, TURN_LINE_BYTES)), Some(TURN_LINE_BYTES));
+    assert!(end.is_owner() && !end.has(FIRST), "now it is ours to write");
 }

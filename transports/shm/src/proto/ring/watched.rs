@@ -1,4 +1,4 @@
-//! A ring, a doorbell and a shuttle in memory that loom watches.
+//! A ring, a doorbell and a ping-pong line in memory that loom watches.
 //!
 //! For: the models of this module. Stands on `ucs::sync`.
 
@@ -8,8 +8,8 @@ use ucs::sync::atomic::AtomicU64;
 use ucs::sync::cell::UnsafeCell;
 
 use super::control::SLOT_BYTES;
-use super::shuttle::ShuttleMemory;
 use super::testing::geometry;
+use super::turn_line::TurnLineMemory;
 use super::{DoorbellMemory, Layout, Place, RingMemory};
 
 struct Shared {
@@ -115,9 +115,9 @@ unsafe impl DoorbellMemory for WatchedDoorbell {
     }
 }
 
-/// One end of a shuttle of separate words.
+/// One end of a ping-pong line of separate words.
 #[derive(Clone)]
-pub struct WatchedShuttle(Arc<Line>, usize);
+pub struct WatchedTurnLine(Arc<Line>, usize);
 
 struct Line([AtomicU64; 2], UnsafeCell<[u64; 6]>);
 
@@ -126,17 +126,17 @@ unsafe impl Sync for Line {}
 // SAFETY: as for `Sync`.
 unsafe impl Send for Line {}
 
-impl WatchedShuttle {
+impl WatchedTurnLine {
     /// Both ends.
-    pub fn ends() -> [WatchedShuttle; 2] {
+    pub fn ends() -> [WatchedTurnLine; 2] {
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
         let line = Arc::new(Line(words, UnsafeCell::new([0; 6])));
-        [0, 1].map(|end| WatchedShuttle(Arc::clone(&line), end))
+        [0, 1].map(|end| WatchedTurnLine(Arc::clone(&line), end))
     }
 }
 
 // SAFETY: distinct objects behind an `Arc`.
-unsafe impl ShuttleMemory for WatchedShuttle {
+unsafe impl TurnLineMemory for WatchedTurnLine {
     fn own(&self) -> &AtomicU64 {
         &self.0.0[self.1]
     }
