@@ -48,18 +48,18 @@ pub(crate) const DOORBELL_BITS: usize = Doorbell::<MappedDoorbell>::RINGS as usi
 pub(crate) struct ShmIface {
     /// What the next message changes.
     pub(crate) watch: Cell<Watch>,
-    /// The hot channel that is watched.
+    /// The active channel that is watched.
     pub(crate) watched: Cell<Option<NonNull<Channel>>>,
     /// The peer owns the line: the next message comes in the ring or in the line, and one of the two is watched.
     pub(crate) peer_owns_line: Cell<bool>,
-    /// The doorbell is watched in the place of a hot channel for a few calls, so that messages gather there.
-    pub(crate) is_resting: Cell<bool>,
+    /// The doorbell is watched in the place of an active channel for a few calls, so that messages gather there.
+    pub(crate) is_backing_off: Cell<bool>,
     /// Calls of progress that were left when it last received something.
     pub(crate) received_at: Cell<u32>,
     pub(crate) doorbell: Doorbell<MappedDoorbell>,
     pub(crate) attention: Attention,
     /// Calls of progress until sockets are looked at.
-    pub(crate) until_turn: Cell<u32>,
+    pub(crate) until_epoch: Cell<u32>,
     pub(crate) is_working: Cell<bool>,
     /// Pending requests are being tried, which is work outside handlers.
     pub(crate) is_serving: Cell<bool>,
@@ -68,9 +68,9 @@ pub(crate) struct ShmIface {
     pub(crate) am: AmHandlers,
     /// Id of the last short message of a run.
     pub(crate) last_id: Cell<u8>,
-    pub(crate) hot: RefCell<Vec<Rc<Connection>>>,
-    pub(crate) turn: Cell<u32>,
-    pub(crate) swept: Cell<usize>,
+    pub(crate) active: RefCell<Vec<Rc<Connection>>>,
+    pub(crate) epoch: Cell<u32>,
+    pub(crate) rescanned: Cell<usize>,
     /// Connections with pending requests.
     pub(crate) waiting: RefCell<Vec<Rc<Connection>>>,
     pub(crate) flushes: RefCell<Vec<Completion>>,
@@ -145,20 +145,20 @@ impl ShmIface {
             watch: Cell::new(doorbell.watch()),
             watched: Cell::new(None),
             peer_owns_line: Cell::new(false),
-            is_resting: Cell::new(false),
+            is_backing_off: Cell::new(false),
             received_at: Cell::new(0),
             doorbell,
             attention: Attention::new(),
-            until_turn: Cell::new(config.poll_interval),
+            until_epoch: Cell::new(config.poll_interval),
             is_working: Cell::new(false),
             is_serving: Cell::new(false),
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
             am: params.am,
             last_id: Cell::new(0),
-            hot: RefCell::default(),
-            turn: Cell::new(0),
-            swept: Cell::new(0),
+            active: RefCell::default(),
+            epoch: Cell::new(0),
+            rescanned: Cell::new(0),
             waiting: RefCell::default(),
             flushes: RefCell::default(),
             table: Table::default(),
@@ -192,7 +192,7 @@ impl ShmIface {
 
     /// Makes progress look at the sockets at its next call.
     pub(crate) fn hurry(&self) {
-        self.until_turn.set(0);
+        self.until_epoch.set(0);
         self.attention.raise(flag::ALARM);
     }
 
@@ -203,13 +203,13 @@ impl ShmIface {
         self.peer_owns_line.set(false);
     }
 
-    /// Watches what comes next from a hot channel.
+    /// Watches what comes next from an active channel.
     #[inline(always)]
     pub(crate) fn watch_channel(&self, channel: &Channel) {
         self.watched.set(Some(NonNull::from(channel)));
         let owns_line = channel.lane.owns_line();
         self.watch.set(if owns_line { channel.lane.receiver.watch() } else { channel.lane.watch() });
-        self.is_resting.set(false);
+        self.is_backing_off.set(false);
         self.peer_owns_line.set(!owns_line);
     }
 
@@ -217,7 +217,7 @@ impl ShmIface {
     #[inline(never)]
     pub(crate) fn expect_reply(&self, channel: &Channel) {
         count(&self.counts.shuttled);
-        // SAFETY: it is hot (`watch_channel`).
+        // SAFETY: it is active (`watch_channel`).
         let watched = self.watched.get().map(|watched| unsafe { watched.as_ref() });
         if let Some(watched) = watched.filter(|watched| watched.lane.has_line_of(&channel.lane)) {
             self.watch_channel(watched);

@@ -24,7 +24,7 @@ use crate::link::handshake::{Dial, Greeting};
 /// Connections that are taken from each listening socket at a look; there are two sockets at most.
 const ACCEPTS: usize = 16;
 /// How long the listener rests when the system has no descriptor for another connection.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long it takes until a peer that had no room is tried again.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -161,7 +161,7 @@ impl ShmIface {
         for listening in self.listener.sockets() {
             let _ = self.events.remove(listening);
         }
-        let until = Deadline::after(REST);
+        let until = Deadline::after(ACCEPT_PAUSE);
         self.door.resting.set(Some(until));
         self.door.want_tick(until);
         if let Some(left_out) = self.door.rests.admit() {

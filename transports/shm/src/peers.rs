@@ -108,7 +108,7 @@ impl ShmIface {
                 } else if let Some(own) = own.filter(|own| own.channel.shares.get() != 0) {
                     self.share_line(&own.channel);
                 }
-                self.heat(&connection);
+                self.start_polling(&connection);
             }
             Err(failure) => {
                 if let Some(left_out) = self.party.refusals.admit() {
@@ -144,9 +144,9 @@ impl ShmIface {
     /// Parts from a connection that is broken, and tells its endpoints.
     pub(crate) fn bury(&self, connection: &Rc<Connection>) {
         let Some(broken) = connection.channel.broken() else { return };
-        self.hot.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
+        self.active.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
         self.watch_doorbell();
-        connection.is_hot.set(false);
+        connection.is_active.set(false);
         self.table.forget(connection);
         if let Some(socket) = connection.channel.socket() {
             // It may be out of the set already.

@@ -2,7 +2,7 @@
 //!
 //! For: the host's worker. Stands on the interface. A look at nothing costs a handful of instructions, whatever the number
 //! of peers: a count, and one word of shared memory, which is the slot of the ring from which something came last. The doorbell
-//! is looked at once in [`GLANCE`] calls, or at each if no ring is polled; sockets once in `poll_interval` calls.
+//! is looked at once in [`SLOW_PATH_INTERVAL`] calls, or at each if no ring is polled; sockets once in `poll_interval` calls.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -22,17 +22,17 @@ use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watc
 
 /// Calls from one look at the doorbell to the next, while a ring is polled. Who sends the first message after a long silence waits
 /// for half of them in the mean, and everybody else saves the look.
-const GLANCE: u32 = 64;
+const SLOW_PATH_INTERVAL: u32 = 64;
 /// The same while the peer owns the ping-pong line, so that the next message comes in the ring or in the line. One of the two is watched:
 /// the one that had the last message, or the line after a message was sent in it. Both are checked at this interval.
-const SHORT_GLANCE: u32 = 2;
+const LINE_INTERVAL: u32 = 2;
 /// Calls of progress until a ring is looked at again when a burst of messages has ended. To look for the next message is to take the
 /// line that its sender is about to write: a receiver that is the faster one would do so for each of them.
-const REST: u32 = 2;
+const BURST_BACKOFF: u32 = 2;
 /// Turns without a message after which a ring is not polled any more.
-const PATIENCE: u32 = 2;
+const IDLE_EPOCHS: u32 = 2;
 /// Quiet rings that are looked into at each turn, in case that a doorbell was not heard.
-const SWEEP: usize = 4;
+const RESCAN_BATCH: usize = 4;
 /// How long a sleeper waits until it looks whether a peer has made room for what it lacks room for.
 const ROOM_WAIT: Duration = Duration::from_millis(2);
 /// Messages that are taken from one socket at a look.
@@ -50,7 +50,7 @@ impl ShmIface {
     /// Looks at the one word that is watched.
     #[inline(always)]
     fn look(&self) -> u32 {
-        // SAFETY: `watch` points to what a hot channel receives from, or to the doorbell (`rewatch`).
+        // SAFETY: `watch` points to what an active channel receives from, or to the doorbell (`rewatch`).
         if !unsafe { self.watch.get().has_news() } {
             return 0;
         }
@@ -59,28 +59,28 @@ impl ShmIface {
 
     /// Looks at the doorbell and at what is asked for, and if it is nothing at what every call looks at.
     fn look_around(&self) -> u32 {
-        let left = self.until_turn.get().saturating_sub(self.attention.passed());
+        let left = self.until_epoch.get().saturating_sub(self.attention.passed());
         if self.attention.has(!0) || self.doorbell.has_rung() || left == 0 {
             return self.work();
         }
-        self.until_turn.set(left);
+        self.until_epoch.set(left);
         // The last call has received something if this one would have been told so by the count.
         let is_quiet = self.received_at.get() != 1;
-        if self.is_resting.get()
+        if self.is_backing_off.get()
             && let Some(channel) = self.watched.get()
         {
-            // SAFETY: it is hot (`watch_channel`).
+            // SAFETY: it is active (`watch_channel`).
             self.watch_channel(unsafe { channel.as_ref() });
         }
         let peer_owns_line = self.peer_owns_line.get();
-        self.attention.start(left.min(if peer_owns_line { SHORT_GLANCE } else { GLANCE }));
+        self.attention.start(left.min(if peer_owns_line { LINE_INTERVAL } else { SLOW_PATH_INTERVAL }));
         self.received_at.set(if is_quiet { 0 } else { self.attention.left() + 1 });
         if peer_owns_line && self.has_message_in_either() { receive(self) } else { self.look() }
     }
 
     /// Whether a message has arrived in the ring or in the ping-pong line, including the one of the two that is not watched.
     fn has_message_in_either(&self) -> bool {
-        // SAFETY: it is hot (`watch_channel`).
+        // SAFETY: it is active (`watch_channel`).
         self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.lane.has_message())
     }
 
@@ -119,9 +119,9 @@ impl ShmIface {
                 self.attention.skip(count - 1);
             }
             if count > 1 && count < self.max_poll {
-                self.is_resting.set(true);
+                self.is_backing_off.set(true);
                 self.watch.set(self.doorbell.watch());
-                self.attention.look_within(REST);
+                self.attention.look_within(BURST_BACKOFF);
             }
             count
         })
@@ -133,14 +133,14 @@ impl ShmIface {
         if self.is_working.replace(true) {
             return self.work();
         }
-        // SAFETY: it is hot, and what ends that waits until `is_working` is over.
+        // SAFETY: it is active, and what ends that waits until `is_working` is over.
         let channel = unsafe { channel.as_ref() };
         let mut count =
             if self.peer_owns_line.get() && self.receive_from_line(channel) { 1 } else { shorts(channel) };
         if count == 0 {
             count = self.receive_others();
         }
-        self.received_at.set(if self.is_resting.get() { 1 } else { self.attention.left() });
+        self.received_at.set(if self.is_backing_off.get() { 1 } else { self.attention.left() });
         self.is_working.set(false);
         count
     }
@@ -148,7 +148,7 @@ impl ShmIface {
     /// What has come from the one peer that is polled is no short message.
     #[inline(never)]
     fn receive_others(&self) -> u32 {
-        let connection = self.hot.borrow().first().cloned();
+        let connection = self.active.borrow().first().cloned();
         let Some(connection) = connection else { return 0 };
         let count = self.drain(&connection, self.max_poll);
         self.watch_channel(&connection.channel);
@@ -168,15 +168,15 @@ impl ShmIface {
         if self.doorbell.has_rung() {
             self.poll_doorbell();
         }
-        let mut events = self.poll_hot();
-        if self.attention.has(!flag::HOT) {
+        let mut events = self.poll_active();
+        if self.attention.has(!flag::SEVERAL_ACTIVE) {
             events += self.attend();
         }
         // As in `Attention::skip`.
-        let left = self.until_turn.get().saturating_sub(passed).saturating_sub(events);
-        self.until_turn.set(left);
+        let left = self.until_epoch.get().saturating_sub(passed).saturating_sub(events);
+        self.until_epoch.set(left);
         if left == 0 {
-            events += self.turn();
+            events += self.begin_epoch();
         }
         self.rewatch();
         self.is_working.set(false);
@@ -185,12 +185,12 @@ impl ShmIface {
 
     /// Polls the rings that have had messages lately.
     #[inline(always)]
-    fn poll_hot(&self) -> u32 {
+    fn poll_active(&self) -> u32 {
         let mut events = 0;
         let mut index = 0;
         loop {
             // Handlers run in between, so no borrow is held.
-            let Some(connection) = self.hot.borrow().get(index).cloned() else { return events };
+            let Some(connection) = self.active.borrow().get(index).cloned() else { return events };
             if connection.channel.lane.has_message() {
                 events += self.drain(&connection, self.max_poll);
             }
@@ -241,9 +241,9 @@ impl ShmIface {
     /// Notes that something has come from a peer.
     #[inline(always)]
     fn received(&self, connection: &Connection) {
-        connection.turn.set(self.turn.get());
-        if connection.channel.lane.receiver.is_cold() {
-            connection.channel.lane.receiver.go_warm();
+        connection.epoch.set(self.epoch.get());
+        if connection.channel.lane.receiver.is_idle() {
+            connection.channel.lane.receiver.set_active();
         }
     }
 
@@ -309,7 +309,7 @@ impl ShmIface {
             let mut index = number as usize;
             while index < self.table.numbers() {
                 if let Some(connection) = self.table.get(index) {
-                    self.heat(&connection);
+                    self.start_polling(&connection);
                 }
                 index += crate::iface::DOORBELL_BITS;
             }
@@ -317,28 +317,28 @@ impl ShmIface {
     }
 
     /// Polls a ring from now on.
-    pub(crate) fn heat(&self, connection: &Rc<Connection>) {
-        // The only hot one is not noted for each message.
-        for other in &*self.hot.borrow() {
-            other.turn.set(self.turn.get());
+    pub(crate) fn start_polling(&self, connection: &Rc<Connection>) {
+        // The only active one is not noted for each message.
+        for other in &*self.active.borrow() {
+            other.epoch.set(self.epoch.get());
         }
         self.received(connection);
-        if !connection.is_hot.replace(true) {
-            self.hot.borrow_mut().push(Rc::clone(connection));
+        if !connection.is_active.replace(true) {
+            self.active.borrow_mut().push(Rc::clone(connection));
         }
     }
 
     /// Points the quick look at the ring from which something came last.
     fn rewatch(&self) {
-        let hot = self.hot.borrow();
-        if hot.len() > 1 {
-            self.attention.raise(flag::HOT);
+        let active = self.active.borrow();
+        if active.len() > 1 {
+            self.attention.raise(flag::SEVERAL_ACTIVE);
         } else {
-            self.attention.lower(flag::HOT);
+            self.attention.lower(flag::SEVERAL_ACTIVE);
         }
         let is_quiet = !self.attention.has(!0);
-        self.attention.start(if is_quiet { self.until_turn.get().min(GLANCE) } else { 1 });
-        match hot.first() {
+        self.attention.start(if is_quiet { self.until_epoch.get().min(SLOW_PATH_INTERVAL) } else { 1 });
+        match active.first() {
             Some(connection) => self.watch_channel(&connection.channel),
             None => self.watch_doorbell(),
         }
@@ -417,56 +417,58 @@ impl ShmIface {
     }
 
     /// Once in a while: sockets, rings that have gone quiet, rings that are thought to be quiet.
-    fn turn(&self) -> u32 {
-        self.until_turn.set(self.poll_interval);
-        self.turn.set(self.turn.get().wrapping_add(1));
-        self.cool();
-        self.sweep();
+    fn begin_epoch(&self) -> u32 {
+        self.until_epoch.set(self.poll_interval);
+        self.epoch.set(self.epoch.get().wrapping_add(1));
+        self.stop_polling_idle();
+        self.rescan();
         self.look_at_sockets()
     }
 
     /// Stops polling rings that have been quiet, except the one that was active last.
     ///
-    /// In two steps: a ring is marked cold at one turn and left alone at a later one, so that a message that was being sent
+    /// In two steps: a ring is marked idle at one turn and left alone at a later one, so that a message that was being sent
     /// meanwhile is seen, without a barrier on either side.
-    fn cool(&self) {
-        let turn = self.turn.get();
-        let mut hot = self.hot.borrow_mut();
-        if hot.len() < 2 {
+    fn stop_polling_idle(&self) {
+        let epoch = self.epoch.get();
+        let mut active = self.active.borrow_mut();
+        if active.len() < 2 {
             return;
         }
-        let age = |connection: &Rc<Connection>| turn.wrapping_sub(connection.turn.get());
-        let Some(latest) = hot.iter().min_by_key(|connection| age(connection)).map(Rc::clone) else { return };
-        hot.retain(|connection| {
+        let age = |connection: &Rc<Connection>| epoch.wrapping_sub(connection.epoch.get());
+        let Some(latest) = active.iter().min_by_key(|connection| age(connection)).map(Rc::clone) else {
+            return;
+        };
+        active.retain(|connection| {
             let age = age(connection);
-            if Rc::ptr_eq(connection, &latest) || age < PATIENCE || connection.channel.lane.has_message() {
+            if Rc::ptr_eq(connection, &latest) || age < IDLE_EPOCHS || connection.channel.lane.has_message() {
                 return true;
             }
-            if !connection.channel.lane.receiver.is_cold() {
-                connection.channel.lane.receiver.go_cold();
+            if !connection.channel.lane.receiver.is_idle() {
+                connection.channel.lane.receiver.set_idle();
                 return true;
             }
-            if age < PATIENCE + 1 {
+            if age < IDLE_EPOCHS + 1 {
                 return true;
             }
-            connection.is_hot.set(false);
+            connection.is_active.set(false);
             false
         });
     }
 
     /// Looks into a few rings that are not polled: another peer may have wiped out a bit in the doorbell.
-    fn sweep(&self) {
-        if self.table.len() == self.hot.borrow().len() {
+    fn rescan(&self) {
+        if self.table.len() == self.active.borrow().len() {
             return;
         }
-        for _ in 0..SWEEP {
-            let next = self.swept.get() + 1;
-            self.swept.set(if next >= self.table.numbers() { 0 } else { next });
-            if let Some(connection) = self.table.get(self.swept.get())
-                && !connection.is_hot.get()
+        for _ in 0..RESCAN_BATCH {
+            let next = self.rescanned.get() + 1;
+            self.rescanned.set(if next >= self.table.numbers() { 0 } else { next });
+            if let Some(connection) = self.table.get(self.rescanned.get())
+                && !connection.is_active.get()
                 && connection.channel.lane.has_message()
             {
-                self.heat(&connection);
+                self.start_polling(&connection);
             }
         }
     }
@@ -510,9 +512,9 @@ impl ShmIface {
             }
         }
         // What a wake-up was about is in this ring, whatever others have written to the doorbell.
-        if !connection.is_hot.get() && channel.lane.has_message() {
-            self.heat(&connection);
-            self.attention.raise(flag::HOT);
+        if !connection.is_active.get() && channel.lane.has_message() {
+            self.start_polling(&connection);
+            self.attention.raise(flag::SEVERAL_ACTIVE);
         }
         if channel.is_closed.get()
             && let Some(socket) = channel.socket()
@@ -524,16 +526,16 @@ impl ShmIface {
         u32::from(channel.is_closed.get() || channel.broken().is_some() || knew != channel.peer().is_some())
     }
 
-    /// Marks all rings cold, arms the doorbell and looks once more; answers whether it is safe to sleep.
+    /// Marks all rings idle, arms the doorbell and looks once more; answers whether it is safe to sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
-        for connection in self.hot.borrow().iter() {
-            connection.channel.lane.receiver.go_cold();
+        for connection in self.active.borrow().iter() {
+            connection.channel.lane.receiver.set_idle();
         }
         self.doorbell.arm();
         settle();
-        // Whoever rings finds the rings cold, or has woken us: the doorbell is what to look at next.
+        // Whoever rings finds the rings idle, or has woken us: the doorbell is what to look at next.
         self.attention.hasten();
-        let news = self.hot.borrow().iter().any(|connection| connection.channel.lane.has_message());
+        let news = self.active.borrow().iter().any(|connection| connection.channel.lane.has_message());
         if news || self.doorbell.has_rung() || self.attention.has(flag::ALARM) {
             self.doorbell.disarm();
             return false;

@@ -134,7 +134,7 @@ impl Iface for ShmIface {
     }
 
     fn close(&self) {
-        self.hot.borrow_mut().clear();
+        self.active.borrow_mut().clear();
         self.watch_doorbell();
         self.waiting.borrow_mut().clear();
         for connection in self.table.all() {
@@ -187,7 +187,7 @@ impl Iface for ShmIface {
             ("shuttled", shuttled.get()),
             ("slept", slept.get()),
             ("peers", self.table.len() as u64),
-            ("rings_polled", self.hot.borrow().len() as u64),
+            ("rings_polled", self.active.borrow().len() as u64),
         ]
     }
 

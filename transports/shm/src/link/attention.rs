@@ -10,7 +10,7 @@ pub(crate) mod flag {
     /// A channel asks to be looked at.
     pub(crate) const ALARM: u8 = 1;
     /// Several rings are polled.
-    pub(crate) const HOT: u8 = 2;
+    pub(crate) const SEVERAL_ACTIVE: u8 = 2;
     /// Requests are pending.
     pub(crate) const PENDING: u8 = 4;
     /// Somebody waits for a flush of the interface.

@@ -85,7 +85,7 @@ impl Channel {
         let channel = Channel::new(number, (to.id, to.key), (rings, memory, true), attention);
         channel.lane.sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
-        channel.lane.receiver.go_cold();
+        channel.lane.receiver.set_idle();
         channel
     }
 
@@ -152,7 +152,7 @@ impl Channel {
             self.shares.set(welcome.shares);
             self.raise();
         }
-        // What was sent meanwhile may have found the ring cold.
+        // What was sent meanwhile may have found the ring idle.
         self.attend();
         Ok(())
     }
@@ -289,7 +289,7 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(crate) fn attended(&self) -> Result<(), Error> {
-        match self.lane.sender.attend_cold() {
+        match self.lane.sender.attend_idle() {
             Ok(None) => (),
             Ok(Some(is_first)) => self.ring(is_first),
             Err(corrupt) => {
@@ -300,7 +300,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Rings the peer's doorbell. The first message since the ring went cold wakes the peer whatever the doorbell says: another peer may have
+    /// Rings the peer's doorbell. The first message since the ring went idle wakes the peer whatever the doorbell says: another peer may have
     /// written there.
     fn ring(&self, is_first: bool) {
         self.look_for_welcome();

@@ -28,8 +28,8 @@ pub(crate) struct Connection {
     /// Something was found missing.
     is_short: Cell<bool>,
     /// When something was last received, in turns of the interface.
-    pub(crate) turn: Cell<u32>,
-    pub(crate) is_hot: Cell<bool>,
+    pub(crate) epoch: Cell<u32>,
+    pub(crate) is_active: Cell<bool>,
 }
 
 impl Connection {
@@ -42,8 +42,8 @@ impl Connection {
             pending: PendingQueue::default(),
             waiting: RefCell::default(),
             is_short: Cell::new(false),
-            turn: Cell::new(0),
-            is_hot: Cell::new(false),
+            epoch: Cell::new(0),
+            is_active: Cell::new(false),
         }
     }
 

@@ -139,7 +139,7 @@ impl Short {
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0 | [`COLD`](Credit::COLD) |
+/// | 0 | [`IDLE`](Credit::IDLE) |
 /// | 1 | [`FENCE`](Credit::FENCE) |
 /// | 19..64 | sequence number of the first message not yet received |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +147,7 @@ pub struct Credit(pub u64);
 
 impl Credit {
     /// The receiver does not poll this ring: ring its doorbell.
-    pub const COLD: u64 = 1;
+    pub const IDLE: u64 = 1;
     /// The receiver has no heavy barrier: use a full one after each message.
     pub const FENCE: u64 = 2;
 
@@ -162,8 +162,8 @@ impl Credit {
     }
 
     /// Whether the sender must ring the doorbell.
-    pub fn is_cold(self) -> bool {
-        self.0 & Credit::COLD != 0
+    pub fn is_idle(self) -> bool {
+        self.0 & Credit::IDLE != 0
     }
 
     /// Whether the sender must use full barriers.

@@ -1,9 +1,9 @@
-//! The doorbell of a receiver: which of its cold rings have news, and whether it sleeps.
+//! The doorbell of a receiver: which of its idle rings have news, and whether it sleeps.
 //!
-//! For: interfaces (they listen) and the senders of cold rings (they ring). Stands on `ucs::sync`. One page of memory,
+//! For: interfaces (they listen) and the senders of idle rings (they ring). Stands on `ucs::sync`. One page of memory,
 //! owned by the receiver and mapped by all who send to it. A sender that writes nonsense here can hide others' bits, not
-//! their messages: the receiver looks into a few cold rings by itself now and then, and who sends the first message to a cold ring
-//! wakes it whatever the doorbell says (`Sender::attend_cold`).
+//! their messages: the receiver looks into a few idle rings by itself now and then, and who sends the first message to an idle ring
+//! wakes it whatever the doorbell says (`Sender::attend_idle`).
 
 use std::ptr::NonNull;
 

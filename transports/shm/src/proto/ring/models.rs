@@ -206,7 +206,7 @@ fn sleeping_receiver(fenced: bool) {
         sender.prepare();
         let receiver = Receiver::new(memory);
         receiver.set_fence(fenced);
-        receiver.go_warm();
+        receiver.set_active();
         // One message ahead, so that the sender knows that it is being polled.
         assert!(send(&sender, 0));
         assert_eq!(receive(&receiver), Some(0));
@@ -223,7 +223,7 @@ fn sleeping_receiver(fenced: bool) {
             })
         };
         let doorbell = Doorbell::new(doorbell);
-        receiver.go_cold();
+        receiver.set_idle();
         doorbell.arm();
         settle();
         let asleep = !receiver.has_message() && !doorbell.has_rung();

@@ -81,7 +81,7 @@ impl<M: RingMemory> Receiver<M> {
             mask: memory.layout().slot_mask(),
             grant_at: Cell::new(next_grant(FIRST, batch)),
             batch,
-            flags: Cell::new(Credit::COLD | Credit::FENCE),
+            flags: Cell::new(Credit::IDLE | Credit::FENCE),
             small: Held::default(),
             bulk: Held::default(),
             memory,
@@ -273,22 +273,22 @@ impl<M: RingMemory> Receiver<M> {
 
     /// Whether the sender was told to ring the doorbell.
     #[inline]
-    pub fn is_cold(&self) -> bool {
-        self.flags.get() & Credit::COLD != 0
+    pub fn is_idle(&self) -> bool {
+        self.flags.get() & Credit::IDLE != 0
     }
 
     /// Tells the sender to ring the doorbell from now on.
     ///
     /// A message that is being sent at this very moment may do so without ringing. Poll the ring a while longer, or call
     /// [`settle`] and look once more.
-    pub fn go_cold(&self) {
-        self.flags.set(self.flags.get() | Credit::COLD);
+    pub fn set_idle(&self) {
+        self.flags.set(self.flags.get() | Credit::IDLE);
         self.grant();
     }
 
     /// Tells the sender that the ring is polled.
-    pub fn go_warm(&self) {
-        self.flags.set(self.flags.get() & !Credit::COLD);
+    pub fn set_active(&self) {
+        self.flags.set(self.flags.get() & !Credit::IDLE);
         self.grant();
     }
 
@@ -387,7 +387,7 @@ impl Watch {
     }
 }
 
-/// Makes `go_cold` of any number of rings, and `arm` of a doorbell, known to all senders: after it, a message that is not
+/// Makes `set_idle` of any number of rings, and `arm` of a doorbell, known to all senders: after it, a message that is not
 /// in its ring yet will ring the doorbell.
 pub fn settle() {
     // SYNC: pairs with the barriers in `Sender::send_slot`, `Sender::attend` and `Doorbell::ring`.

@@ -84,7 +84,7 @@ pub struct Sender<M> {
     fenced: Cell<bool>,
     /// The credit word as last seen, or [`NEVER`].
     seen: Cell<u64>,
-    /// The credit word of a cold receiver that was woken last.
+    /// The credit word of an idle receiver that was woken last.
     woken: Cell<u64>,
     small: Blocks,
     bulk: Blocks,
@@ -107,10 +107,10 @@ impl<M: RingMemory> Sender<M> {
         }
     }
 
-    /// Writes the first credit word on behalf of a receiver that is not there yet: cold, and with full barriers.
+    /// Writes the first credit word on behalf of a receiver that is not there yet: idle, and with full barriers.
     pub fn prepare(&self) {
         // SYNC: the receiver learns of the ring through a socket, which orders this for it.
-        self.memory.credit().store(Credit::new(FIRST, Credit::COLD | Credit::FENCE).0, Ordering::Relaxed);
+        self.memory.credit().store(Credit::new(FIRST, Credit::IDLE | Credit::FENCE).0, Ordering::Relaxed);
     }
 
     /// Whether a slot is free. May look at the receiver's word.
@@ -233,7 +233,7 @@ impl<M: RingMemory> Sender<M> {
     /// What is left to do for a message that was published.
     #[inline(always)]
     fn sent(&self, credit: &AtomicU64) -> Sent {
-        // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is cold.
+        // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is idle.
         barrier::light(self.fenced.get());
         if credit.load(Ordering::Relaxed) == self.seen.get() { Sent::Quiet } else { Sent::Attend }
     }
@@ -241,19 +241,19 @@ impl<M: RingMemory> Sender<M> {
     /// Looks at the receiver's word after a message. Answers whether its doorbell must be rung.
     #[cold]
     pub fn attend(&self) -> Result<bool, Corrupt> {
-        Ok(self.attend_cold()?.is_some())
+        Ok(self.attend_idle()?.is_some())
     }
 
-    /// As [`attend`](Sender::attend); `Some(true)` for the first message that finds the receiver cold at its position. Other peers
+    /// As [`attend`](Sender::attend); `Some(true)` for the first message that finds the receiver idle at its position. Other peers
     /// can write to the doorbell, not to this ring.
-    pub fn attend_cold(&self) -> Result<Option<bool>, Corrupt> {
+    pub fn attend_idle(&self) -> Result<Option<bool>, Corrupt> {
         if self.fenced.get() {
             // SYNC: as the light barrier in `publish`, for a receiver without a heavy one.
             barrier::full();
         }
         let credit = self.refresh()?;
         // Without the message that was sent first the receiver does not come to this word again.
-        Ok(credit.is_cold().then(|| self.woken.replace(credit.0) != credit.0))
+        Ok(credit.is_idle().then(|| self.woken.replace(credit.0) != credit.0))
     }
 
     /// Reads the receiver's word, checks it and takes over what it says.
@@ -269,7 +269,7 @@ impl<M: RingMemory> Sender<M> {
         }
         self.limit.set(limit);
         self.fenced.set(credit.wants_fence());
-        self.seen.set(if credit.is_cold() || credit.wants_fence() { NEVER } else { credit.0 });
+        self.seen.set(if credit.is_idle() || credit.wants_fence() { NEVER } else { credit.0 });
         Ok(credit)
     }
 

@@ -231,16 +231,16 @@ fn short_messages_are_taken_up_to_a_limit_and_to_the_first_of_another_kind() {
 }
 
 #[test]
-fn a_cold_ring_asks_for_the_doorbell_and_a_warm_one_does_not() {
+fn an_idle_ring_asks_for_the_doorbell_and_an_active_one_does_not() {
     let (_pages, sender, receiver) = ring(geometry(16, 1));
     assert_eq!(send(&sender, &[1]), Ok(Sent::Attend), "nobody listens yet");
     assert_eq!(sender.attend(), Ok(true));
     receiver.set_fence(false);
-    receiver.go_warm();
+    receiver.set_active();
     assert_eq!(send(&sender, &[1]), Ok(Sent::Attend), "the word has changed");
     assert_eq!(sender.attend(), Ok(false));
     assert_eq!(send(&sender, &[1]), Ok(Sent::Quiet));
-    receiver.go_cold();
+    receiver.set_idle();
     for _ in 0..2 {
         assert_eq!(send(&sender, &[1]), Ok(Sent::Attend));
         assert_eq!(sender.attend(), Ok(true));
@@ -365,7 +365,7 @@ fn two_threads_exchange_mixed_sizes_with_back_pressure() {
         sent.store(number, Ordering::SeqCst);
     });
     receiver.set_fence(false);
-    receiver.go_warm();
+    receiver.set_active();
     let mut number = 0;
     while number < count.load(Ordering::SeqCst) {
         match receive(&receiver).expect("the sender is honest") {
