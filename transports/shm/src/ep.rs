@@ -21,13 +21,13 @@ use uct_plugin::{
 use zerocopy::IntoBytes;
 
 use crate::iface::ShmIface;
-use crate::link::attention::flag;
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::lack::Lack;
 use crate::link::limits::MAX_HEADER;
 use crate::link::member::{Member, PENDING};
 use crate::link::remote::{Reach, Rkey};
+use crate::link::schedule::source;
 use crate::proto::addr;
 use crate::proto::ring::{INLINE_BYTES, Sent, copy_small};
 
@@ -370,7 +370,7 @@ impl Endpoint for ShmEp {
         // SAFETY: the caller's promise; the group is part of a member that stays where it is.
         unsafe { connection.pending.add(&self.member.group, request) };
         self.member.close(PENDING);
-        self.iface.attention.raise(flag::PENDING);
+        self.iface.schedule.raise(source::PENDING);
         Ok(())
     }
 

@@ -15,10 +15,10 @@ use zerocopy::IntoBytes;
 
 use crate::io::socket::{self, Listener, Received};
 use crate::io::{Mapping, Origin, Segment, Source};
-use crate::link::attention::Flags;
 use crate::link::channel::Channel;
 use crate::link::place;
 use crate::link::rings::Rings;
+use crate::link::schedule::PendingWork;
 use crate::proto::addr::{DeviceAddress, IfaceAddress, Route};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{DOORBELL_BYTES, Geometry, Pool};
@@ -226,7 +226,7 @@ impl Intruder {
         let Source::File(rings) = &self.shared.rings.source else { return None };
         let memory = Mapping::file(rings.as_fd(), self.shared.rings.mapping.length(), true).ok()?;
         let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
-        Some(Channel::connecting(0, &to, &Rings::new(SHAPE, SHAPE).ok()?, memory, Flags::default()))
+        Some(Channel::connecting(0, &to, &Rings::new(SHAPE, SHAPE).ok()?, memory, PendingWork::default()))
     }
 
     /// Overwrites a word of what is shared, the first pages more often than the rest. `choose` answers a number below the one

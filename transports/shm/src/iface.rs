@@ -20,7 +20,6 @@ use uct_plugin::{AmHandlers, Completion, Error, Failure, IfaceParams, Result};
 use crate::config::{CmaConfig, Peers, ShmConfig};
 use crate::io::cma;
 use crate::io::socket::Listener;
-use crate::link::attention::{Attention, flag};
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::door::Door;
@@ -30,6 +29,7 @@ use crate::link::limits::Limits;
 use crate::link::peer::new_doorbell;
 use crate::link::place;
 use crate::link::remote::registry;
+use crate::link::schedule::{Schedule, source};
 use crate::link::table::Table;
 use crate::md::ShmMd;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
@@ -57,7 +57,7 @@ pub(crate) struct ShmIface {
     /// Calls of progress that were left when it last received something.
     pub(crate) received_at: Cell<u32>,
     pub(crate) doorbell: Doorbell<MappedDoorbell>,
-    pub(crate) attention: Attention,
+    pub(crate) schedule: Schedule,
     /// Calls of progress until sockets are looked at.
     pub(crate) until_epoch: Cell<u32>,
     pub(crate) is_working: Cell<bool>,
@@ -148,7 +148,7 @@ impl ShmIface {
             is_backing_off: Cell::new(false),
             received_at: Cell::new(0),
             doorbell,
-            attention: Attention::new(),
+            schedule: Schedule::new(),
             until_epoch: Cell::new(config.poll_interval),
             is_working: Cell::new(false),
             is_serving: Cell::new(false),
@@ -190,10 +190,10 @@ impl ShmIface {
         Ok(iface)
     }
 
-    /// Makes progress look at the sockets at its next call.
-    pub(crate) fn hurry(&self) {
+    /// The next call of progress polls the sockets.
+    pub(crate) fn schedule_sockets(&self) {
         self.until_epoch.set(0);
-        self.attention.raise(flag::ALARM);
+        self.schedule.raise(source::CHANNEL);
     }
 
     /// Watches the doorbell, for want of a ring.
@@ -221,7 +221,7 @@ impl ShmIface {
         let watched = self.watched.get().map(|watched| unsafe { watched.as_ref() });
         if let Some(watched) = watched.filter(|watched| watched.lane.has_line_of(&channel.lane)) {
             self.watch_channel(watched);
-            self.attention.hasten();
+            self.schedule.schedule_slow_path();
         }
     }
 

@@ -13,13 +13,13 @@ use uct_plugin::{Error, Failure, PeerAddress};
 use crate::iface::ShmIface;
 use crate::io::Mapping;
 use crate::io::socket::{Credentials, Line};
-use crate::link::attention::flag;
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::peer::Peer;
 use crate::link::place::Whereabouts;
 use crate::link::remote::registry;
 use crate::link::rings::Rings;
+use crate::link::schedule::source;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::ring::{Geometry, Pool};
 use crate::proto::wire::Hello;
@@ -61,7 +61,7 @@ impl ShmIface {
         let timeout = self.config.connect_timeout.to_duration();
         let directory = self.directory.as_deref();
         let (dial, rings, memory) = self.party.dial(number, to, directory, timeout, self.shape())?;
-        let channel = Channel::connecting(number, &to.iface, &rings, memory, self.attention.flags());
+        let channel = Channel::connecting(number, &to.iface, &rings, memory, self.schedule.work());
         let connection = Rc::new(Connection::new(channel));
         self.begin(&connection, dial)?;
         self.add(&connection);
@@ -94,7 +94,7 @@ impl ShmIface {
             .and_then(|peer| {
                 let shared = shares.map_or(0, |own| own.channel.number + 1);
                 self.party.welcome(line.0.as_fd(), number, shared)?;
-                let channel = Channel::accepted(number, rings, memory, peer, self.attention.flags());
+                let channel = Channel::accepted(number, rings, memory, peer, self.schedule.work());
                 self.stand(&channel, line)?;
                 let connection = Rc::new(Connection::new(channel));
                 self.add(&connection);
@@ -104,7 +104,7 @@ impl ShmIface {
             Ok(connection) => {
                 if let Some(own) = shares {
                     connection.channel.lane.share(&own.channel.lane);
-                    self.attention.raise(flag::ALARM);
+                    self.schedule.raise(source::CHANNEL);
                 } else if let Some(own) = own.filter(|own| own.channel.shares.get() != 0) {
                     self.share_line(&own.channel);
                 }
@@ -138,7 +138,7 @@ impl ShmIface {
         own.lane.share(&other.channel.lane);
         own.shares.set(0);
         // What is to be looked at may be another word now.
-        self.attention.raise(flag::ALARM);
+        self.schedule.raise(source::CHANNEL);
     }
 
     /// Parts from a connection that is broken, and tells its endpoints.

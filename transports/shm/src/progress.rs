@@ -15,9 +15,9 @@ use uct_plugin::{AmRun, Error, guarded};
 use zerocopy::IntoBytes;
 
 use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
-use crate::link::attention::flag;
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
+use crate::link::schedule::source;
 use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
 /// Calls from one look at the doorbell to the next, while a ring is polled. Who sends the first message after a long silence waits
@@ -44,12 +44,12 @@ impl ShmIface {
     /// One call of progress.
     #[inline(always)]
     pub(crate) fn advance(&self) -> u32 {
-        if self.attention.count_down() { look_around(self) } else { self.look() }
+        if self.schedule.count_down() { slow_path(self) } else { self.poll_watched() }
     }
 
-    /// Looks at the one word that is watched.
+    /// Polls the watched word.
     #[inline(always)]
-    fn look(&self) -> u32 {
+    fn poll_watched(&self) -> u32 {
         // SAFETY: `watch` points to what an active channel receives from, or to the doorbell (`rewatch`).
         if !unsafe { self.watch.get().has_news() } {
             return 0;
@@ -57,15 +57,15 @@ impl ShmIface {
         receive(self)
     }
 
-    /// Looks at the doorbell and at what is asked for, and if it is nothing at what every call looks at.
-    fn look_around(&self) -> u32 {
-        let left = self.until_epoch.get().saturating_sub(self.attention.passed());
-        if self.attention.has(!0) || self.doorbell.has_rung() || left == 0 {
+    /// Checks for pending work, the doorbell and the end of the epoch. If there is none of these, polls as every call does.
+    fn slow_path(&self) -> u32 {
+        let left = self.until_epoch.get().saturating_sub(self.schedule.passed());
+        if self.schedule.has(!0) || self.doorbell.has_rung() || left == 0 {
             return self.work();
         }
         self.until_epoch.set(left);
         // The last call has received something if this one would have been told so by the count.
-        let is_quiet = self.received_at.get() != 1;
+        let received_nothing = self.received_at.get() != 1;
         if self.is_backing_off.get()
             && let Some(channel) = self.watched.get()
         {
@@ -73,9 +73,9 @@ impl ShmIface {
             self.watch_channel(unsafe { channel.as_ref() });
         }
         let peer_owns_line = self.peer_owns_line.get();
-        self.attention.start(left.min(if peer_owns_line { LINE_INTERVAL } else { SLOW_PATH_INTERVAL }));
-        self.received_at.set(if is_quiet { 0 } else { self.attention.left() + 1 });
-        if peer_owns_line && self.has_message_in_either() { receive(self) } else { self.look() }
+        self.schedule.start(left.min(if peer_owns_line { LINE_INTERVAL } else { SLOW_PATH_INTERVAL }));
+        self.received_at.set(if received_nothing { 0 } else { self.schedule.left() + 1 });
+        if peer_owns_line && self.has_message_in_either() { receive(self) } else { self.poll_watched() }
     }
 
     /// Whether a message has arrived in the ring or in the ping-pong line, including the one of the two that is not watched.
@@ -116,12 +116,12 @@ impl ShmIface {
         self.receive(|channel| {
             let count = self.take_shorts(channel, self.max_poll, &self.watch);
             if count > 0 {
-                self.attention.skip(count - 1);
+                self.schedule.skip(count - 1);
             }
             if count > 1 && count < self.max_poll {
                 self.is_backing_off.set(true);
                 self.watch.set(self.doorbell.watch());
-                self.attention.look_within(BURST_BACKOFF);
+                self.schedule.shorten(BURST_BACKOFF);
             }
             count
         })
@@ -140,7 +140,7 @@ impl ShmIface {
         if count == 0 {
             count = self.receive_others();
         }
-        self.received_at.set(if self.is_backing_off.get() { 1 } else { self.attention.left() });
+        self.received_at.set(if self.is_backing_off.get() { 1 } else { self.schedule.left() });
         self.is_working.set(false);
         count
     }
@@ -152,16 +152,16 @@ impl ShmIface {
         let Some(connection) = connection else { return 0 };
         let count = self.drain(&connection, self.max_poll);
         self.watch_channel(&connection.channel);
-        self.attention.skip(count.saturating_sub(1));
+        self.schedule.skip(count.saturating_sub(1));
         count
     }
 
     /// There is, or may be, something to do.
     #[inline(never)]
     fn work(&self) -> u32 {
-        let passed = self.attention.passed();
+        let passed = self.schedule.passed();
         // A handler may call progress, which counts down.
-        self.attention.start(1);
+        self.schedule.start(1);
         if self.is_working.replace(true) {
             return 0;
         }
@@ -169,10 +169,10 @@ impl ShmIface {
             self.poll_doorbell();
         }
         let mut events = self.poll_active();
-        if self.attention.has(!flag::SEVERAL_ACTIVE) {
-            events += self.attend();
+        if self.schedule.has(!source::SEVERAL_ACTIVE) {
+            events += self.do_pending_work();
         }
-        // As in `Attention::skip`.
+        // As in `Schedule::skip`.
         let left = self.until_epoch.get().saturating_sub(passed).saturating_sub(events);
         self.until_epoch.set(left);
         if left == 0 {
@@ -332,34 +332,34 @@ impl ShmIface {
     fn rewatch(&self) {
         let active = self.active.borrow();
         if active.len() > 1 {
-            self.attention.raise(flag::SEVERAL_ACTIVE);
+            self.schedule.raise(source::SEVERAL_ACTIVE);
         } else {
-            self.attention.lower(flag::SEVERAL_ACTIVE);
+            self.schedule.lower(source::SEVERAL_ACTIVE);
         }
-        let is_quiet = !self.attention.has(!0);
-        self.attention.start(if is_quiet { self.until_epoch.get().min(SLOW_PATH_INTERVAL) } else { 1 });
+        let has_no_work = !self.schedule.has(!0);
+        self.schedule.start(if has_no_work { self.until_epoch.get().min(SLOW_PATH_INTERVAL) } else { 1 });
         match active.first() {
             Some(connection) => self.watch_channel(&connection.channel),
             None => self.watch_doorbell(),
         }
     }
 
-    /// Does what flags ask for.
+    /// Does the pending work, except polling several rings.
     #[inline(never)]
-    fn attend(&self) -> u32 {
+    fn do_pending_work(&self) -> u32 {
         let mut events = 0;
-        if self.attention.has(flag::ALARM | flag::ROOM) {
-            self.attention.lower(flag::ALARM | flag::ROOM);
-            events += self.look_at_channels();
+        if self.schedule.has(source::CHANNEL | source::ROOM) {
+            self.schedule.lower(source::CHANNEL | source::ROOM);
+            events += self.serve_channels();
         }
-        if self.attention.has(flag::PENDING) {
+        if self.schedule.has(source::PENDING) {
             events += self.serve_pending();
             if self.waiting.borrow().is_empty() {
-                self.attention.lower(flag::PENDING);
+                self.schedule.lower(source::PENDING);
             }
         }
-        if self.attention.has(flag::FLUSH) && self.is_flushed() {
-            self.attention.lower(flag::FLUSH);
+        if self.schedule.has(source::FLUSH) && self.is_flushed() {
+            self.schedule.lower(source::FLUSH);
             for completion in self.flushes.take() {
                 completion.complete(Ok(()));
             }
@@ -384,7 +384,7 @@ impl ShmIface {
     }
 
     /// Goes on with operations that wait for room, and buries channels that are broken.
-    fn look_at_channels(&self) -> u32 {
+    fn serve_channels(&self) -> u32 {
         let mut events = 0;
         for connection in self.table.all() {
             let channel = &connection.channel;
@@ -422,7 +422,7 @@ impl ShmIface {
         self.epoch.set(self.epoch.get().wrapping_add(1));
         self.stop_polling_idle();
         self.rescan();
-        self.look_at_sockets()
+        self.poll_sockets()
     }
 
     /// Stops polling rings that have been quiet, except the one that was active last.
@@ -474,7 +474,7 @@ impl ShmIface {
     }
 
     /// Accepts connections and takes messages from sockets; answers how many mattered.
-    pub(crate) fn look_at_sockets(&self) -> u32 {
+    pub(crate) fn poll_sockets(&self) -> u32 {
         let mut buffer = EventBuffer::<16>::new();
         let Ok(events) = self.events.wait(&mut buffer, Some(Duration::ZERO)) else { return 0 };
         let mut count = 0;
@@ -514,7 +514,7 @@ impl ShmIface {
         // What a wake-up was about is in this ring, whatever others have written to the doorbell.
         if !connection.is_active.get() && channel.lane.has_message() {
             self.start_polling(&connection);
-            self.attention.raise(flag::SEVERAL_ACTIVE);
+            self.schedule.raise(source::SEVERAL_ACTIVE);
         }
         if channel.is_closed.get()
             && let Some(socket) = channel.socket()
@@ -534,13 +534,13 @@ impl ShmIface {
         self.doorbell.arm();
         settle();
         // Whoever rings finds the rings idle, or has woken us: the doorbell is what to look at next.
-        self.attention.hasten();
+        self.schedule.schedule_slow_path();
         let news = self.active.borrow().iter().any(|connection| connection.channel.lane.has_message());
-        if news || self.doorbell.has_rung() || self.attention.has(flag::ALARM) {
+        if news || self.doorbell.has_rung() || self.schedule.has(source::CHANNEL) {
             self.doorbell.disarm();
             return false;
         }
-        if self.attention.has(flag::ROOM) {
+        if self.schedule.has(source::ROOM) {
             self.door.want_tick(Deadline::after(ROOM_WAIT));
         }
         true
@@ -563,10 +563,10 @@ fn private_copy(channel: &Channel, place: Place, index: u32, length: usize) -> V
     copy
 }
 
-/// [`ShmIface::look_around`], guarded by itself: a look at nothing is then left without a frame of its own.
+/// [`ShmIface::slow_path`], guarded by itself: a look at nothing is then left without a frame of its own.
 #[inline(never)]
-extern "C" fn look_around(iface: &ShmIface) -> u32 {
-    guarded("progress", 0, || iface.look_around())
+extern "C" fn slow_path(iface: &ShmIface) -> u32 {
+    guarded("progress", 0, || iface.slow_path())
 }
 
 /// Something has come: a function of its own, so that a look at nothing does not even ask how many to take.
@@ -575,17 +575,17 @@ extern "C" fn look_around(iface: &ShmIface) -> u32 {
 /// that the sender may be about to write; what the handler sends would leave only behind that.
 #[inline(never)]
 extern "C" fn receive(iface: &ShmIface) -> u32 {
-    let has_just_received = iface.received_at.get().wrapping_sub(1) == iface.attention.left();
+    let has_just_received = iface.received_at.get().wrapping_sub(1) == iface.schedule.left();
     if has_just_received { receive_many(iface) } else { receive_one(iface) }
 }
 
-/// [`ShmIface::receive_one`], as [`look_around`].
+/// [`ShmIface::receive_one`], as [`slow_path`].
 #[inline(never)]
 extern "C" fn receive_one(iface: &ShmIface) -> u32 {
     guarded("progress", 0, || iface.receive_one())
 }
 
-/// [`ShmIface::receive_many`], as [`look_around`].
+/// [`ShmIface::receive_many`], as [`slow_path`].
 #[inline(never)]
 extern "C" fn receive_many(iface: &ShmIface) -> u32 {
     guarded("progress", 0, || iface.receive_many())

@@ -17,8 +17,8 @@ use crate::config::ShmConfig;
 use crate::ep::ShmEp;
 use crate::iface::{Counts, ShmIface, count};
 use crate::io::cma;
-use crate::link::attention::flag;
 use crate::link::limits::{Limits, MAX_HEADER};
+use crate::link::schedule::source;
 use crate::md::{Flavor, ShmMd};
 use crate::proto::addr::{self, DeviceAddress};
 use crate::proto::kind::Kind;
@@ -153,7 +153,7 @@ impl Iface for ShmIface {
             // Room in a ring makes no noise.
             return Err(Error::BUSY);
         }
-        if self.is_working.get() || self.look_at_sockets() > 0 || !self.fall_asleep() {
+        if self.is_working.get() || self.poll_sockets() > 0 || !self.fall_asleep() {
             return Err(Error::BUSY);
         }
         count(&self.counts.slept);
@@ -172,7 +172,7 @@ impl Iface for ShmIface {
         }
         if let Some(completion) = completion {
             self.flushes.borrow_mut().push(completion);
-            self.attention.raise(flag::FLUSH);
+            self.schedule.raise(source::FLUSH);
         }
         Ok(Outcome::InProgress)
     }

@@ -74,7 +74,7 @@ impl ShmEp {
             connection.set_short();
         }
         if matches!(lack, Lack::Welcome | Lack::Segment(_)) {
-            self.iface.hurry();
+            self.iface.schedule_sockets();
         }
         match (lack, self.connection.get().and_then(|connection| connection.channel.broken())) {
             (Lack::Whole, Some(broken)) => broken.error,

@@ -16,12 +16,12 @@ use uct_plugin::Error;
 use crate::io::cma::{self, Process};
 use crate::io::socket::{self, Credentials, Line, Received};
 use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
-use crate::link::attention::{Flags, flag};
 use crate::link::lack::Lack;
 use crate::link::lane::Lane;
 use crate::link::peer::Peer;
 use crate::link::remote::{Allocated, Announced, Lent, PeerView, Words, registry};
 use crate::link::rings::Rings;
+use crate::link::schedule::{PendingWork, source};
 use crate::proto::addr::IfaceAddress;
 use crate::proto::ring::{Block, INLINE_BYTES, Place, Refused, RingMemory, Sent, register_heavy_barrier};
 use crate::proto::wire::{self, Control, Welcome};
@@ -63,8 +63,8 @@ pub(crate) struct Channel {
     pub(crate) is_closed: Cell<bool>,
     /// By key and secret.
     segments: RefCell<HashMap<(u64, u64), Asked>>,
-    /// Where the channel asks to be looked at.
-    attention: Flags,
+    /// The interface's pending work.
+    work: PendingWork,
     /// In which we name what we have the kernel copy.
     ours: Words,
     /// In which the peer does.
@@ -80,9 +80,9 @@ impl Channel {
         to: &IfaceAddress,
         rings: &Rings,
         memory: Mapping,
-        attention: Flags,
+        work: PendingWork,
     ) -> Channel {
-        let channel = Channel::new(number, (to.id, to.key), (rings, memory, true), attention);
+        let channel = Channel::new(number, (to.id, to.key), (rings, memory, true), work);
         channel.lane.sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
         channel.lane.receiver.set_idle();
@@ -95,10 +95,10 @@ impl Channel {
         rings: &Rings,
         memory: Mapping,
         peer: Peer,
-        attention: Flags,
+        work: PendingWork,
     ) -> Channel {
         let from = (peer.side.iface, peer.side.key);
-        let channel = Channel::new(number, from, (rings, memory, false), attention);
+        let channel = Channel::new(number, from, (rings, memory, false), work);
         channel.take_peer(peer);
         channel
     }
@@ -107,7 +107,7 @@ impl Channel {
         number: u32,
         (peer_iface, peer_key): (u64, u64),
         (rings, memory, connects): (&Rings, Mapping, bool),
-        attention: Flags,
+        work: PendingWork,
     ) -> Channel {
         let memory = Arc::new(memory);
         let [ours, theirs] = rings.words(&memory, connects);
@@ -128,7 +128,7 @@ impl Channel {
             broken: OnceCell::new(),
             is_closed: Cell::new(false),
             segments: RefCell::default(),
-            attention,
+            work,
             ours,
             theirs,
             _memory: memory,
@@ -354,14 +354,14 @@ impl Channel {
         true
     }
 
-    /// Asks the interface to look at the channel.
+    /// Has progress serve the channel on its slow path.
     pub(crate) fn raise(&self) {
-        self.attention.raise(flag::ALARM);
+        self.work.raise(source::CHANNEL);
     }
 
-    /// Asks the interface to look at the channel while it is awake, and now and then while it sleeps.
+    /// Has progress check for room in the ring. A sleeping interface wakes up for it periodically.
     pub(crate) fn wait_for_room(&self) {
-        self.attention.raise(flag::ROOM);
+        self.work.raise(source::ROOM);
     }
 
     /// Announces a copy by the kernel, to or from memory of the peer; `None` if the peer has closed the channel.

@@ -1,6 +1,5 @@
 //! Connections to peers. Built on `proto` and `io`.
 
-pub(crate) mod attention;
 pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod door;
@@ -14,4 +13,5 @@ pub(crate) mod peer;
 pub(crate) mod place;
 pub(crate) mod remote;
 pub(crate) mod rings;
+pub(crate) mod schedule;
 pub(crate) mod table;

@@ -16,7 +16,7 @@ fn channel() -> Channel {
     let rings = Rings::new(shape, shape).unwrap();
     let segment = Segment::new(&Origin::Memfd, rings.size(), false).unwrap();
     let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
-    Channel::connecting(0, &to, &rings, segment.mapping, Flags::default())
+    Channel::connecting(0, &to, &rings, segment.mapping, PendingWork::default())
 }
 
 /// Gives it a socket to this process, as which the system reports user `uid`; returns the other end.

@@ -57,7 +57,7 @@ pub struct Receiver<M> {
     grant_at: Cell<u64>,
     /// From one publication to the next: a quarter of the slots.
     batch: u64,
-    /// Flags of the credit word.
+    /// PendingWork of the credit word.
     flags: Cell<u64>,
     small: Held,
     bulk: Held,
