@@ -21,9 +21,9 @@ use uct_plugin::{
 use zerocopy::IntoBytes;
 
 use crate::iface::ShmIface;
+use crate::link::blocked::BlockedOn;
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
-use crate::link::lack::Lack;
 use crate::link::limits::MAX_HEADER;
 use crate::link::member::{Member, PENDING};
 use crate::link::remote::{Reach, Rkey};
@@ -39,8 +39,8 @@ pub(crate) struct ShmEp {
     pub(crate) member: Rc<Member>,
     pub(crate) connection: OnceCell<Rc<Connection>>,
     pub(crate) iface: Rc<ShmIface>,
-    /// What the last operation lacked.
-    lack: Cell<Option<Lack>>,
+    /// What the last operation was blocked on.
+    blocked_on: Cell<Option<BlockedOn>>,
 }
 
 impl ShmEp {
@@ -52,14 +52,14 @@ impl ShmEp {
             member: Rc::new(Member::new(user, number)),
             connection: OnceCell::new(),
             iface: Rc::clone(iface),
-            lack: Cell::new(None),
+            blocked_on: Cell::new(None),
         })
     }
 
     /// Sends `length` bytes, at most a bulk segment's, that `fill` writes.
     #[inline(always)]
     fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result {
-        self.enter()?.channel.send(id, length, fill).map_err(|lack| self.lacking(lack))
+        self.enter()?.channel.send(id, length, fill).map_err(|on| self.blocked(on))
     }
 
     /// Sends a short message, where there is room as far as is known.
@@ -90,13 +90,13 @@ impl ShmEp {
         {
             return sent.map(|()| length);
         }
-        channel.send(id, length, copy).map(|()| length).map_err(|lack| self.lacking(lack))
+        channel.send(id, length, copy).map(|()| length).map_err(|on| self.blocked(on))
     }
 
     /// Looks whether there is room for a message of any length, ahead of packing it.
     #[cold]
     fn find_room(&self, channel: &Channel) -> Result {
-        let block = channel.reserve(self.iface.limits.bulk).map_err(|lack| self.lacking(lack))?;
+        let block = channel.reserve(self.iface.limits.bulk).map_err(|on| self.blocked(on))?;
         channel.lane.sender.cancel(block);
         Ok(())
     }
@@ -357,8 +357,8 @@ impl Endpoint for ShmEp {
             return Err(error);
         }
         let connection = self.connection.get().ok_or(Error::NOT_CONNECTED)?;
-        let lack = self.lack.get().unwrap_or(Lack::Slot);
-        if self.member.group.is_empty() && connection.has(lack) {
+        let on = self.blocked_on.get().unwrap_or(BlockedOn::Slot);
+        if self.member.group.is_empty() && connection.has(on) {
             return Err(Error::BUSY);
         }
         if !connection.has_pending() {
@@ -395,7 +395,7 @@ impl Endpoint for ShmEp {
         // What went by a direct way is done; only the ring has operations outstanding.
         let flushed = connection.emulation.flush(self.member.number, completion);
         if flushed == Err(Error::NO_RESOURCE) {
-            self.lacking(Lack::Window);
+            self.blocked(BlockedOn::Window);
         }
         flushed
     }

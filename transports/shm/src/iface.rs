@@ -103,7 +103,7 @@ pub(crate) struct Counts {
     pub(crate) by_peer: Cell<u64>,
     /// Keys that were bound to a segment late.
     pub(crate) bound: Cell<u64>,
-    /// Operations that lacked room, or an answer.
+    /// Operations that were blocked.
     pub(crate) no_resource: Cell<u64>,
     /// Messages that were sent in the ping-pong line.
     pub(crate) shuttled: Cell<u64>,

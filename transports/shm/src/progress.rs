@@ -33,7 +33,7 @@ const BURST_BACKOFF: u32 = 2;
 const IDLE_EPOCHS: u32 = 2;
 /// Quiet rings that are looked into at each turn, in case that a doorbell was not heard.
 const RESCAN_BATCH: usize = 4;
-/// How long a sleeper waits until it looks whether a peer has made room for what it lacks room for.
+/// How long a sleeping interface waits until it checks whether a peer has made room in a ring.
 const ROOM_WAIT: Duration = Duration::from_millis(2);
 /// Messages that are taken from one socket at a look.
 const CONTROLS: usize = 16;

@@ -9,8 +9,8 @@ use uct_plugin::{Error, Result};
 
 use super::ShmEp;
 use crate::iface::count;
+use crate::link::blocked::BlockedOn;
 use crate::link::connection::Connection;
-use crate::link::lack::Lack;
 use crate::link::member::{FAILED, FENCED, PENDING, UNCONNECTED};
 
 impl ShmEp {
@@ -57,27 +57,27 @@ impl ShmEp {
         }
         if member.is_closed(FENCED) {
             if !connection.emulation.is_idle() {
-                return Err(self.lacking(Lack::Fence));
+                return Err(self.blocked(BlockedOn::Fence));
             }
             member.open(FENCED);
         }
         Ok(connection)
     }
 
-    /// Notes what is missing, for `pending_add`.
+    /// Notes what the operation is blocked on, for `pending_add`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn lacking(&self, lack: Lack) -> Error {
-        self.lack.set(Some(lack));
+    pub(crate) fn blocked(&self, on: BlockedOn) -> Error {
+        self.blocked_on.set(Some(on));
         count(&self.iface.counts.no_resource);
         if let Some(connection) = self.connection.get() {
-            connection.set_short();
+            connection.set_blocked();
         }
-        if matches!(lack, Lack::Welcome | Lack::Segment(_)) {
+        if matches!(on, BlockedOn::Welcome | BlockedOn::Segment(_)) {
             self.iface.schedule_sockets();
         }
-        match (lack, self.connection.get().and_then(|connection| connection.channel.broken())) {
-            (Lack::Whole, Some(broken)) => broken.error,
+        match (on, self.connection.get().and_then(|connection| connection.channel.broken())) {
+            (BlockedOn::BrokenChannel, Some(broken)) => broken.error,
             _ => Error::NO_RESOURCE,
         }
     }

@@ -9,8 +9,8 @@ use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome
 use super::ShmEp;
 use crate::iface::count;
 use crate::io::cma::{Direction, Process};
+use crate::link::blocked::BlockedOn;
 use crate::link::connection::Connection;
-use crate::link::lack::Lack;
 use crate::link::remote::{Announced, Reach, Rkey};
 
 /// How to go on.
@@ -44,13 +44,13 @@ impl ShmEp {
     #[inline(never)]
     fn find_way<'a>(&self, connection: &'a Connection, rkey: &Rkey) -> Result<Way<'a>> {
         connection.channel.look_for_welcome();
-        let Some(peer) = connection.channel.view() else { return Err(self.lacking(Lack::Welcome)) };
+        let Some(peer) = connection.channel.view() else { return Err(self.blocked(BlockedOn::Welcome)) };
         if !rkey.is_live(&peer) {
             return Err(Error::INVALID_PARAM);
         }
         if rkey.has_segment() {
             let segment =
-                connection.channel.segment(rkey.proof(), rkey.length()).map_err(|lack| self.lacking(lack))?;
+                connection.channel.segment(rkey.proof(), rkey.length()).map_err(|on| self.blocked(on))?;
             if let Some(segment) = segment {
                 rkey.bind(&peer, segment)?;
                 count(&self.iface.counts.bound);
@@ -81,13 +81,13 @@ impl ShmEp {
             Way::Direct | Way::Kernel(..) => Ok(()),
             Way::Ring => {
                 if !connection.emulation.has_room() {
-                    return Err(self.lacking(Lack::Window));
+                    return Err(self.blocked(BlockedOn::Window));
                 }
                 connection
                     .channel
                     .reserve(self.iface.limits.bulk)
                     .map(|block| connection.channel.lane.sender.cancel(block))
-                    .map_err(|lack| self.lacking(lack))
+                    .map_err(|on| self.blocked(on))
             }
         }
     }
@@ -105,7 +105,7 @@ impl ShmEp {
             Way::Ring => {
                 if data.len() > self.iface.limits.remote {
                     if !connection.emulation.has_room() {
-                        return Err(self.lacking(Lack::Window));
+                        return Err(self.blocked(BlockedOn::Window));
                     }
                     connection.emulation.put_copied(
                         &connection.channel,
@@ -125,7 +125,7 @@ impl ShmEp {
                 connection
                     .emulation
                     .post(&connection.channel, self.member.number, &request, operation, data.len(), fill)
-                    .map_err(|lack| self.lacking(lack))
+                    .map_err(|on| self.blocked(on))
             }
         }
     }
@@ -147,7 +147,7 @@ impl ShmEp {
             }
             Way::Ring => {
                 if !connection.emulation.has_room() {
-                    return Err(self.lacking(Lack::Window));
+                    return Err(self.blocked(BlockedOn::Window));
                 }
                 let (what, notify) = ((&rkey.remote, address), completion.into());
                 // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
@@ -179,7 +179,7 @@ impl ShmEp {
                     is_current,
                 ) {
                     Ok(result) => result,
-                    Err(lack) => Err(self.lacking(lack)),
+                    Err(on) => Err(self.blocked(on)),
                 }
             }
         }
@@ -244,7 +244,7 @@ impl ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         if !connection.emulation.has_room() {
-            return Err(self.lacking(Lack::Window));
+            return Err(self.blocked(BlockedOn::Window));
         }
         let what = (&rkey.remote, address);
         connection.emulation.get(
@@ -258,10 +258,10 @@ impl ShmEp {
         Ok(Outcome::InProgress)
     }
 
-    /// A request that the engine has numbered; it lacks room if it was not.
+    /// A request that the engine has numbered. Without a number it is blocked on the window.
     fn numbered(&self, connection: &Connection, request: Result<Request>) -> Result<Request> {
         if !connection.emulation.has_room() {
-            return Err(self.lacking(Lack::Window));
+            return Err(self.blocked(BlockedOn::Window));
         }
         request
     }
@@ -280,7 +280,7 @@ impl ShmEp {
         connection
             .emulation
             .post(&connection.channel, self.member.number, &request, operation, 0, |_| ())
-            .map_err(|lack| self.lacking(lack))
+            .map_err(|on| self.blocked(on))
     }
 
     /// Carries an atomic out from here, if that is possible; else the peer does it.

@@ -16,7 +16,7 @@ use uct_plugin::Error;
 use crate::io::cma::{self, Process};
 use crate::io::socket::{self, Credentials, Line, Received};
 use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
-use crate::link::lack::Lack;
+use crate::link::blocked::BlockedOn;
 use crate::link::lane::Lane;
 use crate::link::peer::Peer;
 use crate::link::remote::{Allocated, Announced, Lent, PeerView, Words, registry};
@@ -215,7 +215,7 @@ impl Channel {
     }
 
     /// Sends `length` bytes that `fill` writes, wherever they fit.
-    pub(crate) fn send(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result<(), Lack> {
+    pub(crate) fn send(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result<(), BlockedOn> {
         if length <= INLINE_BYTES {
             return self.settle(self.lane.sender.send_inline(tag, length, fill));
         }
@@ -225,9 +225,9 @@ impl Channel {
     }
 
     /// Reserves a block for `length` bytes. What fits no block ends the channel: the handshake has seen to it that all does.
-    pub(crate) fn reserve(&self, length: usize) -> Result<Block, Lack> {
+    pub(crate) fn reserve(&self, length: usize) -> Result<Block, BlockedOn> {
         if !self.lane.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
-            return Err(Lack::Slot);
+            return Err(BlockedOn::Slot);
         }
         let layout = self.lane.sender.memory().layout();
         let place = if length <= layout.small_capacity() {
@@ -237,22 +237,22 @@ impl Channel {
         } else {
             return Err(self.too_long(length));
         };
-        self.lane.sender.reserve(place).ok_or(Lack::Block(place))
+        self.lane.sender.reserve(place).ok_or(BlockedOn::Block(place))
     }
 
     #[cold]
-    fn too_long(&self, length: usize) -> Lack {
+    fn too_long(&self, length: usize) -> BlockedOn {
         let most = self.lane.sender.memory().layout().bulk_capacity();
         self.set_broken(
             Error::IO_ERROR,
             format!("a message of {length} bytes is to be sent over a ring for up to {most}"),
         );
-        Lack::Whole
+        BlockedOn::BrokenChannel
     }
 
     /// Does what is left to do after a send.
     #[inline(always)]
-    pub(crate) fn settle(&self, sent: Result<Sent, Refused>) -> Result<(), Lack> {
+    pub(crate) fn settle(&self, sent: Result<Sent, Refused>) -> Result<(), BlockedOn> {
         match sent {
             Ok(Sent::Quiet) => Ok(()),
             Ok(Sent::Attend) => {
@@ -264,17 +264,17 @@ impl Channel {
     }
 
     #[cold]
-    fn refused(&self, refused: Refused) -> Lack {
+    fn refused(&self, refused: Refused) -> BlockedOn {
         match refused {
-            Refused::Full => Lack::Slot,
+            Refused::Full => BlockedOn::Slot,
             Refused::Corrupt(corrupt) => self.corrupt(&corrupt),
         }
     }
 
     /// Notes that the peer scribbles. Its endpoints are told from progress, which looks into all rings in turn.
-    pub(crate) fn corrupt(&self, corrupt: &dyn std::fmt::Display) -> Lack {
+    pub(crate) fn corrupt(&self, corrupt: &dyn std::fmt::Display) -> BlockedOn {
         self.set_broken(Error::IO_ERROR, format!("the peer has corrupted the ring: {corrupt}"));
-        Lack::Whole
+        BlockedOn::BrokenChannel
     }
 
     /// The receiver's word has changed: rings its doorbell if it asks for that.
@@ -406,10 +406,10 @@ impl Channel {
 
     /// The segment of a remote key to `length` bytes, asking the peer for it if need be; `proof` is key and secret. `Ok(None)`: there
     /// is none to be had.
-    pub(crate) fn segment(&self, proof: (u64, u64), length: u64) -> Result<Option<Arc<Lent>>, Lack> {
+    pub(crate) fn segment(&self, proof: (u64, u64), length: u64) -> Result<Option<Arc<Lent>>, BlockedOn> {
         let mut segments = self.segments.borrow_mut();
         match segments.get_mut(&proof) {
-            Some(Asked::Waiting(_)) => return Err(Lack::Segment(proof.0)),
+            Some(Asked::Waiting(_)) => return Err(BlockedOn::Segment(proof.0)),
             Some(Asked::Answered(None, _)) => return Ok(None),
             Some(Asked::Answered(Some(known), fresh)) => {
                 if let Some(segment) = fresh.take().or_else(|| known.upgrade()) {
@@ -432,9 +432,9 @@ impl Channel {
                     });
                 }
                 segments.insert(proof, Asked::Waiting(length));
-                Err(Lack::Segment(proof.0))
+                Err(BlockedOn::Segment(proof.0))
             }
-            Err(Errno::AGAIN) => Err(Lack::Segment(proof.0)),
+            Err(Errno::AGAIN) => Err(BlockedOn::Segment(proof.0)),
             Err(_) => Ok(None),
         }
     }

@@ -9,9 +9,9 @@ use uct_plugin::Error;
 use uct_plugin::pending::{Blocked, PendingQueue};
 use uct_plugin::traits::ErrorHandler;
 
+use crate::link::blocked::BlockedOn;
 use crate::link::channel::{Broken, Channel};
 use crate::link::emulation::Emulation;
-use crate::link::lack::Lack;
 use crate::link::member::{FENCED, Member};
 use crate::proto::ring::RingMemory;
 
@@ -25,8 +25,8 @@ pub(crate) struct Connection {
     pub(crate) pending: PendingQueue,
     /// Endpoints with pending requests.
     waiting: RefCell<Vec<Weak<Member>>>,
-    /// Something was found missing.
-    is_short: Cell<bool>,
+    /// An operation was blocked since pending requests were last tried.
+    is_blocked: Cell<bool>,
     /// When something was last received, in turns of the interface.
     pub(crate) epoch: Cell<u32>,
     pub(crate) is_active: Cell<bool>,
@@ -41,7 +41,7 @@ impl Connection {
             members: RefCell::default(),
             pending: PendingQueue::default(),
             waiting: RefCell::default(),
-            is_short: Cell::new(false),
+            is_blocked: Cell::new(false),
             epoch: Cell::new(0),
             is_active: Cell::new(false),
         }
@@ -87,23 +87,23 @@ impl Connection {
         members.iter().for_each(|member| member.report(errors, broken.error, &broken.reason));
     }
 
-    /// Whether what an operation lacked is there now.
-    pub(crate) fn has(&self, lack: Lack) -> bool {
-        match lack {
-            Lack::Slot => self.channel.lane.sender.has_room().unwrap_or(true),
-            Lack::Block(place) => self.channel.lane.sender.has_block(place),
-            Lack::Window => self.emulation.has_room(),
-            Lack::Answer => self.emulation.has_answer(),
-            Lack::Fence => self.emulation.is_idle(),
-            Lack::Welcome => self.channel.peer().is_some(),
-            Lack::Segment(key) => !self.channel.waits_for_segment(key),
-            Lack::Whole => true,
+    /// Whether an operation that was blocked on this can be repeated.
+    pub(crate) fn has(&self, on: BlockedOn) -> bool {
+        match on {
+            BlockedOn::Slot => self.channel.lane.sender.has_room().unwrap_or(true),
+            BlockedOn::Block(place) => self.channel.lane.sender.has_block(place),
+            BlockedOn::Window => self.emulation.has_room(),
+            BlockedOn::Response => self.emulation.has_answer(),
+            BlockedOn::Fence => self.emulation.is_idle(),
+            BlockedOn::Welcome => self.channel.peer().is_some(),
+            BlockedOn::Segment(key) => !self.channel.waits_for_segment(key),
+            BlockedOn::BrokenChannel => true,
         }
     }
 
-    /// Notes that an operation lacked something.
-    pub(crate) fn set_short(&self) {
-        self.is_short.set(true);
+    /// Notes that an operation was blocked.
+    pub(crate) fn set_blocked(&self) {
+        self.is_blocked.set(true);
     }
 
     /// Whether requests are pending.
@@ -116,8 +116,8 @@ impl Connection {
         self.waiting.borrow_mut().push(Rc::downgrade(member));
     }
 
-    /// Lets endpoints with pending requests try, in turn. Who is the first to find something missing is the first to try
-    /// the next time, since all lack the same; who waits for something of its own holds up nobody.
+    /// Runs the pending requests of the endpoints in turn. An endpoint that is blocked on what all endpoints share ends the round, and is
+    /// the first one in the next round. An endpoint that waits for something of its own delays no other endpoint.
     pub(crate) fn serve_pending(&self) -> u32 {
         self.waiting.borrow_mut().retain(|member| {
             let member = member.upgrade().filter(|member| !member.group.is_empty());
@@ -126,8 +126,9 @@ impl Connection {
                 true
             })
         });
-        self.is_short.set(false);
-        self.pending.dispatch_by(|| if self.is_short.take() { Blocked::Interface } else { Blocked::Endpoint })
+        self.is_blocked.set(false);
+        self.pending
+            .dispatch_by(|| if self.is_blocked.take() { Blocked::Interface } else { Blocked::Endpoint })
     }
 
     /// Goes on with operations of the peer's and of this side that wait for room.

@@ -15,8 +15,8 @@ use uct_plugin::rma::{
 };
 use uct_plugin::{Completion, Error, Iov, Outcome, Result};
 
+use crate::link::blocked::BlockedOn;
 use crate::link::channel::Channel;
-use crate::link::lack::Lack;
 use crate::link::remote::registry;
 use crate::proto::wire::tag;
 
@@ -119,7 +119,7 @@ impl Emulation {
         operation: Operation,
         length: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<(), Lack> {
+    ) -> Result<(), BlockedOn> {
         debug_assert!(length <= self.segment, "{length} bytes are more than a piece of {}", self.segment);
         send_request(channel, request, length, fill)?;
         self.changes.set(self.changes.get() + 1);
@@ -189,7 +189,7 @@ impl Emulation {
         (key, address): (&uct_plugin::memory::RemoteKey, u64),
         buffer: &mut [u8],
         is_current: bool,
-    ) -> Result<Result<()>, Lack> {
+    ) -> Result<Result<()>, BlockedOn> {
         let asked = self.ahead.borrow_mut().take();
         if let Some(asked) = asked {
             let same = (asked.key, asked.address, asked.buffer.len()) == (key.key, address, buffer.len())
@@ -198,7 +198,7 @@ impl Emulation {
             match asked.waiter.result() {
                 None if same => {
                     *self.ahead.borrow_mut() = Some(asked);
-                    return Err(Lack::Answer);
+                    return Err(BlockedOn::Response);
                 }
                 // Nobody asks for it any more.
                 None => self.initiator.abandon(&asked.waiter),
@@ -209,7 +209,7 @@ impl Emulation {
             }
         }
         if !self.has_room() {
-            return Err(Lack::Window);
+            return Err(BlockedOn::Window);
         }
         let mut own = vec![0; buffer.len()];
         let place = NonNull::new(own.as_mut_ptr()).expect("a vector is not null");
@@ -223,7 +223,7 @@ impl Emulation {
         let (since, changes) = (Instant::now(), self.changes.get());
         let asked = Ahead { key: key.key, address, buffer: own, waiter, since, changes };
         *self.ahead.borrow_mut() = Some(asked);
-        Err(Lack::Answer)
+        Err(BlockedOn::Response)
     }
 
     /// Whether the message that was received last has answered a short get: its caller takes it before others are received.
@@ -409,7 +409,7 @@ fn send_request(
     request: &Request,
     length: usize,
     fill: impl FnOnce(*mut u8),
-) -> Result<(), Lack> {
+) -> Result<(), BlockedOn> {
     let mut head = [0; MAX_REQUEST];
     let head_length = request.write(&mut head);
     channel.send(tag::REQUEST, head_length + length, |target| {

@@ -1,11 +1,11 @@
 //! Connections to peers. Built on `proto` and `io`.
 
+pub(crate) mod blocked;
 pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod door;
 pub(crate) mod emulation;
 pub(crate) mod handshake;
-pub(crate) mod lack;
 pub(crate) mod lane;
 pub(crate) mod limits;
 pub(crate) mod member;

@@ -50,7 +50,7 @@ pub fn open(transport: &str, settings: &[&str]) -> (Worker, Iface) {
     (worker, iface)
 }
 
-/// Repeats an operation while it lacks resources.
+/// Repeats an operation while it is blocked.
 pub fn until<T>(worker: &Worker, mut operation: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let start = Instant::now();
     loop {

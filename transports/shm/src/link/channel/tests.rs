@@ -32,7 +32,7 @@ fn what_fits_no_block_is_not_sent() {
     let channel = channel();
     channel.send(1, 8128, |_| ()).unwrap();
     assert!(channel.broken().is_none());
-    assert_eq!(channel.send(1, 8129, |_| panic!("it is written")), Err(Lack::Whole));
+    assert_eq!(channel.send(1, 8129, |_| panic!("it is written")), Err(BlockedOn::BrokenChannel));
     let broken = channel.broken().unwrap();
     assert!(broken.reason.contains("8129 bytes"), "{}", broken.reason);
 }
@@ -66,7 +66,7 @@ fn a_segment_that_is_larger_than_its_key_is_not_mapped() {
     let answered = |length: usize| {
         let channel = channel();
         let peer = connected(&channel, credentials().effective_uid);
-        assert_eq!(channel.segment((3, 5), SIZE as u64).unwrap_err(), Lack::Segment(3));
+        assert_eq!(channel.segment((3, 5), SIZE as u64).unwrap_err(), BlockedOn::Segment(3));
         let lent = Segment::new(&Origin::Memfd, length, false).unwrap();
         let Source::File(memory) = lent.source else { panic!("a memfd is a file") };
         let length = length as u64;
