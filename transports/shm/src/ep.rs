@@ -1,7 +1,6 @@
-//! The endpoint: messages into a ring; put, get and atomics on remote memory by the shortest way there is.
+//! The endpoint: sends messages to a ring, and carries out put, get and atomics on remote memory by the shortest path.
 //!
-//! For: the host. Stands on channels and remote keys. What goes through the ring because memory is out of reach lies in
-//! `remote`.
+//! Used by the host. Built on channels and remote keys. `remote` contains the operations on memory that is not mapped in this process.
 
 mod enter;
 mod remote;
@@ -31,7 +30,7 @@ use crate::link::schedule::source;
 use crate::proto::addr;
 use crate::proto::ring::{INLINE_BYTES, Sent, copy_small};
 
-/// Bytes of a word, as which headers are.
+/// Bytes of a header: one word.
 const WORD: usize = size_of::<u64>();
 
 /// An endpoint.
@@ -44,7 +43,7 @@ pub(crate) struct ShmEp {
 }
 
 impl ShmEp {
-    /// An endpoint without a channel.
+    /// An endpoint without a connection.
     pub(crate) fn new(iface: &Rc<ShmIface>, user: EpUser) -> Rc<ShmEp> {
         let number = iface.next_ep.get();
         iface.next_ep.set(number.wrapping_add(1));
@@ -56,13 +55,13 @@ impl ShmEp {
         })
     }
 
-    /// Sends `length` bytes, at most a bulk segment's, that `fill` writes.
+    /// Sends `length` bytes that `fill` writes, at most the size of a bulk segment.
     #[inline(always)]
     fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result {
         self.enter()?.channel.send(id, length, fill).map_err(|on| self.blocked(on))
     }
 
-    /// Sends a short message, where there is room as far as is known.
+    /// Sends a short message. `None`: there is no room as far as is known.
     #[inline]
     fn send_short(
         &self,
@@ -71,15 +70,15 @@ impl ShmEp {
         length: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Option<Result> {
-        let is_answered_in_line = channel.lane.fits_line(length);
+        let is_sent_in_line = channel.lane.fits_line(length);
         let sent = channel.lane.send(id, length, fill)?;
-        if is_answered_in_line {
+        if is_sent_in_line {
             self.iface.expect_reply(channel);
         }
         Some(if sent == Sent::Quiet { Ok(()) } else { channel.attended() })
     }
 
-    /// Sends what was packed.
+    /// Sends packed data.
     #[inline]
     fn send_packed(&self, channel: &Channel, id: u8, data: &[u8]) -> Result<usize> {
         let length = data.len();
@@ -93,7 +92,7 @@ impl ShmEp {
         channel.send(id, length, copy).map(|()| length).map_err(|on| self.blocked(on))
     }
 
-    /// Looks whether there is room for a message of any length, ahead of packing it.
+    /// Checks whether there is room for a message of any length, before it is packed.
     #[cold]
     fn find_room(&self, channel: &Channel) -> Result {
         let block = channel.reserve(self.iface.limits.bulk).map_err(|on| self.blocked(on))?;
@@ -101,13 +100,13 @@ impl ShmEp {
         Ok(())
     }
 
-    /// Checks an access to remote memory and finds the way to it.
+    /// Checks an access to remote memory and finds the path to it.
     #[inline(always)]
     fn reach(&self, rkey: &Rkey, address: u64, length: usize, access: MemoryAccess) -> Result<Reach<'_>> {
         rkey.reach(&self.iface.accessor, address, length, access)
     }
 
-    /// A message that does not go into the next slot of the ring, as most do.
+    /// A message that is not written to the next slot of the ring: longer, sent in the line, or not possible now.
     #[inline(never)]
     fn am_short_slow(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         let length = WORD + payload.len();
@@ -126,7 +125,7 @@ impl ShmEp {
     }
 }
 
-/// Writes header and payload one behind the other.
+/// Writes the header, and the payload behind it.
 ///
 /// # Safety
 ///
@@ -134,7 +133,7 @@ impl ShmEp {
 #[inline(always)]
 unsafe fn write_short(target: *mut u8, header: u64, payload: &[u8]) {
     if payload.len() == WORD {
-        // One word is frequent.
+        // A payload of one word is frequent.
         // SAFETY: the payload is a word.
         let word = unsafe { payload.as_ptr().cast::<u64>().read_unaligned() };
         // SAFETY: the caller's promise.
@@ -149,7 +148,7 @@ unsafe fn write_short(target: *mut u8, header: u64, payload: &[u8]) {
     unsafe { copy_small(payload.as_ptr(), target, payload.len()) };
 }
 
-/// Done at once, so the completion is not taken.
+/// The operation is done, so the completion is not needed.
 #[inline(always)]
 fn done(completion: Option<Completion>) -> Result<Outcome> {
     let _ = completion;
@@ -194,7 +193,7 @@ impl Endpoint for ShmEp {
         if !channel.lane.sender.has_room_for_any() {
             self.find_room(channel)?;
         }
-        // Not where it is sent from: the peer may write there.
+        // Not in the slot or segment, because the peer may write there.
         self.iface.with_scratch(|scratch| {
             // SAFETY: the buffer has the size of the largest message.
             let length = unsafe { pack.write(scratch.as_mut_ptr()) };
@@ -233,18 +232,18 @@ impl Endpoint for ShmEp {
         self.enter()?;
         match self.reach(rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
             Reach::Direct(target) => target.write(0, data),
-            Reach::Remote => return self.far_put_short(data, remote_address, rkey),
+            Reach::Remote => return self.remote_put_short(data, remote_address, rkey),
         }
         Ok(())
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
         let connection = self.enter()?;
-        // A region that cannot be accessed at all must not cost the caller its packed data.
+        // Checked before packing, because packed data would be lost if the region cannot be accessed.
         if !rkey.admits(remote_address, MemoryAccess::REMOTE_PUT)? {
-            self.prepare_far(connection, rkey)?;
+            self.prepare_remote(connection, rkey)?;
         }
-        // Not where it belongs: the application has no reference to memory that its owner reads and writes.
+        // Not in the target: the application must have no reference to memory that its owner reads and writes.
         self.iface.with_scratch(|scratch| {
             // SAFETY: the buffer has the size of the largest message.
             let length = unsafe { pack.write(scratch.as_mut_ptr()) };
@@ -264,7 +263,7 @@ impl Endpoint for ShmEp {
         let Reach::Direct(target) =
             self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?
         else {
-            return self.far_put_zcopy(connection, iov, remote_address, rkey, completion);
+            return self.remote_put_zcopy(connection, iov, remote_address, rkey, completion);
         };
         target.gather(iov);
         done(completion)
@@ -274,7 +273,7 @@ impl Endpoint for ShmEp {
         self.enter()?;
         match self.reach(rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
             Reach::Direct(source) => source.read(0, buffer),
-            Reach::Remote => return self.far_get_short(buffer, remote_address, rkey),
+            Reach::Remote => return self.remote_get_short(buffer, remote_address, rkey),
         }
         Ok(())
     }
@@ -291,7 +290,7 @@ impl Endpoint for ShmEp {
         if length > self.iface.limits.remote {
             return Err(Error::INVALID_PARAM);
         }
-        // As for put: what the owner writes meanwhile must not change what is unpacked.
+        // As for put: the owner may write to the source while the application unpacks.
         let left: Result<_> = self.iface.with_scratch(|scratch| {
             let copy = &mut scratch[..length];
             match self.reach(rkey, remote_address, length, MemoryAccess::REMOTE_GET)? {
@@ -302,7 +301,7 @@ impl Endpoint for ShmEp {
             Ok(None)
         });
         if let Some(unpack) = left? {
-            return self.far_get_bcopy(connection, unpack, length, remote_address, rkey, completion);
+            return self.remote_get_bcopy(connection, unpack, length, remote_address, rkey, completion);
         }
         done(completion)
     }
@@ -318,7 +317,7 @@ impl Endpoint for ShmEp {
         let Reach::Direct(source) =
             self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?
         else {
-            return self.far_get_zcopy(connection, iov, remote_address, rkey, completion);
+            return self.remote_get_zcopy(connection, iov, remote_address, rkey, completion);
         };
         // SAFETY: the memory of a get is writable.
         unsafe { source.scatter(iov) };
@@ -392,7 +391,7 @@ impl Endpoint for ShmEp {
             Err(Error::NOT_CONNECTED) => return done(completion),
             connection => connection?,
         };
-        // What went by a direct way is done; only the ring has operations outstanding.
+        // Direct operations and copies of the kernel are done. Only operations through the ring can be outstanding.
         let flushed = connection.emulation.flush(self.member.number, completion);
         if flushed == Err(Error::NO_RESOURCE) {
             self.blocked(BlockedOn::Window);
@@ -409,7 +408,7 @@ impl Endpoint for ShmEp {
 
     fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
         let Connection { channel, .. } = match self.enter() {
-            // Behind pending requests it is as alive as the channel.
+            // With pending requests the channel tells whether the peer is alive.
             Err(Error::NO_RESOURCE) => self.connection.get().ok_or(Error::NOT_CONNECTED)?,
             connection => connection?,
         };
@@ -460,7 +459,7 @@ impl Endpoint for ShmEp {
 mod tests {
     use super::*;
 
-    /// A thousand endpoints share what is large: the connection.
+    /// The connection is large, and a thousand endpoints can share one.
     #[test]
     fn endpoints_and_interfaces_do_not_grow_unnoticed() {
         assert!(size_of::<ShmEp>() <= 112, "an endpoint: {} bytes", size_of::<ShmEp>());

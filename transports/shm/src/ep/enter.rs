@@ -1,7 +1,7 @@
-//! Whether an operation may go ahead, and why not.
+//! Whether an operation may start, and if not, why.
 //!
-//! An endpoint is open while nothing speaks against the short way of any operation, so that each tests one number (`link::member`). The
-//! host tests the memory gate.
+//! An endpoint is open while no reason blocks its operations. All reasons are bits of one number (`link::member`), so the fast path
+//! tests one number. The host tests the memory gate.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::link::connection::Connection;
 use crate::link::member::{FAILED, FENCED, PENDING, UNCONNECTED};
 
 impl ShmEp {
-    /// Gives it its connection.
+    /// Connects the endpoint.
     pub(crate) fn attach(&self, connection: &Rc<Connection>) {
         if self.connection.set(Rc::clone(connection)).is_ok() {
             self.member.open(UNCONNECTED);
@@ -22,7 +22,7 @@ impl ShmEp {
         }
     }
 
-    /// The connection, if an operation may go ahead as far as is known without a closer look.
+    /// The connection, if no reason blocks operations.
     #[inline]
     pub(crate) fn open(&self) -> Option<&Connection> {
         if !self.member.is_open() {
@@ -31,18 +31,18 @@ impl ShmEp {
         self.connection.get().map(|connection| &**connection)
     }
 
-    /// The connection, if an operation may go ahead.
+    /// The connection, if an operation may start. Checks first whether the reasons that block operations still hold.
     #[inline]
     pub(crate) fn enter(&self) -> Result<&Connection> {
         match self.open() {
             Some(connection) => Ok(connection),
-            None => self.enter_carefully(),
+            None => self.enter_slow(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_carefully(&self) -> Result<&Connection> {
+    fn enter_slow(&self) -> Result<&Connection> {
         let member = &self.member;
         if member.is_closed(FAILED) {
             return Err(member.failure().unwrap_or(Error::IO_ERROR));

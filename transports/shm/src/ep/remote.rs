@@ -1,7 +1,8 @@
-//! Operations on memory that is not mapped here: bound late, copied by the kernel, or carried out by the peer.
+//! Operations on remote memory that is not mapped in this process: the key is bound late, the kernel copies, or the peer carries the
+//! operation out.
 //!
-//! For: endpoints. Stands on channels, cma and the emulation. Each call first looks for a better way, so that the first
-//! operation of a key may answer `NO_RESOURCE` while its segment is on the way, and later ones are direct.
+//! Used by endpoints. Built on channels, `cma` and the emulation. Each call first looks for a better path. The first operation of a key may
+//! therefore return `NO_RESOURCE` while its segment is requested, and later ones are direct.
 
 use uct_plugin::rma::{Destination, Notify, Operation, Request};
 use uct_plugin::{Atomic, Completion, Endpoint, Error, Iov, MemoryAccess, Outcome, Result, Unpack};
@@ -13,21 +14,21 @@ use crate::link::blocked::BlockedOn;
 use crate::link::connection::Connection;
 use crate::link::remote::{Announced, Reach, Rkey};
 
-/// How to go on.
-enum Way<'a> {
-    /// The key is bound now: do it directly.
+/// How an operation on remote memory is carried out.
+enum Path<'a> {
+    /// Directly: the key is bound now.
     Direct,
-    /// The kernel copies, which the peer knows of as long as the second part is there: no longer than the copy.
+    /// The kernel copies. The copy is announced to the peer as long as the second part exists.
     Kernel(Process, Announced<'a>),
-    /// The peer does it.
+    /// The peer carries it out, on request through the ring.
     Ring,
 }
 
 impl ShmEp {
-    /// The best way to the memory of a key.
+    /// The best path to the memory of a key.
     #[inline(always)]
-    fn way<'a>(&self, connection: &'a Connection, rkey: &Rkey) -> Result<Way<'a>> {
-        // Mostly it is known that there is nothing to map and that the kernel copies.
+    fn path<'a>(&self, connection: &'a Connection, rkey: &Rkey) -> Result<Path<'a>> {
+        // The usual case: nothing can be mapped, and the kernel copies.
         if let Some(process) = connection.channel.known_process()
             && !rkey.has_segment()
             && connection.channel.view().is_some_and(|peer| rkey.is_of(&peer))
@@ -35,14 +36,14 @@ impl ShmEp {
             && connection.channel.view().is_some_and(|peer| rkey.is_live(&peer))
         {
             count(&self.iface.counts.by_kernel);
-            return Ok(Way::Kernel(process, announced));
+            return Ok(Path::Kernel(process, announced));
         }
-        self.find_way(connection, rkey)
+        self.find_path(connection, rkey)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_way<'a>(&self, connection: &'a Connection, rkey: &Rkey) -> Result<Way<'a>> {
+    fn find_path<'a>(&self, connection: &'a Connection, rkey: &Rkey) -> Result<Path<'a>> {
         connection.channel.look_for_welcome();
         let Some(peer) = connection.channel.view() else { return Err(self.blocked(BlockedOn::Welcome)) };
         if !rkey.is_live(&peer) {
@@ -54,32 +55,32 @@ impl ShmEp {
             if let Some(segment) = segment {
                 rkey.bind(&peer, segment)?;
                 count(&self.iface.counts.bound);
-                return Ok(Way::Direct);
+                return Ok(Path::Direct);
             }
         }
         Ok(match connection.channel.cma() {
             Some(process) => {
                 let announced =
                     connection.channel.announce(rkey.remote.secret).ok_or(Error::CONNECTION_RESET)?;
-                // It may have ended ahead of the announcement.
+                // The registration may have ended before the announcement.
                 if !rkey.is_live(&peer) {
                     return Err(Error::INVALID_PARAM);
                 }
                 count(&self.iface.counts.by_kernel);
-                Way::Kernel(process, announced)
+                Path::Kernel(process, announced)
             }
             None => {
                 count(&self.iface.counts.by_peer);
-                Way::Ring
+                Path::Ring
             }
         })
     }
 
-    /// Makes sure that an operation on the key can go ahead, so that data are not packed in vain.
-    pub(crate) fn prepare_far(&self, connection: &Connection, rkey: &Rkey) -> Result {
-        match self.way(connection, rkey)? {
-            Way::Direct | Way::Kernel(..) => Ok(()),
-            Way::Ring => {
+    /// Checks that an operation on the key can start, before data are packed for it.
+    pub(crate) fn prepare_remote(&self, connection: &Connection, rkey: &Rkey) -> Result {
+        match self.path(connection, rkey)? {
+            Path::Direct | Path::Kernel(..) => Ok(()),
+            Path::Ring => {
                 if !connection.emulation.has_room() {
                     return Err(self.blocked(BlockedOn::Window));
                 }
@@ -93,16 +94,16 @@ impl ShmEp {
     }
 
     #[inline(never)]
-    pub(crate) fn far_put_short(&self, data: &[u8], address: u64, rkey: &Rkey) -> Result {
+    pub(crate) fn remote_put_short(&self, data: &[u8], address: u64, rkey: &Rkey) -> Result {
         let connection = self.enter()?;
-        match self.way(connection, rkey)? {
-            Way::Direct => self.put_short(data, address, rkey),
-            Way::Kernel(process, _announced) => {
+        match self.path(connection, rkey)? {
+            Path::Direct => self.put_short(data, address, rkey),
+            Path::Kernel(process, _announced) => {
                 let source = data.as_ptr().cast_mut();
                 // SAFETY: the kernel only reads from the data.
                 unsafe { process.copy_block(Direction::Put, source, data.len(), address) }
             }
-            Way::Ring => {
+            Path::Ring => {
                 if data.len() > self.iface.limits.remote {
                     if !connection.emulation.has_room() {
                         return Err(self.blocked(BlockedOn::Window));
@@ -130,7 +131,7 @@ impl ShmEp {
         }
     }
 
-    pub(crate) fn far_put_zcopy(
+    pub(crate) fn remote_put_zcopy(
         &self,
         connection: &Connection,
         iov: Iov<'_>,
@@ -138,14 +139,14 @@ impl ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        match self.way(connection, rkey)? {
-            Way::Direct => self.put_zcopy(iov, address, rkey, completion),
-            Way::Kernel(process, _announced) => {
+        match self.path(connection, rkey)? {
+            Path::Direct => self.put_zcopy(iov, address, rkey, completion),
+            Path::Kernel(process, _announced) => {
                 // SAFETY: the vector's memory is readable.
                 unsafe { process.copy(Direction::Put, iov, address)? };
                 Ok(Outcome::Done)
             }
-            Way::Ring => {
+            Path::Ring => {
                 if !connection.emulation.has_room() {
                     return Err(self.blocked(BlockedOn::Window));
                 }
@@ -160,15 +161,15 @@ impl ShmEp {
     }
 
     #[inline(never)]
-    pub(crate) fn far_get_short(&self, buffer: &mut [u8], address: u64, rkey: &Rkey) -> Result {
+    pub(crate) fn remote_get_short(&self, buffer: &mut [u8], address: u64, rkey: &Rkey) -> Result {
         let connection = self.enter()?;
-        match self.way(connection, rkey)? {
-            Way::Direct => self.get_short(buffer, address, rkey),
-            Way::Kernel(process, _announced) => {
+        match self.path(connection, rkey)? {
+            Path::Direct => self.get_short(buffer, address, rkey),
+            Path::Kernel(process, _announced) => {
                 // SAFETY: the buffer is writable.
                 unsafe { process.copy_block(Direction::Get, buffer.as_mut_ptr(), buffer.len(), address) }
             }
-            Way::Ring => {
+            Path::Ring => {
                 let what = (&rkey.remote, address);
                 let is_current = !self.iface.is_working.get() || self.iface.is_serving.get();
                 match connection.emulation.get_ahead(
@@ -185,7 +186,7 @@ impl ShmEp {
         }
     }
 
-    pub(crate) fn far_get_bcopy(
+    pub(crate) fn remote_get_bcopy(
         &self,
         connection: &Connection,
         unpack: Unpack,
@@ -194,9 +195,9 @@ impl ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        match self.way(connection, rkey)? {
-            Way::Direct => self.get_bcopy(unpack, length, address, rkey, completion),
-            Way::Kernel(process, announced) => {
+        match self.path(connection, rkey)? {
+            Path::Direct => self.get_bcopy(unpack, length, address, rkey, completion),
+            Path::Kernel(process, announced) => {
                 self.iface.with_scratch(|scratch| {
                     let data = &mut scratch[..length];
                     // SAFETY: the buffer is writable.
@@ -206,13 +207,13 @@ impl ShmEp {
                     Ok(Outcome::Done)
                 })
             }
-            Way::Ring => {
+            Path::Ring => {
                 self.get_by_ring(connection, Destination::unpack(unpack), length, (rkey, address), completion)
             }
         }
     }
 
-    pub(crate) fn far_get_zcopy(
+    pub(crate) fn remote_get_zcopy(
         &self,
         connection: &Connection,
         iov: Iov<'_>,
@@ -220,14 +221,14 @@ impl ShmEp {
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        match self.way(connection, rkey)? {
-            Way::Direct => self.get_zcopy(iov, address, rkey, completion),
-            Way::Kernel(process, _announced) => {
+        match self.path(connection, rkey)? {
+            Path::Direct => self.get_zcopy(iov, address, rkey, completion),
+            Path::Kernel(process, _announced) => {
                 // SAFETY: the vector's memory is writable, as that of a get is.
                 unsafe { process.copy(Direction::Get, iov, address)? };
                 Ok(Outcome::Done)
             }
-            Way::Ring => {
+            Path::Ring => {
                 // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
                 let destination = unsafe { Destination::of_iov(iov) };
                 self.get_by_ring(connection, destination, iov.total(), (rkey, address), completion)
@@ -266,7 +267,7 @@ impl ShmEp {
         request
     }
 
-    /// An atomic that the peer carries out: memory of another process that is not mapped takes none from here.
+    /// An atomic that the peer carries out, because its memory is not mapped in this process.
     pub(crate) fn atomic_by_ring(
         &self,
         connection: &Connection,
@@ -283,7 +284,7 @@ impl ShmEp {
             .map_err(|on| self.blocked(on))
     }
 
-    /// Carries an atomic out from here, if that is possible; else the peer does it.
+    /// Carries an atomic out on mapped memory. Returns `None` if the peer has to do it.
     pub(crate) fn atomic_here(
         &self,
         connection: &Connection,
@@ -297,12 +298,12 @@ impl ShmEp {
         if let Reach::Direct(cell) = reach()? {
             return cell.atomic(atomic).map(Some);
         }
-        match self.way(connection, rkey)? {
-            Way::Direct => match reach()? {
+        match self.path(connection, rkey)? {
+            Path::Direct => match reach()? {
                 Reach::Direct(cell) => cell.atomic(atomic).map(Some),
                 Reach::Remote => Ok(None),
             },
-            Way::Kernel(..) | Way::Ring => Ok(None),
+            Path::Kernel(..) | Path::Ring => Ok(None),
         }
     }
 }

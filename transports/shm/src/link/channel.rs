@@ -370,7 +370,7 @@ impl Channel {
         self.ours.announce(secret)
     }
 
-    /// The way to the peer's memory through the kernel, if it lets us and the peer is of this user. Tried once.
+    /// The peer's process, if the kernel copies from and to its memory and the peer has the same user. Probed once.
     pub(crate) fn cma(&self) -> Option<Process> {
         let peer = self.peer()?;
         let (_, Credentials { pid, uid: peer_uid }) = *self.line()?;
@@ -399,7 +399,7 @@ impl Channel {
         self.cma.get()?.as_ref().ok().copied()
     }
 
-    /// Rules out the way through the kernel.
+    /// The kernel makes no copies for this channel.
     pub(crate) fn forbid_cma(&self) {
         let _ = self.cma.set(Err("it is switched off (UCT_SHM_CMA)".to_owned()));
     }

@@ -141,7 +141,7 @@ impl Rkey {
         Ok(unsafe { Window::new(base, length, shift, self.remote.access(), live, self.value) })
     }
 
-    /// Checks an access of `length` bytes at `address` and finds the way to them.
+    /// Checks an access of `length` bytes at `address` and finds the path to them.
     #[inline(always)]
     pub(crate) fn reach<'a>(
         &self,

@@ -169,7 +169,7 @@ impl<M: RingMemory> Receiver<M> {
         self.head.get()
     }
 
-    /// Passes the next message, which has come by another way.
+    /// Skips the slot of the next message, which was sent out of the ring.
     #[inline(always)]
     pub fn pass(&self) {
         self.head.set(self.head.get().wrapping_add(STEP));
