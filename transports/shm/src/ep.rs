@@ -423,7 +423,7 @@ impl Endpoint for ShmEp {
     fn address(&self, buffer: &mut [u8]) -> Result {
         let (iface, number) =
             buffer.split_at_mut_checked(addr::IFACE_LENGTH).ok_or(Error::BUFFER_TOO_SMALL)?;
-        self.iface.party.address.write_to(iface).map_err(|_| Error::BUFFER_TOO_SMALL)?;
+        self.iface.identity.address.write_to(iface).map_err(|_| Error::BUFFER_TOO_SMALL)?;
         u64::from(self.member.number).write_to(number).map_err(|_| Error::BUFFER_TOO_SMALL)
     }
 

@@ -24,7 +24,7 @@ use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::door::Door;
 use crate::link::emulation::largest_piece;
-use crate::link::handshake::Party;
+use crate::link::handshake::Identity;
 use crate::link::limits::Limits;
 use crate::link::peer::new_doorbell;
 use crate::link::place;
@@ -40,7 +40,7 @@ pub(crate) const LISTENER: u64 = u64::MAX;
 /// Tells the timer from them.
 pub(crate) const TIMER: u64 = u64::MAX - 1;
 /// Tells a connection without a hello, whose number is added.
-pub(crate) const GREETING: u64 = 1 << 63;
+pub(crate) const HALF_OPEN: u64 = 1 << 63;
 /// Channels with a bit of their own in the doorbell.
 pub(crate) const DOORBELL_BITS: usize = Doorbell::<MappedDoorbell>::RINGS as usize;
 
@@ -77,7 +77,7 @@ pub(crate) struct ShmIface {
     pub(crate) table: Table,
     pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
-    pub(crate) party: Box<Party>,
+    pub(crate) identity: Box<Identity>,
     /// The kernel copies to and from registered memory of peers, presumably.
     pub(crate) kernel_copies: bool,
     pub(crate) limits: Limits,
@@ -165,7 +165,7 @@ impl ShmIface {
             door: Box::new(Door::new().map_err(system)?),
             events,
             device: place::device_address(md.kind, directory.as_deref()),
-            party: Box::new(Party {
+            identity: Box::new(Identity {
                 kind: md.kind,
                 address,
                 origin: md.origin.clone(),

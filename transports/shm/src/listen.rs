@@ -15,11 +15,11 @@ use ucs::sys::process::credentials;
 use uct_plugin::Error;
 
 use crate::config::ShmConfig;
-use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
+use crate::iface::{HALF_OPEN, LISTENER, ShmIface, TIMER};
 use crate::io::socket::{self, Credentials, Line};
 use crate::link::connection::Connection;
-use crate::link::door::Visitor;
-use crate::link::handshake::{Dial, Greeting};
+use crate::link::door::HalfOpen;
+use crate::link::handshake::{Dial, HelloState};
 
 /// Connections that are taken from each listening socket at a look; there are two sockets at most.
 const ACCEPTS: usize = 16;
@@ -78,7 +78,7 @@ impl ShmIface {
                 match socket::accept(listening) {
                     Ok(Some(socket)) => {
                         count += 1;
-                        self.take_in(socket);
+                        self.admit_connection(socket);
                     }
                     Ok(None) => break,
                     Err(error) => {
@@ -92,15 +92,15 @@ impl ShmIface {
     }
 
     /// A connection has come: who it is comes ahead of what it says.
-    fn take_in(&self, socket: OwnedFd) {
-        let admitted = self.party.admit(socket.as_fd(), None).and_then(|peer| {
+    fn admit_connection(&self, socket: OwnedFd) {
+        let admitted = self.identity.admit(socket.as_fd(), None).and_then(|peer| {
             let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
             let descriptor = u64::try_from(socket.as_raw_fd()).unwrap_or(0);
             self.crowd(peer).check(peer, &self.config, files, descriptor).map(|()| peer)
         });
         match admitted {
-            Ok(peer) => self.hear_out((socket, peer)),
-            Err(reason) => self.party.refuse(socket.as_fd(), &reason),
+            Ok(peer) => self.await_hello((socket, peer)),
+            Err(reason) => self.identity.refuse(socket.as_fd(), &reason),
         }
     }
 
@@ -113,26 +113,26 @@ impl ShmIface {
             crowd.of_user += usize::from(one.uid == peer.uid);
         };
         self.table.accepted(&mut add);
-        self.door.visitors.borrow().iter().for_each(|(_, visitor)| add(visitor.line.1));
+        self.door.half_open.borrow().iter().for_each(|(_, one)| add(one.line.1));
         crowd
     }
 
     /// Hears what a new connection says, now or later.
-    fn hear_out(&self, line: Line) {
-        match self.party.greet(line.0.as_fd(), line.1) {
-            Greeting::Peer(hello, fds, rings, memory) => self.meet(line, &hello, &fds, &rings, memory),
-            Greeting::Over => (),
-            Greeting::Waiting => {
-                if self.door.visitors.borrow().len() >= self.config.max_half_open as usize
+    fn await_hello(&self, line: Line) {
+        match self.identity.receive_hello(line.0.as_fd(), line.1) {
+            HelloState::Peer(hello, fds, rings, memory) => self.meet(line, &hello, &fds, &rings, memory),
+            HelloState::Over => (),
+            HelloState::Waiting => {
+                if self.door.half_open.borrow().len() >= self.config.max_half_open as usize
                     && let Some(socket) = self.door.make_room()
                 {
                     let _ = self.events.remove(socket);
                 }
                 let deadline = Deadline::after(self.config.hello_timeout.to_duration());
-                let mut visitors = self.door.visitors.borrow_mut();
-                let token = GREETING | visitors.vacant_key() as u64;
+                let mut half_open = self.door.half_open.borrow_mut();
+                let token = HALF_OPEN | half_open.vacant_key() as u64;
                 if self.events.add(&line.0, Events::READ, token).is_ok() {
-                    visitors.insert(Visitor { line, deadline });
+                    half_open.insert(HalfOpen { line, deadline });
                     self.door.want_tick(deadline);
                 }
             }
@@ -140,17 +140,17 @@ impl ShmIface {
     }
 
     /// A connection that has not said hello: looks whether it does.
-    pub(crate) fn greet(&self, number: usize) -> u32 {
-        let greeting = match self.door.visitors.borrow().get(number) {
-            Some(Visitor { line: (socket, peer), .. }) => self.party.greet(socket.as_fd(), *peer),
+    pub(crate) fn take_hello(&self, number: usize) -> u32 {
+        let state = match self.door.half_open.borrow().get(number) {
+            Some(HalfOpen { line: (socket, peer), .. }) => self.identity.receive_hello(socket.as_fd(), *peer),
             None => return 0,
         };
-        if matches!(greeting, Greeting::Waiting) {
+        if matches!(state, HelloState::Waiting) {
             return 0;
         }
-        let line = self.door.visitors.borrow_mut().remove(number).line;
+        let line = self.door.half_open.borrow_mut().remove(number).line;
         let _ = self.events.remove(&line.0);
-        if let Greeting::Peer(hello, fds, rings, memory) = greeting {
+        if let HelloState::Peer(hello, fds, rings, memory) = state {
             self.meet(line, &hello, &fds, &rings, memory);
         }
         1
@@ -180,7 +180,7 @@ impl ShmIface {
         connection: &Rc<Connection>,
         mut dial: Dial,
     ) -> Result<(), uct_plugin::Failure> {
-        if let Some(line) = self.party.go_on(&mut dial)? {
+        if let Some(line) = self.identity.go_on(&mut dial)? {
             return self.stand(&connection.channel, line);
         }
         self.door.want_tick(Deadline::after(AGAIN));
@@ -195,7 +195,7 @@ impl ShmIface {
             if channel.broken().is_some() {
                 return false;
             }
-            match self.party.go_on(dial) {
+            match self.identity.go_on(dial) {
                 Ok(Some(line)) => {
                     if let Err(failure) = self.stand(channel, line) {
                         channel.set_broken(failure.status, failure.reason);
@@ -237,12 +237,12 @@ impl ShmIface {
                 next = until;
             }
         }
-        self.door.visitors.borrow_mut().retain(|_, visitor| {
-            if visitor.deadline.expired_at(now) {
-                let _ = self.events.remove(&visitor.line.0);
+        self.door.half_open.borrow_mut().retain(|_, one| {
+            if one.deadline.expired_at(now) {
+                let _ = self.events.remove(&one.line.0);
                 return false;
             }
-            next = next.min(visitor.deadline);
+            next = next.min(one.deadline);
             true
         });
         if self.dial_again(now) {

@@ -1,6 +1,6 @@
-//! Who an interface is connected to: channels are made, met, and buried.
+//! The connections of an interface: creates them, accepts them from peers, and reaps them.
 //!
-//! For: endpoints (they connect), the door (it accepts) and progress (it buries). Stands on the handshake and on channels.
+//! Used by endpoints, which connect, by `listen`, which accepts, and by progress, which reaps. Built on the handshake and on channels.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -60,7 +60,7 @@ impl ShmIface {
         let number = self.table.next_number();
         let timeout = self.config.connect_timeout.to_duration();
         let directory = self.directory.as_deref();
-        let (dial, rings, memory) = self.party.dial(number, to, directory, timeout, self.shape())?;
+        let (dial, rings, memory) = self.identity.dial(number, to, directory, timeout, self.shape())?;
         let channel = Channel::connecting(number, &to.iface, &rings, memory, self.schedule.work());
         let connection = Rc::new(Connection::new(channel));
         self.begin(&connection, dial)?;
@@ -88,12 +88,12 @@ impl ShmIface {
     pub(crate) fn meet(&self, line: Line, hello: &Hello, fds: &[OwnedFd], rings: &Rings, memory: Mapping) {
         let number = self.table.next_number();
         let own = self.own_connection(hello, line.1);
-        let shares = own.as_ref().filter(|own| own.channel.peer_iface > self.party.address.id);
+        let shares = own.as_ref().filter(|own| own.channel.peer_iface > self.identity.address.id);
         let met = Peer::new(hello.from, fds)
             .map_err(|reason| Failure::new(Error::REJECTED, reason))
             .and_then(|peer| {
                 let shared = shares.map_or(0, |own| own.channel.number + 1);
-                self.party.welcome(line.0.as_fd(), number, shared)?;
+                self.identity.welcome(line.0.as_fd(), number, shared)?;
                 let channel = Channel::accepted(number, rings, memory, peer, self.schedule.work());
                 self.stand(&channel, line)?;
                 let connection = Rc::new(Connection::new(channel));
@@ -111,7 +111,7 @@ impl ShmIface {
                 self.start_polling(&connection);
             }
             Err(failure) => {
-                if let Some(left_out) = self.party.refusals.admit() {
+                if let Some(left_out) = self.identity.refusals.admit() {
                     tracing::debug!("a peer cannot be met: {failure}{left_out}");
                 }
             }
@@ -122,7 +122,7 @@ impl ShmIface {
     /// process at both connections.
     fn own_connection(&self, hello: &Hello, from: Credentials) -> Option<Rc<Connection>> {
         // The other side compares users too: this one has to be at both connections what it was when it began to listen.
-        let is_comparable = from.pid != 0 && credentials().effective_uid == self.party.address.uid;
+        let is_comparable = from.pid != 0 && credentials().effective_uid == self.identity.address.uid;
         let known = self.table.made_to(hello.from.iface, hello.from.key, from);
         known.filter(|_| hello.knows_process == 1 && is_comparable)
     }
@@ -142,7 +142,7 @@ impl ShmIface {
     }
 
     /// Parts from a connection that is broken, and tells its endpoints.
-    pub(crate) fn bury(&self, connection: &Rc<Connection>) {
+    pub(crate) fn reap(&self, connection: &Rc<Connection>) {
         let Some(broken) = connection.channel.broken() else { return };
         self.active.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
         self.watch_doorbell();

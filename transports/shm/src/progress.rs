@@ -14,7 +14,7 @@ use ucs::event_set::EventBuffer;
 use uct_plugin::{AmRun, Error, guarded};
 use zerocopy::IntoBytes;
 
-use crate::iface::{GREETING, LISTENER, ShmIface, TIMER};
+use crate::iface::{HALF_OPEN, LISTENER, ShmIface, TIMER};
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::schedule::source;
@@ -383,7 +383,7 @@ impl ShmIface {
         served
     }
 
-    /// Goes on with operations that wait for room, and buries channels that are broken.
+    /// Goes on with operations that wait for room, and reaps channels that are broken.
     fn serve_channels(&self) -> u32 {
         let mut events = 0;
         for connection in self.table.all() {
@@ -396,7 +396,7 @@ impl ShmIface {
                 events += self.drain_closed(&connection);
             }
             if channel.broken().is_some() {
-                self.bury(&connection);
+                self.reap(&connection);
                 events += 1;
             }
         }
@@ -491,7 +491,7 @@ impl ShmIface {
                     self.tick();
                     0
                 }
-                token if token & GREETING != 0 => self.greet((token & !GREETING) as usize),
+                token if token & HALF_OPEN != 0 => self.take_hello((token & !HALF_OPEN) as usize),
                 token => self.read_socket(token as usize),
             };
         }
@@ -507,7 +507,7 @@ impl ShmIface {
         let knew = channel.peer().is_some();
         for _ in 0..CONTROLS {
             // What is left is readable at the next look as well, and keeps the interface from sleeping.
-            if channel.broken().is_some() || !channel.receive_control(self.party.trust) {
+            if channel.broken().is_some() || !channel.receive_control(self.identity.trust) {
                 break;
             }
         }
@@ -519,7 +519,7 @@ impl ShmIface {
         if channel.is_closed.get()
             && let Some(socket) = channel.socket()
         {
-            // Not to be told again and again until the channel is buried.
+            // Not to be told again and again until the channel is reaped.
             let _ = self.events.remove(socket);
         }
         // A wake-up alone is no event: what it was about is in a ring.

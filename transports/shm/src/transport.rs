@@ -62,7 +62,7 @@ impl Iface for ShmIface {
             ..attr::blank().put
         };
         // UCX's figures for its transports of the same names.
-        let (overhead, bandwidth) = match self.party.kind {
+        let (overhead, bandwidth) = match self.identity.kind {
             Kind::Cma => (2e-6, 11145e6),
             _ => (10e-9, 15360e6),
         };
@@ -109,7 +109,7 @@ impl Iface for ShmIface {
     }
 
     fn address(&self, buffer: &mut [u8]) -> Result {
-        self.party.address.write_to(buffer).map_err(|_| Error::BUFFER_TOO_SMALL)
+        self.identity.address.write_to(buffer).map_err(|_| Error::BUFFER_TOO_SMALL)
     }
 
     fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {

@@ -18,14 +18,14 @@ use crate::link::handshake::Dial;
 
 /// A connection that has not said hello.
 #[derive(Debug)]
-pub(crate) struct Visitor {
+pub(crate) struct HalfOpen {
     pub(crate) line: Line,
     pub(crate) deadline: Deadline,
 }
 
 /// See the module.
 pub(crate) struct Door {
-    pub(crate) visitors: RefCell<Slab<Visitor>>,
+    pub(crate) half_open: RefCell<Slab<HalfOpen>>,
     pub(crate) dials: RefCell<Vec<(Rc<Connection>, Dial)>>,
     /// Until when the listener rests.
     pub(crate) resting: Cell<Option<Deadline>>,
@@ -38,7 +38,7 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new() -> Result<Door, SystemError> {
         Ok(Door {
-            visitors: RefCell::default(),
+            half_open: RefCell::default(),
             dials: RefCell::default(),
             resting: Cell::new(None),
             rests: Limited::new(1),
@@ -54,7 +54,7 @@ impl Door {
 
     /// Lets go of everybody.
     pub(crate) fn close(&self) {
-        self.visitors.borrow_mut().clear();
+        self.half_open.borrow_mut().clear();
         self.dials.borrow_mut().clear();
     }
 
@@ -71,13 +71,13 @@ impl Door {
 
     /// Takes out the one that has waited longest, among those of the process that has most here.
     pub(crate) fn make_room(&self) -> Option<OwnedFd> {
-        let mut visitors = self.visitors.borrow_mut();
+        let mut half_open = self.half_open.borrow_mut();
         let mut counts = HashMap::new();
-        for (_, visitor) in visitors.iter() {
-            *counts.entry(visitor.line.1).or_insert(0usize) += 1;
+        for (_, one) in half_open.iter() {
+            *counts.entry(one.line.1).or_insert(0usize) += 1;
         }
-        let key = |visitor: &Visitor| (counts[&visitor.line.1], Reverse(visitor.deadline));
-        let (number, _) = visitors.iter().max_by_key(|(_, visitor)| key(visitor))?;
-        Some(visitors.remove(number).line.0)
+        let key = |one: &HalfOpen| (counts[&one.line.1], Reverse(one.deadline));
+        let (number, _) = half_open.iter().max_by_key(|(_, one)| key(one))?;
+        Some(half_open.remove(number).line.0)
     }
 }

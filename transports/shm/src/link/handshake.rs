@@ -1,7 +1,7 @@
-//! How two interfaces meet: hello and welcome over the socket.
+//! The handshake of two interfaces: hello and welcome over the socket.
 //!
-//! For: interfaces. Stands on channels and the wire. Who connects brings the rings; who accepts checks who it is, that it
-//! knows the interface's key, and every number that it names, before it maps anything.
+//! Used by interfaces. Built on channels and the wire format. The side that connects creates the rings. The side that accepts checks the
+//! peer's process, its knowledge of the interface's key, and every number in the hello, before it maps anything.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -29,9 +29,9 @@ use crate::proto::wire::{self, Control, Hello, MAX_CONTROL, Side, Welcome};
 /// Largest ring segment that is mapped for a peer.
 const MAX_RINGS: usize = 1 << 30;
 
-/// What an interface tells of itself, and checks its peers against.
+/// The facts about an interface that it sends to peers, and the limits by which it checks them.
 #[derive(Debug)]
-pub(crate) struct Party {
+pub(crate) struct Identity {
     pub(crate) kind: Kind,
     pub(crate) address: IfaceAddress,
     pub(crate) origin: Origin,
@@ -61,17 +61,17 @@ pub(crate) struct Dial {
     pub(crate) deadline: Deadline,
 }
 
-/// What came of an incoming connection so far.
-pub(crate) enum Greeting {
-    /// The hello has not come.
+/// State of an incoming connection.
+pub(crate) enum HelloState {
+    /// The hello has not arrived.
     Waiting,
-    /// It is over.
+    /// The connection has ended, or was refused.
     Over,
-    /// A peer with rings.
+    /// The hello is valid; the rings are mapped.
     Peer(Box<Hello>, Vec<OwnedFd>, Rings, Mapping),
 }
 
-impl Party {
+impl Identity {
     /// This side, for whom the peer rings with `number`.
     fn side(&self, number: u32) -> Result<Side, Failure> {
         let registry = registry()?;
@@ -179,18 +179,18 @@ impl Party {
     }
 
     /// Looks for the hello of an incoming connection. Words of refusal go to the peer.
-    pub(crate) fn greet(&self, socket: BorrowedFd<'_>, peer: Credentials) -> Greeting {
+    pub(crate) fn receive_hello(&self, socket: BorrowedFd<'_>, peer: Credentials) -> HelloState {
         let mut buffer = [0; MAX_CONTROL];
         let (length, fds) = match socket::receive(socket, &mut buffer) {
-            Received::Nothing => return Greeting::Waiting,
-            Received::Closed => return Greeting::Over,
+            Received::Nothing => return HelloState::Waiting,
+            Received::Closed => return HelloState::Over,
             Received::Message(length, fds) => (length, fds),
         };
         match self.check_hello(peer, &buffer[..length], &fds) {
-            Ok((hello, rings, memory)) => Greeting::Peer(Box::new(hello), fds, rings, memory),
+            Ok((hello, rings, memory)) => HelloState::Peer(Box::new(hello), fds, rings, memory),
             Err(reason) => {
                 self.refuse(socket, &reason);
-                Greeting::Over
+                HelloState::Over
             }
         }
     }
@@ -295,8 +295,8 @@ mod tests {
         bulk: Pool { count: 4, stride: 65_536 },
     };
 
-    fn party() -> Party {
-        Party {
+    fn identity() -> Identity {
+        Identity {
             kind: Kind::Posix,
             address: IfaceAddress { id: 5, key: 6, uid: 0, pid: std::process::id() },
             origin: Origin::Memfd,
@@ -308,11 +308,11 @@ mod tests {
         }
     }
 
-    /// What became of a hello to a party that `change` made wrong, with so many bytes for the rings.
+    /// The result of a hello to an identity. `change` makes the hello wrong, and `missing` bytes are missing from the rings.
     fn said(change: impl FnOnce(&mut Hello), missing: usize) -> Result<(), String> {
-        let party = party();
+        let identity = identity();
         let mut hello = Hello {
-            from: party.side(1).unwrap(),
+            from: identity.side(1).unwrap(),
             to_key: 6,
             sysv_segment: -1,
             kind: Kind::Posix as u32,
@@ -326,9 +326,9 @@ mod tests {
         let rings = Rings::new(SHAPE, SHAPE).unwrap();
         let memory = Segment::new(&Origin::Memfd, rings.size() - missing, false).unwrap();
         let Source::File(memory) = memory.source else { panic!("a memfd is a file") };
-        let [doorbell, table] = party.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
+        let [doorbell, table] = identity.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
         let message = wire::control(Control::Hello, hello.as_bytes());
-        party.check_hello(peer, &message, &[doorbell, table, memory]).map(drop)
+        identity.check_hello(peer, &message, &[doorbell, table, memory]).map(drop)
     }
 
     /// Who may write to the directory can put another socket there and fill the queue of the right one.
@@ -351,9 +351,9 @@ mod tests {
         let dialed = |process| {
             let timeout = Duration::from_secs(1);
             let place = Some(directory.path());
-            let party = party();
-            let (mut dial, ..) = party.dial(1, &whereabouts(process), place, timeout, SHAPE).unwrap();
-            party.go_on(&mut dial).unwrap().is_some()
+            let identity = identity();
+            let (mut dial, ..) = identity.dial(1, &whereabouts(process), place, timeout, SHAPE).unwrap();
+            identity.go_on(&mut dial).unwrap().is_some()
         };
         let own = ProcessName { pid: std::process::id(), uid: None };
         assert!(dialed(Some(own)), "where it is known, the other name serves");
@@ -374,7 +374,7 @@ mod tests {
             hello.forward = Geometry { small: pool, bulk: pool, ..SHAPE }.into();
             hello.backward = hello.forward;
         });
-        // The ring on which the party sends holds its largest message, and its largest short one.
+        // The ring on which this side sends holds its largest message, and its largest short one.
         let backward = |small: u32, bulk: u32| {
             let pool = |stride| Pool { count: 1, stride };
             move |hello: &mut Hello| {
