@@ -17,6 +17,8 @@ mod peers;
 mod plugin;
 mod relay;
 mod sender;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod wire;
 
