@@ -352,9 +352,7 @@ impl Endpoint for ShmEp {
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
-        if let Some(error) = self.member.failure() {
-            return Err(error);
-        }
+        self.member.status.check()?;
         let connection = self.connection.get().ok_or(Error::NOT_CONNECTED)?;
         let on = self.blocked_on.get().unwrap_or(BlockedOn::Slot);
         if self.member.group.is_empty() && connection.has(on) {
@@ -383,7 +381,7 @@ impl Endpoint for ShmEp {
         if flags.cancel {
             match self.connection.get() {
                 Some(connection) => connection.cancel(&self.member),
-                None => self.member.cancel(),
+                None => self.member.fail(Error::CANCELED),
             }
             return done(completion);
         }
@@ -428,26 +426,18 @@ impl Endpoint for ShmEp {
     }
 
     fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
-        if ep_address.len() != addr::EP_LENGTH {
-            return Err(Failure::new(
-                Error::INVALID_ADDR,
-                format!(
-                    "an endpoint address of {} bytes, where shared memory has {}",
-                    ep_address.len(),
-                    addr::EP_LENGTH
-                ),
-            ));
-        }
+        let iface = addr::IfaceAddress::of_ep(ep_address)
+            .map_err(|reason| Failure::new(Error::INVALID_ADDR, reason))?;
         if self.connection.get().is_some() {
             return Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected"));
         }
-        let peer = PeerAddress { device: device_address, iface: &ep_address[..addr::IFACE_LENGTH] };
+        let peer = PeerAddress { device: device_address, iface };
         self.attach(&self.iface.connection_to(peer)?);
         Ok(())
     }
 
     fn destroy(self: Rc<Self>) {
-        self.member.silence();
+        self.member.status.close();
         if let Some(connection) = self.connection.get() {
             connection.emulation.cancel(self.member.number, Error::CANCELED);
             connection.remove_member(&self.member);

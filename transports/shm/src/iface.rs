@@ -15,7 +15,7 @@ use ucs::sys::process::credentials;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::memory::{Accessor, Allocation};
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Completion, Error, Failure, IfaceParams, Result};
+use uct_plugin::{AmHandlers, Error, Failure, FlushSet, IfaceParams, Result};
 
 use crate::config::{CmaConfig, Peers, ShmConfig};
 use crate::io::cma;
@@ -73,7 +73,7 @@ pub(crate) struct ShmIface {
     pub(crate) rescanned: Cell<usize>,
     /// Connections with pending requests.
     pub(crate) waiting: RefCell<Vec<Rc<Connection>>>,
-    pub(crate) flushes: RefCell<Vec<Completion>>,
+    pub(crate) flushes: FlushSet<()>,
     pub(crate) table: Table,
     pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
@@ -160,7 +160,7 @@ impl ShmIface {
             epoch: Cell::new(0),
             rescanned: Cell::new(0),
             waiting: RefCell::default(),
-            flushes: RefCell::default(),
+            flushes: FlushSet::default(),
             table: Table::default(),
             door: Box::new(Door::new().map_err(system)?),
             events,

@@ -170,11 +170,11 @@ impl Iface for ShmIface {
         if self.is_flushed() {
             return Ok(Outcome::Done);
         }
-        if let Some(completion) = completion {
-            self.flushes.borrow_mut().push(completion);
+        let outcome = self.flushes.begin(vec![()], completion);
+        if !self.flushes.is_empty() {
             self.schedule.raise(source::FLUSH);
         }
-        Ok(Outcome::InProgress)
+        Ok(outcome)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

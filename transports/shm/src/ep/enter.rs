@@ -45,7 +45,7 @@ impl ShmEp {
     fn enter_slow(&self) -> Result<&Connection> {
         let member = &self.member;
         if member.is_closed(FAILED) {
-            return Err(member.failure().unwrap_or(Error::IO_ERROR));
+            return Err(member.status.failure().unwrap_or(Error::IO_ERROR));
         }
         let connection = self.connection.get().ok_or(Error::NOT_CONNECTED)?;
         if member.is_closed(PENDING) {

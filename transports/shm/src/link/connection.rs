@@ -76,15 +76,15 @@ impl Connection {
     /// Ends what an endpoint has outstanding; from now on its operations answer that they were cancelled.
     pub(crate) fn cancel(&self, member: &Member) {
         self.emulation.cancel(member.number, Error::CANCELED);
-        member.cancel();
+        member.fail(Error::CANCELED);
     }
 
     /// The channel is broken: ends what is outstanding, and reports it for all endpoints.
     pub(crate) fn fail(&self, errors: &ErrorHandler, broken: &Broken) {
         let members = self.members();
-        members.iter().for_each(|member| member.set_failed(broken.error));
+        members.iter().for_each(|member| member.fail(broken.error));
         self.emulation.fail(broken.error);
-        members.iter().for_each(|member| member.report(errors, broken.error, &broken.reason));
+        members.iter().for_each(|member| member.status.report(errors, &broken.reason));
     }
 
     /// Whether an operation that was blocked on this can be repeated.

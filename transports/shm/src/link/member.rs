@@ -5,10 +5,10 @@
 
 use std::cell::Cell;
 
-use uct_plugin::Error;
 use uct_plugin::memory::Gate;
 use uct_plugin::pending::PendingGroup;
-use uct_plugin::traits::{EpUser, ErrorHandler};
+use uct_plugin::traits::EpUser;
+use uct_plugin::{EpStatus, Error};
 
 /// The endpoint has failed.
 pub(crate) const FAILED: u8 = 1;
@@ -25,13 +25,11 @@ pub(crate) struct Member {
     closed: Cell<u8>,
     /// Open while nothing does, for accesses of the host's.
     memory_gate: Gate,
-    failure: Cell<Option<Error>>,
+    pub(crate) status: EpStatus,
     /// Its pending requests.
     pub(crate) group: PendingGroup,
-    user: EpUser,
     /// Tells its operations from those of others on the channel.
     pub(crate) number: u32,
-    is_silent: Cell<bool>,
 }
 
 impl Member {
@@ -41,11 +39,9 @@ impl Member {
             closed: Cell::new(UNCONNECTED),
             // SAFETY: the endpoint answers it as its gate.
             memory_gate: unsafe { Gate::new() },
-            failure: Cell::new(None),
+            status: EpStatus::new(user),
             group: PendingGroup::default(),
-            user,
             number,
-            is_silent: Cell::new(false),
         }
     }
 
@@ -79,31 +75,9 @@ impl Member {
         &self.memory_gate
     }
 
-    /// Why the endpoint has failed, if it has.
-    pub(crate) fn failure(&self) -> Option<Error> {
-        self.failure.get()
-    }
-
-    /// From now on every operation answers `error`.
-    pub(crate) fn set_failed(&self, error: Error) {
-        self.failure.set(Some(error));
+    /// From now on every operation returns `error`, unless the endpoint has failed or was cancelled before.
+    pub(crate) fn fail(&self, error: Error) {
+        self.status.fail(error);
         self.close(FAILED);
-    }
-
-    /// From now on every operation answers that it was cancelled, unless the endpoint has failed before.
-    pub(crate) fn cancel(&self) {
-        self.set_failed(self.failure().unwrap_or(Error::CANCELED));
-    }
-
-    /// Reports to the application that the endpoint has failed.
-    pub(crate) fn report(&self, errors: &ErrorHandler, error: Error, reason: &str) {
-        if !self.is_silent.get() {
-            errors.report(self.user, error, reason);
-        }
-    }
-
-    /// Nothing is reported any more: the endpoint is being destroyed.
-    pub(crate) fn silence(&self) {
-        self.is_silent.set(true);
     }
 }

@@ -3,6 +3,7 @@
 //! The device address says where the process lives, the interface address names the socket and carries the number that a peer must
 //! show. Fields are in the machine's byte order, since nobody else can use them.
 
+use ucs::record::Format;
 use ucs::sys::namespace::Namespaces;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -10,6 +11,16 @@ use super::kind::Kind;
 
 const MAGIC: u16 = 0x5348;
 const VERSION: u8 = 3;
+const DEVICE_FORMAT: Format = Format {
+    name: "device address of shared memory",
+    magic: &MAGIC.to_ne_bytes(),
+    version: Some(VERSION),
+    length: DEVICE_LENGTH,
+};
+const IFACE_FORMAT: Format =
+    Format { name: "interface address of shared memory", magic: b"", version: None, length: IFACE_LENGTH };
+const EP_FORMAT: Format =
+    Format { name: "endpoint address of shared memory", magic: b"", version: None, length: EP_LENGTH };
 
 /// Where a process lives: 64 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -116,16 +127,8 @@ impl DeviceAddress {
 
     /// Reads the bytes of a peer's address, which are untrusted; the refusal says what is wrong.
     pub(crate) fn parse(bytes: &[u8]) -> Result<DeviceAddress, String> {
-        let address = DeviceAddress::read_from_bytes(bytes).map_err(|_| {
-            format!("a device address of {} bytes, where shared memory has {DEVICE_LENGTH}", bytes.len())
-        })?;
-        if address.magic != MAGIC {
-            return Err("no device address of a shared memory transport".to_owned());
-        }
-        if address.version != VERSION {
-            return Err(format!("the peer speaks version {}, this side version {VERSION}", address.version));
-        }
-        Ok(address)
+        let fields = DEVICE_FORMAT.read(bytes)?;
+        DeviceAddress::read_from_bytes(bytes).map_err(|_| fields.damaged("it cannot be read"))
     }
 
     /// Whether both are of one transport on one machine: then nothing but namespaces and directories separates them.
@@ -195,15 +198,18 @@ impl DeviceAddress {
 }
 
 impl IfaceAddress {
+    /// The bytes of the interface address in those of an endpoint's, which are untrusted.
+    pub(crate) fn of_ep(bytes: &[u8]) -> Result<&[u8], String> {
+        EP_FORMAT.read(bytes).map(|mut fields| fields.bytes(IFACE_LENGTH))
+    }
+
     /// Reads the bytes of a peer's address, which are untrusted.
     pub(crate) fn parse(bytes: &[u8]) -> Result<IfaceAddress, String> {
-        let address = IfaceAddress::read_from_bytes(bytes).map_err(|_| {
-            format!("an interface address of {} bytes, where shared memory has {IFACE_LENGTH}", bytes.len())
-        })?;
-        if address.pid == 0 || address.id == 0 {
-            return Err("no interface address of a shared memory transport".to_owned());
+        let fields = IFACE_FORMAT.read(bytes)?;
+        match IfaceAddress::read_from_bytes(bytes) {
+            Ok(address) if address.pid != 0 && address.id != 0 => Ok(address),
+            _ => Err(fields.damaged("process and interface have a number")),
         }
-        Ok(address)
     }
 }
 
