@@ -25,7 +25,7 @@ impl Endpoint for RcEp {
     type Iface = RcIface;
     const ADDRESS_LENGTH: usize = EP_LENGTH;
 
-    #[inline(always)]
+    #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         self.conn.send_short(id, header, payload)
     }
@@ -34,7 +34,7 @@ impl Endpoint for RcEp {
         self.conn.send_short_iov(id, iov)
     }
 
-    #[inline(always)]
+    #[inline]
     fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
         self.conn.send_bcopy(id, pack, signaled)
     }
@@ -51,12 +51,12 @@ impl Endpoint for RcEp {
         self.conn.send_zcopy(id, header, iov, signaled, completion)
     }
 
-    #[inline(always)]
+    #[inline]
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
         self.conn.write_short(data, remote_address, rkey)
     }
 
-    #[inline(always)]
+    #[inline]
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
         self.conn.write_bcopy(pack, remote_address, rkey)
     }
@@ -99,7 +99,7 @@ impl Endpoint for RcEp {
         self.conn.read_zcopy(iov, remote_address, rkey, completion)
     }
 
-    #[inline(always)]
+    #[inline]
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &Rkey) -> Result {
         match (atomic.width, atomic.change) {
             (Width::Bits64, Change::Op(AtomicOp::Add, value)) => self.conn.add64(value, remote_address, rkey),

@@ -29,32 +29,32 @@ impl Buffers {
     }
 
     /// A buffer for a message of up to `seg_size` bytes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn message(&self) -> Option<MessageBuffer> {
         self.messages.get().map(MessageBuffer)
     }
 
     /// Takes back what [`Buffers::message`] returned.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn put_message(&self, buffer: MessageBuffer) {
         // SAFETY: an interface has one pool of these, and a buffer is put back by value.
         unsafe { self.messages.put(buffer.0) };
     }
 
     /// A small buffer, for headers and results of atomics.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn small(&self) -> Option<SmallBuffer> {
         self.smalls.get().map(SmallBuffer)
     }
 
     /// As [`Buffers::small`], if there is one without a look for more memory.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn small_ready(&self) -> Option<SmallBuffer> {
         self.smalls.get_free().map(SmallBuffer)
     }
 
     /// Takes back what [`Buffers::small`] returned.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn put_small(&self, buffer: SmallBuffer) {
         // SAFETY: as for `put_message`.
         unsafe { self.smalls.put(buffer.0) };
@@ -67,13 +67,13 @@ pub(crate) struct MessageBuffer(NonNull<u8>);
 
 impl MessageBuffer {
     /// Its first byte.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr()
     }
 
     /// Its first bytes as a piece of a work request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn piece(&self, length: usize) -> Sge {
         // SAFETY: the buffer is of a pool of registered memory (`Buffers::new`).
         let key = unsafe { lkey(self.0) };
@@ -84,7 +84,7 @@ impl MessageBuffer {
     ///
     /// # Safety
     /// `length` is at most `seg_size`, and no work request uses the buffer.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn bytes(&self, length: usize) -> &[u8] {
         // SAFETY: the caller's promise; the buffer is initialised and its holder's.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), length) }
@@ -94,7 +94,7 @@ impl MessageBuffer {
     ///
     /// # Safety
     /// `length` is at most `seg_size`.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn expecting(self, length: usize) -> ReadBuffer {
         ReadBuffer { buffer: self, length }
     }
@@ -109,13 +109,13 @@ pub(crate) struct ReadBuffer {
 
 impl ReadBuffer {
     /// Bytes of the read.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
     /// As a piece of a work request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn piece(&self) -> Sge {
         self.buffer.piece(self.length)
     }
@@ -124,14 +124,14 @@ impl ReadBuffer {
     ///
     /// # Safety
     /// It has ended.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn bytes(&self) -> &[u8] {
         // SAFETY: the length was checked (`MessageBuffer::expecting`), and the caller's promise.
         unsafe { self.buffer.bytes(self.length) }
     }
 
     /// The buffer.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn into_buffer(self) -> MessageBuffer {
         self.buffer
     }
@@ -145,7 +145,7 @@ const _: () = assert!(MAX_HEADER >= size_of::<u64>());
 
 impl SmallBuffer {
     /// Its first bytes as a piece of a work request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn piece(&self, length: usize) -> Sge {
         // SAFETY: the buffer is of a pool of registered memory (`Buffers::new`).
         let key = unsafe { lkey(self.0) };
@@ -167,14 +167,14 @@ impl SmallBuffer {
     }
 
     /// Its first eight bytes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn word(&self) -> u64 {
         // SAFETY: it has so many, is aligned to as many (`Buffers::new`), and is its holder's.
         unsafe { self.0.cast::<u64>().read() }
     }
 
     /// Writes its first eight bytes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn set_word(&mut self, word: u64) {
         // SAFETY: as for `word`.
         unsafe { self.0.cast::<u64>().write(word) };

@@ -58,7 +58,7 @@ impl ReceiveRing {
     ///
     /// # Safety
     /// The id is that of a completion of this queue, and it is taken once.
-    #[inline(always)]
+    #[inline]
     pub(crate) unsafe fn take(&self, wr_id: u64) -> RxElement {
         self.posted.set(self.posted.get().saturating_sub(1));
         // SAFETY: all requests of this queue are made by `slot`, and each ends with one completion.
@@ -66,7 +66,7 @@ impl ReceiveRing {
     }
 
     /// Where the data of an element are.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn data(&self, element: &RxElement) -> *mut u8 {
         element.0.as_ptr().wrapping_add(self.headroom)
     }
@@ -159,7 +159,7 @@ impl RxElement {
     ///
     /// # Safety
     /// The id is that of a request that `ReceiveRing::slot` made, and that has ended or was not posted; it is taken back once.
-    #[inline(always)]
+    #[inline]
     unsafe fn taken_back(wr_id: u64) -> RxElement {
         let pointer = ptr::with_exposed_provenance_mut(wr_id as usize);
         // SAFETY: such an id is the address of an element, which is not null.
@@ -169,7 +169,7 @@ impl RxElement {
     }
 
     /// Marks it as posted or not, in its first word, which neither the device nor a handler touches.
-    #[inline(always)]
+    #[inline]
     fn mark(&self, is_posted: bool) {
         // SAFETY: an element begins with an aligned word of its own (`ReceiveRing::headroom_for`), and is the holder's.
         unsafe { self.0.cast::<u64>().write(u64::from(is_posted)) }

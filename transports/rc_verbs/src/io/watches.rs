@@ -28,7 +28,7 @@ unsafe impl Sync for Mailbox {}
 
 impl Mailbox {
     /// Whether there is anything. One load each.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         // SYNC: pairs with the Release in the handlers below; a missed value is seen by the next progress.
         self.is_full.load(Ordering::Relaxed)

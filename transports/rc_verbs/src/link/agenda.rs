@@ -21,18 +21,18 @@ impl Agenda {
     const ASKED: u8 = 2;
 
     /// Neither is progress on the stack, nor anything to do.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_calm(&self) -> bool {
         self.state.get() == 0
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.state.get() & Agenda::RUNNING != 0
     }
 
     /// Whether there is something to do.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_asked(&self) -> bool {
         self.state.get() & Agenda::ASKED != 0
     }
@@ -48,12 +48,12 @@ impl Agenda {
         self.state.set(self.state.get() & !Agenda::ASKED);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn run(&self) {
         self.state.set(self.state.get() | Agenda::RUNNING);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn leave(&self) {
         self.state.set(self.state.get() & !Agenda::RUNNING);
     }
@@ -64,7 +64,7 @@ impl Agenda {
         self.has_starved.set(true);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_starved(&self) -> bool {
         self.has_starved.get()
     }

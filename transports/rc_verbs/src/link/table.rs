@@ -60,13 +60,13 @@ impl ConnTable {
     }
 
     /// The connection at a place.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<NonNull<Conn>> {
         self.with(|table| table.pointers.get(index as usize).copied().flatten())
     }
 
     /// The connection of a queue pair.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn find(&self, number: u32) -> Option<NonNull<Conn>> {
         self.with(|table| {
             let page = table.pages.get((number >> PAGE_BITS) as usize)?.as_ref()?;

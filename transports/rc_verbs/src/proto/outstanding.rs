@@ -105,13 +105,13 @@ impl<T> Ring<T> {
         Ring { places: Box::new_uninit_slice(places), mask, first: position, end: position }
     }
 
-    #[inline(always)]
+    #[inline]
     fn len(&self) -> u32 {
         self.end.wrapping_sub(self.first)
     }
 
     /// The place of a position.
-    #[inline(always)]
+    #[inline]
     fn place(&mut self, position: u32) -> &mut MaybeUninit<Outstanding<T>> {
         // SAFETY: the mask is the number of places less one (`new`), so the index is below that.
         unsafe { self.places.get_unchecked_mut((position & self.mask) as usize) }

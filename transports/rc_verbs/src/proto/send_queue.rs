@@ -81,7 +81,7 @@ impl SendQueue {
     }
 
     /// Whether neither the lack of a peer, nor a fence, nor a failure holds up new work requests.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.gate.get() == Gate::Open
     }
@@ -95,7 +95,7 @@ impl SendQueue {
         is_open
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_fenced(&self) -> bool {
         self.gate.get() == Gate::Fenced
     }
@@ -113,7 +113,7 @@ impl SendQueue {
     }
 
     /// Whether a work request of the user's may be posted.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.is_open() && self.available.get() > 0
     }
@@ -124,13 +124,13 @@ impl SendQueue {
     }
 
     /// Messages that the peer still takes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn credits(&self) -> u32 {
         self.credits.get()
     }
 
     /// Takes what a message of the peer grants; returns false if it grants what it does not have.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn gain(&self, immediate: Immediate) -> bool {
         let credits = immediate.credits(self.credits.get());
         if let Some(credits) = credits {
@@ -140,14 +140,14 @@ impl SendQueue {
     }
 
     /// A message was posted.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn spend(&self) {
         self.credits.set(self.credits.get() - 1);
     }
 
     /// The next work request may go without a completion, unless it is one in `moderation` or takes the last room: so that there is
     /// always one to come when anything waits for room. For [`SendQueue::post`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn unsignaled(&self, moderation: u32) -> Option<Unsignaled> {
         let unsignaled = self.unsignaled.get() + 1;
         (unsignaled < moderation && self.available.get() > 1).then_some(Unsignaled(unsignaled))
@@ -165,19 +165,19 @@ impl SendQueue {
     }
 
     /// The number of the next work request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next(&self) -> u32 {
         self.posted.get().wrapping_add(1)
     }
 
     /// The number of the last work request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn last(&self) -> u32 {
         self.posted.get()
     }
 
     /// Counts a work request that was just posted; returns its number.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn post(&self, unsignaled: Unsignaled) -> u32 {
         let number = self.next();
         self.posted.set(number);
@@ -193,7 +193,7 @@ impl SendQueue {
     }
 
     /// The work request just posted was an atomic.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn note_atomic(&self) {
         self.last_atomic.set(self.posted.get());
     }
@@ -248,7 +248,7 @@ impl SendQueue {
     }
 
     /// Whether nothing but atomics is in flight.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_only_atomics(&self) -> bool {
         self.is_quiet() || self.last_atomic.get() == self.posted.get()
     }

@@ -85,7 +85,7 @@ impl Windows {
 
     /// A message of the peer has taken a buffer; returns the advertised credits that are left, or `None` if the peer had
     /// none.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn taken(&self, peer: &PeerWindow) -> Option<u32> {
         let left = peer.promised.get().checked_sub(u32::from(peer.untold()) + 1)?;
         peer.promised.set(peer.promised.get() - 1);
@@ -144,7 +144,7 @@ impl Windows {
 
 impl PeerWindow {
     /// Largest number of credits of the peer; 0 if it sends nothing any more.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn size(&self) -> u16 {
         self.window.get()
     }
@@ -159,19 +159,19 @@ impl PeerWindow {
     }
 
     /// Messages promised that the peer has not been told of.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn untold(&self) -> u16 {
         self.grant.get() & MAX_GRANT
     }
 
     /// Contents of the next message to the peer: the unadvertised credits, and whether this side was blocked.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn grant(&self) -> u16 {
         self.grant.get()
     }
 
     /// The grant has been sent.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn told(&self) {
         self.grant.set(0);
     }

@@ -32,7 +32,7 @@ pub(crate) enum Message {
 
 impl Immediate {
     /// An active message with credits, with [`HELD_UP`] or not.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn active(id: u8, grant: u16) -> Self {
         Self((id as u32 & 31) | (grant as u32) << 16)
     }
@@ -43,13 +43,13 @@ impl Immediate {
     }
 
     /// Whether it says anything about how much either side may send.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn has_grant(self) -> bool {
         self.0 >> 16 != 0
     }
 
     /// What the message is.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn message(self) -> Message {
         match self.0 & 0xffe0 {
             0 => Message::Active((self.0 & 31) as u8),
@@ -59,14 +59,14 @@ impl Immediate {
     }
 
     /// How many messages more the receiver may send.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn granted(self) -> u32 {
         self.0 >> 16 & MAX_GRANT as u32
     }
 
     /// The credits of a receiver who has so many. No window is larger than [`MAX_GRANT`], so `None` is said of a peer that
     /// grants what it does not have.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn credits(self, before: u32) -> Option<u32> {
         let credits = before + self.granted();
         if credits <= MAX_GRANT as u32 { Some(credits) } else { None }

@@ -19,7 +19,7 @@ trait Request: for<'a> FnOnce(u64, &'a [Sge; 1], SendFlags) -> SendWr<'a> {}
 impl<F: for<'a> FnOnce(u64, &'a [Sge; 1], SendFlags) -> SendWr<'a>> Request for F {}
 
 /// Makes the work request of an atomic on eight bytes: adds the operand, or puts it in the place of what it is compared with.
-#[inline(always)]
+#[inline]
 fn request(operand: u64, compare: Option<u64>, address: u64, key: u32) -> impl Request {
     move |id, piece: &[Sge; 1], flags| match compare {
         None => SendWr::fetch_add(id, piece, address, key, operand, flags),
@@ -46,7 +46,7 @@ impl Conn {
     }
 
     /// Whether nothing is in flight that can make an atomic lose its result.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_clear_for_atomic(&self) -> bool {
         !self.shared.limits.has_stray_acks || self.queue.has_only_atomics()
     }
@@ -64,7 +64,7 @@ impl Conn {
     }
 
     /// Accounts for an atomic just posted; returns its number.
-    #[inline(always)]
+    #[inline]
     fn posted_atomic(&self, unsignaled: Unsignaled) -> u32 {
         let number = self.posted(unsignaled);
         self.queue.note_read();
@@ -119,7 +119,7 @@ impl Conn {
     }
 
     /// A small buffer for the result of an atomic, if one is cached and the atomic may be posted.
-    #[inline(always)]
+    #[inline]
     fn result_at_hand(&self) -> Option<SmallBuffer> {
         if self.has_room() && self.is_clear_for_atomic() { self.shared.buffers.small_ready() } else { None }
     }

@@ -55,7 +55,7 @@ impl Conn {
     }
 
     /// Accounts for a message just posted; returns the number of its work request.
-    #[inline(always)]
+    #[inline]
     fn sent(&self, unsignaled: Unsignaled) -> u32 {
         self.queue.spend();
         self.window.told();

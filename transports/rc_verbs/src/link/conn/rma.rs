@@ -147,7 +147,7 @@ impl Conn {
     }
 
     /// Whether reads may bring this much more; at least one read always may.
-    #[inline(always)]
+    #[inline]
     fn may_read(&self, length: usize) -> bool {
         let reading = self.shared.read_bytes.get();
         reading == 0 || reading.saturating_add(length as u64) <= self.shared.limits.max_read_bytes
@@ -344,7 +344,7 @@ impl Conn {
     ///
     /// # Safety
     /// The memory of the pieces stays valid until the work request has ended.
-    #[inline(always)]
+    #[inline]
     unsafe fn post_write(&self, pieces: &[Sge], address: u64, key: u32, signaled: bool) -> Result<u32> {
         let (flags, unsignaled) = self.next_flags(signaled);
         let request = SendWr::rdma_write(self.next_id(), pieces, address, key, flags);
@@ -354,7 +354,7 @@ impl Conn {
     }
 
     /// Accounts for a read just posted.
-    #[inline(always)]
+    #[inline]
     fn reading(&self, length: usize) {
         self.shared.read_bytes.set(self.shared.read_bytes.get() + length as u64);
     }
@@ -376,7 +376,7 @@ fn pieces_of(iov: Iov<'_>) -> impl Iterator<Item = Result<Sge>> + '_ {
 ///
 /// # Safety
 /// The entry is one of an [`Iov`]: its registration is null, or one of this memory domain that lives until the operation has ended.
-#[inline(always)]
+#[inline]
 unsafe fn piece_of(entry: &UctIov, address: u64) -> Result<Sge> {
     // SAFETY: the caller's promise: registrations of this memory domain are boxes of this type.
     let memh = unsafe { entry.memh.cast::<Memh>().as_ref() };

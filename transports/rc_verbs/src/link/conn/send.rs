@@ -10,7 +10,7 @@ use crate::proto::send_queue::Unsignaled;
 
 impl Conn {
     /// Whether a work request may be posted now.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.queue.has_room()
             && self.shared.cq_available.get() > 0
@@ -18,7 +18,7 @@ impl Conn {
     }
 
     /// Whether a message may be sent now.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_room_for_message(&self) -> bool {
         self.queue.credits() > 0 && self.has_room()
     }
@@ -64,7 +64,7 @@ impl Conn {
     /// The flags of the next work request. A completion is asked for where `signaled` wants one, once in so many requests,
     /// and where room gets scarce, so that there is always one to come when an endpoint waits for room. Also answers
     /// what [`Conn::posted`] is to be told.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_flags(&self, signaled: bool) -> (SendFlags, Unsignaled) {
         match self.unsignaled() {
             Some(unsignaled) if !signaled => (SendFlags::NONE, unsignaled),
@@ -73,7 +73,7 @@ impl Conn {
     }
 
     /// Set if the next work request needs no completion, as far as the others of the interface go, too.
-    #[inline(always)]
+    #[inline]
     fn unsignaled(&self) -> Option<Unsignaled> {
         if self.shared.cq_available.get() <= self.shared.limits.cq_low {
             return None;
@@ -101,27 +101,27 @@ impl Conn {
     }
 
     /// Accounts for a work request just posted; returns its number.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn posted(&self, unsignaled: Unsignaled) -> u32 {
         self.shared.cq_available.set(self.shared.cq_available.get() - 1);
         self.queue.post(unsignaled)
     }
 
     /// The id of the next work request: which endpoint, and which request.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_id(&self) -> u64 {
         u64::from(self.index) << 32 | u64::from(self.queue.next())
     }
 
     /// Remembers what is to happen when the work request of this number ends.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn remember(&self, number: u32, op: TxOp) {
         self.shared.tx_wanted.set(true);
         self.outstanding.push(number, op);
     }
 
     /// Has a buffer of messages put back when the work request of this number ends. Nobody waits for that.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn lend(&self, number: u32, buffer: MessageBuffer) {
         self.outstanding.push(number, TxOp::Buffer(buffer));
     }
