@@ -1,7 +1,6 @@
 //! Entries for fuzzing: what a peer sends or writes, as arbitrary bytes.
 //!
-//! For: `fuzz/`. Stands on the parsers and on the ring. Whatever the bytes are, nothing panics, and nothing outside of what
-//! is shared is touched.
+//! Used by `fuzz/`. Built on the parsers and on the ring. For any bytes, nothing panics, and nothing outside of shared memory is accessed.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -138,7 +137,7 @@ fn scribble(memory: &Allocation, offset: usize, value: u64) {
     unsafe { word.write(value) };
 }
 
-/// Checks that a delivery lies where it may, and answers the block that is now held.
+/// Checks that a delivery lies where it may, and returns the block that is now held.
 fn received(receiver: &Receiver<MappedRing>, layout: &Layout, data: Delivery) -> Option<(Place, u32)> {
     match data {
         Delivery::Inline { length } => {

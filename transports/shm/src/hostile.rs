@@ -1,7 +1,7 @@
-//! A peer that says what it likes, for tests of what comes of it.
+//! A hostile peer, for tests.
 //!
-//! For: tests. Stands on the wire and on segments. It knows the wire as well as a peer does and keeps to none of its rules; what it
-//! shares and sends is the caller's choice.
+//! Used by tests. Built on the wire format and on segments. It uses the same formats as a correct peer and follows none of the protocol's
+//! rules. The caller chooses what it shares and sends.
 
 use std::cell::{OnceCell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -184,7 +184,7 @@ impl Intruder {
             .collect()
     }
 
-    /// Says anything; answers whether it left.
+    /// Sends any bytes. Returns whether they were sent.
     pub fn say(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         socket::send(self.socket.as_fd(), message, descriptors).is_ok()
     }
@@ -211,7 +211,7 @@ impl Intruder {
         }
     }
 
-    /// Sends a message through the ring that it has offered, with any tag; answers whether there was room.
+    /// Sends a message through the ring that it has offered, with any tag. Returns whether there was room.
     pub fn send(&self, tag: u8, bytes: &[u8]) -> bool {
         let Some(channel) = self.channel.get_or_init(|| self.ring()) else { return false };
         let fill = |target: *mut u8| {

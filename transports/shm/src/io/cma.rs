@@ -1,12 +1,12 @@
 //! Copies between the memories of two processes, made by the kernel: process_vm_readv and process_vm_writev.
 //!
-//! For: put and get to memory that was not allocated for sharing. Stands on `libc`. Whether the kernel permits it depends
-//! on users, namespaces, security modules and filters, so a probe tries: it reads a number at an address that the peer
-//! has told, which also shows that the process number means that peer and no other.
+//! Used for put and get on memory that was not allocated for sharing. Built on `libc`. Whether the kernel permits copies depends on users,
+//! namespaces, security modules and filters. A probe therefore tries one: it reads a number at an address that the peer has sent. This also
+//! shows that the process id belongs to the peer.
 //!
-//! A process keeps its number when it executes another program, and a number is given again when a process has died. So each
-//! copy begins at the peer's beacon, in the same call: the kernel looks the memory up once for a call, and where the beacon is gone nothing
-//! else is touched.
+//! A process keeps its id when it executes another program, and an id is used again when a process has died. Therefore each copy begins at
+//! the peer's beacon, in the same system call: the kernel looks up the memory once for each call, and if the beacon does not exist, the call
+//! accesses nothing else.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -23,15 +23,15 @@ const MAX_VECTOR: usize = 1024;
 const WORD: usize = size_of::<u64>();
 /// Bytes of the beacon's page that are used: the number, and where puts begin.
 const BEACON_BYTES: usize = 4096;
-/// Where beacons are wished to stand: addresses that no program has by itself, and too many to be met by chance.
+/// Range of addresses for beacons: no program uses them by itself, and the range is too large for a chance hit.
 const BEACON_RANGE: std::ops::Range<u64> = 1 << 45..1 << 46;
 
-/// What probes and copies look for: a number that only this process has, at an address that it tells, which belongs to no other
-/// program, not even the one that this process may execute.
+/// The target of probes: a number that only this process has, at an address that it sends to peers. No other program has it at that
+/// address, including a program that this process executes later.
 #[derive(Debug)]
 pub struct Beacon(NonNull<u64>);
 
-// SAFETY: the beacon only tells an address.
+// SAFETY: the beacon is only an address.
 unsafe impl Send for Beacon {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Beacon {}
@@ -45,7 +45,7 @@ pub struct Process {
 }
 
 impl Beacon {
-    /// A beacon that shows `number`, at an address that nobody can foretell.
+    /// A beacon that shows `number`, at an address that cannot be predicted.
     pub fn new(number: u64) -> Result<Beacon, SystemError> {
         let wish = BEACON_RANGE.start
             | RandomState::new().hash_one(number) & (BEACON_RANGE.start - 1) & !(BEACON_BYTES as u64 - 1);
@@ -59,7 +59,7 @@ impl Beacon {
         Ok(Beacon(word))
     }
 
-    /// Where it stands.
+    /// Its address.
     pub fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }
@@ -72,7 +72,7 @@ impl Drop for Beacon {
     }
 }
 
-/// Tries to read `expected` at `address` of process `pid`; the refusal says why it cannot be.
+/// Tries to read `expected` at `address` of process `pid`. The error describes why that is not possible.
 pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
     let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
         return Err("the peer is in a pid namespace that is not visible from here; run both in one, or the other in a \
@@ -148,7 +148,7 @@ pub fn permit_any_tracer() {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
-/// Which way bytes go.
+/// Direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// To the peer.
@@ -223,7 +223,7 @@ impl Process {
         unsafe { self.transfer(direction, &mut vector, remote_address) }.map(drop)
     }
 
-    /// Moves a whole vector behind its first entry, which is for the beacon; answers its length.
+    /// Moves a whole vector behind its first entry, which is for the beacon. Returns its length.
     ///
     /// # Safety
     ///
@@ -299,7 +299,7 @@ fn refusal() -> Error {
     }
 }
 
-/// Drops the first `count` bytes of a vector; answers how many entries are done with.
+/// Drops the first `count` bytes of a vector. Returns the number of entries that are complete.
 fn advance(vector: &mut [libc::iovec], mut count: usize) -> usize {
     for (index, entry) in vector.iter_mut().enumerate() {
         if count < entry.iov_len {
@@ -358,7 +358,7 @@ mod tests {
         // SAFETY: `source` has so many bytes.
         let put = unsafe { process.copy_block(Direction::Put, source.as_mut_ptr(), 2 * PAGE, pages as u64) };
         assert_eq!(put, Err(Error::INVALID_PARAM));
-        // SAFETY: the first page is mapped, and nobody writes to it.
+        // SAFETY: the first page is mapped, and nothing writes to it.
         let first = unsafe { std::slice::from_raw_parts(pages.cast::<u8>(), PAGE) };
         assert_eq!(first, &source[..PAGE]);
         // SAFETY: the page is not used any more.

@@ -1,6 +1,6 @@
-//! A mapping that ends with its owner.
+//! A mapping of shared memory that is unmapped when it is dropped.
 //!
-//! For: everything that lies in shared memory. Stands on mmap and shmat.
+//! Used for all shared memory. Built on mmap and shmat.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};

@@ -1,7 +1,7 @@
-//! Making segments, and taking them from a peer.
+//! Creates segments, and maps segments of a peer.
 //!
-//! For: channels and allocated memory. Stands on memfd_create, O_TMPFILE and shmget. A descriptor from a peer is
-//! mapped only when it cannot shrink under us: touching memory beyond the end of a file is SIGBUS.
+//! Used by channels and for allocated memory. Built on memfd_create, O_TMPFILE and shmget. A descriptor from a peer is mapped only if its
+//! file cannot shrink, because an access beyond the end of a file causes SIGBUS.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
-//! The unix sockets over which peers meet: whole messages, with descriptors.
+//! The unix sockets of connections: whole messages, with descriptors.
 //!
-//! For: channels. Stands on `rustix`. A listener has an abstract name, which is found in its network namespace, and, where
-//! there is a directory for it, a name there, which is found by whoever shares that directory. Everything is
-//! non-blocking and closed on `exec`.
+//! Used by channels. Built on `rustix`. A listener has an abstract name, which is visible in its network namespace. If a directory is
+//! configured, it also has a name there, which is visible to processes that share the directory. All sockets are non-blocking and closed on
+//! `exec`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -30,7 +30,7 @@ const MOST_NAMES: usize = 1000;
 #[derive(Debug)]
 pub struct Target {
     address: SocketAddrUnix,
-    /// The name, for people.
+    /// The name, for messages.
     what: String,
 }
 
@@ -137,7 +137,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes names of sockets of this user that nobody has any more.
+/// Removes names of sockets of this user whose process has ended.
 ///
 /// Others' files are nobody's business here, whatever their names are, and a directory with more names than [`MOST_NAMES`] is not
 /// read to its end. The attempt to connect is of another kind than the sockets: refused for a name without a socket, and
@@ -165,7 +165,7 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Who is at the other end.
+/// The process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// The process number in our pid namespace; 0 where the peer is not in it.
@@ -183,10 +183,10 @@ impl std::fmt::Display for Credentials {
     }
 }
 
-/// A socket that is connected, and who is at its other end.
+/// A connected socket, and the process at its other end.
 pub type Line = (OwnedFd, Credentials);
 
-/// Who made the other end of a connection, by what the kernel says.
+/// The process that created the other end of a connection, as the kernel reports it.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, SystemError> {
     // rustix answers a pid that cannot be 0, which it is for a peer in a pid namespace that we do not see.
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };

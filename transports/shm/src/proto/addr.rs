@@ -100,7 +100,7 @@ impl std::fmt::Display for ProcessName {
 pub(crate) const DEVICE_LENGTH: usize = size_of::<DeviceAddress>();
 /// Bytes of an interface address.
 pub(crate) const IFACE_LENGTH: usize = size_of::<IfaceAddress>();
-/// Bytes of an endpoint address: an interface address, and a number that names the endpoint for people.
+/// Bytes of an endpoint address: an interface address, and the number of the endpoint, for log messages.
 pub(crate) const EP_LENGTH: usize = IFACE_LENGTH + 8;
 
 impl DeviceAddress {
@@ -125,13 +125,13 @@ impl DeviceAddress {
         }
     }
 
-    /// Reads the bytes of a peer's address, which are untrusted; the refusal says what is wrong.
+    /// Reads the bytes of a peer's address, which are untrusted. The error describes what is wrong.
     pub(crate) fn parse(bytes: &[u8]) -> Result<DeviceAddress, String> {
         let fields = DEVICE_FORMAT.read(bytes)?;
         DeviceAddress::read_from_bytes(bytes).map_err(|_| fields.damaged("it cannot be read"))
     }
 
-    /// Whether both are of one transport on one machine: then nothing but namespaces and directories separates them.
+    /// Whether both are of one transport on one machine, so that only namespaces and directories can separate them.
     pub(crate) fn is_beside(&self, peer: &DeviceAddress) -> bool {
         self.kind == peer.kind && self.host == peer.host
     }
@@ -147,11 +147,11 @@ impl DeviceAddress {
         same(self.pid, peer.pid)
     }
 
-    /// How `self` reaches `peer`, the way to be tried first ahead of the other; the refusal says what is missing.
+    /// The routes from `self` to `peer`: the one to try first, and another one. The error describes what is missing.
     ///
-    /// The name in the directory comes first, since other users cannot crowd it. But who may write to the directory can put
-    /// another socket there, which is noticed only where the process behind it is known; else the abstract name, which nobody can
-    /// take from a living process.
+    /// The name in the directory comes first, because other users cannot fill the queue of that socket. But a process that may write to the
+    /// directory can put another socket there, which is detected only if the peer's process is known. Otherwise the abstract name comes
+    /// first, which cannot be taken from a living process.
     pub(crate) fn routes_to(&self, peer: &DeviceAddress) -> Result<(Route, Option<Route>), String> {
         if peer.kind != self.kind {
             return Err("the address is of another shared memory transport".to_owned());

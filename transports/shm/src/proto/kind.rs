@@ -1,6 +1,6 @@
 //! Which of the transports.
 
-/// `posix`, `sysv` or `cma`, as addresses, keys and hellos say it.
+/// `posix`, `sysv` or `cma`, as in addresses, keys and hellos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {

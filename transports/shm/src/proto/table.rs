@@ -1,4 +1,4 @@
-//! The table in which a process shows its peers which of its registrations live, and the names by which they say what they use.
+//! The table in which a process shows its peers which of its registrations live, and the names by which peers announce copies.
 
 /// Registrations that may live at a time.
 pub(crate) const ENTRIES: usize = 1 << 20;

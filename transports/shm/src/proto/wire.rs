@@ -1,7 +1,7 @@
-//! What peers tell each other over the socket, and the tags of ring messages.
+//! The messages over the socket, and the tags of messages in a ring.
 //!
-//! For: channels. Stands on `zerocopy`. Everything is in the machine's byte order and comes from
-//! a peer that is not trusted: sizes are checked here, values by who uses them.
+//! Used by channels. Built on `zerocopy`. All fields are in the machine's byte order and come from a peer that is not trusted. Sizes are
+//! checked here, values where they are used.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -19,11 +19,11 @@ pub(crate) const MAX_CONTROL: usize = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Control {
-    /// From who connects; [`Hello`]. Descriptors: doorbell, table of registrations, ring (none for System V).
+    /// From the side that connects; [`Hello`]. Descriptors: doorbell, table of registrations, ring (none for System V).
     Hello = 1,
-    /// From who accepts; [`Welcome`]. Descriptors: doorbell, table of registrations.
+    /// From the side that accepts; [`Welcome`]. Descriptors: doorbell, table of registrations.
     Welcome = 2,
-    /// From who does not accept: words.
+    /// From a side that does not accept: the reason as text.
     Refusal = 3,
     /// Wakes a receiver that sleeps.
     Wake = 4,
@@ -43,19 +43,19 @@ struct Head {
     length: u32,
 }
 
-/// Side of a connection: what each tells the other of itself.
+/// One side of a connection: the facts that it sends to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Side {
     /// Number of the interface.
     pub(crate) iface: u64,
-    /// The interface's key, which shows that nobody else pretends to be it.
+    /// The interface's key, which the peer compares with the one in the address.
     pub(crate) key: u64,
     /// The process's table of registrations.
     pub(crate) table: u64,
-    /// Where the process's beacon stands.
+    /// Address of the process's beacon.
     pub(crate) beacon: u64,
-    /// What to ring the doorbell for when there is news for this side.
+    /// Number of the ring for which the peer rings this side's doorbell.
     pub(crate) bell_number: u32,
     /// 1 if the process has registered for heavy barriers.
     pub(crate) heavy_barrier: u32,
@@ -65,29 +65,29 @@ pub(crate) struct Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Hello {
-    /// Who connects.
+    /// The side that connects.
     pub(crate) from: Side,
-    /// The key of the interface that is connected to, as its address tells it.
+    /// The key of the interface that accepts, from its address.
     pub(crate) to_key: u64,
     /// The System V segment with the rings, else -1.
     pub(crate) sysv_segment: i32,
     /// Which transport.
     pub(crate) kind: u32,
-    /// 1 if who connects knows the process that accepts: a ping-pong line is shared only where each side knows the other's.
+    /// 1 if the side that connects knows the process that accepts. A ping-pong line is shared only if each side knows the other's process.
     pub(crate) knows_process: u32,
     /// 0.
     pub(crate) reserved: u32,
-    /// Ring towards who accepts.
+    /// Ring towards the side that accepts.
     pub(crate) forward: Shape,
-    /// Ring towards who connects.
+    /// Ring towards the side that connects.
     pub(crate) backward: Shape,
 }
 
-/// The answer.
+/// The reply to a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Welcome {
-    /// Who accepts.
+    /// The side that accepts.
     pub(crate) from: Side,
     /// The channel whose ping-pong line this one shares from now on: the number by which who accepts has its own connection to the
     /// other, and one more; 0 if none.
@@ -113,7 +113,7 @@ pub(crate) struct Shape {
 pub(crate) struct SegmentRequest {
     /// The registration.
     pub(crate) key: u64,
-    /// What proves that the key was given to who asks.
+    /// The secret of the key, which proves that the peer was given the key.
     pub(crate) secret: u64,
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn control(kind: Control, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Takes a message over the socket apart; the refusal says what is wrong.
+/// Takes a message over the socket apart. The error describes what is wrong.
 pub(crate) fn parse_control(message: &[u8]) -> Result<(Control, &[u8]), String> {
     if message.is_empty() {
         // What `socket::receive` makes of one that did not arrive whole.

@@ -1,8 +1,7 @@
 //! The barrier between a sender that publishes a message and a receiver that is about to sleep.
 //!
-//! For: sender and receiver of a ring. Stands on `ucs`'s barrier between processes. A sender publishes a message and then asks whether
-//! the receiver has stopped looking; a receiver says that it stops looking and then looks once more. One of them must see the
-//! other's store.
+//! Used by sender and receiver of a ring. Built on `ucs`'s barrier between processes. A sender publishes a message and then checks whether
+//! the ring is idle. A receiver marks the ring idle and then polls once more. One of them must see the other's store.
 
 pub(super) use ucs::barrier::full;
 use ucs::barrier::{self, Among};
@@ -11,7 +10,7 @@ use ucs::barrier::{self, Among};
 /// `fenced` says that the receiver has no heavy barrier and the sender follows up with [`full`].
 #[inline(always)]
 pub(super) fn light(fenced: bool) {
-    // For a sender that makes full barriers of its own there is no heavy one to stand for, so a model must do without.
+    // A sender with full barriers has no heavy barrier at its peer, so a model must not emulate one.
     if cfg!(any(loom, miri)) && fenced {
         return;
     }
@@ -25,7 +24,7 @@ pub(super) fn heavy() {
     barrier::heavy(Among::Processes);
 }
 
-/// Registers this process for other processes' heavy barriers; answers whether the kernel does it.
+/// Registers this process for other processes' heavy barriers; returns whether the kernel supports it.
 pub fn register_heavy_barrier() -> bool {
     barrier::register(Among::Processes)
 }

@@ -1,7 +1,7 @@
 //! The control word of a slot and the credit word of a receiver.
 //!
-//! For: sender and receiver. Stands on nothing. Both are one `u64` so that one load shows a consistent state; native
-//! byte order, since both sides run on the same machine.
+//! Used by sender and receiver. Built on nothing. Each is one `u64`, so that one load gives a consistent state. They are in native byte
+//! order, because both sides run on the same machine.
 
 /// Bytes of a message that travel in the slot itself, beside the control word.
 pub const INLINE_BYTES: usize = 56;
@@ -29,23 +29,23 @@ pub enum Place {
 
 /// From one message's position to the next.
 ///
-/// A position is the sequence number of a message times this, so that the number and what else a word says are added and
+/// A position is the sequence number of a message times this, so that the number and the other fields of a word are added and
 /// taken apart by one instruction. Positions wrap with `u64`.
 pub const STEP: u64 = 1 << 19;
 /// Position of the first message. Not 0, so that zeroed memory holds no message.
 pub const FIRST: u64 = STEP;
 
-/// Bits of a tag that stand lowest; of the transport's own tags the others stand highest.
+/// Low bits of a tag. The other bits, which only tags of the transport have, are stored separately.
 const TAG_BITS: u32 = 5;
-/// Where the tag stands, its low bits: so that it is found as an offset into a table without a shift.
+/// Position of the tag's low bits: usable as an offset into a table without a shift.
 const TAG_SHIFT: u32 = 3;
-/// Where the length, or the index of the block, stands: alone in a byte, which a processor takes out at once.
+/// Position of the length, or of the block's index: a byte of its own, which one instruction extracts.
 const DETAIL_SHIFT: u32 = 8;
-/// Where the place stands.
+/// Position of the place.
 const PLACE_SHIFT: u32 = 14;
-/// Where the high bits of the tag stand.
+/// Position of the tag's high bits.
 const TAG_HIGH_SHIFT: u32 = 16;
-/// What a word says beyond its position, if it is a short message of so many bytes at most: at most this.
+/// Largest difference between the word of a short message of at most so many bytes and its position.
 const fn short_max(length: usize) -> u64 {
     (length as u64) << DETAIL_SHIFT | ((1 << DETAIL_SHIFT) - 1)
 }
@@ -89,7 +89,7 @@ impl Control {
         self.0.wrapping_sub(position) < STEP
     }
 
-    /// What the word says if it publishes the message at `position`, inline, with a tag below 32 and at most `longest` bytes.
+    /// The short message, if the word publishes the message at `position`, inline, with a tag below 32 and at most `longest` bytes.
     ///
     /// One comparison for all four: what is checked stands above what is not. It leaves of the position nothing that a
     /// [`Short`] takes for something else.
@@ -135,7 +135,7 @@ impl Short {
     }
 }
 
-/// The credit word: how far a receiver has come and how it wants to be told of news.
+/// The credit word: the position of a receiver, and how senders notify it.
 ///
 /// | bits | meaning |
 /// |---|---|

@@ -1,6 +1,6 @@
 //! Copies of a few bytes without a call.
 //!
-//! For: short messages. Stands on the shape of a slot. A call to memcpy costs about as much as the rest of a short send; up to
+//! Used for short messages. Built on the shape of a slot. A call to memcpy costs about as much as the rest of a short send; up to
 //! 64 bytes, two overlapping moves of a fixed size do.
 
 use core::ptr;

@@ -1,9 +1,9 @@
-//! The doorbell of a receiver: which of its idle rings have news, and whether it sleeps.
+//! The doorbell of a receiver: which of its idle rings have messages, and whether it sleeps.
 //!
-//! For: interfaces (they listen) and the senders of idle rings (they ring). Stands on `ucs::sync`. One page of memory,
-//! owned by the receiver and mapped by all who send to it. A sender that writes nonsense here can hide others' bits, not
-//! their messages: the receiver looks into a few idle rings by itself now and then, and who sends the first message to an idle ring
-//! wakes it whatever the doorbell says (`Sender::attend_idle`).
+//! Used by interfaces, which poll it, and by senders on idle rings, which ring it. Built on `ucs::sync`. It is one page of memory that the
+//! receiver owns and all its senders map. A sender that writes invalid values here can hide the bits of others, but not their messages: the
+//! receiver checks a few idle rings in each epoch, and the first message on an idle ring wakes the receiver whatever the doorbell contains
+//! (`Sender::attend_idle`).
 
 use std::ptr::NonNull;
 
@@ -13,7 +13,7 @@ use super::Watch;
 
 /// Words of ring bits.
 const WORDS: usize = 64;
-/// From here on the summary says that somebody has rung.
+/// The summary has this value or a larger one when a sender has rung.
 const RUNG: u64 = 1;
 /// Bytes of a mapped doorbell.
 pub const DOORBELL_BYTES: usize = 4096;
@@ -42,17 +42,17 @@ impl<M: DoorbellMemory> Doorbell<M> {
     /// Number of rings with a bit of their own; further ones share.
     pub const RINGS: u32 = (WORDS * 64) as u32;
 
-    /// A doorbell on memory that was zeroed when it was made.
+    /// A doorbell on zeroed memory.
     pub fn new(memory: M) -> Doorbell<M> {
         Doorbell { memory }
     }
 
-    /// Says that `ring` has news. Answers whether the receiver sleeps and must be woken, by the caller, now.
+    /// Sets the bit of `ring`. Returns whether the receiver sleeps, and the caller must wake it now.
     #[must_use]
     pub fn ring(&self, ring: u32) -> bool {
         let ring = ring % Self::RINGS;
         let word = (ring / 64) as usize;
-        // SYNC: both pair with the swaps in `take`. The word first: who sees the summary finds the bit.
+        // SYNC: both pair with the swaps in `take`. The word first, so that a receiver that sees the summary finds the bit.
         self.memory.word(word).fetch_or(1 << (ring % 64), Ordering::SeqCst);
         self.memory.summary().fetch_or(1 << word, Ordering::SeqCst);
         // SYNC: with the heavy barrier of `settle`: the receiver sees the bit, or we see that it has armed. That needs
@@ -60,21 +60,21 @@ impl<M: DoorbellMemory> Doorbell<M> {
         self.memory.armed().load(Ordering::SeqCst) != 0 && self.memory.armed().swap(0, Ordering::SeqCst) != 0
     }
 
-    /// Whether anybody has rung.
+    /// Whether a sender has rung.
     #[inline(always)]
     pub fn has_rung(&self) -> bool {
         // SYNC: only a hint; `take` swaps.
         self.memory.summary().load(Ordering::Relaxed) != 0
     }
 
-    /// What is not 0 once anybody has rung.
+    /// The word that is not 0 when a sender has rung.
     pub fn watch(&self) -> Watch {
         Watch::new(self.memory.summary(), RUNG)
     }
 
-    /// Takes all bits and calls `each` with the number of every ring that has news, modulo [`RINGS`](Self::RINGS).
+    /// Clears all bits and calls `each` with the number of every ring whose bit was set, modulo [`RINGS`](Self::RINGS).
     pub fn take(&self, mut each: impl FnMut(u32)) {
-        // SYNC: pairs with the read-modify-writes in `ring`; what was sent ahead of them is seen.
+        // SYNC: pairs with the read-modify-writes in `ring`; messages that were sent before them are visible.
         let mut summary = self.memory.summary().swap(0, Ordering::SeqCst);
         while summary != 0 {
             let word = summary.trailing_zeros();
@@ -87,12 +87,12 @@ impl<M: DoorbellMemory> Doorbell<M> {
         }
     }
 
-    /// Asks to be woken. Follow with `settle`, then look at rings and doorbell once more before sleeping.
+    /// Asks to be woken. Call `settle` afterwards, then poll rings and doorbell once more before sleeping.
     pub fn arm(&self) {
         self.memory.armed().store(1, Ordering::Relaxed);
     }
 
-    /// Takes the wish back. Answers whether somebody has acted on it: a wake-up has come or is on its way.
+    /// Asks not to be woken any more. Returns whether a sender has woken the receiver: the wake-up has arrived or will arrive.
     pub fn disarm(&self) -> bool {
         // SYNC: one side only gets the 1.
         self.memory.armed().swap(0, Ordering::SeqCst) == 0

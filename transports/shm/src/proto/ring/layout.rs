@@ -1,12 +1,12 @@
 //! Where things are in a ring's memory.
 //!
-//! For: [`MappedRing`](super::MappedRing), and whoever accepts a ring from a peer. Stands on nothing. The numbers of a
-//! [`Geometry`] may come from a peer: [`Layout::new`] is where they are checked, and offsets come from nowhere else.
+//! Used by [`MappedRing`](super::MappedRing), and by the side that accepts a ring from a peer. Built on nothing. The numbers of a
+//! [`Geometry`] may come from a peer. [`Layout::new`] checks them, and all offsets come from a [`Layout`].
 //!
 //! ```text
 //! 0      credit word of the receiver           (a cache line of its own)
 //! 128    release words: small pool, bulk pool  (a cache line of their own), behind them the receiver's word that it has closed
-//! 256    ping-pong line                              (a cache line of its own; of the ring towards who accepts)
+//! 256    ping-pong line                       (a cache line of its own; in the ring towards the side that accepts)
 //! 384    the sender's word on what the kernel copies (a cache line of its own)
 //! 512    slots, 64 bytes each
 //! ...    small blocks, then bulk blocks, each pool aligned to a page
@@ -21,7 +21,7 @@ pub(super) const CREDIT_OFFSET: usize = 0;
 pub(super) const RELEASE_OFFSET: usize = 128;
 /// Offset of the ping-pong line.
 const TURN_LINE_OFFSET: usize = 256;
-/// Offset of the word in which the receiver says that it has closed the ring.
+/// Offset of the word in which the receiver marks the ring as closed.
 const CLOSED_OFFSET: usize = RELEASE_OFFSET + 16;
 /// Offset of the word in which the sender names what the kernel copies.
 const NAMED_OFFSET: usize = 384;

@@ -1,7 +1,7 @@
 //! The memory of a ring, as sender and receiver see it.
 //!
-//! For: [`Sender`](super::Sender) and [`Receiver`](super::Receiver), which are generic over it so that a loom model
-//! runs the same code over memory that loom can watch. Stands on [`Layout`].
+//! Used by [`Sender`](super::Sender) and [`Receiver`](super::Receiver), which are generic over it, so that a loom model runs the same code
+//! over memory that loom observes. Built on [`Layout`].
 
 use std::ptr::NonNull;
 

@@ -58,9 +58,9 @@ pub enum Corrupt {
     /// The receiver's credit is ahead of what was sent, or has gone backwards.
     #[error("the peer acknowledges message {head}, of which {tail} were sent")]
     Credit {
-        /// What the peer's word says.
+        /// The position in the peer's word.
         head: u64,
-        /// What was really sent.
+        /// The position of the sender.
         tail: u64,
     },
     /// An inline message longer than a slot.

@@ -1,7 +1,7 @@
 //! The receiving side of a ring.
 //!
-//! For: interfaces. Stands on [`RingMemory`]. Trusts nothing that is in the memory: a control word is read once, a
-//! short message is copied out of its slot, the place of a long one is checked against what the sender may use.
+//! Used by interfaces. Built on [`RingMemory`]. Nothing in the memory is trusted: a control word is read once, a short message is copied
+//! out of its slot, and the block of a longer message is checked.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -66,7 +66,7 @@ pub struct Receiver<M> {
 /// Blocks of one pool, from the receiver's side.
 #[derive(Debug, Default)]
 struct Held {
-    /// Toggled with every release; what the release word says.
+    /// Toggled with every release; the value of the release word.
     released: Cell<u64>,
     /// Blocks that were received and not yet released.
     held: Cell<u64>,
@@ -88,7 +88,7 @@ impl<M: RingMemory> Receiver<M> {
         }
     }
 
-    /// Whether a message waits.
+    /// Whether the next message has arrived.
     #[inline(always)]
     pub fn has_message(&self) -> bool {
         let head = self.head.get();
@@ -96,9 +96,9 @@ impl<M: RingMemory> Receiver<M> {
         Control(self.memory.control(slot_of(head, self.mask)).load(Ordering::Relaxed)).is(head)
     }
 
-    /// Takes short messages, those with a tag below 32, until another comes or `limit` have, which is at least 1; answers how
-    /// many. `each` gets what the slot says and a private copy of the data, aligned to 16; it may not use the receiver but to release
-    /// blocks. What is next to come is then in `watch`.
+    /// Receives short messages, those with a tag below 32, until the next message is of another kind or `limit`, at least 1, are received.
+    /// Returns how many. `each` gets the checked control word and a private copy of the data, aligned to 16; it may use the receiver only
+    /// to release blocks. `watch` is then the word that the next message changes.
     #[inline(always)]
     pub fn take_shorts(&self, limit: u32, watch: &Cell<Watch>, mut each: impl FnMut(Short, &[u8])) -> u32 {
         debug_assert!(limit > 0);
@@ -140,8 +140,8 @@ impl<M: RingMemory> Receiver<M> {
         (head.wrapping_sub(start) / STEP) as u32
     }
 
-    /// As [`take_shorts`](Receiver::take_shorts) with a limit of one; answers whether there was one. All that changes has
-    /// changed before `deliver` is called.
+    /// As [`take_shorts`](Receiver::take_shorts) with a limit of one. Returns whether there was one. The state is up to date
+    /// before `deliver` is called.
     #[inline(always)]
     pub fn take_one_short(&self, watch: &Cell<Watch>, deliver: impl FnOnce(Short, &[u8])) -> bool {
         // SAFETY: for this call, as the receiver that it is.
@@ -263,7 +263,7 @@ impl<M: RingMemory> Receiver<M> {
         self.memory.release(place).store(pool.released.get(), Ordering::Release);
     }
 
-    /// Publishes how far we are.
+    /// Publishes the receiver's position.
     #[cold]
     fn grant(&self) {
         self.grant_at.set(next_grant(self.head.get(), self.batch));
@@ -271,28 +271,28 @@ impl<M: RingMemory> Receiver<M> {
         self.memory.credit().store(Credit::new(self.head.get(), self.flags.get()).0, Ordering::Release);
     }
 
-    /// Whether the sender was told to ring the doorbell.
+    /// Whether the ring is marked idle.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.flags.get() & Credit::IDLE != 0
     }
 
-    /// Tells the sender to ring the doorbell from now on.
+    /// Marks the ring idle: the sender rings the doorbell from now on.
     ///
-    /// A message that is being sent at this very moment may do so without ringing. Poll the ring a while longer, or call
-    /// [`settle`] and look once more.
+    /// A message that is being sent at this moment may arrive without a ring of the doorbell. Poll the ring for some time longer, or call
+    /// [`settle`] and poll once more.
     pub fn set_idle(&self) {
         self.flags.set(self.flags.get() | Credit::IDLE);
         self.grant();
     }
 
-    /// Tells the sender that the ring is polled.
+    /// Marks the ring active: the sender need not ring the doorbell.
     pub fn set_active(&self) {
         self.flags.set(self.flags.get() & !Credit::IDLE);
         self.grant();
     }
 
-    /// Whether senders must use full barriers: so unless both sides have registered for heavy ones.
+    /// Sets whether the sender must use full barriers. It must unless both sides have registered for heavy ones.
     pub fn set_fence(&self, fence: bool) {
         let flags = self.flags.get() & !Credit::FENCE;
         self.flags.set(if fence { flags | Credit::FENCE } else { flags });
@@ -328,7 +328,7 @@ impl Body {
     /// The bytes of the message that was just copied here.
     #[inline(always)]
     pub fn bytes(&self, short: Short) -> &[u8] {
-        // SAFETY: who answers a `Short` has written at least its length, which is up to 56.
+        // SAFETY: each function that returns a `Short` has written at least its length, which is up to 56.
         unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), short.length()) }
     }
 }
@@ -358,7 +358,7 @@ fn next_grant(head: u64, batch: u64) -> u64 {
     (head & !(batch - 1)).wrapping_add(batch)
 }
 
-/// A word that changes when something comes, for looking without a call.
+/// A word that the next message changes, and the value from which on it has arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch {
     word: NonNull<AtomicU64>,
@@ -366,18 +366,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A word in which there is news from a number on.
+    /// A word, and the position of the message.
     #[inline(always)]
     pub fn new(word: &AtomicU64, position: u64) -> Watch {
         Watch { word: NonNull::from(word), position }
     }
 
-    /// Whether there may be news: of a ring's word, the message at this position. What was there before is of an earlier one;
-    /// of a later one a correct peer writes nothing there.
+    /// Whether the message may have arrived. The word of a ring held an earlier message before, and a correct peer writes no later one there.
     ///
     /// # Safety
     ///
-    /// The word is still there.
+    /// The word is still mapped.
     #[inline(always)]
     pub unsafe fn has_news(self) -> bool {
         // SAFETY: the caller's promise.
@@ -387,8 +386,8 @@ impl Watch {
     }
 }
 
-/// Makes `set_idle` of any number of rings, and `arm` of a doorbell, known to all senders: after it, a message that is not
-/// in its ring yet will ring the doorbell.
+/// Makes `set_idle` of any number of rings and `arm` of a doorbell visible to all senders. A message that is not in its ring after this call
+/// will ring the doorbell.
 pub fn settle() {
     // SYNC: pairs with the barriers in `Sender::send_slot`, `Sender::attend` and `Doorbell::ring`.
     barrier::heavy();

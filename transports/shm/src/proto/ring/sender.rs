@@ -1,6 +1,6 @@
 //! The sending side of a ring.
 //!
-//! For: endpoints. Stands on [`RingMemory`]. Never blocks: a ring without room answers [`Refused::Full`].
+//! Used by endpoints. Built on [`RingMemory`]. Never blocks: a send on a full ring returns [`Refused::Full`].
 
 use std::cell::Cell;
 
@@ -11,10 +11,10 @@ use super::control::{Control, Credit, FIRST, Place, STEP};
 use super::layout::slot_of;
 use super::{Corrupt, RingMemory};
 
-/// Never equal to a credit word, so that every message takes the careful path.
+/// Never equal to a credit word, so that every message takes the slow path.
 const NEVER: u64 = u64::MAX;
 
-/// What is left to do after a message was published.
+/// What the caller has to do after a message was published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
@@ -24,13 +24,13 @@ pub enum Sent {
     Attend,
 }
 
-/// Why a message was not taken.
+/// Why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// No slot or no block is free; nothing happened.
     #[error("the ring is full")]
     Full,
-    /// The receiver wrote nonsense; the ring is not usable any more.
+    /// The receiver wrote invalid values; the ring cannot be used any more.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
 }
@@ -80,7 +80,7 @@ pub struct Sender<M> {
     limit: Cell<u64>,
     /// [`Layout::slot_mask`](super::Layout).
     mask: usize,
-    /// The receiver insists on full barriers.
+    /// The receiver requires full barriers.
     fenced: Cell<bool>,
     /// The credit word as last seen, or [`NEVER`].
     seen: Cell<u64>,
@@ -113,7 +113,7 @@ impl<M: RingMemory> Sender<M> {
         self.memory.credit().store(Credit::new(FIRST, Credit::IDLE | Credit::FENCE).0, Ordering::Relaxed);
     }
 
-    /// Whether a slot is free. May look at the receiver's word.
+    /// Whether a slot is free. May read the receiver's word.
     #[inline(always)]
     pub fn has_room(&self) -> Result<bool, Corrupt> {
         Ok(self.tail.get() != self.limit.get() || self.find_room()?)
@@ -146,7 +146,7 @@ impl<M: RingMemory> Sender<M> {
         Some(self.send_slot(tail, Control::short(tail, tag, length), fill))
     }
 
-    /// Sends a message by another way, if there is room for it as far as is known: `publish` gets its position.
+    /// Sends a message out of the ring, if there is room as far as is known. `publish` gets its position.
     #[inline(always)]
     pub fn try_out_of_ring(&self, publish: impl FnOnce(u64)) -> Option<Sent> {
         let tail = self.tail.get();
@@ -167,7 +167,7 @@ impl<M: RingMemory> Sender<M> {
     /// Reserves a block of a pool; `place` is not `Inline`. `None`: all are in use.
     pub fn reserve(&self, place: Place) -> Option<Block> {
         let blocks = self.blocks(place);
-        // Bulk blocks are looked up each time: the lowest free one was in use most recently and is still in caches.
+        // The word is read for each bulk block: the lowest free block was used most recently and is still in caches.
         if place == Place::Bulk || blocks.free.get() == 0 {
             // SYNC: pairs with the Release in `Receiver::release`: its reads of the block are over.
             let released = self.memory.release(place).load(Ordering::Acquire);
@@ -218,7 +218,7 @@ impl<M: RingMemory> Sender<M> {
     #[inline(always)]
     fn send_slot(&self, tail: u64, control: Control, fill: impl FnOnce(*mut u8)) -> Sent {
         let slot = slot_of(tail, self.mask);
-        // Found ahead of the writes: behind them the compiler would look for everything anew.
+        // Computed before the writes, after which the compiler would load all of it again.
         // SAFETY: for this call, as the sender that it is.
         let memory = unsafe { self.memory.alias() };
         let (word, credit) = (memory.control(slot), memory.credit());
@@ -230,7 +230,7 @@ impl<M: RingMemory> Sender<M> {
         self.sent(credit)
     }
 
-    /// What is left to do for a message that was published.
+    /// What the caller has to do for a published message.
     #[inline(always)]
     fn sent(&self, credit: &AtomicU64) -> Sent {
         // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is idle.
@@ -238,25 +238,25 @@ impl<M: RingMemory> Sender<M> {
         if credit.load(Ordering::Relaxed) == self.seen.get() { Sent::Quiet } else { Sent::Attend }
     }
 
-    /// Looks at the receiver's word after a message. Answers whether its doorbell must be rung.
+    /// Reads the receiver's word after a message. Returns whether the doorbell must be rung.
     #[cold]
     pub fn attend(&self) -> Result<bool, Corrupt> {
         Ok(self.attend_idle()?.is_some())
     }
 
-    /// As [`attend`](Sender::attend); `Some(true)` for the first message that finds the receiver idle at its position. Other peers
-    /// can write to the doorbell, not to this ring.
+    /// As [`attend`](Sender::attend). `Some(true)`: this is the first message that finds the receiver idle at its position. Other peers can
+    /// write to the doorbell, but not to this ring.
     pub fn attend_idle(&self) -> Result<Option<bool>, Corrupt> {
         if self.fenced.get() {
             // SYNC: as the light barrier in `publish`, for a receiver without a heavy one.
             barrier::full();
         }
         let credit = self.refresh()?;
-        // Without the message that was sent first the receiver does not come to this word again.
+        // The receiver has this position and is idle again only after it has received that first message.
         Ok(credit.is_idle().then(|| self.woken.replace(credit.0) != credit.0))
     }
 
-    /// Reads the receiver's word, checks it and takes over what it says.
+    /// Reads the receiver's word, checks it, and takes position and flags from it.
     fn refresh(&self) -> Result<Credit, Corrupt> {
         // SYNC: pairs with the Release in `Receiver::grant`: its reads of the slots are over.
         let credit = Credit(self.memory.credit().load(Ordering::Acquire));

@@ -1,6 +1,6 @@
-//! What tests of this module share: the shape of rings, and one who talks over two of them.
+//! Helpers of the tests of this module: the shape of rings, and a side that sends and receives over two of them.
 //!
-//! For: the models and tests of this module. Stands on senders, receivers and ping-pong lines.
+//! Used by the models and tests of this module. Built on senders, receivers and the ping-pong line.
 
 use super::control::Control;
 use super::turn_line::TurnLineMemory;
@@ -11,12 +11,12 @@ pub fn geometry(slots: u32, blocks: u32) -> Geometry {
     Geometry { slots, small: Pool { count: blocks, stride: 64 }, bulk: Pool { count: blocks, stride: 1024 } }
 }
 
-/// Sends numbers in a row over a ring, receives those of another over a second one, and answers in a ping-pong line.
+/// Sends numbers in a row over a ring, receives those of another over a second one, and replies in the ping-pong line.
 pub struct Talker<M, S> {
     sender: Sender<M>,
     receiver: Receiver<M>,
     turn_line: TurnLine<S>,
-    /// How many were sent, which is what the next one says.
+    /// How many were sent; the next message has this number.
     pub sent: u64,
     /// How many were received.
     pub received: u64,
@@ -32,7 +32,7 @@ impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
         Talker { sender, receiver, turn_line, sent: 0, received: 0, answered: 0 }
     }
 
-    /// Sends the next number, in the ping-pong line if that is ours; answers whether there was room.
+    /// Sends the next number, in the ping-pong line if this side owns it. Returns whether there was room.
     pub fn send(&mut self) -> bool {
         let number = self.sent;
         // SAFETY: slot and ping-pong line have room for a u64 and are aligned to it.
@@ -55,7 +55,7 @@ impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
         true
     }
 
-    /// Receives a number, in the ping-pong line or in the ring; answers whether there was one. It has to be the next one.
+    /// Receives a number, in the ping-pong line or in the ring. Returns whether there was one. It has to be the next one.
     pub fn receive(&mut self) -> bool {
         let number = self.receive_from_line().or_else(|| self.receive_from_slot());
         if let Some(number) = number {

@@ -1,6 +1,6 @@
-//! A ring, a doorbell and a ping-pong line in memory that loom watches.
+//! A ring, a doorbell and a ping-pong line in memory that loom observes.
 //!
-//! For: the models of this module. Stands on `ucs::sync`.
+//! Used by the models of this module. Built on `ucs::sync`.
 
 use std::sync::Arc;
 
