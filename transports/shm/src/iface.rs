@@ -1,6 +1,6 @@
-//! The interface: a doorbell that its peers ring, a socket on which they connect, and connections to them.
+//! The interface: its doorbell, its listener, and its connections to peers.
 //!
-//! What it does lies in files of its own: `peers` (it connects), `listen` (it is connected to), `progress`. Built on `link`.
+//! Its methods are in other files: `peers` (connects to peers), `listen` (accepts peers) and `progress`. Built on `link`.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -35,38 +35,38 @@ use crate::md::ShmMd;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::ring::{Doorbell, MappedDoorbell, Watch, register_heavy_barrier};
 
-/// Tells the listener from channels, which are known by their numbers.
+/// Token of the listener in the event set. The token of a channel is its number.
 pub(crate) const LISTENER: u64 = u64::MAX;
-/// Tells the timer from them.
+/// Token of the timer.
 pub(crate) const TIMER: u64 = u64::MAX - 1;
-/// Tells a connection without a hello, whose number is added.
+/// Token of a half-open connection, to which its number is added.
 pub(crate) const HALF_OPEN: u64 = 1 << 63;
 /// Channels with a bit of their own in the doorbell.
 pub(crate) const DOORBELL_BITS: usize = Doorbell::<MappedDoorbell>::RINGS as usize;
 
 /// An interface.
 pub(crate) struct ShmIface {
-    /// What the next message changes.
+    /// The word that the next message changes.
     pub(crate) watch: Cell<Watch>,
-    /// The active channel that is watched.
+    /// The active channel that contains the watched word.
     pub(crate) watched: Cell<Option<NonNull<Channel>>>,
     /// The peer owns the line: the next message comes in the ring or in the line, and one of the two is watched.
     pub(crate) peer_owns_line: Cell<bool>,
-    /// The doorbell is watched in the place of an active channel for a few calls, so that messages gather there.
+    /// After a burst: the doorbell is watched instead of the active channel for a few calls, so that messages accumulate in the ring.
     pub(crate) is_backing_off: Cell<bool>,
-    /// Calls of progress that were left when it last received something.
+    /// Calls that were left until the slow path when messages were last received.
     pub(crate) received_at: Cell<u32>,
     pub(crate) doorbell: Doorbell<MappedDoorbell>,
     pub(crate) schedule: Schedule,
-    /// Calls of progress until sockets are looked at.
+    /// Calls of progress until the next epoch, in which sockets are polled.
     pub(crate) until_epoch: Cell<u32>,
     pub(crate) is_working: Cell<bool>,
-    /// Pending requests are being tried, which is work outside handlers.
+    /// Pending requests are running. They run outside handlers.
     pub(crate) is_serving: Cell<bool>,
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
     pub(crate) am: AmHandlers,
-    /// Id of the last short message of a run.
+    /// Message id of the last short message.
     pub(crate) last_id: Cell<u8>,
     pub(crate) active: RefCell<Vec<Rc<Connection>>>,
     pub(crate) epoch: Cell<u32>,
@@ -78,15 +78,15 @@ pub(crate) struct ShmIface {
     pub(crate) door: Box<Door>,
     pub(crate) events: EventSet,
     pub(crate) identity: Box<Identity>,
-    /// The kernel copies to and from registered memory of peers, presumably.
+    /// The kernel is expected to copy from and to registered memory of peers.
     pub(crate) kernel_copies: bool,
     pub(crate) limits: Limits,
-    /// Accesses to memory that is mapped here.
+    /// Counts accesses to mapped memory.
     pub(crate) accessor: Accessor,
     pub(crate) counts: Counts,
     pub(crate) errors: ErrorHandler,
     pub(crate) next_ep: Cell<u32>,
-    /// What is packed and unpacked passes through it; none while that is under way.
+    /// Buffer for packing and unpacking. `None` while it is in use.
     pub(crate) scratch: Cell<Option<Allocation>>,
     pub(crate) listener: Listener,
     pub(crate) device: DeviceAddress,
@@ -94,24 +94,24 @@ pub(crate) struct ShmIface {
     pub(crate) config: Box<ShmConfig>,
 }
 
-/// What has happened, for people.
+/// The counters that the interface reports.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Operations on remote memory that the kernel has carried out.
+    /// Operations on remote memory that were carried out by the kernel.
     pub(crate) by_kernel: Cell<u64>,
-    /// Those that the peer has.
+    /// Operations on remote memory that were carried out by the peer.
     pub(crate) by_peer: Cell<u64>,
-    /// Keys that were bound to a segment late.
+    /// Keys that were bound to a segment at their first operation.
     pub(crate) bound: Cell<u64>,
     /// Operations that were blocked.
     pub(crate) no_resource: Cell<u64>,
     /// Messages that were sent in the ping-pong line.
     pub(crate) shuttled: Cell<u64>,
-    /// Times that this interface went to sleep.
+    /// How often this interface was armed to sleep.
     pub(crate) slept: Cell<u64>,
 }
 
-/// Counts one up.
+/// Increments a counter.
 pub(crate) fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
@@ -196,14 +196,14 @@ impl ShmIface {
         self.schedule.raise(source::CHANNEL);
     }
 
-    /// Watches the doorbell, for want of a ring.
+    /// Watches the doorbell, because no ring is active.
     pub(crate) fn watch_doorbell(&self) {
         self.watch.set(self.doorbell.watch());
         self.watched.set(None);
         self.peer_owns_line.set(false);
     }
 
-    /// Watches what comes next from an active channel.
+    /// Watches the next message of an active channel.
     #[inline(always)]
     pub(crate) fn watch_channel(&self, channel: &Channel) {
         self.watched.set(Some(NonNull::from(channel)));
@@ -236,7 +236,7 @@ impl ShmIface {
             Some(scratch) => scratch,
             None => Allocation::new(self.limits.bulk).map_err(|failure| failure.status)?,
         };
-        // SAFETY: the allocation is zeroed at first, has as many bytes, and is this call's.
+        // SAFETY: the allocation is zeroed when it is made, has this length, and is used by this call only.
         let bytes = unsafe { std::slice::from_raw_parts_mut(scratch.address().as_ptr(), self.limits.bulk) };
         let result = body(bytes);
         self.scratch.set(Some(scratch));

@@ -1,9 +1,10 @@
 //! Shared memory: the transports `posix`, `sysv` and `cma` for processes of one machine.
 //!
-//! Messages go through a ring per pair of interfaces, remote memory is mapped where it can be, copied by the kernel where that is
-//! permitted, and otherwise reached through the ring. `docs/shm.md` lists what is supported. From the bottom up: `proto` (formats and
-//! rings) and `io` (memory, sockets, the kernel's copies), `link` (one connection to a peer), and the interface (`iface`; `peers`,
-//! `listen` and `progress` are its methods), endpoints (`ep`) and what the host calls (`transport`).
+//! Messages go through two rings for each pair of interfaces. Remote memory is mapped if possible, otherwise copied by the kernel if
+//! that is permitted, and otherwise accessed by the peer on request through the ring. `docs/shm.md` describes the transports.
+//!
+//! From the bottom up: `proto` (formats and rings) and `io` (memory, sockets, the kernel's copies), `link` (one connection to a peer), the
+//! interface (`iface`; `peers`, `listen` and `progress` are its methods), endpoints (`ep`) and the traits of the SDK (`transport`).
 
 mod config;
 mod ep;

@@ -1,7 +1,7 @@
-//! Connections of peers are taken, counted, and heard; our own are tried until the other side has room for them.
+//! Accepts, counts and checks connections of peers, and repeats connecting to peers whose queue is full.
 //!
-//! Methods of the interface. Everybody may connect and say anything, so who has not said hello has little room and
-//! little time here, and nobody takes the room of all: there are limits for a process, for another user, and for descriptors.
+//! Methods of the interface. Any process may connect and send anything. Half-open connections are therefore limited in number and time,
+//! and there are limits for each process, for each other user, and for descriptors.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -21,11 +21,11 @@ use crate::link::connection::Connection;
 use crate::link::door::HalfOpen;
 use crate::link::handshake::{Dial, HelloState};
 
-/// Connections that are taken from each listening socket at a look; there are two sockets at most.
+/// Connections that are accepted from each listening socket in one round. There are at most two listening sockets.
 const ACCEPTS: usize = 16;
-/// How long the listener rests when the system has no descriptor for another connection.
+/// How long the listener is paused when no descriptor is available for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long it takes until a peer that had no room is tried again.
+/// Time between two attempts to connect to a peer whose queue is full.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// How many connections peers have made.
@@ -56,7 +56,7 @@ impl Crowd {
             Err(format!("the peer has {count} connections of {whose}, its limit is {limit} ({key})"))
         };
         within(self.all, config.max_connections, u64::MAX, "others", "UCT_SHM_MAX_CONNECTIONS")?;
-        // Where pids cannot be seen they cannot be told from each other.
+        // Processes whose ids are not visible cannot be distinguished.
         if peer.pid != 0 && peer.pid != std::process::id() {
             let key = "UCT_SHM_MAX_CONNECTIONS_PER_PROCESS, and a quarter of its descriptors";
             within(self.of_process, config.max_connections_per_process, room / 4, "this process", key)?;
@@ -70,7 +70,7 @@ impl Crowd {
 }
 
 impl ShmIface {
-    /// Takes incoming connections.
+    /// Accepts incoming connections.
     pub(crate) fn accept_peers(&self) -> u32 {
         let mut count = 0;
         for listening in self.listener.sockets() {
@@ -91,7 +91,7 @@ impl ShmIface {
         count
     }
 
-    /// A connection has come: who it is comes ahead of what it says.
+    /// A new connection: checks the peer's process before its messages.
     fn admit_connection(&self, socket: OwnedFd) {
         let admitted = self.identity.admit(socket.as_fd(), None).and_then(|peer| {
             let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -104,7 +104,7 @@ impl ShmIface {
         }
     }
 
-    /// How many connections others have made, and how many of them who makes one more.
+    /// Counts the connections of peers: all, and those of this process and of this user.
     fn crowd(&self, peer: Credentials) -> Crowd {
         let mut crowd = Crowd::default();
         let mut add = |one: Credentials| {
@@ -117,7 +117,7 @@ impl ShmIface {
         crowd
     }
 
-    /// Hears what a new connection says, now or later.
+    /// Receives the hello of a new connection, now or later.
     fn await_hello(&self, line: Line) {
         match self.identity.receive_hello(line.0.as_fd(), line.1) {
             HelloState::Peer(hello, fds, rings, memory) => self.meet(line, &hello, &fds, &rings, memory),
@@ -139,7 +139,7 @@ impl ShmIface {
         }
     }
 
-    /// A connection that has not said hello: looks whether it does.
+    /// Receives the hello of a half-open connection, if it has arrived.
     pub(crate) fn take_hello(&self, number: usize) -> u32 {
         let state = match self.door.half_open.borrow().get(number) {
             Some(HalfOpen { line: (socket, peer), .. }) => self.identity.receive_hello(socket.as_fd(), *peer),
@@ -156,7 +156,7 @@ impl ShmIface {
         1
     }
 
-    /// Takes the listener, which stays readable, out of the event set for a while: what cannot be accepted waits in the system.
+    /// Removes the listener, which stays readable, from the event set for some time. New connections wait in the kernel's queue.
     fn rest(&self, reason: &SystemError) {
         for listening in self.listener.sockets() {
             let _ = self.events.remove(listening);
@@ -169,12 +169,12 @@ impl ShmIface {
         }
     }
 
-    /// Listens: at first, and when a rest is over.
+    /// Adds the listening sockets to the event set: when the interface is opened, and after a pause.
     pub(crate) fn listen(&self) -> Result<(), SystemError> {
         self.listener.sockets().try_for_each(|socket| self.events.add(socket, Events::READ, LISTENER))
     }
 
-    /// Has progress go on with a connection until it is made. It is tried once now; answers why it cannot be made.
+    /// Begins to connect. The first attempt is made now, and progress repeats it. The error describes why connecting is not possible.
     pub(crate) fn begin(
         &self,
         connection: &Rc<Connection>,
@@ -188,7 +188,7 @@ impl ShmIface {
         Ok(())
     }
 
-    /// Tries connections again whose peers had no room; answers whether some still have none.
+    /// Repeats connecting to peers whose queue was full. Returns whether some queues are still full.
     fn dial_again(&self, now: u64) -> bool {
         self.door.dials.borrow_mut().retain_mut(|(connection, dial)| {
             let channel = &connection.channel;
@@ -221,7 +221,7 @@ impl ShmIface {
         !self.door.dials.borrow().is_empty()
     }
 
-    /// A moment has come that something waited for.
+    /// The timer has expired: resumes the listener, closes late half-open connections, repeats connecting.
     pub(crate) fn tick(&self) {
         self.door.timer.drain();
         self.door.next_tick.set(Deadline::NEVER);
@@ -251,7 +251,7 @@ impl ShmIface {
         self.door.want_tick(next);
     }
 
-    /// Adds what the door waits for to the event set.
+    /// Adds the timer and the listening sockets to the event set.
     pub(crate) fn open_door(&self) -> Result<(), SystemError> {
         self.events.add(self.door.timer(), Events::READ, TIMER)?;
         self.listen()

@@ -1,6 +1,6 @@
 //! Components and memory domains: one of each for `posix`, `sysv` and `cma`, which differ in where segments come from.
 //!
-//! For: the host. Stands on the registry, segments and remote keys.
+//! Used by the host. Built on the registry, segments and remote keys.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -84,7 +84,7 @@ impl<F: Flavor> Component for ShmComponent<F> {
 }
 
 impl ShmMd {
-    /// What segments of peers may be: what this domain's own are.
+    /// Which segments of peers are accepted: the same kinds as this domain's own.
     pub(crate) fn trust(&self) -> Trust {
         Trust::new(&self.origin, self.huge != Ternary::No)
     }
@@ -143,7 +143,7 @@ impl Md for ShmMd {
         if registry.settle(&memh, self.copy_timeout) {
             return Ok(());
         }
-        // What was allocated here stays mapped for good; other memory is its owner's to keep.
+        // Memory that was allocated here stays mapped; other memory must be kept by its owner.
         std::mem::forget(memh.allocated);
         Err(Error::BUSY)
     }
@@ -157,7 +157,7 @@ impl Md for ShmMd {
         let (base, length) = (segment.mapping.base(), segment.mapping.length());
         let (is_lent, is_written) = (self.lends(access), is_written(access));
         let allocated = Allocated { segment, is_lent, is_written };
-        // SAFETY: the registration keeps the segment, and nobody holds a reference into it.
+        // SAFETY: the registration keeps the segment, and no reference into it exists.
         let memh = unsafe { registry()?.insert(base, length, access, Some(allocated)) }?;
         Ok((base, length, memh))
     }

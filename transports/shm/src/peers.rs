@@ -75,7 +75,7 @@ impl ShmIface {
         self.table.add(connection);
     }
 
-    /// A channel has its socket from now on.
+    /// Sets the socket of a channel.
     pub(crate) fn stand(&self, channel: &Channel, line: Line) -> Result<(), Failure> {
         self.events
             .add(&line.0, Events::READ, u64::from(channel.number))
@@ -84,7 +84,7 @@ impl ShmIface {
         Ok(())
     }
 
-    /// Meets a peer that has said hello.
+    /// Accepts a peer whose hello is valid.
     pub(crate) fn meet(&self, line: Line, hello: &Hello, fds: &[OwnedFd], rings: &Rings, memory: Mapping) {
         let number = self.table.next_number();
         let own = self.own_connection(hello, line.1);
@@ -118,8 +118,8 @@ impl ShmIface {
         }
     }
 
-    /// The connection that we have made to who says hello, if both have connected at once and each knows that the other is the
-    /// process at both connections.
+    /// Our connection to the sender of a hello, if both have connected at the same time and each knows that the other process is the same on
+    /// both connections.
     fn own_connection(&self, hello: &Hello, from: Credentials) -> Option<Rc<Connection>> {
         // The other side compares users too: this one has to be at both connections what it was when it began to listen.
         let is_comparable = from.pid != 0 && credentials().effective_uid == self.identity.address.uid;
@@ -127,7 +127,7 @@ impl ShmIface {
         known.filter(|_| hello.knows_process == 1 && is_comparable)
     }
 
-    /// Has our connection use the ping-pong line of the peer's, as the peer has asked for, once that connection is here.
+    /// Makes our connection use the ping-pong line of the peer's connection, as the peer has requested, once that connection is accepted.
     pub(crate) fn share_line(&self, own: &Channel) {
         let Some(other) = self.table.shared_by(own) else { return };
         if other.channel.user() != own.user() {
@@ -137,11 +137,11 @@ impl ShmIface {
         }
         own.lane.share(&other.channel.lane);
         own.shares.set(0);
-        // What is to be looked at may be another word now.
+        // The word to watch may have changed.
         self.schedule.raise(source::CHANNEL);
     }
 
-    /// Parts from a connection that is broken, and tells its endpoints.
+    /// Removes a broken connection, and reports the failure to its endpoints.
     pub(crate) fn reap(&self, connection: &Rc<Connection>) {
         let Some(broken) = connection.channel.broken() else { return };
         self.active.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));

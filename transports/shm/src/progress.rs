@@ -1,8 +1,8 @@
-//! Progress: looks where something may have come, and does what is to be done.
+//! Progress: receives messages and does pending work.
 //!
-//! For: the host's worker. Stands on the interface. A look at nothing costs a handful of instructions, whatever the number
-//! of peers: a count, and one word of shared memory, which is the slot of the ring from which something came last. The doorbell
-//! is looked at once in [`SLOW_PATH_INTERVAL`] calls, or at each if no ring is polled; sockets once in `poll_interval` calls.
+//! Used by the host's worker. Built on the interface. An idle call takes a few instructions for any number of peers: it decrements a
+//! counter and reads one word of shared memory, the next slot of the ring that had the last message. The doorbell is polled once in
+//! [`SLOW_PATH_INTERVAL`] calls, or in each call if no ring is active. Sockets are polled once in `poll_interval` calls, which are an epoch.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -20,24 +20,23 @@ use crate::link::connection::Connection;
 use crate::link::schedule::source;
 use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
 
-/// Calls from one look at the doorbell to the next, while a ring is polled. Who sends the first message after a long silence waits
-/// for half of them in the mean, and everybody else saves the look.
+/// Calls from one slow path to the next while a ring is active. The first message on an idle ring waits for half of them on average.
 const SLOW_PATH_INTERVAL: u32 = 64;
 /// The same while the peer owns the ping-pong line, so that the next message comes in the ring or in the line. One of the two is watched:
 /// the one that had the last message, or the line after a message was sent in it. Both are checked at this interval.
 const LINE_INTERVAL: u32 = 2;
-/// Calls of progress until a ring is looked at again when a burst of messages has ended. To look for the next message is to take the
-/// line that its sender is about to write: a receiver that is the faster one would do so for each of them.
+/// Calls of progress for which a ring is not polled after a burst of messages. Polling takes the cache line that the sender is about to
+/// write, and a receiver that is faster than the sender would do so for each message.
 const BURST_BACKOFF: u32 = 2;
-/// Turns without a message after which a ring is not polled any more.
+/// Epochs without a message after which a ring becomes idle.
 const IDLE_EPOCHS: u32 = 2;
-/// Quiet rings that are looked into at each turn, in case that a doorbell was not heard.
+/// Idle rings that are checked in each epoch, in case another peer has overwritten the doorbell.
 const RESCAN_BATCH: usize = 4;
 /// How long a sleeping interface waits until it checks whether a peer has made room in a ring.
 const ROOM_WAIT: Duration = Duration::from_millis(2);
-/// Messages that are taken from one socket at a look.
+/// Messages that are received from one socket in one round.
 const CONTROLS: usize = 16;
-/// Message ids of the application; higher tags are the transport's.
+/// Number of message ids of the application. Higher tags belong to the transport.
 const AM_IDS: u8 = 32;
 
 impl ShmIface {
@@ -64,7 +63,7 @@ impl ShmIface {
             return self.work();
         }
         self.until_epoch.set(left);
-        // The last call has received something if this one would have been told so by the count.
+        // The previous call has received messages if `received_at` says so for the count of this call.
         let received_nothing = self.received_at.get() != 1;
         if self.is_backing_off.get()
             && let Some(channel) = self.watched.get()
@@ -84,12 +83,12 @@ impl ShmIface {
         self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.lane.has_message())
     }
 
-    /// Something has come from the one peer that is polled, and nothing else is to be done. Takes one message if it is short.
+    /// Receives one short message of the watched channel. No other work is pending.
     #[inline(always)]
     fn receive_one(&self) -> u32 {
         self.receive(|channel| {
             let am = self.am;
-            // SAFETY: a slice is readable, and a private copy is written by nobody.
+            // SAFETY: a slice is readable, and nothing writes to a private copy.
             let deliver =
                 |short: Short, data: &[u8]| unsafe { am.deliver(short.tag(), data.as_ptr(), data.len()) };
             u32::from(channel.lane.receiver.take_one_short(&self.watch, deliver))
@@ -105,7 +104,7 @@ impl ShmIface {
             self.watch_channel(channel);
         }
         let data = copy.bytes(short);
-        // SAFETY: a slice is readable, and a private copy is written by nobody.
+        // SAFETY: a slice is readable, and nothing writes to a private copy.
         unsafe { self.am.deliver(short.tag(), data.as_ptr(), data.len()) };
         true
     }
@@ -133,7 +132,7 @@ impl ShmIface {
         if self.is_working.replace(true) {
             return self.work();
         }
-        // SAFETY: it is active, and what ends that waits until `is_working` is over.
+        // SAFETY: it is active, and stays so while `is_working` is set.
         let channel = unsafe { channel.as_ref() };
         let mut count =
             if self.peer_owns_line.get() && self.receive_from_line(channel) { 1 } else { shorts(channel) };
@@ -145,7 +144,7 @@ impl ShmIface {
         count
     }
 
-    /// What has come from the one peer that is polled is no short message.
+    /// Receives from the only active channel when its next message is not a short one.
     #[inline(never)]
     fn receive_others(&self) -> u32 {
         let connection = self.active.borrow().first().cloned();
@@ -156,11 +155,11 @@ impl ShmIface {
         count
     }
 
-    /// There is, or may be, something to do.
+    /// The slow path when work may be pending.
     #[inline(never)]
     fn work(&self) -> u32 {
         let passed = self.schedule.passed();
-        // A handler may call progress, which counts down.
+        // A handler may call progress, which decrements the count.
         self.schedule.start(1);
         if self.is_working.replace(true) {
             return 0;
@@ -172,7 +171,7 @@ impl ShmIface {
         if self.schedule.has(!source::SEVERAL_ACTIVE) {
             events += self.do_pending_work();
         }
-        // As in `Schedule::skip`.
+        // Received messages count as calls, as in `Schedule::skip`.
         let left = self.until_epoch.get().saturating_sub(passed).saturating_sub(events);
         self.until_epoch.set(left);
         if left == 0 {
@@ -183,13 +182,13 @@ impl ShmIface {
         events
     }
 
-    /// Polls the rings that have had messages lately.
+    /// Polls the active rings.
     #[inline(always)]
     fn poll_active(&self) -> u32 {
         let mut events = 0;
         let mut index = 0;
         loop {
-            // Handlers run in between, so no borrow is held.
+            // No borrow is held, because handlers run in the loop.
             let Some(connection) = self.active.borrow().get(index).cloned() else { return events };
             if connection.channel.lane.has_message() {
                 events += self.drain(&connection, self.max_poll);
@@ -203,7 +202,7 @@ impl ShmIface {
     fn drain(&self, connection: &Connection, limit: u32) -> u32 {
         let channel = &connection.channel;
         let mut count = 0;
-        // The interface may watch another ring.
+        // Not the interface's cell, which may watch another ring.
         let watch = Cell::new(channel.lane.receiver.watch());
         while count < limit {
             if self.receive_from_line(channel) {
@@ -211,7 +210,7 @@ impl ShmIface {
                 continue;
             }
             count += self.take_shorts(channel, limit - count, &watch);
-            // What is left is of another kind, or nothing.
+            // The next message is of another kind, or there is none.
             if count == limit || !self.receive_other(connection) {
                 break;
             }
@@ -230,7 +229,7 @@ impl ShmIface {
     #[inline(always)]
     fn take_shorts(&self, channel: &Channel, limit: u32, watch: &Cell<Watch>) -> u32 {
         let mut run = AmRun::new(self.am, self.last_id.get());
-        // SAFETY: a slice is readable, and a private copy is written by nobody.
+        // SAFETY: a slice is readable, and nothing writes to a private copy.
         let deliver =
             |short: Short, data: &[u8]| unsafe { run.deliver(short.tag(), data.as_ptr(), data.len()) };
         let count = channel.lane.receiver.take_shorts(limit, watch, deliver);
@@ -238,7 +237,7 @@ impl ShmIface {
         count
     }
 
-    /// Notes that something has come from a peer.
+    /// Notes that a peer has sent messages.
     #[inline(always)]
     fn received(&self, connection: &Connection) {
         connection.epoch.set(self.epoch.get());
@@ -247,7 +246,7 @@ impl ShmIface {
         }
     }
 
-    /// Receives one message in a block, or one of the transport's own; answers whether there was one.
+    /// Receives one message that is in a block or belongs to the transport. Returns whether there was one.
     #[inline(never)]
     fn receive_other(&self, connection: &Connection) -> bool {
         let channel = &connection.channel;
@@ -257,8 +256,8 @@ impl ShmIface {
             Ok(Some(Message { tag, data: Delivery::Inline { length } })) => {
                 let data = &body.as_bytes()[..length];
                 if tag < AM_IDS {
-                    // A short message that came after the last look.
-                    // SAFETY: a slice is readable, and a private copy is written by nobody.
+                    // A short message that arrived after the last poll.
+                    // SAFETY: a slice is readable, and nothing writes to a private copy.
                     unsafe { self.am.deliver(tag, data.as_ptr(), length) };
                 } else {
                     self.receive_frame(connection, tag, data);
@@ -293,19 +292,19 @@ impl ShmIface {
         }
     }
 
-    /// Hands a block to the handler, and gives it back to the sender behind it.
+    /// Delivers a message in a block, and then returns the block to the sender.
     fn deliver_block(&self, channel: &Channel, id: u8, place: Place, index: u32, length: usize) {
         // SAFETY: the block is held and has `length` bytes (`Receiver::next`).
         channel.lane.receiver.block(place, index, |data| unsafe { self.am.deliver_shared(id, data, length) });
         channel.lane.receiver.release(place, index);
     }
 
-    /// Polls the rings whose doorbell was rung.
+    /// Starts to poll the rings whose bit in the doorbell is set.
     fn poll_doorbell(&self) {
         let mut rung = Vec::new();
         self.doorbell.take(|number| rung.push(number));
         for number in rung {
-            // Beyond the doorbell's bits, several channels share one.
+            // Channels with higher numbers share a bit.
             let mut index = number as usize;
             while index < self.table.numbers() {
                 if let Some(connection) = self.table.get(index) {
@@ -316,9 +315,9 @@ impl ShmIface {
         }
     }
 
-    /// Polls a ring from now on.
+    /// Makes a ring active.
     pub(crate) fn start_polling(&self, connection: &Rc<Connection>) {
-        // The only active one is not noted for each message.
+        // A ring that is active alone does not note its epoch for each message.
         for other in &*self.active.borrow() {
             other.epoch.set(self.epoch.get());
         }
@@ -328,7 +327,7 @@ impl ShmIface {
         }
     }
 
-    /// Points the quick look at the ring from which something came last.
+    /// Chooses the word to watch, and starts the count to the next slow path.
     fn rewatch(&self) {
         let active = self.active.borrow();
         if active.len() > 1 {
@@ -365,13 +364,13 @@ impl ShmIface {
         events
     }
 
-    /// Lets endpoints with pending requests try.
+    /// Runs pending requests.
     fn serve_pending(&self) -> u32 {
         let connections = self.waiting.take();
         self.is_serving.set(true);
         let served = connections.iter().map(|connection| connection.serve_pending()).sum();
         self.is_serving.set(false);
-        // Those to which requests were added meanwhile are in the list again.
+        // Connections that got new requests in the meantime are in the list already.
         let mut waiting = self.waiting.borrow_mut();
         for connection in connections {
             if connection.has_pending() && !waiting.iter().any(|other| Rc::ptr_eq(other, &connection)) {
@@ -381,7 +380,7 @@ impl ShmIface {
         served
     }
 
-    /// Goes on with operations that wait for room, and reaps channels that are broken.
+    /// Resumes operations that wait for room, and reaps broken channels.
     fn serve_channels(&self) -> u32 {
         let mut events = 0;
         for connection in self.table.all() {
@@ -401,7 +400,7 @@ impl ShmIface {
         events
     }
 
-    /// Receives what a peer has sent before it closed or died.
+    /// Receives the messages that a peer sent before it closed or died.
     fn drain_closed(&self, connection: &Connection) -> u32 {
         let channel = &connection.channel;
         let events = self.drain(connection, self.max_poll);
@@ -414,7 +413,7 @@ impl ShmIface {
         events
     }
 
-    /// Once in a while: sockets, rings that have gone quiet, rings that are thought to be quiet.
+    /// Begins an epoch: stops polling idle rings, rescans some idle rings, polls sockets.
     fn begin_epoch(&self) -> u32 {
         self.until_epoch.set(self.poll_interval);
         self.epoch.set(self.epoch.get().wrapping_add(1));
@@ -423,10 +422,10 @@ impl ShmIface {
         self.poll_sockets()
     }
 
-    /// Stops polling rings that have been quiet, except the one that was active last.
+    /// Stops polling rings without recent messages, except the one with the latest message.
     ///
-    /// In two steps: a ring is marked idle at one turn and left alone at a later one, so that a message that was being sent
-    /// meanwhile is seen, without a barrier on either side.
+    /// In two steps: a ring is marked idle in one epoch, and is polled until a later one. A message that was being sent meanwhile is
+    /// therefore received, without a barrier on either side.
     fn stop_polling_idle(&self) {
         let epoch = self.epoch.get();
         let mut active = self.active.borrow_mut();
@@ -454,7 +453,7 @@ impl ShmIface {
         });
     }
 
-    /// Looks into a few rings that are not polled: another peer may have wiped out a bit in the doorbell.
+    /// Checks a few idle rings, because another peer may have cleared a bit in the doorbell.
     fn rescan(&self) {
         if self.table.len() == self.active.borrow().len() {
             return;
@@ -471,12 +470,12 @@ impl ShmIface {
         }
     }
 
-    /// Accepts connections and takes messages from sockets; answers how many mattered.
+    /// Accepts connections and receives messages from sockets. Returns the number of events.
     pub(crate) fn poll_sockets(&self) -> u32 {
         let mut buffer = EventBuffer::<16>::new();
         let Ok(events) = self.events.wait(&mut buffer, Some(Duration::ZERO)) else { return 0 };
         let mut count = 0;
-        // Of two sockets, which the same look serves.
+        // Both listening sockets are served at once.
         let mut is_knocked = false;
         let tokens: Vec<u64> = events.map(|event| event.data).collect();
         for token in tokens {
@@ -504,12 +503,12 @@ impl ShmIface {
         let channel = &connection.channel;
         let knew = channel.peer().is_some();
         for _ in 0..CONTROLS {
-            // What is left is readable at the next look as well, and keeps the interface from sleeping.
+            // Messages that are left stay readable, and keep the interface from sleeping.
             if channel.broken().is_some() || !channel.receive_control(self.identity.trust) {
                 break;
             }
         }
-        // What a wake-up was about is in this ring, whatever others have written to the doorbell.
+        // The message of a wake-up is in this ring, even if another peer has overwritten the doorbell.
         if !connection.is_active.get() && channel.lane.has_message() {
             self.start_polling(&connection);
             self.schedule.raise(source::SEVERAL_ACTIVE);
@@ -517,21 +516,21 @@ impl ShmIface {
         if channel.is_closed.get()
             && let Some(socket) = channel.socket()
         {
-            // Not to be told again and again until the channel is reaped.
+            // Otherwise it would be reported until the channel is reaped.
             let _ = self.events.remove(socket);
         }
-        // A wake-up alone is no event: what it was about is in a ring.
+        // A wake-up alone is not an event: its message is in a ring.
         u32::from(channel.is_closed.get() || channel.broken().is_some() || knew != channel.peer().is_some())
     }
 
-    /// Marks all rings idle, arms the doorbell and looks once more; answers whether it is safe to sleep.
+    /// Marks all rings idle, arms the doorbell and polls once more. Returns whether the interface may sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         for connection in self.active.borrow().iter() {
             connection.channel.lane.receiver.set_idle();
         }
         self.doorbell.arm();
         settle();
-        // Whoever rings finds the rings idle, or has woken us: the doorbell is what to look at next.
+        // A sender from now on finds the rings idle and rings the doorbell, which the next call therefore polls.
         self.schedule.schedule_slow_path();
         let news = self.active.borrow().iter().any(|connection| connection.channel.lane.has_message());
         if news || self.doorbell.has_rung() || self.schedule.has(source::CHANNEL) {
@@ -545,8 +544,8 @@ impl ShmIface {
     }
 }
 
-/// Copies `length` bytes of a block that was received, and releases it. No reference leads to the block, to which the peer may write at
-/// any time.
+/// Copies `length` bytes of a received block, and releases the block. No reference to it exists, because the peer may write to it at any
+/// time.
 fn private_copy(channel: &Channel, place: Place, index: u32, length: usize) -> Vec<u8> {
     let mut copy = Vec::with_capacity(length);
     let target: *mut u8 = copy.as_mut_ptr();
@@ -561,16 +560,16 @@ fn private_copy(channel: &Channel, place: Place, index: u32, length: usize) -> V
     copy
 }
 
-/// [`ShmIface::slow_path`], guarded by itself: a look at nothing is then left without a frame of its own.
+/// [`ShmIface::slow_path`] with its own guard, so that an idle call needs no stack frame.
 #[inline(never)]
 extern "C" fn slow_path(iface: &ShmIface) -> u32 {
     guarded("progress", 0, || iface.slow_path())
 }
 
-/// Something has come: a function of its own, so that a look at nothing does not even ask how many to take.
+/// Receives after the watched word has changed. Not inlined, so that an idle call does not compute how many messages to receive.
 ///
-/// The first message after a look at nothing is taken alone. To look for a second one means to wait for a cache line
-/// that the sender may be about to write; what the handler sends would leave only behind that.
+/// The first message after an empty poll is received alone. Polling for a second one would wait for a cache line that the sender may be
+/// about to write, and would delay what the handler sends.
 #[inline(never)]
 extern "C" fn receive(iface: &ShmIface) -> u32 {
     let has_just_received = iface.received_at.get().wrapping_sub(1) == iface.schedule.left();

@@ -1,8 +1,8 @@
 //! A channel: two rings and a socket between two interfaces.
 //!
-//! For: interfaces and endpoints; all endpoints from one interface to another share the channel. Stands on rings, segments
-//! and remote memory. Who connects makes the rings and may send at once; who accepts finds what was sent. The socket
-//! carries descriptors, wakes a sleeper, and ends when the peer does.
+//! Used by interfaces and endpoints. All endpoints from one interface to another share the channel. Built on rings, segments and remote
+//! memory. The side that connects creates the rings and may send at once; the side that accepts finds those messages in the rings. The socket
+//! carries descriptors, wakes a sleeping peer, and closes when the peer's process ends.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -26,14 +26,14 @@ use crate::proto::addr::IfaceAddress;
 use crate::proto::ring::{Block, INLINE_BYTES, Place, Refused, RingMemory, Sent, register_heavy_barrier};
 use crate::proto::wire::{self, Control, Welcome};
 
-/// Why a channel is of no use any more.
+/// Why a channel is broken.
 #[derive(Debug, Clone)]
 pub(crate) struct Broken {
     pub(crate) error: Error,
     pub(crate) reason: String,
 }
 
-/// What is known of the segment of a remote key.
+/// State of the request for the segment of a remote key.
 enum Asked {
     /// The peer was asked, with a key to as many bytes.
     Waiting(u64),
@@ -46,7 +46,7 @@ pub(crate) struct Channel {
     pub(crate) lane: Lane,
     /// This side has connected.
     pub(crate) connects: bool,
-    /// What the peer's welcome says of the ping-pong line, until it is done.
+    /// The peer's request to share a ping-pong line ([`Welcome`]), until it is carried out.
     pub(crate) shares: Cell<u32>,
     /// Number in the interface; what the peer rings the doorbell for.
     pub(crate) number: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Channel {
     pub(crate) peer_iface: u64,
     /// What proves that it is that one.
     pub(crate) peer_key: u64,
-    /// The socket and who is at its other end, once the peer's listener has taken it.
+    /// The socket and the process at its other end, once it is connected.
     line: OnceCell<Line>,
     peer: OnceCell<Peer>,
     cma: OnceCell<Result<Process, String>>,
@@ -69,7 +69,7 @@ pub(crate) struct Channel {
     ours: Words,
     /// In which the peer does.
     theirs: Arc<Words>,
-    /// What the rings lie in. Dropped last.
+    /// The memory of the rings. Dropped last.
     _memory: Arc<Mapping>,
 }
 
@@ -135,12 +135,12 @@ impl Channel {
         }
     }
 
-    /// Takes the socket, once it is connected, and who is at its other end.
+    /// Sets the connected socket and the process at its other end.
     pub(crate) fn take_line(&self, line: Line) {
         let _ = self.line.set(line);
     }
 
-    /// Takes the answer of who was connected to. The refusal says what is wrong with it.
+    /// Takes the welcome of the peer. The error describes what is wrong with it.
     pub(crate) fn take_welcome(&self, body: &[u8], fds: &[OwnedFd]) -> Result<(), String> {
         let welcome: Welcome = wire::body(body)?;
         if self.peer().is_some() || (welcome.from.iface, welcome.from.key) != (self.peer_iface, self.peer_key)
@@ -152,7 +152,7 @@ impl Channel {
             self.shares.set(welcome.shares);
             self.raise();
         }
-        // What was sent meanwhile may have found the ring idle.
+        // Messages that were sent meanwhile may have found the ring idle.
         self.attend();
         Ok(())
     }
@@ -177,22 +177,22 @@ impl Channel {
         self.line.get().map(|(socket, _)| socket.as_fd())
     }
 
-    /// The socket, and who is at its other end.
+    /// The socket, and the process at its other end.
     pub(crate) fn line(&self) -> Option<&Line> {
         self.line.get()
     }
 
-    /// Whether it is of use for who connects now.
+    /// Whether new endpoints can use it.
     pub(crate) fn is_sound(&self) -> bool {
         self.broken().is_none() && !self.is_closed.get()
     }
 
-    /// The number of the process at the other end, as the system knows it; `None` while nobody is there, or where it has none here.
+    /// The id of the process at the other end, as the kernel reports it. `None`: not connected, or the process has no id in this namespace.
     pub(crate) fn process(&self) -> Option<u32> {
         self.line.get().map(|(_, credentials)| credentials.pid).filter(|pid| *pid != 0)
     }
 
-    /// The user of the process at the other end, as the kernel reports it; `None` while nobody is there.
+    /// The user of the process at the other end, as the kernel reports it. `None`: not connected.
     pub(crate) fn user(&self) -> Option<u32> {
         self.line.get().map(|(_, credentials)| credentials.uid)
     }
@@ -202,12 +202,12 @@ impl Channel {
         socket::send(self.socket().ok_or(Errno::AGAIN)?, message, fds)
     }
 
-    /// Why the channel is of no use any more.
+    /// Why the channel is broken, if it is.
     pub(crate) fn broken(&self) -> Option<&Broken> {
         self.broken.get()
     }
 
-    /// Notes why it is of no use any more. The first reason stays.
+    /// Breaks the channel. The first reason is kept.
     pub(crate) fn set_broken(&self, error: Error, reason: String) {
         if self.broken.set(Broken { error, reason }).is_ok() {
             self.raise();
@@ -250,7 +250,7 @@ impl Channel {
         BlockedOn::BrokenChannel
     }
 
-    /// Does what is left to do after a send.
+    /// Completes a send: rings the doorbell if the receiver is idle.
     #[inline(always)]
     pub(crate) fn settle(&self, sent: Result<Sent, Refused>) -> Result<(), BlockedOn> {
         match sent {
@@ -271,21 +271,21 @@ impl Channel {
         }
     }
 
-    /// Notes that the peer scribbles. Its endpoints are told from progress, which looks into all rings in turn.
+    /// The peer has written invalid values: breaks the channel. Progress reports the failure to its endpoints.
     pub(crate) fn corrupt(&self, corrupt: &dyn std::fmt::Display) -> BlockedOn {
         self.set_broken(Error::IO_ERROR, format!("the peer has corrupted the ring: {corrupt}"));
         BlockedOn::BrokenChannel
     }
 
-    /// The receiver's word has changed: rings its doorbell if it asks for that.
+    /// The receiver's word has changed: rings the doorbell if the ring is idle.
     #[cold]
     #[inline(never)]
     pub(crate) fn attend(&self) {
-        // A broken ring is told from progress.
+        // Progress reports a broken ring.
         let _ = self.attended();
     }
 
-    /// As [`attend`](Channel::attend), for a message whose sender is told if the ring turns out to be broken.
+    /// As [`attend`](Channel::attend), but returns an error if the ring is broken.
     #[cold]
     #[inline(never)]
     pub(crate) fn attended(&self) -> Result<(), Error> {
@@ -300,14 +300,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Rings the peer's doorbell. The first message since the ring went idle wakes the peer whatever the doorbell says: another peer may have
-    /// written there.
+    /// Rings the peer's doorbell. The first message since the ring became idle wakes the peer whatever the doorbell contains, because another
+    /// peer may have overwritten it.
     fn ring(&self, is_first: bool) {
         self.look_for_welcome();
-        // Without a peer nobody has accepted yet; who does looks into the ring.
+        // The peer has not accepted yet. It polls the ring when it does.
         let Some(peer) = self.peer() else { return };
         if peer.doorbell.ring(peer.side.bell_number) || is_first {
-            // A socket that is full has woken the peer already.
+            // If the socket is full, the peer has been woken already.
             let _ = self.tell(&wire::control(Control::Wake, &[]), &[]);
         }
     }
@@ -319,7 +319,7 @@ impl Channel {
         }
     }
 
-    /// Takes one message from the socket; answers whether there was one. `trust` says what segments may be.
+    /// Receives one message from the socket. Returns whether there was one. `trust`: which segments are accepted.
     pub(crate) fn receive_control(&self, trust: Trust) -> bool {
         let Some(socket) = self.socket() else { return false };
         let mut buffer = [0; wire::MAX_CONTROL];
@@ -445,7 +445,7 @@ impl Channel {
         segments.iter().any(|(proof, asked)| proof.0 == key && matches!(asked, Asked::Waiting(_)))
     }
 
-    /// Takes the answer to a request for a segment. The refusal means that the peer breaks the protocol.
+    /// Takes the reply to a request for a segment. An error means that the peer violates the protocol.
     pub(crate) fn take_segment(
         &self,
         reply: &wire::SegmentReply,
@@ -509,7 +509,7 @@ impl Channel {
         self.is_closed.get() || self.socket().is_some_and(socket::is_closed)
     }
 
-    /// The peer, for people.
+    /// The peer, for messages.
     pub(crate) fn describe(&self) -> String {
         match self.line.get() {
             None => "the peer".to_owned(),

@@ -1,4 +1,4 @@
-//! Connections that are being made: by peers that have not said hello, and by this side to peers that have no room.
+//! Connections in their handshake: of peers whose hello has not arrived, and of this side to peers whose listen queue is full.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -16,7 +16,7 @@ use crate::io::socket::Line;
 use crate::link::connection::Connection;
 use crate::link::handshake::Dial;
 
-/// A connection that has not said hello.
+/// A connection whose hello has not arrived.
 #[derive(Debug)]
 pub(crate) struct HalfOpen {
     pub(crate) line: Line,
@@ -27,9 +27,9 @@ pub(crate) struct HalfOpen {
 pub(crate) struct Door {
     pub(crate) half_open: RefCell<Slab<HalfOpen>>,
     pub(crate) dials: RefCell<Vec<(Rc<Connection>, Dial)>>,
-    /// Until when the listener rests.
+    /// Until when the listener is paused.
     pub(crate) resting: Cell<Option<Deadline>>,
-    /// Lines about that.
+    /// Log lines about the pause.
     pub(crate) rests: Limited,
     pub(crate) timer: TimerFd,
     pub(crate) next_tick: Cell<Deadline>,
@@ -47,18 +47,18 @@ impl Door {
         })
     }
 
-    /// Its timer, for waiting on it.
+    /// The timer, for the event set.
     pub(crate) fn timer(&self) -> &TimerFd {
         &self.timer
     }
 
-    /// Lets go of everybody.
+    /// Closes all of them.
     pub(crate) fn close(&self) {
         self.half_open.borrow_mut().clear();
         self.dials.borrow_mut().clear();
     }
 
-    /// Has the timer wake progress by then.
+    /// Sets the timer to wake progress at this time, if not earlier.
     pub(crate) fn want_tick(&self, at: Deadline) {
         if at == Deadline::NEVER || at >= self.next_tick.get() {
             return;
@@ -69,7 +69,7 @@ impl Door {
         }
     }
 
-    /// Takes out the one that has waited longest, among those of the process that has most here.
+    /// Removes the oldest connection of the process that has most of them.
     pub(crate) fn make_room(&self) -> Option<OwnedFd> {
         let mut half_open = self.half_open.borrow_mut();
         let mut counts = HashMap::new();

@@ -1,7 +1,7 @@
 //! Put, get and atomics that the peer carries out, through the ring.
 //!
-//! For: channels, when remote memory can neither be mapped nor copied by the kernel. Stands on the plugin's engine for
-//! that, which knows the protocol; here is how its frames travel. They are copied out of the ring before they are read.
+//! Used when remote memory can neither be mapped nor copied by the kernel. Built on the SDK's engine, which implements the protocol. This
+//! file sends and receives the engine's frames. They are copied out of the ring before they are read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,9 +20,9 @@ use crate::link::channel::Channel;
 use crate::link::remote::registry;
 use crate::proto::wire::tag;
 
-/// How long the bytes of a short get wait for the caller to ask again. It polls, so this is long.
+/// How long the bytes of a short get wait until the caller repeats the call. The caller polls, so this is long.
 const AHEAD_LIFE: Duration = Duration::from_millis(20);
-/// Bytes ahead of the data of a put or an answer, at most.
+/// Largest header of a put or a response.
 const HEAD: usize = if MAX_REQUEST > RESPONSE_HEADER { MAX_REQUEST } else { RESPONSE_HEADER };
 /// Operations outstanding at a time.
 const OPERATIONS: usize = 64;
@@ -40,19 +40,19 @@ pub(crate) struct Emulation {
     accessor: Accessor,
     /// Most bytes behind a header.
     segment: usize,
-    /// Answers for which there was no room; bounded by what the peer may ask for at a time.
+    /// Responses for which there was no room. Their number is bounded by the operations that the peer may have outstanding.
     answers: RefCell<VecDeque<Vec<u8>>>,
-    /// A put that goes in pieces; one at a time.
+    /// A put that is sent in pieces. There is at most one.
     put: RefCell<Option<LargePut>>,
     ahead: RefCell<Option<Ahead>>,
-    /// What was sent that may change memory of the peer.
+    /// Counts sent requests that may change memory of the peer.
     changes: Cell<u64>,
-    /// Position of the ring behind the answer to `ahead`.
+    /// Position of the ring after the response to `ahead`.
     answered_at: Cell<u64>,
     has_work: Cell<bool>,
 }
 
-/// A zero-copy put that is not wholly sent.
+/// A put that is sent in pieces.
 struct LargePut {
     owner: u32,
     key: uct_plugin::memory::RemoteKey,
@@ -60,18 +60,18 @@ struct LargePut {
     blocks: VecDeque<(*mut u8, usize)>,
     left: usize,
     notify: Notify,
-    /// What the blocks lie in, if that is ours.
+    /// The memory of the blocks, if it belongs to this put.
     _copy: Vec<u8>,
 }
 
-/// A short get that has been asked for.
+/// A short get that has been requested.
 struct Ahead {
     key: u64,
     address: u64,
     buffer: Vec<u8>,
     waiter: Waiter,
     since: Instant,
-    /// What had been sent by then.
+    /// `changes` at the time of the request.
     changes: u64,
 }
 
@@ -94,7 +94,7 @@ impl Emulation {
         }
     }
 
-    /// Whether everything was carried out.
+    /// Whether nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.initiator.is_idle() && self.put.borrow().is_none()
     }
@@ -145,7 +145,7 @@ impl Emulation {
     /// Starts a put of any length.
     ///
     /// # Safety
-    /// The vector's memory stays valid for reads until `notify` has been told, or until the operations of `owner` were cancelled.
+    /// The vector's memory stays valid for reads until `notify` has been notified, or until the operations of `owner` were cancelled.
     pub(crate) unsafe fn put_large(
         &self,
         channel: &Channel,
@@ -161,7 +161,7 @@ impl Emulation {
         self.resume(channel);
     }
 
-    /// Starts a put of any length whose data the caller wants back at once.
+    /// Starts a put of any length from a copy of the data.
     pub(crate) fn put_copied(
         &self,
         channel: &Channel,
@@ -178,10 +178,10 @@ impl Emulation {
         self.resume(channel);
     }
 
-    /// Reads `buffer.len()` bytes: asks for them, and has them when the caller asks again. What has come is of use only if we have changed
-    /// nothing at the peer since it was asked for, and have heard nothing of the peer's since it came: else it may be older than what the
-    /// caller knows of. `is_current` is whether the position of the receiver counts all messages that the caller knows of: not inside a
-    /// handler, since a run of messages counts behind it.
+    /// Reads `buffer.len()` bytes: requests them at the first call, and returns them when the caller repeats the call. The response counts only
+    /// if this side has changed nothing at the peer since the request, and has received no message of the peer since the response.
+    /// Otherwise the bytes may be older than a message that the caller has received. `is_current`: the receiver's position includes all
+    /// messages that the caller has received. It does not inside a handler, because the position is updated after a run of messages.
     pub(crate) fn get_ahead(
         &self,
         channel: &Channel,
@@ -200,7 +200,7 @@ impl Emulation {
                     *self.ahead.borrow_mut() = Some(asked);
                     return Err(BlockedOn::Response);
                 }
-                // Nobody asks for it any more.
+                // The caller has not repeated the call.
                 None => self.initiator.abandon(&asked.waiter),
                 Some(result) if same && is_last && asked.since.elapsed() < AHEAD_LIFE => {
                     return Ok(result.map(|()| buffer.copy_from_slice(&asked.buffer)));
@@ -237,7 +237,7 @@ impl Emulation {
         self.ahead.borrow().as_ref().is_none_or(|ahead| ahead.waiter.result().is_some())
     }
 
-    /// Takes a message of the engine, a private copy. The refusal means that the peer breaks the protocol.
+    /// Receives a frame of the engine, in a private copy. An error means that the peer violates the protocol.
     pub(crate) fn receive(&self, channel: &Channel, kind: u8, frame: &[u8]) -> Result<(), String> {
         if kind == tag::ANSWER {
             let had_answer = self.has_answer();
@@ -249,7 +249,7 @@ impl Emulation {
             return Ok(());
         }
         let Some(answer) = self.serve(frame)? else {
-            // Acknowledged in one go, when the burst is over.
+            // Acknowledged together with others, after the burst.
             self.has_work.set(true);
             channel.raise();
             return Ok(());
@@ -260,7 +260,7 @@ impl Emulation {
             unsafe { target.copy_from_nonoverlapping(answer.header().as_ptr(), RESPONSE_HEADER) };
             // SAFETY: as above.
             let target = unsafe { target.add(RESPONSE_HEADER) };
-            // SAFETY: the data are the answer's, or registered memory that it holds; not the ring's.
+            // SAFETY: the data are in the response, or in registered memory that it holds; not in the ring.
             unsafe { target.copy_from_nonoverlapping(data, length) };
         };
         let mut queue = self.answers.borrow_mut();
@@ -276,7 +276,7 @@ impl Emulation {
         Ok(())
     }
 
-    /// Carries a request out; answers what to send, which fits into a message.
+    /// Carries a request out. Returns the response to send, which fits into a message.
     fn serve(&self, frame: &[u8]) -> Result<Option<Answer<'_>>, String> {
         let registry = registry().map_err(|failure| failure.reason)?;
         let answer = self
@@ -291,7 +291,7 @@ impl Emulation {
         }
     }
 
-    /// Goes on with all that waits for room in the ring.
+    /// Resumes everything that waits for room in the ring.
     pub(crate) fn resume(&self, channel: &Channel) {
         let before = channel.lane.sender.position();
         self.resume_answers(channel);
@@ -450,7 +450,7 @@ mod tests {
     use uct_plugin::memory::{PACKED_KEY, RemoteKey};
     use uct_plugin::rma::{Opcode, Request};
 
-    /// A peer may ask for anything; what is answered has to fit into a block of the ring.
+    /// A peer may request any length; the response must fit into a block of the ring.
     #[test]
     fn a_get_of_more_than_fits_into_a_message_is_refused() {
         let registry = registry().unwrap();

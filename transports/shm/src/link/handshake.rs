@@ -35,9 +35,9 @@ pub(crate) struct Identity {
     pub(crate) kind: Kind,
     pub(crate) address: IfaceAddress,
     pub(crate) origin: Origin,
-    /// What segments of peers may be.
+    /// Which segments of peers are accepted.
     pub(crate) trust: Trust,
-    /// What the blocks of a peer's rings have to hold.
+    /// Message sizes that the blocks of a peer's rings must hold.
     pub(crate) limits: Limits,
     /// Whether processes of other users may connect.
     pub(crate) admits_others: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Identity {
     pub(crate) doorbell: Segment,
 }
 
-/// A connection that is being made.
+/// A connection of this side in its handshake.
 #[derive(Debug)]
 pub(crate) struct Dial {
     targets: Vec<Target>,
@@ -55,7 +55,7 @@ pub(crate) struct Dial {
     hello: Hello,
     /// What the rings lie in, if that is a file.
     memory: Option<OwnedFd>,
-    /// Connected, with the hello still to be said.
+    /// Connected, and the hello is not sent yet.
     line: Option<Line>,
     /// Until when it is tried.
     pub(crate) deadline: Deadline,
@@ -72,7 +72,7 @@ pub(crate) enum HelloState {
 }
 
 impl Identity {
-    /// This side, for whom the peer rings with `number`.
+    /// The facts about this side. The peer rings the doorbell for `number`.
     fn side(&self, number: u32) -> Result<Side, Failure> {
         let registry = registry()?;
         Ok(Side {
@@ -130,7 +130,7 @@ impl Identity {
         Ok((dial, rings, mapping))
     }
 
-    /// Connects and says hello; does not wait for the welcome. `None`: the peer has no room for it now, to be tried again.
+    /// Connects and sends the hello, without waiting for the welcome. `None`: the peer's queue is full; repeat it later.
     pub(crate) fn go_on(&self, dial: &mut Dial) -> Result<Option<Line>, Failure> {
         let unreachable = |reason: String| Failure::new(Error::UNREACHABLE, reason);
         let (socket, peer) = match dial.line.take() {
@@ -146,7 +146,7 @@ impl Identity {
         dial.hello.knows_process = (peer.pid != 0).into();
         let message = wire::control(Control::Hello, dial.hello.as_bytes());
         match socket::send(socket.as_fd(), &message, &descriptors) {
-            // Closed already: the words of the refusal are to be read.
+            // Closed already: the refusal can be read.
             Ok(()) | Err(Errno::PIPE) => Ok(Some((socket, peer))),
             // The system has no room for it, or for more descriptors on their way.
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => {
@@ -178,7 +178,7 @@ impl Identity {
         }
     }
 
-    /// Looks for the hello of an incoming connection. Words of refusal go to the peer.
+    /// Receives the hello of an incoming connection. If it is refused, the reason is sent to the peer.
     pub(crate) fn receive_hello(&self, socket: BorrowedFd<'_>, peer: Credentials) -> HelloState {
         let mut buffer = [0; MAX_CONTROL];
         let (length, fds) = match socket::receive(socket, &mut buffer) {
@@ -195,15 +195,15 @@ impl Identity {
         }
     }
 
-    /// Tells a peer why it is not accepted.
+    /// Sends a peer the reason why it is not accepted.
     pub(crate) fn refuse(&self, socket: BorrowedFd<'_>, reason: &str) {
         if let Some(left_out) = self.refusals.admit() {
             tracing::debug!("a connection is refused: {reason}{left_out}");
         }
-        // What is left unread when a socket is closed takes the place of the words.
+        // Unread messages at the close of a socket would replace the refusal.
         socket::skip(socket);
         let words = &reason.as_bytes()[..reason.len().min(MAX_CONTROL / 2)];
-        // A peer that does not listen is refused all the same.
+        // A peer that does not read is refused, too.
         let _ = socket::send(socket, &wire::control(Control::Refusal, words), &[]);
     }
 
@@ -251,7 +251,7 @@ impl Identity {
         check(small.max(bulk), self.limits.short, "UCT_SHM_SMALL_SEG_SIZE")
     }
 
-    /// Accepts: tells the peer what it needs to know. `shares` as in [`Welcome`].
+    /// Accepts: sends the welcome. `shares` as in [`Welcome`].
     pub(crate) fn welcome(&self, socket: BorrowedFd<'_>, number: u32, shares: u32) -> Result<(), Failure> {
         let welcome = Welcome { from: self.side(number)?, shares, reserved: 0 };
         socket::send(socket, &wire::control(Control::Welcome, welcome.as_bytes()), &self.descriptors()?)
@@ -259,7 +259,7 @@ impl Identity {
     }
 
     /// Whether the process at the other end may be talked to at all, and is `process` if that is known.
-    /// Answers who it is.
+    /// Returns that process.
     pub(crate) fn admit(
         &self,
         socket: BorrowedFd<'_>,
@@ -331,7 +331,7 @@ mod tests {
         identity.check_hello(peer, &message, &[doorbell, table, memory]).map(drop)
     }
 
-    /// Who may write to the directory can put another socket there and fill the queue of the right one.
+    /// A process that may write to the directory can put another socket there and fill the queue of the right one.
     #[test]
     fn a_full_queue_leads_to_no_other_name_where_the_process_is_not_known() {
         let directory = tempfile::tempdir().unwrap();

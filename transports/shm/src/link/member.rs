@@ -1,7 +1,7 @@
-//! What a channel knows of an endpoint that uses it: its number, its pending requests, whether its operations may go ahead, and how to
-//! report that it has failed.
+//! The part of an endpoint that its connection knows: its number, its pending requests, the reasons that block its operations, and the
+//! report of its failure.
 //!
-//! The endpoint holds it, a channel refers to it weakly.
+//! The endpoint owns it. The connection refers to it weakly.
 
 use std::cell::Cell;
 
@@ -16,28 +16,28 @@ pub(crate) const FAILED: u8 = 1;
 pub(crate) const FENCED: u8 = 2;
 /// Requests are pending.
 pub(crate) const PENDING: u8 = 4;
-/// It has no channel yet.
+/// It has no connection yet.
 pub(crate) const UNCONNECTED: u8 = 8;
 
-/// An endpoint as its channel sees it.
+/// See the module.
 pub(crate) struct Member {
-    /// What speaks against operations going ahead without a closer look, as bits.
+    /// Reasons that block operations, as bits.
     closed: Cell<u8>,
-    /// Open while nothing does, for accesses of the host's.
+    /// Open while no reason blocks operations, for accesses of the host.
     memory_gate: Gate,
     pub(crate) status: EpStatus,
     /// Its pending requests.
     pub(crate) group: PendingGroup,
-    /// Tells its operations from those of others on the channel.
+    /// Distinguishes its operations from those of other endpoints on the connection.
     pub(crate) number: u32,
 }
 
 impl Member {
-    /// That of an endpoint with this number among those of its interface, without a channel.
+    /// For a new endpoint without a connection. `number` is unique in its interface.
     pub(crate) fn new(user: EpUser, number: u32) -> Member {
         Member {
             closed: Cell::new(UNCONNECTED),
-            // SAFETY: the endpoint answers it as its gate.
+            // SAFETY: the endpoint returns it as its gate.
             memory_gate: unsafe { Gate::new() },
             status: EpStatus::new(user),
             group: PendingGroup::default(),
@@ -45,24 +45,24 @@ impl Member {
         }
     }
 
-    /// Whether nothing speaks against an operation.
+    /// Whether no reason blocks operations.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.closed.get() == 0
     }
 
-    /// Whether this speaks against operations.
+    /// Whether this reason blocks operations.
     pub(crate) fn is_closed(&self, why: u8) -> bool {
         self.closed.get() & why != 0
     }
 
-    /// From now on this speaks against operations.
+    /// Adds a reason that blocks operations.
     pub(crate) fn close(&self, why: u8) {
         self.closed.set(self.closed.get() | why);
         self.memory_gate.close();
     }
 
-    /// From now on this does not any more.
+    /// Removes a reason.
     pub(crate) fn open(&self, why: u8) {
         self.closed.set(self.closed.get() & !why);
         if self.is_open() {

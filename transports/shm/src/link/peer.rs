@@ -1,4 +1,4 @@
-//! What a peer tells of itself, and the doorbells by which both sides wake each other.
+//! The facts that a peer sends in its hello or welcome, and the doorbells of both sides.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::proto::ring::{DOORBELL_BYTES, Doorbell, MappedDoorbell};
 use crate::proto::table::TABLE_BYTES;
 use crate::proto::wire::Side;
 
-/// The peer, once it has told about itself.
+/// The peer, once its hello or welcome has arrived.
 pub(crate) struct Peer {
     pub(crate) side: Side,
     pub(crate) table: Arc<Mapping>,
     pub(crate) doorbell: Doorbell<MappedDoorbell>,
-    /// What the doorbell lies in.
+    /// The memory of the doorbell.
     _doorbell_memory: Mapping,
 }
 
-/// Makes a doorbell: a page that all peers of an interface map.
+/// Creates a doorbell: a page that all peers of an interface map.
 pub(crate) fn new_doorbell() -> Result<(Doorbell<MappedDoorbell>, Segment), SystemError> {
     let segment = Segment::memfd(DOORBELL_BYTES, false, SealFlags::empty())?;
     // SAFETY: the mapping has the size, and the interface keeps it beside the doorbell.
@@ -29,7 +29,7 @@ pub(crate) fn new_doorbell() -> Result<(Doorbell<MappedDoorbell>, Segment), Syst
 }
 
 impl Peer {
-    /// Takes doorbell and table, whose descriptors came along.
+    /// Maps doorbell and table, whose descriptors came with the message.
     pub(crate) fn new(side: Side, fds: &[OwnedFd]) -> Result<Peer, String> {
         let [doorbell, table, ..] = fds else {
             return Err(format!("{} descriptors came along, where a bell and a table are needed", fds.len()));

@@ -1,6 +1,6 @@
-//! Where this process is, and the names by which it reaches the interfaces of others.
+//! The device address of this process, and the socket names of peers.
 //!
-//! Built on addresses, on sockets, and on what the system says of namespaces and directories.
+//! Built on addresses, sockets, and the system's information about namespaces and directories.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,24 +17,24 @@ use crate::proto::kind::Kind;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whereabouts {
     pub(crate) iface: IfaceAddress,
-    /// The way to be tried first, and another one.
+    /// The route to try first, and another one.
     pub(crate) routes: (Route, Option<Route>),
     /// The process, if both are in one pid namespace.
     pub(crate) process: Option<ProcessName>,
 }
 
-/// All of an address that says who the peer is and how it is found: number and key, which others may know and put into an address
-/// of their own, the process, and the ways there.
+/// The parts of an address that identify a peer: number and key, which other processes may know and put into addresses of their own, the
+/// process, and the routes.
 pub(crate) type PeerName = (u64, u64, Option<ProcessName>, (Route, Option<Route>));
 
 impl Whereabouts {
-    /// By which its connection is found.
+    /// The name by which its connection is found.
     pub(crate) fn name(&self) -> PeerName {
         (self.iface.id, self.iface.key, self.process, self.routes)
     }
 }
 
-/// The directory for sockets: what the configuration says, or /dev/shm if that is `auto` and it is writable.
+/// The directory for sockets: the configured one. `auto` is /dev/shm if that is writable.
 pub(crate) fn directory(configured: &str) -> Option<PathBuf> {
     match configured {
         "" => None,
@@ -54,7 +54,7 @@ pub(crate) fn device_address(kind: Kind, directory: Option<&Path>) -> DeviceAddr
     DeviceAddress::new(kind, host_id().0, &Namespaces::own(), directory)
 }
 
-/// The name of `id` by which `route` leads there; `None` without a directory for one that needs it.
+/// The name of `id` on `route`. `None`: the route needs a directory, and none is configured.
 pub(crate) fn target(id: u64, route: Route, directory: Option<&Path>) -> Option<Result<Target, SystemError>> {
     Some(match route {
         Route::Abstract => Target::in_namespace(id),

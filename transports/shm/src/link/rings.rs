@@ -6,7 +6,7 @@ use crate::io::Mapping;
 use crate::link::remote::Words;
 use crate::proto::ring::{Geometry, Layout, MappedRing, MappedTurnLine, Receiver, Sender, TurnLine};
 
-/// The shapes of both rings, and where they lie in their segment.
+/// The shapes of both rings, and their places in the segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rings {
     forward: Layout,
@@ -24,12 +24,12 @@ impl Rings {
         self.forward.size() + self.backward.size()
     }
 
-    /// Most bytes of a message to who connects, in a small block and in a bulk block.
+    /// Largest message to the side that connects, in a small block and in a bulk block.
     pub(crate) fn capacities(&self) -> (usize, usize) {
         (self.backward.small_capacity(), self.backward.bulk_capacity())
     }
 
-    /// One end of what is in `memory`: for who connects, the forward ring is the one to send on. The side that accepts is the first
+    /// One end of what is in `memory`: the side that connects sends on the forward ring. The side that accepts is the first
     /// owner of the ping-pong line, which is for replies.
     pub(super) fn ends(&self, memory: &Mapping, connects: bool) -> Ends {
         debug_assert!(memory.length() >= self.size());
@@ -62,5 +62,5 @@ impl Rings {
     }
 }
 
-/// What a channel sends and receives with.
+/// The parts of a lane.
 pub(super) type Ends = (Sender<MappedRing>, Receiver<MappedRing>, TurnLine<MappedTurnLine>);

@@ -44,7 +44,7 @@ impl Table {
         self.connections.borrow().len()
     }
 
-    /// All of them: whatever is done with one may add and remove others.
+    /// A copy of the list, because what is done with one connection may add and remove others.
     pub(crate) fn all(&self) -> Vec<Rc<Connection>> {
         self.connections.borrow().iter().map(|(_, connection)| Rc::clone(connection)).collect()
     }
@@ -54,7 +54,7 @@ impl Table {
         self.connections.borrow().iter().all(|(_, connection)| connection.emulation.is_idle())
     }
 
-    /// Who is at the other end of connections that peers have made.
+    /// The processes that have connected to this interface.
     pub(crate) fn accepted(&self, mut each: impl FnMut(Credentials)) {
         for (_, connection) in &*self.connections.borrow() {
             let channel = &connection.channel;
@@ -64,7 +64,7 @@ impl Table {
         }
     }
 
-    /// The connection that endpoints to a peer use, if it is of use.
+    /// The connection that endpoints to a peer use, if it works.
     pub(crate) fn of_peer(&self, name: &PeerName) -> Option<Rc<Connection>> {
         self.by_peer.borrow().get(name).filter(|connection| connection.channel.is_sound()).cloned()
     }
@@ -76,8 +76,8 @@ impl Table {
 
     /// A connection that the peer of an address has made itself.
     ///
-    /// Who says hello can say that it is anybody. Its process is what the system says it is, and the address names the process
-    /// that the peer is: a connection of another one is not taken, nor one whose process cannot be told.
+    /// A hello can claim any interface. The kernel reports the process that connected, and the address contains the peer's process. A
+    /// connection of another process, or of one that is not known, is not used.
     pub(crate) fn accepted_from(&self, to: &Whereabouts) -> Option<Rc<Connection>> {
         self.find(|channel| {
             (channel.peer_iface, channel.peer_key) == (to.iface.id, to.iface.key)

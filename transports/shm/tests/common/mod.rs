@@ -1,6 +1,6 @@
 //! Two processes for a test: the test itself, and the same program started again in a role, perhaps in other namespaces.
 //!
-//! For: the tests of this folder. Stands on `uct-core`. They talk over pipes, a line at a time; every wait has a limit.
+//! Used by the tests of this folder. Built on `uct-core`. The processes communicate over pipes, a line at a time; every wait has a limit.
 
 #![allow(dead_code, reason = "each test uses a part")]
 

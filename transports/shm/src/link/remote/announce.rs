@@ -1,8 +1,8 @@
 //! Which registered memory of a process the kernel copies to or from at this moment, for a peer.
 //!
-//! For: channels, operations that the kernel carries out, and ends of registrations. Stands on two words of each ring. The side that sends
-//! on a ring names the registration in one of them ahead of each copy, and then looks whether it lives. The other side, which ends a
-//! registration, waits until nobody names it. Once it has closed the ring, it says so in the other word, and no copy begins any more.
+//! Used by channels, by operations that the kernel carries out, and when a registration ends. Built on two words of each ring. The side that
+//! sends on a ring names the registration in one of them before each copy, and then checks that it is live. The other side, which ends a
+//! registration, waits until no peer names it. When it closes the ring it sets the other word, and no copy begins any more.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::proto::table::name;
 
 /// Rings that were closed while a copy was named in them. A peer that leaves a name behind again and again cannot make more of them.
 const LEFT_BEHIND: usize = 64;
-/// Time from one look at a name to the next. A copy of a page takes less.
+/// Time between two checks of a name. A copy of a page takes less.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// The two words of a ring.
@@ -52,7 +52,7 @@ impl Words {
         unsafe { self.closed.as_ref() }
     }
 
-    /// Names a registration of the peer, which cannot end from the next look on that finds it alive; `None` if the peer has closed the ring.
+    /// Names a registration of the peer, which cannot end once a later check has found it live; `None` if the peer has closed the ring.
     #[inline]
     pub(crate) fn announce(&self, secret: u64) -> Option<Announced<'_>> {
         self.named().store(name(secret), Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Words {
     }
 }
 
-/// A copy under way. It ends when this is dropped.
+/// A copy in progress. It ends when this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Announced<'a>(&'a Words);
@@ -87,7 +87,7 @@ struct Known {
 }
 
 impl Announcements {
-    /// Has ends of registrations look at these words.
+    /// The end of a registration checks these words from now on.
     pub(crate) fn add(&self, words: &Arc<Words>) {
         self.lock().open.push(Arc::clone(words));
     }
@@ -108,7 +108,7 @@ impl Announcements {
         }
     }
 
-    /// Waits until nobody names a registration, by its secret, that has just ended; answers whether that was so in time.
+    /// Waits until no peer names a registration that has just ended, by its secret. Returns false if `limit` has passed first.
     pub(crate) fn settle(&self, secret: u64, limit: Duration) -> bool {
         // SYNC: pairs with the fence in `Words::announce`.
         fence(Ordering::SeqCst);
@@ -157,7 +157,7 @@ mod tests {
         let limit = Duration::from_millis(50);
         let copy = words.announce(7).unwrap();
         assert!(all.settle(8, limit));
-        assert!(!all.settle(7, limit), "nothing waits for a copy that is under way");
+        assert!(!all.settle(7, limit), "nothing waits for a copy in progress");
         drop(copy);
         assert!(all.settle(7, limit));
         let copy = words.announce(u64::MAX).unwrap();

@@ -1,7 +1,7 @@
-//! Remote keys: what a peer packs, and how far it lets us reach.
+//! Remote keys: packing, unpacking, and access to the memory of a key.
 //!
-//! For: memory domains (pack, unpack, rkey_ptr) and endpoints (every operation on remote memory). Stands on the registry and
-//! on segments. A key of this process is bound to its memory at once, one of another process when an endpoint to that process
+//! Used by memory domains (pack, unpack, rkey_ptr) and endpoints (every operation on remote memory). Built on the registry and on
+//! segments. A key of this process is bound to its memory at once, one of another process when an endpoint to that process
 //! is used for the first time: the segment comes over the endpoint's socket, for the key. Nothing that a key names is opened.
 
 use std::ptr::NonNull;

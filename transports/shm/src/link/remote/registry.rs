@@ -1,7 +1,7 @@
-//! The registrations of this process, and the table in which peers see which of them live.
+//! The registrations of this process, and the table that shows peers which of them are live.
 //!
-//! For: memory domains, and operations that peers ask for. Stands on the plugin's `Regions`, and on a memfd that is sealed
-//! against writing by anybody but this process. One for the process, so that its contexts reach each other's memory.
+//! Used by memory domains, and by operations that peers request. Built on the SDK's `Regions`, and on a memfd that is sealed against writes by
+//! other processes. There is one registry for each process, so that its contexts can access each other's memory.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -44,7 +44,7 @@ pub(crate) struct Allocated {
 #[derive(Debug)]
 pub(crate) struct Memh {
     pub(crate) region: Arc<Region>,
-    /// Some peer may do something with it.
+    /// It has a remote right.
     is_remote: bool,
     /// What it lies in, if it was allocated.
     pub(crate) allocated: Option<Allocated>,
@@ -98,7 +98,7 @@ impl Registry {
         ))
     }
 
-    /// The number that tells this process's table from all others.
+    /// The number of this process's table, which no other table has.
     pub(crate) fn identity(&self) -> u64 {
         self.regions.identity()
     }
@@ -122,8 +122,8 @@ impl Registry {
     /// `access` permits.
     ///
     /// # Safety
-    /// The memory stays valid for reads and writes until [`Registry::remove`] has returned and [`Registry::settle`] has answered true; nobody
-    /// holds a reference to it meanwhile. The registration keeps a segment that is in `allocated`.
+    /// The memory stays valid for reads and writes until [`Registry::remove`] has returned and [`Registry::settle`] has returned true; no
+    /// reference to it exists meanwhile. The registration keeps a segment that is in `allocated`.
     pub(crate) unsafe fn insert(
         &self,
         base: NonNull<u8>,
@@ -188,7 +188,7 @@ impl Registry {
     }
 }
 
-/// The word of a table that tells whether the registration of `key` lives.
+/// The word of a table that contains whether the registration of `key` is live.
 pub(super) fn live_word(table: &Mapping, key: u64) -> &AtomicU64 {
     debug_assert!(table.length() >= TABLE_BYTES);
     // SAFETY: a table has ENTRIES words, and the entry is below that.
@@ -277,7 +277,7 @@ mod tests {
         assert!(registry.settle(&memh, Duration::from_millis(50)), "named by what everybody can read");
         drop(named);
         let named = words.announce(secret).unwrap();
-        assert!(!registry.settle(&memh, Duration::from_millis(50)), "a copy is under way");
+        assert!(!registry.settle(&memh, Duration::from_millis(50)), "a copy is in progress");
         drop(named);
         registry.announcements().close(&words, true);
     }
