@@ -406,7 +406,7 @@ impl Endpoint for ShmEp {
 
     fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
         let Connection { channel, .. } = match self.enter() {
-            // With pending requests the channel tells whether the peer is alive.
+            // With pending requests, the peer is alive if the channel is.
             Err(Error::NO_RESOURCE) => self.connection.get().ok_or(Error::NOT_CONNECTED)?,
             connection => connection?,
         };

@@ -32,7 +32,7 @@ pub fn fuzz_control(bytes: &[u8]) {
     }
 }
 
-/// A ring whose two sides go on while somebody writes into its memory. `bytes` says who does what.
+/// Runs both sides of a ring while a third writes into its memory. `bytes` selects the steps.
 pub fn fuzz_ring(bytes: &[u8]) {
     let pool = |stride| Pool { count: 4, stride };
     let geometry = Geometry { slots: 8, small: pool(128), bulk: pool(1024) };
@@ -159,6 +159,6 @@ fn received(receiver: &Receiver<MappedRing>, layout: &Layout, data: Delivery) ->
 /// # Safety
 /// `data` is readable for `length` bytes.
 unsafe fn sum(data: *const u8, length: usize) -> u32 {
-    // SAFETY: the caller's promise; nobody writes meanwhile, since the other side is in this thread.
+    // SAFETY: the caller's promise; nothing writes meanwhile, because the other side is in this thread.
     unsafe { std::slice::from_raw_parts(data, length) }.iter().map(|byte| u32::from(*byte)).sum()
 }

@@ -29,7 +29,7 @@ use crate::proto::wire::{self, Control, Hello, Side, Welcome};
 const SHAPE: Geometry =
     Geometry { slots: 64, small: Pool { count: 8, stride: 4096 }, bulk: Pool { count: 4, stride: 65_536 } };
 
-/// Where a message over the socket says of which kind it is.
+/// Offset of the kind in a message over the socket.
 const KIND_AT: usize = 8;
 
 /// What came over the socket.
@@ -141,7 +141,7 @@ impl Intruder {
         })
     }
 
-    /// The bytes of a hello that says it comes from the interface at `from`, with its rings in this System V segment, or in none.
+    /// The bytes of a hello that claims to come from the interface at `from`, with its rings in this System V segment, or in none.
     pub fn hello(from: &[u8], to: &[u8], sysv_segment: Option<i32>) -> Vec<u8> {
         Intruder::narrow_hello(from, to, sysv_segment, (SHAPE.small.stride, SHAPE.bulk.stride))
     }
@@ -229,7 +229,7 @@ impl Intruder {
         Some(Channel::connecting(0, &to, &Rings::new(SHAPE, SHAPE).ok()?, memory, PendingWork::default()))
     }
 
-    /// Overwrites a word of what is shared, the first pages more often than the rest. `choose` answers a number below the one
+    /// Overwrites a word of what is shared, the first pages more often than the rest. `choose` returns a number below the one
     /// that it is given.
     pub fn scribble(&self, choose: &mut dyn FnMut(usize) -> usize, value: u64) {
         let taken = self.taken.borrow();
@@ -250,7 +250,7 @@ impl Intruder {
 }
 
 /// The bytes of any message over the socket; `kind` of a hello is 1, a welcome 2, a refusal 3, a wake-up 4, a request for a segment 5,
-/// an answer to it 6.
+/// the reply to it 6.
 pub fn message(kind: u32, body: &[u8]) -> Vec<u8> {
     let mut message = wire::control(Control::Wake, body);
     message[KIND_AT..KIND_AT + 4].copy_from_slice(&kind.to_ne_bytes());
@@ -278,7 +278,7 @@ impl Lair {
         (self.device.as_bytes().to_vec(), self.iface.as_bytes().to_vec())
     }
 
-    /// The next one who connects.
+    /// The next process that connects.
     pub fn next(&self) -> Option<Intruder> {
         let socket = self.listener.sockets().find_map(|socket| socket::accept(socket).ok().flatten())?;
         Intruder::new(socket).ok()

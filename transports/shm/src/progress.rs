@@ -63,7 +63,7 @@ impl ShmIface {
             return self.work();
         }
         self.until_epoch.set(left);
-        // The previous call has received messages if `received_at` says so for the count of this call.
+        // The previous call received messages if `received_at` is 1, the count that it left.
         let received_nothing = self.received_at.get() != 1;
         if self.is_backing_off.get()
             && let Some(channel) = self.watched.get()

@@ -1,4 +1,4 @@
-//! A short get that the peer carries out: what it answers is never older than a message that the caller knows of.
+//! A short get that the peer carries out: its bytes are never older than a message that the caller has received.
 
 mod common;
 
@@ -16,7 +16,7 @@ const PAYLOAD: [u8; 46] = [0; 46];
 /// Messages of a run.
 const RUN: u64 = 4;
 
-/// Writes the number of each message to its memory, and then answers with a run of messages with that number.
+/// Writes the number of each message to its memory, and then replies with a run of messages with that number.
 fn serve() {
     let (worker, iface) = open("posix", &["shm.cma=n"]);
     let memory = iface.memory_domain().register(vec![0; 8], Access::ALL).expect("memory");
@@ -91,10 +91,10 @@ fn a_handler_reads_nothing_older_than_its_message() {
     assert!(way.set((ep, key)).is_ok());
     let (ep, key) = way.get().expect("set just now");
     for number in 1..=60u64 {
-        // An answer that has come is taken, and the next one asked for.
+        // The response that has arrived is taken, and the next one is requested.
         while ep.get_short(&mut value, place, key).is_ok() {}
         until(&worker, || ep.am_short(ID, number, &PAYLOAD)).expect("the peer lives");
-        // The answer and the run are there together.
+        // The response and the run have both arrived.
         assert_eq!(peer.line(), "answered");
         assert!(worker.progress_until(LIMIT, || received.get() == number * RUN), "{} came", received.get());
     }

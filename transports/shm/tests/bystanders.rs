@@ -1,4 +1,4 @@
-//! What a peer that breaks the rules takes from the others: processor time of the receiver, and their wake-ups.
+//! The effects of a hostile peer on others: processor time of the receiver, and their wake-ups.
 
 mod common;
 
@@ -162,7 +162,7 @@ fn a_peer_that_takes_no_answers_does_not_keep_its_receiver_awake() {
     let intruder = intrude(&iface.address().expect("an address"), || {
         worker.progress();
     });
-    // Gets of what is not registered: each is answered. The ring for the answers has 64 slots.
+    // Gets of what is not registered: each gets a response. The ring for the responses has 64 slots.
     for number in 1..=80u32 {
         let mut request = [0; 32];
         request[0] = GET;

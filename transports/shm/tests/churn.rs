@@ -1,7 +1,7 @@
 //! Memory that is dropped and allocated again all the time, while threads of this process and another process put, get and add
-//! to it: nothing crashes, and no byte of anybody else's is read or changed.
+//! to it: nothing crashes, and no byte of other memory is read or changed.
 //!
-//! `UCT_TEST_SOAK_SECONDS` says for how long each kind runs; `UCT_TEST_SEED` repeats the choices of one run.
+//! `UCT_TEST_SOAK_SECONDS` is the time for which each kind runs; `UCT_TEST_SEED` repeats the choices of one run.
 
 mod common;
 #[path = "../../../ucs/testing/seed.rs"]
@@ -24,7 +24,7 @@ const FOREIGN: u8 = 0x5a;
 const PUT: u8 = 0xee;
 /// What memory holds at first.
 const FRESH: u8 = 0x11;
-/// Vectors that stand where memory was.
+/// Vectors at addresses where memory was.
 const NEIGHBOURS: usize = 64;
 /// Sizes: from the heap, and from the kernel, where memory that is freed is gone.
 const SIZES: [usize; 3] = [4096, 40_000, 400_000];
@@ -62,7 +62,7 @@ impl Target {
     }
 }
 
-/// Somebody who uses memory that may be gone.
+/// A user of memory that may be gone.
 struct User {
     worker: Worker,
     iface: Iface,

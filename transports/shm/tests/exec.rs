@@ -1,4 +1,4 @@
-//! A process that executes another program keeps its number: nothing that was meant for the one reaches the memory of the other.
+//! A process that executes another program keeps its process id: no copy for the first program reaches the memory of the second.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What goes wrong with peers: they die, stop, scribble over shared memory, or are no peers at all.
+//! Failures of peers: they die, stop, or overwrite shared memory, or are other programs.
 
 mod common;
 
@@ -13,10 +13,10 @@ use uct_core::{Access, AmId, EpFailure, Error, Iface, IfaceAddress, Memory, Memo
 
 const ID: AmId = AmId::new(5).unwrap();
 
-/// What a closed socket tells comes at once. Most of this is for busy machines.
+/// A closed socket is reported at once. Most of this time is for busy machines.
 const AT_ONCE: Duration = Duration::from_secs(15);
 
-/// Receives until told otherwise; with `echo`, sends to the test as fast as it can.
+/// Receives until a command ends it; with `echo`, sends to the test as fast as it can.
 fn serve(role: &str) {
     let (kind, transport) = role.split_once(' ').expect("kind and transport");
     let (worker, iface) = open(transport, &[]);
@@ -36,7 +36,7 @@ fn serve(role: &str) {
         worker.progress();
         turn = turn.wrapping_add(1);
         if let Some(ep) = &back {
-            // A full ring is no matter, nor what comes of scribbling.
+            // A full ring does not matter, nor do the effects of overwriting.
             let _ = ep.am_short(ID, 0, &[1; 32]);
             if turn.is_multiple_of(50) {
                 let _ = ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len().min(5000));
@@ -118,7 +118,7 @@ impl Here {
         Here { worker, iface, received, kept }
     }
 
-    /// Starts a peer and connects to it; answers the failures that are told.
+    /// Starts a peer and connects to it. Returns the reported failures.
     fn peer(
         &self,
         test: &str,

@@ -1,4 +1,4 @@
-//! Peers and users that mean harm: they say, hand over and write whatever they like, and an honest peer is served throughout.
+//! Hostile peers and users: they send, pass and write anything, and an honest peer is served throughout.
 //!
 //! `UCT_TEST_SEED` repeats a run, `UCT_TEST_SECONDS` makes it longer.
 
@@ -179,7 +179,7 @@ fn segment(random: &mut Random) -> i32 {
     }
 }
 
-/// One thing that nobody should say, or that everybody does.
+/// One message: invalid, or as every peer sends it.
 fn misbehave(random: &mut Random, one: &Intruder, hello: &[u8]) {
     let others: Vec<OwnedFd> = (0..random.below(5)).filter_map(|_| descriptor(random)).collect();
     let mut descriptors = one.descriptors();
@@ -334,7 +334,7 @@ fn play(role: &str) {
     }
 }
 
-/// What the interface under attack tells.
+/// What the interface under attack reports.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     received: u64,
@@ -516,7 +516,7 @@ fn another_user_is_kept_out_and_costs_little() {
     if !skip::is_root("run a process as another user") {
         return;
     }
-    // As /dev/shm: everybody may write there, and remove what is its own.
+    // As /dev/shm: all users may write there, and remove their own files.
     let directory = tempfile::tempdir().expect("a directory");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
     std::fs::set_permissions(directory.path(), mode).expect("it is ours");
@@ -529,7 +529,7 @@ fn another_user_is_kept_out_and_costs_little() {
     assert_eq!(other.line(), "ready");
     let end = Instant::now() + length();
     let after = scene.is_served_while(|_, _| Instant::now() < end);
-    // Who comes while the queue of the abstract name is full is served as well.
+    // A peer that connects while the queue of the abstract name is full is served, too.
     scene.is_served_while(|_, _| false);
     let line = other.line();
     let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();

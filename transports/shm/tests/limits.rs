@@ -1,4 +1,4 @@
-//! What bounds what: files, descriptors, connections, memory, log, the work of one progress.
+//! Limits: files, descriptors, connections, memory, log, the work of one progress.
 
 mod common;
 #[path = "../../../ucs/testing/skip.rs"]
@@ -19,7 +19,7 @@ const ID: AmId = AmId::new(11).unwrap();
 /// Connections taken at one look (two sockets, 16 of each), and a few events of others.
 const MOST_EVENTS: u64 = 48;
 
-/// Opens an interface and says what came of it.
+/// Opens an interface and reports the result.
 fn try_to_open(transport: &str) {
     let context = Context::builder().build().expect("a context");
     let worker = Worker::new(&context).expect("a worker");
@@ -71,7 +71,7 @@ fn resident() -> u64 {
     line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
 }
 
-/// An interface that is under attack: makes progress, and tells what that has cost.
+/// An interface that is under attack: makes progress, and reports its cost.
 fn stand(role: &str) {
     let words = role.split(' ');
     let settings: Vec<&str> = words.skip(1).filter(|word| !word.is_empty()).collect();
@@ -107,7 +107,7 @@ fn address(iface: &Iface) -> String {
     hex(&iface.address().expect("an address").pack().expect("it packs"))
 }
 
-/// What the interface under attack tells.
+/// What the interface under attack reports.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     resident: u64,
@@ -141,7 +141,7 @@ impl Target {
         Facts { resident, descriptors, most_events, peers, received }
     }
 
-    /// Waits until what it tells is as expected.
+    /// Waits until its report is as expected.
     fn wait_for(&mut self, what: &str, is_it: impl Fn(Facts) -> bool) -> Facts {
         let start = Instant::now();
         loop {
@@ -202,7 +202,7 @@ fn a_crowd_at_the_door_costs_little_and_keeps_nobody_out() {
         sent += 1;
         assert!(sent <= 100_000, "the queue has no end");
     }
-    // Who comes now waits.
+    // A process that connects now waits.
     let honest = Honest::open(&["shm.dir="]);
     let early = honest.iface.connect(&target.address).expect("there is no room yet, which is no error");
     until(&honest.worker, || early.am_short(ID, 0, &[1; 8])).expect("it goes into the ring meanwhile");
@@ -214,7 +214,7 @@ fn a_crowd_at_the_door_costs_little_and_keeps_nobody_out() {
     }
     let mut silent = Vec::new();
     while sent < connects {
-        // Some stay and say nothing, some say nonsense.
+        // Some stay and send nothing, some send invalid messages.
         if let Ok(socket) = knock(&target.address.iface, None) {
             sent += 1;
             match sent % 4 {
@@ -316,7 +316,7 @@ fn another_process_is_served() {
     assert!(!honest.worker.progress_until(Duration::from_millis(200), refused), "it is refused");
 }
 
-/// Without a descriptor left, sleeps, and tells how often it was woken in a second.
+/// Without a descriptor left, sleeps, and reports how often it was woken in a second.
 fn starve() {
     let (worker, iface) = open("posix", &["shm.reserved_descriptors=0"]);
     let count = Rc::new(Cell::new(0u64));

@@ -17,7 +17,7 @@ use uct_core::{
 const ID: AmId = AmId::new(3).unwrap();
 const SIZE: usize = 300_000;
 
-/// The other process: offers memory, counts messages, tells what is asked.
+/// The other process: offers memory, counts messages, replies to questions.
 fn serve(transport: &str, settings: &[&str]) {
     let (worker, iface) = open(transport, settings);
     let bytes = Rc::new(Cell::new(0u64));
@@ -84,7 +84,7 @@ fn flush(worker: &Worker, ep: &Ep) -> Result<(), Error> {
     finish(worker, posted, &completion)
 }
 
-/// Every operation once; answers the sum of the bytes that the memory should hold afterwards.
+/// Every operation once. Returns the sum of the bytes that the memory should hold afterwards.
 fn work_on(worker: &Worker, iface: &Iface, ep: &Ep, at: &Remote) -> u64 {
     let Remote { address, length, ref key } = *at;
     let completion = Completion::new(worker);
@@ -199,7 +199,7 @@ fn ways(iface: &Iface) -> (u64, u64) {
     (value("rma_by_kernel"), value("rma_by_peer"))
 }
 
-/// The side that works: reaches the other, does everything, and tells how heap memory was reached, or why nothing was.
+/// The side that works: reaches the other, does everything, and reports how heap memory was accessed, or why nothing was.
 fn work(transport: &str, settings: &[&str]) {
     let lines = heard();
     let next = |worker: &Worker| {
@@ -267,7 +267,7 @@ struct Setup {
     expected: Expect,
 }
 
-/// Starts both, carries words from one to the other, answers the result.
+/// Starts both, passes lines from one to the other, and returns the result.
 fn between(test: &str, transport: &str, setup: &Setup) -> String {
     let role = |side| [&[side, transport][..], setup.settings].concat().join(" ");
     let mut server = Peer::start(setup.server, test, &role("serve"));
@@ -418,7 +418,7 @@ fn forbid_copies() {
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
 }
 
-/// Where the kernel may not copy, zero copy is marked as emulated, so that its price and `uct_info --matrix` tell.
+/// Where the kernel may not copy, zero copy is marked as emulated, which its cost and `uct_info --matrix` show.
 #[test]
 fn zero_copy_is_emulated_where_the_kernel_may_not_copy() {
     if let Some(role) = role() {

@@ -1,4 +1,4 @@
-//! A peer speaks for itself alone: who knows another's address can neither take its place nor keep it out.
+//! A process that knows the address of another one can neither take its place nor keep it out.
 
 mod common;
 
@@ -12,7 +12,7 @@ use uct_shm::{Heard, Intruder, with_key, with_other_user};
 
 const ID: AmId = AmId::new(7).unwrap();
 
-/// What the other processes do: `honest` counts messages, `impostor` says that it is the honest one.
+/// What the other processes do: `honest` counts messages, `impostor` claims to be the honest one.
 fn play(role: &str) {
     match role.split_once(' ').expect("a role and its setting") {
         ("honest", transport) => serve(transport),
@@ -95,7 +95,7 @@ impl Stage {
         hex(&self.iface.address().expect("an address").pack().expect("it packs"))
     }
 
-    /// Starts somebody who says that it is the honest peer, and waits for what it is answered.
+    /// Starts a process that claims to be the honest peer, and waits for the response to it.
     fn impostor(&self, test: &str, key: &str) -> (Peer, String) {
         let mut impostor = Peer::start(&[], test, "impostor posix");
         for line in [self.own_address(), self.address.clone(), key.to_owned()] {

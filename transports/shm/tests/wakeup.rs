@@ -11,7 +11,7 @@ use uct_core::{AmId, Error, IfaceAddress};
 
 const ID: AmId = AmId::new(9).unwrap();
 
-/// Answers each message with one, sleeping in between, and tells how much processor time that took.
+/// Replies to each message with one, sleeping in between, and reports the processor time.
 fn answer(transport: &str) {
     let (worker, iface) = open(transport, &[]);
     let asked = Rc::new(Cell::new(0u64));
@@ -78,7 +78,7 @@ fn a_sleeping_receiver_misses_no_message() {
             }
         }
         assert!(worker.progress_until(LIMIT, || answers.get() == 600), "{} answers", answers.get());
-        // The doorbell for the last answer may still be on its way; then there is quiet.
+        // The ring of the doorbell for the last reply may still arrive; no other one follows.
         let sleeps_on = || {
             while worker.progress() > 0 {}
             worker.wait(Duration::from_millis(50)) == Ok(false)

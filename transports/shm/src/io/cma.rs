@@ -106,9 +106,8 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
     })
 }
 
-/// Whether the kernel will presumably copy between this process and others of its user, as far as this process can tell:
-/// nothing hides the system calls, and Yama's setting is met. `permitted` is whether processes let others in by
-/// [`permit_any_tracer`]. Which peers can be reached in the end, only [`probe`] tells.
+/// Whether the kernel is expected to copy between this process and others of its user: the system calls are available, and Yama's setting
+/// permits them. `permitted`: processes permit others by [`permit_any_tracer`]. Only [`probe`] shows whether one peer can be accessed.
 pub fn is_likely(permitted: bool) -> bool {
     probe_self().is_ok() && yama_permits(ptrace_scope(), permitted, has_sys_ptrace())
 }
@@ -253,8 +252,8 @@ impl Process {
         }
     }
 
-    /// One call of the kernel, for `length` bytes in all behind the first entry of the vector, which is overwritten; answers how many it
-    /// moved.
+    /// One call of the kernel, for `length` bytes in all behind the first entry of the vector, which is overwritten. Returns the number of
+    /// copied bytes.
     ///
     /// # Safety
     ///

@@ -22,7 +22,7 @@ enum Origin {
     Sysv,
 }
 
-// SAFETY: the mapping is plain memory; it says only where. What may be done with it is its users' to know.
+// SAFETY: the mapping is plain memory; the value is only its address. Its users know which accesses are permitted.
 unsafe impl Send for Mapping {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Mapping {}
@@ -68,7 +68,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let base = self.base.as_ptr().cast();
         match self.origin {
-            // SAFETY: mapped by `file` with this length; whoever had pointers into it kept the mapping.
+            // SAFETY: mapped by `file` with this length; users with pointers into it have kept the mapping.
             Origin::File => drop(unsafe { rustix::mm::munmap(base, self.length) }),
             // SAFETY: attached by `sysv`; as above.
             Origin::Sysv => drop(unsafe { libc::shmdt(base) }),

@@ -33,7 +33,7 @@ pub enum Origin {
     Memfd,
     /// Unlinked files in a directory.
     Directory(PathBuf),
-    /// System V, with access for the owner or for everybody.
+    /// System V, with access for the owner or for all users.
     Sysv {
         /// Whether any user may attach.
         public: bool,
@@ -136,7 +136,7 @@ impl Trust {
     /// Nothing else.
     pub const SEALED: Trust = Trust { files_of: None, huge: false };
 
-    /// Of who makes its own segments so.
+    /// The kinds of segments that a domain accepts, from how it creates its own.
     pub fn new(origin: &Origin, huge: bool) -> Trust {
         let files_of = match origin {
             Origin::Directory(directory) => std::fs::metadata(directory).ok().map(|found| found.dev()),
@@ -184,8 +184,8 @@ pub fn accept(
     Mapping::file(fd, length, writable)
 }
 
-/// Attaches a System V segment that a peer names. Its creator has to be `owner`, a process of 0 being one that cannot be told, and it
-/// has to be marked for removal, as all segments of this transport are: a peer could name any that this process may attach. Huge pages are
+/// Attaches a System V segment that a peer names. Its creator must be `owner` (process 0: not known), and it must
+/// be marked for removal, as all segments of this transport are: a peer could name any that this process may attach. Huge pages are
 /// refused as in [`accept`].
 pub fn attach_sysv(id: i32, length: usize, owner: Credentials, trust: Trust) -> Result<Mapping, SystemError> {
     // Attached first: from then on the number means this segment.

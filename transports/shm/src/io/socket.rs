@@ -139,9 +139,8 @@ impl Drop for Listener {
 
 /// Removes names of sockets of this user whose process has ended.
 ///
-/// Others' files are nobody's business here, whatever their names are, and a directory with more names than [`MOST_NAMES`] is not
-/// read to its end. The attempt to connect is of another kind than the sockets: refused for a name without a socket, and
-/// answered with "wrong type" for one that has its socket, whose owner does not notice.
+/// Files of other users are ignored. At most [`MOST_NAMES`] names of a directory are read. The attempt to connect uses another socket type:
+/// the kernel refuses it for a name without a socket, and reports "wrong type" for a name with a socket, whose owner does not notice.
 fn remove_stale(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     let own = credentials().effective_uid;
@@ -188,7 +187,7 @@ pub type Line = (OwnedFd, Credentials);
 
 /// The process that created the other end of a connection, as the kernel reports it.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, SystemError> {
-    // rustix answers a pid that cannot be 0, which it is for a peer in a pid namespace that we do not see.
+    // Not rustix's function: its pid cannot be 0, and the pid of a peer in a namespace that is not visible here is 0.
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     use std::os::fd::AsRawFd;

@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Ends what an endpoint has outstanding; from now on its operations answer that they were cancelled.
+    /// Ends what an endpoint has outstanding; from now on its operations return `CANCELED`.
     pub(crate) fn cancel(&self, member: &Member) {
         self.emulation.cancel(member.number, Error::CANCELED);
         member.fail(Error::CANCELED);

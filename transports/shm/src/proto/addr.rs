@@ -1,7 +1,7 @@
-//! Addresses: where an interface is to be found, and whether it can be from here.
+//! Addresses: the location of an interface, and whether this process can reach it.
 //!
-//! The device address says where the process lives, the interface address names the socket and carries the number that a peer must
-//! show. Fields are in the machine's byte order, since nobody else can use them.
+//! The device address contains the location of the process. The interface address names the socket, and contains the key that a peer must
+//! present. Fields are in the machine's byte order, because only processes of this machine can use them.
 
 use ucs::record::Format;
 use ucs::sys::namespace::Namespaces;
@@ -58,7 +58,7 @@ pub(crate) struct IfaceAddress {
     pub(crate) key: u64,
     /// 16: effective user of the process, in the user namespace of the device address.
     pub(crate) uid: u32,
-    /// 20: the process, in the pid namespace of the device address. Who is another process is not this interface.
+    /// 20: the process, in the pid namespace of the device address. Another process is not this interface.
     pub(crate) pid: u32,
 }
 

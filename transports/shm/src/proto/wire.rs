@@ -89,8 +89,8 @@ pub(crate) struct Hello {
 pub(crate) struct Welcome {
     /// The side that accepts.
     pub(crate) from: Side,
-    /// The channel whose ping-pong line this one shares from now on: the number by which who accepts has its own connection to the
-    /// other, and one more; 0 if none.
+    /// The channel whose ping-pong line this one shares from now on: the number that the accepting side has for its own
+    /// connection to the peer, plus one; 0 if none.
     pub(crate) shares: u32,
     /// 0.
     pub(crate) reserved: u32,
@@ -202,7 +202,7 @@ pub(crate) fn body<T: FromBytes>(bytes: &[u8]) -> Result<T, String> {
 pub(crate) mod tag {
     /// A request of the engine for operations on remote memory.
     pub(crate) const REQUEST: u8 = 32;
-    /// An answer of it.
+    /// A response of the engine.
     pub(crate) const ANSWER: u8 = 33;
 }
 

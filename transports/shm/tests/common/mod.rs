@@ -22,7 +22,7 @@ pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// A panic anywhere ends the process: one inside a transport would be caught and told of as an error event only.
+/// A panic anywhere ends the process: one inside a transport would be caught and reported as an error event only.
 fn panic_is_fatal() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -88,7 +88,7 @@ impl Peer {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // The test harness talks too; what is meant for us is marked. It may stand behind words of the harness.
+                // The test harness writes, too. Lines for the test have a mark, which may follow text of the harness.
                 if let Some((_, words)) = line.split_once("@@")
                     && sender.send(words.to_owned()).is_err()
                 {
@@ -99,7 +99,7 @@ impl Peer {
         Peer { child, input, lines }
     }
 
-    /// The next line that the peer tells.
+    /// The next line of the peer.
     pub fn line(&self) -> String {
         self.lines.recv_timeout(LIMIT).expect("the peer tells nothing")
     }

@@ -137,7 +137,7 @@ impl Rkey {
         let live = unsafe { &*live };
         let RemoteKey { base, length, .. } = self.remote;
         // SAFETY: all of the region lies in memory that `held` keeps mapped, or in this process (`set_direct`), where it is
-        // valid while it is registered, which the word tells.
+        // valid while the word shows that it is registered.
         Ok(unsafe { Window::new(base, length, shift, self.remote.access(), live, self.value) })
     }
 
@@ -243,7 +243,7 @@ impl Rkey {
         Err(if self.has_segment() { Error::NO_RESOURCE } else { Error::UNSUPPORTED })
     }
 
-    /// Binds the key to its segment, of which it covers as much as it says from the start.
+    /// Binds the key to its segment, which it covers from the start, for the length of the key.
     pub(crate) fn bind(&self, peer: &PeerView<'_>, segment: Arc<Lent>) -> Result {
         let is_short = (segment.mapping.length() as u64) < self.remote.length;
         let is_closed = !segment.is_writable && is_written(self.remote.access());

@@ -166,8 +166,8 @@ impl Registry {
         }
     }
 
-    /// Waits until no peer has the kernel copy to or from memory whose registration was removed; answers whether that was so in time. If
-    /// not, the memory cannot be used for anything else.
+    /// Waits until the kernel copies nothing for a peer from or to the memory of a removed registration. Returns false if `limit` has passed
+    /// first; the memory must then not be used for anything else.
     pub(crate) fn settle(&self, memh: &Memh, limit: Duration) -> bool {
         !memh.is_remote || self.announcements.settle(memh.region.secret(), limit)
     }

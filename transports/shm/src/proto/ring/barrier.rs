@@ -7,7 +7,7 @@ pub(super) use ucs::barrier::full;
 use ucs::barrier::{self, Among};
 
 /// Sender's half: orders a store ahead of it with a load behind it, as seen by a process that calls [`heavy`].
-/// `fenced` says that the receiver has no heavy barrier and the sender follows up with [`full`].
+/// `fenced`: the receiver has no heavy barrier, and the sender calls [`full`] afterwards.
 #[inline(always)]
 pub(super) fn light(fenced: bool) {
     // A sender with full barriers has no heavy barrier at its peer, so a model must not emulate one.

@@ -91,8 +91,8 @@ impl Control {
 
     /// The short message, if the word publishes the message at `position`, inline, with a tag below 32 and at most `longest` bytes.
     ///
-    /// One comparison for all four: what is checked stands above what is not. It leaves of the position nothing that a
-    /// [`Short`] takes for something else.
+    /// One comparison checks all four, because the fields that are checked are in higher bits than the others. The bits of the position are
+    /// not among those that a [`Short`] reads.
     #[inline(always)]
     pub fn as_short(self, position: u64, longest: usize) -> Option<Short> {
         let low = self.0.wrapping_sub(position);
