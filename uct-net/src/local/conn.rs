@@ -42,6 +42,8 @@ struct State {
     receive: ReceiveWindow,
     outgoing: VecDeque<Outgoing>,
     made: u64,
+    /// The first message that was queued and never will be sent.
+    lost_from: Option<u64>,
     /// Messages without credit that are to be sent, in this order.
     control: VecDeque<(Kind, Vec<u8>)>,
     received: VecDeque<(Message, u32)>,
@@ -135,6 +137,7 @@ impl Conn {
                 receive: ReceiveWindow::new(options.window),
                 outgoing: VecDeque::new(),
                 made: 0,
+                lost_from: None,
                 control: VecDeque::new(),
                 received: VecDeque::new(),
                 assembly: Assembly::default(),
@@ -229,13 +232,13 @@ impl Conn {
     /// Whether a queued message has left; registers the caller if not.
     pub(crate) fn poll_left(&self, ticket: Ticket, context: &Context<'_>) -> Result<bool, Error> {
         let mut state = self.state.borrow_mut();
+        if state.lost_from.is_some_and(|lost| lost <= ticket.0) {
+            return Err(state.why_lost(&self.peer));
+        }
         if state.outgoing.front().is_none_or(|first| first.number > ticket.0) {
             return Ok(true);
         }
         state.check()?;
-        if state.fin.is_deaf {
-            return Err(closed(&self.peer));
-        }
         state.writers.add(context);
         Ok(false)
     }
@@ -243,6 +246,9 @@ impl Conn {
     /// Whether all that was queued has left; registers the caller if not.
     pub(crate) fn poll_idle(&self, context: &Context<'_>) -> Result<bool, Error> {
         let mut state = self.state.borrow_mut();
+        if state.lost_from.is_some() {
+            return Err(state.why_lost(&self.peer));
+        }
         if state.outgoing.is_empty() {
             return Ok(true);
         }
@@ -253,8 +259,18 @@ impl Conn {
 
     /// Takes a queued message back, if nothing of it has left; what has begun goes on.
     pub(crate) fn withdraw(&self, ticket: Ticket) {
-        let mut state = self.state.borrow_mut();
-        state.outgoing.retain(|message| message.number != ticket.0 || message.sent > 0);
+        let writers = {
+            let mut state = self.state.borrow_mut();
+            let before = state.outgoing.len();
+            state.outgoing.retain(|message| message.number != ticket.0 || message.sent > 0);
+            if state.outgoing.len() == before {
+                return;
+            }
+            state.writers.take()
+        };
+        // What was behind it may go now: a shorter message, or the end.
+        self.become_due();
+        wake(writers);
     }
 
     /// Bytes that are queued.
@@ -353,23 +369,30 @@ impl Conn {
                 }
                 wake(wakers);
             }
-            Err(mistake) => {
-                let reason = format!("the peer broke the protocol: {mistake}");
-                self.state.borrow_mut().control.push_back((Kind::Abort, mistake.as_bytes().to_vec()));
-                self.become_due();
-                self.fail(Error::new(Stage::Connected, &*self.peer, Status::IO_ERROR, reason));
-            }
+            Err(mistake) => self.broken(mistake),
         }
+    }
+
+    /// The peer has broken the protocol; it is told how, once. Runs inside a transport.
+    pub(crate) fn broken(&self, mistake: &str) {
+        if self.state.borrow().failure.is_some() {
+            return;
+        }
+        let reason = format!("the peer broke the protocol: {mistake}");
+        self.state.borrow_mut().control.push_back((Kind::Abort, mistake.as_bytes().to_vec()));
+        self.become_due();
+        self.fail(Error::new(Stage::Connected, &*self.peer, Status::IO_ERROR, reason));
     }
 
     /// The next message; `None` if there is none yet, and the caller is registered.
     pub(crate) fn poll_receive(self: &Rc<Conn>, context: &Context<'_>) -> Result<Option<Message>, Error> {
         let mut state = self.state.borrow_mut();
         let Some((message, cost)) = state.received.pop_front() else {
-            state.check()?;
+            // The end, once it has come, holds whatever becomes of the lane.
             if state.fin.has_come {
                 return Err(closed(&self.peer));
             }
+            state.check()?;
             state.readers.add(context);
             return Ok(None);
         };
@@ -392,10 +415,10 @@ impl Conn {
         if let Some(shared) = state.shared.pop_front() {
             return Ok(Some(shared));
         }
-        state.check()?;
         if state.fin.has_come {
             return Err(closed(&self.peer));
         }
+        state.check()?;
         state.readers.add(context);
         Ok(None)
     }
@@ -433,6 +456,9 @@ impl Conn {
     /// Whether the peer has all that was sent and knows that nothing follows; registers the caller if not.
     pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Result<bool, Error> {
         let mut state = self.state.borrow_mut();
+        if state.lost_from.is_some() {
+            return Err(state.why_lost(&self.peer));
+        }
         if state.has_ended() {
             return Ok(true);
         }
@@ -444,8 +470,11 @@ impl Conn {
     /// Whether nothing is left to do for a connection that nobody holds.
     pub(crate) fn is_over(&self) -> bool {
         let state = self.state.borrow();
-        let has_ended = state.failure.is_some() || (state.has_ended() && state.control.is_empty());
+        let has_ended = (state.failure.is_some() || state.has_ended()) && state.control.is_empty();
         drop(state);
+        if self.lane.get().is_none_or(|lane| lane.ep.failure().is_some()) {
+            return true;
+        }
         let is_flushed = || {
             self.lane.get().is_none_or(|lane| lane.ep.flush(Flush::empty(), None) != Ok(Posted::InProgress))
         };
@@ -470,7 +499,7 @@ impl Conn {
         let shown = &reason.as_bytes()[..reason.len().min(MAX_REASON)];
         {
             let mut state = self.state.borrow_mut();
-            state.outgoing.clear();
+            state.lose();
             state.control.clear();
             state.control.push_back((Kind::Abort, shown.to_vec()));
         }
@@ -483,8 +512,11 @@ impl Conn {
         ));
     }
 
-    /// The transport says that the peer cannot be reached any more.
+    /// The transport says that the peer cannot be reached any more. A peer that has closed may go.
     pub(crate) fn lane_failed(&self, failure: &EpFailure) {
+        if self.state.borrow().fin.is_deaf {
+            return;
+        }
         self.fail(Error::new(Stage::Connected, &*self.peer, failure.error, failure.to_string()));
     }
 
@@ -538,6 +570,18 @@ impl State {
             return Err(Error::new(Stage::Close, peer, Status::NOT_CONNECTED, reason));
         }
         Ok(())
+    }
+
+    /// Gives up what is queued.
+    fn lose(&mut self) {
+        if let Some(first) = self.outgoing.front() {
+            self.lost_from.get_or_insert(first.number);
+        }
+        self.outgoing.clear();
+    }
+
+    fn why_lost(&self, peer: &str) -> Error {
+        self.failure.clone().unwrap_or_else(|| closed(peer))
     }
 
     fn has_ended(&self) -> bool {
@@ -679,7 +723,7 @@ impl State {
                 self.fin.has_come = true;
                 if message.get(start) == Some(&1) {
                     self.fin.is_deaf = true;
-                    self.outgoing.clear();
+                    self.lose();
                 }
                 self.control.push_back((Kind::FinReply, Vec::new()));
                 is_due = true;
@@ -699,7 +743,10 @@ impl State {
                 wakers = [self.readers.take(), self.writers.take()].concat();
             }
         }
-        is_due |= self.receive.is_due() && (self.assembly.is_begun() || self.fin.wanted == Some(true));
+        // What was given back without the application: nothing else tells the sender.
+        let is_given_back =
+            self.assembly.is_begun() || self.fin.wanted == Some(true) || envelope.kind == Kind::Share;
+        is_due |= self.receive.is_due() && is_given_back;
         Ok(Received { is_due, wakers })
     }
 }

@@ -383,7 +383,7 @@ impl Forget<'_> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         if let Some(token) = self.token {
-            self.net.remove(token);
+            self.net.forget(token);
         }
     }
 }

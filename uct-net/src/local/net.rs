@@ -28,9 +28,11 @@ use crate::proto::envelope::{ENVELOPE, Envelope, MAX_CONNECTIONS, TOKEN, Token};
 /// How often an idle thread looks at its sockets while it polls, in passes: a look is a system call.
 const SOCKETS_INTERVAL: u32 = 64;
 /// How long a thread sleeps at most where an interface cannot wake it.
-pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(1);
-/// How long the end of a connection that was dropped may take.
+const BLIND_SLEEP: Duration = Duration::from_millis(1);
+/// How long the end of a connection that was dropped may take, before the peer is told that the rest is lost.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long that message may wait for room, if the thread goes on: a peer that computes makes none.
+const LAST_WORD: Duration = Duration::from_secs(60);
 
 /// What one thread uses of the network: all permitted transports, open, and the connections over them. Cheap to clone
 /// within the thread.
@@ -72,13 +74,20 @@ pub(crate) struct NetInner {
     pub(crate) reactor: Rc<Reactor>,
     connections: RefCell<Slab<Rc<Conn>>>,
     agenda: Rc<Agenda>,
-    /// Connections whose last handle is gone, until the peer has all that was sent.
-    lingering: RefCell<Vec<(Instant, Rc<Conn>)>>,
+    lingering: RefCell<Vec<Lingering>>,
     kept: KeptCount,
     passes: Cell<u32>,
     wake: Arc<ThreadWaker>,
     /// Messages that were for no connection.
     strays: Cell<u64>,
+}
+
+/// A connection whose last handle is gone, until the peer has all that was sent.
+struct Lingering {
+    conn: Rc<Conn>,
+    limit: Instant,
+    /// The limit was over once: it is the limit for telling the peer.
+    is_given_up: bool,
 }
 
 impl Net {
@@ -187,8 +196,7 @@ impl Net {
             if net.turn() {
                 idle.reset();
             } else if idle.is_over() && net.prepare_to_sleep() && !net.wake.is_set() {
-                let limit = if net.can_be_woken() { Duration::MAX } else { BLIND_SLEEP };
-                net.reactor.turn(limit).expect("the system waits for descriptors");
+                net.reactor.turn(net.longest_sleep()).expect("the system waits for descriptors");
             }
         }
     }
@@ -217,9 +225,13 @@ impl NetInner {
         self.agenda.is_empty() && !matches!(self.worker.arm(), Err(Status::BUSY))
     }
 
-    /// Whether every interface can wake a thread that sleeps.
-    pub(crate) fn can_be_woken(&self) -> bool {
-        self.selector.ifaces().iter().all(|iface| iface.event_fd().is_ok())
+    /// How long a thread may sleep that no descriptor wakes.
+    pub(crate) fn longest_sleep(&self) -> Duration {
+        let can_be_woken = self.selector.ifaces().iter().all(|iface| iface.event_fd().is_ok());
+        let limit = if can_be_woken { Duration::MAX } else { BLIND_SLEEP };
+        let lingering = self.lingering.borrow();
+        let first = lingering.iter().map(|lingering| lingering.limit).min();
+        first.map_or(limit, |first| limit.min(first.saturating_duration_since(Instant::now())))
     }
 
     fn pump_due(&self) -> bool {
@@ -241,7 +253,23 @@ impl NetInner {
 
     /// Keeps a connection that nobody holds until the peer has all that was sent, or [`LINGER`] is over.
     pub(crate) fn linger(&self, conn: Rc<Conn>) {
-        self.lingering.borrow_mut().push((Instant::now() + LINGER, conn));
+        self.let_linger(conn, false);
+    }
+
+    /// Forgets a connection that did not come to stand. A peer for which it did is told.
+    pub(crate) fn forget(&self, token: Token) {
+        match self.find(token) {
+            Some(conn) if conn.lane().is_some() => {
+                conn.abort("the other side did not complete the handshake");
+                self.let_linger(conn, true);
+            }
+            _ => self.remove(token),
+        }
+    }
+
+    fn let_linger(&self, conn: Rc<Conn>, is_given_up: bool) {
+        let limit = Instant::now() + LINGER;
+        self.lingering.borrow_mut().push(Lingering { conn, limit, is_given_up });
         self.reactor.rouse();
     }
 
@@ -249,14 +277,24 @@ impl NetInner {
         if self.lingering.borrow().is_empty() {
             return;
         }
-        let mut ended = Vec::new();
-        self.lingering.borrow_mut().retain(|(limit, conn)| {
-            let is_over = conn.is_over() || Instant::now() >= *limit;
-            if is_over {
-                ended.push(Rc::clone(conn));
+        let (mut ended, mut late) = (Vec::new(), Vec::new());
+        let now = Instant::now();
+        self.lingering.borrow_mut().retain_mut(|lingering| {
+            let is_late = now >= lingering.limit;
+            if lingering.conn.is_over() || (is_late && lingering.is_given_up) {
+                ended.push(Rc::clone(&lingering.conn));
+                return false;
             }
-            !is_over
+            if is_late {
+                lingering.is_given_up = true;
+                lingering.limit = now + LAST_WORD;
+                late.push(Rc::clone(&lingering.conn));
+            }
+            true
         });
+        for conn in late {
+            conn.abort("closed, and the rest not taken in time");
+        }
         for conn in ended {
             self.remove(conn.token());
         }
@@ -265,11 +303,15 @@ impl NetInner {
     /// Drives until no connection lingers: what was sent reaches the peers. Blocks up to [`LINGER`].
     fn drain(&self) {
         self.end_lingering();
-        while !self.lingering.borrow().is_empty() {
+        let limit = Instant::now() + LINGER;
+        while !self.lingering.borrow().is_empty() && Instant::now() < limit {
             if !self.turn() {
                 std::thread::yield_now();
             }
         }
+        // Those that are late say so; their transports have one pass for it.
+        self.end_lingering();
+        self.turn();
     }
 
     /// Adds a connection, and gives it the token that its peer sends with each message.
@@ -299,12 +341,13 @@ impl NetInner {
     }
 
     fn receive(&self, message: AmMessage<'_>) {
-        let parsed = message.header().zip(message.get(TOKEN..).and_then(Envelope::from_bytes));
-        let Some((token, envelope)) = parsed else { return self.stray("it is none of this protocol") };
-        let token = Token::from_bits(token);
-        match self.find(token) {
-            Some(conn) => conn.receive(envelope, TOKEN + ENVELOPE, message),
-            None => self.stray("it is for no connection of this side"),
+        let Some(token) = message.header() else { return self.stray("it is none of this protocol") };
+        let Some(conn) = self.find(Token::from_bits(token)) else {
+            return self.stray("it is for no connection of this side");
+        };
+        match message.get(TOKEN..).and_then(Envelope::from_bytes) {
+            Some(envelope) => conn.receive(envelope, TOKEN + ENVELOPE, message),
+            None => conn.broken("it sent no message of this protocol"),
         }
     }
 

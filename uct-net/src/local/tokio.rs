@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-use super::net::{BLIND_SLEEP, Idle, Net, NetHandle};
+use super::net::{Idle, Net, NetHandle};
 use super::reactor::Reactor;
 use super::stream::Stream;
 
@@ -31,8 +31,8 @@ fn sleep(
         guard.clear_ready();
         return false;
     }
-    let blind = (!net.can_be_woken()).then_some(BLIND_SLEEP);
-    if let Some(next) = net.reactor.next_timer().into_iter().chain(blind).min() {
+    let limit = Some(net.longest_sleep()).filter(|limit| *limit < Duration::MAX);
+    if let Some(next) = net.reactor.next_timer().into_iter().chain(limit).min() {
         timer.as_mut().reset((Instant::now() + next).into());
         if timer.poll(context).is_ready() {
             return false;

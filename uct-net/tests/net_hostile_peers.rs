@@ -1,0 +1,253 @@
+//! Peers that complete the handshake and then break the protocol: each ends its own connection, with the reason on both sides,
+//! and an honest connection of the same thread goes on.
+
+#[path = "support/raw.rs"]
+mod raw;
+#[path = "../../ucs/testing/seed.rs"]
+mod seed;
+mod support;
+
+use std::sync::mpsc;
+
+use raw::{Raw, RawConnection};
+use support::{LIMIT, net};
+use uct_net::NetOptions;
+use uct_net::local::Connection;
+
+const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
+/// What an honest peer grants at first.
+const WINDOW: u32 = 256 << 10;
+
+fn options() -> NetOptions {
+    NetOptions { window: 65_536, max_message: 40_000, ..NetOptions::default() }
+}
+
+/// A server with an honest connection and one of a peer that does `harm`; `check` sees the server's end of the latter. The honest
+/// one exchanges messages before, meanwhile and afterwards.
+fn attacked(
+    harm: impl Fn(&mut RawConnection) + Copy,
+    check: impl AsyncFn(Connection) + Send + Copy + 'static,
+) {
+    for transport in TRANSPORTS {
+        let (says, hears) = mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let net = net(options());
+            net.block_on(async {
+                let mut listener = net.listen("127.0.0.1:0").await?;
+                says.send(listener.address()).expect("the client waits");
+                let honest = listener.accept().await?.accept().await?;
+                assert_eq!(&*honest.recv().within(LIMIT).await?, b"before");
+                honest.send(b"seen").await?;
+                let harmed = listener.accept().await?.accept().await?;
+                check(harmed).await;
+                assert_eq!(&*honest.recv().within(LIMIT).await?, b"meanwhile");
+                honest.send(b"goes on").await?;
+                let end = honest.recv().within(LIMIT).await.expect_err("the end");
+                assert!(end.is_closed_by_peer(), "{end}");
+                Ok::<_, uct_net::Error>(())
+            })
+            .expect("the server's side");
+        });
+        let address = hears.recv_timeout(LIMIT).expect("the server listens");
+        let client = net(NetOptions::default());
+        let honest = client.block_on(async {
+            let honest = client.connect(&address).require(transport).await?;
+            honest.send(b"before").await?;
+            assert_eq!(&*honest.recv().within(LIMIT).await?, b"seen");
+            Ok::<_, uct_net::Error>(honest)
+        });
+        let honest = honest.expect("an honest connection");
+        let raw = Raw::new();
+        let mut hostile = raw.call(&address, transport).connect();
+        harm(&mut hostile);
+        client
+            .block_on(async {
+                honest.send(b"meanwhile").await?;
+                assert_eq!(&*honest.recv().within(LIMIT).await?, b"goes on", "over {transport}");
+                honest.close().within(LIMIT).await
+            })
+            .expect("the honest connection goes on");
+        server.join().expect("the server's thread");
+    }
+}
+
+/// As [`attacked`]; both sides are told `reason`.
+fn ends(harm: impl Fn(&mut RawConnection) + Copy, reason: &'static str) {
+    attacked(
+        |hostile| {
+            harm(hostile);
+            if let Some(told) = hostile.aborted() {
+                assert!(told.contains(reason), "{told:?}, expected {reason:?}");
+            }
+        },
+        async move |harmed| {
+            let error = harmed.closed().await;
+            assert!(error.to_string().contains(reason), "{error}, expected {reason:?}");
+            assert!(harmed.send(b"x").await.is_err());
+        },
+    );
+}
+
+#[test]
+fn a_peer_that_grants_more_than_its_window_ends_its_connection() {
+    for granted in [WINDOW + 1, WINDOW * 2, 1 << 30] {
+        ends(
+            move |hostile| {
+                let _ = hostile.send(raw::CREDIT, granted, b"");
+            },
+            "granted more than its window",
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_sends_more_than_it_has_credit_for_ends_its_connection() {
+    ends(
+        |hostile| {
+            for _ in 0..65_536 / 1064 + 1 {
+                let _ = hostile.send(raw::LAST, WINDOW, &[0; 1000]);
+            }
+        },
+        "more than it had credit for",
+    );
+}
+
+#[test]
+fn parts_without_end_are_bounded() {
+    ends(
+        |hostile| {
+            for _ in 0..200 {
+                let _ = hostile.send(raw::PART, WINDOW, &[0; 1000]);
+            }
+        },
+        "longer than this side takes",
+    );
+}
+
+#[test]
+fn a_flood_of_shared_memory_ends_its_connection() {
+    ends(
+        |hostile| {
+            for _ in 0..100 {
+                let _ = hostile.send(raw::SHARE, WINDOW, &[0; 100]);
+            }
+        },
+        "shared more memory",
+    );
+    ends(
+        |hostile| {
+            let _ = hostile.send(raw::SHARE, WINDOW, &[0; 3]);
+        },
+        "shared no memory",
+    );
+}
+
+#[test]
+fn a_second_probe_ends_its_connection() {
+    ends(
+        |hostile| {
+            let _ = hostile.send(raw::PROBE, WINDOW, b"");
+        },
+        "asked twice",
+    );
+}
+
+#[test]
+fn a_message_after_the_end_ends_its_connection() {
+    ends(
+        |hostile| {
+            let _ = hostile.send(raw::FIN, WINDOW, &[0]);
+            let _ = hostile.send(raw::LAST, WINDOW, b"more");
+        },
+        "sent after its end",
+    );
+}
+
+#[test]
+fn an_unknown_kind_ends_its_connection() {
+    for kind in [0, 10, 255] {
+        ends(
+            move |hostile| {
+                let _ = hostile.send(kind, WINDOW, b"");
+            },
+            "no message of this protocol",
+        );
+    }
+    ends(
+        |hostile| {
+            let _ = hostile.send_bytes(hostile.token, &[1, 0, 0]);
+        },
+        "no message of this protocol",
+    );
+}
+
+#[test]
+fn the_reason_of_an_abort_moves_no_cursor() {
+    attacked(
+        |hostile| {
+            let _ = hostile.send(raw::ABORT, WINDOW, b"a\x1b[2Jb\nc\r\x07\xff");
+        },
+        async |harmed| {
+            let error = harmed.closed().await.to_string();
+            assert!(error.contains("aborted by the peer: a[2Jbc"), "{error:?}");
+            assert!(!error.chars().any(char::is_control), "{error:?}");
+        },
+    );
+}
+
+#[test]
+fn floods_of_ends_answers_credit_and_strays_harm_nobody() {
+    attacked(
+        |hostile| {
+            for number in 0..20_000_u64 {
+                let sent = match number % 5 {
+                    0 => hostile.send(raw::CREDIT, number as u32, b""),
+                    1 => hostile.send(raw::PROBE_REPLY, WINDOW, b""),
+                    2 => hostile.send(7, WINDOW, b""),
+                    3 => hostile.send_bytes(number << 24, &[raw::LAST, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]),
+                    _ => hostile.send_bytes(hostile.token ^ 1 << 40, &[raw::ABORT, 0, 0, 0, 0, 0, 0, 0]),
+                };
+                assert_eq!(sent, Ok(()));
+            }
+            assert_eq!(hostile.send(raw::LAST, WINDOW, b"after the flood"), Ok(()));
+            for _ in 0..2000 {
+                let _ = hostile.send(raw::FIN, WINDOW, &[0]);
+            }
+        },
+        async |harmed| {
+            assert_eq!(&*harmed.recv().within(LIMIT).await.expect("it did no harm"), b"after the flood");
+            harmed.recv().within(LIMIT).await.expect_err("the end, or too many of them");
+        },
+    );
+}
+
+/// A small generator of its own, so that a seed repeats a run.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn any_messages_in_any_order_harm_nobody_else() {
+    let seed = seed::printed() | 1;
+    for round in 0..8 {
+        attacked(
+            move |hostile| {
+                let mut state = seed.wrapping_mul(2 * round + 1);
+                for _ in 0..500 {
+                    let kind = (random(&mut state) % 11) as u8;
+                    let granted =
+                        if random(&mut state).is_multiple_of(8) { random(&mut state) as u32 } else { WINDOW };
+                    let length = (random(&mut state) % 3000) as usize;
+                    let _ = hostile.send(kind, granted, &vec![random(&mut state) as u8; length]);
+                }
+                let _ = hostile.send(raw::ABORT, WINDOW, b"enough");
+            },
+            async |harmed| {
+                while harmed.recv().within(LIMIT).await.is_ok() {}
+            },
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! A peer that speaks the protocol by its bytes, and may break it wherever it wants to.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::rc::Rc;
+use std::time::Instant;
+
+use uct_core::select::{PeerAddresses, Selector};
+use uct_core::{Ep, Error as Status, Iface, IfaceAddress, IfaceOptions, SendFlags, Worker};
+use uct_net::local::AM_ID;
+
+use super::support::{LIMIT, context};
+
+pub const HELLO: u8 = 1;
+pub const WELCOME: u8 = 2;
+pub const LANE: u8 = 4;
+pub const READY: u8 = 5;
+pub const CONNECTED: u8 = 7;
+
+pub const LAST: u8 = 1;
+pub const PART: u8 = 2;
+pub const CREDIT: u8 = 3;
+pub const PROBE: u8 = 4;
+pub const PROBE_REPLY: u8 = 5;
+pub const FIN: u8 = 6;
+pub const ABORT: u8 = 8;
+pub const SHARE: u8 = 9;
+
+/// The token that this side gives the peer.
+const OWN_TOKEN: u64 = 0x0123_4567_89ab_cdef;
+
+/// A body with its header.
+pub fn frame(what: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = b"UCTN\x01".to_vec();
+    bytes.extend_from_slice(&[what, 0, 0]);
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// A field with its length.
+pub fn field(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat()
+}
+
+/// Takes a field off the front.
+fn take_field(body: &mut Vec<u8>) -> Vec<u8> {
+    let length = u32::from_le_bytes(body[..4].try_into().expect("four bytes")) as usize;
+    let field = body[4..4 + length].to_vec();
+    body.drain(..4 + length);
+    field
+}
+
+/// What such a peer has of its own.
+pub struct Raw {
+    pub worker: Worker,
+    selector: Selector,
+    inbox: Rc<RefCell<VecDeque<(u8, Vec<u8>)>>>,
+}
+
+/// A call of a listener, as far as it came.
+pub struct Call {
+    pub raw: Rc<Raw>,
+    pub socket: TcpStream,
+    theirs: IfaceAddress,
+    own: IfaceAddress,
+    iface: Iface,
+}
+
+/// A connection of such a peer.
+pub struct RawConnection {
+    pub call: Call,
+    pub ep: Ep,
+    /// What messages to the peer carry.
+    pub token: u64,
+    pub window: u32,
+}
+
+impl Raw {
+    pub fn new() -> Rc<Raw> {
+        let worker = Worker::new(&context()).expect("a worker");
+        let selector = Selector::open(&worker, &IfaceOptions::default());
+        let inbox = Rc::new(RefCell::new(VecDeque::new()));
+        for iface in selector.ifaces() {
+            let inbox = Rc::clone(&inbox);
+            iface.set_am_handler(AM_ID, move |message| {
+                inbox.borrow_mut().push_back((message[8], message[16..].to_vec()));
+            });
+        }
+        Rc::new(Raw { worker, selector, inbox })
+    }
+
+    pub fn addresses(&self) -> Vec<u8> {
+        self.selector.addresses().pack().expect("addresses")
+    }
+
+    /// Waits for a frame without standing still.
+    pub fn read(&self, socket: &mut TcpStream) -> std::io::Result<(u8, Vec<u8>)> {
+        socket.set_nonblocking(true)?;
+        let mut fill = |buffer: &mut [u8]| {
+            let (begun, mut filled) = (Instant::now(), 0);
+            while filled < buffer.len() {
+                self.worker.progress();
+                match socket.read(&mut buffer[filled..]) {
+                    Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        assert!(begun.elapsed() < LIMIT, "the peer says nothing");
+                        std::thread::yield_now();
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        let mut header = [0; 12];
+        fill(&mut header)?;
+        let mut body = vec![0; u32::from_le_bytes(header[8..].try_into().expect("four bytes")) as usize];
+        fill(&mut body)?;
+        socket.set_nonblocking(false)?;
+        Ok((header[5], body))
+    }
+
+    /// Calls, and says Hello.
+    pub fn hello(&self, address: &str) -> TcpStream {
+        let mut socket = TcpStream::connect(address).expect("the listener lives");
+        socket.write_all(&frame(HELLO, &[field(b""), field(&self.addresses())].concat())).expect("sent");
+        socket
+    }
+
+    /// Calls, and takes in the Welcome.
+    pub fn call(self: &Rc<Raw>, address: &str, transport: &str) -> Call {
+        let mut socket = self.hello(address);
+        let (what, mut body) = self.read(&mut socket).expect("an answer");
+        assert_eq!(what, WELCOME);
+        take_field(&mut body);
+        let peer = PeerAddresses::unpack(&take_field(&mut body)).expect("addresses");
+        let named = |iface: &&Iface| iface.resource().to_string() == transport;
+        let iface = self.selector.ifaces().iter().find(named).expect("this transport").clone();
+        let name = transport.split('/').next().expect("a name");
+        let same = |found: &&uct_core::select::PeerIface| {
+            found.address.transport == name && (name != "tcp" || found.device == "lo")
+        };
+        let theirs = peer.ifaces.iter().find(same).expect("the peer has it").address.clone();
+        let own = iface.address().expect("an address");
+        Call { raw: Rc::clone(self), socket, theirs, own, iface }
+    }
+}
+
+impl Call {
+    /// Says which lane.
+    pub fn lane(&mut self) {
+        let fields = [
+            field(&self.own.pack().expect("an address")),
+            field(&self.theirs.pack().expect("an address")),
+            OWN_TOKEN.to_le_bytes().to_vec(),
+            (256_u64 << 10).to_le_bytes().to_vec(),
+            field(b""),
+        ];
+        self.socket.write_all(&frame(LANE, &fields.concat())).expect("sent");
+    }
+
+    /// Opens the lane; the peer has said Ready.
+    pub fn open(mut self) -> RawConnection {
+        self.lane();
+        let (what, body) = self.raw.read(&mut self.socket).expect("an answer");
+        assert_eq!(what, READY);
+        let token = u64::from_le_bytes(body[..8].try_into().expect("eight bytes"));
+        let window = u64::from_le_bytes(body[8..16].try_into().expect("eight bytes")) as u32;
+        let ep = self.iface.connect_with(&self.theirs, |_| {}).expect("an endpoint");
+        RawConnection { call: self, ep, token, window }
+    }
+
+    /// All of the handshake.
+    pub fn connect(self) -> RawConnection {
+        let mut connection = self.open();
+        assert_eq!(connection.send(PROBE, connection.window_of_mine(), b""), Ok(()));
+        assert_eq!(connection.receive().expect("an answer").0, PROBE_REPLY);
+        connection.call.socket.write_all(&frame(CONNECTED, b"")).expect("sent");
+        connection
+    }
+}
+
+impl RawConnection {
+    /// Credit as an honest peer grants it at first.
+    pub fn window_of_mine(&self) -> u32 {
+        256 << 10
+    }
+
+    /// Any bytes behind any token.
+    pub fn send_bytes(&self, token: u64, bytes: &[u8]) -> Result<(), Status> {
+        let begun = Instant::now();
+        loop {
+            let pack = |buffer: &mut [u8]| {
+                buffer[..8].copy_from_slice(&token.to_ne_bytes());
+                buffer[8..8 + bytes.len()].copy_from_slice(bytes);
+                8 + bytes.len()
+            };
+            match self.ep.am_bcopy(AM_ID, SendFlags::empty(), pack) {
+                Ok(_) => {
+                    self.call.raw.worker.progress();
+                    return Ok(());
+                }
+                Err(Status::NO_RESOURCE) => {
+                    self.call.raw.worker.progress();
+                    assert!(begun.elapsed() < LIMIT, "no room");
+                    std::thread::yield_now();
+                }
+                Err(status) => return Err(status),
+            }
+        }
+    }
+
+    pub fn send(&self, kind: u8, granted: u32, payload: &[u8]) -> Result<(), Status> {
+        let mut bytes = vec![kind, 0, 0, 0];
+        bytes.extend_from_slice(&granted.to_le_bytes());
+        bytes.extend_from_slice(payload);
+        self.send_bytes(self.token, &bytes)
+    }
+
+    /// The next message that came: its kind and its payload; `None` if the endpoint has failed.
+    pub fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
+        let begun = Instant::now();
+        loop {
+            self.call.raw.worker.progress();
+            if let Some(message) = self.call.raw.inbox.borrow_mut().pop_front() {
+                return Some(message);
+            }
+            if self.ep.failure().is_some() {
+                return None;
+            }
+            assert!(begun.elapsed() < LIMIT, "nothing comes");
+            std::thread::yield_now();
+        }
+    }
+
+    /// What the peer says as it gives the connection up.
+    pub fn aborted(&mut self) -> Option<String> {
+        loop {
+            let (kind, payload) = self.receive()?;
+            if kind == ABORT {
+                return Some(String::from_utf8_lossy(&payload).into_owned());
+            }
+        }
+    }
+}
