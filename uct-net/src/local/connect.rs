@@ -1,12 +1,14 @@
 //! Connecting to a listener by its address.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::IntoFuture;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ucs::Error as Status;
 use uct_core::select::Request;
@@ -69,13 +71,18 @@ impl Connect {
         self
     }
 
-    async fn run(self) -> Result<Connection> {
+    /// Notes how far it has come.
+    async fn run(self, stage: Rc<Cell<Stage>>) -> Result<Connection> {
         let Connect { net, address, request, require, private, .. } = self;
         let places = resolve(&address).await?;
+        stage.set(Stage::Dial);
         let mut last = None;
         for place in places {
             match FrameSocket::dial(&net.reactor, &place).await {
-                Ok(socket) => return handshake::call(&net, &socket, &request, &require, private).await,
+                Ok(socket) => {
+                    stage.set(Stage::Handshake);
+                    return handshake::call(&net, &socket, &request, &require, private).await;
+                }
                 Err(error) => last = Some(error),
             }
         }
@@ -89,21 +96,27 @@ impl IntoFuture for Connect {
 
     fn into_future(self) -> Self::IntoFuture {
         let (limit, address) = (self.limit, self.address.clone());
-        let mut sleep =
-            self.net.reactor.sleep_until(Instant::now() + limit.min(Duration::from_secs(1 << 32)));
-        let mut connecting = Box::pin(self.run());
+        let mut sleep = self.net.reactor.sleep(limit);
+        let stage = Rc::new(Cell::new(Stage::Resolve));
+        let mut connecting = Box::pin(self.run(Rc::clone(&stage)));
         Box::pin(std::future::poll_fn(move |context| {
             if let Poll::Ready(outcome) = connecting.as_mut().poll(context) {
                 return Poll::Ready(outcome);
             }
             sleep.poll_due(context).map(|()| {
                 let error = Error::new(
-                    Stage::Dial,
+                    stage.get(),
                     &*address,
                     Status::TIMED_OUT,
                     format!("not connected within {limit:?}"),
                 );
-                Err(error.hint("nobody answers there: check the address, the network and its firewalls"))
+                Err(error.hint(match stage.get() {
+                    Stage::Handshake => "the listener was reached and does not go on: it may be busy",
+                    Stage::Resolve => {
+                        "the name is not looked up in time: check the resolver, or use a number"
+                    }
+                    _ => "nobody answers there: check the address, the network and its firewalls",
+                }))
             })
         }))
     }

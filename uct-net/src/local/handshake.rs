@@ -1,7 +1,7 @@
 //! The two sides of a handshake, over the socket; see [`crate::proto::handshake`] for the order of frames.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ucs::Error as Status;
 use uct_core::select::{PeerAddresses, Request, SelectError, Selector};
@@ -39,7 +39,7 @@ pub(crate) async fn call(
         ask(net, socket, key).await?;
     }
     let addresses = net.selector.addresses();
-    socket.send(&Frame::Hello { private, addresses }).await?;
+    send(net, socket, &Frame::Hello { private, addresses }).await?;
     let server = match receive(net, socket, "take the connection").await? {
         Frame::Welcome { private, addresses, explanation } => Server { addresses, explanation, private },
         Frame::Refused { reason } => {
@@ -68,7 +68,7 @@ pub(crate) async fn call(
             Err(error) => {
                 let error = nothing_left(socket, &tried, require, &server, &error);
                 // The server would only see that this side is gone.
-                let _ = socket.send(&Frame::Unable { reason: error.reason.clone() }).await;
+                let _ = send(net, socket, &Frame::Unable { reason: error.reason.clone() }).await;
                 return Err(error);
             }
         };
@@ -122,7 +122,7 @@ async fn open_lane(
     let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| next("this side", &error))?;
     let endpoint = half.address().map_err(|error| next("this side has no endpoint address", &error))?;
     let end = End { token: conn.token(), window: net.options.window, endpoint };
-    socket.send(&Frame::Lane { own, theirs: theirs.clone(), end }).await?;
+    send(net, socket, &Frame::Lane { own, theirs: theirs.clone(), end }).await?;
     let peer = match receive(net, socket, "open its end of the lane").await? {
         Frame::Ready { end } => end,
         Frame::Unable { reason } => return Err(Attempt::NextLane(format!("the peer: {reason}"))),
@@ -133,7 +133,7 @@ async fn open_lane(
     conn.open(lane, peer.window);
     conn.control(Kind::Probe, Vec::new());
     probe(net, &conn, false).await.map_err(|error| next("no message came back", &error))?;
-    socket.send(&Frame::Connected).await?;
+    send(net, socket, &Frame::Connected).await?;
     guard.keep();
     Ok(conn)
 }
@@ -141,7 +141,7 @@ async fn open_lane(
 /// The client proves that it knows the key, once the server has.
 async fn ask(net: &NetHandle, socket: &FrameSocket, key: &[u8]) -> Result {
     let client = fresh_nonce(socket)?;
-    socket.send(&Frame::Ask { nonce: client }).await?;
+    send(net, socket, &Frame::Ask { nonce: client }).await?;
     let (server, proof) = match receive(net, socket, "prove that it knows the shared key").await? {
         Frame::Challenge { nonce, proof } => (nonce, proof),
         Frame::Refused { reason } => {
@@ -155,18 +155,18 @@ async fn ask(net: &NetHandle, socket: &FrameSocket, key: &[u8]) -> Result {
         return Err(error.hint("both sides need the same shared_key"));
     }
     let proof = proof::prove(key, Side::Client, &client, &server);
-    socket.send(&Frame::Answer { proof }).await
+    send(net, socket, &Frame::Answer { proof }).await
 }
 
 /// The server does the same.
 async fn challenge(net: &NetHandle, socket: &FrameSocket, key: &[u8], client: &Nonce) -> Result {
     let server = fresh_nonce(socket)?;
     let proof = proof::prove(key, Side::Server, client, &server);
-    socket.send(&Frame::Challenge { nonce: server, proof }).await?;
+    send(net, socket, &Frame::Challenge { nonce: server, proof }).await?;
     match receive(net, socket, "prove that it knows the shared key").await? {
         Frame::Answer { proof } if proof::check(key, Side::Client, client, &server, &proof) => Ok(()),
         Frame::Answer { .. } => {
-            refuse(socket, "it does not know the shared key").await?;
+            refuse(net, socket, "it does not know the shared key").await?;
             Err(socket.failed(Status::REJECTED, "the caller does not know the shared key".to_owned()))
         }
         other => Err(unexpected(socket, &other)),
@@ -194,7 +194,7 @@ pub(crate) async fn greet(net: &NetHandle, socket: &FrameSocket) -> Result<(Vec<
         _ => None,
     };
     if let Some(reason) = refusal {
-        refuse(socket, reason).await?;
+        refuse(net, socket, reason).await?;
         return Err(socket.failed(Status::REJECTED, reason.to_owned()));
     }
     match frame {
@@ -204,8 +204,8 @@ pub(crate) async fn greet(net: &NetHandle, socket: &FrameSocket) -> Result<(Vec<
 }
 
 /// The server says no.
-pub(crate) async fn refuse(socket: &FrameSocket, reason: &str) -> Result {
-    socket.send(&Frame::Refused { reason: reason.to_owned() }).await
+pub(crate) async fn refuse(net: &NetHandle, socket: &FrameSocket, reason: &str) -> Result {
+    send(net, socket, &Frame::Refused { reason: reason.to_owned() }).await
 }
 
 /// Runs the rest of the server's side.
@@ -223,7 +223,7 @@ pub(crate) async fn take(
         let end = explanation.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
         explanation.truncate(end);
     }
-    socket.send(&Frame::Welcome { private, addresses: net.selector.addresses(), explanation }).await?;
+    send(net, socket, &Frame::Welcome { private, addresses: net.selector.addresses(), explanation }).await?;
     let mut tried: Vec<(String, String)> = Vec::new();
     let mut frame = receive(net, socket, "choose a transport").await?;
     loop {
@@ -239,9 +239,11 @@ pub(crate) async fn take(
         match open_chosen(net, socket, &verdicts, &theirs, &own, &end) {
             Ok((conn, iface, ready)) => {
                 let guard = Forget { net, token: Some(conn.token()) };
-                socket.send(&Frame::Ready { end: ready }).await?;
+                send(net, socket, &Frame::Ready { end: ready }).await?;
                 // The client sends a message over the lane, then says so; or tries another one.
-                frame = receive_within(net, socket, net.options.lane_timeout * 2, "use the lane").await?;
+                let time = net.options.lane_timeout.saturating_mul(2);
+                let limit = Limit { time, option: "twice lane_timeout" };
+                frame = receive_within(net, socket, limit, "use the lane").await?;
                 if matches!(frame, Frame::Connected) {
                     probe(net, &conn, true).await?;
                     guard.keep();
@@ -257,7 +259,7 @@ pub(crate) async fn take(
             }
             Err(reason) => {
                 tried.push((name, reason.clone()));
-                socket.send(&Frame::Unable { reason }).await?;
+                send(net, socket, &Frame::Unable { reason }).await?;
                 frame = receive(net, socket, "choose another transport").await?;
             }
         }
@@ -307,7 +309,7 @@ fn on_failure(conn: &Rc<Conn>) -> impl FnOnce(EpFailure) + use<> {
 /// Waits until the first message has come over the lane.
 async fn probe(net: &NetHandle, conn: &Conn, asked: bool) -> Result {
     let limit = net.options.lane_timeout;
-    let mut sleep = net.reactor.sleep_until(Instant::now() + limit);
+    let mut sleep = net.reactor.sleep(limit);
     std::future::poll_fn(|context| {
         use std::task::Poll;
         match conn.poll_probe(asked, context) {
@@ -323,19 +325,46 @@ async fn probe(net: &NetHandle, conn: &Conn, asked: bool) -> Result {
 }
 
 async fn receive(net: &NetHandle, socket: &FrameSocket, what: &str) -> Result<Frame> {
-    receive_within(net, socket, net.options.handshake_timeout, what).await
+    receive_within(net, socket, Limit::handshake(net), what).await
 }
 
 /// The next frame, within a limit.
-async fn receive_within(net: &NetHandle, socket: &FrameSocket, limit: Duration, what: &str) -> Result<Frame> {
-    let mut sleep = net.reactor.sleep_until(Instant::now() + limit);
-    let mut frame = std::pin::pin!(socket.receive());
+async fn receive_within(net: &NetHandle, socket: &FrameSocket, limit: Limit, what: &str) -> Result<Frame> {
+    limited(net, socket, limit, what, socket.receive()).await
+}
+
+/// Sends a frame, within a limit: a peer that reads nothing leaves no room for it.
+async fn send(net: &NetHandle, socket: &FrameSocket, frame: &Frame) -> Result {
+    limited(net, socket, Limit::handshake(net), "take what this side says", socket.send(frame)).await
+}
+
+/// A limit, and the option that it comes from.
+struct Limit {
+    time: Duration,
+    option: &'static str,
+}
+
+impl Limit {
+    fn handshake(net: &NetHandle) -> Limit {
+        Limit { time: net.options.handshake_timeout, option: "handshake_timeout" }
+    }
+}
+
+async fn limited<T>(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    limit: Limit,
+    what: &str,
+    step: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut sleep = net.reactor.sleep(limit.time);
+    let mut step = std::pin::pin!(step);
     std::future::poll_fn(|context| {
-        if let std::task::Poll::Ready(frame) = frame.as_mut().poll(context) {
-            return std::task::Poll::Ready(frame);
+        if let std::task::Poll::Ready(outcome) = step.as_mut().poll(context) {
+            return std::task::Poll::Ready(outcome);
         }
         sleep.poll_due(context).map(|()| {
-            let reason = format!("the peer did not {what} within {limit:?} (handshake_timeout)");
+            let reason = format!("the peer did not {what} within {:?} ({})", limit.time, limit.option);
             Err(socket.failed(Status::TIMED_OUT, reason))
         })
     })

@@ -73,15 +73,15 @@ impl Listener {
     }
 
     fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
-        while self.half_open.len() < self.net.options.max_half_open {
+        let mut is_asked = false;
+        while !is_asked && self.half_open.len() + self.ready.len() < self.net.options.max_half_open {
             match self.socket.poll_accept(&self.net.reactor, context) {
                 Poll::Ready(Ok(socket)) => self.half_open.push(Box::pin(introduce(self.net.clone(), socket))),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => break,
+                Poll::Pending => is_asked = true,
             }
         }
         let ready = &mut self.ready;
-        let before = self.half_open.len();
         self.half_open.retain_mut(|caller| match caller.as_mut().poll(context) {
             Poll::Pending => true,
             Poll::Ready(Ok(incoming)) => {
@@ -96,8 +96,8 @@ impl Listener {
         if let Some(incoming) = self.ready.pop_front() {
             return Poll::Ready(Ok(incoming));
         }
-        if before == self.net.options.max_half_open && self.half_open.len() < before {
-            // There is room again, and the socket was not asked.
+        if !is_asked && self.half_open.len() < self.net.options.max_half_open {
+            // There is room again, and nobody waits for the socket.
             context.waker().wake_by_ref();
         }
         Poll::Pending
@@ -144,7 +144,7 @@ impl Incoming {
     /// The caller is gone.
     pub async fn reject(mut self, reason: &str) -> Result {
         let socket = self.socket.take().expect("present until it is answered");
-        handshake::refuse(&socket, reason).await
+        handshake::refuse(&self.net, &socket, reason).await
     }
 }
 
@@ -152,7 +152,7 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         if let Some(socket) = &self.socket {
             // So few bytes find room in the socket at once.
-            let mut refusal = std::pin::pin!(handshake::refuse(socket, "not taken"));
+            let mut refusal = std::pin::pin!(handshake::refuse(&self.net, socket, "not taken"));
             let _ = refusal.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
         }
     }

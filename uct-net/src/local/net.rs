@@ -151,12 +151,12 @@ impl Net {
 
     /// Ends after that time.
     pub async fn sleep(&self, time: Duration) {
-        self.inner.reactor.sleep_until(Instant::now() + time).await;
+        self.inner.reactor.sleep(time).await;
     }
 
     /// What the future returns, or `None` if that takes longer than the limit; then it is dropped.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
-        let mut sleep = self.inner.reactor.sleep_until(Instant::now() + limit);
+        let mut sleep = self.inner.reactor.sleep(limit);
         let mut future = pin!(future);
         std::future::poll_fn(|context| match future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),

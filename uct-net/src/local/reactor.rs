@@ -14,6 +14,8 @@ use ucs::sys::SystemError;
 
 /// The number of the worker's descriptor in the set; sources have theirs from their places.
 const WORKER: u64 = u64::MAX;
+/// So long a limit is none, and can be added to any time.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
 
 pub(crate) struct Reactor {
     set: EventSet,
@@ -131,9 +133,9 @@ impl Reactor {
         Ok(Watched { file, reactor: Rc::clone(self), place, wakers })
     }
 
-    /// Ends at that time.
-    pub(crate) fn sleep_until(self: &Rc<Reactor>, due: Instant) -> Sleep {
-        Sleep { reactor: Rc::clone(self), due, key: None }
+    /// Ends after that time.
+    pub(crate) fn sleep(self: &Rc<Reactor>, time: Duration) -> Sleep {
+        Sleep { reactor: Rc::clone(self), due: Instant::now() + time.min(LONGEST), key: None }
     }
 }
 

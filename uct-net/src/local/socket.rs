@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -12,6 +13,9 @@ use super::reactor::{Reactor, Watched};
 use crate::error::{Error, Result, Stage};
 use crate::proto::frame::{HEADER, check_magic, parse_header};
 use crate::proto::handshake::Frame;
+
+/// How long a caller waits for room in the queue of a Unix listener before it calls again.
+const FULL_QUEUE: Duration = Duration::from_millis(5);
 
 /// Where a listener is, or is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,10 +155,16 @@ impl FrameSocket {
     pub(crate) async fn dial(reactor: &Rc<Reactor>, place: &Place) -> Result<FrameSocket> {
         let failed = |error: std::io::Error| dial_failed(place, &error);
         let (socket, address) = place.socket().map_err(failed)?;
-        match socket.connect(&address) {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-            Err(error) => return Err(failed(error)),
+        loop {
+            match socket.connect(&address) {
+                Ok(()) => break,
+                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => break,
+                // The queue of a Unix listener is full, and nothing tells when it has room.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    reactor.sleep(FULL_QUEUE).await;
+                }
+                Err(error) => return Err(failed(error)),
+            }
         }
         let socket = FrameSocket::new(reactor, socket, place.to_string())
             .map_err(|error| failed(std::io::Error::other(error.to_string())))?;

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::net::NetHandle;
 use super::reactor::Sleep;
@@ -20,9 +20,7 @@ pub struct Within<F> {
 
 impl<F> Within<F> {
     pub(crate) fn new(operation: F, limit: Duration, net: &NetHandle, stage: Stage, peer: &str) -> Within<F> {
-        // So long a limit is none.
-        let limit = limit.min(Duration::from_secs(1 << 32));
-        let sleep = net.reactor.sleep_until(Instant::now() + limit);
+        let sleep = net.reactor.sleep(limit);
         Within { operation, sleep, limit, stage, peer: peer.to_owned() }
     }
 }
