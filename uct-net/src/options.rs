@@ -27,7 +27,7 @@ pub struct NetOptions {
     pub window: u32,
     /// Longest message that is received. A longer one ends its connection. Default 64 MiB.
     pub max_message: usize,
-    /// Connections that have called a listener and not finished the handshake; more wait in the system's queue. Default 128.
+    /// Callers that a listener has taken and `accept` has not returned yet; more wait in the system's queue. Default 128.
     pub max_half_open: usize,
     /// How long a peer has for each step of the handshake. Default 5 s.
     pub handshake_timeout: Duration,

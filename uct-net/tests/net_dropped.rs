@@ -170,7 +170,7 @@ fn operations_on_remote_memory_that_are_dropped_keep_their_memory() {
                 let mut random = Random(seed);
                 let connection = net.connect(address).require(&*transport).await?;
                 let remote = connection.shared().await?;
-                let limits = connection.iface().attributes().clone();
+                let limits = *connection.iface().attributes();
                 let most = limits.put.max_zcopy.min(limits.get.max_zcopy).min(1 << 15);
                 for _ in 0..300 {
                     let local = connection.allocate(1 << 15)?;
@@ -362,7 +362,8 @@ fn a_message_outlives_its_connection_and_its_net() {
             async |net, address| {
                 let connection = net.connect(address).require(&*transport).await?;
                 for _ in 0..40 {
-                    kept.borrow_mut().push(connection.recv().within(LIMIT).await?);
+                    let message = connection.recv().within(LIMIT).await?;
+                    kept.borrow_mut().push(message);
                 }
                 Ok(())
             },

@@ -55,11 +55,14 @@ fn take_field(body: &mut Vec<u8>) -> Vec<u8> {
     field
 }
 
+/// Kinds and payloads.
+type Inbox = VecDeque<(u8, Vec<u8>)>;
+
 /// What such a peer has of its own.
 pub struct Raw {
     pub worker: Worker,
     selector: Selector,
-    inbox: Rc<RefCell<VecDeque<(u8, Vec<u8>)>>>,
+    inbox: Rc<RefCell<Inbox>>,
 }
 
 /// A call of a listener, as far as it came.

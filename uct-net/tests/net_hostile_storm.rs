@@ -1,0 +1,260 @@
+//! Many connections at once and one after the other, with strangers beside: all are served, and everything is given back.
+
+#[path = "support/raw.rs"]
+mod raw;
+mod support;
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::TcpStream;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::task::Poll;
+use std::time::Duration;
+
+use raw::Raw;
+use support::{LIMIT, net, pair};
+use uct_net::NetOptions;
+use uct_net::local::{Connection, Incoming};
+
+const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
+
+/// Descriptors are the process's, so one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("the system tells").count()
+}
+
+fn options() -> NetOptions {
+    NetOptions {
+        handshake_timeout: LIMIT,
+        connect_timeout: LIMIT,
+        max_half_open: 64,
+        ..NetOptions::default()
+    }
+}
+
+type Connecting = Pin<Box<dyn Future<Output = uct_net::Result<Connection>>>>;
+
+/// All of them at once.
+async fn all(mut connecting: Vec<Connecting>) -> uct_net::Result<Vec<Connection>> {
+    let mut connected = Vec::new();
+    std::future::poll_fn(|context| {
+        let mut failure = None;
+        connecting.retain_mut(|one| match one.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(connection)) => {
+                connected.push(connection);
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                failure = Some(error);
+                false
+            }
+        });
+        match failure {
+            Some(error) => Poll::Ready(Err(error)),
+            None if connecting.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await?;
+    Ok(connected)
+}
+
+/// Callers that say nonsense, half a frame or nothing, until they are told to stop.
+struct Strangers {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Strangers {
+    fn at(address: &str) -> Strangers {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (address, told) = (address.to_owned(), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let mut open = VecDeque::new();
+            let mut round = 0;
+            // SYNC: pairs with the store in `drop`.
+            while !told.load(Ordering::Acquire) {
+                if let Ok(mut stranger) = TcpStream::connect(&address) {
+                    let words: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"UCTN\x01\x01", b""][round % 3];
+                    let _ = stranger.write_all(words);
+                    open.push_back(stranger);
+                }
+                if open.len() > 20 {
+                    open.pop_front();
+                }
+                round += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Strangers { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Strangers {
+    fn drop(&mut self) {
+        // SYNC: pairs with the load of the thread.
+        self.stop.store(true, Ordering::Release);
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+#[test]
+fn a_thousand_connections_at_once_are_served_with_strangers_beside() {
+    let _alone = alone();
+    const COUNT: usize = 1000;
+    for transport in TRANSPORTS {
+        pair(
+            options(),
+            async |_net, mut listener| {
+                let mut connections = Vec::new();
+                while connections.len() < COUNT {
+                    connections.push(listener.accept().await?.accept().await?);
+                }
+                for connection in &connections {
+                    let message = connection.recv().within(LIMIT).await?;
+                    connection.send(&message).await?;
+                }
+                for connection in &connections {
+                    assert!(connection.recv().within(LIMIT).await.expect_err("the end").is_closed_by_peer());
+                }
+                Ok(())
+            },
+            async move |net, address| {
+                let strangers = Strangers::at(&address);
+                let connecting = (0..COUNT)
+                    .map(|_| net.connect(&address).require(transport).into_future() as Connecting)
+                    .collect();
+                let connections = net.within(LIMIT, all(connecting)).await.expect("within a minute")?;
+                for (number, connection) in connections.iter().enumerate() {
+                    connection.send(&number.to_le_bytes()).await?;
+                }
+                for (number, connection) in connections.iter().enumerate() {
+                    assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
+                }
+                drop(strangers);
+                for connection in &connections {
+                    connection.close().within(LIMIT).await?;
+                }
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn connections_one_after_the_other_leave_nothing_behind() {
+    let _alone = alone();
+    let count: usize = if std::env::var_os("UCT_TEST_HOSTILE").is_some() { 2000 } else { 300 };
+    for transport in TRANSPORTS {
+        let (tells, told) = mpsc::channel();
+        pair(
+            options(),
+            async move |net, mut listener| {
+                let mut before = 0;
+                for number in 0..count {
+                    let connection = listener.accept().await?.accept().await?;
+                    assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
+                    if number == 100 {
+                        before = descriptors();
+                    }
+                    // Some are closed, and some just dropped.
+                    if number % 2 == 0 {
+                        connection.close().within(LIMIT).await?;
+                    }
+                }
+                // What lingers does so for a second at most.
+                net.sleep(Duration::from_millis(1500)).await;
+                let after = descriptors();
+                assert!(
+                    after <= before + 40,
+                    "{before} descriptors before, {after} after {count} connections"
+                );
+                tells.send(()).expect("the client waits");
+                listener.accept().await?.accept().await.map(|_| ())
+            },
+            async move |net, address| {
+                let strangers = Strangers::at(&address);
+                for number in 0..count {
+                    let connection = net.connect(&address).require(transport).await?;
+                    connection.send(&number.to_le_bytes()).await?;
+                    if number % 3 == 0 {
+                        connection.close().within(LIMIT).await?;
+                    }
+                }
+                drop(strangers);
+                while told.try_recv().is_err() {
+                    net.sleep(Duration::from_millis(1)).await;
+                }
+                // The lower bits of a token are the connection's place in the table.
+                let connection = Raw::new().call(&address, transport).connect();
+                let place = connection.token & 0xff_ffff;
+                assert!(place < 32, "{place} connections were kept");
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn callers_beyond_the_limit_wait_in_the_queue_of_the_system() {
+    let _alone = alone();
+    let net = net(options());
+    net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
+        let raw = Raw::new();
+        let callers: Vec<TcpStream> = (0..500).map(|_| raw.hello(&listener.address())).collect();
+        let before = descriptors();
+        let mut taken: Vec<Incoming> = Vec::new();
+        for _ in 0..20 {
+            taken.push(listener.accept().await.expect("a caller"));
+        }
+        let more = descriptors() - before;
+        let most = taken.len() + options().max_half_open;
+        assert!(more <= most, "{more} descriptors for callers, expected {most} at most");
+        drop(callers);
+    });
+}
+
+#[test]
+fn descriptors_are_given_back_by_callers_that_stall_and_by_nets() {
+    let _alone = alone();
+    drop(net(options()));
+    let before = descriptors();
+    for transport in TRANSPORTS {
+        pair(
+            NetOptions {
+                handshake_timeout: Duration::from_millis(50),
+                lane_timeout: Duration::from_millis(50),
+                ..options()
+            },
+            async |_net, mut listener| {
+                for _ in 0..10 {
+                    let incoming = listener.accept().await?;
+                    incoming.accept().await.expect_err("the caller stalls");
+                }
+                Ok(())
+            },
+            async move |_net, address| {
+                let raw = Raw::new();
+                let mut stalled = Vec::new();
+                for number in 0..10 {
+                    match number % 2 {
+                        0 => stalled.push(raw.hello(&address)),
+                        _ => stalled.push(raw.call(&address, transport).open().call.socket),
+                    }
+                }
+                Ok(())
+            },
+        );
+    }
+    let after = descriptors();
+    assert!(after <= before, "{before} descriptors before, {after} after");
+}
