@@ -317,3 +317,55 @@ fn an_option_out_of_range_is_refused_by_name() {
     assert!(refused(NetOptions { max_half_open: 0, ..NetOptions::default() }).contains("max_half_open = 0"));
     assert_eq!(Stage::Choose.to_string(), "choose a transport");
 }
+
+#[test]
+fn operations_that_wait_for_room_are_all_done_when_there_is_some() {
+    for transport in transports() {
+        pair(
+            NetOptions::default(),
+            async |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                let memory = connection.allocate(8)?;
+                connection.share(&memory).await?;
+                connection.recv().within(LIMIT).await?;
+                assert_eq!(memory.load_u64(0), 64 * 100);
+                connection.close().within(LIMIT).await
+            },
+            async move |net, address| {
+                let connection = net.connect(address).require(&*transport).await?;
+                let remote = connection.shared().await?;
+                let mut adders: Vec<_> = (0..64)
+                    .map(|_| {
+                        let (connection, remote) = (connection.clone(), remote.clone());
+                        Box::pin(async move {
+                            for _ in 0..100 {
+                                connection.fetch_add(&remote, 0, 1).await?;
+                            }
+                            Ok::<_, uct_net::Error>(())
+                        })
+                    })
+                    .collect();
+                // All of them at once: each poll asks every one that is left.
+                std::future::poll_fn(|context| {
+                    let mut outcome = Ok(());
+                    adders.retain_mut(|adder| match adder.as_mut().poll(context) {
+                        std::task::Poll::Pending => true,
+                        std::task::Poll::Ready(done) => {
+                            outcome = outcome.clone().and(done);
+                            false
+                        }
+                    });
+                    if adders.is_empty() || outcome.is_err() {
+                        std::task::Poll::Ready(outcome)
+                    } else {
+                        std::task::Poll::Pending
+                    }
+                })
+                .await?;
+                connection.flush().await?;
+                connection.send(b"look").await?;
+                connection.close().within(LIMIT).await
+            },
+        );
+    }
+}

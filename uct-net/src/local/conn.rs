@@ -34,6 +34,8 @@ pub(crate) struct Conn {
     lane: OnceCell<Lane>,
     is_due: Cell<bool>,
     waits_for_room: Cell<bool>,
+    /// An operation beside the messages waits for the transport's room as well.
+    is_awaited: Cell<bool>,
     state: RefCell<State>,
 }
 
@@ -132,6 +134,7 @@ impl Conn {
             lane: OnceCell::new(),
             is_due: Cell::new(false),
             waits_for_room: Cell::new(false),
+            is_awaited: Cell::new(false),
             state: RefCell::new(State {
                 send: SendWindow::new(0),
                 receive: ReceiveWindow::new(options.window),
@@ -182,6 +185,10 @@ impl Conn {
     pub(crate) fn pump_due(self: &Rc<Conn>) {
         self.is_due.set(false);
         self.pump();
+        if !self.waits_for_room.get() && self.is_awaited.take() {
+            let writers = self.state.borrow_mut().writers.take();
+            wake(writers);
+        }
     }
 
     // ---- sending
@@ -331,6 +338,16 @@ impl Conn {
             self.agenda.rouse();
             let writers = self.state.borrow_mut().writers.take();
             wake(writers);
+        }
+    }
+
+    /// Registers the caller for when the transport has room. One request at the transport serves all who wait.
+    pub(crate) fn wait_for_transport_room(self: &Rc<Conn>, context: &Context<'_>) {
+        let Some(lane) = self.lane.get() else { return };
+        self.wait_for_room(context);
+        self.is_awaited.set(true);
+        if !self.waits_for_room.get() && !self.wait_for_transport(lane) {
+            self.become_due();
         }
     }
 

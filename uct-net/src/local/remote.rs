@@ -169,7 +169,7 @@ impl Connection {
                 Poll::Ready(Ok(outcome))
             }
             Err(Status::NO_RESOURCE) => {
-                self.wait_for_room(context);
+                self.conn().wait_for_transport_room(context);
                 Poll::Pending
             }
             Err(status) => {
@@ -230,20 +230,5 @@ impl Operation {
                 failure.map_or_else(|| format!("the peer refused it: {status}"), ToString::to_string);
             connection.failed(status, reason)
         })
-    }
-}
-
-impl Connection {
-    /// Has the caller woken when the transport has room.
-    fn wait_for_room(&self, context: &Context<'_>) {
-        let waker = context.waker().clone();
-        let request = move |_ep: &uct_core::Ep| {
-            waker.wake_by_ref();
-            uct_core::Pending::Done
-        };
-        if self.endpoint().pending_add(request).is_err() {
-            // There is room already, or the endpoint has failed: the next attempt says which.
-            context.waker().wake_by_ref();
-        }
     }
 }
