@@ -37,7 +37,7 @@ pub struct NetOptions {
     pub connect_timeout: Duration,
     /// A key that both sides have: each proves to the other that it knows it before any address is told. At least 16 bytes, random
     /// ones. It proves who is there and hides nothing: a host on the path reads and can change what follows. Default: none, and
-    /// whoever reaches the listener may ask for a connection.
+    /// any process that reaches the listener may ask for a connection.
     pub shared_key: Option<Vec<u8>>,
     /// What transports are judged for. Default: a message of 8 bytes.
     pub request: Request,

@@ -329,6 +329,8 @@ impl Conn {
                     }
                 }
                 Err(status) => {
+                    // It stays queued, so that its sender is told of the failure and not of success.
+                    self.state.borrow_mut().put_back(next);
                     self.fail_by_status(status);
                     break;
                 }

@@ -26,7 +26,7 @@ fn bad<T>(problem: impl Into<String>) -> Result<T, BadFrame> {
     Err(BadFrame(problem.into()))
 }
 
-/// Checks the first bytes of a header: whoever is something else may send no more.
+/// Checks the first bytes of a header: a peer that speaks something else may send no more.
 pub(crate) fn check_magic(magic: [u8; 4]) -> Result<(), BadFrame> {
     if magic == MAGIC {
         return Ok(());
