@@ -42,7 +42,7 @@ impl Format {
     /// Begins to read what may be a record.
     ///
     /// # Errors
-    /// It has another length, is of another kind, or of another version: in words.
+    /// It has another length, is of another kind, or of another version. Human-readable.
     pub fn read<'a>(&self, record: &'a [u8]) -> Result<Reader<'a>, String> {
         let Format { name, magic, version, length } = *self;
         if record.len() != length {
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
     /// Refuses the record for what a field says, unless it holds.
     ///
     /// # Errors
-    /// It does not hold: in words.
+    /// It does not hold. Human-readable.
     pub fn check(&self, holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
         if holds { Ok(()) } else { Err(self.damaged(&otherwise())) }
     }

@@ -1,8 +1,8 @@
 //! Who asks for memory of this side, and what each is to be answered.
 //!
 //! Built on `uct_plugin::rma`, which checks and carries out, and on the plugin's endpoints. A plugin does not say who has sent a message, so
-//! a request names the interface that it comes from, and the answer goes there, with the token of the request: whoever made the token
-//! up knows it, and nobody else. A name that is not the sender's own brings nothing but an answer to somebody who drops it.
+//! a request names the interface that it comes from, and the answer goes there, with the token of the request. Only the
+//! side that created the token knows it. A request that names another interface causes an answer that this interface drops.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

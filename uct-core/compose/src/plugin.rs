@@ -43,7 +43,7 @@ pub(crate) struct PluginEp {
 #[derive(Default)]
 struct Mark(RefCell<Option<(Error, String)>>);
 
-/// Room for a reason in words.
+/// Room for a human-readable reason.
 struct Reason {
     buffer: [u8; 512],
     text: UctText,

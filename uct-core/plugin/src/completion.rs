@@ -31,7 +31,7 @@ impl Completion {
         NonNull::new(completion).map(Completion)
     }
 
-    /// For who hands the operation on to somebody else, who completes it.
+    /// For a caller that passes the operation on to other code, which completes it.
     pub fn into_raw(self) -> *mut UctCompletion {
         self.0.as_ptr()
     }

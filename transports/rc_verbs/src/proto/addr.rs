@@ -47,7 +47,7 @@ pub(crate) struct EpAddress {
     pub(crate) seg_size: u32,
 }
 
-/// Checks a peer's interface address; the refusal is the reason in words.
+/// Checks a peer's interface address; the refusal is human-readable.
 pub(crate) fn check_iface(bytes: &[u8]) -> Result<(), String> {
     let mut fields = IFACE_FORMAT.read(bytes)?;
     let last = fields.u8();
@@ -63,7 +63,7 @@ impl EpAddress {
         bytes
     }
 
-    /// Reads bytes that came from anywhere; the refusal is the reason in words.
+    /// Reads bytes that came from anywhere; the refusal is human-readable.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut fields = EP_FORMAT.read(bytes)?;
         let address = Self {

@@ -68,7 +68,7 @@ impl DeviceAddress {
         fields.bytes(&[u8::from(self.is_loopback)]).bytes(&self.host).u64(self.namespace);
     }
 
-    /// Reads untrusted bytes; the refusal is the reason in words.
+    /// Reads untrusted bytes; the refusal is human-readable.
     pub(crate) fn read(bytes: &[u8]) -> Result<DeviceAddress, String> {
         let mut fields = DEVICE_FORMAT.read(bytes)?;
         let flags = fields.u8();
@@ -87,7 +87,7 @@ impl IfaceAddress {
         fields.bytes(&[self.sockets.len() as u8]).u64(self.id).u64(self.key).bytes(&sockets);
     }
 
-    /// Reads untrusted bytes; the refusal is the reason in words.
+    /// Reads untrusted bytes; the refusal is human-readable.
     pub(crate) fn read(bytes: &[u8]) -> Result<IfaceAddress, String> {
         let mut fields = IFACE_FORMAT.read(bytes)?;
         let count = usize::from(fields.u8());

@@ -60,7 +60,7 @@ impl IfaceAddress {
         bytes
     }
 
-    /// Reads bytes that came from anywhere; the refusal is the reason in words.
+    /// Reads bytes that came from anywhere; the refusal is human-readable.
     pub(crate) fn parse(bytes: &[u8]) -> Result<IfaceAddress, String> {
         let mut fields = IFACE_FORMAT.read(bytes)?;
         Ok(IfaceAddress { qp: queue_pair(&mut fields)?, identity: fields.u64() })
@@ -75,7 +75,7 @@ impl EpAddress {
         bytes
     }
 
-    /// Reads bytes that came from anywhere; the refusal is the reason in words.
+    /// Reads bytes that came from anywhere; the refusal is human-readable.
     pub(crate) fn parse(bytes: &[u8]) -> Result<EpAddress, String> {
         let mut fields = EP_FORMAT.read(bytes)?;
         let qp = queue_pair(&mut fields)?;

@@ -4,7 +4,7 @@
 
 use super::header::Key;
 
-/// What there is to say to somebody with whom there is no connection.
+/// Responses to a peer without a connection.
 pub(super) struct Answer<P> {
     pub(super) path: P,
     /// The asking side's.

@@ -67,7 +67,7 @@ pub(crate) struct Core {
     pub(crate) idle_ticks: u32,
     /// The timer that runs while something is in flight.
     pub(crate) timer: Option<AsyncId>,
-    /// It ticks fast, as whoever does not sleep needs it.
+    /// It ticks fast, as a thread that does not sleep needs it.
     pub(crate) is_ticking: bool,
     /// Since the worker was last about to sleep it has not been seen awake for long: the timer does not tick before this.
     pub(crate) asleep_until: Option<Time>,

@@ -1,4 +1,4 @@
-//! Packets that the protocol is done with: back to their pool, and their completions to whoever waits, once the device does not
+//! Packets that the protocol is done with: back to their pool, and their completions reported, once the device does not
 //! read them any more.
 
 use uct_plugin::{Completion, Error, Result};
