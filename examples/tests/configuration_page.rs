@@ -38,7 +38,7 @@ fn schema() -> Schema {
     let sources = Sources::default().set("modules", "self,tcp,shm").set("module_dir", "");
     let context = Context::builder().sources(sources).build().unwrap();
     let mut schema = context.schema().clone();
-    for plugin in [uct_rc_verbs::plugin(), uct_ud_verbs::plugin()] {
+    for plugin in [uct_rc_verbs::plugin(), uct_rdmacm::plugin(), uct_ud_verbs::plugin()] {
         for section in described(plugin).unwrap() {
             schema.add_section(section).unwrap();
         }

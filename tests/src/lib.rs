@@ -28,6 +28,7 @@
 pub mod access;
 mod case;
 mod cases;
+pub mod cms;
 mod config;
 pub mod elsewhere;
 pub mod log;

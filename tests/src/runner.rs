@@ -27,9 +27,7 @@ const SLOWEST: usize = 5;
 
 /// Runs the suite as the environment and the command line ask; the exit code of the program.
 pub fn run(config: Result<Config, String>) -> ExitCode {
-    let print = std::env::var("UCT_TEST_LOG").ok().and_then(|level| level.parse().ok());
-    log::install(print.unwrap_or(LevelFilter::OFF));
-    panic::set_hook(Box::new(note_panic));
+    prepare();
     let config = match config {
         Ok(config) => config,
         Err(problem) => {
@@ -41,6 +39,13 @@ pub fn run(config: Result<Config, String>) -> ExitCode {
         Some((task, mut peer)) => run_peer(&task, config, &mut peer),
         None => run_all(config),
     }
+}
+
+/// Sees to the log and to the words of panics.
+pub(crate) fn prepare() {
+    let print = std::env::var("UCT_TEST_LOG").ok().and_then(|level| level.parse().ok());
+    log::install(print.unwrap_or(LevelFilter::OFF));
+    panic::set_hook(Box::new(note_panic));
 }
 
 fn run_all(config: Config) -> ExitCode {
@@ -83,7 +88,7 @@ fn run_all(config: Config) -> ExitCode {
 const LEAST_DESCRIPTORS: u64 = 1000;
 
 /// A thousand endpoints may need two thousand descriptors.
-fn raise_descriptor_limit() -> Result<(), String> {
+pub(crate) fn raise_descriptor_limit() -> Result<(), String> {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     match limit.maximum {
@@ -242,7 +247,8 @@ fn run_peer(task: &str, mut config: Config, peer: &mut Peer) -> ExitCode {
     }
 }
 
-enum Problem {
+/// Why a case did not end well.
+pub(crate) enum Problem {
     Skipped(String),
     Panic(String),
 }
@@ -263,7 +269,7 @@ fn words(payload: &dyn Any) -> &str {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
 }
 
-fn caught(run: impl FnOnce()) -> Result<(), Problem> {
+pub(crate) fn caught(run: impl FnOnce()) -> Result<(), Problem> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| match payload.downcast::<Skipped>() {
         Ok(skipped) => Problem::Skipped(skipped.0),
         Err(payload) => {

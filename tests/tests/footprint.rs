@@ -25,8 +25,9 @@ const MOST_START: u64 = 60_000;
 const MOST_MEMORY: u64 = 1536;
 /// Endpoints at which memory is counted.
 const COUNTS: [usize; 3] = [1, 100, 1000];
-/// Bytes for each further endpoint to a peer that there is a connection to, the entry of its counter of accesses included.
-const MOST_ENDPOINT: u64 = 720;
+/// Bytes for each further endpoint to a peer that there is a connection to, the entry of its counter of accesses included. posix needs 715
+/// to 725; memory is counted in pages.
+const MOST_ENDPOINT: u64 = 760;
 
 fn main() -> ExitCode {
     if let Ok(task) = std::env::var(VARIABLE) {

@@ -276,7 +276,7 @@ fn requests_that_contradict_themselves_end_their_connection_and_touch_nothing() 
         (
             "a get of more than an answer holds",
             |good| Request { opcode: 2, length: (64 << 10) + 1, ..good.clone() }.with(&[]),
-            "asks for more",
+            "requests more",
         ),
         (
             "an atomic without operand",
@@ -456,7 +456,7 @@ fn an_answer_with_another_number_of_bytes_ends_the_connection() {
         answer.extend_from_slice(&(brought as u32).to_le_bytes());
         answer.resize(16 + brought, 1);
         scene.write(&frame(RESPONSE, &answer));
-        scene.ends("another number of bytes");
+        scene.ends("another length than was requested");
         assert!(completion.is_done() && completion.result().is_err());
         assert_eq!(*unpacked.borrow(), None);
     }

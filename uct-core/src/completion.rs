@@ -25,7 +25,7 @@ pub enum Posted {
 
 /// How an atomic with a result was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the former value is in here, or comes with the completion"]
+#[must_use = "the old value is in here, or comes with the completion"]
 pub enum Fetched {
     /// It is done, and this is the old value; the completion is not involved.
     Done(u64),
@@ -45,9 +45,9 @@ impl Fetched {
 
     /// The old value of an atomic that has ended; `completion` is what it was started with.
     #[inline]
-    pub fn former(self, completion: &Completion) -> u64 {
+    pub fn old_value(self, completion: &Completion) -> u64 {
         match self {
-            Fetched::Done(former) => former,
+            Fetched::Done(old) => old,
             Fetched::InProgress => completion.fetched(),
         }
     }
@@ -60,7 +60,7 @@ impl Fetched {
         if self == Fetched::InProgress {
             completion.wait(limit)?;
         }
-        Ok(self.former(completion))
+        Ok(self.old_value(completion))
     }
 }
 

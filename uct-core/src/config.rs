@@ -46,7 +46,7 @@ ucs::config_struct! {
         pub acc_devices: NameList = "all",
         /// Loopback devices that may be used.
         pub self_devices: NameList = "all",
-        /// Directories that are searched for transport plugins (libuct_NAME.so), ahead of the executable's own.
+        /// Directories that are searched for transport plugins (libuct_NAME.so), separated by commas, ahead of the standard ones.
         #[security = true]
         pub module_dir: Vec<String> = "",
         /// Users, by number, whose plugins are loaded besides those of root, of this user, and of the program's owner.
@@ -122,7 +122,7 @@ impl CoreConfig {
 }
 
 /// Variables that begin with `UCT_` and are no configuration.
-pub(crate) const FOREIGN_VARIABLES: &[&str] = &["UCT_CONFIG", "UCT_TEST_*"];
+pub(crate) const FOREIGN_VARIABLES: &[&str] = &["UCT_BUILD_PLUGIN_DIR", "UCT_CONFIG", "UCT_TEST_*"];
 
 /// The values of a plugin's sections, in the form that crosses the boundary.
 pub(crate) struct PluginValues<'a> {

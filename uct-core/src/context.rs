@@ -14,7 +14,7 @@ use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
 use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
 use crate::error::{ContextError, OpenError, Refused};
 use crate::loader::text as loader_text;
-use crate::loader::{Component, Ignored, LoadFailure, Loaded, LoaderSettings, Plugin};
+use crate::loader::{Component, Ignored, LoadFailure, Loaded, LoaderSettings, Plugin, Searched, looked_in};
 use crate::md::{MdInner, MemoryDomain};
 use crate::reason::Reason;
 use crate::resource::{DeviceKind, Resource};
@@ -38,6 +38,7 @@ pub(crate) struct ContextInner {
     plugins: Vec<Plugin>,
     failures: Vec<LoadFailure>,
     ignored: Vec<Ignored>,
+    searched: Vec<Searched>,
     /// (plugin, component in it) of every component.
     components: Vec<(usize, usize)>,
     domains: Mutex<HashMap<(usize, String), Weak<MdInner>>>,
@@ -120,16 +121,16 @@ impl ContextBuilder {
         })?;
         let settings = LoaderSettings {
             module_dirs: early.module_dir.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
-            search_beside_executable: true,
+            search_standard: true,
             module_owners,
             modules: early.modules,
             replace_builtin: early.module_replace,
             schema: known,
         };
-        let Loaded { plugins, failures, ignored } =
+        let Loaded { plugins, failures, ignored, searched } =
             loader::load(&settings, &builtin::plugins(), host::table());
         for failure in &failures {
-            tracing::warn!("{failure}");
+            tracing::warn!("{failure} ({})", failure.hint());
         }
 
         let mut schema = Schema::new();
@@ -151,11 +152,12 @@ impl ContextBuilder {
 
         let transports = plugins.iter().flat_map(|plugin| &plugin.components).flat_map(|it| &it.transports);
         let names: Vec<&str> = transports.map(|transport| transport.name.as_str()).collect();
-        misspelt::warn(&loaded.config, "tls", &core.tls, "transport", &names);
+        let places = looked_in(&searched);
+        misspelt::warn(&loaded.config, "tls", &core.tls, "transport", &names, &places);
         let seen = plugins.iter().map(|plugin| &plugin.name);
         let seen = seen.chain(failures.iter().map(|it| &it.name)).chain(ignored.iter().map(|it| &it.name));
         let names: Vec<&str> = seen.map(String::as_str).collect();
-        misspelt::warn(&loaded.config, "modules", &core.modules, "plugin", &names);
+        misspelt::warn(&loaded.config, "modules", &core.modules, "plugin", &names, &places);
 
         let components = plugins
             .iter()
@@ -173,6 +175,7 @@ impl ContextBuilder {
                 plugins,
                 failures,
                 ignored,
+                searched,
                 components,
                 domains: Mutex::default(),
                 discovery: OnceLock::new(),
@@ -254,6 +257,11 @@ impl Context {
         &self.inner.ignored
     }
 
+    /// The directories that were searched for plugins, in their order.
+    pub fn searched(&self) -> &[Searched] {
+        &self.inner.searched
+    }
+
     /// Everything that can be opened, and the reasons for what cannot. Queries the transports once; blocks for as long as
     /// they look for devices. A device in the configuration that does not exist is one warning.
     pub fn discovery(&self) -> &Discovery {
@@ -264,7 +272,7 @@ impl Context {
                 let own = found.resources.iter().filter(|resource| resource.kind == kind);
                 let names: Vec<&str> = own.map(|resource| resource.device.as_str()).collect();
                 let what = format!("device of kind {}", kind.name());
-                misspelt::warn(&self.inner.config, key, list, &what, &names);
+                misspelt::warn(&self.inner.config, key, list, &what, &names, "");
             }
             found
         })
@@ -321,7 +329,8 @@ impl Context {
                 .map(ToString::to_string)
                 .or_else(|| {
                     self.inner.ignored.iter().find(|it| it.name == transport).map(ToString::to_string)
-                });
+                })
+                .or_else(|| Some(looked_in(&self.inner.searched)));
             return Err(OpenError::NoSuchTransport {
                 given: transport.to_owned(),
                 nearest: nearest(transport, known.iter().map(String::as_str)).map(str::to_owned),
@@ -346,6 +355,11 @@ impl Context {
             .flat_map(|component| &component.transports)
             .map(|transport| transport.name.clone())
             .collect()
+    }
+
+    /// All components, with their indices.
+    pub(crate) fn components(&self) -> impl Iterator<Item = (usize, &Component)> {
+        (0..self.inner.components.len()).map(|index| (index, self.component(index).1))
     }
 
     pub(crate) fn component(&self, index: usize) -> (&Plugin, &Component) {

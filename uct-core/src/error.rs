@@ -74,6 +74,14 @@ pub enum OpenError {
         /// Why there are none, where that is known.
         because: Option<String>,
     },
+    /// No component of that name has a connection manager.
+    #[error("no connection manager {given:?}; there is {}", list(.known))]
+    NoSuchCm {
+        /// The name asked for.
+        given: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
     /// The configuration excludes the transport or the device.
     #[error("{resource} is excluded by {key} = {value}")]
     Excluded {

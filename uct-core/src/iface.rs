@@ -170,6 +170,11 @@ impl Iface {
         self.inner.attributes()
     }
 
+    /// Whether any thread may use it, by one at a time, or the thread of its worker alone.
+    pub fn is_for_any_thread(&self) -> bool {
+        self.attributes().flags & uct_abi::UCT_IFACE_ATTR_ANY_THREAD != 0
+    }
+
     /// What it can do.
     pub fn capabilities(&self) -> Capabilities {
         Capabilities::from_bits_retain(self.attributes().capabilities)

@@ -33,6 +33,7 @@ mod address;
 mod am;
 mod attr;
 mod builtin;
+pub mod cm;
 mod completion;
 mod config;
 mod context;
@@ -62,7 +63,7 @@ pub use attr::{
 pub use completion::{Completion, Fetched, Posted};
 pub use config::{CoreConfig, Fallback};
 pub use context::{Absent, Context, ContextBuilder, Discovery};
-pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags};
+pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags, SocketSide};
 pub use error::{ContextError, OpenError, Refused};
 pub use iface::{Iface, IfaceOptions};
 pub use md::{Access, Memory, MemoryDomain, MemoryKind, MemorySlice, RemoteKey};

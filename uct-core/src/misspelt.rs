@@ -8,8 +8,8 @@ use ucs::config::{Config, Origin, nearest};
 use ucs::units::NameList;
 
 /// Warns of the entries of a list, where file or environment set it, that match none of `known`; `what` they are, such as
-/// "transport".
-pub(crate) fn warn(config: &Config, key: &str, list: &NameList, what: &str, known: &[&str]) {
+/// "transport". `places` says where more of them were looked for; it may be empty.
+pub(crate) fn warn(config: &Config, key: &str, list: &NameList, what: &str, known: &[&str], places: &str) {
     let Some(setting) = config.value("", key) else { return };
     // A program that sets it looks at what comes of it, and says so itself.
     let is_set_by_program = setting.origin == Origin::Override;
@@ -24,6 +24,7 @@ pub(crate) fn warn(config: &Config, key: &str, list: &NameList, what: &str, know
         known.dedup();
         let there = known.join(", ");
         let hint = nearest(entry, known).map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
-        tracing::warn!("{place}: {key}: no {what} {entry:?}; there is {there}{hint}");
+        let places = if places.is_empty() { String::new() } else { format!("; {places}") };
+        tracing::warn!("{place}: {key}: no {what} {entry:?}; there is {there}{hint}{places}");
     }
 }

@@ -63,6 +63,9 @@ const WAKE: u64 = 0;
 const IFACE: u64 = 1;
 const TIMERS: u64 = 2;
 
+/// So many calls of progress without an event make a worker idle that waits for something.
+const IDLE_CALLS: u32 = 64;
+
 /// An open interface, for a worker that is about to sleep.
 pub(crate) trait Armed {
     /// Arms for all events of the interface.
@@ -124,6 +127,10 @@ impl Worker {
     /// Makes progress on everything: receives, completions, pending requests, work of other threads. Never blocks.
     /// Returns how many events were handled; 0 means that there was nothing to do.
     ///
+    /// Of several interfaces, one that has had no event in 4,096 calls while another had some *rests*: every 64th call
+    /// looks at it ([`LOOK`](ucs::datastruct::callbackq::LOOK)), until it has an event again. So an interface that carries nothing costs
+    /// nothing that can be measured. [`Worker::arm`] and [`Worker::wait`] end all rest.
+    ///
     /// In a forked child it does nothing and logs that once: the worker belongs to the parent.
     ///
     /// Handlers and completions run inside this call. They may call anything, progress included; but an interface that is
@@ -146,23 +153,67 @@ impl Worker {
     }
 
     /// Calls [`Worker::progress`] until `done` returns true or `limit` is over, however much happens meanwhile; returns
-    /// whether it was done.
-    pub fn progress_until(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
-        let deadline = Deadline::after(limit);
-        let (mut calls, mut idle) = (0u32, 0u32);
-        while !done() {
-            idle = if self.progress() > 0 { 0 } else { idle + 1 };
-            calls = calls.wrapping_add(1);
-            if calls.is_multiple_of(64) && deadline.expired() {
-                return done();
+    /// whether it was done. Polls all the time; see [`Worker::wait_until`].
+    pub fn progress_until(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {
+        let give_way = |_| {
+            // The peer may need this processor.
+            std::thread::yield_now();
+            Ok(())
+        };
+        self.until(limit, done, give_way).unwrap_or(false)
+    }
+
+    /// As [`Worker::progress_until`], but sleeps once there has been no event for `spin`, until the next event. A short `spin` saves processor
+    /// time; a wake-up costs some microseconds, often 20 or more, so a `spin` of about that time costs at most twice what the better of
+    /// polling and sleeping does. Zero sleeps as soon as there is nothing to do.
+    ///
+    /// `done` has to become true by an event of this worker, or another thread calls [`WorkerHandle::wake`] afterwards: nothing else ends
+    /// the sleep before `limit`.
+    ///
+    /// # Errors
+    /// As [`Worker::wait`].
+    pub fn wait_until(&self, limit: Duration, spin: Duration, done: impl FnMut() -> bool) -> Result<bool> {
+        let (end, mut spinning) = (Deadline::after(limit), Deadline::after(spin));
+        let sleep = |had_event| {
+            if had_event {
+                spinning = Deadline::after(spin);
             }
-            if idle >= 64 {
-                // The peer may need this processor.
+            if spinning.expired() {
+                self.wait(end.remaining())?;
+            } else {
                 std::thread::yield_now();
-                idle = 0;
+            }
+            Ok(())
+        };
+        self.until(limit, done, sleep)
+    }
+
+    /// Progress until `done` or `limit`. After [`IDLE_CALLS`] without an event it calls `idle` with whether there was one since the
+    /// last time.
+    fn until(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut() -> bool,
+        mut idle: impl FnMut(bool) -> Result,
+    ) -> Result<bool> {
+        let deadline = Deadline::after(limit);
+        let (mut calls, mut idle_calls, mut had_event) = (0u32, 0u32, true);
+        while !done() {
+            if self.progress() > 0 {
+                (idle_calls, had_event) = (0, true);
+            } else {
+                idle_calls += 1;
+            }
+            calls = calls.wrapping_add(1);
+            if calls.is_multiple_of(IDLE_CALLS) && deadline.expired() {
+                return Ok(done());
+            }
+            if idle_calls >= IDLE_CALLS {
+                idle(std::mem::take(&mut had_event))?;
+                idle_calls = 0;
             }
         }
-        true
+        Ok(true)
     }
 
     /// Tries an operation until it is not refused for want of room ([`Error::NO_RESOURCE`]), with progress in between.
@@ -201,6 +252,8 @@ impl Worker {
     pub fn arm(&self) -> Result {
         let worker = &*self.inner;
         worker.fork.check()?;
+        // If an interface is not ready to sleep, the next progress has to find out why.
+        worker.queue.wake_all();
         // What was submitted before the flag went up is run by the progress that follows; what comes later raises it again.
         if worker.has_deferred.get() || worker.engine.wake.drain() {
             return Err(Error::BUSY);

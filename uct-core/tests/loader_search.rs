@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use loader_support::{HOST, Modules, names, plugin};
 use uct_abi::UctPlugin;
-use uct_core::loader::{IgnoredReason, Loaded, LoaderSettings, PluginOrigin, load};
+use uct_core::loader::{IgnoredReason, Loaded, LoaderSettings, PluginOrigin, Seen, load};
 
 /// The table of a plugin that a program links: one from a file that was loaded before serves as well.
 fn built_in(name: &str) -> &'static UctPlugin {
@@ -67,6 +67,35 @@ fn a_directory_that_is_named_twice_is_searched_once() {
     let loaded = load(&settings, &[], &HOST);
     assert_eq!(names(&loaded), ["good"]);
     assert!(loaded.failures.is_empty() && loaded.ignored.is_empty(), "{loaded:?}");
+}
+
+#[test]
+fn every_directory_that_was_looked_at_is_told_once() {
+    let (first, second) = (Modules::new(), Modules::new());
+    first.bad("there", &[]);
+    let missing = second.directory.path().join("missing");
+    let mut settings = first.settings();
+    settings.module_dirs.extend([second.directory.path().join("."), missing.clone(), missing.clone()]);
+    let loaded = load(&settings, &[], &HOST);
+    let place = |directory: &Path| fs::canonicalize(directory).unwrap();
+    let wanted = [
+        (place(first.directory.path()), Seen::Plugins(1)),
+        (place(second.directory.path()), Seen::Plugins(0)),
+        (missing, Seen::Unlisted(std::io::ErrorKind::NotFound)),
+    ];
+    let searched: Vec<_> = loaded.searched.iter().map(|it| (it.directory.clone(), it.seen)).collect();
+    assert_eq!(searched, wanted);
+    assert_eq!(loaded.searched[0].to_string(), format!("{} (1 plugin)", wanted[0].0.display()));
+    assert_eq!(loaded.searched[2].to_string(), format!("{} (not there)", wanted[2].0.display()));
+    assert_eq!(loaded.failures.len(), 1, "{:?}", loaded.failures);
+}
+
+#[test]
+fn directories_with_a_colon_between_them_get_a_hint() {
+    let settings =
+        LoaderSettings { module_dirs: vec!["/nowhere/a:/nowhere/b".into()], ..Modules::new().settings() };
+    let loaded = load(&settings, &[], &HOST);
+    assert!(loaded.failures[0].hint().contains("separated by commas"), "{}", loaded.failures[0].hint());
 }
 
 #[test]

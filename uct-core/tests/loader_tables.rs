@@ -70,6 +70,7 @@ impl Tables {
             md_ops: md,
             query_mds: Some(query_mds),
             md_open: Some(md_open),
+            cm_ops: ptr::null(),
         };
         let component = keep(component, size_of::<UctComponentOps>());
         let components: &'static [usize] = Box::leak(Box::new([component.expose_provenance()]));
@@ -92,7 +93,7 @@ impl Tables {
     fn load(self) -> Loaded {
         let settings = LoaderSettings {
             module_dirs: Vec::new(),
-            search_beside_executable: false,
+            search_standard: false,
             modules: NameList::all(),
             ..LoaderSettings::default()
         };
@@ -108,7 +109,7 @@ impl Tables {
                 size_of::<UctPlugin>(),
                 offset_of!(UctPlugin, config),
             ),
-            (self.component.cast(), size_of::<UctComponentOps>(), size_of::<UctComponentOps>()),
+            (self.component.cast(), size_of::<UctComponentOps>(), offset_of!(UctComponentOps, cm_ops)),
             (self.md.cast(), size_of::<UctMdOps>(), offset_of!(UctMdOps, mem_reg)),
             (self.tl.cast(), size_of::<UctTlOps>(), size_of::<UctTlOps>()),
             (self.iface.cast(), size_of::<UctIfaceOps>(), offset_of!(UctIfaceOps, release)),
@@ -223,6 +224,7 @@ fn every_slot_that_a_plugin_leaves_out_answers_unsupported() {
         iface.flush(0, null());
         iface.fence(0);
         iface.counters(emit_counter, null());
+        iface.ep_adopt(ptr::null(), -1, 0, ptr::null(), 0, null(), null());
         ep.am_short(0, 0, ptr::null(), 0);
         ep.am_short_iov(0, ptr::null(), 0);
         ep.am_bcopy(0, pack, null(), 0);
@@ -245,10 +247,32 @@ fn every_slot_that_a_plugin_leaves_out_answers_unsupported() {
         ep.check(0, null());
         ep.get_address(null());
         ep.connect_to_ep(ptr::null(), 0, ptr::null(), 0, null());
+        ep.cm_token(null());
     }
     call!(md.rkey_release(null()));
     call!(iface.release(null()));
     call!(ep.pending_purge(purge, null()));
+}
+
+#[test]
+fn a_connection_manager_is_whole_or_absent() {
+    let _watchdog = Watchdog::new();
+    let with = |cm_ops: *const UctCmOps| {
+        let tables = Tables::new(size_of::<UctIfaceOps>(), size_of::<UctEpOps>());
+        // SAFETY: the table is this test's, and is not loaded yet.
+        unsafe { (*tables.component).cm_ops = cm_ops };
+        tables.load()
+    };
+    assert!(with(ptr::null()).plugins[0].components[0].cm_ops.is_none());
+    // SAFETY: a table of integers, pointers and functions that may be absent.
+    let empty: UctCmOps = unsafe { std::mem::zeroed() };
+    let short = with(keep(empty, size_of::<UctCmOps>()));
+    let kind = &short.failures[0].kind;
+    assert!(matches!(kind, Kind::TableTooShort { table: "UctCmOps", .. }), "{kind:?}");
+    let table = UctCmOps { size: size_of::<UctCmOps>(), ..empty };
+    let lacking = with(keep(table, size_of::<UctCmOps>()));
+    let kind = &lacking.failures[0].kind;
+    assert!(matches!(kind, Kind::MissingSlot { table: "UctCmOps", slot: "open", .. }), "{kind:?}");
 }
 
 /// The host's accesses through the windows of a plugin that does not know of the counter could not be waited for.
@@ -308,6 +332,7 @@ const IFACE: UctIfaceOps = UctIfaceOps {
     flush: None,
     fence: None,
     counters: None,
+    ep_adopt: None,
 };
 
 const EP: UctEpOps = UctEpOps {
@@ -336,6 +361,7 @@ const EP: UctEpOps = UctEpOps {
     check: None,
     get_address: None,
     connect_to_ep: None,
+    cm_token: None,
 };
 
 unsafe extern "C" fn md_close(_: *mut UctMd) {}

@@ -2,6 +2,7 @@
 //! transport that both programs have.
 //!
 //! For: programs that want a connection and not the plumbing. Built on `uct-core`; [`local::Connection::endpoint`] leads there.
+//! Two flavours: the handles of this module are `Send` and `Sync`, those of [`local`] are for one thread and cost less.
 //!
 //! ```
 //! use std::{sync::mpsc, thread};
@@ -39,13 +40,26 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "axum")]
+mod axum;
+#[cfg(feature = "hyper")]
+mod connector;
 mod error;
+mod io_traits;
 pub mod local;
 mod options;
 mod proto;
+mod threads;
+
+#[cfg(feature = "hyper")]
+pub use connector::UctConnector;
 
 pub use error::{Error, Result, Stage};
 pub use options::{NetOptions, Wait};
+pub use threads::{
+    Accept, Close, Connect, Connecting, Connection, Incoming, Listener, Message, Net, Operation, Recv, Send,
+    Stream, Streams, Within,
+};
 
 /// The code of the page compiles and runs.
 #[cfg(doctest)]

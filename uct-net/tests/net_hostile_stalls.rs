@@ -114,7 +114,11 @@ fn a_caller_whose_lane_was_open_is_told_that_the_handshake_ended() {
 }
 
 /// What a client says to a listener that does so much and then nothing.
-fn client_of(limit: Duration, listens: impl FnOnce(&Raw, &mut TcpStream) + Send + 'static) -> uct_net::Error {
+fn client_of(
+    limit: Duration,
+    transport: &str,
+    listens: impl FnOnce(&Raw, &mut TcpStream) + Send + 'static,
+) -> uct_net::Error {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("an address");
     let (ends, ended) = mpsc::channel::<()>();
@@ -125,39 +129,54 @@ fn client_of(limit: Duration, listens: impl FnOnce(&Raw, &mut TcpStream) + Send 
         let _ = ended.recv_timeout(LIMIT);
     });
     let net = net(options());
-    let error = net.block_on(async { net.connect(address).require("tcp/lo").within(limit).await });
+    let error = net.block_on(async { net.connect(address).require(transport).within(limit).await });
     drop(ends);
     thread.join().expect("the listener's thread");
     error.expect_err("it stalls")
 }
 
-fn welcome(raw: &Raw, caller: &mut TcpStream) {
+/// Answers until the client has chosen a lane.
+fn welcome(raw: &Raw, caller: &mut TcpStream) -> u8 {
     assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
     let addresses = raw.addresses();
     PeerAddresses::unpack(&addresses).expect("addresses");
     let body = [raw::field(b""), raw::field(&addresses), raw::field(b"mine\n")].concat();
     caller.write_all(&raw::frame(raw::WELCOME, &body)).expect("sent");
-    assert_eq!(raw.read(caller).expect("a frame").0, raw::LANE);
+    raw.read(caller).expect("a frame").0
+}
+
+fn ready(caller: &mut TcpStream) {
+    let end = [&7_u64.to_le_bytes()[..], &65_536_u64.to_le_bytes(), &raw::field(b"")].concat();
+    caller.write_all(&raw::frame(raw::READY, &end)).expect("sent");
 }
 
 #[test]
 fn a_listener_that_stalls_ends_the_call_at_the_limit_of_its_stage() {
-    let error = client_of(LIMIT, |raw, caller| drop(raw.read(caller)));
+    let error = client_of(LIMIT, "posix/memory", |raw, caller| drop(raw.read(caller)));
     assert!(error.to_string().contains("take the connection within 200ms (handshake_timeout)"), "{error}");
-    let error = client_of(LIMIT, welcome);
+    let error = client_of(LIMIT, "posix/memory", |raw, caller| assert_eq!(welcome(raw, caller), raw::LANE));
     assert!(error.to_string().contains("end of the lane within 200ms (handshake_timeout)"), "{error}");
-    let error = client_of(LIMIT, |raw, caller| {
+    let error = client_of(LIMIT, "posix/memory", |raw, caller| {
         welcome(raw, caller);
-        let end = [&7_u64.to_le_bytes()[..], &65_536_u64.to_le_bytes(), &raw::field(b"")].concat();
-        caller.write_all(&raw::frame(raw::READY, &end)).expect("sent");
+        ready(caller);
     });
-    assert!(
-        error.to_string().contains("no message came over the lane within 150ms (lane_timeout)"),
-        "{error}"
-    );
+    let no_message = "no message came over the lane within 150ms (lane_timeout)";
+    assert!(error.to_string().contains(no_message), "{error}");
     assert_eq!(error.stage, Stage::Choose);
 
-    let error = client_of(Duration::from_millis(100), welcome);
+    // The socket itself is to be the lane.
+    let error = client_of(LIMIT, "tcp/lo", |raw, caller| assert_eq!(welcome(raw, caller), raw::OVER));
+    assert!(error.to_string().contains("take over the socket within 200ms (handshake_timeout)"), "{error}");
+    let error = client_of(LIMIT, "tcp/lo", |raw, caller| {
+        welcome(raw, caller);
+        ready(caller);
+    });
+    assert!(error.to_string().contains(no_message), "{error}");
+    assert_eq!(error.stage, Stage::Open);
+
+    let error = client_of(Duration::from_millis(100), "posix/memory", |raw, caller| {
+        assert_eq!(welcome(raw, caller), raw::LANE)
+    });
     assert_eq!((error.stage, error.is_timeout()), (Stage::Handshake, true), "{error}");
     assert!(error.to_string().contains("not connected within 100ms"), "{error}");
 }

@@ -16,7 +16,29 @@ const OPENING: &str = "/*
  * The plugin boundary of UCT, for transports written in C.
  * Generated from the crate uct-abi by `cargo xtask header`: change that, not this.
  * SPDX-License-Identifier: MIT OR Apache-2.0
- */";
+ *";
+/// How the part of the crate's documentation begins that the header repeats.
+const RULES: &str = "//! # ";
+
+/// Behind the includes: linkage, and what declares the one symbol of a plugin.
+const BEGINNING: &str = r#"
+#ifdef __cplusplus
+extern "C" {
+#define UCT_EXTERN_C extern "C"
+#else
+#define UCT_EXTERN_C extern
+#endif
+
+// The head of the function that returns a plugin's table, the one symbol that the host looks up in libuct_NAME.so:
+// `UCT_PLUGIN_ENTRY(NAME) { return &plugin; }`. `NAME` is also the `name` in that table. In C++ it stands outside of namespaces.
+#define UCT_PLUGIN_ENTRY(name) \
+    UCT_EXTERN_C const struct UctPlugin *uct_plugin_##name(void); \
+    UCT_EXTERN_C __attribute__((visibility("default"))) const struct UctPlugin *uct_plugin_##name(void)
+"#;
+/// The last line, as cbindgen writes it.
+const GUARD: &str = "#endif  /* UCT_ABI_H */";
+/// Ahead of it.
+const ENDING: &str = "#ifdef __cplusplus\n}\n#endif\n\n";
 
 /// What to do with the header.
 #[derive(Args, Debug)]
@@ -68,7 +90,7 @@ fn generate(source: &Path) -> Outcome<String> {
     let mut config = Config {
         language: Language::C,
         style: Style::Both,
-        header: Some(OPENING.to_owned()),
+        header: Some(format!("{OPENING}\n{} */", rules(&source.join("src/lib.rs"))?)),
         include_guard: Some("UCT_ABI_H".to_owned()),
         cpp_compat: true,
         no_includes: true,
@@ -82,7 +104,8 @@ fn generate(source: &Path) -> Outcome<String> {
     // Without exported functions nothing would count as used.
     let items = Items::read(source)?;
     config.export.include.clone_from(&items.types);
-    config.after_includes = Some(items.strings.iter().map(|text| format!("\n#define {text}")).collect());
+    let strings: String = items.strings.iter().map(|text| format!("\n#define {text}")).collect();
+    config.after_includes = Some(format!("{BEGINNING}{strings}"));
     let bindings = Builder::new()
         .with_config(config)
         .with_crate(source)
@@ -91,9 +114,19 @@ fn generate(source: &Path) -> Outcome<String> {
     let mut bytes = Vec::new();
     bindings.write(&mut bytes);
     let text = String::from_utf8(bytes).context(|| "cbindgen's output".to_owned())?;
-    let header: String = as_c(&text, &items);
+    // What cbindgen calls a trailer is outside of the guard.
+    let header = as_c(&text, &items).replace(GUARD, &[ENDING, GUARD].concat());
     items.all_in(&header)?;
     Ok(header)
+}
+
+/// The rules that the crate states at its top, as the inside of a comment in C.
+fn rules(path: &Path) -> Outcome<String> {
+    let text = fs::read_to_string(path).context(|| format!("cannot read {}", path.display()))?;
+    let lines =
+        text.lines().skip_while(|line| !line.starts_with(RULES)).map_while(|line| line.strip_prefix("//!"));
+    let line = |line: &str| format!(" *{}\n", without_links(line).replace(" # ", " "));
+    Ok(lines.map(line).collect())
 }
 
 /// Mends what cbindgen leaves as Rust has it: the types of shifted constants, structures without fields,

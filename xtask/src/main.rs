@@ -6,10 +6,12 @@ mod apt;
 mod check;
 mod compare;
 mod config;
+mod dist;
 mod failure;
 mod footprint;
 mod header;
 mod hello;
+mod install;
 mod instructions;
 mod man;
 mod mutants;
@@ -49,6 +51,10 @@ enum Command {
     Footprint,
     /// Write config/uct.toml from the schema
     Config(config::Options),
+    /// Install programs, plugins, the C header, manual pages and completions below a prefix
+    Install(install::Options),
+    /// Make a tarball and a Debian package of what `install` installs
+    Dist,
     /// Write manual pages and shell completions of the programs
     Man,
     /// Change the sources at random, and see which changes the tests do not notice
@@ -77,6 +83,8 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Test(options) => test::run(&options).map(|()| 0),
         Command::Check(options) => check::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Config(options) => config::run(&Workspace::load()?, &options).map(|()| 0),
+        Command::Install(options) => install::run(&Workspace::load()?, &options).map(|()| 0),
+        Command::Dist => dist::run(&Workspace::load()?).map(|()| 0),
         Command::Man => man::run().map(|()| 0),
         Command::Mutants(options) => mutants::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Hello(options) => hello::run(&options).map(|()| 0),

@@ -3,10 +3,11 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,18 +70,43 @@ pub fn echo(command: &Command) {
 pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     echo(command);
     let status = wait(&mut spawn(command)?, limit, &line(command))?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Failure::new(format!("`{}` failed: {status}", line(command))))
+    check(command, status)
 }
 
-/// Like `run`, for a command beside another one: what it prints is shown when it has ended.
-pub fn run_aside(command: &mut Command, limit: Duration) -> Outcome {
-    let (status, stdout, stderr) = capture(command, limit)?;
+/// Runs commands, two at a time, in their order. What a command prints is shown when it has ended. All of them run, whichever fails.
+pub fn run_two_at_a_time(commands: Vec<Command>, limit: Duration) -> Outcome {
+    let waiting = Mutex::new(VecDeque::from(commands));
+    let failures = Mutex::new(Vec::new());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let run_all = || {
+        while let Some(mut command) = next() {
+            let ended = capture(&mut command, limit);
+            // Held while output is shown, so that the lines of two commands do not mix.
+            let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.extend(show(&command, ended).err());
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(run_all);
+        run_all();
+    });
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
+}
+
+/// Shows a command that has ended, with its output.
+fn show(command: &Command, ended: Outcome<(ExitStatus, String, String)>) -> Outcome {
     echo(command);
+    let (status, stdout, stderr) = ended?;
     eprint!("{stderr}");
     print!("{stdout}");
+    check(command, status)
+}
+
+fn check(command: &Command, status: ExitStatus) -> Outcome {
     if status.success() {
         return Ok(());
     }
@@ -216,6 +242,27 @@ mod tests {
             assert!(Instant::now() < deadline, "the grandchild still runs");
             thread::sleep(POLL);
         }
+    }
+
+    #[test]
+    fn two_commands_run_at_a_time_and_each_failure_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        // Each of the first two ends only once the other has begun.
+        let meet = |mine: &str, other: &str| {
+            let mut command = Command::new("sh");
+            let script = format!("touch {mine}; until [ -e {other} ]; do sleep 0.01; done");
+            command.args(["-c", &script]).current_dir(directory.path());
+            command
+        };
+        let fail = |status: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("exit {status}")]);
+            command
+        };
+        let commands = vec![meet("a", "b"), meet("b", "a"), fail("3"), fail("4")];
+        let failure = run_two_at_a_time(commands, Duration::from_secs(60)).unwrap_err().to_string();
+        assert!(failure.contains("exit status: 3") && failure.contains("exit status: 4"), "{failure}");
+        assert_eq!(failure.lines().count(), 2, "{failure}");
     }
 
     #[test]

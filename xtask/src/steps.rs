@@ -46,7 +46,7 @@ impl Steps {
 
     /// Runs a step that may find that it cannot be run.
     pub fn run_or_skip(&mut self, name: &str, step: impl FnOnce() -> Outcome<Verdict>) {
-        if !self.only.is_empty() && !self.only.iter().any(|word| name.contains(word.as_str())) {
+        if !self.is_chosen(name) {
             return;
         }
         eprintln!("\n== {name}");
@@ -61,6 +61,27 @@ impl Steps {
         }
         let processor = processor_time().saturating_sub(spent);
         self.rows.push(Row { name: name.to_owned(), verdict, time: start.elapsed(), processor });
+    }
+
+    /// Runs several steps at once, if any. Returned are how each one ended and how long it took. The processor time is shared out in
+    /// the same proportion.
+    pub fn run_together(&mut self, names: Vec<String>, run: impl FnOnce() -> Vec<(Verdict, Duration)>) {
+        let spent = processor_time();
+        let ended = run();
+        let spent = processor_time().saturating_sub(spent);
+        let total = ended.iter().map(|(_, time)| time.as_secs_f64()).sum::<f64>().max(f64::MIN_POSITIVE);
+        for (name, (verdict, time)) in names.into_iter().zip(ended) {
+            if let Verdict::Failed(reason) = &verdict {
+                eprintln!("== {name} FAILED: {reason}");
+            }
+            let processor = spent.mul_f64(time.as_secs_f64() / total);
+            self.rows.push(Row { name, verdict, time, processor });
+        }
+    }
+
+    /// Whether a step of this name is to run.
+    pub fn is_chosen(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|word| name.contains(word.as_str()))
     }
 
     /// Prints the table, and how many passed, failed and were skipped. Fails if one failed, or if one was left
@@ -158,6 +179,18 @@ mod tests {
         steps.run("clippy", || Ok(()));
         assert_eq!(steps.summary(false).0.lines().last(), Some("1 passed, 0 failed, 0 skipped"));
         assert!(Steps::only(&["nothing".to_owned()]).finish().is_err());
+    }
+
+    #[test]
+    fn steps_that_run_together_have_a_row_each() {
+        let mut steps = Steps::default();
+        let ended = || {
+            vec![(Verdict::Passed, Duration::from_secs(3)), (Verdict::Failed("no".into()), Duration::ZERO)]
+        };
+        steps.run_together(vec!["first".into(), "second".into()], ended);
+        let (text, _) = steps.summary(false);
+        assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 0 skipped"));
+        assert!(text.contains("first") && text.contains("second") && text.contains("3.0"), "{text}");
     }
 
     #[test]

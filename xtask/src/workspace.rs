@@ -3,8 +3,10 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{cargo, echo, line, spawn, wait};
-use cargo_metadata::{Message, Metadata, MetadataCommand, Package, Target, TargetKind};
-use std::collections::BTreeSet;
+use cargo_metadata::{
+    DependencyKind, Message, Metadata, MetadataCommand, Node, Package, PackageId, Target, TargetKind,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -111,6 +113,32 @@ impl Workspace {
     /// The packages of this workspace.
     pub fn members(&self) -> impl Iterator<Item = &Package> {
         self.metadata.packages.iter().filter(|package| self.metadata.workspace_members.contains(&package.id))
+    }
+
+    /// The version that all packages of this workspace have.
+    pub fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    /// The crates from elsewhere that programs and plugins are made of, by name and version.
+    pub fn linked_crates(&self) -> Vec<&Package> {
+        let roots = self.program_packages().chain(self.plugin_packages());
+        let mut next: Vec<&PackageId> = roots.map(|package| &package.id).collect();
+        let mut found = BTreeSet::new();
+        let nodes = self.metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);
+        let nodes: BTreeMap<&PackageId, &Node> = nodes.map(|node| (&node.id, node)).collect();
+        while let Some(id) = next.pop() {
+            let dependencies = nodes.get(id).into_iter().flat_map(|node| &node.deps);
+            let linked = dependencies
+                .filter(|dep| dep.dep_kinds.iter().any(|kind| kind.kind == DependencyKind::Normal))
+                .map(|dep| &dep.pkg);
+            next.extend(linked.filter(|id| found.insert(*id)));
+        }
+        let is_ours = |package: &&Package| self.metadata.workspace_members.contains(&package.id);
+        let mut crates: Vec<&Package> =
+            self.metadata.packages.iter().filter(|it| found.contains(&it.id) && !is_ours(it)).collect();
+        crates.sort_by_key(|package| (&package.name, &package.version));
+        crates
     }
 
     /// The names of a package's test programs, as `cargo test --test NAME` takes them.

@@ -119,6 +119,11 @@ pub(crate) fn rc_key_seeds() -> Vec<Vec<u8>> {
     vec![key]
 }
 
+pub(crate) fn rdmacm_private_seeds() -> Vec<Vec<u8>> {
+    let message = |kind: u8| [&[0xc4 | kind, 5][..], b"hello", &[0; 49]].concat();
+    (1..=3).map(message).collect()
+}
+
 pub(crate) fn shm_peer(bytes: &[u8]) {
     uct_shm::fuzz_address(bytes);
     uct_shm::fuzz_control(bytes);
@@ -139,6 +144,15 @@ pub(crate) fn shm_ring_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn tcp_address_seeds() -> Vec<Vec<u8>> {
     transport::parts("tcp")
+}
+
+/// A request of three bytes, a notification, and the header of the longest accept.
+pub(crate) fn tcp_cm_seeds() -> Vec<Vec<u8>> {
+    let header = |kind: u8, length: u16| {
+        let [low, high] = length.to_le_bytes();
+        [b"UCTc", &[1, 0, kind, 0, low, high, 0, 0, 0, 0, 0, 0][..]].concat()
+    };
+    vec![[&header(1, 3)[..], b"abc", &header(4, 0)].concat(), header(2, 2064)]
 }
 
 /// As they are, and with the check sum made good, so that the fields behind it are reached.

@@ -6,6 +6,8 @@
  * An endpoint is a connection to the peer's listening socket, and is only sent to; the interface only receives from the
  * connections that it accepts. A socket keeps messages apart and in order (SOCK_SEQPACKET). It has room, or the send answers
  * UCT_ERR_NO_RESOURCE.
+ *
+ * It is also where a transport of your own can begin: the Makefile beside it builds it against an installation.
  */
 
 #define _GNU_SOURCE
@@ -604,7 +606,7 @@ static const UctPlugin plugin = {
 };
 
 /* The one symbol that the host looks up. */
-__attribute__((visibility("default"))) const UctPlugin *uct_plugin_cmsg(void)
+UCT_PLUGIN_ENTRY(cmsg)
 {
     return &plugin;
 }

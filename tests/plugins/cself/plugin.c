@@ -199,7 +199,7 @@ static const UctPlugin plugin = {
 };
 
 /* The one symbol that the host looks up. */
-__attribute__((visibility("default"))) const UctPlugin *uct_plugin_cself(void)
+UCT_PLUGIN_ENTRY(cself)
 {
     return &plugin;
 }

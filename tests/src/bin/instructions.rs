@@ -24,11 +24,18 @@ const ID: AmId = AmId::new(1).unwrap();
 const ALL: u64 = u64::MAX;
 /// A burst of messages.
 const BURST: u64 = 16;
-/// As many messages as a ring of shared memory takes in any case.
+/// As many messages as a ring of shared memory takes in any case after much traffic.
 const RING: u64 = 64;
+/// More messages than it takes at first, and how often they are sent until it has grown.
+const STREAM: u64 = 100;
+const STREAMS: usize = 8;
 /// Idle endpoints of a crowd, and how many peers they lead to.
 const CROWD: usize = 1000;
 const CROWD_PEERS: usize = 50;
+/// Interfaces that carry nothing.
+const IDLE: usize = 15;
+/// Calls of progress after which they rest.
+const UNTIL_REST: u32 = 8192;
 /// Bytes of registered memory.
 const MEMORY: usize = 4096;
 /// Longest wait for the other process.
@@ -82,6 +89,7 @@ struct Pair {
     ifaces: [Iface; 2],
     /// Endpoints of the receiver that do nothing, and the interfaces that they lead to.
     crowd: RefCell<Vec<(Ep, Iface)>>,
+    idle: RefCell<Vec<Iface>>,
     received: Rc<Cell<u64>>,
     memory: Memory,
     /// Where `key` leads to: the memory, or the other process's.
@@ -105,6 +113,7 @@ const OPERATIONS: &[(&str, bool, Operation)] = &[
     ("progress_message", false, progress_message),
     ("progress_answer", false, progress_answer),
     ("progress_burst", false, progress_burst),
+    ("progress_among", false, progress_among),
 ];
 
 /// A transport, its device, and the operations that are watched on it, with how many are in one call of `measured`.
@@ -130,6 +139,7 @@ const WATCHED: &[Watched] = &[
             ("progress_message", BURST),
             ("progress_answer", BURST),
             ("progress_burst", BURST),
+            ("progress_among", BURST),
         ],
     ),
     ("cma", "memory", &[("put_zcopy", ALL), ("get_zcopy", ALL)]),
@@ -229,14 +239,24 @@ impl Pair {
         let key = own.memory_domain().unpack(&memory.packed_key()?)?;
         let ep = own.connect(&other.address()?)?;
         let ifaces = [own, other];
-        let (crowd, remote) = (RefCell::default(), memory.address());
-        let pair = Pair { sender, receiver, ep, ifaces, crowd, received, memory, remote, key };
+        let (crowd, idle, remote) = (RefCell::default(), RefCell::default(), memory.address());
+        let pair = Pair { sender, receiver, ep, ifaces, crowd, idle, received, memory, remote, key };
         while pair.ep.am_short(ID, 0, &[]) == Err(Error::NO_RESOURCE) {
             pair.sender.progress();
             pair.receiver.progress();
         }
         pair.drain(1);
+        pair.stream();
         Ok(pair)
+    }
+
+    /// Sends many messages in a row, several times, as a stream does: a ring of shared memory grows.
+    fn stream(&self) {
+        for _ in 0..STREAMS {
+            let before = self.received.get();
+            let sent = (0..STREAM).take_while(|_| self.ep.am_short(ID, 0, &[]).is_ok()).count();
+            self.drain(before + sent as u64);
+        }
     }
 
     /// To the memory of another process, which the kernel copies to and from.
@@ -247,8 +267,10 @@ impl Pair {
         let memory = own.memory_domain().allocate(MEMORY, Access::ALL, MemoryKind::Host)?;
         let key = own.memory_domain().unpack(&other.key)?;
         let ep = own.connect(&other.address)?;
-        let (ifaces, received, crowd) = ([own.clone(), own], Rc::default(), RefCell::default());
-        let pair = Pair { sender, receiver, ep, ifaces, crowd, received, memory, remote: other.place, key };
+        let ifaces = [own.clone(), own];
+        let (crowd, idle, received) = (RefCell::default(), RefCell::default(), Rc::default());
+        let pair =
+            Pair { sender, receiver, ep, ifaces, crowd, idle, received, memory, remote: other.place, key };
         let completion = Completion::new(&pair.sender);
         let slices = [pair.memory.slice(..8)];
         let put = || pair.ep.put_zcopy(&slices, pair.remote, &pair.key, &completion);
@@ -285,6 +307,23 @@ impl Pair {
         for _ in 0..8 * 1024 {
             self.receiver.progress();
             self.sender.progress();
+        }
+        Ok(())
+    }
+
+    /// Opens more interfaces on the receiver, unless it has them, and lets messages pass until these interfaces rest.
+    fn open_idle(&self) -> Result<(), Box<dyn std::error::Error>> {
+        if !self.idle.borrow().is_empty() {
+            return Ok(());
+        }
+        for _ in 0..IDLE {
+            let iface = self.receiver.open_resource(self.ifaces[1].resource(), IfaceOptions::default())?;
+            self.idle.borrow_mut().push(iface);
+        }
+        for _ in 0..UNTIL_REST {
+            let total = self.received.get() + 1;
+            self.ep.am_short(ID, 7, &[1; 8])?;
+            self.drain(total);
         }
         Ok(())
     }
@@ -350,8 +389,8 @@ fn atomic64_fetch(pair: &Pair, batch: u64) {
     let completion = &Completion::new(&pair.sender);
     count_loop!(batch, [address ep], {
         let fetched = ep.atomic64_fetch(AtomicOp::Add, 1, *address, key, completion);
-        let Ok(Fetched::Done(former)) = fetched else { panic!("the key is right: {fetched:?}") };
-        use_up(former);
+        let Ok(Fetched::Done(old)) = fetched else { panic!("the key is right: {fetched:?}") };
+        use_up(old);
     });
 }
 
@@ -400,6 +439,12 @@ fn progress_burst(pair: &Pair, batch: u64) {
             black_box(pair.receiver.progress());
         });
     }
+}
+
+/// As `progress_message`, with more interfaces open that carry nothing.
+fn progress_among(pair: &Pair, batch: u64) {
+    pair.open_idle().expect("interfaces");
+    progress_message(pair, batch);
 }
 
 /// The other process, with what it has told of itself.

@@ -68,7 +68,7 @@ fn fetch(
     if fetched == Fetched::InProgress {
         finish(&pair.sender, link, &completion, || pair.progress())?;
     }
-    Ok(fetched.former(&completion))
+    Ok(fetched.old_value(&completion))
 }
 
 fn model(op: AtomicOp, old: u64, value: u64, compare: u64, mask: u64) -> u64 {
@@ -170,7 +170,7 @@ fn several_senders(setup: &Setup) {
         assert_eq!(width.read(&memory, offset), total, "{width:?}: increments got lost");
         // Each increment saw a value that no other saw.
         let mut seen: Vec<u64> =
-            outstanding.iter().map(|(fetched, completion)| fetched.former(completion)).collect();
+            outstanding.iter().map(|(fetched, completion)| fetched.old_value(completion)).collect();
         seen.sort_unstable();
         assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{width:?}: two increments saw one value");
     }
@@ -266,7 +266,7 @@ fn busy_completion(setup: &Setup) {
     if pair.retry("a fetch", fetch).expect("a fetch") != Fetched::InProgress {
         setup.skip("its atomics are done at once");
     }
-    assert_eq!(fetch(), Err(Error::BUSY), "a completion has one place for a former value");
+    assert_eq!(fetch(), Err(Error::BUSY), "a completion has one place for a old value");
     pair.until("the fetch", || completion.is_done());
     completion.result().expect("a fetch");
 }

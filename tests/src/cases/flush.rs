@@ -291,7 +291,7 @@ fn fence_ahead_of_an_atomic(setup: &Setup) {
         let fetched = pair.retry("an add", add).expect("an add");
         pair.until("the add", || completion.is_done() && put.completion.is_done());
         assert_eq!(
-            fetched.former(&completion),
+            fetched.old_value(&completion),
             value,
             "the add behind a fence saw what was there ahead of the {way:?}"
         );

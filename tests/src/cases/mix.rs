@@ -126,12 +126,12 @@ impl Lane {
         let op = *random.pick(&[AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor]);
         let value = random.next();
         let cell = &mut self.model[place * PLACE..place * PLACE + 8];
-        let former = u64::from_le_bytes((&*cell).try_into().expect("8 bytes"));
+        let old = u64::from_le_bytes((&*cell).try_into().expect("8 bytes"));
         let new = match op {
-            AtomicOp::Add => former.wrapping_add(value),
-            AtomicOp::And => former & value,
-            AtomicOp::Or => former | value,
-            _ => former ^ value,
+            AtomicOp::Add => old.wrapping_add(value),
+            AtomicOp::And => old & value,
+            AtomicOp::Or => old | value,
+            _ => old ^ value,
         };
         let remote = memory.address() + (place * PLACE) as u64;
         let completion = pair.sender.completion();
@@ -150,7 +150,7 @@ impl Lane {
         };
         cell.copy_from_slice(&new.to_le_bytes());
         self.busy[place] = Some(match fetched {
-            Some(fetched) => Work::Fetch(completion, fetched, former),
+            Some(fetched) => Work::Fetch(completion, fetched, old),
             None => Work::Put(completion),
         });
     }
@@ -167,11 +167,11 @@ impl Lane {
                     started.completion.result().expect("a get");
                     check_bytes("what was read", &started.read(), &expected);
                 }
-                Some(Work::Fetch(completion, fetched, former)) => {
+                Some(Work::Fetch(completion, fetched, old)) => {
                     completion.result().expect("an atomic");
                     assert_eq!(
-                        fetched.former(&completion),
-                        former,
+                        fetched.old_value(&completion),
+                        old,
                         "an atomic brought another value than was there"
                     );
                     // It is done at the peer, too, so the place is free.

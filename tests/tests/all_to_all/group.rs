@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use uct_conformance::remote::Peer;
 
+use crate::mesh::BRIEF_QUESTIONS;
 use crate::process::{self, Task};
 use crate::report::{Report, now};
 
@@ -63,7 +64,16 @@ impl Group {
 
     /// Lets all ask each other until each pair had this many answers.
     pub fn talk_until_each_pair_had(&mut self, answers: u64) -> Result<(), String> {
-        self.say(process::TALK);
+        self.talk_until(process::TALK, answers)
+    }
+
+    /// Lets all ask each other a few short questions, and waits for all answers.
+    pub fn talk_briefly(&mut self) -> Result<(), String> {
+        self.talk_until(process::TALK_BRIEFLY, BRIEF_QUESTIONS)
+    }
+
+    fn talk_until(&mut self, order: &[u8], answers: u64) -> Result<(), String> {
+        self.say(order);
         let start = Instant::now();
         while self.reports()?.iter().any(|report| report.least_answered < answers) {
             if start.elapsed() > LIMIT {

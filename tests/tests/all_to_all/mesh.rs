@@ -18,6 +18,10 @@ const ANSWER: AmId = AmId::new(2).unwrap();
 
 /// Questions to one peer that may be open.
 const WINDOW: usize = 16;
+/// Questions to one peer in a brief talk.
+pub const BRIEF_QUESTIONS: u64 = 20;
+/// Longest of them.
+const BRIEF: usize = 32;
 /// Longest question.
 const LONGEST: usize = 6000;
 /// Where the asker's number begins in a header; below it is the number of the question.
@@ -27,6 +31,8 @@ const ASKER: u32 = 48;
 pub struct Mesh {
     /// Whether it asks.
     pub asks: bool,
+    /// Whether it asks a few short questions only.
+    pub is_brief: bool,
     iface: Iface,
     index: usize,
     lanes: Vec<Option<Lane>>,
@@ -72,6 +78,7 @@ impl Mesh {
         iface.set_am_handler(ANSWER, move |message| place.borrow_mut().answer(&message));
         Mesh {
             asks: false,
+            is_brief: true,
             iface,
             index,
             lanes: (0..count).map(|_| None).collect(),
@@ -205,7 +212,8 @@ impl Mesh {
         for peer in (start..count).chain(0..start) {
             let length = self.length();
             let Some(lane) = self.lanes[peer].as_mut().filter(|lane| lane.alive) else { continue };
-            if lane.open.len() >= WINDOW || (first_only && lane.asked > 0) {
+            let is_done = self.is_brief && lane.asked >= BRIEF_QUESTIONS;
+            if lane.open.len() >= WINDOW || is_done || (first_only && lane.asked > 0) {
                 continue;
             }
             let contents = question(self.index, peer, lane.asked, length);
@@ -246,6 +254,9 @@ impl Mesh {
 
     /// Short ones mostly; now and then one that needs a buffer.
     fn length(&mut self) -> usize {
+        if self.is_brief {
+            return self.random.below(BRIEF + 1);
+        }
         let most = self.iface.attributes().am.max_bcopy.min(LONGEST) - 8;
         match self.random.below(20) {
             0 => self.random.below(most + 1),

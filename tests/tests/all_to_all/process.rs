@@ -22,6 +22,8 @@ pub const VARIABLE: &str = "UCT_TEST_ALL_TO_ALL";
 
 /// Ask all others.
 pub const TALK: &[u8] = b"talk";
+/// The same, with a few short questions only.
+pub const TALK_BRIEFLY: &[u8] = b"talk briefly";
 /// Send no more requests, and report when all replies have arrived.
 pub const DRAIN: &[u8] = b"drain";
 /// Tell how it goes.
@@ -189,7 +191,10 @@ impl Member {
     fn obey(&mut self, socket: &mut Peer, state: &mut State) -> Result<bool, String> {
         while let Some(order) = socket.poll() {
             match order.as_slice() {
-                TALK => self.mesh.asks = true,
+                TALK | TALK_BRIEFLY => {
+                    self.mesh.asks = true;
+                    self.mesh.is_brief = order == TALK_BRIEFLY;
+                }
                 DRAIN => {
                     self.mesh.asks = false;
                     *state = State::Draining;
@@ -211,6 +216,7 @@ impl Member {
         Report {
             memory_alone: self.memory_alone,
             memory: memory(),
+            share: share(),
             descriptors,
             sleeps: self.sleeps,
             ..self.mesh.report()
@@ -218,12 +224,22 @@ impl Member {
     }
 }
 
+/// This process's share of the kilobytes in use: of a page that several processes map, a part.
+fn share() -> u64 {
+    kilobytes("/proc/self/smaps_rollup", &["Pss_Anon:", "Pss_Shmem:"])
+}
+
 /// Kilobytes in use, shared ones included; pages of files, such as the program's, are not.
 fn memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("the status of this process");
-    let of = |name: &str| -> u64 {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line of this name");
+    kilobytes("/proc/self/status", &["RssAnon:", "RssShmem:"])
+}
+
+/// The sum of these lines of a file of the system.
+fn kilobytes(file: &str, lines: &[&str]) -> u64 {
+    let text = std::fs::read_to_string(file).expect("a file about this process");
+    let of = |name: &&str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line of this name");
         line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number of kilobytes")
     };
-    of("RssAnon:") + of("RssShmem:")
+    lines.iter().map(of).sum()
 }

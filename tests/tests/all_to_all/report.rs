@@ -18,6 +18,8 @@ pub struct Report {
     pub memory_alone: u64,
     /// Kilobytes in use now.
     pub memory: u64,
+    /// The same, of a page that several processes map only a part.
+    pub share: u64,
     /// How often an error handler was called.
     pub failures: u64,
     /// The peer that the first failure was about.

@@ -8,6 +8,7 @@
 mod config;
 mod cost;
 mod devices;
+mod doctor;
 mod explain;
 mod iface;
 mod matrix;
@@ -75,6 +76,11 @@ fn run(options: &Options) -> Result<(), Failure> {
         let explained = explain::Explained::of(open.selector()?, &context, &options.request(), peer.as_ref());
         nothing = explained.failure();
         sections.add("explain", &explained)?;
+    }
+    if let Some([component, address]) = options.doctor.as_deref() {
+        let diagnosis = doctor::Diagnosis::of(&context, component, address)?;
+        nothing = nothing.or(diagnosis.failure());
+        sections.add("doctor", &diagnosis)?;
     }
     sections.finish()?;
     nothing.map_or(Ok(()), |failure| Err(failure.into()))

@@ -12,7 +12,7 @@ use uct_tools_common::{CommonOptions, Failure};
 #[derive(Debug, Parser)]
 #[command(name = "uct_info", version, arg_required_else_help = true)]
 #[command(group = ArgGroup::new("section").multiple(true).required(true).args([
-    "build", "devices", "matrix", "values", "docs", "facts", "explain", "address", "config_template",
+    "build", "devices", "matrix", "values", "docs", "facts", "explain", "address", "config_template", "doctor",
     "generate_man", "generate_completions",
 ]))]
 pub(crate) struct Options {
@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// explain what another process can reach.
     #[arg(long, help_heading = "Sections")]
     pub address: bool,
+    /// What stands in the way of connections of a connection manager to an address: rdmacm 10.0.0.1. A line for each step.
+    #[arg(long, num_args = 2, value_names = ["CM", "ADDRESS"], help_heading = "Sections")]
+    pub doctor: Option<Vec<String>>,
     /// A configuration file with every key, its default and its documentation.
     #[arg(long, help_heading = "Sections", conflicts_with = "json")]
     pub config_template: bool,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use uct_core::loader::Seen;
 use uct_core::{ABI_VERSION, Context, system};
 
 /// The section.
@@ -14,6 +15,7 @@ pub(crate) struct Version {
     build: Build,
     host: Host,
     config_file: Option<String>,
+    searched: Vec<Searched>,
     plugins: Vec<Plugin>,
     failed_plugins: Vec<FailedPlugin>,
     ignored_plugins: Vec<IgnoredPlugin>,
@@ -40,6 +42,15 @@ struct Plugin {
     version: String,
     origin: String,
     transports: Vec<String>,
+}
+
+/// A directory of the search for plugins.
+#[derive(Serialize)]
+struct Searched {
+    directory: String,
+    plugins: usize,
+    #[serde(skip)]
+    line: String,
 }
 
 #[derive(Serialize)]
@@ -77,6 +88,11 @@ impl Version {
             problem: failure.kind.to_string(),
             hint: failure.hint(),
         });
+        let searched = context.searched().iter().map(|searched| Searched {
+            directory: searched.directory.display().to_string(),
+            plugins: if let Seen::Plugins(count) = searched.seen { count } else { 0 },
+            line: searched.to_string(),
+        });
         let ignored_plugins = context.ignored_plugins().iter().map(|ignored| IgnoredPlugin {
             name: ignored.name.clone(),
             origin: ignored.origin.to_string(),
@@ -98,6 +114,7 @@ impl Version {
                 processors: system::cpu::count(),
             },
             config_file: context.config_file().map(|path| path.display().to_string()),
+            searched: searched.collect(),
             plugins: plugins.collect(),
             failed_plugins: failed_plugins.collect(),
             ignored_plugins: ignored_plugins.collect(),
@@ -114,6 +131,9 @@ impl fmt::Display for Version {
         writeln!(f, "# Host: {}, kernel {}", self.host.name, self.host.kernel)?;
         writeln!(f, "# Processor: {}, {} usable", self.host.processor, self.host.processors)?;
         writeln!(f, "# Configuration file: {}", self.config_file.as_deref().unwrap_or("none"))?;
+        for Searched { line, .. } in &self.searched {
+            writeln!(f, "# Searched for plugins: {line}")?;
+        }
         for Plugin { name, version, origin, transports } in &self.plugins {
             writeln!(f, "# Plugin: {name} {version} ({origin}): {}", transports.join(", "))?;
         }

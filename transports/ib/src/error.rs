@@ -203,6 +203,14 @@ impl IbError {
         }
     }
 
+    /// The error number of a failed verb.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Verb { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
     /// Whether the kernel gave up waiting for an answer.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::Verb { errno: libc::ETIMEDOUT, .. })

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use uct_ib::DeviceAddress;
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::atomic::{Change, Width};
+use uct_plugin::rma::ByTransport;
 use uct_plugin::{
-    Atomic, AtomicOp, Completion, Endpoint, Error, Failure, Flush, Former, Iov, Outcome, Pack, Result, Unpack,
+    Atomic, AtomicOp, CmToken, Completion, Endpoint, Error, Failure, Flush, Iov, OldValue, Outcome, Pack,
+    Result, Unpack,
 };
 
 use crate::iface::RcIface;
-use crate::link::conn::{Conn, DESTROYED, WAITED_FOR};
+use crate::link::conn::{Conn, DESTROYED, HAS_PENDING};
 use crate::link::rkey::Rkey;
 use crate::proto::addr::{EP_LENGTH, EpAddress};
 
@@ -23,6 +25,7 @@ pub(crate) struct RcEp {
 
 impl Endpoint for RcEp {
     type Iface = RcIface;
+    type Remote = ByTransport;
     const ADDRESS_LENGTH: usize = EP_LENGTH;
 
     #[inline]
@@ -111,7 +114,7 @@ impl Endpoint for RcEp {
     fn atomic_fetch(
         &self,
         atomic: Atomic,
-        former: Former,
+        old: OldValue,
         remote_address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
@@ -119,25 +122,25 @@ impl Endpoint for RcEp {
         let Atomic { width, change } = atomic;
         match (width, change) {
             (Width::Bits64, Change::Op(AtomicOp::Add, value)) => {
-                self.conn.fetch64(value, None, former, remote_address, rkey, completion)
+                self.conn.fetch64(value, None, old, remote_address, rkey, completion)
             }
             (Width::Bits64, Change::CompareSwap { compare, swap }) => {
-                self.conn.fetch64(swap, Some(compare), former, remote_address, rkey, completion)
+                self.conn.fetch64(swap, Some(compare), old, remote_address, rkey, completion)
             }
             // In pieces, so that it need not lie in memory where it is not emulated.
             (_, Change::Op(op, value)) => {
-                self.conn.emulate_op((width, op, value), former, remote_address, rkey, completion)
+                self.conn.emulate_op((width, op, value), old, remote_address, rkey, completion)
             }
-            _ => self.conn.emulate(atomic, Some(former), remote_address, rkey, completion),
+            _ => self.conn.emulate(atomic, Some(old), remote_address, rkey, completion),
         }
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
         self.conn.status.check()?;
-        if self.conn.has_room_for_message() && !self.conn.is_starved.get() {
+        if self.conn.has_room_for_message() && !self.conn.is_blocked.get() {
             return Err(Error::BUSY);
         }
-        self.conn.mark(WAITED_FOR);
+        self.conn.mark(HAS_PENDING);
         // SAFETY: the caller's promise; the connection is in its `Rc` until the group is empty.
         unsafe { self.conn.shared.pending.add(&self.conn.group, request) };
         Ok(())
@@ -179,10 +182,14 @@ impl Endpoint for RcEp {
         self.conn.connect(&self.iface.port.borrow(), &device, &address)
     }
 
+    fn cm_token(&self) -> Result<CmToken> {
+        Ok(CmToken { qp_number: self.conn.qp.number(), has_srq: true })
+    }
+
     fn destroy(self: Rc<Self>) {
         self.conn.status.close();
         self.conn.mark(DESTROYED);
         self.conn.shared.pending.purge(&self.conn.group, &mut |_| {});
-        self.iface.bury(&self.conn);
+        self.iface.reap(&self.conn);
     }
 }

@@ -16,7 +16,7 @@ impl RcIface {
         self.wakeup.rx.drain();
         self.wakeup.tx.drain();
         let io = |_| Error::IO_ERROR;
-        // A grant makes room for sends, and comes as a solicited message.
+        // Credits make room for sends, and arrive in a solicited message.
         let receives = events & (UCT_EVENT_RECV | UCT_EVENT_RECV_SIG | UCT_EVENT_SEND_COMP);
         if receives != 0 {
             self.shared.completions.rx_cq.request_notify(events & UCT_EVENT_RECV == 0).map_err(io)?;

@@ -41,7 +41,7 @@ pub(crate) struct RcIface {
     pub(crate) quiet_looks: Cell<u8>,
     pub(crate) conns: ConnTable,
     /// Connections removed from the table during a progress that may be using them.
-    pub(crate) buried: RefCell<Vec<Rc<Conn>>>,
+    pub(crate) reaped: RefCell<Vec<Rc<Conn>>>,
     /// Number of ticks so far.
     pub(crate) ticks: Cell<u32>,
     pub(crate) schedule: Schedule,
@@ -121,7 +121,7 @@ impl RcIface {
             buffers: sends,
             sink,
             sink_buffer: Cell::new(Some(sink_buffer)),
-            lone_grants: Cell::new(0),
+            credit_updates: Cell::new(0),
             read_bytes: Cell::new(0),
             errors: params.errors,
             salt,
@@ -133,7 +133,7 @@ impl RcIface {
             rx_passes: Cell::new(0),
             quiet_looks: Cell::new(0),
             conns: ConnTable::default(),
-            buried: RefCell::default(),
+            reaped: RefCell::default(),
             ticks: Cell::new(0),
             schedule,
             flushes: Flushes::default(),
@@ -154,7 +154,7 @@ impl RcIface {
     #[inline(always)]
     pub(crate) unsafe fn during_progress(&self, ep: NonNull<Conn>) -> &Conn {
         debug_assert!(self.shared.agenda.is_running());
-        // SAFETY: the caller's promise: the table holds it, or `buried` does until the end of this progress (`RcIface::bury`).
+        // SAFETY: the caller's promise: the table holds it, or `reaped` does until the end of this progress (`RcIface::reap`).
         unsafe { ep.as_ref() }
     }
 

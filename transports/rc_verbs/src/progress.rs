@@ -221,12 +221,12 @@ impl RcIface {
         let conn = unsafe { self.during_progress(conn) };
         if !wc.is_ok() {
             conn.failed_send(wc);
-            return self.feed();
+            return self.wake_blocked();
         }
         // SAFETY: a work request of a reliable connection ends behind those ahead of it, and the completion says that it has.
         unsafe { conn.end_up_to(wc.wr_id() as u32, &self.shared) };
-        if self.shared.agenda.has_starved() {
-            self.feed();
+        if self.shared.agenda.has_blocked() {
+            self.wake_blocked();
         }
     }
 
@@ -234,7 +234,7 @@ impl RcIface {
     #[cold]
     fn broken(&self, which: &str, errno: i32) -> u32 {
         for conn in self.conns.all() {
-            let reason = format!("the {which} completion queue of {} answers {errno}", self.name);
+            let reason = format!("the {which} completion queue of {} returned {errno}", self.name);
             conn.fail(Error::IO_ERROR, &reason);
         }
         0
@@ -242,10 +242,10 @@ impl RcIface {
 
     /// Schedules the pending requests of connections that were blocked on shared resources.
     #[cold]
-    fn feed(&self) {
-        for index in self.shared.agenda.take_starved() {
+    fn wake_blocked(&self) {
+        for index in self.shared.agenda.take_blocked() {
             if let Some(conn) = self.conns.get(index) {
-                conn.is_starved.set(false);
+                conn.is_blocked.set(false);
                 self.shared.pending.schedule(&conn.group);
             }
         }
@@ -292,7 +292,7 @@ impl RcIface {
             self.do_for(&conn);
         }
         flushes::end(&self.flushes, &self.conns, &self.shared.agenda);
-        self.buried.take();
+        self.reaped.take();
     }
 
     fn do_for(&self, conn: &Conn) {
@@ -312,7 +312,7 @@ impl RcIface {
             }
         }
         if conn.is_destroyed() {
-            self.bury(conn);
+            self.reap(conn);
         }
     }
 
@@ -329,13 +329,13 @@ impl RcIface {
     /// Reaps an endpoint that the host has destroyed, as soon as nothing is in flight. If progress is using it, it
     /// lives until that progress returns.
     #[cold]
-    pub(crate) fn bury(&self, conn: &Conn) {
+    pub(crate) fn reap(&self, conn: &Conn) {
         if conn.failure().is_some() && conn.queue.is_quiet() {
             conn.fail_emulated(Error::CANCELED);
         }
         if !conn.emulated.borrow().is_empty() || !conn.queue.is_quiet() {
             // The last request must announce its end.
-            if conn.failure().is_none() && conn.queue.has_unsignaled() && !conn.post_nothing() {
+            if conn.failure().is_none() && conn.queue.has_unsignaled() && !conn.post_noop() {
                 conn.defer();
             }
             self.shared.tx_wanted.set(true);
@@ -344,7 +344,7 @@ impl RcIface {
         let Some(conn) = self.conns.remove(conn) else { return };
         self.shared.rx.leave(&conn.window);
         if self.shared.agenda.is_running() {
-            self.buried.borrow_mut().push(conn);
+            self.reaped.borrow_mut().push(conn);
             self.shared.agenda.ask();
         }
     }

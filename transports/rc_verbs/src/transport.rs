@@ -102,7 +102,7 @@ impl Iface for RcIface {
             std::thread::yield_now();
         }
         for ep in self.conns.all() {
-            tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with something under way");
+            tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with requests in flight");
             // The device releases the memory before the operations complete.
             if let Err(error) = ep.qp.reset() {
                 tracing::warn!(%error, "rc_verbs: a queue pair does not stop");
@@ -113,7 +113,7 @@ impl Iface for RcIface {
             self.conns.remove(&ep);
         }
         self.flushes.fail(Error::CANCELED);
-        self.buried.take();
+        self.reaped.take();
         // No queue pair is left that could write to it.
         if let Some(sink) = self.shared.sink_buffer.take() {
             self.shared.buffers.put_small(sink);
@@ -156,8 +156,8 @@ impl Iface for RcIface {
             ("emulated_atomics", sum(|ep| ep.emulated.borrow().len() as u64)),
             ("rx_posted", u64::from(self.shared.rx.ring.posted())),
             ("rx_windows", sum(|ep| u64::from(ep.window.size()))),
-            ("rx_promised", sum(|ep| u64::from(ep.window.promised()))),
-            ("lone_grants", self.shared.lone_grants.get()),
+            ("rx_granted", sum(|ep| u64::from(ep.window.granted()))),
+            ("credit_updates", self.shared.credit_updates.get()),
             ("read_bytes", self.shared.read_bytes.get()),
         ]
     }

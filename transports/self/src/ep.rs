@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ucs::Error;
 use uct_plugin::memory::{Accessor, MessagePool, Region, copy};
+use uct_plugin::rma::ByRegion;
 use uct_plugin::{Completion, Endpoint, Iov, Outcome, Pack, Result};
 
 use crate::iface::{SelfIface, WORD};
@@ -18,6 +19,7 @@ pub(crate) struct SelfEp {
 
 impl Endpoint for SelfEp {
     type Iface = SelfIface;
+    type Remote = ByRegion;
     const AT_ONCE: bool = true;
     const MAX_IOV: usize = 16;
 

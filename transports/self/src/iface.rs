@@ -39,7 +39,7 @@ impl SelfIface {
     /// Delivers the message that `fill` writes into a buffer, and wakes a sleeper; `fill` returns the length.
     #[inline]
     pub(crate) fn send(&self, id: u8, fill: impl FnOnce(NonNull<u8>) -> usize) -> Result {
-        self.buffers.lend(|buffer| {
+        self.buffers.with_buffer(|buffer| {
             let length = fill(buffer);
             if self.is_armed.get() {
                 self.wake();

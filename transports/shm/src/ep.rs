@@ -1,7 +1,9 @@
 //! The endpoint: sends messages to a ring, and carries out put, get and atomics on remote memory by the shortest path.
 //!
-//! Used by the host. Built on channels and remote keys. `remote` contains the operations on memory that is not mapped in this process.
+//! Used by the host. Built on channels and remote keys. `direct` contains the access to remote memory, `remote`
+//! the operations that the peer carries out.
 
+mod direct;
 mod enter;
 mod remote;
 
@@ -11,22 +13,23 @@ use std::rc::Rc;
 
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::memory::Gate;
-use uct_plugin::rma::{Notify, Operation};
+use uct_plugin::rma::{ByTransport, Destination, Notify, Operation};
 use uct_plugin::traits::EpUser;
 use uct_plugin::{
-    Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, MemoryAccess, Outcome, Pack,
+    Atomic, Completion, Endpoint, Error, Failure, Flush, Iov, MemoryAccess, OldValue, Outcome, Pack,
     PeerAddress, Result, Unpack,
 };
 use zerocopy::IntoBytes;
 
+use self::direct::Direct;
 use crate::iface::ShmIface;
 use crate::link::blocked::BlockedOn;
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::limits::MAX_HEADER;
 use crate::link::member::{Member, PENDING};
-use crate::link::remote::{Reach, Rkey};
-use crate::link::schedule::source;
+use crate::link::remote::Rkey;
+use crate::link::work::source;
 use crate::proto::addr;
 use crate::proto::ring::{INLINE_BYTES, Sent, copy_small};
 
@@ -70,10 +73,10 @@ impl ShmEp {
         length: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Option<Result> {
-        let is_sent_in_line = channel.lane.fits_line(length);
-        let sent = channel.lane.send(id, length, fill)?;
+        let is_sent_in_line = channel.rings.fits_line(length);
+        let sent = channel.rings.send(id, length, fill)?;
         if is_sent_in_line {
-            self.iface.expect_reply(channel);
+            self.iface.expect_reply(&channel.rings);
         }
         Some(if sent == Sent::Quiet { Ok(()) } else { channel.attended() })
     }
@@ -96,14 +99,25 @@ impl ShmEp {
     #[cold]
     fn find_room(&self, channel: &Channel) -> Result {
         let block = channel.reserve(self.iface.limits.bulk).map_err(|on| self.blocked(on))?;
-        channel.lane.sender.cancel(block);
+        channel.rings.sender.cancel(block);
         Ok(())
     }
 
-    /// Checks an access to remote memory and finds the path to it.
+    /// Carries an atomic out on mapped memory. `None`: the peer has to carry it out.
     #[inline(always)]
-    fn reach(&self, rkey: &Rkey, address: u64, length: usize, access: MemoryAccess) -> Result<Reach<'_>> {
-        rkey.reach(&self.iface.accessor, address, length, access)
+    fn atomic_here(
+        &self,
+        connection: &Connection,
+        atomic: Atomic,
+        address: u64,
+        rkey: &Rkey,
+    ) -> Result<Option<u64>> {
+        atomic.check_alignment(address)?;
+        let range = (address, atomic.width.bytes(), MemoryAccess::REMOTE_ATOMIC);
+        match self.reach(connection, rkey, range)? {
+            Some(Direct::Mapped(cell)) => cell.atomic(atomic).map(Some),
+            Some(Direct::Kernel(..)) | None => Ok(None),
+        }
     }
 
     /// A message that is not written to the next slot of the ring: longer, sent in the line, or not possible now.
@@ -157,6 +171,7 @@ fn done(completion: Option<Completion>) -> Result<Outcome> {
 
 impl Endpoint for ShmEp {
     type Iface = ShmIface;
+    type Remote = ByTransport;
     const ADDRESS_LENGTH: usize = addr::EP_LENGTH;
     const MAX_IOV: usize = 64;
 
@@ -165,9 +180,9 @@ impl Endpoint for ShmEp {
         let length = WORD + payload.len();
         if length <= INLINE_BYTES
             && let Some(Connection { channel, .. }) = self.open()
-            && !channel.lane.owns_line()
+            && !channel.rings.owns_line()
             // SAFETY: a slot has room for INLINE_BYTES bytes, aligned to 8.
-            && let Some(sent) = channel.lane.sender.try_short(id, length, |body| unsafe {
+            && let Some(sent) = channel.rings.sender.try_short(id, length, |body| unsafe {
                 write_short(body, header, payload);
             })
         {
@@ -190,7 +205,7 @@ impl Endpoint for ShmEp {
     #[inline]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
         let channel = &self.enter()?.channel;
-        if !channel.lane.sender.has_room_for_any() {
+        if !channel.rings.sender.has_room_for_any() {
             self.find_room(channel)?;
         }
         // Not in the slot or segment, because the peer may write there.
@@ -229,19 +244,18 @@ impl Endpoint for ShmEp {
     }
 
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter()?;
-        match self.reach(rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)? {
-            Reach::Direct(target) => target.write(0, data),
-            Reach::Remote => return self.remote_put_short(data, remote_address, rkey),
+        let connection = self.enter()?;
+        match self.reach(connection, rkey, (remote_address, data.len(), MemoryAccess::REMOTE_PUT))? {
+            Some(target) => target.write(data),
+            None => self.remote_put_short(connection, data, remote_address, rkey),
         }
-        Ok(())
     }
 
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &Rkey) -> Result<usize> {
         let connection = self.enter()?;
         // Checked before packing, because packed data would be lost if the region cannot be accessed.
-        if !rkey.admits(remote_address, MemoryAccess::REMOTE_PUT)? {
-            self.prepare_remote(connection, rkey)?;
+        if self.reach(connection, rkey, (remote_address, 0, MemoryAccess::REMOTE_PUT))?.is_none() {
+            self.find_room_for_request(connection)?;
         }
         // Not in the target: the application must have no reference to memory that its owner reads and writes.
         self.iface.with_scratch(|scratch| {
@@ -260,22 +274,19 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let connection = self.enter()?;
-        let Reach::Direct(target) =
-            self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?
-        else {
-            return self.remote_put_zcopy(connection, iov, remote_address, rkey, completion);
-        };
-        target.gather(iov);
+        match self.reach(connection, rkey, (remote_address, iov.total(), MemoryAccess::REMOTE_PUT))? {
+            Some(target) => target.gather(iov)?,
+            None => return self.remote_put_zcopy(connection, iov, remote_address, rkey, completion),
+        }
         done(completion)
     }
 
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &Rkey) -> Result {
-        self.enter()?;
-        match self.reach(rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)? {
-            Reach::Direct(source) => source.read(0, buffer),
-            Reach::Remote => return self.remote_get_short(buffer, remote_address, rkey),
+        let connection = self.enter()?;
+        match self.reach(connection, rkey, (remote_address, buffer.len(), MemoryAccess::REMOTE_GET))? {
+            Some(source) => source.read(buffer),
+            None => self.remote_get_short(connection, buffer, remote_address, rkey),
         }
-        Ok(())
     }
 
     fn get_bcopy(
@@ -290,19 +301,19 @@ impl Endpoint for ShmEp {
         if length > self.iface.limits.remote {
             return Err(Error::INVALID_PARAM);
         }
+        let Some(source) =
+            self.reach(connection, rkey, (remote_address, length, MemoryAccess::REMOTE_GET))?
+        else {
+            let destination = Destination::unpack(unpack);
+            return self.remote_get(connection, destination, length, (rkey, remote_address), completion);
+        };
         // As for put: the owner may write to the source while the application unpacks.
-        let left: Result<_> = self.iface.with_scratch(|scratch| {
+        self.iface.with_scratch(|scratch| {
             let copy = &mut scratch[..length];
-            match self.reach(rkey, remote_address, length, MemoryAccess::REMOTE_GET)? {
-                Reach::Direct(source) => source.read(0, copy),
-                Reach::Remote => return Ok(Some(unpack)),
-            }
+            source.read(copy)?;
             unpack.read(copy);
-            Ok(None)
-        });
-        if let Some(unpack) = left? {
-            return self.remote_get_bcopy(connection, unpack, length, remote_address, rkey, completion);
-        }
+            Ok(())
+        })?;
         done(completion)
     }
 
@@ -314,13 +325,16 @@ impl Endpoint for ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let connection = self.enter()?;
-        let Reach::Direct(source) =
-            self.reach(rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?
-        else {
-            return self.remote_get_zcopy(connection, iov, remote_address, rkey, completion);
-        };
-        // SAFETY: the memory of a get is writable.
-        unsafe { source.scatter(iov) };
+        let length = iov.total();
+        match self.reach(connection, rkey, (remote_address, length, MemoryAccess::REMOTE_GET))? {
+            // SAFETY: the memory of a get is writable.
+            Some(source) => unsafe { source.scatter(iov)? },
+            None => {
+                // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
+                let destination = unsafe { Destination::of_iov(iov) };
+                return self.remote_get(connection, destination, length, (rkey, remote_address), completion);
+            }
+        }
         done(completion)
     }
 
@@ -330,13 +344,13 @@ impl Endpoint for ShmEp {
             return Ok(());
         }
         let operation = Operation::Acknowledged(Notify::Nobody);
-        self.atomic_by_ring(connection, atomic, remote_address, rkey, operation)
+        self.remote_atomic(connection, atomic, remote_address, rkey, operation)
     }
 
     fn atomic_fetch(
         &self,
         atomic: Atomic,
-        former: Former,
+        old: OldValue,
         remote_address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
@@ -344,11 +358,11 @@ impl Endpoint for ShmEp {
         let connection = self.enter()?;
         if let Some(value) = self.atomic_here(connection, atomic, remote_address, rkey)? {
             // SAFETY: the operation ends with this call.
-            unsafe { former.write(value) };
+            unsafe { old.write(value) };
             return Ok(Outcome::Done);
         }
-        let operation = Operation::Fetch(former, completion.into());
-        self.atomic_by_ring(connection, atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
+        let operation = Operation::Fetch(old, completion.into());
+        self.remote_atomic(connection, atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
@@ -367,7 +381,7 @@ impl Endpoint for ShmEp {
         // SAFETY: the caller's promise; the group is part of a member that stays where it is.
         unsafe { connection.pending.add(&self.member.group, request) };
         self.member.close(PENDING);
-        self.iface.schedule.raise(source::PENDING);
+        self.iface.raise(source::PENDING);
         Ok(())
     }
 

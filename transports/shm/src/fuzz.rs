@@ -2,7 +2,6 @@
 //!
 //! Used by `fuzz/`. Built on the parsers and on the ring. For any bytes, nothing panics, and nothing outside of shared memory is accessed.
 
-use std::cell::Cell;
 use std::ptr::NonNull;
 
 use uct_plugin::memory::Allocation;
@@ -35,11 +34,11 @@ pub fn fuzz_control(bytes: &[u8]) {
 /// Runs both sides of a ring while a third writes into its memory. `bytes` selects the steps.
 pub fn fuzz_ring(bytes: &[u8]) {
     let pool = |stride| Pool { count: 4, stride };
-    let geometry = Geometry { slots: 8, small: pool(128), bulk: pool(1024) };
+    let geometry = Geometry { slots: 8, first: 3, small: pool(128), bulk: pool(1024) };
     let Ok(layout) = Layout::new(geometry) else { panic!("a valid shape") };
     let Ok(memory) = Allocation::new(layout.size()) else { return };
     // SAFETY: the allocation has whole, zeroed pages, and lives longer than both sides.
-    let sender = Sender::new(unsafe { MappedRing::new(memory.address(), layout) });
+    let sender = Sender::new(unsafe { MappedRing::new(memory.address(), layout) }, || 0);
     // SAFETY: as above; one sender and one receiver.
     let receiver = Receiver::new(unsafe { MappedRing::new(memory.address(), layout) });
     sender.prepare();
@@ -71,7 +70,6 @@ pub fn fuzz_ring(bytes: &[u8]) {
                 }
             }
             5 => {
-                let watch = Cell::new(receiver.watch());
                 let each = |short: Short, data: &[u8]| {
                     assert!(
                         short.tag() < 32 && data.len() <= INLINE_BYTES,
@@ -80,11 +78,7 @@ pub fn fuzz_ring(bytes: &[u8]) {
                     );
                     std::hint::black_box(data.iter().map(|byte| u32::from(*byte)).sum::<u32>());
                 };
-                if argument == 0 {
-                    receiver.take_one_short(&watch, each);
-                } else {
-                    receiver.take_shorts(argument.into(), &watch, each);
-                }
+                receiver.take_shorts(argument.into(), each);
             }
             6 => {
                 let mut inline = [0; BODY_WORDS];

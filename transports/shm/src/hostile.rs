@@ -16,9 +16,9 @@ use zerocopy::IntoBytes;
 use crate::io::socket::{self, Listener, Received};
 use crate::io::{Mapping, Origin, Segment, Source};
 use crate::link::channel::Channel;
+use crate::link::pair_layout::PairLayout;
 use crate::link::place;
-use crate::link::rings::Rings;
-use crate::link::schedule::PendingWork;
+use crate::link::work::PendingWork;
 use crate::proto::addr::{DeviceAddress, IfaceAddress, Route};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{DOORBELL_BYTES, Geometry, Pool};
@@ -26,8 +26,12 @@ use crate::proto::table::TABLE_BYTES;
 use crate::proto::wire::{self, Control, Hello, Side, Welcome};
 
 /// Shape of the rings that it offers: what an interface that is not configured accepts.
-const SHAPE: Geometry =
-    Geometry { slots: 64, small: Pool { count: 8, stride: 4096 }, bulk: Pool { count: 4, stride: 65_536 } };
+const SHAPE: Geometry = Geometry {
+    slots: 64,
+    first: 16,
+    small: Pool { count: 8, stride: 4096 },
+    bulk: Pool { count: 4, stride: 65_536 },
+};
 
 /// Offset of the kind in a message over the socket.
 const KIND_AT: usize = 8;
@@ -118,7 +122,7 @@ impl Intruder {
 
     fn new(socket: OwnedFd) -> Result<Intruder, String> {
         let words = |error: SystemError| error.to_string();
-        let size = Rings::new(SHAPE, SHAPE)?.size();
+        let size = PairLayout::new(SHAPE, SHAPE)?.size();
         let shared = Shared {
             doorbell: Segment::memfd(DOORBELL_BYTES, false, SealFlags::empty()).map_err(words)?,
             table: Segment::memfd(TABLE_BYTES, false, SealFlags::empty()).map_err(words)?,
@@ -226,7 +230,13 @@ impl Intruder {
         let Source::File(rings) = &self.shared.rings.source else { return None };
         let memory = Mapping::file(rings.as_fd(), self.shared.rings.mapping.length(), true).ok()?;
         let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
-        Some(Channel::connecting(0, &to, &Rings::new(SHAPE, SHAPE).ok()?, memory, PendingWork::default()))
+        Some(Channel::connecting(
+            0,
+            &to,
+            &PairLayout::new(SHAPE, SHAPE).ok()?,
+            memory,
+            PendingWork::default(),
+        ))
     }
 
     /// Overwrites a word of what is shared, the first pages more often than the rest. `choose` returns a number below the one

@@ -5,8 +5,8 @@
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::ptr::NonNull;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ucs::event_set::EventSet;
 use ucs::log::Limited;
@@ -15,12 +15,11 @@ use ucs::sys::process::credentials;
 use ucs::units::{MemSize, Ternary};
 use uct_plugin::memory::{Accessor, Allocation};
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Error, Failure, FlushSet, IfaceParams, Result};
+use uct_plugin::{Error, Failure, FlushSet, IfaceParams, Result};
 
 use crate::config::{CmaConfig, Peers, ShmConfig};
 use crate::io::cma;
 use crate::io::socket::Listener;
-use crate::link::channel::Channel;
 use crate::link::connection::Connection;
 use crate::link::door::Door;
 use crate::link::emulation::largest_piece;
@@ -28,12 +27,15 @@ use crate::link::handshake::Identity;
 use crate::link::limits::Limits;
 use crate::link::peer::new_doorbell;
 use crate::link::place;
+use crate::link::receive::Handlers;
 use crate::link::remote::registry;
-use crate::link::schedule::{Schedule, source};
+use crate::link::ring_pair::RingPair;
 use crate::link::table::Table;
+use crate::link::work::PendingWork;
 use crate::md::ShmMd;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::ring::{Doorbell, MappedDoorbell, Watch, register_heavy_barrier};
+use crate::proto::schedule::{LINE_INTERVAL, Schedule};
 
 /// Token of the listener in the event set. The token of a channel is its number.
 pub(crate) const LISTENER: u64 = u64::MAX;
@@ -46,31 +48,24 @@ pub(crate) const DOORBELL_BITS: usize = Doorbell::<MappedDoorbell>::RINGS as usi
 
 /// An interface.
 pub(crate) struct ShmIface {
-    /// The word that the next message changes.
+    /// The word that the next message changes: in the memory of the first active channel, or the doorbell.
     pub(crate) watch: Cell<Watch>,
-    /// The active channel that contains the watched word.
-    pub(crate) watched: Cell<Option<NonNull<Channel>>>,
-    /// The peer owns the line: the next message comes in the ring or in the line, and one of the two is watched.
-    pub(crate) peer_owns_line: Cell<bool>,
-    /// After a burst: the doorbell is watched instead of the active channel for a few calls, so that messages accumulate in the ring.
-    pub(crate) is_backing_off: Cell<bool>,
-    /// Calls that were left until the slow path when messages were last received.
-    pub(crate) received_at: Cell<u32>,
-    pub(crate) doorbell: Doorbell<MappedDoorbell>,
     pub(crate) schedule: Schedule,
-    /// Calls of progress until the next epoch, in which sockets are polled.
-    pub(crate) until_epoch: Cell<u32>,
+    /// Shared with the channels, which leave work to progress.
+    pub(crate) work: PendingWork,
+    pub(crate) doorbell: Doorbell<MappedDoorbell>,
     pub(crate) is_working: Cell<bool>,
     /// Pending requests are running. They run outside handlers.
     pub(crate) is_serving: Cell<bool>,
     pub(crate) max_poll: u32,
     pub(crate) poll_interval: u32,
-    pub(crate) am: AmHandlers,
-    /// Message id of the last short message.
-    pub(crate) last_id: Cell<u8>,
+    pub(crate) handlers: Handlers,
     pub(crate) active: RefCell<Vec<Rc<Connection>>>,
     pub(crate) epoch: Cell<u32>,
     pub(crate) rescanned: Cell<usize>,
+    pub(crate) trimmed: Cell<usize>,
+    /// Time without messages to a peer after which memory of its ring is given back.
+    pub(crate) trim_timeout: Duration,
     /// Connections with pending requests.
     pub(crate) waiting: RefCell<Vec<Rc<Connection>>>,
     pub(crate) flushes: FlushSet<()>,
@@ -106,7 +101,7 @@ pub(crate) struct Counts {
     /// Operations that were blocked.
     pub(crate) no_resource: Cell<u64>,
     /// Messages that were sent in the ping-pong line.
-    pub(crate) shuttled: Cell<u64>,
+    pub(crate) sent_in_line: Cell<u64>,
     /// How often this interface was armed to sleep.
     pub(crate) slept: Cell<u64>,
 }
@@ -143,22 +138,19 @@ impl ShmIface {
         let limits = Limits { short: small, bulk, remote: largest_piece(bulk) };
         let iface = ShmIface {
             watch: Cell::new(doorbell.watch()),
-            watched: Cell::new(None),
-            peer_owns_line: Cell::new(false),
-            is_backing_off: Cell::new(false),
-            received_at: Cell::new(0),
+            schedule: Schedule::new(config.poll_interval),
+            work: PendingWork::default(),
             doorbell,
-            schedule: Schedule::new(),
-            until_epoch: Cell::new(config.poll_interval),
             is_working: Cell::new(false),
             is_serving: Cell::new(false),
             max_poll: config.fifo_max_poll,
             poll_interval: config.poll_interval,
-            am: params.am,
-            last_id: Cell::new(0),
+            handlers: Handlers::new(params.am),
             active: RefCell::default(),
             epoch: Cell::new(0),
             rescanned: Cell::new(0),
+            trimmed: Cell::new(0),
+            trim_timeout: config.trim_timeout.to_duration(),
             waiting: RefCell::default(),
             flushes: FlushSet::default(),
             table: Table::default(),
@@ -190,38 +182,31 @@ impl ShmIface {
         Ok(iface)
     }
 
-    /// The next call of progress polls the sockets.
-    pub(crate) fn schedule_sockets(&self) {
-        self.until_epoch.set(0);
-        self.schedule.raise(source::CHANNEL);
+    /// Adds work, which the next call of progress does.
+    pub(crate) fn raise(&self, sources: u8) {
+        self.work.raise(sources);
+        self.schedule.slow_path_within(1);
     }
 
-    /// Watches the doorbell, because no ring is active.
-    pub(crate) fn watch_doorbell(&self) {
-        self.watch.set(self.doorbell.watch());
-        self.watched.set(None);
-        self.peer_owns_line.set(false);
+    /// Watches the next message of the first active channel, or the doorbell if no channel is active.
+    pub(crate) fn watch_first(&self) {
+        self.watch.set(match self.active.borrow().first() {
+            Some(first) => first.channel.rings.watch(),
+            None => self.doorbell.watch(),
+        });
     }
 
-    /// Watches the next message of an active channel.
-    #[inline(always)]
-    pub(crate) fn watch_channel(&self, channel: &Channel) {
-        self.watched.set(Some(NonNull::from(channel)));
-        let owns_line = channel.lane.owns_line();
-        self.watch.set(if owns_line { channel.lane.receiver.watch() } else { channel.lane.watch() });
-        self.is_backing_off.set(false);
-        self.peer_owns_line.set(!owns_line);
-    }
-
-    /// A message was sent in the line of a channel. The reply arrives in the line; a message that was sent before it arrives in the ring.
+    /// A message was sent in the line of a channel: the reply arrives there, and a message that was sent before it in a ring.
     #[inline(never)]
-    pub(crate) fn expect_reply(&self, channel: &Channel) {
-        count(&self.counts.shuttled);
-        // SAFETY: it is active (`watch_channel`).
-        let watched = self.watched.get().map(|watched| unsafe { watched.as_ref() });
-        if let Some(watched) = watched.filter(|watched| watched.lane.has_line_of(&channel.lane)) {
-            self.watch_channel(watched);
-            self.schedule.schedule_slow_path();
+    pub(crate) fn expect_reply(&self, rings: &RingPair) {
+        count(&self.counts.sent_in_line);
+        let active = self.active.borrow();
+        if let Some(Connection { channel, .. }) = active.first().map(|first| &**first)
+            && channel.rings.has_line_of(rings)
+        {
+            channel.rings.expect_reply();
+            self.watch.set(channel.rings.watch());
+            self.schedule.slow_path_within(LINE_INTERVAL);
         }
     }
 

@@ -223,6 +223,9 @@ impl ShmIface {
 
     /// The timer has expired: resumes the listener, closes late half-open connections, repeats connecting.
     pub(crate) fn tick(&self) {
+        for connection in self.table.all() {
+            connection.channel.trim(self.trim_timeout);
+        }
         self.door.timer.drain();
         self.door.next_tick.set(Deadline::NEVER);
         let now = clock::ticks();
@@ -231,7 +234,7 @@ impl ShmIface {
             if until.expired_at(now) {
                 self.door.resting.set(None);
                 if let Err(error) = self.listen() {
-                    tracing::error!("nobody can connect any more: {error}");
+                    tracing::error!("connections cannot be accepted any more: {error}");
                 }
             } else {
                 next = until;

@@ -15,13 +15,13 @@ use crate::io::Mapping;
 use crate::io::socket::{Credentials, Line};
 use crate::link::channel::Channel;
 use crate::link::connection::Connection;
+use crate::link::pair_layout::PairLayout;
 use crate::link::peer::Peer;
 use crate::link::place::Whereabouts;
 use crate::link::remote::registry;
-use crate::link::rings::Rings;
-use crate::link::schedule::source;
+use crate::link::work::source;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
-use crate::proto::ring::{Geometry, Pool};
+use crate::proto::ring::{FIRST_SLOTS, Geometry, Pool};
 use crate::proto::wire::Hello;
 
 impl ShmIface {
@@ -30,6 +30,7 @@ impl ShmIface {
         let pool = |count, size: usize| Pool { count, stride: size as u32 };
         Geometry {
             slots: self.config.fifo_size.next_power_of_two(),
+            first: FIRST_SLOTS,
             small: pool(self.config.small_seg_count, self.limits.short),
             bulk: pool(self.config.seg_count, self.limits.bulk),
         }
@@ -61,7 +62,7 @@ impl ShmIface {
         let timeout = self.config.connect_timeout.to_duration();
         let directory = self.directory.as_deref();
         let (dial, rings, memory) = self.identity.dial(number, to, directory, timeout, self.shape())?;
-        let channel = Channel::connecting(number, &to.iface, &rings, memory, self.schedule.work());
+        let channel = Channel::connecting(number, &to.iface, &rings, memory, self.work.clone());
         let connection = Rc::new(Connection::new(channel));
         self.begin(&connection, dial)?;
         self.add(&connection);
@@ -85,7 +86,14 @@ impl ShmIface {
     }
 
     /// Accepts a peer whose hello is valid.
-    pub(crate) fn meet(&self, line: Line, hello: &Hello, fds: &[OwnedFd], rings: &Rings, memory: Mapping) {
+    pub(crate) fn meet(
+        &self,
+        line: Line,
+        hello: &Hello,
+        fds: &[OwnedFd],
+        rings: &PairLayout,
+        memory: Mapping,
+    ) {
         let number = self.table.next_number();
         let own = self.own_connection(hello, line.1);
         let shares = own.as_ref().filter(|own| own.channel.peer_iface > self.identity.address.id);
@@ -94,7 +102,7 @@ impl ShmIface {
             .and_then(|peer| {
                 let shared = shares.map_or(0, |own| own.channel.number + 1);
                 self.identity.welcome(line.0.as_fd(), number, shared)?;
-                let channel = Channel::accepted(number, rings, memory, peer, self.schedule.work());
+                let channel = Channel::accepted(number, rings, memory, peer, self.work.clone());
                 self.stand(&channel, line)?;
                 let connection = Rc::new(Connection::new(channel));
                 self.add(&connection);
@@ -103,8 +111,8 @@ impl ShmIface {
         match met {
             Ok(connection) => {
                 if let Some(own) = shares {
-                    connection.channel.lane.share(&own.channel.lane);
-                    self.schedule.raise(source::CHANNEL);
+                    connection.channel.rings.share(&own.channel.rings);
+                    self.raise(source::CHANNEL);
                 } else if let Some(own) = own.filter(|own| own.channel.shares.get() != 0) {
                     self.share_line(&own.channel);
                 }
@@ -135,17 +143,17 @@ impl ShmIface {
             own.set_broken(Error::REJECTED, reason);
             return;
         }
-        own.lane.share(&other.channel.lane);
+        own.rings.share(&other.channel.rings);
         own.shares.set(0);
         // The word to watch may have changed.
-        self.schedule.raise(source::CHANNEL);
+        self.raise(source::CHANNEL);
     }
 
     /// Removes a broken connection, and reports the failure to its endpoints.
     pub(crate) fn reap(&self, connection: &Rc<Connection>) {
         let Some(broken) = connection.channel.broken() else { return };
         self.active.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
-        self.watch_doorbell();
+        self.watch_first();
         connection.is_active.set(false);
         self.table.forget(connection);
         if let Some(socket) = connection.channel.socket() {

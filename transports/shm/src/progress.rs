@@ -1,180 +1,111 @@
 //! Progress: receives messages and does pending work.
 //!
-//! Used by the host's worker. Built on the interface. An idle call takes a few instructions for any number of peers: it decrements a
+//! Used by the host's worker. Built on the interface. An idle call takes a few instructions for any number of peers: it increments a
 //! counter and reads one word of shared memory, the next slot of the ring that had the last message. The doorbell is polled once in
 //! [`SLOW_PATH_INTERVAL`] calls, or in each call if no ring is active. Sockets are polled once in `poll_interval` calls, which are an epoch.
 
-use std::cell::Cell;
-use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::clock::Deadline;
 use ucs::event_set::EventBuffer;
-use uct_plugin::{AmRun, Error, guarded};
-use zerocopy::IntoBytes;
+use uct_plugin::Error;
 
 use crate::iface::{HALF_OPEN, LISTENER, ShmIface, TIMER};
-use crate::link::channel::Channel;
 use crate::link::connection::Connection;
-use crate::link::schedule::source;
-use crate::proto::ring::{BODY_WORDS, Body, Delivery, Message, Place, Short, Watch, settle};
+use crate::link::work::source;
+use crate::proto::ring::settle;
+use crate::proto::schedule::{LINE_INTERVAL, SLOW_PATH_INTERVAL};
 
-/// Calls from one slow path to the next while a ring is active. The first message on an idle ring waits for half of them on average.
-const SLOW_PATH_INTERVAL: u32 = 64;
-/// The same while the peer owns the ping-pong line, so that the next message comes in the ring or in the line. One of the two is watched:
-/// the one that had the last message, or the line after a message was sent in it. Both are checked at this interval.
-const LINE_INTERVAL: u32 = 2;
-/// Calls of progress for which a ring is not polled after a burst of messages. Polling takes the cache line that the sender is about to
-/// write, and a receiver that is faster than the sender would do so for each message.
-const BURST_BACKOFF: u32 = 2;
 /// Epochs without a message after which a ring becomes idle.
 const IDLE_EPOCHS: u32 = 2;
-/// Idle rings that are checked in each epoch, in case another peer has overwritten the doorbell.
+/// Idle rings that are checked in each epoch, in case another peer has overwritten the doorbell. As many connections are checked for memory
+/// that they do not need any more.
 const RESCAN_BATCH: usize = 4;
 /// How long a sleeping interface waits until it checks whether a peer has made room in a ring.
 const ROOM_WAIT: Duration = Duration::from_millis(2);
 /// Messages that are received from one socket in one round.
 const CONTROLS: usize = 16;
-/// Number of message ids of the application. Higher tags belong to the transport.
-const AM_IDS: u8 = 32;
 
 impl ShmIface {
     /// One call of progress.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn advance(&self) -> u32 {
-        if self.schedule.count_down() { slow_path(self) } else { self.poll_watched() }
-    }
-
-    /// Polls the watched word.
-    #[inline(always)]
-    fn poll_watched(&self) -> u32 {
-        // SAFETY: `watch` points to what an active channel receives from, or to the doorbell (`rewatch`).
+        if self.schedule.count_call() {
+            return self.slow_path();
+        }
+        // SAFETY: `watch` points into the memory of the first active channel, or to the doorbell (`watch_first`).
         if !unsafe { self.watch.get().has_news() } {
             return 0;
         }
-        receive(self)
+        self.receive()
     }
 
-    /// Checks for pending work, the doorbell and the end of the epoch. If there is none of these, polls as every call does.
-    fn slow_path(&self) -> u32 {
-        let left = self.until_epoch.get().saturating_sub(self.schedule.passed());
-        if self.schedule.has(!0) || self.doorbell.has_rung() || left == 0 {
-            return self.work();
-        }
-        self.until_epoch.set(left);
-        // The previous call received messages if `received_at` is 1, the count that it left.
-        let received_nothing = self.received_at.get() != 1;
-        if self.is_backing_off.get()
-            && let Some(channel) = self.watched.get()
-        {
-            // SAFETY: it is active (`watch_channel`).
-            self.watch_channel(unsafe { channel.as_ref() });
-        }
-        let peer_owns_line = self.peer_owns_line.get();
-        self.schedule.start(left.min(if peer_owns_line { LINE_INTERVAL } else { SLOW_PATH_INTERVAL }));
-        self.received_at.set(if received_nothing { 0 } else { self.schedule.left() + 1 });
-        if peer_owns_line && self.has_message_in_either() { receive(self) } else { self.poll_watched() }
-    }
-
-    /// Whether a message has arrived in the ring or in the ping-pong line, including the one of the two that is not watched.
-    fn has_message_in_either(&self) -> bool {
-        // SAFETY: it is active (`watch_channel`).
-        self.watched.get().is_some_and(|channel| unsafe { channel.as_ref() }.lane.has_message())
-    }
-
-    /// Receives one short message of the watched channel. No other work is pending.
-    #[inline(always)]
-    fn receive_one(&self) -> u32 {
-        self.receive(|channel| {
-            let am = self.am;
-            // SAFETY: a slice is readable, and nothing writes to a private copy.
-            let deliver =
-                |short: Short, data: &[u8]| unsafe { am.deliver(short.tag(), data.as_ptr(), data.len()) };
-            u32::from(channel.lane.receiver.take_one_short(&self.watch, deliver))
-        })
-    }
-
-    /// Receives the message in the ping-pong line. Returns whether there was one. The state is up to date before the handler is called.
-    #[inline(always)]
-    fn receive_from_line(&self, channel: &Channel) -> bool {
-        let mut copy = Body::new();
-        let Some(short) = channel.lane.take_from_line(&mut copy) else { return false };
-        if self.peer_owns_line.get() && self.watched.get() == Some(NonNull::from(channel)) {
-            self.watch_channel(channel);
-        }
-        let data = copy.bytes(short);
-        // SAFETY: a slice is readable, and nothing writes to a private copy.
-        unsafe { self.am.deliver(short.tag(), data.as_ptr(), data.len()) };
-        true
-    }
-
-    /// As [`receive_one`](Self::receive_one), for as many as there are.
-    #[inline(always)]
-    fn receive_many(&self) -> u32 {
-        self.receive(|channel| {
-            let count = self.take_shorts(channel, self.max_poll, &self.watch);
-            if count > 0 {
-                self.schedule.skip(count - 1);
-            }
-            if count > 1 && count < self.max_poll {
-                self.is_backing_off.set(true);
-                self.watch.set(self.doorbell.watch());
-                self.schedule.shorten(BURST_BACKOFF);
-            }
-            count
-        })
-    }
-
-    #[inline(always)]
-    fn receive(&self, shorts: impl FnOnce(&Channel) -> u32) -> u32 {
-        let Some(channel) = self.watched.get() else { return self.work() };
-        if self.is_working.replace(true) {
-            return self.work();
-        }
-        // SAFETY: it is active, and stays so while `is_working` is set.
-        let channel = unsafe { channel.as_ref() };
-        let mut count =
-            if self.peer_owns_line.get() && self.receive_from_line(channel) { 1 } else { shorts(channel) };
-        if count == 0 {
-            count = self.receive_others();
-        }
-        self.received_at.set(if self.is_backing_off.get() { 1 } else { self.schedule.left() });
-        self.is_working.set(false);
-        count
-    }
-
-    /// Receives from the only active channel when its next message is not a short one.
+    /// Checks for pending work, the doorbell and the end of the epoch. If there is none of these, polls the only active ring and its line.
     #[inline(never)]
-    fn receive_others(&self) -> u32 {
-        let connection = self.active.borrow().first().cloned();
-        let Some(connection) = connection else { return 0 };
-        let count = self.drain(&connection, self.max_poll);
-        self.watch_channel(&connection.channel);
-        self.schedule.skip(count.saturating_sub(1));
+    fn slow_path(&self) -> u32 {
+        if self.is_working.get() {
+            return 0;
+        }
+        if !self.work.is_empty() || self.doorbell.has_rung() || self.schedule.is_epoch_due() {
+            return self.work();
+        }
+        self.watch_first();
+        self.schedule.set_slow_path(self.slow_path_interval());
+        let has_message = self.active.borrow().first().is_some_and(|first| first.channel.rings.has_message());
+        if has_message { self.receive() } else { 0 }
+    }
+
+    fn slow_path_interval(&self) -> u32 {
+        match self.active.borrow().first() {
+            Some(first) if !first.channel.rings.owns_line() => LINE_INTERVAL,
+            _ => SLOW_PATH_INTERVAL,
+        }
+    }
+
+    /// Receives from the only active ring, because the watched word has changed. Without an active ring that is the doorbell.
+    #[inline(never)]
+    fn receive(&self) -> u32 {
+        if self.is_working.replace(true) {
+            return 0;
+        }
+        // Borrowed while handlers run: only `work` changes the list, which does not run in a handler, and the interface's end.
+        let active = self.active.borrow();
+        let Some(connection) = active.first() else {
+            drop(active);
+            return self.work();
+        };
+        let limit = self.schedule.limit(self.max_poll);
+        let shorts = connection.channel.receive_shorts(&self.handlers, limit);
+        let count = if shorts > 0 { shorts } else { self.drain(connection) };
+        if count > 0 {
+            self.schedule.received(count);
+        }
+        if 1 < shorts && shorts < limit {
+            self.watch.set(self.doorbell.watch());
+            self.schedule.back_off();
+        } else {
+            self.watch.set(connection.channel.rings.watch());
+        }
+        self.is_working.set(false);
         count
     }
 
     /// The slow path when work may be pending.
     #[inline(never)]
     fn work(&self) -> u32 {
-        let passed = self.schedule.passed();
-        // A handler may call progress, which decrements the count.
-        self.schedule.start(1);
-        if self.is_working.replace(true) {
-            return 0;
-        }
+        self.is_working.set(true);
         if self.doorbell.has_rung() {
             self.poll_doorbell();
         }
         let mut events = self.poll_active();
-        if self.schedule.has(!source::SEVERAL_ACTIVE) {
+        if self.work.has(!source::SEVERAL_ACTIVE) {
             events += self.do_pending_work();
         }
-        // Received messages count as calls, as in `Schedule::skip`.
-        let left = self.until_epoch.get().saturating_sub(passed).saturating_sub(events);
-        self.until_epoch.set(left);
-        if left == 0 {
+        if events > 0 {
+            self.schedule.received(events);
+        }
+        if self.schedule.is_epoch_due() {
             events += self.begin_epoch();
         }
         self.rewatch();
@@ -183,120 +114,34 @@ impl ShmIface {
     }
 
     /// Polls the active rings.
-    #[inline(always)]
     fn poll_active(&self) -> u32 {
         let mut events = 0;
         let mut index = 0;
         loop {
             // No borrow is held, because handlers run in the loop.
             let Some(connection) = self.active.borrow().get(index).cloned() else { return events };
-            if connection.channel.lane.has_message() {
-                events += self.drain(&connection, self.max_poll);
+            if connection.channel.rings.has_message() {
+                events += self.drain(&connection);
             }
             index += 1;
         }
     }
 
-    /// Receives up to `limit` messages of one peer.
-    #[inline(never)]
-    fn drain(&self, connection: &Connection, limit: u32) -> u32 {
-        let channel = &connection.channel;
-        let mut count = 0;
-        // Not the interface's cell, which may watch another ring.
-        let watch = Cell::new(channel.lane.receiver.watch());
-        while count < limit {
-            if self.receive_from_line(channel) {
-                count += 1;
-                continue;
-            }
-            count += self.take_shorts(channel, limit - count, &watch);
-            // The next message is of another kind, or there is none.
-            if count == limit || !self.receive_other(connection) {
-                break;
-            }
-            count += 1;
-            if connection.emulation.has_just_answered(channel) {
-                break;
-            }
-        }
+    /// Receives what has arrived from one peer, up to a limit.
+    fn drain(&self, connection: &Connection) -> u32 {
+        let count = connection.receive(&self.handlers, self.max_poll);
         if count > 0 {
             self.received(connection);
         }
         count
     }
 
-    /// Receives up to `limit` short messages of one peer, up to the first of another kind.
-    #[inline(always)]
-    fn take_shorts(&self, channel: &Channel, limit: u32, watch: &Cell<Watch>) -> u32 {
-        let mut run = AmRun::new(self.am, self.last_id.get());
-        // SAFETY: a slice is readable, and nothing writes to a private copy.
-        let deliver =
-            |short: Short, data: &[u8]| unsafe { run.deliver(short.tag(), data.as_ptr(), data.len()) };
-        let count = channel.lane.receiver.take_shorts(limit, watch, deliver);
-        self.last_id.set(run.id());
-        count
-    }
-
     /// Notes that a peer has sent messages.
-    #[inline(always)]
     fn received(&self, connection: &Connection) {
         connection.epoch.set(self.epoch.get());
-        if connection.channel.lane.receiver.is_idle() {
-            connection.channel.lane.receiver.set_active();
+        if connection.channel.rings.receiver.is_idle() {
+            connection.channel.rings.receiver.set_active();
         }
-    }
-
-    /// Receives one message that is in a block or belongs to the transport. Returns whether there was one.
-    #[inline(never)]
-    fn receive_other(&self, connection: &Connection) -> bool {
-        let channel = &connection.channel;
-        let mut body = [0; BODY_WORDS];
-        match channel.lane.receiver.next(&mut body) {
-            Ok(None) => false,
-            Ok(Some(Message { tag, data: Delivery::Inline { length } })) => {
-                let data = &body.as_bytes()[..length];
-                if tag < AM_IDS {
-                    // A short message that arrived after the last poll.
-                    // SAFETY: a slice is readable, and nothing writes to a private copy.
-                    unsafe { self.am.deliver(tag, data.as_ptr(), length) };
-                } else {
-                    self.receive_frame(connection, tag, data);
-                }
-                true
-            }
-            Ok(Some(Message { tag, data: Delivery::Block { place, index, length } })) => {
-                if tag < AM_IDS {
-                    self.deliver_block(channel, tag, place, index, length);
-                } else {
-                    let frame = private_copy(channel, place, index, length);
-                    self.receive_frame(connection, tag, &frame);
-                }
-                true
-            }
-            Err(corrupt) => {
-                channel.corrupt(&corrupt);
-                false
-            }
-        }
-    }
-
-    fn receive_frame(&self, connection: &Connection, tag: u8, frame: &[u8]) {
-        let known = matches!(tag, crate::proto::wire::tag::REQUEST | crate::proto::wire::tag::ANSWER);
-        let result = if known {
-            connection.emulation.receive(&connection.channel, tag, frame)
-        } else {
-            Err(format!("tag {tag}"))
-        };
-        if let Err(reason) = result {
-            connection.channel.corrupt(&reason);
-        }
-    }
-
-    /// Delivers a message in a block, and then returns the block to the sender.
-    fn deliver_block(&self, channel: &Channel, id: u8, place: Place, index: u32, length: usize) {
-        // SAFETY: the block is held and has `length` bytes (`Receiver::next`).
-        channel.lane.receiver.block(place, index, |data| unsafe { self.am.deliver_shared(id, data, length) });
-        channel.lane.receiver.release(place, index);
     }
 
     /// Starts to poll the rings whose bit in the doorbell is set.
@@ -327,38 +172,33 @@ impl ShmIface {
         }
     }
 
-    /// Chooses the word to watch, and starts the count to the next slow path.
+    /// Chooses the word to watch, and the next slow path.
     fn rewatch(&self) {
-        let active = self.active.borrow();
-        if active.len() > 1 {
-            self.schedule.raise(source::SEVERAL_ACTIVE);
+        if self.active.borrow().len() > 1 {
+            self.work.raise(source::SEVERAL_ACTIVE);
         } else {
-            self.schedule.lower(source::SEVERAL_ACTIVE);
+            self.work.lower(source::SEVERAL_ACTIVE);
         }
-        let has_no_work = !self.schedule.has(!0);
-        self.schedule.start(if has_no_work { self.until_epoch.get().min(SLOW_PATH_INTERVAL) } else { 1 });
-        match active.first() {
-            Some(connection) => self.watch_channel(&connection.channel),
-            None => self.watch_doorbell(),
-        }
+        self.schedule.set_slow_path(if self.work.is_empty() { self.slow_path_interval() } else { 1 });
+        self.watch_first();
     }
 
     /// Does the pending work, except polling several rings.
     #[inline(never)]
     fn do_pending_work(&self) -> u32 {
         let mut events = 0;
-        if self.schedule.has(source::CHANNEL | source::ROOM) {
-            self.schedule.lower(source::CHANNEL | source::ROOM);
+        if self.work.has(source::CHANNEL | source::ROOM) {
+            self.work.lower(source::CHANNEL | source::ROOM);
             events += self.serve_channels();
         }
-        if self.schedule.has(source::PENDING) {
+        if self.work.has(source::PENDING) {
             events += self.serve_pending();
             if self.waiting.borrow().is_empty() {
-                self.schedule.lower(source::PENDING);
+                self.work.lower(source::PENDING);
             }
         }
-        if self.schedule.has(source::FLUSH) && self.is_flushed() {
-            self.schedule.lower(source::FLUSH);
+        if self.work.has(source::FLUSH) && self.is_flushed() {
+            self.work.lower(source::FLUSH);
             self.flushes.end(|()| Some(Ok(())));
         }
         events
@@ -403,7 +243,7 @@ impl ShmIface {
     /// Receives the messages that a peer sent before it closed or died.
     fn drain_closed(&self, connection: &Connection) -> u32 {
         let channel = &connection.channel;
-        let events = self.drain(connection, self.max_poll);
+        let events = self.drain(connection);
         if events == 0 {
             let who = channel.describe();
             channel.set_broken(Error::CONNECTION_RESET, format!("{who} has closed its interface or died"));
@@ -415,10 +255,11 @@ impl ShmIface {
 
     /// Begins an epoch: stops polling idle rings, rescans some idle rings, polls sockets.
     fn begin_epoch(&self) -> u32 {
-        self.until_epoch.set(self.poll_interval);
+        self.schedule.set_epoch(self.poll_interval);
         self.epoch.set(self.epoch.get().wrapping_add(1));
         self.stop_polling_idle();
         self.rescan();
+        self.trim_some();
         self.poll_sockets()
     }
 
@@ -438,11 +279,12 @@ impl ShmIface {
         };
         active.retain(|connection| {
             let age = age(connection);
-            if Rc::ptr_eq(connection, &latest) || age < IDLE_EPOCHS || connection.channel.lane.has_message() {
+            if Rc::ptr_eq(connection, &latest) || age < IDLE_EPOCHS || connection.channel.rings.has_message()
+            {
                 return true;
             }
-            if !connection.channel.lane.receiver.is_idle() {
-                connection.channel.lane.receiver.set_idle();
+            if !connection.channel.rings.receiver.is_idle() {
+                connection.channel.rings.receiver.set_idle();
                 return true;
             }
             if age < IDLE_EPOCHS + 1 {
@@ -463,9 +305,20 @@ impl ShmIface {
             self.rescanned.set(if next >= self.table.numbers() { 0 } else { next });
             if let Some(connection) = self.table.get(self.rescanned.get())
                 && !connection.is_active.get()
-                && connection.channel.lane.has_message()
+                && connection.channel.rings.has_message()
             {
                 self.start_polling(&connection);
+            }
+        }
+    }
+
+    /// Gives back what a few connections do not need any more.
+    fn trim_some(&self) {
+        for _ in 0..RESCAN_BATCH.min(self.table.len()) {
+            let next = self.trimmed.get() + 1;
+            self.trimmed.set(if next >= self.table.numbers() { 0 } else { next });
+            if let Some(connection) = self.table.get(self.trimmed.get()) {
+                connection.channel.trim(self.trim_timeout);
             }
         }
     }
@@ -509,9 +362,9 @@ impl ShmIface {
             }
         }
         // The message of a wake-up is in this ring, even if another peer has overwritten the doorbell.
-        if !connection.is_active.get() && channel.lane.has_message() {
+        if !connection.is_active.get() && channel.rings.has_message() {
             self.start_polling(&connection);
-            self.schedule.raise(source::SEVERAL_ACTIVE);
+            self.raise(source::SEVERAL_ACTIVE);
         }
         if channel.is_closed.get()
             && let Some(socket) = channel.socket()
@@ -526,64 +379,23 @@ impl ShmIface {
     /// Marks all rings idle, arms the doorbell and polls once more. Returns whether the interface may sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         for connection in self.active.borrow().iter() {
-            connection.channel.lane.receiver.set_idle();
+            connection.channel.rings.receiver.set_idle();
         }
         self.doorbell.arm();
         settle();
         // A sender from now on finds the rings idle and rings the doorbell, which the next call therefore polls.
-        self.schedule.schedule_slow_path();
-        let news = self.active.borrow().iter().any(|connection| connection.channel.lane.has_message());
-        if news || self.doorbell.has_rung() || self.schedule.has(source::CHANNEL) {
+        self.schedule.slow_path_within(1);
+        let news = self.active.borrow().iter().any(|connection| connection.channel.rings.has_message());
+        if news || self.doorbell.has_rung() || self.work.has(source::CHANNEL) {
             self.doorbell.disarm();
             return false;
         }
-        if self.schedule.has(source::ROOM) {
+        if self.work.has(source::ROOM) {
             self.door.want_tick(Deadline::after(ROOM_WAIT));
+        }
+        if self.table.can_trim() {
+            self.door.want_tick(Deadline::after(self.trim_timeout));
         }
         true
     }
-}
-
-/// Copies `length` bytes of a received block, and releases the block. No reference to it exists, because the peer may write to it at any
-/// time.
-fn private_copy(channel: &Channel, place: Place, index: u32, length: usize) -> Vec<u8> {
-    let mut copy = Vec::with_capacity(length);
-    let target: *mut u8 = copy.as_mut_ptr();
-    // SAFETY: the block is held and has `length` bytes (`Receiver::next`), the vector has room for them.
-    channel
-        .lane
-        .receiver
-        .block(place, index, |data| unsafe { target.copy_from_nonoverlapping(data, length) });
-    channel.lane.receiver.release(place, index);
-    // SAFETY: they were just written.
-    unsafe { copy.set_len(length) };
-    copy
-}
-
-/// [`ShmIface::slow_path`] with its own guard, so that an idle call needs no stack frame.
-#[inline(never)]
-extern "C" fn slow_path(iface: &ShmIface) -> u32 {
-    guarded("progress", 0, || iface.slow_path())
-}
-
-/// Receives after the watched word has changed. Not inlined, so that an idle call does not compute how many messages to receive.
-///
-/// The first message after an empty poll is received alone. Polling for a second one would wait for a cache line that the sender may be
-/// about to write, and would delay what the handler sends.
-#[inline(never)]
-extern "C" fn receive(iface: &ShmIface) -> u32 {
-    let has_just_received = iface.received_at.get().wrapping_sub(1) == iface.schedule.left();
-    if has_just_received { receive_many(iface) } else { receive_one(iface) }
-}
-
-/// [`ShmIface::receive_one`], as [`slow_path`].
-#[inline(never)]
-extern "C" fn receive_one(iface: &ShmIface) -> u32 {
-    guarded("progress", 0, || iface.receive_one())
-}
-
-/// [`ShmIface::receive_many`], as [`slow_path`].
-#[inline(never)]
-extern "C" fn receive_many(iface: &ShmIface) -> u32 {
-    guarded("progress", 0, || iface.receive_many())
 }

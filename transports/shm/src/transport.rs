@@ -18,7 +18,7 @@ use crate::ep::ShmEp;
 use crate::iface::{Counts, ShmIface, count};
 use crate::io::cma;
 use crate::link::limits::{Limits, MAX_HEADER};
-use crate::link::schedule::source;
+use crate::link::work::source;
 use crate::md::{Flavor, ShmMd};
 use crate::proto::addr::{self, DeviceAddress};
 use crate::proto::kind::Kind;
@@ -100,6 +100,7 @@ impl Iface for ShmIface {
             overhead: attr::model(overhead),
             latency: attr::model(80e-9),
             bandwidth_dedicated: attr::model(bandwidth),
+            flags: UCT_IFACE_ATTR_ANY_THREAD,
             ..attr::blank()
         }
     }
@@ -135,7 +136,7 @@ impl Iface for ShmIface {
 
     fn close(&self) {
         self.active.borrow_mut().clear();
-        self.watch_doorbell();
+        self.watch_first();
         self.waiting.borrow_mut().clear();
         for connection in self.table.all() {
             connection.emulation.fail(Error::CANCELED);
@@ -172,19 +173,19 @@ impl Iface for ShmIface {
         }
         let outcome = self.flushes.begin(vec![()], completion);
         if !self.flushes.is_empty() {
-            self.schedule.raise(source::FLUSH);
+            self.raise(source::FLUSH);
         }
         Ok(outcome)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counts { by_kernel, by_peer, bound, no_resource, shuttled, slept } = &self.counts;
+        let Counts { by_kernel, by_peer, bound, no_resource, sent_in_line, slept } = &self.counts;
         vec![
             ("rma_by_kernel", by_kernel.get()),
             ("rma_by_peer", by_peer.get()),
             ("keys_bound_late", bound.get()),
             ("no_resource", no_resource.get()),
-            ("shuttled", shuttled.get()),
+            ("sent_in_line", sent_in_line.get()),
             ("slept", slept.get()),
             ("peers", self.table.len() as u64),
             ("rings_polled", self.active.borrow().len() as u64),

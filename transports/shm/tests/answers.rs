@@ -31,9 +31,9 @@ impl End {
         self.iface.connect(&to.iface.address().expect("an address")).expect("a connection")
     }
 
-    fn shuttled(&self) -> u64 {
+    fn sent_in_line(&self) -> u64 {
         let counters = self.iface.transport_counters();
-        counters.iter().find(|(name, _)| name == "shuttled").expect("a counter").1
+        counters.iter().find(|(name, _)| name == "sent_in_line").expect("a counter").1
     }
 }
 
@@ -69,24 +69,24 @@ fn replies_travel_in_the_ping_pong_line() {
             let back = right.connect(&left);
             // What the two have to agree on goes over their sockets, at which they look now and then.
             let start = Instant::now();
-            while left.shuttled() == 0 || right.shuttled() == 0 {
+            while left.sent_in_line() == 0 || right.sent_in_line() == 0 {
                 assert!(start.elapsed() < LIMIT, "{transport}, connected at once: {at_once}: no answer");
                 say(&left, &there, &right, 0);
                 say(&right, &back, &left, 0);
             }
-            let before = [left.shuttled(), right.shuttled()];
+            let before = [left.sent_in_line(), right.sent_in_line()];
             for number in 0..ROUNDS {
                 say(&left, &there, &right, number);
                 say(&right, &back, &left, number);
             }
             for (end, before) in [&left, &right].into_iter().zip(before) {
-                assert_eq!(end.shuttled() - before, ROUNDS, "{transport}, connected at once: {at_once}");
+                assert_eq!(end.sent_in_line() - before, ROUNDS, "{transport}, connected at once: {at_once}");
             }
-            let before = left.shuttled();
+            let before = left.sent_in_line();
             for number in 0..ROUNDS {
                 say(&left, &there, &right, number);
             }
-            assert_eq!(left.shuttled() - before, 1, "what is not answered goes through the ring");
+            assert_eq!(left.sent_in_line() - before, 1, "what is not answered goes through the ring");
         }
     }
 }

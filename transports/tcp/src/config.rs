@@ -45,14 +45,22 @@ ucs::config_struct! {
         pub max_poll: u32 = "16" in 1..=128,
         /// Number of further attempts to connect.
         pub max_conn_retries: u32 = "5" in 0..=1000,
-        /// Time limit for establishing a connection, with all attempts.
+        /// Time limit for establishing a connection, with all attempts. For a stage of a connection of the connection manager, if the
+        /// application sets none.
         pub connect_timeout: Time = "10s",
-        /// Time limit for the handshake of an accepted connection.
+        /// Time limit for the handshake of an accepted connection, and for the request of a client of the connection manager.
         #[security = true]
         pub hello_timeout: Time = "5s",
         /// Largest number of accepted connections without a complete handshake; beyond it the oldest is closed.
         #[security = true]
         pub max_half_open: u32 = "128" in 1..=65_536,
+        /// Clients of a listener of the connection manager whose requests have not arrived, or wait for the application; further ones
+        /// wait in the system.
+        #[security = true]
+        pub cm_max_pending: u32 = "4096" in 1..=1_048_576,
+        /// The same for one source: an IPv4 address or a /64 network; further ones are refused. 0: three quarters of cm_max_pending.
+        #[security = true]
+        pub cm_max_pending_per_source: u32 = "0" in 0..=1_048_576,
         /// Largest number of connections opened by peers; further ones wait within their connect_timeout. 0: seven eighths of the
         /// descriptors that the process may have when the interface is opened.
         #[security = true]

@@ -1,15 +1,20 @@
 //! The connection that a new endpoint uses: the one that there is, or another.
 
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use socket2::Socket;
 use ucs::Error;
-use ucs::sys::random;
-use uct_plugin::{Failure, Result, Scope};
+use ucs::sys::{SystemError, random};
+use uct_plugin::{Failure, Result, Scope, SocketSide};
 
 use crate::iface::TcpIface;
+use crate::io::socket::set_up;
 use crate::link::connection::{Conn, State};
 use crate::link::route;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
+use crate::proto::wire::HELLO;
 
 impl TcpIface {
     /// The connection for a new endpoint to a peer.
@@ -30,6 +35,46 @@ impl TcpIface {
         Ok(conn)
     }
 
+    /// A connection over a socket that is connected already, for one endpoint: the application has found out whose its other end is.
+    /// Endpoints that know the peer by its address alone do not use it.
+    pub(crate) fn conn_over(
+        &self,
+        peer: &IfaceAddress,
+        socket: OwnedFd,
+        side: SocketSide,
+    ) -> Result<Rc<Conn>, Failure> {
+        let (socket, address) = connected(socket)?;
+        let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
+        if side == SocketSide::Accepted {
+            let conn = self.table.add(peer.id, 0, None)?;
+            if let Err(error) = self.take_in(socket, address, &[], Some(conn.id())) {
+                conn.fail(&self.shared, Error::CANCELED, "its socket cannot be watched");
+                return Err(system(error));
+            }
+            return Ok(conn);
+        }
+        let token = random::secret().map_err(system)?;
+        set_up(&socket, &self.shared.settings().socket)
+            .map_err(|error| Failure::system("set up a socket", &error))?;
+        let conn = self.table.add(peer.id, token, Some(Rc::new(peer.clone())))?;
+        conn.connect_over(&self.shared, socket, address).map_err(|error| {
+            conn.fail(&self.shared, Error::CANCELED, "its socket cannot be watched");
+            Failure::system("watch a socket", &error)
+        })?;
+        Ok(conn)
+    }
+
+    /// As a socket that the own listener has accepted.
+    pub(crate) fn adopt_accepted(&self, socket: OwnedFd, first: &[u8]) -> Result<(), Failure> {
+        let (socket, address) = connected(socket)?;
+        if first.len() >= HELLO {
+            let reason = format!("{} bytes were read already, a hello has {HELLO}", first.len());
+            return Err(Failure::new(Error::INVALID_PARAM, reason));
+        }
+        self.take_in(socket, address, first, None)
+            .map_err(|error| Failure::new(Error::from(&error), error.to_string()))
+    }
+
     /// Waits until the system has connected.
     fn await_system(&self, conn: &Rc<Conn>) -> Result<(), Failure> {
         let limit = self.config.connect_timeout.to_duration();
@@ -39,5 +84,18 @@ impl TcpIface {
         }
         outcome
             .map_err(|error| Failure::new(error, "the peer's system has not answered within connect_timeout"))
+    }
+}
+
+/// A socket of the application's, and the address at its other end.
+fn connected(socket: OwnedFd) -> Result<(Socket, SocketAddr), Failure> {
+    let socket = Socket::from(socket);
+    socket.set_nonblocking(true).map_err(|error| Failure::system("set up a socket", &error))?;
+    match socket.peer_addr() {
+        Ok(address) => match address.as_socket() {
+            Some(address) => Ok((socket, address)),
+            None => Err(Failure::new(Error::INVALID_PARAM, "the socket is no TCP socket")),
+        },
+        Err(error) => Err(Failure::system("read the address at the other end of a socket", &error)),
     }
 }

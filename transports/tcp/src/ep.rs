@@ -3,21 +3,21 @@
 mod rma;
 
 use std::cell::OnceCell;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
 use ucs::Error;
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::{
-    Atomic, Completion, Endpoint, EpParams, EpStatus, Failure, Flush, Former, Iov, Outcome, Pack,
-    PendingGroup, Result, Unpack,
+    Completion, Endpoint, EpParams, EpStatus, Failure, Flush, Iov, Outcome, Pack, PendingGroup, Result,
+    SocketSide,
 };
 
 use uct_plugin::memory::RemoteKey;
-use uct_plugin::rma::{Notify, Operation, Requests};
+use uct_plugin::rma::{ByRequests, RemoteAccess};
 
 use crate::iface::TcpIface;
-use crate::io::pieces::Memory;
 use crate::link::connection::{Conn, State};
 use crate::link::member::Member;
 use crate::link::shared::MAX_HEADER;
@@ -37,12 +37,28 @@ impl TcpEp {
         let conn = match params.peer {
             None => None,
             Some(peer) => {
-                let invalid = |reason| Failure::new(Error::INVALID_ADDR, reason);
                 let device = DeviceAddress::read(peer.device).map_err(invalid)?;
                 let address = IfaceAddress::read(peer.iface).map_err(invalid)?;
                 Some(iface.conn_to(&device, &address)?)
             }
         };
+        Ok(TcpEp::with(iface, params, conn))
+    }
+
+    /// Over a socket that is connected already.
+    pub(crate) fn create_over(
+        iface: &Rc<TcpIface>,
+        params: EpParams<'_>,
+        socket: OwnedFd,
+        side: SocketSide,
+    ) -> Result<Rc<TcpEp>, Failure> {
+        let peer = params.peer.ok_or_else(|| invalid("the peer's address is missing".to_owned()))?;
+        let address = IfaceAddress::read(peer.iface).map_err(invalid)?;
+        let conn = iface.conn_over(&address, socket, side)?;
+        Ok(TcpEp::with(iface, params, Some(conn)))
+    }
+
+    fn with(iface: &Rc<TcpIface>, params: EpParams<'_>, conn: Option<Rc<Conn>>) -> Rc<TcpEp> {
         let ep = Rc::new(TcpEp {
             iface: Rc::clone(iface),
             conn: OnceCell::new(),
@@ -52,7 +68,7 @@ impl TcpEp {
         if let Some(conn) = conn {
             ep.bind(conn);
         }
-        Ok(ep)
+        ep
     }
 
     fn bind(&self, conn: Rc<Conn>) {
@@ -76,8 +92,13 @@ impl TcpEp {
     }
 }
 
+fn invalid(reason: String) -> Failure {
+    Failure::new(Error::INVALID_ADDR, reason)
+}
+
 impl Endpoint for TcpEp {
     type Iface = TcpIface;
+    type Remote = ByRequests;
     const ADDRESS_LENGTH: usize = addr::EP;
 
     #[inline(always)]
@@ -87,15 +108,16 @@ impl Endpoint for TcpEp {
             return Err(Error::INVALID_PARAM);
         }
         let frame = frame_header(id, size_of::<u64>() + payload.len());
-        let heads = (frame.to_ne_bytes(), header.to_ne_bytes());
-        self.sendable()?.send_frame(&iface.shared, (heads, Memory::from(payload)))
+        let head = [frame.to_ne_bytes(), header.to_ne_bytes()];
+        self.sendable()?.send_frame(&iface.shared, head.as_flattened(), payload)
     }
 
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
         if iov.total() > self.iface.shared.seg_size() {
             return Err(Error::INVALID_PARAM);
         }
-        self.gather(id, &[], iov)
+        let head = frame_header(id, iov.total()).to_ne_bytes();
+        self.sendable()?.send_frame(&self.iface.shared, &head, iov)
     }
 
     #[inline(always)]
@@ -120,32 +142,18 @@ impl Endpoint for TcpEp {
         {
             return Err(Error::INVALID_PARAM);
         }
-        if length <= iface.sendv_thresh {
-            return self.gather(id, header, iov).map(|()| Outcome::Done);
-        }
         let conn = self.sendable()?;
         let mut head = [0; FRAME_HEADER + MAX_HEADER];
+        let head = &mut head[..FRAME_HEADER + header.len()];
         head[..FRAME_HEADER].copy_from_slice(&frame_header(id, length).to_ne_bytes());
-        head[FRAME_HEADER..FRAME_HEADER + header.len()].copy_from_slice(header);
-        conn.send_vector(
-            &iface.shared,
-            &head[..FRAME_HEADER + header.len()],
-            iov,
-            self.member.owner,
-            completion,
-        )
+        head[FRAME_HEADER..].copy_from_slice(header);
+        if length <= iface.sendv_thresh {
+            return conn.send_frame(&iface.shared, head, iov).map(|()| Outcome::Done);
+        }
+        conn.send_vector(&iface.shared, head, iov, self.member.owner, completion)
     }
 
-    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.check_put()?;
-        self.remote_put_short(data, remote_address, rkey)
-    }
-
-    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
-        self.check_put()?;
-        self.remote_put_bcopy(pack, remote_address, rkey)
-    }
-
+    /// A short put is copied, a long one is sent from the memory of the vector.
     fn put_zcopy(
         &self,
         iov: Iov<'_>,
@@ -153,52 +161,18 @@ impl Endpoint for TcpEp {
         rkey: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.put_vector(iov, remote_address, rkey, completion)
+        if iov.total() <= self.iface.sendv_thresh {
+            return ByRequests::put_zcopy(self, iov, remote_address, rkey, completion);
+        }
+        self.put_in_place(iov, remote_address, rkey, completion)
     }
 
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
         if self.iface.shared.agenda.is_packing() {
-            // What would have to come does not come until the message is packed.
+            // The response cannot arrive before the message is packed.
             return Err(Error::NO_RESOURCE);
         }
-        self.remote_get_short(buffer, remote_address, rkey)
-    }
-
-    fn get_bcopy(
-        &self,
-        unpack: Unpack,
-        length: usize,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_get_bcopy(unpack, length, remote_address, rkey, completion)
-    }
-
-    fn get_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_get_zcopy(iov, remote_address, rkey, completion)
-    }
-
-    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.remote_atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
-    }
-
-    fn atomic_fetch(
-        &self,
-        atomic: Atomic,
-        former: Former,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch(former, completion.into());
-        self.remote_atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
+        ByRequests::get_short(self, buffer, remote_address, rkey)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
@@ -212,7 +186,7 @@ impl Endpoint for TcpEp {
         }
         // SAFETY: the caller's promise; the group is a part of this endpoint, which its requests are purged ahead of.
         unsafe { conn.pending.add(&self.group, request) };
-        conn.note_hungry(&self.iface.shared);
+        conn.note_pending(&self.iface.shared);
         Ok(())
     }
 
@@ -256,7 +230,6 @@ impl Endpoint for TcpEp {
     }
 
     fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
-        let invalid = |reason| Failure::new(Error::INVALID_ADDR, reason);
         let device = DeviceAddress::read(device_address).map_err(invalid)?;
         let (address, _) = IfaceAddress::read_ep(ep_address).map_err(invalid)?;
         match self.conn.get() {
@@ -274,14 +247,6 @@ impl Endpoint for TcpEp {
         if let Some(conn) = self.conn.get() {
             conn.detach(&self.iface.shared, &self.member);
         }
-    }
-}
-
-impl TcpEp {
-    /// Sends header and vector, copied; together they are no larger than a segment.
-    fn gather(&self, id: u8, header: &[u8], iov: Iov<'_>) -> Result {
-        let frame = frame_header(id, header.len() + iov.total()).to_ne_bytes();
-        self.sendable()?.send_frame(&self.iface.shared, ((frame, Memory::from(header)), iov))
     }
 }
 

@@ -4,6 +4,7 @@
 //! `docs/tcp.md` lists what it supports, `proto::wire` what crosses a socket. From the bottom up: `proto` and `io`, `link`, and the
 //! interface (`iface`; `progress`, `listen` and `dial` are its methods), endpoints (`ep`) and what the host calls (`transport`).
 
+mod cm;
 mod config;
 mod dial;
 mod ep;
@@ -20,11 +21,12 @@ mod proto;
 mod transport;
 
 pub use proto::addr::fuzz_address;
+pub use proto::cm::fuzz_cm;
 pub use proto::wire::fuzz_hello;
 
 uct_plugin::export_plugin! {
     name: "tcp",
     entry: uct_plugin_tcp,
     config: [config::TcpConfig],
-    components: [md::TcpComponent => [transport::TcpTransport]],
+    components: [md::TcpComponent => [transport::TcpTransport] with cm::TcpCm],
 }

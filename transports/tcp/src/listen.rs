@@ -9,10 +9,11 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
-use ucs::sys::socket;
+use ucs::sys::{SystemError, socket};
 
 use crate::iface::TcpIface;
 use crate::io::socket::{is_among_last, set_up};
+use crate::link::conn_id::ConnId;
 use crate::link::connection::Conn;
 use crate::link::half_open::HalfOpen;
 use crate::link::shared::LISTENERS;
@@ -36,7 +37,8 @@ impl TcpIface {
                         self.lack_descriptors(&"the descriptors of the process are running out");
                         break;
                     }
-                    self.take_in(socket, address);
+                    // One that cannot be watched is closed.
+                    let _ = self.take_in(socket, address, &[], None);
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -57,21 +59,27 @@ impl TcpIface {
         }
     }
 
-    fn take_in(&self, socket: Socket, address: SocketAddr) {
+    /// Awaits the hello on an accepted socket; `first` are bytes of it that were received already.
+    pub(crate) fn take_in(
+        &self,
+        socket: Socket,
+        address: SocketAddr,
+        first: &[u8],
+        conn: Option<ConnId>,
+    ) -> Result<(), SystemError> {
         if self.half_open.borrow().len() >= self.config.max_half_open as usize {
             self.count_dropped();
             self.half_open.borrow_mut().drop_oldest();
         }
         let deadline = Deadline::after(self.config.hello_timeout.to_duration());
         let token = self.half_open.borrow_mut().next_token();
-        if set_up(&socket, &self.shared.settings().socket).is_err()
-            || self.shared.events().add(&socket, Events::READ, token).is_err()
-        {
-            return;
-        }
-        self.half_open.borrow_mut().add(token, socket, address, deadline);
+        set_up(&socket, &self.shared.settings().socket)
+            .map_err(|error| SystemError::new("set up a socket", error))?;
+        self.shared.events().add(&socket, Events::READ, token)?;
+        self.half_open.borrow_mut().add(token, (socket, address), deadline, first, conn);
         self.shared.timers.want_tick(deadline);
         self.on_half_open(token);
+        Ok(())
     }
 
     /// Takes the listeners, which stay readable, out of the event set for a while: what cannot be accepted waits in the system.
@@ -98,7 +106,7 @@ impl TcpIface {
         self.half_open.borrow_mut().resting = None;
         for (number, listener) in (LISTENERS..).zip(&self.listeners) {
             if let Err(error) = self.shared.events().add(listener, Events::READ, number) {
-                tracing::error!("nobody can connect any more: {error}");
+                tracing::error!("connections cannot be accepted any more: {error}");
             }
         }
         Deadline::NEVER
@@ -108,10 +116,18 @@ impl TcpIface {
     pub(crate) fn tick_half_open(&self, now: u64) -> Deadline {
         let rest = self.end_rest(now);
         let mut half_open = self.half_open.borrow_mut();
-        for _ in 0..half_open.drop_expired(now) {
+        let expired = half_open.drop_expired(now);
+        let next = half_open.next_deadline().min(rest);
+        drop(half_open);
+        for waiting in expired {
             self.count_dropped();
+            self.fail_waiting(
+                waiting,
+                Error::ENDPOINT_TIMEOUT,
+                "the peer sent no hello in time (hello_timeout)",
+            );
         }
-        half_open.next_deadline().min(rest)
+        next
     }
 
     fn count_dropped(&self) {
@@ -123,6 +139,9 @@ impl TcpIface {
         let received = self.half_open.borrow_mut().receive(token);
         let Some((one, verdict)) = received else { return };
         self.shared.remove_socket(&one.socket);
+        if one.conn.is_some() {
+            return self.on_awaited(one, verdict);
+        }
         match verdict {
             None => self.count_dropped(),
             Some(Ok(hello)) if hello.kind == HelloKind::Hello => self.admit(one, &hello),
@@ -139,6 +158,41 @@ impl TcpIface {
         }
     }
 
+    /// The socket over which an endpoint was created has its hello, or has none.
+    fn on_awaited(&self, one: HalfOpen, verdict: Option<Result<Hello, BadHello>>) {
+        let HalfOpen { socket, conn: waiting, .. } = one;
+        let Some(conn) = waiting.and_then(|id| self.table.conn(id)) else { return };
+        let words = match verdict {
+            None => "the peer closed the socket".to_owned(),
+            Some(Err(bad)) => bad.to_string(),
+            Some(Ok(hello)) if hello.kind != HelloKind::Hello || hello.sender != conn.peer => {
+                "another interface than the peer's is at the other end of the socket".to_owned()
+            }
+            Some(Ok(hello)) if !wire::is_same(self.address.key, hello.key) => {
+                self.refuse(&socket, Refusal::WrongIface);
+                "the peer means another interface".to_owned()
+            }
+            Some(Ok(hello)) if hello.max_message > self.shared.max_message() as u64 => {
+                self.refuse(&socket, Refusal::MessageSize);
+                let most = self.shared.max_message();
+                format!(
+                    "the peer may send messages of {} bytes, this side takes {most}: set max_message",
+                    hello.max_message
+                )
+            }
+            Some(Ok(hello)) => return self.welcome(&conn, socket, &hello),
+        };
+        self.count_dropped();
+        self.fail_waiting(waiting, Error::UNREACHABLE, &words);
+    }
+
+    /// Fails the connection that waits for a socket, if any does.
+    fn fail_waiting(&self, waiting: Option<ConnId>, error: Error, reason: &str) {
+        if let Some(id) = waiting {
+            self.shared.agenda.fail_later(id, error, reason.to_owned());
+        }
+    }
+
     /// Says why a connection is not taken, and nothing else: no id and no key.
     fn refuse(&self, socket: &Socket, refusal: Refusal) {
         let hello = Hello { sender: 0, refusal: Some(refusal), ..self.shared.hello(HelloKind::Refuse) };
@@ -147,7 +201,7 @@ impl TcpIface {
 
     /// The last words over a socket.
     fn dismiss(&self, socket: &Socket, hello: &Hello) {
-        // A peer that is gone does not need the answer.
+        // A peer that is gone does not need the response.
         let _ = send(socket, &hello.write(), SendFlags::NOSIGNAL);
         let _ = socket.shutdown(std::net::Shutdown::Write);
     }

@@ -62,7 +62,7 @@ impl TcpIface {
         }
     }
 
-    /// Connects, without a look at the event set: a handler may wait for the room that an established connection has.
+    /// Connects, without polling the event set: a handler may wait for the room that an established connection has.
     fn go_on_connecting(&self, conn: &Rc<Conn>) {
         let events = conn.poll_socket();
         if !events.is_empty() {
@@ -158,7 +158,7 @@ impl TcpIface {
         let (shared, agenda, table) = (&self.shared, &self.shared.agenda, &self.table);
         agenda.clear_busy();
         let mut count = 0;
-        while let Some((id, frame)) = agenda.next_owed() {
+        while let Some((id, frame)) = agenda.next_response() {
             if let Some(conn) = table.conn(id) {
                 conn.append(shared, frame.as_slice());
             }
@@ -200,8 +200,8 @@ impl TcpIface {
         self.shared.agenda.set_serving(true);
         let mut served = 0;
         // Connections that are still blocked are served in the next round.
-        for _ in 0..self.shared.agenda.hungry() {
-            if let Some(conn) = self.shared.agenda.next_hungry().and_then(|id| self.table.conn(id)) {
+        for _ in 0..self.shared.agenda.pending_count() {
+            if let Some(conn) = self.shared.agenda.next_pending().and_then(|id| self.table.conn(id)) {
                 served += conn.serve(&self.shared);
             }
         }

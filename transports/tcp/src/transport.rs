@@ -1,6 +1,6 @@
 //! The transport and its interfaces, as the host calls them.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ucs::Error;
 use uct_plugin::abi::*;
 use uct_plugin::{
     Completion, Device, EpParams, Failure, Flush, Iface, IfaceAttr, IfaceParams, Outcome, PeerAddress,
-    Result, Scope, Settings, Transport, attr,
+    Result, Scope, Settings, SocketSide, Transport, attr,
 };
 
 use crate::config::TcpConfig;
@@ -99,6 +99,7 @@ impl Iface for TcpIface {
             bandwidth_shared: device::bandwidth(&self.device, self.config.bandwidth),
             emulated_round_trips: 1,
             priority: u32::from(self.is_default),
+            flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_ADOPTS,
             ..attr::blank()
         }
     }
@@ -126,6 +127,19 @@ impl Iface for TcpIface {
 
     fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<TcpEp>, Failure> {
         TcpEp::create(self, params)
+    }
+
+    fn adopt(self: &Rc<Self>, socket: OwnedFd, first: &[u8]) -> Result<(), Failure> {
+        self.adopt_accepted(socket, first)
+    }
+
+    fn create_ep_over(
+        self: &Rc<Self>,
+        params: EpParams<'_>,
+        socket: OwnedFd,
+        side: SocketSide,
+    ) -> Result<Rc<TcpEp>, Failure> {
+        TcpEp::create_over(self, params, socket, side)
     }
 
     fn close(&self) {

@@ -7,7 +7,7 @@ use crate::link::core::Core;
 use crate::link::lock::Guard;
 
 impl UdIface {
-    /// Closes: what was accepted is delivered if that is possible within `limit`, peers are told, buffers come back.
+    /// Closes: what was accepted is delivered if that is possible within `limit`, peers are notified, buffers are returned.
     pub(crate) fn finish(&self, limit: Duration) {
         let guard = self.shared.enter();
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
@@ -16,7 +16,7 @@ impl UdIface {
             core.process_deferred();
             core.clock.now().plus(limit)
         });
-        // The application hears of nothing any more: what arrives now only counts as an acknowledgement.
+        // Nothing is delivered any more: datagrams that arrive now only count as acknowledgements.
         while guard.with(|core| {
             core.clock.read();
             core.listen();

@@ -8,81 +8,81 @@ use crate::io::queue::QueueLimits;
 use crate::proto::Settings;
 
 ucs::config_struct! {
-    /// Datagrams over InfiniBand or RoCE, by libibverbs, with a reliability of its own: one queue pair for all peers.
+    /// Reliable datagrams over InfiniBand or RoCE, with libibverbs: one queue pair for all peers.
     pub struct UdConfig in "ud_verbs" {
-        /// Datagrams that may be handed to the device and not yet sent.
+        /// Work requests in flight for each interface.
         pub tx_queue_len: u32 = "256" in 16..=32768,
-        /// One work request in this many asks for a completion, where nothing else needs one.
+        /// One work request in this many requests a completion, unless one is needed earlier.
         pub tx_moderation: u32 = "64" in 1..=32768,
-        /// Most datagrams that are kept until peers acknowledge them, over all endpoints: short ones, and as many others.
+        /// Largest number of unacknowledged datagrams for all endpoints of an interface: of short ones, and again of all others.
         pub tx_max_bufs: Count = "inf",
-        /// Bytes that are carried inside the work request. The device may allow less.
+        /// Largest datagram that is sent inline in the work request, in bytes. The device may allow less.
         pub max_inline: u32 = "256" in 0..=1024,
-        /// Most pieces of memory in one zero-copy operation. The device may allow less.
+        /// Largest number of iov entries of a zero-copy operation. The device may allow less.
         pub max_iov: u32 = "7" in 1..=7,
-        /// Most receive buffers posted for all endpoints together; no more of them than the peers can fill.
+        /// Largest number of receive buffers posted for all endpoints of an interface; as many are posted as they need.
         pub rx_queue_len: u32 = "2048" in 32..=65536,
-        /// Most receive buffers in all, posted and kept by handlers.
+        /// Largest number of receive buffers, posted or kept by handlers.
         pub rx_max_bufs: Count = "inf",
-        /// Most datagrams that may be outstanding to a peer.
+        /// Largest number of unacknowledged datagrams to a peer.
         pub max_window: u32 = "256" in 1..=256,
-        /// Datagrams that may be outstanding to a new peer; grows with success.
+        /// Number of unacknowledged datagrams that a new connection permits. It grows as datagrams are acknowledged.
         pub initial_window: u32 = "16" in 1..=256,
-        /// Datagrams that may be outstanding whatever is lost.
+        /// Number of unacknowledged datagrams that is permitted however many are lost.
         pub min_window: u32 = "4" in 1..=256,
-        /// Time to the first retransmission while the round trip is not known.
+        /// Time to the first retransmission before a round trip has been measured.
         pub resend_initial: Time = "10ms",
         /// Shortest time to a retransmission.
         pub resend_min: Time = "4ms",
-        /// Longest time between retransmissions, each of which doubles it.
+        /// Longest time between retransmissions. Each retransmission doubles the time, up to this.
         pub resend_max: Time = "1s",
-        /// How long an acknowledgement waits for a message that can carry it.
+        /// Time limit for an acknowledgement to wait for a message that can carry it.
         pub ack_delay: Time = "1ms",
-        /// Messages after which an acknowledgement does not wait.
+        /// Number of messages after which an acknowledgement is sent without waiting.
         pub ack_every: u32 = "32" in 1..=256,
-        /// How long an idle peer may be silent before it is asked whether it lives; 0 never asks.
+        /// Interval of keepalive probes to idle peers; 0 never.
         pub keepalive_interval: Time = "20s",
-        /// How long a peer may be silent that should answer, asked or sent to, before it counts as dead.
+        /// Time without any response to datagrams or probes after which the peer counts as dead.
         pub keepalive_timeout: Time = "30s",
-        /// How often the timers are looked at while something is under way.
+        /// Interval at which timers are checked while datagrams are unacknowledged.
         pub timer_tick: Time = "1ms",
-        /// How long closing waits for what is still under way.
+        /// Time limit for a closing interface to wait for operations in flight.
         pub linger: Time = "2s",
-        /// Most puts, gets and atomics that one endpoint may have outstanding.
+        /// Largest number of puts, gets and atomics in flight for each endpoint.
         pub max_rma: u32 = "64" in 1..=256,
-        /// How long a read of remote memory that blocks (get_short) may take.
+        /// Time limit of get_short, which blocks.
         pub get_timeout: Time = "30s",
-        /// Most connections of an interface, those that peers make included. They cannot take the last eighth of them.
+        /// Largest number of connections of an interface. Peers cannot open the last eighth of them.
         #[security = true]
         pub max_connections: u32 = "65536" in 1..=1_048_576,
-        /// Most connections that peers behind one port have made to an interface.
+        /// Largest number of connections to an interface that were opened by peers of one port.
         #[security = true]
         pub max_connections_per_port: u32 = "4096" in 1..=1_048_576,
-        /// Most ports of peers that an interface knows the way to, for an unauthenticated peer behind another to get an answer.
+        /// Largest number of peer ports for which an interface caches an address handle. Unauthenticated peers of further ports get no response.
         #[security = true]
         pub max_peer_ports: u32 = "16384" in 1..=1_048_576,
-        /// Requests of a connection for remote memory that are refused before it ends: keys are not to be guessed.
+        /// Number of refused requests for remote memory after which a connection is closed, so that keys cannot be guessed.
         #[security = true]
         pub max_refused: u32 = "256" in 1..=65_535,
-        /// Bytes of answers to puts, gets and atomics of peers that wait, over all connections of an interface. Beyond that the
-        /// connection ends on which most of them wait.
+        /// Bytes of queued responses to puts, gets and atomics, for all connections of an interface. Beyond this, the connection
+        /// with most of them is closed.
         #[security = true]
         pub max_answer_bytes: MemSize = "256m" in 65_536..=1_099_511_627_776,
-        /// Index into the table of GIDs; auto chooses RoCE v2 with an address of the network device.
+        /// Index in the GID table; auto chooses RoCE v2 with an address of the network device.
         pub gid_index: Count = "auto",
-        /// Largest datagram, in bytes: 256, 512, 1024, 2048 or 4096; auto takes what the port has. Peers need the same.
+        /// Largest datagram, in bytes: 256, 512, 1024, 2048 or 4096; auto uses the port's. Must be the same on both sides.
         pub path_mtu: Count = "auto",
-        /// Index into the table of partition keys.
+        /// Index in the partition key table.
         pub pkey_index: u16 = "0",
         /// Service level.
         pub service_level: u8 = "0" in 0..=15,
         /// Traffic class of global routes.
         pub traffic_class: u8 = "0",
-        /// Hops before a packet is dropped.
+        /// Hop limit of global routes.
         pub hop_limit: u8 = "64" in 1..=255,
-        /// Use global routes inside an InfiniBand subnet, too.
+        /// Use global routes inside an InfiniBand subnet as well.
         pub is_global: bool = "no",
-        /// Make it safe to fork while memory is registered.
+        /// Allow fork while memory is registered.
         pub fork_init: Ternary = "try",
     }
 }
@@ -140,7 +140,7 @@ impl UdConfig {
     }
 }
 
-/// What nobody can guess.
+/// A random number.
 ///
 /// # Errors
 /// The kernel has no random numbers.

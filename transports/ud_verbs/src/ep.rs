@@ -5,11 +5,9 @@ use std::rc::Rc;
 
 use uct_ib::DeviceAddress;
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::{Accessor, Regions, RemoteKey};
-use uct_plugin::rma::{Initiator, Notify, Operation, Payload, RemoteLimits, Request, Requests};
-use uct_plugin::{
-    Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, Outcome, Pack, Result, Unpack,
-};
+use uct_plugin::memory::{Accessor, Regions};
+use uct_plugin::rma::{ByRequests, Initiator, Payload, RemoteLimits, Request, Requests};
+use uct_plugin::{Completion, Endpoint, Error, Failure, Flush, Iov, Outcome, Pack, Result};
 
 use crate::iface::UdIface;
 use crate::link::conn::Conn;
@@ -25,6 +23,7 @@ pub(crate) struct UdEp {
 
 impl Endpoint for UdEp {
     type Iface = UdIface;
+    type Remote = ByRequests;
     const ADDRESS_LENGTH: usize = EP_LENGTH;
 
     #[inline(always)]
@@ -50,65 +49,6 @@ impl Endpoint for UdEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         self.conn.send_zcopy(id, header, iov, signaled, completion)
-    }
-
-    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.remote_put_short(data, remote_address, rkey)
-    }
-
-    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
-        self.remote_put_bcopy(pack, remote_address, rkey)
-    }
-
-    fn put_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_put_vector(iov, remote_address, rkey, completion)
-    }
-
-    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.remote_get_short(buffer, remote_address, rkey)
-    }
-
-    fn get_bcopy(
-        &self,
-        unpack: Unpack,
-        length: usize,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_get_bcopy(unpack, length, remote_address, rkey, completion)
-    }
-
-    fn get_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_get_zcopy(iov, remote_address, rkey, completion)
-    }
-
-    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.remote_atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
-    }
-
-    fn atomic_fetch(
-        &self,
-        atomic: Atomic,
-        former: Former,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch(former, completion.into());
-        self.remote_atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {

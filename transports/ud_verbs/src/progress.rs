@@ -1,7 +1,7 @@
-//! What happens in an interface: arrivals, acknowledgements, failures, waiting requests.
+//! Progress of an interface: arrivals, acknowledgements, failures, pending requests.
 //!
-//! Built on `link`. The application is called from here only, with the core's state whole and nobody
-//! looking at it, so that it may call anything.
+//! Built on `link`. The application is called from here only, with the core's state whole and not
+//! borrowed, so that it may call anything.
 
 use uct_plugin::rma::Malformed;
 use uct_plugin::{Blocked, Disposition, Error};
@@ -20,7 +20,7 @@ use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Receive
 const AM_IDS: u8 = 32;
 
 impl UdIface {
-    /// Moves everything on; returns how many events it handled.
+    /// Makes progress; returns how many events it handled.
     #[inline]
     pub(crate) fn make_progress(&self) -> u32 {
         let guard = self.shared.enter();
@@ -31,13 +31,13 @@ impl UdIface {
         self.handle(&guard)
     }
 
-    /// Takes in what has arrived, and does what there is to do. What messages bring to be done is left to the next progress, once, so
-    /// that the application's answer goes first.
+    /// Handles arrivals and pending work. Work that messages cause is left to the next progress, once, so that the application's reply is
+    /// sent first.
     #[inline(never)]
     fn handle(&self, guard: &Guard<'_, Core>) -> u32 {
-        let was_left = guard.with(|core| !core.pending_work.is_none());
+        let (was_left, deferred) = guard.with(|core| (!core.pending_work.is_none(), core.take_deferred()));
         let mut count = 0;
-        if let Some(id) = guard.with(Core::take_deferred) {
+        if let Some(id) = deferred {
             count += u32::from(self.collect(guard, id));
         }
         count += self.receive_all(guard);
@@ -47,7 +47,7 @@ impl UdIface {
         count + self.do_pending_work(guard)
     }
 
-    /// Leaves what there is to do to the next progress, if nobody waits for it; returns whether it did.
+    /// Leaves pending work to the next progress, if nothing waits for it; returns whether it did.
     #[inline]
     fn may_leave(&self, guard: &Guard<'_, Core>) -> bool {
         let is_waited_for = self.shared.lock.is_due()
@@ -61,7 +61,7 @@ impl UdIface {
         may_leave
     }
 
-    /// Takes in what has arrived.
+    /// Handles all arrivals.
     #[inline]
     fn receive_all(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
@@ -77,7 +77,7 @@ impl UdIface {
         count
     }
 
-    /// Does what no datagram asks for, and what the ones that arrived have left to do.
+    /// Does pending work, and what the datagrams that arrived have left to do.
     #[inline(never)]
     fn do_pending_work(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
@@ -107,7 +107,7 @@ impl UdIface {
         count
     }
 
-    /// Moves on until `done`, for an operation on a connection that is done at its return.
+    /// Makes progress until `done`, for an operation on a connection that is done at its return.
     ///
     /// # Errors
     /// [`Error::TIMED_OUT`] if that takes longer than `get_timeout`.
@@ -143,7 +143,7 @@ impl UdIface {
         Ok(())
     }
 
-    /// Takes in any datagram but an in-order message.
+    /// Handles any datagram but an in-order message.
     #[inline(never)]
     fn receive_other(&self, guard: &Guard<'_, Core>, arrival: Arrival) -> u32 {
         let Some(header) = Header::read(arrival.datagram()) else {
@@ -216,7 +216,7 @@ impl UdIface {
     fn deliver(&self, guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, arrival: Arrival) {
         if kind < AM_IDS {
             let (message, length) = (arrival.message(), arrival.message_length());
-            // SAFETY: the message lies in a buffer that is nobody else's, behind the headroom that the pool provides for; it
+            // SAFETY: the message lies in a buffer that nothing else uses, behind the headroom that the pool provides for; it
             // is not touched before it comes back, here or by `release`.
             if unsafe { self.am.deliver_desc(kind, message, length) } != Disposition::Consumed {
                 return;
@@ -227,11 +227,11 @@ impl UdIface {
         guard.with(|core| core.recycle(arrival));
     }
 
-    /// Takes in a message for the transport itself: a request of a peer's, or an answer. The bytes are untrusted.
+    /// Handles a message for the transport itself: a request or a response. The bytes are untrusted.
     fn serve(&self, guard: &Guard<'_, Core>, id: ConnectionId, kind: u8, body: &[u8]) {
         let served = match kind {
             REQUEST => self.targets.serve(guard, id, body, &self.md.regions),
-            // Without an endpoint nobody awaits it any more.
+            // Without an endpoint nothing waits for it any more.
             RESPONSE => {
                 self.conns.get(id).map_or(Ok(()), |conn| conn.take_response(body)).map_err(Offence::from)
             }
@@ -300,7 +300,7 @@ impl UdIface {
         }
     }
 
-    /// An endpoint has failed: everything on it ends with the error, and the application is told.
+    /// An endpoint has failed: everything on it ends with the error, and the application is notified.
     fn fail(&self, guard: &Guard<'_, Core>, id: ConnectionId, failure: Failure) {
         let error = status(failure);
         self.shared.drain(guard, id);

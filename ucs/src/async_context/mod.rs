@@ -39,9 +39,11 @@
 mod block;
 mod error;
 mod handler;
+mod pace;
 pub mod poll;
 mod registry;
 mod shared;
+mod slot;
 mod thread;
 
 #[cfg(all(test, not(loom)))]
@@ -61,7 +63,7 @@ use crate::status;
 
 pub use error::AsyncError;
 pub use handler::{HandlerId, RawHandler, Schedule};
-pub use thread::SHUTDOWN_LIMIT;
+pub use slot::SHUTDOWN_LIMIT;
 
 use handler::Callback;
 use shared::Shared;
@@ -111,7 +113,9 @@ impl AsyncContext {
 
     /// As [`AsyncContext::new`]; in [`Mode::Poll`] its bit in `pending_work` is set as long as handlers are registered.
     pub fn with_pending_work(mode: Mode, pending_work: PendingWork) -> AsyncContext {
-        AsyncContext { handle: AsyncHandle { shared: Arc::new(Shared::new(mode, pending_work)) } }
+        AsyncContext {
+            handle: AsyncHandle { shared: Arc::new(Shared::new(mode, pending_work, thread::serve)) },
+        }
     }
 }
 

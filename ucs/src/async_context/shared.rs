@@ -1,6 +1,6 @@
 //! The context itself: registering, running handlers, replaying, closing.
 //!
-//! Used by `AsyncHandle`, the context's thread and `poll`. Built on `block`, `registry` and `event_set`.
+//! Used by `AsyncHandle`, the context's thread and `poll`. Built on `block`, `registry`, `pace`, `slot` and `event_set`.
 //! Nothing outside of the module uses it.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -11,9 +11,10 @@ use once_cell::sync::OnceCell;
 
 use super::block::{Block, Waiting, thread_token};
 use super::handler::{Callback, HandlerId, Panicked, Schedule};
-use super::poll::Pace;
+use super::pace::Pace;
 use super::registry::{Registry, Source};
-use super::{AsyncError, Mode, SHUTDOWN_LIMIT, thread};
+use super::slot::{SHUTDOWN_LIMIT, Slot};
+use super::{AsyncError, Mode};
 use crate::clock::{self, Deadline};
 use crate::event_set::{EventFd, EventSet, Events, TimerFd};
 use crate::pending_work::PendingWork;
@@ -32,7 +33,9 @@ pub(super) struct Shared {
     handler_returned: Condvar,
     /// Made with the first registration.
     io: OnceCell<Io>,
-    pub(super) thread: thread::Slot,
+    pub(super) thread: Slot,
+    /// What the thread does.
+    serve: fn(&Arc<Shared>),
 }
 
 /// The context's descriptors.
@@ -56,7 +59,7 @@ impl Io {
 }
 
 impl Shared {
-    pub(super) fn new(mode: Mode, pending_work: PendingWork) -> Shared {
+    pub(super) fn new(mode: Mode, pending_work: PendingWork, serve: fn(&Arc<Shared>)) -> Shared {
         let waiting = if mode == Mode::ThreadMutex { Waiting::Sleep } else { Waiting::Spin };
         Shared {
             mode,
@@ -65,7 +68,8 @@ impl Shared {
             registry: Mutex::new(Registry::new()),
             handler_returned: Condvar::new(),
             io: OnceCell::new(),
-            thread: thread::Slot::new(),
+            thread: Slot::new(),
+            serve,
         }
     }
 
@@ -182,7 +186,11 @@ impl Shared {
     fn prepare(self: &Arc<Shared>, _locked: &MutexGuard<'_, Registry>) -> Result<&Io, SystemError> {
         let io = self.io.get_or_try_init(Io::new)?;
         if self.mode != Mode::Poll {
-            self.thread.start(self)?;
+            let (context, serve) = (Arc::clone(self), self.serve);
+            self.thread.start(move || {
+                serve(&context);
+                context.thread.note_ended();
+            })?;
         }
         Ok(io)
     }

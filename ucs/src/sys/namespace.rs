@@ -59,6 +59,15 @@ impl Namespace {
             Namespace::Uts => "uts",
         }
     }
+
+    /// The inode of the one that the calling thread is in; 0 if /proc does not say.
+    pub fn own(self) -> u64 {
+        self.read("thread-self")
+    }
+
+    fn read(self, process: &str) -> u64 {
+        std::fs::metadata(format!("/proc/{process}/ns/{self}")).map_or(0, |entry| entry.ino())
+    }
 }
 
 impl fmt::Display for Namespace {
@@ -83,16 +92,13 @@ impl Namespaces {
     }
 
     fn read(process: &str) -> Namespaces {
-        let inode = |namespace: Namespace| {
-            std::fs::metadata(format!("/proc/{process}/ns/{namespace}")).map_or(0, |entry| entry.ino())
-        };
         Namespaces {
-            pid: inode(Namespace::Pid),
-            ipc: inode(Namespace::Ipc),
-            net: inode(Namespace::Net),
-            user: inode(Namespace::User),
-            mnt: inode(Namespace::Mnt),
-            uts: inode(Namespace::Uts),
+            pid: Namespace::Pid.read(process),
+            ipc: Namespace::Ipc.read(process),
+            net: Namespace::Net.read(process),
+            user: Namespace::User.read(process),
+            mnt: Namespace::Mnt.read(process),
+            uts: Namespace::Uts.read(process),
         }
     }
 

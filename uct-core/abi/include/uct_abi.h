@@ -2,6 +2,22 @@
  * The plugin boundary of UCT, for transports written in C.
  * Generated from the crate uct-abi by `cargo xtask header`: change that, not this.
  * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Rules that hold for every table and slot
+ *
+ * - A table begins with its `size` in bytes as its maker compiled it, and only ever grows at its end. A slot that is
+ *   absent or null returns `UCT_ERR_UNSUPPORTED`; only slots marked *mandatory* may not be.
+ * - A function returns a `UctStatus`; the numbers are UCX's. Unknown numbers and unknown flag bits are tolerated.
+ * - Pointers to bytes that the host passes are never null, also where the length is 0.
+ * - The side that allocates frees. Lists leave a plugin through an `emit` callback, text through a `UctText` that the host owns.
+ * - Nothing may unwind through a slot. `uct-plugin` guards each one.
+ * - Handlers of messages, completions, pending requests and error handlers run inside `progress`, and may call any slot of the
+ *   same worker's objects, `progress` of the same interface among them. The host destroys and closes nothing from inside a slot: it
+ *   waits until no call of a plugin is under way on that thread.
+ * - In the child of a fork the host calls no slot of an endpoint that was made before it.
+ * - All objects of one interface belong to the thread of its worker, unless a slot or `UCT_IFACE_ATTR_ANY_THREAD` says
+ *   otherwise. No slot blocks, unless it says so. Strings are UTF-8 without a terminating zero (`UctStr`).
+ * - Statements about semantics follow UCX's `uct/api/uct.h`.
  */
 
 #ifndef UCT_ABI_H
@@ -10,7 +26,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#define UCT_EXTERN_C extern "C"
+#else
+#define UCT_EXTERN_C extern
+#endif
+
+// The head of the function that returns a plugin's table, the one symbol that the host looks up in libuct_NAME.so:
+// `UCT_PLUGIN_ENTRY(NAME) { return &plugin; }`. `NAME` is also the `name` in that table. In C++ it stands outside of namespaces.
+#define UCT_PLUGIN_ENTRY(name) \
+    UCT_EXTERN_C const struct UctPlugin *uct_plugin_##name(void); \
+    UCT_EXTERN_C __attribute__((visibility("default"))) const struct UctPlugin *uct_plugin_##name(void)
+
 #define UCT_PLUGIN_SYMBOL_PREFIX "uct_plugin_"
+
+// Family of a `UctSocketAddress`: none.
+#define UCT_FAMILY_NONE 0
+
+// Family of a `UctSocketAddress`: IPv4.
+#define UCT_FAMILY_IPV4 4
+
+// Family of a `UctSocketAddress`: IPv6.
+#define UCT_FAMILY_IPV6 6
+
+// Event: a client calls. `request` is the host's from now on, until `accept` or `reject`.
+#define UCT_CM_REQUEST 1
+
+// Event: the peer's address is resolved, `device` leads there, and `send` is awaited.
+#define UCT_CM_RESOLVED 2
+
+// Event: the server has accepted. `data` are its private data.
+#define UCT_CM_CONNECTED 3
+
+// Event: the client knows that it was accepted.
+#define UCT_CM_NOTIFIED 4
+
+// Event: the peer has disconnected; `data` are its reason. `status` is `UCT_ERR_CONNECTION_RESET` if it was lost instead.
+#define UCT_CM_DISCONNECTED 5
+
+// Event: the connection is not established. `status` and `reason` say why. With `UCT_ERR_REJECTED`, which comes for an explicit
+// `reject` alone, `data` are the server's.
+#define UCT_CM_FAILED 6
 
 // Yes or no.
 #define UCT_CONFIG_BOOL 0
@@ -160,6 +217,20 @@
 // Interface flag: handlers of the asynchronous context run inside the worker's progress, and in no other thread.
 #define UCT_IFACE_ASYNC_IN_PROGRESS (UINT64_C(1) << 0)
 
+// Flag of an interface's attributes: interface and endpoints may be used from any thread, by one at a time. What one thread did
+// happens before the next one's calls: the host holds a lock around each, or does as much. Without it they belong to the thread of
+// the worker.
+#define UCT_IFACE_ATTR_ANY_THREAD (UINT64_C(1) << 0)
+
+// Flag of an interface's attributes: its connections are sockets, and it takes over one that is connected already (`ep_adopt`).
+#define UCT_IFACE_ATTR_ADOPTS (UINT64_C(1) << 1)
+
+// Side of an adopted socket: this side has called, and begins the handshake.
+#define UCT_SIDE_CALLED 0
+
+// Side of an adopted socket: this side has accepted it.
+#define UCT_SIDE_ACCEPTED 1
+
 // Handler flag: the data may be kept by returning `UCT_INPROGRESS`, and are given back with `release`.
 #define UCT_AM_DESC (UINT32_C(1) << 0)
 
@@ -300,13 +371,38 @@
 #define UCT_ABI_MAJOR 1
 
 // Grows with every slot, flag or field that is added.
-#define UCT_ABI_MINOR 1
+#define UCT_ABI_MINOR 3
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
 
 // What a slot returns: zero is success, positive is "going on", negative is an error.
 typedef int32_t UctStatus;
+
+// An address of the internet protocols.
+typedef struct UctSocketAddress {
+    // `UCT_FAMILY_*`.
+    uint16_t family;
+    // In the processor's order of bytes.
+    uint16_t port;
+    // IPv6: number of the network interface that a link-local address belongs to; else 0.
+    uint32_t scope_id;
+    // As in a packet; an IPv4 address takes the first 4 bytes, zeros follow.
+    uint8_t ip[16];
+} UctSocketAddress;
+
+// The data endpoint whose connection is established: what the connection manager tells the peer's about it.
+typedef struct UctCmToken {
+    // Size of this table in bytes.
+    size_t size;
+    // Number of its queue pair.
+    uint32_t qp_number;
+    // 1 if the queue pair receives from a shared receive queue, else 0.
+    uint32_t has_srq;
+} UctCmToken;
+
+// A client's request to be accepted or rejected; the plugin's own.
+typedef struct UctCmRequest UctCmRequest;
 
 // A string: UTF-8, not terminated by zero, owned by the side that passed it, valid for the call unless stated otherwise.
 typedef struct UctStr {
@@ -315,6 +411,211 @@ typedef struct UctStr {
     // Length in bytes.
     size_t length;
 } UctStr;
+
+// What has happened. Valid for the call.
+typedef struct UctCmEvent {
+    // Size of this table in bytes.
+    size_t size;
+    // `UCT_CM_*`.
+    uint32_t kind;
+    // `UCT_OK`, unless the kind says otherwise.
+    UctStatus status;
+    // The `user` of the endpoint; with `UCT_CM_REQUEST` that of the listener.
+    void *user;
+    // With `UCT_CM_REQUEST` the request, else null.
+    struct UctCmRequest *request;
+    // Private data of the peer, or its reason: exactly what it passed.
+    const uint8_t *data;
+    // Their length in bytes.
+    size_t length;
+    // With `UCT_CM_REQUEST` and `UCT_CM_RESOLVED`, the address of this side.
+    struct UctSocketAddress local;
+    // With the same, the address of the peer, as this side sees it.
+    struct UctSocketAddress peer;
+    // With the same, the device that leads to the peer: `eth0`, `mlx5_0:1`. Empty where it is not known.
+    struct UctStr device;
+    // With `UCT_CM_FAILED` and a lost peer, why: stage, address, the system's error, what to try.
+    struct UctStr reason;
+} UctCmEvent;
+
+// Takes an event. It may call any slot, `destroy` and `listener_destroy` of what the event belongs to among them, but not `close`.
+typedef void (*UctCmHandler)(void *argument, const struct UctCmEvent *event);
+
+// A worker; the host's own.
+typedef struct UctWorker UctWorker;
+
+// One value, checked by the host against the key's kind and range.
+typedef struct UctConfigValue {
+    // The section.
+    struct UctStr section;
+    // The key.
+    struct UctStr name;
+    // As text, in the form the user would write.
+    struct UctStr text;
+    // As an integer: bytes, count, 0/1, ternary, index of the choice.
+    uint64_t integer;
+    // As a real number: seconds, bytes per second.
+    double real;
+} UctConfigValue;
+
+// The values of all keys of the plugin, valid for the call.
+typedef struct UctConfig {
+    // Size of this table in bytes.
+    size_t size;
+    // First of `count` values.
+    const struct UctConfigValue *values;
+    // Number of values.
+    size_t count;
+} UctConfig;
+
+// How to open a connection manager. Valid for the call, worker and handler until `close`.
+typedef struct UctCmParams {
+    // Size of this table in bytes.
+    size_t size;
+    // The worker that will drive it.
+    struct UctWorker *worker;
+    // The plugin's values.
+    const struct UctConfig *config;
+    // Takes all events of the connection manager.
+    UctCmHandler handler;
+    // First argument of the handler.
+    void *argument;
+} UctCmParams;
+
+// Limits of a connection manager. Filled by `query`; the caller zeroes it and sets `size`.
+typedef struct UctCmAttr {
+    // Size of this table in bytes.
+    size_t size;
+    // Most bytes of private data with `send`.
+    size_t max_connect_data;
+    // The same with `accept`.
+    size_t max_accept_data;
+    // The same with `reject`.
+    size_t max_reject_data;
+    // Most bytes of a reason with `disconnect`.
+    size_t max_disconnect_data;
+} UctCmAttr;
+
+// Where to listen. Valid for the call, `user` until `listener_destroy`.
+typedef struct UctCmListenParams {
+    // Size of this table in bytes.
+    size_t size;
+    // Handed to the handler with each request.
+    void *user;
+    // Port 0 lets the system choose; an unspecified address means all of them.
+    struct UctSocketAddress address;
+    // Clients that may wait in the system; 0 is the connection manager's default.
+    uint32_t backlog;
+} UctCmListenParams;
+
+// Whom to connect to. Valid for the call, `user` until `destroy`.
+typedef struct UctCmConnectParams {
+    // Size of this table in bytes.
+    size_t size;
+    // Handed to the handler.
+    void *user;
+    // The server.
+    struct UctSocketAddress address;
+    // The address to connect from; its port is usually 0. `UCT_FAMILY_NONE` leaves it to the system.
+    struct UctSocketAddress source;
+    // Nanoseconds that the peer and the network may take for each stage: until `RESOLVED`, and from `send` to `CONNECTED`. What the
+    // application takes in between does not count. 0 is the connection manager's default.
+    uint64_t timeout;
+} UctCmConnectParams;
+
+// What one side tells the other. Valid for the call.
+typedef struct UctCmData {
+    // Size of this table in bytes.
+    size_t size;
+    // Private data.
+    const uint8_t *data;
+    // Their length in bytes. The host passes no more than the attributes permit.
+    size_t length;
+    // The data endpoint, where the transport gave a token (`UctEpOps::cm_token`), else null.
+    const struct UctCmToken *token;
+} UctCmData;
+
+// Takes a finding of `diagnose`: `UCT_OK`, or the status of what stands in the way; and a line of text, valid for the call.
+typedef void (*UctEmitFinding)(void *context, UctStatus status, struct UctStr text);
+
+// A connection manager; the plugin's own.
+typedef struct UctCm UctCm;
+
+// A text buffer of the host: a plugin writes the reason of a refusal here.
+typedef struct UctText {
+    // Where to write.
+    uint8_t *data;
+    // How many bytes fit.
+    size_t capacity;
+    // How many were written; a plugin sets it, never above `capacity`.
+    size_t length;
+} UctText;
+
+// A listener of a connection manager; the plugin's own.
+typedef struct UctCmListener UctCmListener;
+
+// An endpoint of a connection manager; the plugin's own.
+typedef struct UctCmEp UctCmEp;
+
+// The calls of a connection manager.
+typedef struct UctCmOps {
+    // Size of this table in bytes.
+    size_t size;
+    // Opens one on a worker. *Mandatory.*
+    UctStatus (*open)(const struct UctCmParams *params, struct UctCm **cm, struct UctText *reason);
+    // Closes. All listeners and endpoints are destroyed by then; requests need not be consumed. *Mandatory.*
+    void (*close)(struct UctCm *cm);
+    // Fills the attributes. *Mandatory.*
+    UctStatus (*query)(struct UctCm *cm, struct UctCmAttr *attr);
+    // A descriptor that is readable as long as `progress` has something to do, deadlines among it. It belongs to the connection
+    // manager. *Mandatory.*
+    UctStatus (*event_fd)(struct UctCm *cm, int32_t *fd);
+    // Does what is due and calls the handler; returns how many events it handled. Not called from inside the handler. *Mandatory.*
+    uint32_t (*progress)(struct UctCm *cm);
+    // Listens. `UCT_ERR_BUSY`: the address is in use. `UCT_ERR_NO_DEVICE`: no device has it. *Mandatory.*
+    UctStatus (*listen)(struct UctCm *cm,
+                        const struct UctCmListenParams *params,
+                        struct UctCmListener **listener,
+                        struct UctText *reason);
+    // Where it listens, with the port that was chosen. *Mandatory.*
+    UctStatus (*listener_address)(struct UctCmListener *listener, struct UctSocketAddress *address);
+    // Stops listening. No request of it is reported any more; those that were reported stay valid. *Mandatory.*
+    void (*listener_destroy)(struct UctCmListener *listener);
+    // Begins to connect. *Mandatory.*
+    UctStatus (*connect)(struct UctCm *cm,
+                         const struct UctCmConnectParams *params,
+                         struct UctCmEp **ep,
+                         struct UctText *reason);
+    // Sends the request to the server, once, after `UCT_CM_RESOLVED`. `UCT_ERR_BUSY`: not resolved yet. *Mandatory.*
+    UctStatus (*send)(struct UctCmEp *ep, const struct UctCmData *data);
+    // Accepts a request of any connection manager of the component, and makes its endpoint in `cm`, on the thread of that one's
+    // worker. The request is consumed, also by an error; the client is rejected then, with no data. `UCT_ERR_CONNECTION_RESET`: it
+    // has gone. `timeout` is in nanoseconds, until `UCT_CM_NOTIFIED`; 0 is the connection manager's default. *Mandatory.*
+    UctStatus (*accept)(struct UctCm *cm,
+                        struct UctCmRequest *request,
+                        void *user,
+                        const struct UctCmData *data,
+                        uint64_t timeout,
+                        struct UctCmEp **ep,
+                        struct UctText *reason);
+    // Rejects a request with private data, and consumes it, also with an error. Any thread. *Mandatory.*
+    UctStatus (*reject)(struct UctCmRequest *request, const uint8_t *data, size_t length);
+    // Tells the server that the client knows, once, after `UCT_CM_CONNECTED`. *Mandatory.*
+    UctStatus (*notify)(struct UctCmEp *ep);
+    // Disconnects, with a reason for the peer. Each side calls it once. `UCT_ERR_BUSY`: neither `UCT_CM_CONNECTED` nor `UCT_CM_NOTIFIED`
+    // was reported. `UCT_INPROGRESS`: called before, and the peer has not disconnected. `UCT_ERR_NOT_CONNECTED`: both sides have
+    // disconnected, or the endpoint has failed. *Mandatory.*
+    UctStatus (*disconnect)(struct UctCmEp *ep, const uint8_t *data, size_t length);
+    // The addresses of both ends, as this side sees them. `UCT_ERR_BUSY`: not resolved yet. *Mandatory.*
+    UctStatus (*ep_addresses)(struct UctCmEp *ep,
+                              struct UctSocketAddress *local,
+                              struct UctSocketAddress *peer);
+    // Destroys, at any time; a connection that is established is disconnected without a reason. No event follows. *Mandatory.*
+    void (*ep_destroy)(struct UctCmEp *ep);
+    // Finds out what stands in the way of connections to an address, of a peer or of this machine, and emits a finding for each
+    // step, up to the first obstacle. Needs no open connection manager. Blocks for some seconds at most. Since minor version 3.
+    UctStatus (*diagnose)(const struct UctSocketAddress *address, UctEmitFinding emit, void *context);
+} UctCmOps;
 
 // An interface; the plugin's own.
 typedef struct UctIface UctIface;
@@ -401,17 +702,9 @@ typedef struct UctIfaceAttr {
     uint32_t priority;
     // Most endpoints; 0 means unlimited.
     uint64_t max_num_eps;
+    // `UCT_IFACE_ATTR_*`. Since minor version 2.
+    uint64_t flags;
 } UctIfaceAttr;
-
-// A text buffer of the host: a plugin writes the reason of a refusal here.
-typedef struct UctText {
-    // Where to write.
-    uint8_t *data;
-    // How many bytes fit.
-    size_t capacity;
-    // How many were written; a plugin sets it, never above `capacity`.
-    size_t length;
-} UctText;
 
 // Whether the host may access memory on behalf of an endpoint through the windows of its domain's keys. Owned by the host.
 typedef struct UctGate {
@@ -486,14 +779,16 @@ typedef struct UctIfaceOps {
                               struct UctText *reason);
     // Receives, completes and sends what is due; returns how many events it handled. *Mandatory.*
     uint32_t (*progress)(struct UctIface *iface);
-    // Creates an endpoint. *Mandatory.*
+    // Creates an endpoint, without waiting for the peer. A peer that is gone is an error here if that is known at once, otherwise a
+    // failure of the endpoint, reported from progress. *Mandatory.*
     UctStatus (*ep_create)(struct UctIface *iface,
                            const struct UctEpParams *params,
                            struct UctEp **ep,
                            struct UctText *reason);
     // Releases data that a handler kept; `data` is the pointer that was passed to the handler.
     void (*release)(struct UctIface *iface, void *data);
-    // A descriptor that becomes readable when an armed event happens. It belongs to the interface.
+    // A descriptor that becomes readable when an armed event happens. It belongs to the interface: the host polls it and reads
+    // nothing from it, and `progress` or `event_arm` empties it.
     UctStatus (*event_fd)(struct UctIface *iface, int32_t *fd);
     // Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
     // event that comes makes the descriptor readable: none is lost.
@@ -506,6 +801,23 @@ typedef struct UctIfaceOps {
     UctStatus (*fence)(struct UctIface *iface, uint32_t flags);
     // The transport's own counters.
     UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
+    // Takes a connected socket, over which another protocol may have been spoken before: what comes next is the transport's own
+    // handshake. For interfaces with `UCT_IFACE_ATTR_ADOPTS`. `side` is a `UCT_SIDE_*`.
+    //
+    // With null `params` and `ep` the interface treats the socket, which this side has accepted, as one that its own listener has
+    // accepted. `first` are bytes of the handshake that were read already. Otherwise `length` is 0, and an endpoint is created as by
+    // `ep_create`, which uses this socket and no other one: nothing is connected, so no peer need be reachable at its address. The
+    // caller vouches that the other end of the socket is the peer's; both ends are adopted in this way.
+    //
+    // With `UCT_OK` the descriptor is the interface's, with an error it stays the caller's. Since minor version 2.
+    UctStatus (*ep_adopt)(struct UctIface *iface,
+                          const struct UctEpParams *params,
+                          int32_t fd,
+                          uint32_t side,
+                          const uint8_t *first,
+                          size_t length,
+                          struct UctEp **ep,
+                          struct UctText *reason);
 } UctIfaceOps;
 
 // A registration; the plugin's own.
@@ -541,7 +853,7 @@ typedef struct UctPendingReq {
     // Called from progress only. `UCT_OK`: done, forget the request. `UCT_INPROGRESS`: keep it and go on.
     // Anything else: keep it and stop serving this endpoint for now.
     UctStatus (*func)(struct UctPendingReq *request);
-    // The transport's while the request is queued.
+    // The transport's while the request is queued. In C, copy into and out of it (`memcpy`): other types do not alias it.
     uint64_t reserved[5];
 } UctPendingReq;
 
@@ -552,7 +864,7 @@ typedef void (*UctPurge)(struct UctPendingReq *request, void *argument);
 typedef struct UctEpOps {
     // Size of this table in bytes.
     size_t size;
-    // Destroys. Messages already accepted are still delivered; outstanding completions are called with
+    // Destroys. The host has purged the queue of requests, and destroys from inside no other slot. Messages already accepted are still delivered; outstanding completions are called with
     // `UCT_ERR_CANCELED` if they cannot end otherwise. *Mandatory.*
     void (*destroy)(struct UctEp *ep);
     // Sends `header` (8 bytes, native order) and `length` bytes of `payload`, both copied.
@@ -674,34 +986,12 @@ typedef struct UctEpOps {
                                const uint8_t *ep_address,
                                size_t ep_address_length,
                                struct UctText *reason);
+    // What a connection manager of the same device has to know of the endpoint to connect it. Since minor version 2.
+    UctStatus (*cm_token)(struct UctEp *ep, struct UctCmToken *token);
 } UctEpOps;
 
 // A memory domain; the plugin's own.
 typedef struct UctMd UctMd;
-
-// One value, checked by the host against the key's kind and range.
-typedef struct UctConfigValue {
-    // The section.
-    struct UctStr section;
-    // The key.
-    struct UctStr name;
-    // As text, in the form the user would write.
-    struct UctStr text;
-    // As an integer: bytes, count, 0/1, ternary, index of the choice.
-    uint64_t integer;
-    // As a real number: seconds, bytes per second.
-    double real;
-} UctConfigValue;
-
-// The values of all keys of the plugin, valid for the call.
-typedef struct UctConfig {
-    // Size of this table in bytes.
-    size_t size;
-    // First of `count` values.
-    const struct UctConfigValue *values;
-    // Number of values.
-    size_t count;
-} UctConfig;
 
 // One device that a transport can use.
 typedef struct UctDevice {
@@ -718,10 +1008,7 @@ typedef struct UctDevice {
 // Takes one device.
 typedef void (*UctEmitDevice)(void *context, const struct UctDevice *device);
 
-// A worker; the host's own.
-typedef struct UctWorker UctWorker;
-
-// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
+// Receives an active message. `data` are aligned to 8 bytes and readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
 // it may return `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
 // `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
 typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
@@ -735,7 +1022,7 @@ typedef struct UctAmTable {
     void *arguments[UCT_AM_IDS];
 } UctAmTable;
 
-// Called once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` is human-readable.
+// Called once when an endpoint has failed, from progress only, and not after it was destroyed. `ep` is the `user` of its parameters. `reason` is human-readable.
 typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, struct UctStr reason);
 
 // How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
@@ -888,9 +1175,9 @@ typedef struct UctComponentOps {
     size_t size;
     // Name of the component, at most 16 bytes. *Mandatory.*
     struct UctStr name;
-    // First of `tl_count` transports. *Mandatory.*
+    // First of `tl_count` transports.
     const struct UctTlOps *const *tls;
-    // Number of transports.
+    // Number of transports; 0 for a component that only has connection managers.
     size_t tl_count;
     // The calls of its memory domains. *Mandatory.*
     const struct UctMdOps *md_ops;
@@ -904,6 +1191,8 @@ typedef struct UctComponentOps {
                          const struct UctConfig *config,
                          struct UctMd **md,
                          struct UctText *reason);
+    // The calls of its connection managers; null if it has none. Since minor version 2.
+    const struct UctCmOps *cm_ops;
 } UctComponentOps;
 
 // One key of a plugin. The key `tx_seg_size` of section `tcp` is `[tcp] tx_seg_size` in a file and
@@ -1117,5 +1406,9 @@ typedef const struct UctPlugin *(*UctPluginEntry)(void);
 
 // The peer did not respond within the endpoint's time limit.
 #define UCT_ERR_ENDPOINT_TIMEOUT -80
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif  /* UCT_ABI_H */

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use crate::{UctConfig, UctEmitName, UctMd, UctMdOps, UctStatus, UctStr, UctText, UctTlOps};
+use crate::{UctCmOps, UctConfig, UctEmitName, UctMd, UctMdOps, UctStatus, UctStr, UctText, UctTlOps};
 
 /// The calls of a component: what a plugin offers under one name.
 #[repr(C)]
@@ -12,9 +12,9 @@ pub struct UctComponentOps {
     pub size: usize,
     /// Name of the component, at most 16 bytes. *Mandatory.*
     pub name: UctStr,
-    /// First of `tl_count` transports. *Mandatory.*
+    /// First of `tl_count` transports.
     pub tls: *const *const UctTlOps,
-    /// Number of transports.
+    /// Number of transports; 0 for a component that only has connection managers.
     pub tl_count: usize,
     /// The calls of its memory domains. *Mandatory.*
     pub md_ops: *const UctMdOps,
@@ -36,4 +36,6 @@ pub struct UctComponentOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
+    /// The calls of its connection managers; null if it has none. Since minor version 2.
+    pub cm_ops: *const UctCmOps,
 }

@@ -7,7 +7,8 @@
 use core::ffi::c_void;
 
 use crate::{
-    UctCompletion, UctEp, UctGate, UctIov, UctPack, UctPendingReq, UctRkey, UctStatus, UctText, UctUnpack,
+    UctCmToken, UctCompletion, UctEp, UctGate, UctIov, UctPack, UctPendingReq, UctRkey, UctStatus, UctText,
+    UctUnpack,
 };
 
 /// How to create an endpoint. Valid for the call, `user` for the life of the endpoint.
@@ -46,7 +47,7 @@ pub type UctPurge = unsafe extern "C" fn(request: *mut UctPendingReq, argument: 
 pub struct UctEpOps {
     /// Size of this table in bytes.
     pub size: usize,
-    /// Destroys. Messages already accepted are still delivered; outstanding completions are called with
+    /// Destroys. The host has purged the queue of requests, and destroys from inside no other slot. Messages already accepted are still delivered; outstanding completions are called with
     /// `UCT_ERR_CANCELED` if they cannot end otherwise. *Mandatory.*
     pub destroy: Option<unsafe extern "C" fn(ep: *mut UctEp)>,
 
@@ -248,4 +249,6 @@ pub struct UctEpOps {
             reason: *mut UctText,
         ) -> UctStatus,
     >,
+    /// What a connection manager of the same device has to know of the endpoint to connect it. Since minor version 2.
+    pub cm_token: Option<unsafe extern "C" fn(ep: *mut UctEp, token: *mut UctCmToken) -> UctStatus>,
 }

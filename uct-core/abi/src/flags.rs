@@ -67,6 +67,19 @@ pub const UCT_PROGRESS_RECV: u32 = 1 << 1;
 /// Interface flag: handlers of the asynchronous context run inside the worker's progress, and in no other thread.
 pub const UCT_IFACE_ASYNC_IN_PROGRESS: u64 = 1 << 0;
 
+/// Flag of an interface's attributes: interface and endpoints may be used from any thread, by one at a time. What one thread did
+/// happens before the next one's calls: the host holds a lock around each, or does as much. Without it they belong to the thread of
+/// the worker.
+pub const UCT_IFACE_ATTR_ANY_THREAD: u64 = 1 << 0;
+
+/// Flag of an interface's attributes: its connections are sockets, and it takes over one that is connected already (`ep_adopt`).
+pub const UCT_IFACE_ATTR_ADOPTS: u64 = 1 << 1;
+
+/// Side of an adopted socket: this side has called, and begins the handshake.
+pub const UCT_SIDE_CALLED: u32 = 0;
+/// Side of an adopted socket: this side has accepted it.
+pub const UCT_SIDE_ACCEPTED: u32 = 1;
+
 /// Handler flag: the data may be kept by returning `UCT_INPROGRESS`, and are given back with `release`.
 pub const UCT_AM_DESC: u32 = 1 << 0;
 /// Handler flag: the data are in memory that another process can write at any time. The host copies them before anything

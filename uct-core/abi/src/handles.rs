@@ -35,3 +35,27 @@ pub struct UctIface {
 pub struct UctEp {
     _opaque: [u8; 0],
 }
+
+/// A connection manager; the plugin's own.
+#[repr(C)]
+pub struct UctCm {
+    _opaque: [u8; 0],
+}
+
+/// A listener of a connection manager; the plugin's own.
+#[repr(C)]
+pub struct UctCmListener {
+    _opaque: [u8; 0],
+}
+
+/// A client's request to be accepted or rejected; the plugin's own.
+#[repr(C)]
+pub struct UctCmRequest {
+    _opaque: [u8; 0],
+}
+
+/// An endpoint of a connection manager; the plugin's own.
+#[repr(C)]
+pub struct UctCmEp {
+    _opaque: [u8; 0],
+}

@@ -10,7 +10,7 @@ use crate::{
 /// Number of active message ids; they run from 0.
 pub const UCT_AM_IDS: usize = 32;
 
-/// Receives an active message. `data` are readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
+/// Receives an active message. `data` are aligned to 8 bytes and readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
 /// it may return `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
 /// `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
 pub type UctAmCallback =
@@ -27,7 +27,7 @@ pub struct UctAmTable {
     pub arguments: [*mut c_void; UCT_AM_IDS],
 }
 
-/// Called once when an endpoint has failed. `ep` is the `user` of its parameters. `reason` is human-readable.
+/// Called once when an endpoint has failed, from progress only, and not after it was destroyed. `ep` is the `user` of its parameters. `reason` is human-readable.
 pub type UctErrorHandler =
     unsafe extern "C" fn(argument: *mut c_void, ep: *mut c_void, status: UctStatus, reason: UctStr);
 
@@ -165,6 +165,8 @@ pub struct UctIfaceAttr {
     pub priority: u32,
     /// Most endpoints; 0 means unlimited.
     pub max_num_eps: u64,
+    /// `UCT_IFACE_ATTR_*`. Since minor version 2.
+    pub flags: u64,
 }
 
 /// One transport: a way to move data, on some devices.
@@ -230,7 +232,8 @@ pub struct UctIfaceOps {
     >,
     /// Receives, completes and sends what is due; returns how many events it handled. *Mandatory.*
     pub progress: Option<unsafe extern "C" fn(iface: *mut UctIface) -> u32>,
-    /// Creates an endpoint. *Mandatory.*
+    /// Creates an endpoint, without waiting for the peer. A peer that is gone is an error here if that is known at once, otherwise a
+    /// failure of the endpoint, reported from progress. *Mandatory.*
     pub ep_create: Option<
         unsafe extern "C" fn(
             iface: *mut UctIface,
@@ -241,7 +244,8 @@ pub struct UctIfaceOps {
     >,
     /// Releases data that a handler kept; `data` is the pointer that was passed to the handler.
     pub release: Option<unsafe extern "C" fn(iface: *mut UctIface, data: *mut c_void)>,
-    /// A descriptor that becomes readable when an armed event happens. It belongs to the interface.
+    /// A descriptor that becomes readable when an armed event happens. It belongs to the interface: the host polls it and reads
+    /// nothing from it, and `progress` or `event_arm` empties it.
     pub event_fd: Option<unsafe extern "C" fn(iface: *mut UctIface, fd: *mut i32) -> UctStatus>,
     /// Arms for `UCT_EVENT_*`. `UCT_ERR_BUSY`: there are unprocessed events, call progress first. After `UCT_OK` an
     /// event that comes makes the descriptor readable: none is lost.
@@ -257,5 +261,26 @@ pub struct UctIfaceOps {
     /// The transport's own counters.
     pub counters: Option<
         unsafe extern "C" fn(iface: *mut UctIface, emit: UctEmitCounter, context: *mut c_void) -> UctStatus,
+    >,
+    /// Takes a connected socket, over which another protocol may have been spoken before: what comes next is the transport's own
+    /// handshake. For interfaces with `UCT_IFACE_ATTR_ADOPTS`. `side` is a `UCT_SIDE_*`.
+    ///
+    /// With null `params` and `ep` the interface treats the socket, which this side has accepted, as one that its own listener has
+    /// accepted. `first` are bytes of the handshake that were read already. Otherwise `length` is 0, and an endpoint is created as by
+    /// `ep_create`, which uses this socket and no other one: nothing is connected, so no peer need be reachable at its address. The
+    /// caller vouches that the other end of the socket is the peer's; both ends are adopted in this way.
+    ///
+    /// With `UCT_OK` the descriptor is the interface's, with an error it stays the caller's. Since minor version 2.
+    pub ep_adopt: Option<
+        unsafe extern "C" fn(
+            iface: *mut UctIface,
+            params: *const UctEpParams,
+            fd: i32,
+            side: u32,
+            first: *const u8,
+            length: usize,
+            ep: *mut *mut UctEp,
+            reason: *mut UctText,
+        ) -> UctStatus,
     >,
 }

@@ -11,12 +11,17 @@
 //! - Pointers to bytes that the host passes are never null, also where the length is 0.
 //! - The side that allocates frees. Lists leave a plugin through an `emit` callback, text through a [`UctText`] that the host owns.
 //! - Nothing may unwind through a slot. `uct-plugin` guards each one.
-//! - All objects of one interface belong to the thread of its worker, unless a slot says otherwise. No slot blocks,
-//!   unless it says so. Strings are UTF-8 without a terminating zero ([`UctStr`]).
+//! - Handlers of messages, completions, pending requests and error handlers run inside `progress`, and may call any slot of the
+//!   same worker's objects, `progress` of the same interface among them. The host destroys and closes nothing from inside a slot: it
+//!   waits until no call of a plugin is under way on that thread.
+//! - In the child of a fork the host calls no slot of an endpoint that was made before it.
+//! - All objects of one interface belong to the thread of its worker, unless a slot or [`UCT_IFACE_ATTR_ANY_THREAD`] says
+//!   otherwise. No slot blocks, unless it says so. Strings are UTF-8 without a terminating zero ([`UctStr`]).
 //! - Statements about semantics follow UCX's `uct/api/uct.h`.
 
 #![no_std]
 
+mod cm;
 mod component;
 mod config;
 mod ep;
@@ -30,6 +35,7 @@ mod plugin;
 mod primitive;
 mod status;
 
+pub use cm::*;
 pub use component::*;
 pub use config::*;
 pub use ep::*;

@@ -63,7 +63,7 @@ pub struct UctPendingReq {
     /// Called from progress only. `UCT_OK`: done, forget the request. `UCT_INPROGRESS`: keep it and go on.
     /// Anything else: keep it and stop serving this endpoint for now.
     pub func: unsafe extern "C" fn(request: *mut UctPendingReq) -> UctStatus,
-    /// The transport's while the request is queued.
+    /// The transport's while the request is queued. In C, copy into and out of it (`memcpy`): other types do not alias it.
     pub reserved: [u64; 5],
 }
 

@@ -41,7 +41,8 @@ constants! {
     UCT_CONFIG_NAMES UCT_CONFIG_RANGE UCT_CONFIG_ENUM UCT_CONFIG_SECURITY UCT_CONFIG_INF UCT_CONFIG_AUTO UCT_MD_REG
     UCT_MD_ALLOC UCT_MD_NEED_MEMH UCT_MD_NEED_RKEY UCT_MD_ADVISE UCT_MD_RKEY_PTR UCT_AM_IDS
     UCT_LOG_ERROR UCT_LOG_WARN UCT_LOG_INFO UCT_LOG_DEBUG UCT_LOG_TRACE UCT_FD_READ UCT_FD_WRITE
-    UCT_FD_ERROR UCT_PENDING_PRIVATE
+    UCT_FD_ERROR UCT_PENDING_PRIVATE UCT_IFACE_ATTR_ANY_THREAD UCT_IFACE_ATTR_ADOPTS UCT_SIDE_CALLED UCT_SIDE_ACCEPTED UCT_FAMILY_NONE UCT_FAMILY_IPV4 UCT_FAMILY_IPV6
+    UCT_CM_REQUEST UCT_CM_RESOLVED UCT_CM_CONNECTED UCT_CM_NOTIFIED UCT_CM_DISCONNECTED UCT_CM_FAILED
 }
 
 #[test]
@@ -76,12 +77,13 @@ fn a_c_compiler_reads_the_same_from_the_header() {
 
 #[test]
 fn the_layout_has_every_structure_and_every_constant() {
-    let sources: String = ["plugin", "status", "flags", "config", "md", "iface", "ep", "host", "primitive"]
-        .iter()
-        .map(|module| {
-            fs::read_to_string(root().join(format!("src/{module}.rs"))).expect("a source of the crate")
-        })
-        .collect();
+    let sources: String =
+        ["plugin", "status", "flags", "config", "md", "iface", "ep", "host", "primitive", "cm"]
+            .iter()
+            .map(|module| {
+                fs::read_to_string(root().join(format!("src/{module}.rs"))).expect("a source of the crate")
+            })
+            .collect();
     let mut items = 0;
     for (at, _) in sources.match_indices("\npub ") {
         let item = &sources[at + 5..];
@@ -138,6 +140,7 @@ fn c_program() -> String {
     for (name, kind, _) in constants() {
         let (format, cast) = match kind {
             "i32" => ("PRId32", "int32_t"),
+            "u16" => ("PRIu16", "uint16_t"),
             "u32" => ("PRIu32", "uint32_t"),
             "u64" | "usize" => ("PRIu64", "uint64_t"),
             other => panic!("{name} has the type {other}, for which this test knows no format"),

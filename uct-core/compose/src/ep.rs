@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use ucs::clock::Deadline;
 use uct_plugin::abi::{UCT_FLUSH_CANCEL, UCT_FLUSH_REMOTE, UctPendingReq};
-use uct_plugin::memory::{Accessor, RegionDomain, Regions, RemoteKey};
-use uct_plugin::rma::{Initiator, Notify, Operation, Payload, RemoteLimits, Request, Requests};
-use uct_plugin::{
-    Atomic, Completion, Endpoint, Error, Failure, Flush, Former, Iov, Outcome, Pack, Result, Unpack,
-};
+use uct_plugin::memory::{Accessor, RegionDomain, Regions};
+use uct_plugin::rma::{ByRequests, Initiator, Payload, RemoteLimits, Request, Requests};
+use uct_plugin::{Completion, Endpoint, Error, Failure, Flush, Iov, Outcome, Pack, Result};
 
 use crate::iface::{ComposedIface, Sizes, Wait};
 use crate::md::OWN;
@@ -126,6 +124,7 @@ impl Requests for ComposedEp {
 
 impl Endpoint for ComposedEp {
     type Iface = ComposedIface;
+    type Remote = ByRequests;
 
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result {
         if payload.len() > self.iface.max_short() {
@@ -158,7 +157,7 @@ impl Endpoint for ComposedEp {
     }
 
     fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
-        // SAFETY: the plugin's buffer holds what the attributes promise, and is nobody else's.
+        // SAFETY: the plugin's buffer holds what the attributes promise, and nothing else uses it.
         self.send(id, signaled, |buffer| unsafe { pack.write(buffer) })
     }
 
@@ -183,65 +182,6 @@ impl Endpoint for ComposedEp {
             length
         })?;
         Ok(Outcome::Done)
-    }
-
-    fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.remote_put_short(data, remote_address, rkey)
-    }
-
-    fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RemoteKey) -> Result<usize> {
-        self.remote_put_bcopy(pack, remote_address, rkey)
-    }
-
-    fn put_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_put_vector(iov, remote_address, rkey, completion)
-    }
-
-    fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.remote_get_short(buffer, remote_address, rkey)
-    }
-
-    fn get_bcopy(
-        &self,
-        unpack: Unpack,
-        length: usize,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_get_bcopy(unpack, length, remote_address, rkey, completion)
-    }
-
-    fn get_zcopy(
-        &self,
-        iov: Iov<'_>,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        self.remote_get_zcopy(iov, remote_address, rkey, completion)
-    }
-
-    fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RemoteKey) -> Result {
-        self.remote_atomic(atomic, remote_address, rkey, Operation::Acknowledged(Notify::Nobody))
-    }
-
-    fn atomic_fetch(
-        &self,
-        atomic: Atomic,
-        former: Former,
-        remote_address: u64,
-        rkey: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let operation = Operation::Fetch(former, completion.into());
-        self.remote_atomic(atomic, remote_address, rkey, operation).map(|()| Outcome::InProgress)
     }
 
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {

@@ -23,11 +23,11 @@ use crate::wire::{HEAD, Head, Kind};
 
 /// Operations of an endpoint that may be outstanding; consecutive ones without a completion count once.
 const OPERATIONS: usize = 64;
-/// Answers' worth of gets that may be outstanding.
+/// Number of responses to gets that may be outstanding.
 const GET_SEGMENTS: usize = 8;
 /// Most entries of a vector, unless the plugin's interface takes fewer.
 const MAX_IOV: usize = 16;
-/// Bytes of the shortest put and get that are worth it.
+/// Smallest limit of put and get for which they are composed.
 const LEAST_DATA: usize = 64;
 
 /// An interface.
@@ -38,12 +38,12 @@ pub(crate) struct ComposedIface {
     pub(crate) errors: ErrorHandler,
     pub(crate) pending: PendingQueue,
     pub(crate) flushes: FlushSet<Wait>,
-    /// How much a message holds of a put and a get, where the plugin's messages do for these.
+    /// The limits of put and get, where the plugin's messages are large enough for them.
     pub(crate) sizes: Option<Sizes>,
     /// Its device and interface address, as requests carry them.
     pub(crate) address: Vec<u8>,
     pub(crate) peers: Peers,
-    /// Answers that have come; completions are called from progress.
+    /// Responses that have arrived; completions are called by progress.
     answers: RefCell<VecDeque<Vec<u8>>>,
     senders: RefCell<HashMap<u64, Rc<Sender>>>,
     /// Endpoints with pending requests, and those that have something to send.
@@ -62,7 +62,7 @@ pub(crate) struct Sizes {
     pub(crate) message: usize,
     /// Bytes of a put.
     pub(crate) put: usize,
-    /// Bytes of an answer to a get.
+    /// Bytes of a response to a get.
     pub(crate) get: usize,
 }
 
@@ -180,7 +180,7 @@ impl ComposedIface {
         self.flushes.fail_where(is_its, Error::CANCELED);
     }
 
-    /// Whether anything waits for room that was accepted of an endpoint, or is owed to a peer.
+    /// Whether accepted frames of endpoints, or responses to peers, are queued.
     pub(crate) fn has_unsent(&self) -> bool {
         self.peers.is_owing() || self.busy.borrow().iter().any(|sender| sender.has_unsent())
     }
@@ -234,7 +234,7 @@ impl ComposedIface {
         }
     }
 
-    /// Whether there is something to do that no event tells of.
+    /// Whether there is work that no event reports.
     pub(crate) fn has_work(&self) -> bool {
         !self.answers.borrow().is_empty()
             || self.peers.is_owing()
@@ -268,14 +268,14 @@ impl ComposedIface {
         count
     }
 
-    /// Takes an answer in. Its bytes are untrusted.
+    /// Handles a response. Its bytes are untrusted.
     fn take_answer(&self, frame: &[u8]) {
         let Some((head, body)) = Head::read(frame) else { return };
-        // Without its endpoint nobody awaits it any more.
+        // Its endpoint was destroyed.
         let sender = self.senders.borrow().get(&head.token).cloned();
         let Some(sender) = sender else { return };
         if head.kind == Kind::CutOff {
-            let reason = "the peer carries out nothing that this endpoint asks for any more";
+            let reason = "the peer has cut this endpoint off";
             sender.fail(&self.errors, &self.pending, Error::REJECTED, reason);
         } else if let Err(malformed) = sender.answer(&self.address, body) {
             sender.fail(&self.errors, &self.pending, Error::IO_ERROR, malformed.0);
@@ -301,7 +301,7 @@ impl ComposedIface {
         }
     }
 
-    /// What is to be done besides receiving.
+    /// All work but receiving.
     fn work(&self, is_outermost: bool) -> u32 {
         self.peers.answer();
         for sender in self.busy.take() {
@@ -325,7 +325,7 @@ impl ComposedIface {
         served
     }
 
-    /// How something has ended that a flush waits for; `None` while it goes on.
+    /// How an item that a flush waits for has ended; `None` while it has not.
     fn ended(&self, wait: &Wait) -> Option<Result> {
         let is_over = |error: Error, is_own: bool| Some(if is_own { Err(error) } else { Ok(()) });
         match wait {
@@ -356,7 +356,7 @@ impl Receiver for ComposedIface {
     }
 }
 
-/// What a plugin's flush that is asked again has come to.
+/// The result of repeating a plugin's flush.
 fn still_open(flushed: Result<Outcome>) -> Option<Result> {
     match flushed {
         Ok(Outcome::Done) => Some(Ok(())),

@@ -1,12 +1,12 @@
 //! Put, get, atomics and pending requests for interfaces of plugins that only send messages.
 //!
 //! For: the host, which puts it around the objects of a plugin whose memory domain registers nothing. Built on `uct-plugin`, as a
-//! transport is, and on the tables of the plugin, which are to it what sockets are to `tcp`. From the bottom up:
+//! transport is, and on the tables of the plugin. From the bottom up:
 //!
 //! - `wire`: the frames that travel as messages of the last id.
 //! - `plugin`, `relay`: the plugin's interface and endpoints, and the handlers that it is given.
 //! - `md`: registered memory, checked on every access.
-//! - `peers`: who asks for memory of this side, and what each is to be answered.
+//! - `peers`: the peers that access memory of this side, and the responses to each.
 //! - `sender`: what one endpoint sends through.
 //! - `iface`, `ep`, `transport`: the interface, its endpoints, and the SDK's view of them.
 
@@ -62,7 +62,7 @@ pub fn is_wanted(attr: &UctMdAttr) -> bool {
 /// Puts a domain with registered memory around a plugin's that has none; closing it closes the plugin's.
 ///
 /// # Safety
-/// The domain is open and goes with its table, every slot of which is there; nobody else closes it.
+/// The domain is open and goes with its table, every slot of which is there; nothing else closes it.
 pub unsafe fn domain(ops: &'static UctMdOps, raw: *mut UctMd) -> *mut UctMd {
     // SAFETY: the caller's promise.
     let md = unsafe { ComposedMd::new(ops, raw) };

@@ -42,7 +42,7 @@ impl RegionDomain for ComposedMd {
 impl Drop for ComposedMd {
     fn drop(&mut self) {
         if let Some(close) = self.ops.close {
-            // SAFETY: the domain is open, nobody else closes it (`new`), and its interfaces, which hold this, are gone.
+            // SAFETY: the domain is open, nothing else closes it (`new`), and its interfaces, which hold this, are gone.
             unsafe { close(self.raw) };
         }
     }

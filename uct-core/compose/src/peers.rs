@@ -1,8 +1,8 @@
-//! Who asks for memory of this side, and what each is to be answered.
+//! The peers that access memory of this side, and the responses to each.
 //!
 //! Built on `uct_plugin::rma`, which checks and carries out, and on the plugin's endpoints. A plugin does not say who has sent a message, so
-//! a request names the interface that it comes from, and the answer goes there, with the token of the request. Only the
-//! side that created the token knows it. A request that names another interface causes an answer that this interface drops.
+//! a request names the interface that it comes from, and the response goes there, with the token of the request. Only the
+//! side that created the token knows it. A request that names another interface causes a response that that interface drops.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -15,22 +15,22 @@ use uct_plugin::{Error, PeerAddress, Result};
 use crate::plugin::{PluginEp, PluginIface};
 use crate::wire::{CHANNEL, HEAD, Head, Kind};
 
-/// Peers that are remembered. One more takes the place of the one that was silent longest.
+/// Largest number of peers in the table. A further one replaces the one that has been idle longest.
 const MOST_PEERS: usize = 256;
-/// Answers that wait for room on the way to one peer.
+/// Largest number of queued responses to one peer.
 const MOST_ANSWERS: usize = 512;
-/// Bytes of answers that wait, on the way to all peers.
+/// Largest number of bytes of queued responses to all peers.
 const MOST_BYTES: usize = 16 << 20;
-/// Requests of one peer that are refused before it is cut off.
+/// Number of refused requests after which a peer is cut off.
 const MOST_REFUSED: u32 = 4096;
 
-/// The peers that have asked.
+/// The peers that have sent requests.
 #[derive(Default)]
 pub(crate) struct Peers {
     known: RefCell<HashMap<u64, Rc<Peer>>>,
-    /// Those that are to be answered.
-    owed: RefCell<Vec<Rc<Peer>>>,
-    /// Bytes of answers that wait.
+    /// Those with queued responses.
+    responding: RefCell<Vec<Rc<Peer>>>,
+    /// Bytes of queued responses.
     bytes: Cell<usize>,
     /// Requests so far.
     requests: Cell<u64>,
@@ -43,22 +43,22 @@ struct Peer {
     answers: RefCell<VecDeque<Vec<u8>>>,
     refused: Cell<u32>,
     is_cut_off: Cell<bool>,
-    is_owed: Cell<bool>,
+    has_responses: Cell<bool>,
     /// The number of its last request.
     last: Cell<u64>,
 }
 
-/// The memory that peers ask for.
+/// The memory that peers access.
 #[derive(Clone, Copy)]
 pub(crate) struct Served<'a> {
     pub(crate) regions: &'a Regions,
     pub(crate) accessor: &'a Accessor,
-    /// Bytes of the longest answer to a get.
+    /// Bytes of the longest response to a get.
     pub(crate) get_segment: usize,
 }
 
 impl Peers {
-    /// Carries out a request; it is answered by [`Peers::answer`].
+    /// Carries out a request; [`Peers::answer`] sends the response.
     pub(crate) fn serve(
         &self,
         plugin: &Rc<PluginIface>,
@@ -75,15 +75,15 @@ impl Peers {
             tracing::debug!("a peer is cut off: {malformed}");
             self.cut_off(&peer);
         }
-        if !peer.is_owed.replace(true) {
-            self.owed.borrow_mut().push(peer);
+        if !peer.has_responses.replace(true) {
+            self.responding.borrow_mut().push(peer);
         }
     }
 
     fn carry_out(&self, peer: &Peer, frame: &[u8], served: Served<'_>) -> Result<(), Malformed> {
         let (request, _) = Request::read(frame)?;
         if request.opcode == Opcode::Get && request.length as usize > served.get_segment {
-            return Err(Malformed("a get asks for more than a message holds"));
+            return Err(Malformed("a get requests more than a message may contain"));
         }
         let Some(answer) = peer.target.serve(served.regions, served.accessor, frame)? else { return Ok(()) };
         if answer.is_refusal() {
@@ -95,7 +95,7 @@ impl Peers {
             return Err(Malformed("too many of its requests for remote memory were refused"));
         }
         if peer.answers.borrow().len() > MOST_ANSWERS || self.bytes.get() > MOST_BYTES {
-            return Err(Malformed("it asks for more than it takes"));
+            return Err(Malformed("too many responses to the peer are queued"));
         }
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Peers {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
     }
 
-    /// Of this peer nothing is carried out any more; it is told.
+    /// Cuts a peer off: carries out nothing more for it, and notifies it.
     fn cut_off(&self, peer: &Peer) {
         self.forget_answers(peer);
         peer.is_cut_off.set(true);
@@ -127,7 +127,7 @@ impl Peers {
         let ep = match PluginEp::create(plugin, Some(sender)) {
             Ok(ep) => ep,
             Err(failure) => {
-                tracing::debug!("a peer that asks for memory cannot be answered: {failure}");
+                tracing::debug!("a response to a peer cannot be sent: {failure}");
                 return None;
             }
         };
@@ -138,31 +138,31 @@ impl Peers {
             answers: RefCell::default(),
             refused: Cell::new(0),
             is_cut_off: Cell::new(false),
-            is_owed: Cell::new(false),
+            has_responses: Cell::new(false),
             last: Cell::new(number),
         });
         self.known.borrow_mut().insert(token, Rc::clone(&peer));
         Some(peer)
     }
 
-    /// Whether any peer is to be answered.
+    /// Whether there are queued responses.
     pub(crate) fn is_owing(&self) -> bool {
-        !self.owed.borrow().is_empty()
+        !self.responding.borrow().is_empty()
     }
 
-    /// Sends the answers that there are, as far as there is room.
+    /// Sends queued responses as far as there is room.
     pub(crate) fn answer(&self) {
-        let owed = self.owed.take();
-        for peer in owed {
+        let responding = self.responding.take();
+        for peer in responding {
             if self.answer_one(&peer) {
-                peer.is_owed.set(false);
+                peer.has_responses.set(false);
             } else {
-                self.owed.borrow_mut().push(peer);
+                self.responding.borrow_mut().push(peer);
             }
         }
     }
 
-    /// Sends what one peer is to be told; answers whether that was all, or in vain.
+    /// Sends the queued responses of one peer; returns whether none is left, or the peer cannot be reached.
     fn answer_one(&self, peer: &Peer) -> bool {
         let must_wait = |sent: Result| matches!(sent, Err(Error::NO_RESOURCE | Error::NOT_CONNECTED));
         if peer.is_cut_off.get() {
@@ -186,7 +186,7 @@ impl Peers {
         }
     }
 
-    /// Forgets those whose interface is gone, and those that were silent longest of too many. No call of the plugin's is on the stack.
+    /// Removes peers whose interface is gone, and of too many peers those that have been idle longest. No call of the plugin's is on the stack.
     pub(crate) fn tidy(&self) {
         let mut known = self.known.borrow_mut();
         let is_gone = |peer: &Peer| peer.ep.failure().is_some();
@@ -196,7 +196,7 @@ impl Peers {
         if excess > 0 {
             let rest = known.values().filter(|peer| !is_gone(peer));
             let mut rest: Vec<_> =
-                rest.map(|peer| (peer.is_owed.get(), peer.last.get(), peer.token)).collect();
+                rest.map(|peer| (peer.has_responses.get(), peer.last.get(), peer.token)).collect();
             rest.sort_unstable();
             forgotten.extend(rest.iter().take(excess).map(|(.., token)| token));
         }
@@ -205,17 +205,17 @@ impl Peers {
         for peer in &gone {
             self.forget_answers(peer);
         }
-        self.owed.borrow_mut().retain(|peer| !gone.iter().any(|other| Rc::ptr_eq(peer, other)));
+        self.responding.borrow_mut().retain(|peer| !gone.iter().any(|other| Rc::ptr_eq(peer, other)));
     }
 
-    /// Whether more are known than are remembered.
+    /// Whether there are more peers than the table may have.
     pub(crate) fn has_excess(&self) -> bool {
         self.known.borrow().len() > MOST_PEERS
     }
 
     /// Forgets all: the interface closes.
     pub(crate) fn clear(&self) {
-        self.owed.take();
+        self.responding.take();
         self.known.take();
     }
 
@@ -228,7 +228,7 @@ impl Peer {
     fn send(&self, kind: Kind, body: &[u8]) -> Result {
         let head = Head { kind, token: self.token }.write();
         let sent = self.ep.am_bcopy(CHANNEL, false, |buffer| {
-            // SAFETY: an answer fits into a message of the plugin's, as its limits were chosen, and the buffer is no part of it.
+            // SAFETY: a response fits into a message of the plugin's, as its limits were chosen, and the buffer is no part of it.
             unsafe { buffer.copy_from_nonoverlapping(head.as_ptr(), HEAD) };
             // SAFETY: as above.
             unsafe { buffer.wrapping_add(HEAD).copy_from_nonoverlapping(body.as_ptr(), body.len()) };

@@ -39,7 +39,7 @@ pub(crate) struct PluginEp {
     mark: Box<Mark>,
 }
 
-/// What the plugin knows an endpoint by.
+/// What identifies an endpoint to the plugin.
 #[derive(Default)]
 struct Mark(RefCell<Option<(Error, String)>>);
 
@@ -117,7 +117,7 @@ impl PluginIface {
         Ok(iface)
     }
 
-    /// What it can do by itself.
+    /// The attributes of the plugin's interface.
     pub(crate) fn attributes(&self) -> IfaceAttr {
         self.attr.get()
     }
@@ -285,7 +285,7 @@ impl PluginEp {
         Status::from_raw(unsafe { slot(self.raw, id, entries.as_ptr(), entries.len()) }).into_result()
     }
 
-    /// Sends what `fill` writes into the plugin's buffer, which holds its `max_bcopy`; `fill` answers the length.
+    /// Sends what `fill` writes into the plugin's buffer, which holds its `max_bcopy`; `fill` returns the length.
     #[inline]
     pub(crate) fn am_bcopy<F: FnOnce(*mut u8) -> usize>(
         &self,
@@ -297,7 +297,7 @@ impl PluginEp {
             buffer: *mut c_void,
             argument: *mut c_void,
         ) -> usize {
-            // SAFETY: the argument is the place below, which nobody else uses meanwhile.
+            // SAFETY: the argument is the place below, which nothing else uses meanwhile.
             let fill = unsafe { &mut *argument.cast::<Option<F>>() };
             fill.take().map_or(0, |fill| fill(buffer.cast()))
         }

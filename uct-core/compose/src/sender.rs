@@ -17,9 +17,9 @@ pub(crate) struct Sender {
     pub(crate) status: EpStatus,
     pub(crate) initiator: Initiator,
     pub(crate) waiting: PendingGroup,
-    /// Names it to the peer in requests.
+    /// Identifies the endpoint in requests.
     pub(crate) token: u64,
-    /// Frames that were accepted, and that the plugin had no room for.
+    /// Accepted frames that the plugin had no room for.
     outbox: RefCell<VecDeque<Vec<u8>>>,
     /// The plugin had no room for the last send.
     lacks: Cell<bool>,
@@ -44,12 +44,12 @@ impl Sender {
         if pending.must_wait(&self.waiting) || self.has_unsent() { Err(Error::NO_RESOURCE) } else { Ok(()) }
     }
 
-    /// Whether the last thing that was tried lacked resources, as far as is known.
+    /// Whether the last send was refused for lack of resources.
     pub(crate) fn is_lacking(&self) -> bool {
         self.lacks.get() || self.has_unsent() || self.initiator.admit().is_err()
     }
 
-    /// It is to be tried again.
+    /// The next send is tried again.
     pub(crate) fn forget_lack(&self) {
         self.lacks.set(false);
     }
@@ -60,7 +60,7 @@ impl Sender {
         sent
     }
 
-    /// Whether frames wait that were accepted.
+    /// Whether accepted frames are queued.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.outbox.borrow().is_empty()
     }
@@ -70,7 +70,7 @@ impl Sender {
         !self.has_unsent() && self.initiator.is_idle()
     }
 
-    /// Sends a frame whose body `fill` writes; answers the length of the body.
+    /// Sends a frame whose body `fill` writes; returns the length of the body.
     pub(crate) fn send_frame(
         &self,
         kind: Kind,
@@ -96,7 +96,7 @@ impl Sender {
         .map(drop)
     }
 
-    /// Sends a request whose data are here, now or later.
+    /// Accepts a request: sends it now or later.
     pub(crate) fn accept_request(&self, from: &[u8], request: &Request, data: &[u8]) {
         let mut frame = vec![0; HEAD + from.len() + MAX_REQUEST + data.len()];
         let (head, body) = frame.split_at_mut(HEAD);
@@ -108,7 +108,7 @@ impl Sender {
         self.send_unsent();
     }
 
-    /// Sends what was accepted, as far as there is room; answers whether that was all.
+    /// Sends queued frames as far as there is room; returns whether none is left.
     pub(crate) fn send_unsent(&self) -> bool {
         loop {
             // Nothing is borrowed while the plugin sends.
@@ -126,14 +126,14 @@ impl Sender {
         }
     }
 
-    /// Asks for the rest of gets, as far as there is room.
+    /// Sends requests for the rest of gets, as far as there is room.
     pub(crate) fn pump(&self, from: &[u8]) {
         if self.initiator.wants_pump() && !self.has_unsent() {
             self.initiator.pump(|request| self.send_request(from, request, &&[][..]));
         }
     }
 
-    /// Takes an answer in.
+    /// Handles a response.
     pub(crate) fn answer(&self, from: &[u8], answer: &[u8]) -> Result<u32, Malformed> {
         let ended = self.initiator.answer(answer)?;
         self.pump(from);
@@ -149,7 +149,7 @@ impl Sender {
         let _ = self.plugin.flush(UCT_FLUSH_CANCEL);
     }
 
-    /// It has failed: what is outstanding ends, and the application is told. From progress.
+    /// The endpoint has failed: ends what is outstanding and notifies the application. Called by progress.
     pub(crate) fn fail(&self, errors: &ErrorHandler, pending: &PendingQueue, error: Error, reason: &str) {
         if !self.status.fail(error) {
             return;
@@ -161,7 +161,7 @@ impl Sender {
     }
 }
 
-/// Writes what a request frame has behind its head; answers how many bytes.
+/// Writes what a request frame has behind its head; returns how many bytes.
 ///
 /// # Safety
 /// `buffer` has room for address, request and data, and is no part of them.

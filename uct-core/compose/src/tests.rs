@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use uct_plugin::abi::*;
 use uct_plugin::memory::{PACKED_KEY, RegionDomain, RemoteKey};
+use uct_plugin::rma::ByTransport;
 use uct_plugin::rma::{MAX_REQUEST, Notify, Operation, Requests};
 use uct_plugin::{
     AmHandlers, Completion, Endpoint, EpParams, Error, Failure, Flush, Iface, IfaceAttr, Md, MdAttr,
@@ -95,6 +96,7 @@ impl Iface for Wire {
 
 impl Endpoint for WireEp {
     type Iface = Wire;
+    type Remote = ByTransport;
 
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
         let Some(left) = self.0.room.get().checked_sub(1) else { return Err(Error::NO_RESOURCE) };
@@ -252,14 +254,14 @@ fn a_put_without_room_is_sent_once_there_is_some_and_nothing_overtakes_it() {
     let (ep, mut memory) = (bench.ep(), vec![0u8; 64]);
     let (key, address) = bench.key(&mut memory);
     bench.wire.room.set(0);
-    assert_eq!(ep.remote_put_short(&[1; 8], address, &key), Err(Error::NO_RESOURCE));
+    assert_eq!(ep.put_short(&[1; 8], address, &key), Err(Error::NO_RESOURCE));
     let put = ep.sender.initiator.put(&key, address, 3).unwrap();
     ep.sender.accept_request(&bench.iface.address, &put, &[7; 3]);
     ep.sender.initiator.posted(0, &put, Operation::Acknowledged(Notify::Nobody));
     bench.iface.note_busy(&ep.sender);
     assert!(ep.sender.has_unsent() && !ep.is_quiet());
     bench.wire.room.set(100);
-    assert_eq!(ep.remote_put_short(&[1; 8], address, &key), Err(Error::NO_RESOURCE), "it would overtake");
+    assert_eq!(ep.put_short(&[1; 8], address, &key), Err(Error::NO_RESOURCE), "it would overtake");
     bench.iface.advance();
     bench.settle();
     assert!(!ep.sender.has_unsent());
@@ -299,8 +301,8 @@ fn what_is_no_request_cuts_its_token_off_and_no_other() {
     bench.inject(Kind::Request, ep.sender.token, &[&HERE[..], &[0xff; MAX_REQUEST]].concat());
     bench.settle();
     assert_eq!(bench.failures(), [Error::REJECTED.status().raw()]);
-    assert_eq!(ep.remote_put_short(&[1; 8], address, &key), Err(Error::REJECTED));
-    other.remote_put_short(&[2; 8], address, &key).unwrap();
+    assert_eq!(ep.put_short(&[1; 8], address, &key), Err(Error::REJECTED));
+    other.put_short(&[2; 8], address, &key).unwrap();
     bench.settle();
     assert_eq!((memory[..8].to_vec(), bench.failures()), (vec![2; 8], vec![]));
 }

@@ -1,4 +1,4 @@
-//! The frames that travel as messages of the last id: requests, answers, and the application's own messages of that id.
+//! The frames that travel as messages of the last id: requests, responses, and the application's own messages of that id.
 //!
 //! Every frame begins with 16 bytes, little-endian: its kind (1 byte), zeros (7), a token (8). The token is random, names an endpoint
 //! to the peer that it sends requests to, and is known to these two alone.
@@ -7,16 +7,16 @@
 //! |---|---|
 //! | 0 | a message of the application's; the token is 0 |
 //! | 1 | the sender's device and interface address, then a request (`uct_plugin::rma`) |
-//! | 2 | an answer |
+//! | 2 | a response |
 //! | 3 | nothing: the peer was cut off |
 
 /// The id that the frames have.
 pub(crate) const CHANNEL: u8 = 31;
 
-/// Bytes ahead of what a frame brings.
+/// Bytes of the head of a frame.
 pub(crate) const HEAD: usize = 16;
 
-/// What a frame brings.
+/// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -41,7 +41,7 @@ impl Head {
         head
     }
 
-    /// Reads untrusted bytes; answers what lies behind as well. `None` if they are no frame.
+    /// Reads untrusted bytes; returns the rest of the frame as well. `None` if they are no frame.
     pub(crate) fn read(frame: &[u8]) -> Option<(Head, &[u8])> {
         let (head, body) = frame.split_first_chunk::<HEAD>()?;
         let (first, token) = head.split_first_chunk::<8>()?;

@@ -32,7 +32,7 @@ impl AmHandlers {
     /// Delivers `length` bytes at `data`, which the handler may not keep.
     ///
     /// # Safety
-    /// `data` is readable for `length` bytes and written by nobody until the call returns.
+    /// `data` is readable for `length` bytes and not written until the call returns.
     #[inline(always)]
     pub unsafe fn deliver(&self, id: u8, data: *const u8, length: usize) {
         // SAFETY: the caller's promise; without the descriptor flag the data are only read.

@@ -32,7 +32,7 @@ pub enum Change {
     },
 }
 
-/// An atomic. Values of four bytes stand in the lower half of those of eight.
+/// An atomic. Values of four bytes are the lower half of those of eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic {
     /// What it works on.
@@ -43,7 +43,7 @@ pub struct Atomic {
 
 /// Where the old value goes: a place of the host's, valid until the operation's completion.
 #[derive(Debug)]
-pub struct Former {
+pub struct OldValue {
     width: Width,
     place: NonNull<u8>,
 }
@@ -108,19 +108,19 @@ macro_rules! change {
             Change::Op(AtomicOp::Swap, value) => $cell.swap(value as $value, Ordering::SeqCst),
             Change::CompareSwap { compare, swap } => {
                 let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
-                let former = $cell.compare_exchange(compare as $value, swap as $value, success, failure);
-                former.unwrap_or_else(|former| former)
+                let old = $cell.compare_exchange(compare as $value, swap as $value, success, failure);
+                old.unwrap_or_else(|old| old)
             }
         }
     };
 }
 use change;
 
-/// As [`Former`], of eight bytes.
+/// As [`OldValue`], of eight bytes.
 #[derive(Debug)]
-pub struct FormerWord(NonNull<u64>);
+pub struct OldWord(NonNull<u64>);
 
-impl FormerWord {
+impl OldWord {
     /// Writes the value.
     ///
     /// # Safety
@@ -132,10 +132,10 @@ impl FormerWord {
     }
 }
 
-impl Former {
+impl OldValue {
     #[inline(always)]
-    pub(crate) fn new(width: Width, place: NonNull<u8>) -> Former {
-        Former { width, place }
+    pub(crate) fn new(width: Width, place: NonNull<u8>) -> OldValue {
+        OldValue { width, place }
     }
 
     /// Bytes of the value.
@@ -146,8 +146,8 @@ impl Former {
 
     /// The same, if it is of eight bytes.
     #[inline(always)]
-    pub fn word(self) -> Option<FormerWord> {
-        (self.width == Width::Bits64).then(|| FormerWord(self.place.cast()))
+    pub fn word(self) -> Option<OldWord> {
+        (self.width == Width::Bits64).then(|| OldWord(self.place.cast()))
     }
 
     /// Writes the value.
@@ -189,13 +189,13 @@ mod tests {
                 let mut value = start;
                 let atomic = Atomic { width, change };
                 // SAFETY: the place is this test's, and aligned.
-                let former = unsafe { atomic.carry_out(NonNull::from(&mut value).cast()) };
+                let old = unsafe { atomic.carry_out(NonNull::from(&mut value).cast()) };
                 let expected = match (width, change) {
                     (Width::Bits64, Change::Op(AtomicOp::Add, by)) => start.wrapping_add(by),
                     _ => expected,
                 };
                 assert_eq!(value, expected, "{atomic:?}");
-                assert_eq!(former, if width == Width::Bits32 { 0xf0 } else { start }, "{atomic:?}");
+                assert_eq!(old, if width == Width::Bits32 { 0xf0 } else { start }, "{atomic:?}");
             }
         }
     }

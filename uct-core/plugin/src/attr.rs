@@ -43,6 +43,7 @@ pub const fn blank() -> IfaceAttr {
         emulated_round_trips: 1,
         priority: 0,
         max_num_eps: 0,
+        flags: 0,
     }
 }
 

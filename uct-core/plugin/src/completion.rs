@@ -1,4 +1,4 @@
-//! Completions: how a transport tells that an operation has ended.
+//! Completions: how a transport reports that an operation has ended.
 
 use std::ptr::NonNull;
 
@@ -97,7 +97,7 @@ mod tests {
         for (index, result) in results.iter().enumerate() {
             // SAFETY: the completion outlives its operations, and counts each of them.
             let completion = unsafe { Completion::new(pointer) };
-            // SAFETY: nobody else uses it.
+            // SAFETY: nothing else uses it.
             assert_eq!(unsafe { (*pointer).count } as usize, results.len() - index);
             complete(completion, *result);
         }

@@ -22,7 +22,7 @@ impl EpStatus {
         EpStatus { user, failure: Cell::new(None), is_silent: Cell::new(false) }
     }
 
-    /// The error that every operation answers since the endpoint has failed; `None` while it has not.
+    /// The error that every operation returns since the endpoint has failed; `None` while it has not.
     #[inline(always)]
     pub fn failure(&self) -> Option<Error> {
         self.failure.get()
@@ -37,7 +37,7 @@ impl EpStatus {
         self.failure.get().map_or(Ok(()), Err)
     }
 
-    /// Notes a failure, unless there was one before; answers whether it is the first.
+    /// Records a failure, unless there was one before; returns whether it is the first.
     pub fn fail(&self, error: Error) -> bool {
         let is_first = self.failure.get().is_none();
         if is_first {

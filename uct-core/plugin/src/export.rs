@@ -20,6 +20,8 @@ use crate::{guard, host};
 /// makes the function `plugin()`, whose table a program that links the transport statically registers, and the exported
 /// `uct_plugin_self`, which the host looks up in `libuct_self.so`: file, function and plugin share the name.
 ///
+/// A component with a [connection manager](crate::ConnectionManager) names it: `SelfComponent => [SelfTransport] with SelfCm`.
+///
 /// A plugin that has to prepare something, or to refuse its service, names a `fn() -> Result<(), Failure>` in a line
 /// `init: prepare,` behind `entry`. The host calls it once, ahead of everything else.
 #[macro_export]
@@ -29,7 +31,7 @@ macro_rules! export_plugin {
         entry: $entry:ident,
         $(init: $init:path,)?
         config: [$($config:ty),* $(,)?],
-        components: [$($component:ty => [$($transport:ty),+ $(,)?]),+ $(,)?] $(,)?
+        components: [$($component:ty => [$($transport:ty),* $(,)?] $(with $cm:ty)?),+ $(,)?] $(,)?
     ) => {
         /// The plugin's table, for a program that links the transport statically.
         pub fn plugin() -> &'static $crate::abi::UctPlugin {
@@ -46,9 +48,15 @@ macro_rules! export_plugin {
             static COMPONENTS: &[&$crate::abi::UctComponentOps] = &[$(
                 {
                     static TRANSPORTS: &[&$crate::abi::UctTlOps] =
-                        &[$(&$crate::export_support::TlTables::<$transport>::OPS),+];
+                        &[$(&$crate::export_support::TlTables::<$transport>::OPS),*];
+                    #[allow(unused_mut, unused_assignments, reason = "for a component without a connection manager")]
+                    const CM: *const $crate::abi::UctCmOps = {
+                        let mut ops = ::std::ptr::null();
+                        $(ops = &raw const *$crate::export_support::cm_ops::<$cm>();)?
+                        ops
+                    };
                     static OPS: $crate::abi::UctComponentOps =
-                        $crate::export_support::ComponentTables::<$component>::ops(TRANSPORTS);
+                        $crate::export_support::ComponentTables::<$component>::ops(TRANSPORTS, CM);
                     &OPS
                 }
             ),+];

@@ -6,7 +6,7 @@ use ucs::config::ConfigError;
 use ucs::{Error, Status};
 use uct_abi::{UctStatus, UctText};
 
-/// Why something could not be opened, created, registered or reached, in words that name what, what was expected and
+/// Why something could not be opened, created, registered or reached, as a text that names the object, what was expected and
 /// what to do. The words cross the boundary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

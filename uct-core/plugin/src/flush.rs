@@ -28,7 +28,7 @@ impl<W> Default for FlushSet<W> {
 }
 
 impl<W> FlushSet<W> {
-    /// Begins a flush that waits for all of these. Without a completion it is not remembered: [`Outcome::InProgress`] means "ask again".
+    /// Begins a flush that waits for all of these. Without a completion it is not remembered: [`Outcome::InProgress`] means "call again".
     pub fn begin(&self, waits: Vec<W>, completion: Option<Completion>) -> Outcome {
         if waits.is_empty() {
             return Outcome::Done;
@@ -45,7 +45,7 @@ impl<W> FlushSet<W> {
         self.0.borrow().is_empty()
     }
 
-    /// Completes those that wait for nothing any more, from progress. `ended` answers how something has ended that is waited for;
+    /// Completes those that wait for nothing any more, from progress. `ended` returns how an item that is waited for has ended;
     /// `None` while it goes on. Completions may begin further flushes.
     pub fn end(&self, mut ended: impl FnMut(&W) -> Option<Result>) {
         if self.is_empty() {

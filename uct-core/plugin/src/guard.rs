@@ -32,7 +32,7 @@ pub(crate) fn explained(
 
 /// Runs a slot that returns another type; `fallback` is its result after a panic.
 ///
-/// For transports, where instructions count: in an `extern "C"` function of its own a seldom way of a slot is a jump, and the
+/// For transports, where instructions count: in an `extern "C"` function of its own a slow path of a slot is a jump, and the
 /// frequent one needs no frame and no landing pad.
 #[inline(always)]
 pub fn or<T>(slot: &'static str, fallback: T, body: impl FnOnce() -> T) -> T {

@@ -1,4 +1,4 @@
-//! The safe side of the plugin boundary, for who writes a transport.
+//! The safe side of the plugin boundary, for authors of transports.
 //!
 //! For every crate under `transports/`, and yours. Built on `uct-abi` (the tables) and `ucs`. The host, `uct-core`,
 //! never appears here: the two meet only in `uct-abi`.
@@ -12,6 +12,7 @@ pub mod adapter;
 pub mod am;
 pub mod atomic;
 pub mod attr;
+pub mod cm;
 pub mod completion;
 pub mod ep_status;
 pub mod export;
@@ -23,14 +24,18 @@ pub mod iov;
 pub mod memory;
 pub mod pack;
 pub mod pending;
+#[cfg(test)]
+#[path = "../../../ucs/testing/property.rs"]
+mod property;
 pub mod rma;
 pub mod settings;
 mod tables;
 pub mod traits;
 
 pub use am::{AmHandlers, AmRun, Disposition};
-pub use atomic::{Atomic, Former, FormerWord};
+pub use atomic::{Atomic, OldValue, OldWord};
 pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
+pub use cm::{CmToken, ConnectionManager};
 pub use completion::{Completion, Outcome};
 pub use ep_status::EpStatus;
 pub use failure::Failure;
@@ -42,7 +47,7 @@ pub use memory::MemoryAccess;
 pub use pack::{Pack, Unpack};
 pub use pending::{Blocked, PendingGroup, PendingQueue};
 pub use settings::Settings;
-pub use traits::{Component, Endpoint, EpParams, Iface, IfaceParams, Md, PeerAddress, Transport};
+pub use traits::{Component, Endpoint, EpParams, Iface, IfaceParams, Md, PeerAddress, SocketSide, Transport};
 pub use ucs::{Error, Result, Status};
 
 /// The tables themselves, for what the safe side does not cover.
@@ -52,4 +57,9 @@ pub use uct_abi as abi;
 pub mod export_support {
     pub use crate::export::table;
     pub use crate::tables::{ComponentTables, TlTables};
+
+    /// The calls of a connection manager.
+    pub const fn cm_ops<C: crate::ConnectionManager>() -> &'static uct_abi::UctCmOps {
+        &crate::tables::CmTables::<C>::OPS
+    }
 }

@@ -21,7 +21,7 @@ impl Pack {
     /// that the interface reports for the operation.
     ///
     /// # Safety
-    /// `destination` is initialised memory, writable for `max_bcopy` bytes, and nobody else's.
+    /// `destination` is initialised memory, writable for `max_bcopy` bytes, and used by nothing else.
     #[inline(always)]
     pub unsafe fn write(self, destination: *mut u8) -> usize {
         // SAFETY: the callback goes with its argument (`UctPack`), and the caller vouches for the destination.
@@ -29,7 +29,7 @@ impl Pack {
     }
 }
 
-/// Takes what a `get_bcopy` brought.
+/// Takes the data of a `get_bcopy`.
 pub struct Unpack {
     callback: UctUnpack,
     argument: *mut c_void,

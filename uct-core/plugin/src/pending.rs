@@ -30,7 +30,7 @@ pub struct PendingGroup(ArbiterGroup);
 pub enum Blocked {
     /// The endpoint lacks something of its own: leave it out until [`PendingQueue::schedule`] names it again.
     Endpoint,
-    /// The interface lacks something that all share: serve nobody until the next [`PendingQueue::dispatch`].
+    /// The interface lacks something that all share: serve no group until the next [`PendingQueue::dispatch`].
     Interface,
 }
 

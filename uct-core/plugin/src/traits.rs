@@ -5,7 +5,7 @@
 //! application's callback runs.
 
 use std::cmp::Ordering;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use ucs::{Error, Result};
 use uct_abi::UctErrorHandler;
 
 use crate::am::AmHandlers;
-use crate::am::Disposition;
-use crate::atomic::{Atomic, Former};
+use crate::atomic::{Atomic, OldValue};
 use crate::attr::{Device, Flush, IfaceAttr, MdAttr, Scope};
+use crate::cm::CmToken;
 use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
 use crate::host::Worker;
 use crate::iov::Iov;
-use crate::memory::{Access, Accessor, Gate, MemoryAccess, MessagePool, Region, Window};
+use crate::memory::{Accessor, Gate, MemoryAccess, MessagePool, Region, Window};
 use crate::pack::{Pack, Unpack};
 use crate::settings::Settings;
 
@@ -52,7 +52,7 @@ pub trait Md: Sized + Send + Sync + 'static {
     /// Registers `length` bytes at `address`.
     ///
     /// # Safety
-    /// They stay valid for reads and writes until [`Md::deregister`] has returned, and nobody holds a reference to them meanwhile.
+    /// They stay valid for reads and writes until [`Md::deregister`] has returned, and nothing holds a reference to them meanwhile.
     unsafe fn register(
         &self,
         address: NonNull<u8>,
@@ -150,7 +150,7 @@ pub struct IfaceParams<'a> {
     pub worker: Worker,
     /// Where received messages go.
     pub am: AmHandlers,
-    /// Where failed endpoints are told.
+    /// Where failures of endpoints are reported.
     pub errors: ErrorHandler,
     /// Bytes ahead of received data that a keeper may write to.
     pub rx_headroom: usize,
@@ -158,14 +158,14 @@ pub struct IfaceParams<'a> {
     pub async_in_progress: bool,
 }
 
-/// Where an interface tells of failed endpoints.
+/// Where an interface reports failures of endpoints.
 #[derive(Clone, Copy)]
 pub struct ErrorHandler {
     pub(crate) handler: UctErrorHandler,
     pub(crate) argument: *mut std::ffi::c_void,
 }
 
-/// The host's own mark of an endpoint; the error handler is given it back.
+/// What identifies an endpoint to the host's error handler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EpUser(pub(crate) *mut std::ffi::c_void);
 
@@ -178,7 +178,7 @@ impl ErrorHandler {
         ErrorHandler { handler, argument }
     }
 
-    /// Tells the host that an endpoint has failed; once per endpoint, from progress, and not after it was destroyed.
+    /// Reports that an endpoint has failed; once per endpoint, from progress, and not after it was destroyed.
     /// The application may destroy the endpoint from inside this call.
     pub fn report(&self, ep: EpUser, status: Error, reason: &str) {
         let words = uct_abi::UctStr { data: reason.as_ptr(), length: reason.len() };
@@ -205,6 +205,15 @@ pub struct EpParams<'a> {
     pub user: EpUser,
 }
 
+/// Which end of a socket this side has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketSide {
+    /// That of the side that has called: it begins the handshake.
+    Called,
+    /// That of the side that has accepted.
+    Accepted,
+}
+
 /// An open interface.
 pub trait Iface: Sized + 'static {
     /// Its memory domain.
@@ -225,7 +234,7 @@ pub trait Iface: Sized + 'static {
     fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String>;
 
     /// Whether a peer that [`Iface::is_reachable`] refused would be within reach but for an obstacle: a namespace, a
-    /// permission. Selection warns of what it lost then; a peer that is simply elsewhere is no loss.
+    /// permission. Selection then warns of a fallback; a peer on another machine is none.
     fn is_impeded(&self, peer: PeerAddress<'_>) -> bool {
         let _ = peer;
         false
@@ -236,6 +245,25 @@ pub trait Iface: Sized + 'static {
 
     /// Creates an endpoint.
     fn create_ep(self: &Rc<Self>, params: EpParams<'_>) -> Result<Rc<Self::Ep>, Failure>;
+
+    /// Takes a connected socket as one that its own listener has accepted; `first` are bytes of the transport's handshake that
+    /// were read already. With an error the socket is closed, and the host has another descriptor of it.
+    fn adopt(self: &Rc<Self>, socket: OwnedFd, first: &[u8]) -> Result<(), Failure> {
+        let _ = (socket, first);
+        Err(Failure::unsupported("taking over a socket"))
+    }
+
+    /// Creates an endpoint over a connected socket, whose other end the peer's interface takes in the same way, and connects to nothing.
+    /// The application vouches that it is the peer's. The same holds for the socket.
+    fn create_ep_over(
+        self: &Rc<Self>,
+        params: EpParams<'_>,
+        socket: OwnedFd,
+        side: SocketSide,
+    ) -> Result<Rc<Self::Ep>, Failure> {
+        let _ = (params, socket, side);
+        Err(Failure::unsupported("taking over a socket"))
+    }
 
     /// Closes by a deadline; all endpoints are destroyed by then.
     fn close(&self) {}
@@ -259,7 +287,7 @@ pub trait Iface: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// Flushes all endpoints. Without a completion, [`Outcome::InProgress`] means "ask again". With [`Flush::cancel`] each of
+    /// Flushes all endpoints. Without a completion, [`Outcome::InProgress`] means "call again". With [`Flush::cancel`] each of
     /// them gives up, and does not wait for queued requests; the interface goes on with new ones.
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let _ = (flags, completion);
@@ -289,6 +317,8 @@ pub type RkeyOf<E> = <<<E as Endpoint>::Iface as Iface>::Md as Md>::Rkey;
 pub trait Endpoint: Sized + 'static {
     /// Its interface.
     type Iface: Iface<Ep = Self>;
+    /// How put, get and atomics are carried out, where the transport does not implement them itself.
+    type Remote: RemoteAccess<Self>;
     /// Bytes of an endpoint address; the interface's attributes name the same.
     const ADDRESS_LENGTH: usize = 0;
     /// Every operation is done at its return, and room is all that one ever lacks, which the application itself gives back:
@@ -303,7 +333,7 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// Sends the gathered bytes, copied; the first 8 stand where `am_short` has its header.
+    /// Sends the gathered bytes, copied; the first 8 take the place of the header of `am_short`.
     fn am_short_iov(&self, id: u8, iov: Iov<'_>) -> Result {
         Err(Error::UNSUPPORTED)
     }
@@ -325,15 +355,14 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// The region behind a key, where a key is one: all of its memory is this process's; and what accesses it. With it, put, get and
-    /// atomics are the SDK's; buffered copies need [`Endpoint::buffers`] as well.
+    /// The region behind a key, and what accesses it, for [`crate::rma::ByRegion`]. `None`: the key is of no region in this process.
     #[inline(always)]
     fn region<'a>(&'a self, rkey: &'a RkeyOf<Self>) -> Option<(&'a Region, &'a Accessor)> {
         None
     }
 
-    /// Buffers that hold the longest buffered put and get: what is packed and unpacked passes through them, so that the
-    /// application never has a reference to registered memory.
+    /// Buffers that hold the longest buffered put and get, for [`crate::rma::ByRegion`]: what is packed and unpacked passes through
+    /// them, so that the application never has a reference to registered memory.
     fn buffers(&self) -> Option<&MessagePool> {
         None
     }
@@ -344,28 +373,14 @@ pub trait Endpoint: Sized + 'static {
     }
 
     /// Writes to remote memory, copied.
+    #[inline]
     fn put_short(&self, data: &[u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        reach(self, rkey, remote_address, data.len(), MemoryAccess::REMOTE_PUT)?.write(0, data);
-        Ok(())
+        Self::Remote::put_short(self, data, remote_address, rkey)
     }
 
     /// Writes what the application packs to remote memory; returns the length.
     fn put_bcopy(&self, pack: Pack, remote_address: u64, rkey: &RkeyOf<Self>) -> Result<usize> {
-        let buffers = self.buffers().ok_or(Error::UNSUPPORTED)?;
-        let mut result = Ok(0);
-        buffers.lend(|buffer| {
-            // SAFETY: the pool's buffers are initialised and hold the `max_bcopy` (`buffers`).
-            let length = unsafe { pack.write(buffer.as_ptr()) };
-            // SAFETY: as above, and this call's alone.
-            let packed = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
-            let target = reach(self, rkey, remote_address, length, MemoryAccess::REMOTE_PUT);
-            result = target.map(|target| {
-                target.write(0, packed);
-                length
-            });
-            Disposition::Consumed
-        })?;
-        result
+        Self::Remote::put_bcopy(self, pack, remote_address, rkey)
     }
 
     /// Writes the memory of the vector to remote memory, in place.
@@ -376,14 +391,13 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        reach(self, rkey, remote_address, iov.total(), MemoryAccess::REMOTE_PUT)?.gather(iov);
-        Ok(Outcome::Done)
+        Self::Remote::put_zcopy(self, iov, remote_address, rkey, completion)
     }
 
     /// Reads remote memory; done at return.
+    #[inline]
     fn get_short(&self, buffer: &mut [u8], remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        reach(self, rkey, remote_address, buffer.len(), MemoryAccess::REMOTE_GET)?.read(0, buffer);
-        Ok(())
+        Self::Remote::get_short(self, buffer, remote_address, rkey)
     }
 
     /// Reads remote memory and hands it to `unpack`.
@@ -395,26 +409,7 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let buffers = self.buffers().ok_or(Error::UNSUPPORTED)?;
-        if length > buffers.size() {
-            return Err(Error::INVALID_PARAM);
-        }
-        let mut result = Ok(Outcome::Done);
-        buffers.lend(|buffer| {
-            // SAFETY: the pool's buffers are initialised and hold as much, and this one is this call's.
-            let copy = unsafe { std::slice::from_raw_parts_mut(buffer.as_ptr(), length) };
-            match reach(self, rkey, remote_address, length, MemoryAccess::REMOTE_GET) {
-                Ok(source) => {
-                    source.read(0, copy);
-                    // The callback is the application's, and may end the registration.
-                    drop(source);
-                    unpack.read(copy);
-                }
-                Err(error) => result = Err(error),
-            }
-            Disposition::Consumed
-        })?;
-        result
+        Self::Remote::get_bcopy(self, unpack, length, remote_address, rkey, completion)
     }
 
     /// Reads remote memory into the memory of the vector, in place.
@@ -425,36 +420,32 @@ pub trait Endpoint: Sized + 'static {
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let source = reach(self, rkey, remote_address, iov.total(), MemoryAccess::REMOTE_GET)?;
-        // SAFETY: the memory of a get is writable.
-        unsafe { source.scatter(iov) };
-        Ok(Outcome::Done)
+        Self::Remote::get_zcopy(self, iov, remote_address, rkey, completion)
     }
 
     /// An atomic without a result; never a swap.
+    #[inline]
     fn atomic_post(&self, atomic: Atomic, remote_address: u64, rkey: &RkeyOf<Self>) -> Result {
-        reach_cell(self, atomic, remote_address, rkey).map(drop)
+        Self::Remote::atomic_post(self, atomic, remote_address, rkey)
     }
 
-    /// An atomic whose former value is the result.
+    /// An atomic whose old value is the result.
+    #[inline]
     fn atomic_fetch(
         &self,
         atomic: Atomic,
-        former: Former,
+        old: OldValue,
         remote_address: u64,
         rkey: &RkeyOf<Self>,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        let value = reach_cell(self, atomic, remote_address, rkey)?;
-        // SAFETY: the operation ends with this call.
-        unsafe { former.write(value) };
-        Ok(Outcome::Done)
+        Self::Remote::atomic_fetch(self, atomic, old, remote_address, rkey, completion)
     }
 
     /// Queues a request until resources return; [`Error::BUSY`] if they are there.
     ///
     /// # Safety
-    /// The request stays valid, and nobody else's, until it was served or purged (`UctPendingReq`).
+    /// The request stays valid, and is used by nothing else, until it was served or purged (`UctPendingReq`).
     unsafe fn pending_add(&self, request: NonNull<uct_abi::UctPendingReq>) -> Result {
         Err(if Self::AT_ONCE { Error::BUSY } else { Error::UNSUPPORTED })
     }
@@ -462,7 +453,7 @@ pub trait Endpoint: Sized + 'static {
     /// Removes all queued requests and hands each to `purge`.
     fn pending_purge(&self, purge: &mut dyn FnMut(NonNull<uct_abi::UctPendingReq>)) {}
 
-    /// Flushes the endpoint. Without a completion, [`Outcome::InProgress`] means "ask again". With [`Flush::cancel`] it gives up
+    /// Flushes the endpoint. Without a completion, [`Outcome::InProgress`] means "call again". With [`Flush::cancel`] it gives up
     /// on what is outstanding, and is good only for being destroyed.
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if Self::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
@@ -473,7 +464,7 @@ pub trait Endpoint: Sized + 'static {
         if Self::AT_ONCE { Ok(()) } else { Err(Error::UNSUPPORTED) }
     }
 
-    /// Asks whether the peer lives.
+    /// Checks whether the peer is alive.
     fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
         if Self::AT_ONCE { Ok(Outcome::Done) } else { Err(Error::UNSUPPORTED) }
     }
@@ -493,26 +484,75 @@ pub trait Endpoint: Sized + 'static {
         Err(Failure::unsupported("connecting to an endpoint"))
     }
 
+    /// What a connection manager of the same device has to know of the endpoint to connect it.
+    fn cm_token(&self) -> Result<CmToken> {
+        Err(Error::UNSUPPORTED)
+    }
+
     /// The host is done with the endpoint. Messages that were accepted are still delivered; completions that cannot end
     /// otherwise are called with [`Error::CANCELED`]. May come from inside a handler that the endpoint itself called.
     fn destroy(self: Rc<Self>) {}
 }
 
-/// Carries out an atomic on remote memory that lies in this process; returns the old value.
-fn reach_cell<E: Endpoint>(ep: &E, atomic: Atomic, address: u64, rkey: &RkeyOf<E>) -> Result<u64> {
-    let (region, accessor) = ep.region(rkey).ok_or(Error::UNSUPPORTED)?;
-    region.atomic(accessor, atomic, address)
-}
+/// Carries out put, get and atomics for endpoints `E`. The methods have the meaning of those of [`Endpoint`].
+#[allow(missing_docs, reason = "each method is documented at the endpoint's method of this name")]
+#[allow(unused_variables, reason = "a default body names what an implementation gets")]
+pub trait RemoteAccess<E: Endpoint> {
+    fn put_short(ep: &E, data: &[u8], address: u64, key: &RkeyOf<E>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
 
-/// Remote memory that lies in this process, checked and held, or what is wrong.
-#[inline(always)]
-fn reach<'a, E: Endpoint>(
-    ep: &'a E,
-    rkey: &'a RkeyOf<E>,
-    address: u64,
-    length: usize,
-    access: MemoryAccess,
-) -> Result<Access<'a>> {
-    let (region, accessor) = ep.region(rkey).ok_or(Error::UNSUPPORTED)?;
-    region.access(accessor, address, length, access)
+    fn put_bcopy(ep: &E, pack: Pack, address: u64, key: &RkeyOf<E>) -> Result<usize> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    fn put_zcopy(
+        ep: &E,
+        iov: Iov<'_>,
+        address: u64,
+        key: &RkeyOf<E>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    fn get_short(ep: &E, buffer: &mut [u8], address: u64, key: &RkeyOf<E>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    fn get_bcopy(
+        ep: &E,
+        unpack: Unpack,
+        length: usize,
+        address: u64,
+        key: &RkeyOf<E>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    fn get_zcopy(
+        ep: &E,
+        iov: Iov<'_>,
+        address: u64,
+        key: &RkeyOf<E>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
+
+    fn atomic_post(ep: &E, atomic: Atomic, address: u64, key: &RkeyOf<E>) -> Result {
+        Err(Error::UNSUPPORTED)
+    }
+
+    fn atomic_fetch(
+        ep: &E,
+        atomic: Atomic,
+        old: OldValue,
+        address: u64,
+        key: &RkeyOf<E>,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        Err(Error::UNSUPPORTED)
+    }
 }

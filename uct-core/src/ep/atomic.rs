@@ -81,11 +81,11 @@ macro_rules! atomics {
                 let ep = &*self.inner;
                 if op == AtomicOp::Add
                     // SYNC: as without a result.
-                    && let Some(former) =
+                    && let Some(old) =
                         key.$cell(&ep.gate, remote_address, |cell| cell.fetch_add(value, Ordering::SeqCst))
                 {
                     ep.counters.atomic.add_value::<$value>();
-                    return Ok(Fetched::Done(u64::from(former)));
+                    return Ok(Fetched::Done(u64::from(old)));
                 }
                 Fetched::of(ep.$fetch(op, value, remote_address, key, completion), completion)
             }
@@ -108,9 +108,9 @@ macro_rules! atomics {
                 // SYNC: as without a result.
                 let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
                 let exchange = |cell: &$atomic| cell.compare_exchange(compare, swap, success, failure);
-                if let Some(former) = key.$cell(&ep.gate, remote_address, exchange) {
+                if let Some(old) = key.$cell(&ep.gate, remote_address, exchange) {
                     ep.counters.atomic.add_value::<$value>();
-                    return Ok(Fetched::Done(u64::from(former.unwrap_or_else(|former| former))));
+                    return Ok(Fetched::Done(u64::from(old.unwrap_or_else(|old| old))));
                 }
                 Fetched::of(ep.$cswap(compare, swap, remote_address, key, completion), completion)
             }

@@ -41,6 +41,7 @@ static REFUSING: UctEpOps = UctEpOps {
     check: Some(Slot::FORKED),
     get_address: Some(Slot::FORKED),
     connect_to_ep: Some(Slot::FORKED),
+    cm_token: Some(Slot::FORKED),
 };
 
 /// The endpoints of all threads.

@@ -22,12 +22,17 @@ mod rma;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::rc::Rc;
 
 use ucs::{Result, Status};
-use uct_abi::{UctEp, UctEpOps, UctEpParams, UctStatus};
+use uct_abi::{
+    UCT_IFACE_ATTR_ADOPTS, UCT_OK, UCT_SIDE_ACCEPTED, UCT_SIDE_CALLED, UctCmToken, UctEp, UctEpOps,
+    UctEpParams, UctStatus,
+};
 
 use crate::address::IfaceAddress;
+use crate::cm::CmToken;
 use crate::completion::{Completion, Posted, flushed};
 use crate::error::Refused;
 use crate::iface::{Iface, IfaceInner};
@@ -71,10 +76,21 @@ pub(crate) struct EpInner {
 /// [`UctEpOps::am_short`].
 type AmShort = unsafe extern "C" fn(*mut UctEp, u8, u64, *const c_void, usize) -> UctStatus;
 
+/// Which end of a connected socket this side has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SocketSide {
+    /// That of the side that has called.
+    Called = UCT_SIDE_CALLED,
+    /// That of the side that has accepted.
+    Accepted = UCT_SIDE_ACCEPTED,
+}
+
 impl EpInner {
     pub(crate) fn create(
         iface: &Rc<IfaceInner>,
         peer: Option<&IfaceAddress>,
+        over: Option<(OwnedFd, SocketSide)>,
         on_failure: Option<OnFailure>,
     ) -> Result<Ep, Refused> {
         iface.worker.check_fork("create an endpoint", || iface.resource().to_string())?;
@@ -101,9 +117,35 @@ impl EpInner {
         };
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
-        let slot = iface.ops.ep_create.expect("the loader fills every slot");
-        // SAFETY: the interface is open; the parameters are ours; record and gate live as long as the transport's endpoint.
-        let status = unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) };
+        let status = match &over {
+            None => {
+                let slot = iface.ops.ep_create.expect("the loader fills every slot");
+                // SAFETY: the interface is open; the parameters are ours; record and gate live as long as the transport's endpoint.
+                unsafe { slot(iface.raw(), &raw const params, &raw mut raw, reason.as_mut()) }
+            }
+            Some((socket, side)) => {
+                let slot = iface.ops.ep_adopt.expect("the loader fills every slot");
+                let (raw, first) = (&raw mut raw, [].as_ptr());
+                let words = reason.as_mut();
+                // SAFETY: as above, and the descriptor is ours.
+                unsafe {
+                    slot(
+                        iface.raw(),
+                        &raw const params,
+                        socket.as_raw_fd(),
+                        *side as u32,
+                        first,
+                        0,
+                        raw,
+                        words,
+                    )
+                }
+            }
+        };
+        if status == UCT_OK {
+            // The descriptor is the transport's now.
+            over.map(|(socket, _)| socket.into_raw_fd());
+        }
         reason.check(status, "create an endpoint", || iface.resource().to_string())?;
         inner.raw.set(raw);
         // SAFETY: it does not move, and `drop` removes it.
@@ -120,7 +162,7 @@ impl Iface {
     /// The transport's refusal.
     pub fn connect(&self, peer: &IfaceAddress) -> Result<Ep, Refused> {
         self.is_reachable(peer)?;
-        EpInner::create(&self.inner, Some(peer), None)
+        EpInner::create(&self.inner, Some(peer), None, None)
     }
 
     /// As [`Iface::connect`], with a handler that is called once when the endpoint fails.
@@ -133,7 +175,57 @@ impl Iface {
         on_failure: impl FnOnce(EpFailure) + 'static,
     ) -> Result<Ep, Refused> {
         self.is_reachable(peer)?;
-        EpInner::create(&self.inner, Some(peer), Some(Box::new(on_failure)))
+        EpInner::create(&self.inner, Some(peer), None, Some(Box::new(on_failure)))
+    }
+
+    /// As [`Iface::connect_with`], over a socket that is connected already: the endpoint uses this one and no other. The peer does the
+    /// same with the other end. Whatever was spoken over the socket before has ended, and the caller vouches that its other end is
+    /// the peer's. The peer need not be reachable at its address.
+    ///
+    /// # Errors
+    /// The transport's refusal; [`ucs::Error::UNSUPPORTED`] where connections are no sockets ([`Iface::adopts`]). The socket is closed.
+    pub fn connect_over(
+        &self,
+        peer: &IfaceAddress,
+        socket: OwnedFd,
+        side: SocketSide,
+        on_failure: impl FnOnce(EpFailure) + 'static,
+    ) -> Result<Ep, Refused> {
+        EpInner::create(&self.inner, Some(peer), Some((socket, side)), Some(Box::new(on_failure)))
+    }
+
+    /// Whether it takes over sockets that are connected already.
+    pub fn adopts(&self) -> bool {
+        self.attributes().flags & UCT_IFACE_ATTR_ADOPTS != 0
+    }
+
+    /// Takes a connected socket as one that a peer has opened to this interface's own listener. `first` are bytes that
+    /// were received already, if any.
+    ///
+    /// # Errors
+    /// The transport's refusal, with the socket; [`ucs::Error::UNSUPPORTED`] where connections are no sockets.
+    pub fn adopt(&self, socket: OwnedFd, first: &[u8]) -> Result<(), (OwnedFd, Refused)> {
+        let iface = &*self.inner;
+        let subject = || iface.resource().to_string();
+        if let Err(refused) = iface.worker.check_fork("take over a socket", subject) {
+            return Err((socket, refused));
+        }
+        let mut reason = Reason::new();
+        let slot = iface.ops.ep_adopt.expect("the loader fills every slot");
+        let (params, ep) = (std::ptr::null(), std::ptr::null_mut());
+        let (fd, words) = (socket.as_raw_fd(), reason.as_mut());
+        // SAFETY: the interface is open; descriptor and bytes are ours.
+        let status = unsafe {
+            slot(iface.raw(), params, fd, UCT_SIDE_ACCEPTED, first.as_ptr(), first.len(), ep, words)
+        };
+        match reason.check(status, "take over a socket", subject) {
+            Ok(()) => {
+                // The descriptor is the transport's now.
+                let _ = socket.into_raw_fd();
+                Ok(())
+            }
+            Err(refused) => Err((socket, refused)),
+        }
     }
 
     /// Creates an endpoint that is connected to a peer's endpoint later, with [`Ep::connect_to_ep`].
@@ -141,7 +233,7 @@ impl Iface {
     /// # Errors
     /// The transport's refusal.
     pub fn create_ep(&self, on_failure: impl FnOnce(EpFailure) + 'static) -> Result<Ep, Refused> {
-        EpInner::create(&self.inner, None, Some(Box::new(on_failure)))
+        EpInner::create(&self.inner, None, None, Some(Box::new(on_failure)))
     }
 }
 
@@ -213,6 +305,19 @@ impl Ep {
         // SAFETY: the endpoint is alive, and the buffer has the length that the attributes name.
         Status::from_raw(unsafe { slot(ep.raw.get(), address.as_mut_ptr()) }).into_result()?;
         Ok(address)
+    }
+
+    /// What a connection manager of the same device has to know of it, for [`crate::cm::CmData`].
+    ///
+    /// # Errors
+    /// [`ucs::Error::UNSUPPORTED`] where connection managers need nothing.
+    pub fn cm_token(&self) -> Result<CmToken> {
+        let ep = &*self.inner;
+        let slot = slot!(ep.cm_token);
+        let mut token = UctCmToken { size: size_of::<UctCmToken>(), qp_number: 0, has_srq: 0 };
+        // SAFETY: the endpoint is alive, and the place of the answer is ours.
+        Status::from_raw(unsafe { slot(ep.raw.get(), &raw mut token) }).into_result()?;
+        Ok(CmToken { qp_number: token.qp_number, has_srq: token.has_srq != 0 })
     }
 
     /// Connects an endpoint that was created unconnected to the peer's.

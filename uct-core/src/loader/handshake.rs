@@ -7,8 +7,8 @@ use std::{mem::offset_of, ptr};
 
 use ucs::Status;
 use uct_abi::{
-    UCT_ABI_MAJOR, UCT_MAGIC, UCT_OK, UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps, UctPlugin,
-    UctTlOps,
+    UCT_ABI_MAJOR, UCT_MAGIC, UCT_OK, UctCmOps, UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps,
+    UctPlugin, UctTlOps,
 };
 
 use super::{
@@ -129,7 +129,14 @@ unsafe fn prepare_component(
         transports.iter().map(|transport| ptr::from_ref(transport.ops)).collect();
     table.md_ops = md_ops;
     table.tls = Vec::leak(tables).as_ptr();
-    Ok(Component { name: component, ops: leak(table), md_ops, transports })
+    let cm_ops = if table.cm_ops.is_null() {
+        None
+    } else {
+        // SAFETY: the caller promises that the table's pointers lead to such tables.
+        Some(leak(unsafe { overlay::<UctCmOps>(table.cm_ops, &format!("component {component}")) }?))
+    };
+    table.cm_ops = cm_ops.map_or(ptr::null(), ptr::from_ref);
+    Ok(Component { name: component, ops: leak(table), md_ops, cm_ops, transports })
 }
 
 /// # Safety

@@ -19,7 +19,7 @@ pub(crate) mod text;
 use std::{fmt, path::PathBuf};
 
 use ucs::{config::Schema, sys::trust::Trust, units::NameList};
-use uct_abi::{UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps, UctPlugin, UctTlOps};
+use uct_abi::{UctCmOps, UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOps, UctPlugin, UctTlOps};
 
 pub use failure::{LoadFailure, LoadFailureKind, LoadStage};
 pub(crate) use table::Slot;
@@ -33,8 +33,10 @@ use search::PluginFile;
 pub struct LoaderSettings {
     /// Directories to search ahead of all others, in this order. One that cannot be listed is a failure.
     pub module_dirs: Vec<PathBuf>,
-    /// Whether to search the directory of the executable and `../lib/uct` from there.
-    pub search_beside_executable: bool,
+    /// Whether to search, behind those, the directory of the executable, `../lib/uct` from there, and the directory of installed
+    /// plugins: the one that `UCT_BUILD_PLUGIN_DIR` named when this library was compiled, or else `/usr/local/lib/uct` and
+    /// `/usr/lib/uct`.
+    pub search_standard: bool,
     /// Users, by number, whose files, directories and links are trusted besides those of [`Trust::of_process`].
     pub module_owners: Vec<u32>,
     /// Which plugins to load, by name, whether built in or from a file.
@@ -46,11 +48,11 @@ pub struct LoaderSettings {
 }
 
 impl Default for LoaderSettings {
-    /// What is built in and what lies beside the executable; nothing built in is replaced.
+    /// What is built in and what lies in the standard places; nothing built in is replaced.
     fn default() -> Self {
         LoaderSettings {
             module_dirs: Vec::new(),
-            search_beside_executable: true,
+            search_standard: true,
             module_owners: Vec::new(),
             modules: NameList::all(),
             replace_builtin: "^all".parse().expect("it is a list of names"),
@@ -75,6 +77,54 @@ pub struct Loaded {
     pub failures: Vec<LoadFailure>,
     /// What was left out on purpose.
     pub ignored: Vec<Ignored>,
+    /// The directories that were searched, in their order.
+    pub searched: Vec<Searched>,
+}
+
+/// A directory that was searched for plugins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Searched {
+    /// The directory, without symbolic links in its path if it is there.
+    pub directory: PathBuf,
+    /// What was there.
+    pub seen: Seen,
+}
+
+/// What a directory had for the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Seen {
+    /// So many files with the name of a plugin.
+    Plugins(
+        /// Their number.
+        usize,
+    ),
+    /// Another user can write to it, so nothing of it was used.
+    Untrusted,
+    /// It cannot be listed.
+    Unlisted(
+        /// Why not.
+        std::io::ErrorKind,
+    ),
+}
+
+impl fmt::Display for Searched {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} ", self.directory.display())?;
+        match self.seen {
+            Seen::Plugins(1) => out.write_str("(1 plugin)"),
+            Seen::Plugins(count) => write!(out, "({count} plugins)"),
+            Seen::Untrusted => out.write_str("(not trusted)"),
+            Seen::Unlisted(std::io::ErrorKind::NotFound) => out.write_str("(not there)"),
+            Seen::Unlisted(error) => write!(out, "({error})"),
+        }
+    }
+}
+
+/// Where plugins were looked for, as part of a message about one that is not there.
+pub(crate) fn looked_in(searched: &[Searched]) -> String {
+    let places: Vec<String> = searched.iter().map(ToString::to_string).collect();
+    format!("plugins were looked for in {}", places.join(", "))
 }
 
 /// A plugin that is ready.
@@ -120,6 +170,8 @@ pub struct Component {
     pub ops: &'static UctComponentOps,
     /// The calls of its memory domains.
     pub md_ops: &'static UctMdOps,
+    /// The calls of its connection managers, if it has any.
+    pub cm_ops: Option<&'static UctCmOps>,
     /// Its transports; at least one.
     pub transports: Vec<Transport>,
 }
@@ -210,7 +262,12 @@ impl fmt::Display for IgnoredReason {
 /// a later call returns the same for it, with the host of the first. A plugin from a file is never unloaded.
 pub fn load(settings: &LoaderSettings, built_in: &[&'static UctPlugin], host: &'static UctHost) -> Loaded {
     let found = search::plugin_files(settings);
-    let loaded = Loaded { plugins: Vec::new(), failures: found.failures, ignored: found.ignored };
+    let loaded = Loaded {
+        plugins: Vec::new(),
+        failures: found.failures,
+        ignored: found.ignored,
+        searched: found.searched,
+    };
     let mut loading = Loading { loaded, host, trust: settings.trust(), schema: settings.schema.clone() };
     let mut files = loading.without_excluded(found.files, &settings.modules);
     for table in built_in {

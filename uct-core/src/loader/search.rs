@@ -16,8 +16,15 @@ use std::{
 use ucs::sys::trust::Trust;
 
 use super::{
-    Ignored, IgnoredReason, LoaderSettings, PluginOrigin,
+    Ignored, IgnoredReason, LoaderSettings, PluginOrigin, Searched, Seen,
     failure::{LoadFailure, LoadFailureKind},
+};
+
+/// Where an installation puts plugins for programs that live elsewhere: the directory that `UCT_BUILD_PLUGIN_DIR` named when
+/// this library was compiled, otherwise those of the two usual prefixes.
+const INSTALLED: &[&str] = match option_env!("UCT_BUILD_PLUGIN_DIR") {
+    Some(directory) => &[directory],
+    None => &["/usr/local/lib/uct", "/usr/lib/uct"],
 };
 
 /// A file whose name says that it is a plugin.
@@ -35,23 +42,23 @@ pub(super) struct Found {
     pub files: Vec<PluginFile>,
     pub failures: Vec<LoadFailure>,
     pub ignored: Vec<Ignored>,
+    pub searched: Vec<Searched>,
 }
 
 /// Searches the directories of the settings, each once.
 pub(super) fn plugin_files(settings: &LoaderSettings) -> Found {
     let mut found = Found::default();
-    let mut searched = Vec::new();
     let trust = &settings.trust();
     for directory in &settings.module_dirs {
-        if let Err(error) = search(directory, trust, &mut searched, &mut found) {
+        if let Err(error) = search(directory, trust, &mut found) {
             found.failures.push(directory_failure(directory, error));
         }
     }
-    if settings.search_beside_executable {
-        for directory in directories_beside_executable() {
+    if settings.search_standard {
+        for directory in standard_directories() {
             // Nobody asked for these by name, so it is no failure if one is not there.
-            if let Err(error) = search(&directory, trust, &mut searched, &mut found) {
-                tracing::debug!(directory = %directory.display(), %error, "no plugins beside the executable");
+            if let Err(error) = search(&directory, trust, &mut found) {
+                tracing::debug!(directory = %directory.display(), %error, "no plugins here");
             }
         }
     }
@@ -66,20 +73,30 @@ fn directory_failure(directory: &Path, error: std::io::Error) -> LoadFailure {
     }
 }
 
-fn search(
-    directory: &Path,
-    trust: &Trust,
-    searched: &mut Vec<PathBuf>,
-    found: &mut Found,
-) -> std::io::Result<()> {
-    let of_links = trust.objection_to_links(directory)?;
-    let directory = fs::canonicalize(directory)?;
-    if searched.contains(&directory) {
+/// Searches a directory, unless that is done, and records what was seen there.
+fn search(directory: &Path, trust: &Trust, found: &mut Found) -> std::io::Result<()> {
+    let canonical = fs::canonicalize(directory);
+    let place = canonical.as_deref().unwrap_or(directory);
+    if found.searched.iter().any(|searched| searched.directory == place) {
         return Ok(());
     }
+    let at = found.searched.len();
+    found.searched.push(Searched { directory: place.to_owned(), seen: Seen::Plugins(0) });
+    let seen = canonical.and_then(|canonical| look(directory, &canonical, trust, found));
+    let (seen, outcome) = match seen {
+        Ok(seen) => (seen, Ok(())),
+        Err(error) => (Seen::Unlisted(error.kind()), Err(error)),
+    };
+    found.searched[at].seen = seen;
+    outcome
+}
+
+/// Takes the plugins of a directory, which was named as `named`.
+fn look(named: &Path, directory: &Path, trust: &Trust, found: &mut Found) -> std::io::Result<Seen> {
+    let of_links = trust.objection_to_links(named)?;
     // Sorted, so that two runs see the same.
     let mut names = BTreeMap::new();
-    for entry in fs::read_dir(&directory)? {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if let Some(name) = plugin_name(&path) {
             names.insert(name.to_owned(), path);
@@ -87,19 +104,19 @@ fn search(
     }
     let objection = match of_links {
         Some((at, writer)) => Some((Some(at), writer)),
-        None => trust.objection_to_directory(&directory)?.map(|writer| (None, writer)),
+        None => trust.objection_to_directory(directory)?.map(|writer| (None, writer)),
     };
-    searched.push(directory.clone());
+    let count = names.len();
     if let Some((at, writer)) = objection {
         // A directory that has none is no offence.
-        if !names.is_empty() {
+        if count > 0 {
             found.failures.push(LoadFailure {
                 name: String::new(),
-                path: Some(directory),
+                path: Some(directory.to_owned()),
                 kind: LoadFailureKind::NotTrusted { at, writer },
             });
         }
-        return Ok(());
+        return Ok(Seen::Untrusted);
     }
     for (name, path) in names {
         match found.files.iter().find(|file| file.name == name) {
@@ -111,7 +128,7 @@ fn search(
             None => found.files.push(PluginFile { name, path }),
         }
     }
-    Ok(())
+    Ok(Seen::Plugins(count))
 }
 
 /// `NAME` of `libuct_NAME.so`; a name is what can stand in a symbol.
@@ -121,21 +138,28 @@ fn plugin_name(path: &Path) -> Option<&str> {
     plain.then_some(name)
 }
 
-/// The directory of the executable and `../lib/uct` from there. A program that `cargo` built for a test or as an
-/// example lies one directory below the plugins that were built with it, so the directory above stands in.
-fn directories_beside_executable() -> Vec<PathBuf> {
-    let Some(mut directory) = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned))
-    else {
-        return Vec::new();
-    };
-    if let Some(above) = directory.parent()
-        && matches!(directory.file_name().and_then(|name| name.to_str()), Some("deps" | "examples"))
-        && above.join("deps").is_dir()
-    {
-        directory = above.to_owned();
+/// What is searched without being asked for, in this order.
+fn standard_directories() -> impl Iterator<Item = PathBuf> {
+    let beside = executable_directory().into_iter().flat_map(|directory| {
+        let installed = directory.parent().map(|prefix| prefix.join("lib/uct"));
+        std::iter::once(directory).chain(installed)
+    });
+    beside.chain(INSTALLED.iter().map(PathBuf::from))
+}
+
+/// The directory of the executable. A program that `cargo` built for a test or as an example lies one directory below
+/// the plugins that were built with it, so the directory above stands in.
+fn executable_directory() -> Option<PathBuf> {
+    let directory = std::env::current_exe().ok()?.parent()?.to_owned();
+    match directory.parent() {
+        Some(above)
+            if matches!(directory.file_name().and_then(|name| name.to_str()), Some("deps" | "examples"))
+                && above.join("deps").is_dir() =>
+        {
+            Some(above.to_owned())
+        }
+        _ => Some(directory),
     }
-    let installed = directory.join("../lib/uct");
-    vec![directory, installed]
 }
 
 /// Whether a path leads to a plain file that trusted users alone may have written, by links of trusted users.

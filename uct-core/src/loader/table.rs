@@ -6,8 +6,8 @@
 use std::mem::offset_of;
 
 use uct_abi::{
-    UCT_ERR_INVALID_PARAM, UCT_ERR_UNSUPPORTED, UctComponentOps, UctEpOps, UctIfaceOps, UctMdOps, UctPlugin,
-    UctStatus, UctStr, UctTlOps,
+    UCT_ERR_INVALID_PARAM, UCT_ERR_UNSUPPORTED, UctCmOps, UctComponentOps, UctEpOps, UctIfaceOps, UctMdOps,
+    UctPlugin, UctStatus, UctStr, UctTlOps,
 };
 
 /// A table that a plugin hands over.
@@ -71,14 +71,20 @@ tables! {
         data: magic abi_major abi_minor version config config_count init;
     }
     UctComponentOps {
-        mandatory: name tls tl_count md_ops query_mds md_open;
+        mandatory: name md_ops query_mds md_open;
         optional: ;
-        data: ;
+        data: tls tl_count cm_ops;
     }
     UctMdOps {
         mandatory: close query;
         optional: mem_reg mem_dereg mem_alloc mem_free mem_advise mkey_pack rkey_unpack rkey_release rkey_ptr
             rkey_compare rkey_window;
+        data: ;
+    }
+    UctCmOps {
+        mandatory: open close query event_fd progress listen listener_address listener_destroy connect send accept reject
+            notify disconnect ep_addresses ep_destroy;
+        optional: diagnose;
         data: ;
     }
     UctTlOps {
@@ -88,14 +94,14 @@ tables! {
     }
     UctIfaceOps {
         mandatory: close query get_device_address get_address is_reachable progress ep_create;
-        optional: release event_fd event_arm flush fence counters;
+        optional: release event_fd event_arm flush fence counters ep_adopt;
         data: ;
     }
     UctEpOps {
         mandatory: destroy;
         optional: am_short am_short_iov am_bcopy am_zcopy put_short put_bcopy put_zcopy get_short get_bcopy get_zcopy
             atomic32_post atomic64_post atomic32_fetch atomic64_fetch atomic32_cswap atomic64_cswap pending_add
-            pending_purge flush fence check get_address connect_to_ep;
+            pending_purge flush fence check get_address connect_to_ep cm_token;
         data: ;
     }
 }

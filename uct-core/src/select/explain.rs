@@ -98,7 +98,7 @@ impl Explanation {
     /// The reasons of those that were rejected, on one line.
     pub fn why_none(&self) -> String {
         if self.candidates.is_empty() {
-            return "no transport is loaded; set UCT_MODULE_DIR to the directory of the plugins".to_owned();
+            return "no transport is loaded; uct_info -v lists where plugins are looked for, and UCT_MODULE_DIR adds a directory".to_owned();
         }
         let reasons = self.candidates.iter().filter_map(|candidate| match &candidate.verdict {
             Verdict::Rejected { check, .. } => Some(format!("{}: {check}", candidate.name())),

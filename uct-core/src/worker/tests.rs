@@ -107,6 +107,43 @@ fn progress_until_ends_with_its_condition_or_its_limit() {
 }
 
 #[test]
+fn wait_until_polls_while_there_are_events_and_sleeps_afterwards() {
+    let worker = worker();
+    let calls = Cell::new(0u32);
+    let count = || {
+        calls.set(calls.get() + 1);
+        false
+    };
+    let limit = Duration::from_millis(50);
+    assert_eq!(worker.wait_until(limit, Duration::ZERO, count), Ok(false));
+    assert!(calls.take() <= 4 * IDLE_CALLS, "it polled");
+    assert_eq!(worker.wait_until(limit, LONG, count), Ok(false));
+    assert!(calls.take() > 8 * IDLE_CALLS, "it slept");
+
+    // Another thread ends the sleep.
+    let (handle, flag) = (worker.handle(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let raise = Arc::clone(&flag);
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        raise.store(true, std::sync::atomic::Ordering::Relaxed);
+        handle.wake();
+    });
+    let start = Instant::now();
+    let done = || flag.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(worker.wait_until(LONG, Duration::ZERO, done), Ok(true));
+    assert!(start.elapsed() < LONG / 2, "nothing but the limit ended the sleep");
+    other.join().expect("no panic");
+
+    // So does a message.
+    let (iface, ep) = open(&worker);
+    let seen = Rc::new(Cell::new(0));
+    let place = Rc::clone(&seen);
+    iface.set_am_handler(ID, move |_| place.set(place.get() + 1));
+    ep.am_short(ID, 0, &[]).expect("a message");
+    assert_eq!(worker.wait_until(LONG, Duration::ZERO, || seen.get() == 1), Ok(true));
+}
+
+#[test]
 fn retry_ends_with_any_other_answer_or_its_limit() {
     let worker = worker();
     let calls = Cell::new(0);

@@ -66,7 +66,7 @@ impl Modules {
     pub fn settings(&self) -> LoaderSettings {
         LoaderSettings {
             module_dirs: vec![self.directory.path().to_owned()],
-            search_beside_executable: false,
+            search_standard: false,
             ..LoaderSettings::default()
         }
     }

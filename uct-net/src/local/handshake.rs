@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ucs::Error as Status;
 use uct_core::select::{PeerAddresses, Request, SelectError, Selector};
-use uct_core::{EpFailure, Iface, IfaceAddress};
+use uct_core::{EpFailure, Iface, IfaceAddress, SocketSide};
 
 use super::conn::Conn;
 use super::connection::{Connection, Explanation};
@@ -66,6 +66,30 @@ pub(crate) async fn call(
         let choice = match chosen {
             Ok(choice) => choice,
             Err(error) => {
+                // The socket of the handshake leads to the peer, whatever its address does. All else that is asked for holds here as well.
+                let suits = |iface: &Iface| {
+                    Selector::of(&net.worker, vec![iface.clone()]).choose(request, None).is_ok()
+                };
+                let over = over_this_socket(socket, &left, &server.addresses);
+                if let Some((iface, theirs)) = over.filter(|(iface, _)| suits(iface)) {
+                    let name = iface.resource().to_string();
+                    let conn = match open_over(net, socket, &iface, theirs).await {
+                        Ok(conn) => conn,
+                        Err(Attempt::Failed(error)) => return Err(error),
+                        Err(Attempt::NextLane(reason)) => {
+                            left.retain(|other| other.resource() != iface.resource());
+                            tried.push((name, reason));
+                            continue;
+                        }
+                    };
+                    let explanation = Explanation {
+                        chosen: name,
+                        ours: net.selector.explain(request, Some(&server.addresses)),
+                        theirs: server.explanation,
+                        tried,
+                    };
+                    return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
+                }
                 let error = nothing_left(socket, &tried, require, &server, &error);
                 // The server would only see that this side is gone.
                 let _ = send(net, socket, &Frame::Unable { reason: error.reason.clone() }).await;
@@ -74,7 +98,12 @@ pub(crate) async fn call(
         };
         let address = choice.peer.expect("a choice for a peer has the peer's address");
         let name = choice.iface.resource().to_string();
-        match open_lane(net, socket, &choice.iface, &address).await {
+        let opened = if socket.is_network() && choice.iface.adopts() {
+            open_over(net, socket, &choice.iface, &address).await
+        } else {
+            open_lane(net, socket, &choice.iface, &address).await
+        };
+        match opened {
             Ok(conn) => {
                 let explanation =
                     Explanation { chosen: name, ours: choice.explanation, theirs: server.explanation, tried };
@@ -136,6 +165,67 @@ async fn open_lane(
     send(net, socket, &Frame::Connected).await?;
     guard.keep();
     Ok(conn)
+}
+
+/// An interface of each side, of one transport, that can use the socket of the handshake.
+fn over_this_socket<'a>(
+    socket: &FrameSocket,
+    own: &[Iface],
+    peer: &'a PeerAddresses,
+) -> Option<(Iface, &'a IfaceAddress)> {
+    if !socket.is_network() {
+        return None;
+    }
+    own.iter().filter(|iface| iface.adopts()).find_map(|iface| {
+        let transport = &iface.resource().transport;
+        let theirs = peer.ifaces.iter().find(|theirs| &theirs.address.transport == transport)?;
+        Some((iface.clone(), &theirs.address))
+    })
+}
+
+/// The client makes the socket of the handshake the lane, and has a message cross it both ways. There is no other lane afterwards.
+async fn open_over(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    iface: &Iface,
+    theirs: &IfaceAddress,
+) -> Result<Rc<Conn>, Attempt> {
+    let next = |what: &str, error: &dyn std::fmt::Display| Attempt::NextLane(format!("{what}: {error}"));
+    let own = iface.address().map_err(|error| next("this side has no address", &error))?;
+    let conn = net.add(socket.peer())?;
+    let guard = Forget { net, token: Some(conn.token()) };
+    let end = End { token: conn.token(), window: net.options.window, endpoint: Vec::new() };
+    send(net, socket, &Frame::Over { own, theirs: theirs.clone(), end }).await?;
+    let peer = match receive(net, socket, "take over the socket").await? {
+        Frame::Ready { end } => end,
+        Frame::Unable { reason } => return Err(Attempt::NextLane(format!("the peer: {reason}"))),
+        other => return Err(unexpected(socket, &other).into()),
+    };
+    take_socket(socket, &conn, iface, theirs, SocketSide::Called, &peer)?;
+    conn.control(Kind::Probe, Vec::new());
+    probe(net, &conn, false).await?;
+    guard.keep();
+    Ok(conn)
+}
+
+/// Hands the socket of the handshake to an interface, and opens the lane over it.
+fn take_socket(
+    socket: &FrameSocket,
+    conn: &Rc<Conn>,
+    iface: &Iface,
+    theirs: &IfaceAddress,
+    side: SocketSide,
+    peer: &End,
+) -> Result<(), Error> {
+    let failed = |status, reason: String| Error::new(Stage::Open, socket.peer(), status, reason);
+    let own = socket
+        .hand_over()
+        .map_err(|error| failed(Status::from(error), "the socket cannot be handed over".to_owned()))?;
+    let refused = |refused: uct_core::Refused| failed(refused.status, refused.to_string());
+    let half = HalfLane::over(iface, theirs, (own, side), on_failure(conn)).map_err(refused)?;
+    let lane = half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(refused)?;
+    conn.open(lane, peer.window);
+    Ok(())
 }
 
 /// The client proves that it knows the key, once the server has.
@@ -229,6 +319,31 @@ pub(crate) async fn take(
     loop {
         let (theirs, own, end) = match frame {
             Frame::Lane { own, theirs, end } => (own, theirs, end),
+            Frame::Over { own, theirs, end } => {
+                let Some(iface) = adopting(net, socket, &theirs) else {
+                    let reason = "it has no such interface open that takes over this socket".to_owned();
+                    tried.push((format!("{} over this socket", own.transport), reason.clone()));
+                    check_patience(net, socket, &tried)?;
+                    send(net, socket, &Frame::Unable { reason }).await?;
+                    frame = receive(net, socket, "choose another transport").await?;
+                    continue;
+                };
+                let conn = net.add(socket.peer())?;
+                let guard = Forget { net, token: Some(conn.token()) };
+                let ready = End { token: conn.token(), window: net.options.window, endpoint: Vec::new() };
+                send(net, socket, &Frame::Ready { end: ready }).await?;
+                take_socket(socket, &conn, &iface, &own, SocketSide::Accepted, &end)?;
+                // The client's message comes behind this side's part of the transport's handshake: both have heard of each other.
+                probe(net, &conn, true).await?;
+                guard.keep();
+                let explanation = Explanation {
+                    chosen: iface.resource().to_string(),
+                    ours: verdicts,
+                    theirs: "the peer chose; its own explanation has its verdicts\n".to_owned(),
+                    tried,
+                };
+                return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
+            }
             Frame::Unable { reason } => {
                 let reason = format!("the peer gave up: {reason}");
                 return Err(Error::new(Stage::Choose, socket.peer(), Status::UNREACHABLE, reason));
@@ -263,11 +378,23 @@ pub(crate) async fn take(
                 frame = receive(net, socket, "choose another transport").await?;
             }
         }
-        // As many as this side has: a client that goes on is a mistake.
-        if tried.len() > net.selector.ifaces().len() {
-            return Err(socket.failed(Status::REJECTED, "the peer tries one lane after the other".to_owned()));
-        }
+        check_patience(net, socket, &tried)?;
     }
+}
+
+/// As many as this side has: a client that goes on is a mistake.
+fn check_patience(net: &NetHandle, socket: &FrameSocket, tried: &[(String, String)]) -> Result {
+    // Each may have been tried over the socket, and by itself.
+    if tried.len() > 2 * net.selector.ifaces().len() {
+        return Err(socket.failed(Status::REJECTED, "the peer tries one lane after the other".to_owned()));
+    }
+    Ok(())
+}
+
+/// The interface that a client means, if it takes over the socket.
+fn adopting(net: &NetHandle, socket: &FrameSocket, theirs: &IfaceAddress) -> Option<Iface> {
+    let is_meant = |iface: &&Iface| iface.adopts() && iface.address().as_ref() == Ok(theirs);
+    net.selector.ifaces().iter().filter(|_| socket.is_network()).find(is_meant).cloned()
 }
 
 /// Opens the server's end of the lane that the client has chosen; an error is for the client.

@@ -1,6 +1,10 @@
 //! The way to a peer: an endpoint, and the envelopes around what goes over it.
 
-use uct_core::{AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, Refused, SendFlags};
+use std::os::fd::OwnedFd;
+
+use uct_core::{
+    AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, Refused, SendFlags, SocketSide,
+};
 
 use crate::proto::envelope::{ENVELOPE, Envelope, TOKEN, Token};
 
@@ -36,6 +40,16 @@ impl HalfLane {
         let is_connected = iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE);
         let ep = if is_connected { iface.connect_with(peer, failed)? } else { iface.create_ep(failed)? };
         Ok(HalfLane { ep, is_connected })
+    }
+
+    /// An endpoint over a socket whose other end is the peer's.
+    pub(crate) fn over(
+        iface: &Iface,
+        peer: &IfaceAddress,
+        (socket, side): (OwnedFd, SocketSide),
+        failed: impl FnOnce(uct_core::EpFailure) + 'static,
+    ) -> Result<HalfLane, Refused> {
+        Ok(HalfLane { ep: iface.connect_over(peer, socket, side, failed)?, is_connected: true })
     }
 
     /// What the peer needs to connect its endpoint; empty where it needs nothing.

@@ -72,7 +72,7 @@ impl Listener {
         std::future::poll_fn(|context| self.poll_accept(context)).await
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
+    pub(crate) fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
         let mut is_asked = false;
         while !is_asked && self.half_open.len() + self.ready.len() < self.net.options.max_half_open {
             match self.socket.poll_accept(&self.net.reactor, context) {

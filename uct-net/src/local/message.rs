@@ -60,6 +60,14 @@ impl Message {
         Message { place: Place::Bytes(bytes), start: 0 }
     }
 
+    /// The bytes if the message has memory of its own, or else the message.
+    pub(crate) fn into_own(self) -> Result<Vec<u8>, Message> {
+        match self.place {
+            Place::Bytes(bytes) if self.start == 0 => Ok(bytes),
+            place => Err(Message { place, start: self.start }),
+        }
+    }
+
     /// The bytes, without a copy where the message has memory of its own.
     pub fn into_vec(self) -> Vec<u8> {
         match self.place {

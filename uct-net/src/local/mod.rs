@@ -1,18 +1,18 @@
 //! The flavour for one thread: nothing is locked, nothing is `Send`. A thread that wants it makes a [`Net`] of its own.
 
 mod agenda;
-mod conn;
-mod connect;
-mod connection;
+pub(crate) mod conn;
+pub(crate) mod connect;
+pub(crate) mod connection;
 mod handshake;
-mod lane;
-mod listen;
-mod message;
-mod net;
-mod reactor;
+pub(crate) mod lane;
+pub(crate) mod listen;
+pub(crate) mod message;
+pub(crate) mod net;
+pub(crate) mod reactor;
 mod remote;
 mod socket;
-mod stream;
+pub(crate) mod stream;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod within;

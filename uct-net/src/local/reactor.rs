@@ -58,7 +58,6 @@ impl Reactor {
     }
 
     /// Readable when a socket is ready or an armed worker has something to do.
-    #[cfg(feature = "tokio")]
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
@@ -99,11 +98,15 @@ impl Reactor {
         wake(&self.sleeper);
     }
 
+    /// When the next timer is due.
+    pub(crate) fn first_timer(&self) -> Option<Instant> {
+        let timers = self.timers.borrow();
+        timers.first_key_value().map(|((due, _), _)| *due)
+    }
+
     /// How long until the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<Duration> {
-        let timers = self.timers.borrow();
-        let ((due, _), _) = timers.first_key_value()?;
-        Some(due.saturating_duration_since(Instant::now()))
+        self.first_timer().map(|due| due.saturating_duration_since(Instant::now()))
     }
 
     fn fire(&self) -> bool {
@@ -146,6 +149,10 @@ fn wake(waker: &Cell<Option<Waker>>) {
 }
 
 impl<F: AsFd> Watched<F> {
+    pub(crate) fn get(&self) -> &F {
+        &self.file
+    }
+
     /// Tries `attempt` until it does not answer "would block", whenever the descriptor becomes readable.
     pub(crate) fn poll_read<T>(
         &self,

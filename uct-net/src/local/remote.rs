@@ -116,7 +116,7 @@ impl Connection {
         if fetched == Fetched::InProgress {
             operation.ended(self).await?;
         }
-        Ok(fetched.former(&operation.completion))
+        Ok(fetched.old_value(&operation.completion))
     }
 
     /// Done when the peer has all that was put, and every atomic has been done.

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,6 +42,12 @@ impl Place {
         };
         let socket = Socket::new(domain, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
+        if let Place::Ip(address) = self
+            && address.ip().is_loopback()
+        {
+            // It may become a lane: loopback has no congestion, and an algorithm that paces would cost most of the bandwidth.
+            let _ = socket.set_tcp_congestion(b"reno");
+        }
         Ok((socket, address))
     }
 }
@@ -61,6 +67,7 @@ pub(crate) struct FrameSocket {
     socket: Watched<Raw>,
     /// For errors.
     peer: String,
+    is_network: bool,
 }
 
 /// A socket that is called.
@@ -143,12 +150,22 @@ impl FrameSocket {
         peer: String,
     ) -> Result<FrameSocket, ucs::sys::SystemError> {
         // A Unix socket has nothing to delay.
-        let _ = socket.set_tcp_nodelay(true);
-        Ok(FrameSocket { socket: reactor.watch(Raw(socket))?, peer })
+        let is_network = socket.set_tcp_nodelay(true).is_ok();
+        Ok(FrameSocket { socket: reactor.watch(Raw(socket))?, peer, is_network })
     }
 
     pub(crate) fn peer(&self) -> &str {
         &self.peer
+    }
+
+    /// Whether an interface whose connections are sockets may take it over.
+    pub(crate) fn is_network(&self) -> bool {
+        self.is_network
+    }
+
+    /// The socket for an interface. No frame is sent or received any more.
+    pub(crate) fn hand_over(&self) -> std::io::Result<OwnedFd> {
+        self.socket.get().as_fd().try_clone_to_owned()
     }
 
     /// Calls a listener.

@@ -1,4 +1,4 @@
-//! Driving a [`Net`] inside a tokio runtime, and tokio's traits for streams.
+//! Driving a [`Net`] inside a tokio runtime.
 
 #![expect(unsafe_code, reason = "tokio takes a descriptor for as long as its owner lives, by promise")]
 
@@ -9,12 +9,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::net::{Idle, Net, NetHandle};
 use super::reactor::Reactor;
-use super::stream::Stream;
 
 /// Has `context` woken when there is something to do; false if there is already.
 fn sleep(
@@ -82,37 +81,5 @@ impl Net {
         })
         .await;
         Ok(output)
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let rest = std::task::ready!(self.poll_fill(context))?;
-        let count = rest.len().min(buffer.remaining());
-        buffer.put_slice(&rest[..count]);
-        self.consume(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Stream::poll_write(&mut self, context, bytes).map_err(io::Error::from)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Stream::poll_flush(&mut self, context).map_err(io::Error::from)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Stream::poll_shutdown(&mut self, context).map_err(io::Error::from)
     }
 }

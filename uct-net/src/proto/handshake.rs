@@ -11,6 +11,15 @@
 //!   Connected                       →
 //! ```
 //!
+//! A lane that is a socket takes the one of the handshake, so that the listener's port is the only one that has to be reachable:
+//!
+//! ```text
+//!   Over       this pair of ours    →
+//!              ←  Ready, the last frame: both hand the socket to their interfaces   (or Unable: the next Lane)
+//!   a message over the lane         →
+//!              ←  its answer over the lane
+//! ```
+//!
 //! Where a shared key is required, three frames come first, and no address is told before:
 //!
 //! ```text
@@ -43,6 +52,8 @@ pub(crate) enum Frame {
     Refused { reason: String },
     /// The client has chosen a pair of interfaces: its own and the server's.
     Lane { own: IfaceAddress, theirs: IfaceAddress, end: End },
+    /// The same, over the socket of the handshake.
+    Over { own: IfaceAddress, theirs: IfaceAddress, end: End },
     /// The server has opened the lane.
     Ready { end: End },
     /// The server cannot open the lane; or the client has no lane to try, and this is the end.
@@ -92,6 +103,7 @@ impl Frame {
             Frame::Welcome { .. } => "Welcome",
             Frame::Refused { .. } => "Refused",
             Frame::Lane { .. } => "Lane",
+            Frame::Over { .. } => "Over",
             Frame::Ready { .. } => "Ready",
             Frame::Unable { .. } => "Unable",
             Frame::Connected => "Connected",
@@ -116,6 +128,9 @@ impl Frame {
             Frame::Refused { reason } => Writer::new(3).field(reason.as_bytes()),
             Frame::Lane { own, theirs, end } => {
                 end.write(Writer::new(4).field(&pack_one(own)?).field(&pack_one(theirs)?))
+            }
+            Frame::Over { own, theirs, end } => {
+                end.write(Writer::new(11).field(&pack_one(own)?).field(&pack_one(theirs)?))
             }
             Frame::Ready { end } => end.write(Writer::new(5)),
             Frame::Unable { reason } => Writer::new(6).field(reason.as_bytes()),
@@ -149,6 +164,11 @@ impl Frame {
             8 => Frame::Ask { nonce: array(&mut reader)? },
             9 => Frame::Challenge { nonce: array(&mut reader)?, proof: array(&mut reader)? },
             10 => Frame::Answer { proof: array(&mut reader)? },
+            11 => Frame::Over {
+                own: address(&mut reader)?,
+                theirs: address(&mut reader)?,
+                end: End::read(&mut reader)?,
+            },
             _ => return Err(BadFrame(format!("the peer sent a frame of the unknown kind {what}"))),
         };
         reader.finish()?;
@@ -233,6 +253,7 @@ mod tests {
             Frame::Welcome { private: vec![], addresses, explanation: "CHOSEN tcp/lo\n".to_owned() },
             Frame::Refused { reason: "no".to_owned() },
             Frame::Lane { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
+            Frame::Over { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Ready { end },
             Frame::Unable { reason: "not that one".to_owned() },
             Frame::Connected,

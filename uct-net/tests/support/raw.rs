@@ -18,6 +18,7 @@ use super::support::{LIMIT, context};
 pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;
 pub const LANE: u8 = 4;
+pub const OVER: u8 = 11;
 pub const READY: u8 = 5;
 pub const CONNECTED: u8 = 7;
 
@@ -35,7 +36,7 @@ const OWN_TOKEN: u64 = 0x0123_4567_89ab_cdef;
 
 /// A body with its header.
 pub fn frame(what: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = b"UCTN\x01".to_vec();
+    let mut bytes = b"UCTN\x02".to_vec();
     bytes.extend_from_slice(&[what, 0, 0]);
     bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
     bytes.extend_from_slice(body);

@@ -68,8 +68,8 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
     let (allowed, reason): (&[&str], _) = match manifest.split('/').next().unwrap_or_default() {
         "ucs" => (&[], "ucs stands on no crate of this workspace"),
         "transports" if package == "uct-ib" => (&["ucs", "uct-plugin"], "it may use ucs and uct-plugin"),
-        "transports" if package.ends_with("-verbs") => {
-            (&["ucs", "uct-plugin", "uct-ib"], "a verbs transport may use ucs, uct-plugin and uct-ib")
+        "transports" if package.ends_with("-verbs") || package == "uct-rdmacm" => {
+            (&["ucs", "uct-plugin", "uct-ib"], "what works on verbs may use ucs, uct-plugin and uct-ib")
         }
         "transports" => (&["ucs", "uct-plugin"], "a transport may use ucs and uct-plugin"),
         "uct-core" if package == "uct-plugin" => (&["ucs", "uct-abi"], "it may use ucs and uct-abi"),

@@ -3,8 +3,8 @@
 
 use super::{TEST_LIMIT, require_root};
 use crate::failure::{Failure, Outcome};
-use crate::process::{cargo, run as run_command};
-use crate::workspace::Workspace;
+use crate::process::{cargo, run as run_command, run_two_at_a_time};
+use crate::workspace::{BUILD_LIMIT, Workspace};
 use std::time::UNIX_EPOCH;
 
 /// The variable that repeats a run.
@@ -32,11 +32,17 @@ pub fn run(workspace: &Workspace) -> Outcome {
     let seed = std::env::var(SEED)
         .unwrap_or_else(|_| format!("{:#x}", UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64)));
     println!("{SEED}={seed}");
-    let mut test = cargo();
-    test.args(["test", "--workspace", "--no-fail-fast"]).args(names.iter().flat_map(|name| ["--test", name]));
-    test.env("UCT_MODULE_DIR", workspace.target().join("debug")).env(SEED, seed);
-    require_root(&mut test);
-    run_command(test.current_dir(workspace.root()), TEST_LIMIT)
+    let test = |names: &[&str]| {
+        let mut test = cargo();
+        test.args(["test", "--workspace", "--no-fail-fast"])
+            .args(names.iter().flat_map(|name| ["--test", name]));
+        test.env("UCT_MODULE_DIR", workspace.target().join("debug")).env(SEED, &seed);
+        require_root(&mut test);
+        test.current_dir(workspace.root());
+        test
+    };
+    run_command(test(&names).arg("--no-run"), BUILD_LIMIT)?;
+    run_two_at_a_time(names.iter().map(|name| test(&[name])).collect(), TEST_LIMIT)
 }
 
 #[cfg(test)]

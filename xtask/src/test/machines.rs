@@ -1,19 +1,22 @@
-//! The tests that need verbs devices: each row of tests/vm/tests.toml is one boot.
+//! The tests that need verbs devices, and the virtual machines that they share: tests/vm/tests.toml.
 //! Built on `vm`; used by `test`.
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::steps::Steps;
+use crate::process::quote;
+use crate::steps::{Steps, Verdict};
 use crate::test::CONFORMANCE;
 use crate::vm;
 use crate::workspace::{Built, Workspace};
 use serde::Deserialize;
 use std::fs;
+use std::time::Duration;
 
 const TABLE: &str = "tests/vm/tests.toml";
 /// Where the project's test programs are in the guest.
 const GUEST_TESTS: &str = "/usr/lib/uct/tests";
 /// The packages whose test programs these are.
-const GUEST_PACKAGES: &[&str] = &[CONFORMANCE, "uct-ib", "uct-rc-verbs", "uct-ud-verbs", "uct-net"];
+const GUEST_PACKAGES: &[&str] =
+    &[CONFORMANCE, "uct-ib", "uct-rc-verbs", "uct-ud-verbs", "uct-rdmacm", "uct-net"];
 /// Scripts that rows call, and where they are in the guest.
 const SCRIPTS: &str = "tests/vm/scripts";
 const GUEST_SCRIPTS: &str = "/usr/lib/uct/scripts";
@@ -21,15 +24,22 @@ const GUEST_SCRIPTS: &str = "/usr/lib/uct/scripts";
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    test: Vec<Row>,
+    machine: Vec<Machine>,
+}
+
+/// One boot.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Machine {
+    mode: Mode,
+    netem: Option<String>,
+    test: Vec<Test>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct Test {
     name: String,
-    mode: Mode,
-    netem: Option<String>,
     timeout: u32,
     #[serde(default)]
     takes_seconds: bool,
@@ -49,24 +59,34 @@ struct Contents {
     files: Vec<String>,
 }
 
-/// A step for each row. The first one that runs builds what all of them take along.
+/// A step for each test that is chosen. The first machine builds what all of them contain.
 pub fn run(workspace: &Workspace, steps: &mut Steps) {
-    let rows = match rows(workspace) {
-        Ok(rows) => rows,
+    let machines = match machines(workspace) {
+        Ok(machines) => machines,
         Err(failure) => return steps.run("virtual machine", || Err(failure)),
     };
     let mut contents = None;
-    for row in rows {
-        steps.run(&format!("virtual machine: {}", row.name), || {
-            match contents.get_or_insert_with(|| prepare(workspace)) {
-                Ok(contents) => boot(workspace, contents, row),
+    for mut machine in machines {
+        let step = |test: &Test| format!("virtual machine: {}", test.name);
+        machine.test.retain(|test| steps.is_chosen(&step(test)));
+        if machine.test.is_empty() {
+            continue;
+        }
+        let names = machine.test.iter().map(step).collect();
+        steps.run_together(names, || {
+            let ended = match contents.get_or_insert_with(|| prepare(workspace)) {
+                Ok(contents) => boot(workspace, contents, &machine),
                 Err(failure) => Err(Failure::new(failure.to_string())),
-            }
+            };
+            ended.unwrap_or_else(|failure| {
+                let failed = |_: &Test| (Verdict::Failed(failure.to_string()), Duration::ZERO);
+                machine.test.iter().map(failed).collect()
+            })
         });
     }
 }
 
-fn rows(workspace: &Workspace) -> Outcome<Vec<Row>> {
+fn machines(workspace: &Workspace) -> Outcome<Vec<Machine>> {
     let path = workspace.root().join(TABLE);
     let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
     parse(&text)
@@ -75,57 +95,107 @@ fn rows(workspace: &Workspace) -> Outcome<Vec<Row>> {
 fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     vm::install()?;
     let built = workspace.build(&["test", "--workspace", "--no-run"])?;
-    let tests = GUEST_PACKAGES.iter().flat_map(|package| workspace.tests(package));
+    let scripts = scripts(workspace)?;
+    let is_run = |name: &&str| scripts.contains(&format!("{GUEST_TESTS}/{name}"));
+    let tests = GUEST_PACKAGES.iter().flat_map(|package| workspace.tests(package)).filter(is_run);
     let tests = tests.map(|name| Ok(format!("{}:{GUEST_TESTS}/{name}", built.test_program(name)?.display())));
     let scripts = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
     let files = tests.chain([Ok(scripts)]).collect::<Outcome<_>>()?;
     Ok(Contents { programs: workspace.for_people(built), files })
 }
 
-fn parse(text: &str) -> Outcome<Vec<Row>> {
+/// All that is run in guests. What it does not name is not in them: their files are in memory.
+fn scripts(workspace: &Workspace) -> Outcome<String> {
+    let directory = workspace.root().join(SCRIPTS);
+    let entries = fs::read_dir(&directory).context(|| format!("cannot read {}", directory.display()))?;
+    let files = entries.flatten().map(|entry| entry.path()).chain([workspace.root().join(TABLE)]);
+    files
+        .map(|path| fs::read_to_string(&path).context(|| format!("cannot read {}", path.display())))
+        .collect()
+}
+
+fn parse(text: &str) -> Outcome<Vec<Machine>> {
     let table: Table = toml::from_str(text).context(|| TABLE.to_owned())?;
-    if let Some(row) = table.test.iter().find(|row| row.netem.is_some() && row.mode != Mode::Pair) {
-        return Err(Failure::new(format!("{TABLE}: `{}`: netem needs mode = \"pair\"", row.name)));
+    if let Some(machine) =
+        table.machine.iter().find(|machine| machine.netem.is_some() && machine.mode != Mode::Pair)
+    {
+        let first = machine.test.first().map_or("", |test| &test.name);
+        return Err(Failure::new(format!("{TABLE}: the machine of `{first}`: netem needs mode = \"pair\"")));
     }
-    Ok(table.test)
+    Ok(table.machine)
 }
 
 /// The variable that says for how long a test goes on.
 const SECONDS: &str = "UCT_TEST_SECONDS";
-/// So many tests of a row take that time, one after another, at most.
+/// So many programs of a test take that time, one after another, at most.
 const TAKERS: u32 = 4;
 
-/// What a row that takes seconds is given of those that were asked for: a variable of the guest, and time.
-fn seconds(row: &Row, asked: Option<&str>) -> Outcome<(Vec<String>, u32)> {
-    let Some(asked) = asked.filter(|_| row.takes_seconds) else { return Ok((Vec::new(), row.timeout)) };
-    let seconds: u32 = asked.parse().context(|| format!("{SECONDS}={asked}: not a number of seconds"))?;
-    let timeout = row.timeout.saturating_add(seconds.saturating_mul(TAKERS));
-    Ok((vec![format!("{SECONDS}={seconds}")], timeout))
-}
-
-fn boot(workspace: &Workspace, contents: &Contents, row: Row) -> Outcome {
-    let asked = std::env::var(SECONDS).ok();
-    let (environment, timeout) = seconds(&row, asked.as_deref())?;
-    let options = vm::Options {
-        pair: row.mode == Mode::Pair,
-        netem: row.netem,
-        timeout,
-        environment,
-        files: contents.files.clone(),
-        ..vm::Options::script(row.script)
-    };
-    verdict(&vm::run_with(workspace, &contents.programs, &options)?)
-}
-
-/// A kernel that died is named first: what the script did after that says nothing of this project.
-fn verdict(ended: &vm::Ended) -> Outcome {
-    let status = ended.status;
-    let script = format!("the script ended with status {status}; what it printed is above");
-    match &ended.fault {
-        _ if status == 0 => Ok(()),
-        Some(fault) => Err(Failure::new(format!("{fault}\n{script}"))),
-        None => Err(Failure::new(script)),
+/// Runs the tests of a machine one after another, and reports the status of each and the guest's time at its end.
+/// The time of a test with `takes_seconds` grows with `asked`.
+fn script(tests: &[Test], asked: Option<&str>) -> Outcome<(String, u32)> {
+    let (mut script, mut timeout) = (String::new(), 0_u32);
+    for (index, test) in tests.iter().enumerate() {
+        let mut seconds = String::new();
+        timeout = timeout.saturating_add(test.timeout);
+        if let Some(asked) = asked.filter(|_| test.takes_seconds) {
+            let more: u32 =
+                asked.parse().context(|| format!("{SECONDS}={asked}: not a number of seconds"))?;
+            timeout = timeout.saturating_add(more.saturating_mul(TAKERS));
+            seconds = format!("export {SECONDS}={more}\n");
+        }
+        script += &format!(
+            "echo; echo {}\n(\n{seconds}{}\n)\necho \"NOTE {index} $? $(cut -d' ' -f1 /proc/uptime)\" >/dev/ttyS2\n",
+            quote(&format!("== virtual machine: {}", test.name)),
+            test.script,
+        );
     }
+    Ok((script, timeout))
+}
+
+fn boot(workspace: &Workspace, contents: &Contents, machine: &Machine) -> Outcome<Vec<(Verdict, Duration)>> {
+    let (script, timeout) = script(&machine.test, std::env::var(SECONDS).ok().as_deref())?;
+    let options = vm::Options {
+        pair: machine.mode == Mode::Pair,
+        netem: machine.netem.clone(),
+        timeout,
+        files: contents.files.clone(),
+        ..vm::Options::script(script)
+    };
+    let ended = vm::run_with(workspace, &contents.programs, &options)?;
+    Ok(verdicts(machine.test.len(), &ended))
+}
+
+/// How each test of a machine ended, and how long it took; the first one has the boot. The fault of a kernel that died is
+/// reported by the test that ran then, and by those after it.
+fn verdicts(tests: usize, ended: &vm::Ended) -> Vec<(Verdict, Duration)> {
+    let notes: Vec<(usize, u8, f64)> = ended.notes.iter().filter_map(|note| read_note(note)).collect();
+    let mut before = 0.0;
+    let verdict = |index| {
+        let note = notes.iter().find(|(of, ..)| *of == index);
+        let reason = match (note, &ended.fault) {
+            (Some((_, 0, _)), _) => return (Verdict::Passed, note),
+            (Some((_, status, _)), _) => {
+                format!("the script ended with status {status}; what it printed is above")
+            }
+            (None, _) => format!("the machine ended before this test did, with status {}", ended.status),
+        };
+        let fault = ended.fault.as_ref().map(|fault| format!("{fault}\n"));
+        (Verdict::Failed(fault.unwrap_or_default() + &reason), note)
+    };
+    let timed = |index| {
+        let (verdict, note) = verdict(index);
+        let end = note.map_or(before, |(_, _, end)| *end);
+        let time = Duration::try_from_secs_f64(end - before).unwrap_or_default();
+        before = end;
+        (verdict, time)
+    };
+    (0..tests).map(timed).collect()
+}
+
+/// A test of a machine, its status, and the guest's seconds since its boot.
+fn read_note(note: &str) -> Option<(usize, u8, f64)> {
+    let mut fields = note.split_whitespace();
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -137,36 +207,63 @@ mod tests {
         assert!(!parse(include_str!("../../../tests/vm/tests.toml")).unwrap().is_empty());
     }
 
-    #[test]
-    fn a_guest_whose_kernel_died_is_told_apart_from_a_script_that_failed() {
-        let ended = |status, log| vm::Ended {
+    fn ended(status: u8, notes: &[&str], log: &str) -> vm::Ended {
+        vm::Ended {
             status,
             fault: vm::console::KernelFault::find(log),
             timings: Vec::new(),
-        };
-        let said = |ended| verdict(&ended).unwrap_err().to_string();
-        let log = "[   48.2] BUG: kernel NULL pointer dereference, address: 0000000000000018\r\n";
-        assert!(said(ended(125, log)).starts_with("the guest's kernel died: BUG: kernel NULL pointer"));
-        assert_eq!(said(ended(3, "")), "the script ended with status 3; what it printed is above");
-        assert!(verdict(&ended(0, "")).is_ok());
+            notes: notes.iter().map(|&note| note.to_owned()).collect(),
+        }
+    }
+
+    fn reason(verdict: &Verdict) -> &str {
+        match verdict {
+            Verdict::Failed(reason) => reason,
+            _ => "",
+        }
     }
 
     #[test]
-    fn a_row_that_takes_seconds_is_given_them_and_the_time() {
-        let row = |takes: &str| {
-            let text = format!("[[test]]\nname = 'x'\nmode = 'single'\ntimeout = 30\n{takes}script = ''\n");
-            parse(&text).unwrap().remove(0)
+    fn each_test_of_a_machine_has_its_own_verdict_and_time() {
+        let rows = verdicts(3, &ended(0, &["0 0 10.50", "1 3 12.00", "2 0 15.00"], ""));
+        let times: Vec<f64> = rows.iter().map(|(_, time)| time.as_secs_f64()).collect();
+        assert_eq!(times, [10.5, 1.5, 3.0]);
+        assert!(matches!(rows[0].0, Verdict::Passed) && matches!(rows[2].0, Verdict::Passed));
+        assert_eq!(reason(&rows[1].0), "the script ended with status 3; what it printed is above");
+    }
+
+    #[test]
+    fn a_guest_whose_kernel_died_is_distinguished_from_a_script_that_failed() {
+        let log = "[   48.2] BUG: kernel NULL pointer dereference, address: 0000000000000018\r\n";
+        let rows = verdicts(3, &ended(125, &["0 0 10.50"], log));
+        assert!(matches!(rows[0].0, Verdict::Passed));
+        for (verdict, _) in &rows[1..] {
+            let reason = reason(verdict);
+            assert!(reason.starts_with("the guest's kernel died: BUG: kernel NULL pointer"), "{reason}");
+            assert!(reason.ends_with("the machine ended before this test did, with status 125"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_test_that_takes_seconds_gets_them_and_the_time() {
+        let machine = |takes: &str| {
+            let test = format!("[[machine.test]]\nname = 'x'\ntimeout = 30\n{takes}script = 'true'\n");
+            parse(&format!("[[machine]]\nmode = 'single'\n{test}{test}")).unwrap().remove(0)
         };
-        let (plain, taker) = (row(""), row("takes_seconds = true\n"));
-        assert_eq!(seconds(&plain, Some("600")).unwrap(), (vec![], 30));
-        assert_eq!(seconds(&taker, None).unwrap(), (vec![], 30));
-        assert_eq!(seconds(&taker, Some("600")).unwrap(), (vec!["UCT_TEST_SECONDS=600".to_owned()], 2430));
-        assert!(seconds(&taker, Some("ten")).unwrap_err().to_string().contains("UCT_TEST_SECONDS=ten"));
+        let seconds = |takes, asked| script(&machine(takes).test, asked);
+        let (plain, timeout) = seconds("", Some("600")).unwrap();
+        assert_eq!((plain.contains(SECONDS), timeout), (false, 60));
+        let (taker, timeout) = seconds("takes_seconds = true\n", Some("600")).unwrap();
+        assert_eq!((taker.matches("export UCT_TEST_SECONDS=600").count(), timeout), (2, 4860));
+        assert_eq!(seconds("takes_seconds = true\n", None).unwrap().1, 60);
+        let error = seconds("takes_seconds = true\n", Some("ten")).unwrap_err();
+        assert!(error.to_string().contains("UCT_TEST_SECONDS=ten"));
     }
 
     #[test]
     fn netem_without_a_pair_is_refused() {
-        let text = "[[test]]\nname = 'x'\nmode = 'single'\nnetem = 'loss 5%'\ntimeout = 1\nscript = ''\n";
-        assert!(parse(text).err().unwrap().to_string().contains("pair"));
+        let test = "[[machine.test]]\nname = 'x'\ntimeout = 1\nscript = ''\n";
+        let text = format!("[[machine]]\nmode = 'single'\nnetem = 'loss 5%'\n{test}");
+        assert!(parse(&text).err().unwrap().to_string().contains("pair"));
     }
 }

@@ -6,14 +6,15 @@
 //! Built on all other commands; continuous integration runs it and nothing else.
 
 mod hostile;
+mod installed;
 mod machines;
 mod miri;
 mod models;
 mod witness;
 
 use crate::apt::{self, Package};
-use crate::failure::Outcome;
-use crate::process::{cargo, run as run_command, run_aside};
+use crate::failure::{Failure, Outcome};
+use crate::process::{cargo, run as run_command, run_two_at_a_time};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{check, footprint, hello, instructions, vm};
@@ -21,14 +22,16 @@ use clap::Args;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 /// The suite that every transport is put through.
 pub const CONFORMANCE: &str = "uct-conformance";
 /// For machines that are slow and busy; each test has a limit of its own.
 const TEST_LIMIT: Duration = Duration::from_secs(5400);
-/// The transports that one of the two runs of the suite has; the other has all others. They take about as long.
+/// The test program with the suite, and those beside it that take longest.
+const SUITE: &str = "conformance";
+const LONG: &[&str] = &["planted", "all_to_all", "c_transport", "ends_of_memory"];
+/// The transports that one of the two runs of the suite has; the other has all others.
 const ONE_SIDE: &str = "self,tcp";
 
 /// Nothing is built and tested without these.
@@ -88,6 +91,8 @@ pub fn run(options: &Options) -> Outcome {
     steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
     steps.run_or_skip("verbs structures", || witness::run_or_skip(&workspace));
     steps.run("hello", || hello::run(&hello::Options::default()));
+    steps.run("installation", || installed::run(&workspace));
+    steps.run_or_skip("installation in an empty root", || installed::run_in_empty_root(&workspace));
     steps.run("footprint", || footprint::run(&workspace));
     steps.run_or_skip("instruction ceilings", || match missing.reason(instructions::PACKAGES) {
         Some(reason) => Ok(Verdict::Impossible(reason)),
@@ -158,38 +163,37 @@ fn require_root(test: &mut Command) {
     }
 }
 
-/// Runs the suite on every transport, linked statically and as a plugin. It has its own runner, which gives each case
-/// a watchdog and lists what it skipped and why. Many cases wait for a time to pass, so two runs share the transports.
-/// The package's other tests follow, alone: they keep the machine busy.
+/// Runs the suite on every transport, linked statically and as a plugin, and what else is in its package's tests/. The suite has its own
+/// runner, which gives each case a watchdog and lists what it skipped and why. Much of the time is waiting, so two programs run at a
+/// time; those that take longest begin.
 fn conformance(workspace: &Workspace, require: &str) -> Outcome {
-    let suite = ["--test", "conformance"];
-    let others = workspace.tests(CONFORMANCE).filter(|name| *name != suite[1] && !hostile::is_hostile(name));
-    let others: Vec<&str> = others.flat_map(|name| ["--test", name]).collect();
-
-    let test = |arguments: &[&str]| {
+    let others = workspace.tests(CONFORMANCE).filter(|name| *name != SUITE && !hostile::is_hostile(name));
+    let (long, short): (Vec<&str>, Vec<&str>) = others.partition(|name| LONG.contains(name));
+    if let Some(name) = LONG.iter().find(|name| !long.contains(name)) {
+        return Err(Failure::new(format!("{CONFORMANCE} has no test program `{name}`")));
+    }
+    let test = |names: &[&str]| {
         let mut test = cargo();
-        test.args(["test", "--workspace"]).args(arguments).current_dir(workspace.root());
-        test.env("UCT_MODULE_DIR", workspace.target().join("debug"));
+        test.args(["test", "--workspace", "--no-fail-fast"])
+            .args(names.iter().flat_map(|name| ["--test", name]));
+        test.env("UCT_MODULE_DIR", workspace.target().join("debug")).current_dir(workspace.root());
         test
     };
     let side = |transports: &str, required: &dyn Fn(&&str) -> bool| {
-        let mut side = test(&suite);
+        let mut side = test(&[SUITE]);
         let required: Vec<&str> = require.split(',').filter(required).collect();
         side.env("UCT_TEST_TRANSPORTS", transports).env("UCT_TEST_REQUIRE", required.join(","));
         side
     };
-    let mut one = side(ONE_SIDE, &|name| names(ONE_SIDE, name));
-    let mut other = side(&format!("^{ONE_SIDE}"), &|name| !names(ONE_SIDE, name));
+    let mut commands = vec![
+        side(&format!("^{ONE_SIDE}"), &|name| !names(ONE_SIDE, name)),
+        side(ONE_SIDE, &|name| names(ONE_SIDE, name)),
+    ];
+    commands.extend(LONG.iter().map(|name| test(&[name])));
+    commands.push(test(&short));
 
-    run_command(&mut test(&[&["--no-run"], &suite[..], &others].concat()), BUILD_LIMIT)?;
-    let (one, other) = thread::scope(|scope| {
-        // Shown once both are done, since lines of two runs would mix.
-        let other = scope.spawn(|| run_aside(&mut other, TEST_LIMIT));
-        let one = run_command(&mut one, TEST_LIMIT);
-        (one, other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    one.and(other)?;
-    run_command(&mut test(&others), TEST_LIMIT)
+    run_command(test(&[&[SUITE], LONG, &short].concat()).arg("--no-run"), BUILD_LIMIT)?;
+    run_two_at_a_time(commands, TEST_LIMIT)
 }
 
 /// Whether a list has a name.
@@ -197,9 +201,9 @@ fn names(list: &str, name: &str) -> bool {
     list.split(',').any(|listed| listed == name)
 }
 
-/// The transports that any machine with Linux has, as the plugins' names say it.
+/// The transports that any machine with Linux has, as the plugins' names say it. The others need devices.
 fn built_in(workspace: &Workspace) -> String {
     let libraries = workspace.plugin_packages().flat_map(|package| &package.targets);
     let names = libraries.filter_map(|target| target.name.strip_prefix("uct_"));
-    names.filter(|name| !name.ends_with("_verbs")).collect::<Vec<_>>().join(",")
+    names.filter(|name| !name.ends_with("_verbs") && *name != "rdmacm").collect::<Vec<_>>().join(",")
 }

@@ -39,6 +39,8 @@ pub struct Ended {
     pub fault: Option<KernelFault>,
     /// Milestones of the guest.
     pub timings: Vec<String>,
+    /// What the command itself wrote to the report, which is /dev/ttyS2 in the guest.
+    pub notes: Vec<String>,
 }
 
 impl Guest<'_> {
@@ -75,7 +77,10 @@ impl Guest<'_> {
         let _ = io::stdout().flush();
 
         let report = fs::read_to_string(file("report")).unwrap_or_default();
-        let timings = report.lines().filter_map(|line| line.strip_prefix("AT ")).map(str::to_owned).collect();
+        let lines = |mark: &str| -> Vec<String> {
+            report.lines().filter_map(|line| line.strip_prefix(mark)).map(str::to_owned).collect()
+        };
+        let (timings, notes) = (lines("AT "), lines("NOTE "));
         let status = report.lines().rev().find_map(|line| line.strip_prefix("EXIT ")?.trim().parse().ok());
         let log = fs::read(file("kernel")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -84,14 +89,14 @@ impl Guest<'_> {
             eprintln!("[vm] {fault}");
         }
         if let Some(status) = status {
-            return Ok(Ended { status, fault, timings });
+            return Ok(Ended { status, fault, timings, notes });
         }
         let timed_out =
             ended.and_then(|status| status.code()).is_none_or(|code| code == i32::from(TIMED_OUT));
         let what = if timed_out { "the guest hangs" } else { "the guest died" };
         eprintln!("[vm] {what}: it reported no status. The end of its kernel's log:");
         eprintln!("{}", last_lines(&log, KERNEL_LOG_LINES));
-        Ok(Ended { status: if timed_out { TIMED_OUT } else { GUEST_DIED }, fault, timings })
+        Ok(Ended { status: if timed_out { TIMED_OUT } else { GUEST_DIED }, fault, timings, notes })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use uct_plugin::rma::ByTransport;
 use uct_plugin::{
     Component, Device, Endpoint, EpParams, Failure, Iface, IfaceAttr, IfaceParams, Md, MdAttr, Pack,
     PeerAddress, Result, Scope, Settings, Transport,
@@ -81,6 +82,7 @@ impl Iface for PanickingIface {
 
 impl Endpoint for PanickingEp {
     type Iface = PanickingIface;
+    type Remote = ByTransport;
 
     fn am_short(&self, _id: u8, _header: u64, _payload: &[u8]) -> Result {
         panic!("am_short");

@@ -36,7 +36,8 @@ impl Access {
         Self(self.0 | other.0)
     }
 
-    pub(super) const fn bits(self) -> i32 {
+    /// The verbs' `IBV_ACCESS_*`.
+    pub const fn bits(self) -> i32 {
         self.0
     }
 }

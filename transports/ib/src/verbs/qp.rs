@@ -294,6 +294,15 @@ impl Qp {
         self.modify(&mut attr, mask, &format!("to RTS with {connect:?}"))
     }
 
+    /// To the state and with the attributes that a connection manager has computed; `mask` says which of them are set.
+    ///
+    /// # Errors
+    /// The failed verb; the queue pair stays where it is.
+    pub fn apply(&self, mut attr: ibv_qp_attr, mask: i32) -> Result<(), IbError> {
+        let what = format!("to {:?} as rdma_cm says", QpState::from_raw(attr.qp_state));
+        self.modify(&mut attr, mask, &what)
+    }
+
     /// From [`QpState::Reset`] to [`QpState::ReadyToSend`] on a port, for datagrams with this key.
     ///
     /// # Errors

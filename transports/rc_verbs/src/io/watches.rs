@@ -34,7 +34,7 @@ impl Mailbox {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Takes everything: events, and whether it is time for a look at the peers.
+    /// Takes everything: events, and whether it is time to check the peers.
     pub(crate) fn take(&self) -> (VecDeque<AsyncEvent>, bool) {
         // SYNC: pairs with the Release in the handlers; cleared ahead of looking, so that what comes later is seen later.
         self.is_full.swap(false, Ordering::Acquire);

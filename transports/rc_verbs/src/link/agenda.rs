@@ -10,8 +10,8 @@ pub(crate) struct Agenda {
     /// [`Agenda::RUNNING`] and [`Agenda::ASKED`]: one byte, so that one comparison says that neither is the case.
     state: Cell<u8>,
     /// Connections that lack something that all share; with something to do; about to fail.
-    starved: RefCell<Vec<u32>>,
-    has_starved: Cell<bool>,
+    blocked: RefCell<Vec<u32>>,
+    has_blocked: Cell<bool>,
     deferred: RefCell<Vec<u32>>,
     failing: RefCell<Vec<(u32, Error, String)>>,
 }
@@ -59,23 +59,23 @@ impl Agenda {
     }
 
     /// Has a connection served again when any work request of the interface has ended.
-    pub(crate) fn starve(&self, index: u32) {
-        self.starved.borrow_mut().push(index);
-        self.has_starved.set(true);
+    pub(crate) fn note_blocked(&self, index: u32) {
+        self.blocked.borrow_mut().push(index);
+        self.has_blocked.set(true);
     }
 
     #[inline]
-    pub(crate) fn has_starved(&self) -> bool {
-        self.has_starved.get()
+    pub(crate) fn has_blocked(&self) -> bool {
+        self.has_blocked.get()
     }
 
-    /// Takes the connections that lack something that all share.
-    pub(crate) fn take_starved(&self) -> Vec<u32> {
-        self.has_starved.set(false);
-        self.starved.take()
+    /// Takes the connections that are blocked on shared resources.
+    pub(crate) fn take_blocked(&self) -> Vec<u32> {
+        self.has_blocked.set(false);
+        self.blocked.take()
     }
 
-    /// Has progress look at a connection.
+    /// Has progress do a connection's deferred work.
     pub(crate) fn defer(&self, index: u32) {
         self.deferred.borrow_mut().push(index);
     }

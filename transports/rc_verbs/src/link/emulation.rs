@@ -4,7 +4,7 @@
 //! the device's own, and no work for the target's processor.
 
 use uct_plugin::atomic::Change;
-use uct_plugin::{AtomicOp, Completion, Former};
+use uct_plugin::{AtomicOp, Completion, OldValue};
 
 /// Which bits of the eight bytes it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Steps {
     pub(crate) guess: u64,
     pub(crate) address: u64,
     pub(crate) key: u32,
-    pub(crate) former: Option<Former>,
+    pub(crate) old: Option<OldValue>,
     pub(crate) completion: Option<Completion>,
 }
 
@@ -58,15 +58,15 @@ impl Word {
 
 /// The eight bytes that are to replace `bytes`.
 pub(crate) fn changed(change: Change, word: Word, bytes: u64) -> u64 {
-    let former = word.of(bytes);
+    let old = word.of(bytes);
     let value = match change {
-        Change::Op(AtomicOp::Add, value) => former.wrapping_add(value),
-        Change::Op(AtomicOp::And, value) => former & value,
-        Change::Op(AtomicOp::Or, value) => former | value,
-        Change::Op(AtomicOp::Xor, value) => former ^ value,
+        Change::Op(AtomicOp::Add, value) => old.wrapping_add(value),
+        Change::Op(AtomicOp::And, value) => old & value,
+        Change::Op(AtomicOp::Or, value) => old | value,
+        Change::Op(AtomicOp::Xor, value) => old ^ value,
         Change::Op(AtomicOp::Swap, value) => value,
-        Change::CompareSwap { compare, swap } if former == compare => swap,
-        Change::CompareSwap { .. } => former,
+        Change::CompareSwap { compare, swap } if old == compare => swap,
+        Change::CompareSwap { .. } => old,
     };
     word.with(bytes, value)
 }
@@ -91,7 +91,7 @@ mod tests {
                 *memory = changed(change, word, guess);
             }
             match after(change, word, guess, found) {
-                Next::Done(former) => return former,
+                Next::Done(old) => return old,
                 Next::Again(next) => guess = next,
             }
             if let Some(other) = others.get(step) {
@@ -109,13 +109,13 @@ mod tests {
             let op = AtomicOp::from_abi(op).unwrap();
             let shift = if upper { 32 } else { 0 };
             let mut after = memory;
-            let former = run(Change::Op(op, u64::from(value)), Word::Half { shift }, &mut after, &[]) as u32;
-            prop_assert_eq!(former, (memory >> shift) as u32);
+            let old = run(Change::Op(op, u64::from(value)), Word::Half { shift }, &mut after, &[]) as u32;
+            prop_assert_eq!(old, (memory >> shift) as u32);
             let expected = match op {
-                AtomicOp::Add => former.wrapping_add(value),
-                AtomicOp::And => former & value,
-                AtomicOp::Or => former | value,
-                AtomicOp::Xor => former ^ value,
+                AtomicOp::Add => old.wrapping_add(value),
+                AtomicOp::And => old & value,
+                AtomicOp::Or => old | value,
+                AtomicOp::Xor => old ^ value,
                 AtomicOp::Swap => value,
             };
             prop_assert_eq!((after >> shift) as u32, expected);
@@ -125,17 +125,17 @@ mod tests {
         #[test]
         fn changes_by_others_in_between_are_not_lost(memory: u64, value: u64, others: Vec<u64>) {
             let mut after = memory;
-            let former = run(Change::Op(AtomicOp::Add, value), Word::Whole, &mut after, &others);
-            prop_assert_eq!(after, former.wrapping_add(value));
+            let old = run(Change::Op(AtomicOp::Add, value), Word::Whole, &mut after, &others);
+            prop_assert_eq!(after, old.wrapping_add(value));
         }
 
         #[test]
         fn a_comparison_that_fails_changes_nothing(memory: u64, compare: u32, swap: u32) {
             let mut after = memory;
             let change = Change::CompareSwap { compare: u64::from(compare), swap: u64::from(swap) };
-            let former = run(change, Word::Half { shift: 0 }, &mut after, &[]);
-            prop_assert_eq!(former, memory & 0xffff_ffff);
-            let expected = if former == u64::from(compare) { memory & !0xffff_ffff | u64::from(swap) } else { memory };
+            let old = run(change, Word::Half { shift: 0 }, &mut after, &[]);
+            prop_assert_eq!(old, memory & 0xffff_ffff);
+            let expected = if old == u64::from(compare) { memory & !0xffff_ffff | u64::from(swap) } else { memory };
             prop_assert_eq!(after, expected);
         }
     }

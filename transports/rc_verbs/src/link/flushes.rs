@@ -37,7 +37,7 @@ pub(crate) fn end(flushes: &Flushes, conns: &ConnTable, agenda: &Agenda) {
     look_again(flushes, agenda);
 }
 
-/// Every progress looks at them, which is where flushes end.
+/// Every progress checks them, which is where flushes end.
 fn look_again(flushes: &Flushes, agenda: &Agenda) {
     if !flushes.is_empty() {
         agenda.ask();

@@ -1,6 +1,6 @@
 //! What the end of a work request has to do.
 
-use uct_plugin::{Completion, FormerWord, Unpack};
+use uct_plugin::{Completion, OldWord, Unpack};
 
 use crate::io::buffer::{MessageBuffer, ReadBuffer, SmallBuffer};
 
@@ -15,7 +15,7 @@ pub(crate) enum TxOp {
     /// A read into a buffer of messages, to be handed over.
     GetBcopy(ReadBuffer, Unpack, Option<Completion>),
     /// An atomic whose result is in a small buffer.
-    Fetch(SmallBuffer, FormerWord, Option<Completion>),
+    Fetch(SmallBuffer, OldWord, Option<Completion>),
     /// One step of an emulated atomic, whose result is in a small buffer.
     Step(SmallBuffer),
     /// Nothing but the end itself is of interest.

@@ -3,7 +3,7 @@
 use crate::io::receive::ReceiveRing;
 use crate::proto::window::{PeerWindow, Windows};
 
-/// The receive buffers, and who may send how many messages into them.
+/// The receive buffers, and how many messages each peer may send into them.
 pub(crate) struct Receiving {
     pub(crate) ring: ReceiveRing,
     pub(crate) windows: Windows,
@@ -31,13 +31,13 @@ impl Receiving {
     }
 
     /// Grants the peer what its window and the posted buffers permit.
-    pub(crate) fn promise(&self, peer: &PeerWindow) {
+    pub(crate) fn grant_more(&self, peer: &PeerWindow) {
         self.windows.narrow(peer);
         self.ring.want(self.windows.wanted());
         if self.windows.lacks_buffers(peer, self.ring.posted()) {
             self.ring.fill(1);
         }
-        self.windows.promise(peer, self.ring.posted());
+        self.windows.grant_more(peer, self.ring.posted());
     }
 
     /// The peer was blocked: its window doubles, if there is room.

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) sink: Sge,
     pub(crate) sink_buffer: Cell<Option<SmallBuffer>>,
     /// Explicit credit updates.
-    pub(crate) lone_grants: Cell<u64>,
+    pub(crate) credit_updates: Cell<u64>,
     /// Bytes of reads in flight.
     pub(crate) read_bytes: Cell<u64>,
     pub(crate) errors: ErrorHandler,

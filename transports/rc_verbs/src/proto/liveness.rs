@@ -82,7 +82,7 @@ impl Pulse {
         has
     }
 
-    /// Counts a look at which nothing had ended; returns how many there were in a row.
+    /// Counts a check at which nothing had ended; returns how many there were in a row.
     pub(crate) fn stall(&self) -> u8 {
         self.stalls.set(self.stalls.get().saturating_add(1));
         self.stalls.get()

@@ -129,7 +129,7 @@ impl SendQueue {
         self.credits.get()
     }
 
-    /// Takes what a message of the peer grants; returns false if it grants what it does not have.
+    /// Adds the credits of a message; returns false if they exceed the largest window.
     #[inline]
     pub(crate) fn gain(&self, immediate: Immediate) -> bool {
         let credits = immediate.credits(self.credits.get());

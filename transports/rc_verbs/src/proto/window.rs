@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use super::wire::{HELD_UP, MAX_GRANT};
+use super::wire::{BLOCKED, MAX_GRANT};
 
 /// Messages that a new peer may send.
 const FIRST_WINDOW: u16 = 8;
@@ -23,7 +23,7 @@ pub(crate) struct Windows {
     /// Receive buffers that may be posted.
     capacity: u32,
     /// Sum of the credits of all peers.
-    promised: Cell<u32>,
+    granted: Cell<u32>,
     /// Sum of the windows.
     windows: Cell<u32>,
     peers: Cell<u32>,
@@ -33,8 +33,8 @@ pub(crate) struct Windows {
 /// The window of one peer.
 pub(crate) struct PeerWindow {
     /// Credits of the peer, unadvertised ones included.
-    promised: Cell<u32>,
-    /// Unadvertised credits, and [`HELD_UP`].
+    granted: Cell<u32>,
+    /// Unadvertised credits, and [`BLOCKED`].
     grant: Cell<u16>,
     /// Largest number of credits of the peer.
     window: Cell<u16>,
@@ -42,7 +42,7 @@ pub(crate) struct PeerWindow {
 
 impl Windows {
     pub(crate) fn new(capacity: u32, max_window: u16) -> Windows {
-        Windows { capacity, promised: Cell::new(0), windows: Cell::new(0), peers: Cell::new(0), max_window }
+        Windows { capacity, granted: Cell::new(0), windows: Cell::new(0), peers: Cell::new(0), max_window }
     }
 
     /// Buffers that the windows need, with the spare ones.
@@ -66,8 +66,8 @@ impl Windows {
         let room = u16::try_from(self.room().max(1)).unwrap_or(u16::MAX);
         let window = FIRST_WINDOW.min(self.max_window).min(room);
         self.windows.set(self.windows.get() + u32::from(window));
-        self.promised.set(self.promised.get() + u32::from(window));
-        PeerWindow { promised: Cell::new(u32::from(window)), grant: Cell::new(0), window: Cell::new(window) }
+        self.granted.set(self.granted.get() + u32::from(window));
+        PeerWindow { granted: Cell::new(u32::from(window)), grant: Cell::new(0), window: Cell::new(window) }
     }
 
     /// A peer is gone for good.
@@ -78,7 +78,7 @@ impl Windows {
 
     /// The peer sends nothing any more.
     pub(crate) fn close(&self, peer: &PeerWindow) {
-        self.promised.set(self.promised.get() - peer.promised.replace(0));
+        self.granted.set(self.granted.get() - peer.granted.replace(0));
         self.windows.set(self.windows.get() - u32::from(peer.window.replace(0)));
         peer.grant.set(0);
     }
@@ -87,9 +87,9 @@ impl Windows {
     /// none.
     #[inline]
     pub(crate) fn taken(&self, peer: &PeerWindow) -> Option<u32> {
-        let left = peer.promised.get().checked_sub(u32::from(peer.untold()) + 1)?;
-        peer.promised.set(peer.promised.get() - 1);
-        self.promised.set(self.promised.get() - 1);
+        let left = peer.granted.get().checked_sub(u32::from(peer.unadvertised()) + 1)?;
+        peer.granted.set(peer.granted.get() - 1);
+        self.granted.set(self.granted.get() - 1);
         Some(left)
     }
 
@@ -120,17 +120,17 @@ impl Windows {
     }
 
     /// Grants the peer what its window and the posted buffers permit.
-    pub(crate) fn promise(&self, peer: &PeerWindow, posted: u32) {
+    pub(crate) fn grant_more(&self, peer: &PeerWindow, posted: u32) {
         if peer.window.get() == 0 {
             return;
         }
-        let mut more = peer.missing().min(self.free(posted)).min(u32::from(MAX_GRANT - peer.untold()));
-        if more == 0 && peer.promised.get() == 0 && posted > self.promised.get() {
+        let mut more = peer.missing().min(self.free(posted)).min(u32::from(MAX_GRANT - peer.unadvertised()));
+        if more == 0 && peer.granted.get() == 0 && posted > self.granted.get() {
             // A peer without credits gets one as long as there is a buffer; the spare ones are for this.
             more = 1;
         }
-        peer.promised.set(peer.promised.get() + more);
-        self.promised.set(self.promised.get() + more);
+        peer.granted.set(peer.granted.get() + more);
+        self.granted.set(self.granted.get() + more);
         peer.grant.set(peer.grant.get() + more as u16);
     }
 
@@ -138,7 +138,7 @@ impl Windows {
     /// ones is missing: credits against it are posted before they can be used.
     fn free(&self, posted: u32) -> u32 {
         let spare = SPARE + self.peers.get() * SPARE_PER_PEER - (REFILL - 1);
-        posted.saturating_sub(self.promised.get() + spare.min(posted / 2))
+        posted.saturating_sub(self.granted.get() + spare.min(posted / 2))
     }
 }
 
@@ -150,17 +150,17 @@ impl PeerWindow {
     }
 
     /// Credits of the peer, unadvertised ones included.
-    pub(crate) fn promised(&self) -> u32 {
-        self.promised.get()
+    pub(crate) fn granted(&self) -> u32 {
+        self.granted.get()
     }
 
     fn missing(&self) -> u32 {
-        u32::from(self.window.get()).saturating_sub(self.promised.get())
+        u32::from(self.window.get()).saturating_sub(self.granted.get())
     }
 
-    /// Messages promised that the peer has not been told of.
+    /// Credits that were granted and not yet sent to the peer.
     #[inline]
-    pub(crate) fn untold(&self) -> u16 {
+    pub(crate) fn unadvertised(&self) -> u16 {
         self.grant.get() & MAX_GRANT
     }
 
@@ -172,18 +172,18 @@ impl PeerWindow {
 
     /// The grant has been sent.
     #[inline]
-    pub(crate) fn told(&self) {
+    pub(crate) fn note_advertised(&self) {
         self.grant.set(0);
     }
 
     /// This side had no credits left: the next message reports it to the peer.
-    pub(crate) fn note_held_up(&self) {
-        self.grant.set(self.grant.get() | HELD_UP);
+    pub(crate) fn note_blocked(&self) {
+        self.grant.set(self.grant.get() | BLOCKED);
     }
 
     /// Whether the peer may send so few messages more, as far as it knows, that a grant must not wait for a message.
     pub(crate) fn is_due(&self) -> bool {
-        let left = self.promised.get().saturating_sub(u32::from(self.untold()));
+        let left = self.granted.get().saturating_sub(u32::from(self.unadvertised()));
         self.is_low(left)
     }
 
@@ -206,14 +206,14 @@ mod tests {
     fn a_peer_may_send_what_it_was_granted_and_no_more() {
         let windows = Windows::new(1000, 256);
         let peer = windows.join();
-        assert_eq!((peer.size(), peer.promised(), peer.untold()), (8, 8, 0));
+        assert_eq!((peer.size(), peer.granted(), peer.unadvertised()), (8, 8, 0));
         assert_eq!(windows.taken(&peer), Some(7));
         use_up(&windows, &peer);
-        assert_eq!((peer.promised(), windows.promised.get()), (0, 0));
-        windows.promise(&peer, windows.wanted());
-        assert_eq!((peer.promised(), peer.grant()), (8, 8));
-        assert_eq!(windows.taken(&peer), None, "the peer has not been told yet");
-        peer.told();
+        assert_eq!((peer.granted(), windows.granted.get()), (0, 0));
+        windows.grant_more(&peer, windows.wanted());
+        assert_eq!((peer.granted(), peer.grant()), (8, 8));
+        assert_eq!(windows.taken(&peer), None, "the credits are not advertised yet");
+        peer.note_advertised();
         assert_eq!(windows.taken(&peer), Some(7));
     }
 
@@ -234,7 +234,7 @@ mod tests {
             windows.leave(other);
         }
         windows.leave(&peer);
-        assert_eq!((windows.windows.get(), windows.promised.get(), windows.peers.get()), (0, 0, 0));
+        assert_eq!((windows.windows.get(), windows.granted.get(), windows.peers.get()), (0, 0, 0));
         assert_eq!(windows.wanted(), SPARE);
     }
 
@@ -243,17 +243,13 @@ mod tests {
         let windows = Windows::new(1000, 256);
         let peer = windows.join();
         use_up(&windows, &peer);
-        windows.promise(&peer, 0);
+        windows.grant_more(&peer, 0);
         assert_eq!(peer.grant(), 0);
         assert!(windows.lacks_buffers(&peer, 1) && peer.is_due());
-        windows.promise(&peer, 1);
+        windows.grant_more(&peer, 1);
         assert_eq!(peer.grant(), 1);
         windows.close(&peer);
-        windows.promise(&peer, 1000);
-        assert_eq!(
-            (peer.grant(), peer.size(), peer.promised()),
-            (0, 0, 0),
-            "nothing for a peer that is gone"
-        );
+        windows.grant_more(&peer, 1000);
+        assert_eq!((peer.grant(), peer.size(), peer.granted()), (0, 0, 0), "nothing for a peer that is gone");
     }
 }

@@ -11,9 +11,9 @@
 //! | 31 | the sender was blocked since its last message, because it had no credits |
 
 /// In the upper half: the sender was held up.
-pub(crate) const HELD_UP: u16 = 1 << 15;
+pub(crate) const BLOCKED: u16 = 1 << 15;
 /// Most messages that one word can grant.
-pub(crate) const MAX_GRANT: u16 = HELD_UP - 1;
+pub(crate) const MAX_GRANT: u16 = BLOCKED - 1;
 
 /// Immediate data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,13 +31,13 @@ pub(crate) enum Message {
 }
 
 impl Immediate {
-    /// An active message with credits, with [`HELD_UP`] or not.
+    /// An active message with credits, with [`BLOCKED`] or not.
     #[inline]
     pub(crate) const fn active(id: u8, grant: u16) -> Self {
         Self((id as u32 & 31) | (grant as u32) << 16)
     }
 
-    /// A grant by itself, with [`HELD_UP`] or not.
+    /// A grant by itself, with [`BLOCKED`] or not.
     pub(crate) const fn grant(grant: u16) -> Self {
         Self(1 << 5 | (grant as u32) << 16)
     }
@@ -58,23 +58,23 @@ impl Immediate {
         }
     }
 
-    /// How many messages more the receiver may send.
+    /// Credits for the receiver of this message.
     #[inline]
     pub(crate) const fn granted(self) -> u32 {
         self.0 >> 16 & MAX_GRANT as u32
     }
 
-    /// The credits of a receiver who has so many. No window is larger than [`MAX_GRANT`], so `None` is said of a peer that
-    /// grants what it does not have.
+    /// The credits of a sender that had `before`. No window is larger than [`MAX_GRANT`]: `None` if the peer
+    /// granted more than that.
     #[inline]
     pub(crate) const fn credits(self, before: u32) -> Option<u32> {
         let credits = before + self.granted();
         if credits <= MAX_GRANT as u32 { Some(credits) } else { None }
     }
 
-    /// Whether the sender waited for a grant.
-    pub(crate) const fn was_held_up(self) -> bool {
-        self.0 >> 16 & HELD_UP as u32 != 0
+    /// Whether the sender was blocked for want of credits.
+    pub(crate) const fn was_blocked(self) -> bool {
+        self.0 >> 16 & BLOCKED as u32 != 0
     }
 }
 
@@ -113,12 +113,12 @@ mod tests {
     fn id_and_grant_do_not_mix() {
         let immediate = Immediate::active(31, 65535);
         assert_eq!((immediate.message(), immediate.granted()), (Message::Active(31), 32767));
-        assert!(immediate.was_held_up() && immediate.has_grant());
+        assert!(immediate.was_blocked() && immediate.has_grant());
         let immediate = Immediate::active(0, MAX_GRANT);
-        assert_eq!((immediate.granted(), immediate.was_held_up()), (32767, false));
+        assert_eq!((immediate.granted(), immediate.was_blocked()), (32767, false));
         assert!(!Immediate::active(31, 0).has_grant());
         assert_eq!(Immediate::grant(7).message(), Message::Grant);
-        assert_eq!(Immediate::grant(HELD_UP).message(), Message::Unknown, "a grant of nothing");
+        assert_eq!(Immediate::grant(BLOCKED).message(), Message::Unknown, "a grant of nothing");
         assert_eq!(Immediate(0x100).message(), Message::Unknown);
     }
 }

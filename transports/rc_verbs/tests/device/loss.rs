@@ -69,7 +69,7 @@ fn atomics_among_messages_bring_the_former_value_although_packets_are_lost() {
                 AtomicOp::Add => round * (round + 1) / 2,
                 _ => (0..=round).fold(0, |all, value| all ^ value),
             };
-            assert_eq!(fetched.former(&completion), expected, "round {round}, {op:?}");
+            assert_eq!(fetched.old_value(&completion), expected, "round {round}, {op:?}");
         }
     }
     assert!(near.failures.borrow().is_empty() && far.failures.borrow().is_empty());

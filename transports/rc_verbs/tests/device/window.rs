@@ -58,7 +58,7 @@ fn messages_that_take_turns_carry_all_grants() {
         far.send(&right.worker).expect("a send");
         until(&left, &right, "the answer", || left.received.get() == turn);
     }
-    assert_eq!((counter(&left, "lone_grants"), counter(&right, "lone_grants")), (0, 0));
+    assert_eq!((counter(&left, "credit_updates"), counter(&right, "credit_updates")), (0, 0));
     // One that only receives has nothing to send them with.
     for _ in 0..200 {
         near.send_with(|| {
@@ -68,5 +68,5 @@ fn messages_that_take_turns_carry_all_grants() {
         .expect("a send");
     }
     until(&left, &right, "the messages", || right.received.get() == 400);
-    assert!(counter(&right, "lone_grants") > 0);
+    assert!(counter(&right, "credit_updates") > 0);
 }

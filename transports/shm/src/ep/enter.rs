@@ -74,7 +74,7 @@ impl ShmEp {
             connection.set_blocked();
         }
         if matches!(on, BlockedOn::Welcome | BlockedOn::Segment(_)) {
-            self.iface.schedule_sockets();
+            self.iface.schedule.begin_epoch_now();
         }
         match (on, self.connection.get().and_then(|connection| connection.channel.broken())) {
             (BlockedOn::BrokenChannel, Some(broken)) => broken.error,

@@ -2,6 +2,7 @@
 //!
 //! Used for all shared memory. Built on mmap and shmat.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
@@ -51,6 +52,19 @@ impl Mapping {
     #[inline(always)]
     pub fn base(&self) -> NonNull<u8> {
         self.base
+    }
+
+    /// Gives the memory of whole pages of a segment back to the system, for all that map it. They are zeroed afterwards. File systems without
+    /// holes keep it.
+    pub fn give_back(&self, pages: Range<usize>) {
+        assert!(pages.start <= pages.end && pages.end <= self.length);
+        // SAFETY: inside the mapping (checked).
+        let start = unsafe { self.base.add(pages.start) };
+        // SAFETY: whole pages of a mapping that is shared memory, which any process that maps it may overwrite at any time; an error changes
+        // nothing.
+        if unsafe { libc::madvise(start.as_ptr().cast(), pages.len(), libc::MADV_REMOVE) } != 0 {
+            tracing::debug!("{}", SystemError::last("give memory of rings back"));
+        }
     }
 
     /// Length in bytes.

@@ -8,6 +8,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use ucs::sys::process::credentials;
@@ -17,14 +18,16 @@ use crate::io::cma::{self, Process};
 use crate::io::socket::{self, Credentials, Line, Received};
 use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
 use crate::link::blocked::BlockedOn;
-use crate::link::lane::Lane;
+use crate::link::pair_layout::PairLayout;
 use crate::link::peer::Peer;
 use crate::link::remote::{Allocated, Announced, Lent, PeerView, Words, registry};
-use crate::link::rings::Rings;
-use crate::link::schedule::{PendingWork, source};
+use crate::link::ring_pair::RingPair;
+use crate::link::work::{PendingWork, source};
 use crate::proto::addr::IfaceAddress;
-use crate::proto::ring::{Block, INLINE_BYTES, Place, Refused, RingMemory, Sent, register_heavy_barrier};
-use crate::proto::wire::{self, Control, Welcome};
+use crate::proto::ring::{
+    Block, FIRST_BYTES, INLINE_BYTES, Place, Refused, RingMemory, Sent, Trim, register_heavy_barrier,
+};
+use crate::proto::wire::{self, Control, Welcome, tag};
 
 /// Why a channel is broken.
 #[derive(Debug, Clone)]
@@ -43,7 +46,7 @@ enum Asked {
 
 /// See the module.
 pub(crate) struct Channel {
-    pub(crate) lane: Lane,
+    pub(crate) rings: RingPair,
     /// This side has connected.
     pub(crate) connects: bool,
     /// The peer's request to share a ping-pong line ([`Welcome`]), until it is carried out.
@@ -70,7 +73,7 @@ pub(crate) struct Channel {
     /// In which the peer does.
     theirs: Arc<Words>,
     /// The memory of the rings. Dropped last.
-    _memory: Arc<Mapping>,
+    memory: Arc<Mapping>,
 }
 
 impl Channel {
@@ -78,27 +81,27 @@ impl Channel {
     pub(crate) fn connecting(
         number: u32,
         to: &IfaceAddress,
-        rings: &Rings,
+        layout: &PairLayout,
         memory: Mapping,
         work: PendingWork,
     ) -> Channel {
-        let channel = Channel::new(number, (to.id, to.key), (rings, memory, true), work);
-        channel.lane.sender.prepare();
+        let channel = Channel::new(number, (to.id, to.key), (layout, memory, true), work);
+        channel.rings.sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
-        channel.lane.receiver.set_idle();
+        channel.rings.receiver.set_idle();
         channel
     }
 
     /// The side that accepts. It has no socket yet.
     pub(crate) fn accepted(
         number: u32,
-        rings: &Rings,
+        layout: &PairLayout,
         memory: Mapping,
         peer: Peer,
         work: PendingWork,
     ) -> Channel {
         let from = (peer.side.iface, peer.side.key);
-        let channel = Channel::new(number, from, (rings, memory, false), work);
+        let channel = Channel::new(number, from, (layout, memory, false), work);
         channel.take_peer(peer);
         channel
     }
@@ -106,17 +109,17 @@ impl Channel {
     fn new(
         number: u32,
         (peer_iface, peer_key): (u64, u64),
-        (rings, memory, connects): (&Rings, Mapping, bool),
+        (layout, memory, connects): (&PairLayout, Mapping, bool),
         work: PendingWork,
     ) -> Channel {
         let memory = Arc::new(memory);
-        let [ours, theirs] = rings.words(&memory, connects);
+        let [ours, theirs] = layout.words(&memory, connects);
         let theirs = Arc::new(theirs);
         if let Ok(registry) = registry() {
             registry.announcements().add(&theirs);
         }
         Channel {
-            lane: Lane::new(rings, &memory, connects),
+            rings: RingPair::new(layout, &memory, connects),
             connects,
             shares: Cell::new(0),
             number,
@@ -131,7 +134,7 @@ impl Channel {
             work,
             ours,
             theirs,
-            _memory: memory,
+            memory,
         }
     }
 
@@ -158,7 +161,7 @@ impl Channel {
     }
 
     fn take_peer(&self, peer: Peer) {
-        self.lane.receiver.set_fence(!(register_heavy_barrier() && peer.side.heavy_barrier == 1));
+        self.rings.receiver.set_fence(!(register_heavy_barrier() && peer.side.heavy_barrier == 1));
         let _ = self.peer.set(peer);
     }
 
@@ -217,19 +220,19 @@ impl Channel {
     /// Sends `length` bytes that `fill` writes, wherever they fit.
     pub(crate) fn send(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result<(), BlockedOn> {
         if length <= INLINE_BYTES {
-            return self.settle(self.lane.sender.send_inline(tag, length, fill));
+            return self.settle(self.rings.sender.send_inline(tag, length, fill));
         }
         let block = self.reserve(length)?;
-        self.lane.sender.fill_block(&block, fill);
-        self.settle(self.lane.sender.send_block(tag, block, length))
+        self.rings.sender.fill_block(&block, fill);
+        self.settle(self.rings.sender.send_block(tag, block, length))
     }
 
     /// Reserves a block for `length` bytes. What fits no block ends the channel: the handshake has seen to it that all does.
     pub(crate) fn reserve(&self, length: usize) -> Result<Block, BlockedOn> {
-        if !self.lane.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
+        if !self.rings.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
             return Err(BlockedOn::Slot);
         }
-        let layout = self.lane.sender.memory().layout();
+        let layout = self.rings.sender.memory().layout();
         let place = if length <= layout.small_capacity() {
             Place::Small
         } else if length <= layout.bulk_capacity() {
@@ -237,12 +240,12 @@ impl Channel {
         } else {
             return Err(self.too_long(length));
         };
-        self.lane.sender.reserve(place).ok_or(BlockedOn::Block(place))
+        self.rings.sender.reserve(place).ok_or(BlockedOn::Block(place))
     }
 
     #[cold]
     fn too_long(&self, length: usize) -> BlockedOn {
-        let most = self.lane.sender.memory().layout().bulk_capacity();
+        let most = self.rings.sender.memory().layout().bulk_capacity();
         self.set_broken(
             Error::IO_ERROR,
             format!("a message of {length} bytes is to be sent over a ring for up to {most}"),
@@ -289,7 +292,7 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(crate) fn attended(&self) -> Result<(), Error> {
-        match self.lane.sender.attend_idle() {
+        match self.rings.sender.attend_idle() {
             Ok(None) => (),
             Ok(Some(is_first)) => self.ring(is_first),
             Err(corrupt) => {
@@ -354,6 +357,23 @@ impl Channel {
         true
     }
 
+    /// Gives back what only much traffic needs if nothing was sent for some time.
+    pub(crate) fn trim(&self, idle: Duration) {
+        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        match self.rings.sender.trim(idle) {
+            Ok(Trim::Nothing) => (),
+            Ok(Trim::Return) => {
+                // There is room, because everything is received.
+                let _ = self.send(tag::NOTHING, 0, |_| ());
+            }
+            Ok(Trim::Free(rest)) => {
+                let start = if self.connects { 0 } else { FIRST_BYTES };
+                self.memory.give_back(start + rest.start..start + rest.end);
+            }
+            Err(corrupt) => drop(self.corrupt(&corrupt)),
+        }
+    }
+
     /// Has progress serve the channel on its slow path.
     pub(crate) fn raise(&self) {
         self.work.raise(source::CHANNEL);
@@ -391,12 +411,6 @@ impl Channel {
             result
         };
         self.cma.get_or_init(probe).as_ref().ok().copied()
-    }
-
-    /// The process, if it is known by now that the kernel copies.
-    #[inline(always)]
-    pub(crate) fn known_process(&self) -> Option<Process> {
-        self.cma.get()?.as_ref().ok().copied()
     }
 
     /// The kernel makes no copies for this channel.

@@ -36,7 +36,7 @@ impl Connection {
     /// Over a channel, without endpoints.
     pub(crate) fn new(channel: Channel) -> Connection {
         Connection {
-            emulation: Emulation::new(channel.lane.sender.memory().layout().bulk_capacity()),
+            emulation: Emulation::new(channel.rings.sender.memory().layout().bulk_capacity()),
             channel,
             members: RefCell::default(),
             pending: PendingQueue::default(),
@@ -90,8 +90,8 @@ impl Connection {
     /// Whether an operation that was blocked on this can be repeated.
     pub(crate) fn has(&self, on: BlockedOn) -> bool {
         match on {
-            BlockedOn::Slot => self.channel.lane.sender.has_room().unwrap_or(true),
-            BlockedOn::Block(place) => self.channel.lane.sender.has_block(place),
+            BlockedOn::Slot => self.channel.rings.sender.has_room().unwrap_or(true),
+            BlockedOn::Block(place) => self.channel.rings.sender.has_block(place),
             BlockedOn::Window => self.emulation.has_room(),
             BlockedOn::Response => self.emulation.has_answer(),
             BlockedOn::Fence => self.emulation.is_idle(),

@@ -180,21 +180,21 @@ impl Emulation {
 
     /// Reads `buffer.len()` bytes: requests them at the first call, and returns them when the caller repeats the call. The response counts only
     /// if this side has changed nothing at the peer since the request, and has received no message of the peer since the response.
-    /// Otherwise the bytes may be older than a message that the caller has received. `is_current`: the receiver's position includes all
-    /// messages that the caller has received. It does not inside a handler, because the position is updated after a run of messages.
+    /// Otherwise the bytes may be older than a message that the caller has received. Inside a handler, whose message can be of another peer,
+    /// the response never counts.
     pub(crate) fn get_ahead(
         &self,
         channel: &Channel,
         owner: u32,
         (key, address): (&uct_plugin::memory::RemoteKey, u64),
         buffer: &mut [u8],
-        is_current: bool,
+        is_outside_handlers: bool,
     ) -> Result<Result<()>, BlockedOn> {
         let asked = self.ahead.borrow_mut().take();
         if let Some(asked) = asked {
             let same = (asked.key, asked.address, asked.buffer.len()) == (key.key, address, buffer.len())
                 && asked.changes == self.changes.get();
-            let is_last = is_current && self.answered_at.get() == channel.lane.receiver.position();
+            let is_last = is_outside_handlers && self.answered_at.get() == channel.rings.receiver.position();
             match asked.waiter.result() {
                 None if same => {
                     *self.ahead.borrow_mut() = Some(asked);
@@ -228,7 +228,7 @@ impl Emulation {
 
     /// Whether the message that was received last has answered a short get: its caller takes it before others are received.
     pub(crate) fn has_just_answered(&self, channel: &Channel) -> bool {
-        self.answered_at.get() == channel.lane.receiver.position()
+        self.answered_at.get() == channel.rings.receiver.position()
             && self.ahead.borrow().as_ref().is_some_and(|ahead| ahead.waiter.result().is_some())
     }
 
@@ -243,7 +243,7 @@ impl Emulation {
             let had_answer = self.has_answer();
             self.initiator.answer(frame).map_err(|malformed| malformed.to_string())?;
             if !had_answer && self.has_answer() {
-                self.answered_at.set(channel.lane.receiver.position());
+                self.answered_at.set(channel.rings.receiver.position());
             }
             self.resume(channel);
             return Ok(());
@@ -293,7 +293,7 @@ impl Emulation {
 
     /// Resumes everything that waits for room in the ring.
     pub(crate) fn resume(&self, channel: &Channel) {
-        let before = channel.lane.sender.position();
+        let before = channel.rings.sender.position();
         self.resume_answers(channel);
         self.resume_put(channel);
         if self.initiator.wants_pump() {
@@ -305,7 +305,7 @@ impl Emulation {
             || self.put.borrow().is_some()
             || self.initiator.wants_pump();
         self.has_work.set(work);
-        if work && channel.lane.sender.position() != before {
+        if work && channel.rings.sender.position() != before {
             channel.raise();
         } else if work {
             channel.wait_for_room();
@@ -325,7 +325,7 @@ impl Emulation {
             queue.pop_front();
         }
         if self.target.has_unacknowledged()
-            && channel.lane.sender.has_room() == Ok(true)
+            && channel.rings.sender.has_room() == Ok(true)
             && let Some(header) = self.target.acknowledge()
         {
             // SAFETY: there is room for the header.

@@ -18,9 +18,9 @@ use zerocopy::IntoBytes;
 use crate::io::socket::{self, Credentials, Line, Received, Target};
 use crate::io::{Mapping, Origin, Segment, Source, Trust, accept, attach_sysv};
 use crate::link::limits::Limits;
+use crate::link::pair_layout::PairLayout;
 use crate::link::place::{self, Whereabouts};
 use crate::link::remote::registry;
-use crate::link::rings::Rings;
 use crate::proto::addr::{IfaceAddress, ProcessName};
 use crate::proto::kind::Kind;
 use crate::proto::ring::{Geometry, register_heavy_barrier};
@@ -68,7 +68,7 @@ pub(crate) enum HelloState {
     /// The connection has ended, or was refused.
     Over,
     /// The hello is valid; the rings are mapped.
-    Peer(Box<Hello>, Vec<OwnedFd>, Rings, Mapping),
+    Peer(Box<Hello>, Vec<OwnedFd>, PairLayout, Mapping),
 }
 
 impl Identity {
@@ -101,8 +101,9 @@ impl Identity {
         directory: Option<&Path>,
         timeout: Duration,
         shape: Geometry,
-    ) -> Result<(Dial, Rings, Mapping), Failure> {
-        let rings = Rings::new(shape, shape).map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
+    ) -> Result<(Dial, PairLayout, Mapping), Failure> {
+        let rings =
+            PairLayout::new(shape, shape).map_err(|reason| Failure::new(Error::INVALID_PARAM, reason))?;
         let targets: Vec<Target> = [Some(peer.routes.0), peer.routes.1]
             .into_iter()
             .flatten()
@@ -212,7 +213,7 @@ impl Identity {
         peer: Credentials,
         message: &[u8],
         fds: &[OwnedFd],
-    ) -> Result<(Hello, Rings, Mapping), String> {
+    ) -> Result<(Hello, PairLayout, Mapping), String> {
         let (kind, body) = wire::parse_control(message)?;
         if kind != Control::Hello {
             return Err("the first message is no hello".to_owned());
@@ -221,7 +222,7 @@ impl Identity {
         if hello.to_key != self.address.key || hello.kind != self.kind as u32 {
             return Err("the key is not that of this interface".to_owned());
         }
-        let rings = Rings::new(hello.forward.into(), hello.backward.into())?;
+        let rings = PairLayout::new(hello.forward.into(), hello.backward.into())?;
         self.check_blocks(&rings)?;
         if rings.size() > MAX_RINGS {
             return Err(format!("rings of {} bytes", rings.size()));
@@ -236,7 +237,7 @@ impl Identity {
     }
 
     /// Whether all that this side sends fits into the ring towards the peer.
-    fn check_blocks(&self, rings: &Rings) -> Result<(), String> {
+    fn check_blocks(&self, rings: &PairLayout) -> Result<(), String> {
         let (small, bulk) = rings.capacities();
         let check = |found: usize, needed: usize, key: &str| {
             if found >= needed {
@@ -291,6 +292,7 @@ mod tests {
 
     const SHAPE: Geometry = Geometry {
         slots: 64,
+        first: 16,
         small: Pool { count: 8, stride: 1024 },
         bulk: Pool { count: 4, stride: 65_536 },
     };
@@ -323,7 +325,7 @@ mod tests {
         };
         change(&mut hello);
         let peer = Credentials { pid: std::process::id(), uid: credentials().effective_uid };
-        let rings = Rings::new(SHAPE, SHAPE).unwrap();
+        let rings = PairLayout::new(SHAPE, SHAPE).unwrap();
         let memory = Segment::new(&Origin::Memfd, rings.size() - missing, false).unwrap();
         let Source::File(memory) = memory.source else { panic!("a memfd is a file") };
         let [doorbell, table] = identity.descriptors().unwrap().map(|fd| fd.try_clone_to_owned().unwrap());

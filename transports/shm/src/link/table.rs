@@ -54,6 +54,11 @@ impl Table {
         self.connections.borrow().iter().all(|(_, connection)| connection.emulation.is_idle())
     }
 
+    /// Whether a connection can give memory back when it is idle.
+    pub(crate) fn can_trim(&self) -> bool {
+        self.connections.borrow().iter().any(|(_, connection)| connection.channel.rings.sender.can_trim())
+    }
+
     /// The processes that have connected to this interface.
     pub(crate) fn accepted(&self, mut each: impl FnMut(Credentials)) {
         for (_, connection) in &*self.connections.borrow() {

@@ -10,7 +10,7 @@ use crate::proto::ring::{Geometry, Pool};
 /// Starts every message over the socket.
 const MAGIC: u32 = u32::from_le_bytes(*b"uSHM");
 /// Grows when a message changes, or what is in shared memory.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// Largest message over the socket.
 pub(crate) const MAX_CONTROL: usize = 512;
@@ -101,6 +101,7 @@ pub(crate) struct Welcome {
 #[repr(C)]
 pub(crate) struct Shape {
     slots: u32,
+    first: u32,
     small_count: u32,
     small_stride: u32,
     bulk_count: u32,
@@ -137,6 +138,7 @@ impl From<Geometry> for Shape {
     fn from(geometry: Geometry) -> Shape {
         Shape {
             slots: geometry.slots,
+            first: geometry.first,
             small_count: geometry.small.count,
             small_stride: geometry.small.stride,
             bulk_count: geometry.bulk.count,
@@ -149,6 +151,7 @@ impl From<Shape> for Geometry {
     fn from(shape: Shape) -> Geometry {
         Geometry {
             slots: shape.slots,
+            first: shape.first,
             small: Pool { count: shape.small_count, stride: shape.small_stride },
             bulk: Pool { count: shape.bulk_count, stride: shape.bulk_stride },
         }
@@ -204,6 +207,8 @@ pub(crate) mod tag {
     pub(crate) const REQUEST: u8 = 32;
     /// A response of the engine.
     pub(crate) const ANSWER: u8 = 33;
+    /// Nothing: the sender uses the first slots again.
+    pub(crate) const NOTHING: u8 = 34;
 }
 
 #[cfg(all(test, not(loom)))]
@@ -239,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_sizes_on_the_wire_stay() {
-        assert_eq!(size_of::<Hello>(), 104);
+        assert_eq!(size_of::<Hello>(), 112);
         assert_eq!(size_of::<Welcome>(), 48);
     }
 }

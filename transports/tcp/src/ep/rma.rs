@@ -6,8 +6,7 @@ use uct_plugin::rma::{Initiator, Operation, Payload, REQUEST_HEADER, RemoteLimit
 use uct_plugin::{Completion, Iov, Outcome, Pack, Result};
 
 use super::TcpEp;
-use crate::io::pieces::Part;
-use crate::link::connection::part::{Copied, RequestHeads};
+use crate::link::connection::part::request_head;
 use crate::link::connection::{Conn, State};
 use crate::md::OWN;
 use crate::proto::wire::FRAME_HEADER;
@@ -25,23 +24,16 @@ impl TcpEp {
         Ok(conn)
     }
 
-    pub(super) fn check_put(&self) -> Result {
-        if self.iface.config.put_enable { Ok(()) } else { Err(Error::UNSUPPORTED) }
-    }
-
-    /// A put of a vector: a short one is copied, a long one is sent from where it is.
-    pub(super) fn put_vector(
+    /// A put that is sent from the memory of the vector.
+    pub(super) fn put_in_place(
         &self,
         iov: Iov<'_>,
         address: u64,
         key: &RemoteKey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
-        self.check_put()?;
+        self.may_put()?;
         let (length, limits) = (iov.total(), self.remote_limits());
-        if length <= self.iface.sendv_thresh {
-            return self.remote_put_vector(iov, address, key, completion);
-        }
         if length > limits.vector || iov.entries().len() > limits.max_iov {
             return Err(Error::INVALID_PARAM);
         }
@@ -72,13 +64,17 @@ impl Requests for TcpEp {
         self.capable()?.error().map_or(Ok(()), Err)
     }
 
+    fn may_put(&self) -> Result {
+        if self.iface.config.put_enable { Ok(()) } else { Err(Error::UNSUPPORTED) }
+    }
+
     fn is_quiet(&self) -> bool {
         self.conn.get().is_none_or(|conn| !conn.has_unfinished())
     }
 
     fn send_request(&self, request: &Request, data: impl Payload) -> Result {
-        let heads = RequestHeads(request, data.length());
-        self.connection()?.send_frame(&self.iface.shared, (heads, Copied(data)))
+        let (head, bytes) = request_head(request, data.length());
+        self.connection()?.send_frame(&self.iface.shared, &head[..bytes], data)
     }
 
     fn send_packed_request(&self, pack: Pack, head: impl FnOnce(usize) -> Result<Request>) -> Result<usize> {
@@ -107,8 +103,7 @@ impl Requests for TcpEp {
 
 /// The heads of a put, which has no operands.
 fn put_heads(put: &Request) -> [u8; HEADS] {
-    let mut heads = [0; HEADS];
-    // SAFETY: as long as the heads of a put are.
-    unsafe { RequestHeads(put, put.length as usize).write(&mut heads) };
-    heads
+    let (head, bytes) = request_head(put, put.length as usize);
+    debug_assert_eq!(bytes, HEADS, "a put has no operands");
+    std::array::from_fn(|index| head[index])
 }

@@ -1,4 +1,4 @@
-//! What is sent: parts that are copied to where a frame is sent from, and memory that is handed to the system.
+//! Memory that is sent: copied, or handed to the system in pieces.
 //!
 //! No reference is created to memory that may change while it is sent: registered memory, and that of vectors.
 
@@ -10,21 +10,6 @@ use rustix::io::Errno;
 
 /// Pieces of one system call.
 pub(crate) const PIECES: usize = 34;
-
-/// A part of a frame, which is written where the frame is sent from.
-///
-/// # Safety
-/// `write` fills the room and calls neither the application nor a connection: the room may be the end of a connection's queue.
-pub(crate) unsafe trait Part {
-    /// Bytes.
-    fn length(&self) -> usize;
-
-    /// Writes the part.
-    ///
-    /// # Safety
-    /// The room is [`Part::length`] bytes long.
-    unsafe fn write(&self, room: &mut [u8]);
-}
 
 /// Memory that is readable for `'a`, and that may change meanwhile.
 #[derive(Clone, Copy)]
@@ -44,6 +29,11 @@ impl<'a> Memory<'a> {
         Memory { start, length, readable: PhantomData }
     }
 
+    /// Bytes.
+    pub(crate) fn length(self) -> usize {
+        self.length
+    }
+
     pub(crate) fn is_empty(self) -> bool {
         self.length == 0
     }
@@ -55,12 +45,21 @@ impl<'a> Memory<'a> {
         (Memory { length: bytes, ..self }, behind)
     }
 
+    /// Copies all bytes.
+    ///
+    /// # Safety
+    /// `target` is writable for as many bytes, which are no part of this memory.
+    pub(crate) unsafe fn write(self, target: *mut u8) {
+        // SAFETY: the memory is readable; the rest is the caller's promise.
+        unsafe { target.copy_from_nonoverlapping(self.start, self.length) };
+    }
+
     /// Copies all bytes to the end of others.
     pub(crate) fn copy_to(self, bytes: &mut Vec<u8>) {
         let start = bytes.len();
         bytes.resize(start + self.length, 0);
-        // SAFETY: the room is as long as this.
-        unsafe { self.write(&mut bytes[start..]) };
+        // SAFETY: the vector was resized for as many bytes.
+        unsafe { self.write(bytes[start..].as_mut_ptr()) };
     }
 }
 
@@ -68,50 +67,6 @@ impl<'a> From<&'a [u8]> for Memory<'a> {
     #[inline]
     fn from(bytes: &'a [u8]) -> Memory<'a> {
         Memory { start: bytes.as_ptr(), length: bytes.len(), readable: PhantomData }
-    }
-}
-
-// SAFETY: it copies.
-unsafe impl Part for Memory<'_> {
-    #[inline(always)]
-    fn length(&self) -> usize {
-        self.length
-    }
-
-    #[inline(always)]
-    unsafe fn write(&self, room: &mut [u8]) {
-        // SAFETY: the memory is readable; the room is as long, by the caller's promise, and nothing else uses it.
-        unsafe { room.as_mut_ptr().copy_from_nonoverlapping(self.start, self.length) };
-    }
-}
-
-// SAFETY: it copies.
-unsafe impl<const N: usize> Part for [u8; N] {
-    #[inline(always)]
-    fn length(&self) -> usize {
-        N
-    }
-
-    #[inline(always)]
-    unsafe fn write(&self, room: &mut [u8]) {
-        room.copy_from_slice(self);
-    }
-}
-
-// SAFETY: neither part does anything else.
-unsafe impl<A: Part, B: Part> Part for (A, B) {
-    #[inline(always)]
-    fn length(&self) -> usize {
-        self.0.length().saturating_add(self.1.length())
-    }
-
-    #[inline(always)]
-    unsafe fn write(&self, room: &mut [u8]) {
-        let (first, second) = room.split_at_mut(self.0.length());
-        // SAFETY: split off at its length.
-        unsafe { self.0.write(first) };
-        // SAFETY: the caller's room is as long as both.
-        unsafe { self.1.write(second) };
     }
 }
 

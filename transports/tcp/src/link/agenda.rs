@@ -30,7 +30,7 @@ pub(crate) struct Agenda {
     depth: Cell<u32>,
     serving: Cell<bool>,
     dirty: RefCell<Vec<ConnId>>,
-    hungry: RefCell<VecDeque<ConnId>>,
+    pending: RefCell<VecDeque<ConnId>>,
     broken: RefCell<Vec<ConnId>>,
     failing: RefCell<VecDeque<(ConnId, Error, String)>>,
     /// Connections that are over and still in the table.
@@ -39,7 +39,7 @@ pub(crate) struct Agenda {
     /// Flushes of the interface, which end once no connection has anything outstanding.
     pub(crate) flushes: FlushSet<()>,
     /// Frames that connections queue as responses while a message is packed.
-    owed: RefCell<VecDeque<(ConnId, Vec<u8>)>>,
+    responses: RefCell<VecDeque<(ConnId, Vec<u8>)>>,
 }
 
 /// What may be done now.
@@ -138,29 +138,29 @@ impl Agenda {
         self.broken.borrow_mut().pop()
     }
 
-    /// Has progress queue a frame, since this is not the place for it.
-    pub(crate) fn owe_later(&self, id: ConnId, frame: Vec<u8>) {
-        self.owed.borrow_mut().push_back((id, frame));
+    /// Has progress queue a frame: nothing can be queued while a message is packed.
+    pub(crate) fn queue_response_later(&self, id: ConnId, frame: Vec<u8>) {
+        self.responses.borrow_mut().push_back((id, frame));
         self.note_busy();
     }
 
-    /// The oldest one: frames of a connection leave in the order in which they came up.
-    pub(crate) fn next_owed(&self) -> Option<(ConnId, Vec<u8>)> {
-        self.owed.borrow_mut().pop_front()
+    /// The oldest one: frames of a connection are sent in the order in which they were queued.
+    pub(crate) fn next_response(&self) -> Option<(ConnId, Vec<u8>)> {
+        self.responses.borrow_mut().pop_front()
     }
 
-    pub(crate) fn note_hungry(&self, id: ConnId) {
-        self.hungry.borrow_mut().push_back(id);
+    pub(crate) fn note_pending(&self, id: ConnId) {
+        self.pending.borrow_mut().push_back(id);
         self.note_busy();
     }
 
-    /// Connections whose requests are to be served.
-    pub(crate) fn hungry(&self) -> usize {
-        self.hungry.borrow().len()
+    /// Connections with pending requests that can be served.
+    pub(crate) fn pending_count(&self) -> usize {
+        self.pending.borrow().len()
     }
 
-    pub(crate) fn next_hungry(&self) -> Option<ConnId> {
-        self.hungry.borrow_mut().pop_front()
+    pub(crate) fn next_pending(&self) -> Option<ConnId> {
+        self.pending.borrow_mut().pop_front()
     }
 
     /// Operations that have ended are put into the list that `collect` gets.

@@ -1,4 +1,4 @@
-//! Room for large messages on their way in: how much of it is taken, by which sources, and who waits.
+//! Room for large messages on their way in: how much of it is taken, by which sources, and which connections wait.
 //!
 //! It knows connections by their numbers. A message that finds no room waits behind those of its source, and of two sources whose shares have
 //! room the one whose message came first is served first. A source takes at most its share, so no source waits for another one's

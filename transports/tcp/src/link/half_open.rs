@@ -10,7 +10,7 @@ use ucs::clock::Deadline;
 use ucs::log::Limited;
 
 use super::admission::Source;
-use super::conn_id::FIRST_TOKEN;
+use super::conn_id::{ConnId, FIRST_TOKEN};
 use crate::proto::wire::{self, BadHello, HELLO, Hello};
 
 /// The first number of a half-open connection in the event set; they end at [`FIRST_TOKEN`].
@@ -23,6 +23,8 @@ pub(crate) struct HalfOpen {
     hello: [u8; HELLO],
     have: usize,
     deadline: Deadline,
+    /// The connection that waits for it, of an endpoint that was created over the socket. Without it, any peer may have called.
+    pub(crate) conn: Option<ConnId>,
 }
 
 /// Those of an interface, the oldest first.
@@ -73,8 +75,18 @@ impl HalfOpenList {
         HALF_OPEN + self.next
     }
 
-    pub(crate) fn add(&mut self, token: u64, socket: Socket, address: SocketAddr, deadline: Deadline) {
-        self.list.insert(token, HalfOpen { socket, address, hello: [0; HELLO], have: 0, deadline });
+    /// `first` are bytes that were received already, less than a hello.
+    pub(crate) fn add(
+        &mut self,
+        token: u64,
+        (socket, address): (Socket, SocketAddr),
+        deadline: Deadline,
+        first: &[u8],
+        conn: Option<ConnId>,
+    ) {
+        let mut hello = [0; HELLO];
+        hello[..first.len()].copy_from_slice(first);
+        self.list.insert(token, HalfOpen { socket, address, hello, have: first.len(), deadline, conn });
     }
 
     /// Receives from one. It is removed when its handshake is complete or has failed; with its hello, if there is one.
@@ -91,18 +103,25 @@ impl HalfOpenList {
 
     fn oldest_of_the_most(&self) -> Option<u64> {
         let mut counts = HashMap::<Source, usize>::new();
-        for one in self.list.values() {
+        for one in self.list.values().filter(|one| one.conn.is_none()) {
             *counts.entry(Source::of(one.address.ip())).or_default() += 1;
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
-        self.list.iter().find(|(_, one)| Source::of(one.address.ip()) == most).map(|(token, _)| *token)
+        let is_one = |one: &HalfOpen| one.conn.is_none() && Source::of(one.address.ip()) == most;
+        self.list.iter().find(|(_, one)| is_one(one)).map(|(token, _)| *token)
     }
 
-    /// Drops those that took too long; returns how many.
-    pub(crate) fn drop_expired(&mut self, now: u64) -> usize {
-        let before = self.list.len();
-        self.list.retain(|_, one| !one.deadline.expired_at(now));
-        before - self.list.len()
+    /// Drops those that took too long; returns the connections that wait for them.
+    pub(crate) fn drop_expired(&mut self, now: u64) -> Vec<Option<ConnId>> {
+        let mut expired = Vec::new();
+        self.list.retain(|_, one| {
+            let is_late = one.deadline.expired_at(now);
+            if is_late {
+                expired.push(one.conn);
+            }
+            !is_late
+        });
+        expired
     }
 
     /// When the next one is due.

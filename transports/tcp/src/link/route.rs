@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ucs::sys::net::{self, route_source_via};
-use ucs::sys::{host::host_id, namespace::Namespaces};
+use ucs::sys::{host::host_id, namespace::Namespace};
 use uct_plugin::Scope;
 
 use crate::io::device::{Family, addresses, socket_address, with_scope};
@@ -11,7 +11,7 @@ use crate::proto::addr::{DeviceAddress, IfaceAddress};
 
 /// Where a device is.
 pub(crate) fn address(device: &net::Device) -> DeviceAddress {
-    DeviceAddress { is_loopback: device.is_loopback(), host: host_id().0, namespace: Namespaces::own().net }
+    DeviceAddress { is_loopback: device.is_loopback(), host: host_id().0, namespace: Namespace::Net.own() }
 }
 
 /// How a peer is reached.

@@ -162,7 +162,7 @@ impl Table {
         conn.flush_unless_blocked(shared);
         conn.resume(shared);
         conn.go_on_flushing();
-        conn.note_hungry(shared);
+        conn.note_pending(shared);
         conn.retire(shared);
         if !conn.is_open_to_endpoints() {
             self.forget_current(conn);
@@ -206,7 +206,7 @@ impl Table {
         }
     }
 
-    /// Ends the connections that hold room which others need, and bring nothing; returns when to look again.
+    /// Ends the connections that hold room which others need, and send nothing; returns when to check again.
     pub(crate) fn tick_announced(&self, shared: &Shared, now: u64) -> Deadline {
         if let Err(later) = shared.begin_search_for_room(now) {
             return later;

@@ -1,4 +1,4 @@
-//! The interface's timer: the next moment that something waits for, and when connections are looked at.
+//! The interface's timer: the next deadline, and when connections are checked.
 
 use std::cell::Cell;
 
@@ -50,7 +50,7 @@ impl Timers {
         self.next_tick.set(Deadline::NEVER);
     }
 
-    /// When connections are looked at next.
+    /// When connections are checked next.
     pub(crate) fn next_look(&self) -> Deadline {
         self.next_look.get()
     }
@@ -64,7 +64,7 @@ impl Timers {
         self.next_look.set(next);
     }
 
-    /// When connections are looked at next, for one that is new.
+    /// When connections are checked next, for a new one.
     pub(crate) fn keepalive_tick(&self) -> Deadline {
         if self.next_look.get().expired() {
             self.schedule_look();

@@ -137,7 +137,7 @@ pub(crate) fn read_socket(bytes: &[u8]) -> Result<SocketAddr, String> {
         family => return Err(format!("not an address of tcp: address family {family}, expected 4 or 6")),
     };
     if port == 0 || ip.is_unspecified() || ip.is_multicast() {
-        return Err(format!("not an address of tcp: nobody can listen on {}", SocketAddr::new(ip, port)));
+        return Err(format!("not an address of tcp: no listener can have {}", SocketAddr::new(ip, port)));
     }
     Ok(SocketAddr::new(ip, port))
 }

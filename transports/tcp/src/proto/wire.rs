@@ -1,6 +1,6 @@
 //! What crosses a socket: first a hello each way, then frames. Pure functions; everything read is untrusted.
 //!
-//! Numbers are little-endian. The hello of the side that connects, and the answer of the other:
+//! Numbers are little-endian. The hello of the side that connects, and the response of the other:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -61,11 +61,11 @@ pub(crate) const FEATURE_RMA: u64 = 1 << 0;
 pub(crate) mod control {
     /// A request for put, get or an atomic (`uct_plugin::rma`).
     pub(crate) const REQUEST: u8 = 32;
-    /// The answer to one.
+    /// The response to one.
     pub(crate) const RESPONSE: u8 = 33;
-    /// Asks for a pong.
+    /// Requests a pong.
     pub(crate) const PING: u8 = 34;
-    /// Answers a ping.
+    /// The response to a ping.
     pub(crate) const PONG: u8 = 35;
     /// The sender has endpoints on this connection now.
     pub(crate) const USE: u8 = 36;

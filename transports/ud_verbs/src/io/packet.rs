@@ -66,7 +66,7 @@ impl Packet {
     /// Prepares a new element.
     ///
     /// # Safety
-    /// `element` points to at least [`DATA`] bytes, aligned to 8, that are nobody else's.
+    /// `element` points to at least [`DATA`] bytes, aligned to 8, that nothing else uses.
     pub(crate) unsafe fn prepare(element: NonNull<u8>, lkey: u32, size: Size) {
         let none = Sge::new(0, 0, 0);
         let head = Head {
@@ -88,7 +88,7 @@ impl Packet {
     /// Takes an element over.
     ///
     /// # Safety
-    /// `element` went through [`Packet::prepare`], is followed by the buffer that `lkey` is for, and is nobody else's.
+    /// `element` went through [`Packet::prepare`], is followed by the buffer that `lkey` is for, and is used by nothing else.
     #[inline]
     pub(crate) unsafe fn from_raw(element: NonNull<u8>) -> Packet {
         Packet(element.cast())
@@ -149,7 +149,7 @@ impl Packet {
         Ok(())
     }
 
-    /// What is to be told when it has ended.
+    /// The completion to notify when it has ended.
     pub(crate) fn set_completion(&mut self, completion: Option<Completion>) {
         self.head_mut().completion = completion;
     }
@@ -219,7 +219,7 @@ impl Packet {
         self.head().outcome
     }
 
-    /// Whom to tell.
+    /// Takes the completion to notify.
     #[inline]
     pub(crate) fn take_completion(&mut self) -> Option<Completion> {
         self.head_mut().completion.take()

@@ -1,7 +1,7 @@
 //! The queue pair of an interface, and the accounting of what is posted to it.
 //!
 //! Built on `uct_ib::verbs`. Work requests of the send queue end in the order in which they were posted, so
-//! a completion speaks for all ahead of it; one in so many asks for one.
+//! a completion confirms all requests ahead of it; one request in so many requests one.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use uct_plugin::{Error, Result};
 use crate::io::packet::{MAX_PIECES, Packet};
 use crate::io::path::Path;
 
-/// What a queue is asked to hold; the device may hold less.
+/// The requested sizes of a queue; the device may have smaller limits.
 pub(crate) struct QueueLimits {
     /// Work requests that may be posted for sending.
     pub(crate) sends: u32,
     /// Receive buffers that may be posted.
     pub(crate) receives: u32,
-    /// One work request in so many asks for a completion.
+    /// One work request in so many requests a completion.
     pub(crate) moderation: u32,
     /// Pieces of the application's memory in a work request.
     pub(crate) pieces: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Queue {
     /// Numbers of the last work request posted and of the last one known to have ended.
     posted: u32,
     ended: u32,
-    /// Number of the last work request that asks for a completion, and of the next that has to.
+    /// Number of the last work request that requests a completion, and of the next that has to.
     signaled: u32,
     next_signaled: u32,
     /// With more posted than up to this number it is time to look what has ended.
@@ -145,7 +145,7 @@ impl Queue {
         self.reap_behind = number.wrapping_add(self.depth / 2);
     }
 
-    /// As [`Queue::has_room`], after a look at what has ended if so much is in flight that it is time for one.
+    /// As [`Queue::has_room`], after polling for completions if enough is in flight.
     #[inline]
     pub(crate) fn reserve(&mut self) -> bool {
         if self.should_reap() {
@@ -164,7 +164,7 @@ impl Queue {
         self.ended.wrapping_sub(number) as i32 >= 0
     }
 
-    /// Posts a packet: copied if it is small, else read by the device, which `Packet::last_post` then names. `is_signaled` asks for a
+    /// Posts a packet: copied if it is small, else read by the device, which `Packet::last_post` then names. `is_signaled` requests a
     /// completion in any case.
     #[inline]
     pub(crate) fn post(&mut self, packet: &mut Packet, path: &Path, is_signaled: bool) -> Result {
@@ -231,7 +231,7 @@ impl Queue {
             let completions = match self.send_cq.poll(&mut buffer) {
                 Ok(completions) => completions,
                 Err(code) => {
-                    self.broken.get_or_insert_with(|| format!("the send completion queue answers {code}"));
+                    self.broken.get_or_insert_with(|| format!("the send completion queue returned {code}"));
                     return;
                 }
             };
@@ -276,7 +276,7 @@ impl Queue {
     #[inline]
     pub(crate) fn poll<'a>(&mut self, buffer: &'a mut WcBuffer<16>) -> &'a [Wc] {
         self.recv_cq.poll(buffer).unwrap_or_else(|code| {
-            self.broken.get_or_insert_with(|| format!("the receive completion queue answers {code}"));
+            self.broken.get_or_insert_with(|| format!("the receive completion queue returned {code}"));
             &[]
         })
     }
@@ -309,7 +309,7 @@ impl Queue {
 
     /// Whether anything posted for sending has not ended.
     pub(crate) fn is_sending(&self) -> bool {
-        // What was posted behind the last that tells is not waited for: nothing would tell of its end.
+        // Requests behind the last signaled one are not waited for: nothing would report their end.
         !self.has_ended(self.signaled)
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Arrival {
     /// Bytes behind the routing header.
     length: u32,
     routing: u32,
-    source: Source,
+    pub(crate) source: Source,
 }
 
 /// Who sent a datagram, as its completion says.
@@ -92,7 +92,7 @@ impl ReceivePool {
         Some(RecvSlot { wr_id: address, sge })
     }
 
-    /// What a completion brought: `length` bytes, those of the routing header included.
+    /// The datagram of a completion: `length` bytes, those of the routing header included.
     ///
     /// # Safety
     /// `wr_id` is that of a slot that [`ReceivePool::take`] gave and whose work request has ended, once.
@@ -140,12 +140,6 @@ impl Arrival {
         // SAFETY: the buffer goes on for the MTU from there, which `length` was held to (`arrived`); it is zeroed when
         // it is made, so initialised, and the device has ended writing to it.
         unsafe { std::slice::from_raw_parts(start, self.length as usize) }
-    }
-
-    /// Who sent it.
-    #[inline]
-    pub(crate) fn source(&self) -> Source {
-        self.source
     }
 
     /// What the device wrote ahead of the datagram: a routing header, if there was one.

@@ -1,9 +1,9 @@
-//! What the worker's thread and the asynchronous context share: a value that one of them has at a time.
+//! What the worker's thread and the asynchronous context share: a value that one of them holds at a time.
 //!
 //! The timers of an interface go on while the application does not call progress. Built on one atomic flag, and on none
 //! where the handlers of the asynchronous context run inside progress: then there is only one side, which is inside or not.
-//! The worker's thread may enter while it is inside, as a handler that sends does; the other side never waits: it leaves
-//! word that there is something to do.
+//! The worker's thread may enter while it is inside, as a handler that sends does; the other side never waits: it sets
+//! a flag that work is due.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use ucs::sync::atomic::{AtomicBool, Ordering};
 use ucs::sync::cell::UnsafeCell;
 
-/// A value of which one side has hold at a time.
+/// A value that one side holds at a time.
 pub(crate) struct Lock<T> {
     /// The other side may be another thread.
     is_contended: bool,
@@ -19,12 +19,12 @@ pub(crate) struct Lock<T> {
     is_due: AtomicBool,
     /// How often the worker's thread is inside. Touched by it alone.
     depth: Cell<u32>,
-    /// Whether a reference to the value exists. Touched by whoever holds.
+    /// Whether a reference to the value exists. Used only by the side that holds the value.
     is_borrowed: Cell<bool>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` and `is_borrowed` are touched by whoever has set `held`, `depth` by the worker's thread (`enter`). Without
+// SAFETY: `value` and `is_borrowed` are used only by the side that has set `held`, `depth` by the worker's thread (`enter`). Without
 // contention all three are that thread's (`Lock::uncontended`).
 unsafe impl<T: Send> Send for Lock<T> {}
 // SAFETY: as above.
@@ -38,7 +38,7 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Lock<T> {
-    /// A value that nobody holds.
+    /// A value that is not held.
     pub(crate) fn new(value: T) -> Lock<T> {
         Lock::of(true, value)
     }
@@ -76,7 +76,7 @@ impl<T> Lock<T> {
         Guard { lock: self, thread: PhantomData }
     }
 
-    /// Works on the value, as [`Guard::with`] does, if nobody has hold of it, from any thread; otherwise leaves word for
+    /// Works on the value, as [`Guard::with`] does, if it is not held, from any thread; otherwise sets the flag of
     /// [`Lock::take_due`].
     pub(crate) fn visit<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         struct Taken<'a>(&'a AtomicBool);
@@ -88,7 +88,7 @@ impl<T> Lock<T> {
         }
         let is_free = if self.is_contended { self.is_taken() } else { self.depth.get() == 0 };
         if !is_free {
-            // SYNC: a flag by itself; what it asks for is found in the value, under the lock.
+            // SYNC: a flag by itself; the work that it announces is found in the value, under the lock.
             self.is_due.store(true, Ordering::Relaxed);
             return None;
         }
@@ -108,7 +108,7 @@ impl<T> Lock<T> {
         self.is_due.load(Ordering::Relaxed)
     }
 
-    /// As [`Lock::is_due`], and the word is taken.
+    /// As [`Lock::is_due`], and clears the flag.
     pub(crate) fn take_due(&self) -> bool {
         // SYNC: as in `visit`.
         self.is_due() && self.is_due.swap(false, Ordering::Relaxed)
@@ -121,14 +121,14 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes hold if nobody has.
+    /// Takes hold if the value is not held.
     #[inline]
     fn is_taken(&self) -> bool {
-        // SYNC: the Acquire pairs with the Release in `Guard::drop` and `visit`. Who fails has seen nothing, and writes nothing.
+        // SYNC: the Acquire pairs with the Release in `Guard::drop` and `visit`. A side that fails has read nothing, and writes nothing.
         self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Works on the value, for who has hold of it.
+    /// Works on the value, which this side holds.
     #[inline(always)]
     fn borrow<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         struct Returned<'a>(&'a Cell<bool>);
@@ -147,7 +147,7 @@ impl<T> Lock<T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Works on the value. `work` calls nobody who might come here again: nothing of the application's.
+    /// Works on the value. `work` calls nothing of the application's, which could enter again.
     #[inline(always)]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         self.lock.borrow(work)

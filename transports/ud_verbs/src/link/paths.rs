@@ -1,6 +1,6 @@
 //! Ways to peers: an address handle for each port that datagrams go to, shared by all connections to it.
 //!
-//! Built on `uct_ib`. The device may look at a handle until a work request has ended: one that is not needed any
+//! Built on `uct_ib`. The device may read a handle until a work request has ended: one that is not needed any
 //! more goes when all has ended that was posted before. There are as many as peers' ports, not as connections.
 
 use std::collections::HashMap;
@@ -55,7 +55,7 @@ impl Paths {
     /// Where a datagram comes from, as the device says.
     #[inline]
     pub(crate) fn origin(&self, arrival: &Arrival) -> Origin {
-        let source = arrival.source();
+        let source = arrival.source;
         let port = match self.port.gid.entry.kind {
             GidKind::InfiniBand => port_of_lid(source.lid),
             GidKind::RoceV1 | GidKind::RoceV2 => PortAddress::source_gid(arrival.routing_header()).0,
@@ -105,13 +105,13 @@ impl Paths {
     /// for which the kernel may ask the network: that is what such a peer can cost.
     pub(crate) fn back(&mut self, now: Time, arrival: &Arrival, address: &[u8]) -> Option<Path> {
         let (device, qp) = parse_request(address)?;
-        let header = arrival.source().is_routed.then(|| arrival.routing_header());
+        let header = arrival.source.is_routed.then(|| arrival.routing_header());
         let route = header.map(PortAddress::source_gid);
         let ah = self.handles.back(now, &self.port, (&device, route), |vector| Ah::new(&self.pd, vector))?;
         Some(Path { ah, qp })
     }
 
-    /// Lets handles go that nobody needs, if there are many, and those of addresses that the port had before.
+    /// Drops unused handles, if there are many, and those of addresses that the port had before.
     pub(crate) fn drop_unused(&mut self, queue: &Queue) {
         if self.handles.is_full() {
             self.handles.retire_unused();

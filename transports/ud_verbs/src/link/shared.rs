@@ -49,7 +49,7 @@ impl Shared {
         unsafe { self.lock.enter() }
     }
 
-    /// To be called after everything but a message that concerns a connection: progress has to look at it.
+    /// To be called after everything but a message that concerns a connection: progress has work.
     pub(crate) fn add_work(&self, guard: &Guard<'_, Core>) {
         guard.with(|core| core.pending_work.add());
         self.arm_retransmit_timer(guard);

@@ -40,7 +40,7 @@ struct Served {
     is_queued: Cell<bool>,
 }
 
-/// Why a connection is cut off: what its peer is told, and what the log says.
+/// Why a connection is cut off: for its peer, and for the log.
 pub(crate) struct Offence(Reason, &'static str);
 
 impl From<Malformed> for Offence {
@@ -102,12 +102,12 @@ impl Targets {
         tracing::debug!(connection = id.index(), reason = text, "a peer is cut off");
         self.of(id).responses.clear();
         guard.with(|core| {
-            core.clock.refresh();
-            core.table.refuse(core.clock.now(), id, reason);
+            let now = core.clock.refresh();
+            core.table.refuse(now, id, reason);
         });
     }
 
-    /// Carries out what a peer asks for. The bytes are untrusted.
+    /// Carries out a peer's request. The bytes are untrusted.
     pub(crate) fn serve(
         &self,
         guard: &Guard<'_, Core>,
@@ -118,7 +118,7 @@ impl Targets {
         let served = self.of(id);
         let (request, _) = Request::read(body)?;
         if request.opcode == Opcode::Get && request.length as usize > self.message - GET_HEADER {
-            return Err(Malformed("a get asks for more than a message holds").into());
+            return Err(Malformed("a get requests more than a message may contain").into());
         }
         let answer = served.target.serve(regions, &self.accessor, body)?;
         if !served.is_queued.replace(true) {
@@ -133,11 +133,11 @@ impl Targets {
             return Ok(());
         }
         if !served.responses.push(answer.to_vec()) {
-            return Err(Malformed("more requests than answers can be sent").into());
+            return Err(Malformed("more requests than responses that can be queued").into());
         }
         drop(answer);
         while let Some(id) = self.excess() {
-            let text = "the answers that wait need more memory than they may take (max_answer_bytes), most of them here";
+            let text = "the queued responses of all connections exceed max_answer_bytes, and this connection has most of them";
             self.cut_off(guard, id, &Offence(Reason::GONE, text));
         }
         Ok(())
@@ -202,7 +202,7 @@ fn send_response(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer<'_>)
         let message = packet.message();
         // SAFETY: the buffer holds header and data.
         unsafe { message.copy_from_nonoverlapping(answer.header().as_ptr(), RESPONSE_HEADER) };
-        // SAFETY: the data fit behind the header (`serve_request`) and are readable as long as the answer is there.
+        // SAFETY: the data fit behind the header (`serve_request`) and are readable as long as the response exists.
         unsafe { message.wrapping_add(RESPONSE_HEADER).copy_from_nonoverlapping(data, length) };
         packet.begin(RESPONSE_HEADER + length, false);
         core.send(id, RESPONSE, packet)

@@ -116,7 +116,7 @@ impl Timers {
                 core.quiet_ticks = 0;
             }),
             Err(error) => {
-                tracing::debug!(%error, "the fast timer could not be started; the slow one stands in")
+                tracing::debug!(%error, "the fast timer could not be started; the slow one is used")
             }
         }
     }
@@ -147,7 +147,7 @@ unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
             core.is_ticking &= unneeded.is_none();
             (unneeded, core.worker, core.table.has_events())
         });
-        // Without an answer, the worker's thread is inside, and finds word that something is due.
+        // Without a result, the worker's thread is inside, and finds the flag that work is due.
         let Some((unneeded, worker, has_events)) = ticked else { return };
         if let Some(timer) = unneeded {
             worker.async_remove(timer);

@@ -72,7 +72,7 @@ impl<T: Handles> Table<T> {
         self.speak(id);
     }
 
-    /// Makes an owned connection that waits to be told its peer by [`Table::connect_to`].
+    /// Makes an owned connection whose peer [`Table::connect_to`] names later.
     ///
     /// # Errors
     /// [`ConnectError::Full`].
@@ -103,7 +103,7 @@ impl<T: Handles> Table<T> {
     }
 
     /// Closes the user's side: what has been sent is still delivered, the peer may go on sending. In the end
-    /// [`Event::Over`] asks for the removal.
+    /// [`Event::Over`] requests the removal.
     pub fn close(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if !std::mem::take(&mut connection.is_owned) {
@@ -126,7 +126,7 @@ impl<T: Handles> Table<T> {
         self.speak(id);
     }
 
-    /// Cuts a connection off: what is outstanding is abandoned, the peer is told once. An owned connection stays
+    /// Cuts a connection off: what is outstanding is abandoned, the peer is notified once. An owned connection stays
     /// until [`Table::close`].
     pub fn abort(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
@@ -137,7 +137,7 @@ impl<T: Handles> Table<T> {
         self.end(now, id, Phase::Aborted);
     }
 
-    /// Cuts a connection off because of what the peer sent; the user is told as of any failure, the peer is told why.
+    /// Cuts a connection off because of what the peer sent; the user is notified as of any failure, the peer is given the reason.
     pub fn refuse(&mut self, now: Time, id: ConnectionId, reason: Reason) {
         let connection = &mut self.connections[id.index()];
         if connection.is_over() {
@@ -177,7 +177,7 @@ impl<T: Handles> Table<T> {
 
     /// Takes the body of a CONNECT in; returns the connection that it concerns, if it is not answered without one, or
     /// `None` if it is thrown away. Until it carries the cookie that was sent to its origin, nothing here changes for it
-    /// but one of a limited number of answers.
+    /// but one of a limited number of responses.
     pub(super) fn take_connect(
         &mut self,
         now: Time,
@@ -202,7 +202,7 @@ impl<T: Handles> Table<T> {
         if let Some(id) = known {
             let connection = &mut self.connections[id.index()];
             if invitation.key.is_in(connection.to) && connection.phase != Phase::Connecting {
-                // It has not heard that it was accepted, or this is a late copy from an earlier life.
+                // It has not received the acceptance, or this is a late copy from an earlier connection.
                 connection.due.accept = connection.is_connected();
                 self.speak(id);
                 return Some(Some(id));
@@ -218,7 +218,7 @@ impl<T: Handles> Table<T> {
         if let Some(id) = known {
             let connection = &mut self.connections[id.index()];
             match connection.phase {
-                // Both have asked at once.
+                // Both have sent a request.
                 Phase::Connecting => {
                     connection.due.accept = true;
                     self.establish(now, id, invitation);
@@ -247,7 +247,7 @@ impl<T: Handles> Table<T> {
         Some(Some(id))
     }
 
-    /// The peer has to show, in the time to give up, that it has heard of the connection that it has asked for.
+    /// The peer has to show, in the time to give up, that it knows of the connection that it has requested.
     fn expect_life(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         connection.waiting_since = now;

@@ -34,14 +34,14 @@ impl ConnectionId {
         self.0 as usize
     }
 
-    /// Among those with something to say: an answer to a request that has no connection.
+    /// In the list of output: a response to a request that has no connection.
     pub(super) const ANSWER: ConnectionId = ConnectionId(u32::MAX);
 }
 
 /// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The peer did not answer for the time to give up.
+    /// The peer did not respond for the time to give up.
     #[error("the peer has not answered in time: its process, its port or the network is down")]
     Silent,
     /// The peer says that the connection is gone.
@@ -52,7 +52,7 @@ pub enum Failure {
         "the peer refused an access to its memory: the key is wrong or stale, or the range is outside of it"
     )]
     AccessRefused,
-    /// The peer asked for memory that it may not access.
+    /// The peer requested memory that it may not access.
     #[error("the peer asked for memory that it may not access; it was refused, and the connection cut off")]
     AccessForbidden,
     /// This side cannot send or receive any more.
@@ -69,16 +69,16 @@ pub enum Failure {
     OtherVersion(u8, u8),
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Created to be connected to an endpoint that is not named yet.
     Unconnected,
-    /// The peer's interface has been asked.
+    /// A request was sent to the peer's interface.
     Connecting,
     /// Messages may be sent.
     Connected,
-    /// Both sides have said goodbye.
+    /// Both sides have sent FINISH.
     Finished,
     /// The peer is lost or the connection was given up.
     Failed(Failure),
@@ -100,7 +100,7 @@ pub(super) struct Due {
 /// The points in time at which a connection wants attention; [`Time::NEVER`] where it does not.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
-    /// An answer is overdue: send again.
+    /// A response is overdue: send again.
     pub(super) retransmit: Time,
     /// An acknowledgement has waited long enough.
     pub(super) ack: Time,
@@ -119,16 +119,16 @@ impl Deadlines {
     }
 }
 
-/// How a connection with an interface was asked for.
+/// How a connection with an interface was requested.
 pub(super) struct Opening {
     pub(super) pairing: Pairing,
-    /// The last that the peer has asked for, or 0.
+    /// The last that the peer has requested, or 0.
     pub(super) cookie: u64,
 }
 
 pub(super) struct Connection<T: Handles> {
     pub(super) key: Key,
-    /// Nothing is heard from elsewhere, once it is known; [`Origin::NONE`] until then.
+    /// Datagrams from elsewhere are ignored, once it is known; [`Origin::NONE`] until then.
     pub(super) origin: Origin,
     /// The first word of headers to the peer, kind and flags being zero: its key and this side's window. Meaningless until
     /// connected.
@@ -136,7 +136,7 @@ pub(super) struct Connection<T: Handles> {
     pub(super) sender: Sender<T::Send>,
     pub(super) receiver: Receiver<T::Receive>,
     pub(super) last_heard: Time,
-    /// Since when an answer is awaited, while one is.
+    /// Since when a response is awaited, while one is.
     pub(super) waiting_since: Time,
     pub(super) deadlines: Deadlines,
     /// Time to the next retransmission, in nanoseconds, without back-off.
@@ -145,11 +145,11 @@ pub(super) struct Connection<T: Handles> {
     pub(super) attempts: u32,
     pub(super) phase: Phase,
     pub(super) due: Due,
-    /// What a RESET tells the peer.
+    /// The reason in a RESET.
     pub(super) reset_reason: Reason,
     /// An endpoint of this side's user uses it.
     pub(super) is_owned: bool,
-    /// An answer to a PING is awaited.
+    /// A response to a PING is awaited.
     pub(super) is_probing: bool,
     pub(super) finish_sent: bool,
     pub(super) finish_received: bool,
@@ -197,9 +197,9 @@ impl<T: Handles> Connection<T> {
         }
     }
 
-    /// Whether a datagram with this connection's key may come from there. Before the peer is known, who knows the key is it.
+    /// Whether a datagram with this connection's key may come from there. Before the peer is known, any sender that knows the key is accepted.
     #[inline]
-    pub(super) fn hears(&self, origin: &Origin) -> bool {
+    pub(super) fn accepts_from(&self, origin: &Origin) -> bool {
         self.origin == *origin || self.phase == Phase::Unconnected
     }
 
@@ -215,7 +215,7 @@ impl<T: Handles> Connection<T> {
         self.deadlines.retransmit = Time::NEVER;
     }
 
-    /// Has the headers from now on tell the window.
+    /// Writes the window to headers from now on.
     #[inline]
     pub(super) fn show_window(&mut self) {
         self.to = header::with_window(self.to, self.sender.window());
@@ -226,12 +226,12 @@ impl<T: Handles> Connection<T> {
         matches!(self.phase, Phase::Connected)
     }
 
-    /// Whether nothing more will come of this connection but answers to late packets.
+    /// Whether the connection only responds to late packets any more.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Finished | Phase::Failed(_) | Phase::Aborted)
     }
 
-    /// Whether an answer of the peer's is awaited.
+    /// Whether a response of the peer is awaited.
     pub(super) fn is_waiting(&self) -> bool {
         self.phase == Phase::Connecting || self.sender.outstanding() != 0 || self.is_probing
     }
@@ -248,7 +248,7 @@ impl<T: Handles> Connection<T> {
         self.receiver.may_be_next_of_peer(header.psn()) && self.sender.is_honest(header.ack())
     }
 
-    /// Whether the goodbye should be sent now.
+    /// Whether FINISH should be sent now.
     pub(super) fn should_finish(&self) -> bool {
         self.is_connected()
             && !self.is_owned

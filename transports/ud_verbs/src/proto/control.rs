@@ -16,7 +16,7 @@
 //!
 //! | offset | width | field |
 //! |---|---|---|
-//! | 20 | u32 | ordinal: how many connections this interface had asked the peer for before |
+//! | 20 | u32 | ordinal: how many connections this interface had requested from the peer before |
 //! | 24 | u64 | identity of the asking interface |
 //! | 32 | u8 | length of the address |
 //! | 33 | bytes | address of the asking interface, opaque here |
@@ -124,7 +124,7 @@ pub struct Reason(pub u16);
 impl Reason {
     /// The sender has closed its interface, or given the connection up.
     pub const GONE: Reason = Reason(0);
-    /// The receiver of this asked for memory that it may not access.
+    /// The receiver of this requested memory that it may not access.
     pub const ACCESS: Reason = Reason(1);
     /// The receiver of this has sent what makes no sense.
     pub const MALFORMED: Reason = Reason(2);
@@ -146,7 +146,7 @@ pub(super) struct Connect<'a> {
     pub(super) cookie: u64,
 }
 
-/// An ACK, as read. `bitmap` bit i stands for packet `ack + 1 + i`.
+/// An ACK, as read. `bitmap` bit i is packet `ack + 1 + i`.
 pub(super) struct Ack {
     pub(super) delay: u64,
     pub(super) duplicates: u32,
@@ -280,7 +280,7 @@ pub(super) fn read_ping(body: &[u8]) -> Option<u32> {
     Input(body).u32()
 }
 
-/// The major and minor version of the one who refuses, and why.
+/// The major and minor version of the refusing side, and the reason.
 pub(super) fn read_reject(body: &[u8]) -> Option<((u8, u8), Refusal)> {
     let mut input = Input(body);
     if input.u32()? != MAGIC {

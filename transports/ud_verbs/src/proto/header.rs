@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | 0 | u8 | kind | below 0x80: takes a sequence number; from 0x80: control, see [`kind`] |
 //! | 1 | 4 bits | flags | [`flag`] |
-//! | 1.5 | 4 bits | window | packets that the sender has in flight at most, in steps of 16, less one; not told anew when it shrinks |
+//! | 1.5 | 4 bits | window | packets that the sender has in flight at most, in steps of 16, less one; not updated when it shrinks |
 //! | 2 | u16 | token | random part of the destination's [`Key`] |
 //! | 4 | u32 | destination | the receiver's connection: index in the low 20 bits, the rest random |
 //! | 8 | u32 | psn | sequence number of this packet; control packets carry the next one to be used |
@@ -51,7 +51,7 @@ pub mod flag {
     pub const WAKE: u8 = 2;
 }
 
-/// The window is told in steps of so many packets.
+/// The window is written in steps of so many packets.
 pub(super) const WINDOW_STEP: u32 = 16;
 /// Where the window is in the first word.
 const WINDOW_SHIFT: u32 = 12;
@@ -60,7 +60,7 @@ const WINDOW_MASK: u64 = 0xf << WINDOW_SHIFT;
 /// Where the key is in the first word.
 const KEY_SHIFT: u32 = 16;
 
-/// A header's first word that tells a window of so many packets.
+/// A header's first word with a window of so many packets.
 #[inline]
 pub(super) fn with_window(word: u64, packets: u32) -> u64 {
     let steps = packets.saturating_sub(1) / WINDOW_STEP;
@@ -68,7 +68,7 @@ pub(super) fn with_window(word: u64, packets: u32) -> u64 {
 }
 
 /// Names a connection at its receiver: 20 bits of index and 28 random ones, so that a packet meant for an
-/// earlier user of the index, or for nobody, is noticed. Not a defence against someone who reads the traffic.
+/// earlier user of the index, or for no connection, is noticed. Not a defence against someone who reads the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 
@@ -174,7 +174,7 @@ impl Header {
         (self.first ^ other.first) >> KEY_SHIFT == 0
     }
 
-    /// Whether the packet asks for an acknowledgement at once.
+    /// Whether the packet requests an acknowledgement at once.
     #[inline]
     pub fn wants_ack(self) -> bool {
         self.first & (u64::from(flag::ACK_REQUEST) << 8) != 0

@@ -1,22 +1,22 @@
 //! Reliable, ordered messages over datagrams that get lost, doubled, reordered and delayed: the state machine.
 //!
 //! Built on nothing but time and packets that the caller passes in: no I/O, no clock, no thread. The interface
-//! stands on it: it sends what [`Table::poll_transmit`] gives, and hands in what arrives.
+//! is built on it: it sends what [`Table::poll_transmit`] gives, and hands in what arrives.
 //!
-//! A datagram is a [16-byte header](header) and a body. Sequenced packets (messages, and the goodbye) are delivered
+//! A datagram is a [16-byte header](header) and a body. Sequenced packets (messages and FINISH) are delivered
 //! once and in order; control packets (connect, accept, acknowledge, …) are not sequenced and may get lost.
 //!
 //! A connection has two sides, each of which may be *owned*: an endpoint of that side's user uses it. Connecting
 //! to an interface makes a connection that the asking side owns and the other side serves; if that side connects back,
-//! its endpoint takes the same connection, also when both ask at once. A side that closes its endpoint says goodbye
-//! (FINISH) and goes on serving as long as the other side owns it; a side that does not own it answers goodbye with
-//! goodbye. When both have arrived the connection is over.
+//! its endpoint takes the same connection, also when both connect at once. A side that closes its endpoint sends
+//! FINISH and goes on serving as long as the other side owns it; a side that does not own it responds to FINISH with
+//! FINISH. When both have arrived the connection is over.
 //!
 //! **Who is believed.** A datagram counts only if it comes from the [`Origin`] that its connection has: the queue pair and
 //! the port that the device names, which a program cannot forge. A request (CONNECT) names the address of the asking
 //! interface, which has to be that of its origin, and is answered with a CHALLENGE first, which takes no place here: only
-//! who receives at that address can repeat the request with the cookie in it. Then it may take a place, if its port has not
-//! [too many](Settings::connections_per_port). A connection that a peer has made is asked for a sign of life at once, and
+//! a peer that receives at that address can repeat the request with the cookie in it. Then it may take a place, if its port has not
+//! [too many](Settings::connections_per_port). A connection that a peer has made is probed at once, and
 //! fails like any other if none comes. What is spoken of one origin never changes a connection of another.
 
 pub(crate) mod addr;

@@ -1,4 +1,4 @@
-//! Where datagrams come from, as the device says, and what connections are told apart by.
+//! Where datagrams come from, as the device reports it, and what distinguishes connections.
 //!
 //! Built on nothing else. A datagram can say anything of itself; the queue pair and the port that sent it are put down by the
 //! network's hardware.
@@ -20,7 +20,7 @@ impl Origin {
 /// The interface at the other side, and which of the connections with it this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pairing {
-    /// From the interface's address, so no secret: it tells interfaces apart that have had the same queue pair number.
+    /// From the interface's address, so no secret: it distinguishes interfaces that have had the same queue pair number.
     pub(super) identity: u64,
     pub(super) origin: Origin,
     pub(super) ordinal: u32,

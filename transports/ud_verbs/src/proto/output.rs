@@ -46,7 +46,7 @@ impl<T: Handles> Table<T> {
         !self.talkers.is_empty()
     }
 
-    /// The next datagram to be sent; to be asked only while one can be sent. The connections take turns.
+    /// The next datagram to be sent; to be called only while one can be sent. The connections take turns.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit<'_, T>> {
         let (id, choice) = self.choose()?;
         if matches!(choice, Choice::Answer) {
@@ -120,7 +120,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// Queues an answer to somebody with whom there is no connection, if not too many wait.
+    /// Queues a response to a peer without a connection, if not too many are queued.
     pub(super) fn answer(&mut self, answer: Answer<T::Path>) {
         if self.answers.len() < ANSWERS_MAX {
             self.answers.push_back(answer);
@@ -182,7 +182,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// The goodbye takes a sequence number like a message, but is only a header.
+    /// FINISH takes a sequence number like a message, but is only a header.
     fn write_finish(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         self.scratch.clear();

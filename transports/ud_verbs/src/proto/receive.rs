@@ -65,9 +65,9 @@ impl<T: Handles> Table<T> {
     }
 
     /// As [`Table::receive`], for the next message of a connection that is as it should be, which most packets are: it is
-    /// to be delivered, and nothing waited for it. The rest goes to [`Table::catch_up`]: at once, or after the answer to the
+    /// to be delivered, and nothing waited for it. The rest goes to [`Table::complete_plain`]: at once, or after the reply to the
     /// message if it `has_news` of what this side has sent. `None` for any other packet, which is to be received otherwise,
-    /// and for one whose acknowledgement `cannot_wait`, asked with what has been outstanding longest.
+    /// and for one whose acknowledgement `cannot_wait`, called with the packet that has been outstanding longest.
     #[inline(always)]
     pub fn receive_plain(
         &mut self,
@@ -92,9 +92,9 @@ impl<T: Handles> Table<T> {
         Some((id, has_news))
     }
 
-    /// Does what [`Table::receive_plain`] has left of a packet: the peer was heard, is to be answered, and acknowledges.
+    /// Does what [`Table::receive_plain`] has left of a packet: the peer is alive, is to be acknowledged, and acknowledges.
     #[inline]
-    pub fn catch_up(&mut self, now: Time, header: Header) {
+    pub fn complete_plain(&mut self, now: Time, header: Header) {
         let Some((id, connection)) = find(&mut self.connections, header) else { return };
         if !connection.is_connected() {
             return;
@@ -145,7 +145,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// A goodbye, or a packet that is not simply the next.
+    /// FINISH, or a packet that is not simply the next.
     #[cold]
     fn receive_unusual(
         &mut self,
@@ -185,7 +185,7 @@ impl<T: Handles> Table<T> {
         received
     }
 
-    /// A message that waited for one which has been delivered: what it is and where. To be asked after every
+    /// A message that waited for one which has been delivered: what it is and where. To be called after every
     /// [`Received::Deliver`] until there is none, also after a [`Discard::Consumed`].
     pub fn pop_ready(&mut self, id: ConnectionId) -> Option<Ready<T::Receive>> {
         let connection = &mut self.connections[id.index()];
@@ -203,7 +203,7 @@ impl<T: Handles> Table<T> {
         Some(Ready::Deliver(packet))
     }
 
-    /// The peer may send before this side knows whom it hears.
+    /// The peer may send before this side knows its address.
     #[cold]
     fn receive_unconnected(
         &mut self,
@@ -227,7 +227,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// The peer has not heard the last acknowledgement: it may take more than one.
+    /// The peer has not received the last acknowledgement: it may take more than one.
     fn answer_late(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         connection.receiver.explain();
@@ -378,14 +378,14 @@ impl<T: Handles> Table<T> {
                 };
                 self.fail(now, id, failure);
             }
-            // What was asked for twice is answered twice, what comes late is nothing new.
+            // A repeated PING gets a second response; a late one contains nothing new.
             (kind::ACCEPT..=kind::CHALLENGE, _) => {}
             _ => return None,
         }
         Some(id)
     }
 
-    /// Takes in what an ACK tells beyond its header; `None` if it is not honest.
+    /// Handles the contents of an ACK beyond its header; `None` if it is not honest.
     fn take_gaps(&mut self, now: Time, id: ConnectionId, header: Header, told: &Ack) -> Option<()> {
         let connection = &mut self.connections[id.index()];
         let news = connection.sender.on_gaps(now.stamp(), header.ack(), told).ok()?;
@@ -440,7 +440,7 @@ fn find_from<'a, T: Handles>(
     header: Header,
 ) -> Option<(ConnectionId, &'a mut Connection<T>)> {
     let (id, connection) = find(connections, header)?;
-    connection.hears(origin).then_some((id, connection))
+    connection.accepts_from(origin).then_some((id, connection))
 }
 
 /// The connection that a packet names.

@@ -29,9 +29,9 @@ pub(super) struct Receiver<R> {
     window: u32,
     /// Entry 0 is `next`, so it is empty until that arrives; no entries while nothing waits.
     held: VecDeque<Option<Held<R>>>,
-    /// Packets taken in order that no acknowledgement has told of.
+    /// Packets taken in order and not yet acknowledged.
     unacknowledged: u32,
-    /// The peer must hear of a gap or a duplicate: an acknowledgement that rides on data does not tell enough.
+    /// The peer must be informed of a gap or a duplicate, which the acknowledgement in a message does not contain.
     must_explain: bool,
     /// The largest window that the peer has shown.
     shown: u16,
@@ -79,7 +79,7 @@ impl<R> Receiver<R> {
         self.unacknowledged += 1;
     }
 
-    /// Packets taken in order that no acknowledgement has told of.
+    /// Packets taken in order and not yet acknowledged.
     #[inline]
     pub(super) fn unacknowledged(&self) -> u32 {
         self.unacknowledged
@@ -103,7 +103,7 @@ impl<R> Receiver<R> {
         self.room() - before
     }
 
-    /// Whether `psn` may be the number that the peer's next packet will have: a full window may be in flight, and a goodbye, which
+    /// Whether `psn` may be the number that the peer's next packet will have: a full window may be in flight, and a FINISH, which
     /// does not wait for room in it.
     pub(super) fn may_be_next_of_peer(&self, psn: Psn) -> bool {
         psn.ahead_of(self.next) <= self.window + 1
@@ -169,29 +169,29 @@ impl<R> Receiver<R> {
         None
     }
 
-    /// The peer asks for an acknowledgement whether or not there is news.
+    /// The peer requests an acknowledgement whether or not there is news.
     pub(super) fn explain(&mut self) {
         self.must_explain = true;
     }
 
-    /// The peer asks, at a time of its own, which is sent back.
+    /// The peer has sent a PING with a time of its own, which is sent back.
     pub(super) fn pinged(&mut self, time: u32) {
         self.echo = time;
         self.must_explain = true;
     }
 
-    /// Whether anything has arrived that the peer has not been told of.
+    /// Whether anything has arrived and was not acknowledged.
     pub(super) fn needs_ack(&self) -> bool {
         self.unacknowledged != 0 || self.must_explain
     }
 
-    /// The peer hears [`Receiver::next`] from a packet's header.
+    /// A packet's header has acknowledged up to [`Receiver::next`].
     #[inline]
     pub(super) fn acknowledged_by_header(&mut self) {
         self.unacknowledged = 0;
     }
 
-    /// What an ACK tells `delay` ns after the last arrival; the peer hears all from it.
+    /// The contents of an ACK `delay` ns after the last arrival; it acknowledges everything.
     pub(super) fn tell(&mut self, delay: u64) -> Ack {
         self.unacknowledged = 0;
         self.must_explain = false;

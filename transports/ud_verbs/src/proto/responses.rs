@@ -1,6 +1,6 @@
 //! Responses that wait until they can be sent, and how many bytes of them an interface holds.
 //!
-//! The target's side of puts, gets and atomics uses it. A peer that asks and does not acknowledge what it gets makes responses wait:
+//! The target's side of puts, gets and atomics uses it. The responses to a peer that sends requests and does not acknowledge are queued:
 //! what it can hold that way is limited for its connection, and for all connections of the interface together.
 
 use std::cell::{Cell, RefCell};

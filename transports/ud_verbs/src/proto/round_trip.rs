@@ -1,6 +1,6 @@
 //! The round trip's estimate and the retransmission timeout that follows from it (RFC 6298's arithmetic).
 //!
-//! Built on nothing else; the [sender](super::sender) feeds it and asks it.
+//! Built on nothing else; used by the [sender](super::sender).
 
 /// Estimate of a connection's round trip, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]

@@ -32,7 +32,7 @@ impl Secret {
         Secret { key: [seed as u64, (seed >> 64) as u64], drawn: 0 }
     }
 
-    /// The next of a sequence of numbers that nobody can foretell.
+    /// The next of a sequence of numbers that cannot be predicted.
     pub(super) fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.output(&[Purpose::Draw as u64, self.drawn])

@@ -25,7 +25,7 @@ pub(super) struct Sender<S> {
     limit: Psn,
     /// The first packet that the peer has not acknowledged.
     unacknowledged: Psn,
-    /// From here on packets ask for an acknowledgement.
+    /// From here on packets request an acknowledgement.
     request_ack_at: Psn,
     /// The first packet in `slots`: those before `unacknowledged` wait for the transport to fetch them.
     released: Psn,
@@ -46,7 +46,7 @@ pub(super) struct Sender<S> {
     asked: Asked,
 }
 
-/// The last question (PING), which the peer's answer has to fit.
+/// The last PING, which the peer's response has to match.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     /// 0 before the first.
@@ -58,7 +58,7 @@ struct Asked {
 struct Newest {
     sent_at: Stamp,
     psn: Psn,
-    /// Nanoseconds that it took to hear of it.
+    /// Nanoseconds until the response arrived.
     trip: u64,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Resend {
 pub(super) struct News {
     /// Packets have arrived behind a missing one.
     pub(super) arrived: bool,
-    /// It answers a PING.
+    /// It is the response to a PING.
     pub(super) echoed: bool,
 }
 
@@ -165,7 +165,7 @@ impl<S> Sender<S> {
         self.next.is_before(self.limit)
     }
 
-    /// Whether the next packet should ask for an acknowledgement.
+    /// Whether the next packet should request an acknowledgement.
     #[inline]
     pub(super) fn should_request_ack(&self) -> bool {
         !self.next.is_before(self.request_ack_at)
@@ -241,7 +241,7 @@ impl<S> Sender<S> {
             return Ok(0);
         }
         if self.arrived | self.lost != 0 {
-            self.settle(count);
+            self.account_for(count);
         }
         let last = ack.plus(u32::MAX);
         let Some(slot) = self.slots.get(last) else { return Err(Bogus) };
@@ -268,7 +268,7 @@ impl<S> Sender<S> {
         Ok(count)
     }
 
-    /// Notes that the peer is asked now; returns the time that the question carries.
+    /// Records that a PING is sent now; returns the time in it.
     pub(super) fn ask(&mut self, now: Stamp) -> u32 {
         let time = now.to_wire();
         if time != self.asked.time {
@@ -277,8 +277,8 @@ impl<S> Sender<S> {
         time
     }
 
-    /// Whether the peer's answer to the last question is at odds with what it has said before, or with what was sent. One
-    /// such packet may be a late or a damaged one; an answer to a question cannot be late.
+    /// Whether the peer's response to the last PING contradicts earlier ones, or what was sent. One
+    /// such packet may be a late or a damaged one; a response to a PING cannot be late.
     pub(super) fn is_contradiction(&self, ack: Psn, told: &Ack) -> bool {
         let takes_back = ack.is_before(self.asked.unacknowledged);
         let behind_all_told = told.bitmap.iter().last().map_or(ack, |bit| ack.plus(bit + 2));
@@ -286,7 +286,7 @@ impl<S> Sender<S> {
         told.echo != 0 && told.echo == self.asked.time && (takes_back || was_never_sent)
     }
 
-    /// What an ACK tells beyond its header, which has been seen to: packets that arrived out of order, and what a PING
+    /// Handles the contents of an ACK beyond its header, which was handled before: packets that arrived out of order, and what a PING
     /// of ours came back with.
     pub(super) fn on_gaps(&mut self, now: Stamp, ack: Psn, told: &Ack) -> Result<News, Bogus> {
         self.learn_duplicates(told.duplicates);
@@ -331,7 +331,7 @@ impl<S> Sender<S> {
     }
 
     /// Accounts for the oldest `count` packets, which are acknowledged, while some are not plainly outstanding.
-    fn settle(&mut self, count: u32) {
+    fn account_for(&mut self, count: u32) {
         for psn in self.unacknowledged.until(self.unacknowledged.plus(count)) {
             let Some(slot) = self.slots.get(psn) else { return };
             let (state, resent) = (slot.state, slot.resent);
@@ -380,7 +380,7 @@ impl<S> Sender<S> {
         }
     }
 
-    /// Whether some packets are not plainly outstanding, so that [`Sender::detect_losses`] has something to look at.
+    /// Whether some packets are not plainly outstanding, so that [`Sender::detect_losses`] has packets to check.
     #[inline]
     pub(super) fn is_disturbed(&self) -> bool {
         self.arrived | self.lost != 0 || self.in_recovery

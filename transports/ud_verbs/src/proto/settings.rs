@@ -27,11 +27,11 @@ pub struct Settings {
     pub ack_delay: Duration,
     /// Packets after which an acknowledgement does not wait.
     pub ack_every: u32,
-    /// Silence of a peer that should answer, after which it is taken for dead.
+    /// Time without a due response of a peer after which it counts as dead.
     pub give_up: Duration,
-    /// Silence on an idle connection after which the peer is asked whether it lives; `None`: never.
+    /// Idle time of a connection after which the peer is probed; `None`: never.
     pub keepalive: Option<Duration>,
-    /// How long a closed endpoint goes on delivering what was sent, and saying goodbye.
+    /// How long a closed endpoint goes on delivering what was sent, and sending FINISH.
     pub close_timeout: Duration,
     /// How long after the last one a finished connection goes on answering late packets.
     pub linger: Duration,

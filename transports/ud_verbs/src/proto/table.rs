@@ -15,18 +15,18 @@ use super::secret::Secret;
 use super::settings::{SettingError, Settings};
 use super::time::{Time, nanos};
 
-/// One in so many connections is left to this side's own endpoints, whatever peers ask for.
+/// One in so many connections is reserved for this side's own endpoints.
 const OWN_SHARE: u32 = 8;
 
 /// Something that the interface must know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A connection that was asked for stands: messages may be sent.
+    /// A requested connection is established: messages may be sent.
     Connected(ConnectionId),
     /// An owned connection has failed: fetch what was outstanding with [`Table::pop_abandoned`] and
-    /// [`Table::pop_undelivered`], and tell the user, once.
+    /// [`Table::pop_undelivered`], and notify the user, once.
     Failed(ConnectionId, Failure),
-    /// A connection that nobody owns is over: fetch what is left as for `Failed`, then [`Table::remove`] it.
+    /// A connection without an owner is over: fetch what is left as for `Failed`, then [`Table::remove`] it.
     Over(ConnectionId),
 }
 
@@ -84,7 +84,7 @@ pub struct Table<T: Handles> {
     /// See [`Table::room`].
     pub(super) room: u32,
     pub(super) pairings: HashMap<Pairing, ConnectionId>,
-    /// How many connections have been asked for, by interface.
+    /// How many connections have been requested, by interface.
     pub(super) ordinals: HashMap<(u64, Origin), u32>,
     /// Connections that peers have made, by port, and all together.
     pub(super) peers_of_port: HashMap<[u8; 16], u32>,
@@ -226,7 +226,7 @@ impl<T: Handles> Table<T> {
         self.counters
     }
 
-    /// The next thing that the interface must know of. To be asked after every call that takes a time.
+    /// The next event for the interface. To be called after every call that takes a time.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -238,7 +238,7 @@ impl<T: Handles> Table<T> {
     }
 
     /// What is needed to send a message on a connection, or `None` if none can be sent: the window is full, or the
-    /// connection is not (any more) connected, which [`Table::phase`] tells.
+    /// connection is not (any more) connected, which [`Table::phase`] returns.
     #[inline(always)]
     pub fn next(&mut self, id: ConnectionId) -> Option<Next<'_, T>> {
         let connection = self.connections.get_mut(id.index())?;
@@ -248,13 +248,13 @@ impl<T: Handles> Table<T> {
         Some(Next { id, connection, earliest: &mut self.earliest, timed: &mut self.timed })
     }
 
-    /// Whether a message may be sent: the connection stands and the window has room.
+    /// Whether a message may be sent: the connection is established and the window has room.
     #[inline]
     pub fn may_send(&self, id: ConnectionId) -> bool {
         self.connections[id.index()].sender.may_send()
     }
 
-    /// How far a connection has come.
+    /// The phase of a connection.
     pub fn phase(&self, id: ConnectionId) -> Phase {
         self.connections[id.index()].phase
     }
@@ -284,12 +284,12 @@ impl<T: Handles> Table<T> {
         self.connections[id.index()].sender.next()
     }
 
-    /// Whether the peer has acknowledged all messages ahead of a place that [`Table::mark`] told.
+    /// Whether the peer has acknowledged all messages ahead of a place that [`Table::mark`] returned.
     pub fn has_reached(&self, id: ConnectionId, mark: Psn) -> bool {
         !self.connections[id.index()].sender.unacknowledged().is_before(mark)
     }
 
-    /// A message that the peer has acknowledged, oldest first. To be asked after every [`Table::receive`] and
+    /// A message that the peer has acknowledged, oldest first. To be called after every [`Table::receive`] and
     /// [`Table::receive_control`] for the connection that they name.
     #[inline]
     pub fn pop_acknowledged(&mut self, id: ConnectionId) -> Option<T::Send> {
@@ -336,7 +336,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// Asks the peer whether it lives; if it does not answer in the time to give up, the connection fails.
+    /// Probes the peer; if it does not respond in the time to give up, the connection fails.
     pub fn probe(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if !connection.is_connected() || connection.is_probing {
@@ -353,7 +353,7 @@ impl<T: Handles> Table<T> {
         self.speak(id);
     }
 
-    /// Whether an answer to [`Table::probe`] is awaited.
+    /// Whether the response to [`Table::probe`] is awaited.
     pub fn is_probing(&self, id: ConnectionId) -> bool {
         self.connections[id.index()].is_probing
     }
@@ -391,7 +391,7 @@ impl<T: Handles> Table<T> {
         self.connections.len() - self.vacant.len()
     }
 
-    /// Packets that peers may have in flight to here before they hear of it: the sum of what each connection needs room for.
+    /// Packets that peers may have in flight to here before an acknowledgement reaches them: the sum of what each connection needs room for.
     #[inline]
     pub fn room(&self) -> u32 {
         self.room

@@ -55,7 +55,7 @@ impl Stamp {
         (ticks.max(0) as u64) << Self::SHIFT
     }
 
-    /// The point as a PING carries it; 0, which stands for none, becomes the unit after it.
+    /// The point as a PING carries it; 0, which means none, becomes the unit after it.
     pub(super) fn to_wire(self) -> u32 {
         self.0.max(1)
     }

@@ -6,7 +6,7 @@ use super::connection::{ConnectionId, Failure, Handles, Phase};
 use super::table::{Event, Table};
 use super::time::Time;
 
-/// Who sees to a deadline so late, in nanoseconds, was asleep itself, and has not heard what peers said meanwhile.
+/// A process that handles a deadline so late, in nanoseconds, was suspended, and has not received what peers sent meanwhile.
 const ASLEEP: u64 = 1_000_000_000;
 
 /// Timeouts in a row after which the window is made small.
@@ -20,7 +20,7 @@ impl<T: Handles> Table<T> {
         self.earliest
     }
 
-    /// As [`Table::next_timeout`], looked up anew: what has been settled since does not count any more. Looks at every
+    /// As [`Table::next_timeout`], looked up anew: what has been acknowledged since does not count any more. Looks at every
     /// connection that had a deadline.
     pub fn refresh_timeout(&mut self) -> Time {
         let next = |&id: &ConnectionId| self.connections[id.index()].deadlines.earliest();
@@ -101,7 +101,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// An answer has not come in time.
+    /// A response has not arrived in time.
     fn overdue(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if !connection.is_waiting() {

@@ -306,7 +306,7 @@ impl Network {
                 if node.table.next_timeout() <= self.now
                     && let Some(header) = node.late.take()
                 {
-                    node.table.catch_up(self.now, header);
+                    node.table.complete_plain(self.now, header);
                 }
                 node.table.handle_timeout(self.now);
             }
@@ -326,7 +326,7 @@ impl Network {
             }
             self.speak(node);
             if let Some(header) = self.nodes[node].late.take() {
-                self.nodes[node].table.catch_up(self.now, header);
+                self.nodes[node].table.complete_plain(self.now, header);
                 self.speak(node);
             }
         }
@@ -476,7 +476,7 @@ impl Network {
             if has_news {
                 node.late = Some(header);
             } else {
-                node.table.catch_up(self.now, header);
+                node.table.complete_plain(self.now, header);
             }
             deliver(node, sender, &bytes);
             return;

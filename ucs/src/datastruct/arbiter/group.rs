@@ -1,14 +1,77 @@
-//! A first-in first-out queue of elements that takes its turn as one.
+//! A first-in first-out queue of elements that takes its turn as one, and its elements, which name their group.
 //!
-//! Used by endpoints. Built on `element` and `link`. The arbiter serves it; purging it is in `purge`.
+//! Used by endpoints, and for work that waits in a group: pending requests above all. Built on `link`. The arbiter serves it; purging it is in `purge`.
 
 use std::cell::Cell;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-use super::ArbiterElement;
-use super::in_flight::Placeholder;
 use super::link::Link;
+
+/// The part of a piece of work by which a group holds it: two words, to be embedded.
+///
+/// All bytes zero is a valid element that is not queued. The pointer given to a push comes back in the callback as it
+/// was, so a pointer that may be used for the whole piece of work stays one.
+#[repr(C)]
+pub struct ArbiterElement {
+    /// The element behind it; the last one points to the first. Null if not queued.
+    pub(super) next: Cell<*const ArbiterElement>,
+    /// The group that holds it; null if not queued.
+    pub(super) group: Cell<*const ArbiterGroup>,
+}
+
+// It must fit the bytes that a pending request leaves to its transport, with room for the transport's own.
+const _: () = assert!(size_of::<ArbiterElement>() <= 24 && align_of::<ArbiterElement>() <= 8);
+
+impl ArbiterElement {
+    /// An element that is not queued.
+    pub const fn new() -> ArbiterElement {
+        ArbiterElement { next: Cell::new(ptr::null()), group: Cell::new(ptr::null()) }
+    }
+
+    /// Whether a group holds it. Not while it is being dispatched or purged.
+    #[inline]
+    pub fn is_queued(&self) -> bool {
+        !self.group.get().is_null()
+    }
+
+    /// The group that holds it.
+    #[inline]
+    pub fn group(&self) -> Option<NonNull<ArbiterGroup>> {
+        NonNull::new(self.group.get().cast_mut())
+    }
+
+    /// Forgets that it was queued.
+    #[inline]
+    pub(super) fn reset(&self) {
+        self.next.set(ptr::null());
+        self.group.set(ptr::null());
+    }
+}
+
+impl Default for ArbiterElement {
+    fn default() -> ArbiterElement {
+        ArbiterElement::new()
+    }
+}
+
+/// Makes and recognizes the stand-in for an element that is being dispatched.
+pub(super) struct Placeholder;
+
+impl Placeholder {
+    /// What the group of a placeholder reads: no address that a group can have.
+    const MARK: *const ArbiterGroup = ptr::without_provenance(1);
+
+    pub(super) fn element() -> ArbiterElement {
+        let element = ArbiterElement::new();
+        element.group.set(Placeholder::MARK);
+        element
+    }
+
+    pub(super) fn is(element: &ArbiterElement) -> bool {
+        ptr::eq(element.group.get(), Placeholder::MARK)
+    }
+}
 
 /// A queue of elements, served in order when the group has its turn on an arbiter. Three words, to be embedded.
 ///

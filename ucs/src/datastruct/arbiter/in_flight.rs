@@ -1,29 +1,11 @@
 //! The state of a group whose first element is being dispatched.
 //!
-//! Used by the arbiter's dispatch. Built on `group` and `element`. A placeholder on the stack stands where the element
-//! stood, so that the element belongs to its callback alone and keeps its place if it comes back.
+//! Used by the arbiter's dispatch. Built on `group`. A placeholder on the stack takes the place of the element, so
+//! that the element belongs to its callback alone and keeps its place if it is kept.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
-use super::{ArbiterElement, ArbiterGroup};
-
-/// Makes and recognizes the stand-in for an element that is being dispatched.
-pub(super) struct Placeholder;
-
-impl Placeholder {
-    /// What the group of a placeholder reads: no address that a group can have.
-    const MARK: *const ArbiterGroup = ptr::without_provenance(1);
-
-    pub(super) fn element() -> ArbiterElement {
-        let element = ArbiterElement::new();
-        element.group.set(Placeholder::MARK);
-        element
-    }
-
-    pub(super) fn is(element: &ArbiterElement) -> bool {
-        ptr::eq(element.group.get(), Placeholder::MARK)
-    }
-}
+use super::group::{ArbiterElement, ArbiterGroup, Placeholder};
 
 /// An element out of its group, with a placeholder where it was. Dropping this takes the placeholder out.
 pub(super) struct InFlight<'a> {

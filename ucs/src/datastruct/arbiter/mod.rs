@@ -5,7 +5,7 @@
 //!
 //! Everything is intrusive: queueing, scheduling and dispatching allocate nothing and take constant time.
 //!
-//! # Who owes what
+//! # Rules of ownership
 //!
 //! - An element is *queued* from its push until the moment its callback is called, by [`Arbiter::dispatch`] or a purge,
 //!   and again if that callback asks to keep it. While queued it stays where it is, and nobody writes to it.
@@ -15,7 +15,6 @@
 //!   It must not be freed from inside a purge of it.
 //! - All of it belongs to one thread.
 
-mod element;
 mod group;
 mod in_flight;
 mod link;
@@ -24,10 +23,10 @@ mod purge;
 use std::fmt;
 use std::ptr::NonNull;
 
-pub use element::ArbiterElement;
-pub use group::ArbiterGroup;
+pub use group::{ArbiterElement, ArbiterGroup};
 
-use in_flight::{InFlight, Placeholder};
+use group::Placeholder;
+use in_flight::InFlight;
 use link::{Link, List};
 
 /// What a dispatch callback decided about its element and its group.

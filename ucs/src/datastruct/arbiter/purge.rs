@@ -4,8 +4,7 @@
 
 use std::ptr::{self, NonNull};
 
-use super::in_flight::Placeholder;
-use super::{ArbiterElement, ArbiterGroup};
+use super::group::{ArbiterElement, ArbiterGroup, Placeholder};
 
 impl ArbiterGroup {
     /// Takes every element out and calls `callback` once with each, in order. The element is not queued any more then

@@ -4,7 +4,7 @@
 //! also from across the plugin boundary, which is why a callback is a C function with an argument.
 //!
 //! Up to [`FAST_SLOTS`] callbacks are called one after the other, without a lock, a search or a list; a single one is called
-//! without a look at anything else. Whatever else there may be to do (callbacks beyond these, one-shots, changes from other
+//! without a look at anything else. Of several, those that have nothing to do while others have rest ([`LOOK`]). Whatever else there may be to do (callbacks beyond these, one-shots, changes from other
 //! threads) hides behind one flag, which is all that a dispatch looks at.
 //!
 //! # Guarantees
@@ -15,28 +15,30 @@
 //!   calls of one thread. A callback removed from another thread may be running then, and may be called until the next dispatch begins;
 //!   [`CallbackQHandle::remove_then`] says when that is over.
 //! - What a callback adds runs in this dispatch or in the next one. A dispatch ends: one-shots added by one-shots wait for the next.
-//! - Each callback runs once a dispatch, except where callbacks dispatch again: the outer dispatch may then
-//!   pass over or repeat some.
+//! - Each callback runs once a dispatch, with two exceptions: one that rests runs at every [`LOOK`]th dispatch, and where callbacks
+//!   dispatch again, the outer dispatch may pass over or repeat some.
 
+mod fast;
 #[cfg(all(test, loom))]
 mod models;
 mod oneshot;
 mod remote;
 mod slow;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
-use std::ptr;
 use std::rc::Rc;
 
+pub use fast::{LOOK, TERM};
 pub use oneshot::{Oneshot, OneshotKey};
 pub use remote::{CallbackQHandle, QueueClosed};
 
 use crate::pending_work::{PendingWork, WorkSource};
 use crate::sync::Arc;
+use fast::{Fast, Slot};
 use remote::Shared;
 use slow::Slow;
 
@@ -44,7 +46,7 @@ use slow::Slow;
 pub type Callback = unsafe extern "C" fn(argument: *mut c_void) -> u32;
 
 /// How many callbacks a dispatch calls directly.
-pub const FAST_SLOTS: usize = 7;
+pub const FAST_SLOTS: usize = 32;
 
 /// Names a callback in its queue; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,37 +81,11 @@ pub struct CallbackQ {
     /// What a dispatch calls, never empty: the only callback there is, or a walk over the fast slots.
     entry: Slot,
     /// Filled from the first on; an empty one ends the walk. Where they lie they stay, since `entry` may point there.
-    fast: Rc<[Slot; FAST_SLOTS]>,
+    fast: Rc<Fast>,
     shared: Arc<Shared>,
     slow: RefCell<Slow>,
     /// Callbacks may be of this thread only.
     thread: PhantomData<*mut ()>,
-}
-
-/// One of the callbacks that a dispatch calls directly.
-struct Slot {
-    callback: Cell<Option<Callback>>,
-    argument: Cell<*mut c_void>,
-}
-
-impl Slot {
-    /// An empty slot: ends the walk.
-    fn empty() -> Slot {
-        Slot { callback: Cell::new(None), argument: Cell::new(ptr::null_mut()) }
-    }
-
-    fn fill(&self, raw: RawCallback) {
-        self.callback.set(Some(raw.callback));
-        self.argument.set(raw.argument);
-    }
-
-    /// Makes it a slot that does nothing and that the walk passes.
-    fn fill_with_nothing(&self) {
-        unsafe extern "C" fn nothing(_: *mut c_void) -> u32 {
-            0
-        }
-        self.fill(RawCallback { callback: nothing, argument: ptr::null_mut() });
-    }
 }
 
 impl CallbackQ {
@@ -124,7 +100,7 @@ impl CallbackQ {
         entry.fill_with_nothing();
         CallbackQ {
             entry,
-            fast: Rc::new(std::array::from_fn(|_| Slot::empty())),
+            fast: Rc::new(Fast::new()),
             shared: Arc::new(Shared::new(pending_work)),
             slow: RefCell::new(Slow::new()),
             thread: PhantomData,
@@ -144,23 +120,27 @@ impl CallbackQ {
     #[inline]
     pub fn dispatch_fast(&self) -> u32 {
         // SAFETY: the entry always has a callback (`with_pending_work` and `choose_entry` see to it).
-        let entry = unsafe { self.entry.callback.get().unwrap_unchecked() };
+        let entry = unsafe { self.entry.get().unwrap_unchecked() };
         // SAFETY: the caller of `add` vouched for the callback until it is removed, and no slot holds a removed one. The walk
         // gets the slots, which live as long as the queue.
-        unsafe { entry(self.entry.argument.get()) }
+        unsafe { (entry.callback)(entry.argument) }
     }
 
     /// Has a dispatch call the only callback there is, or walk over all of them. To be called whenever a slot has changed.
     fn choose_entry(&self) {
-        match (self.fast[0].callback.get(), self.fast[1].callback.get()) {
+        match (self.fast.slots[0].get(), self.fast.slots[1].get()) {
             (None, _) => self.entry.fill_with_nothing(),
-            (Some(callback), None) => {
-                self.entry.fill(RawCallback { callback, argument: self.fast[0].argument.get() });
-            }
+            (Some(only), None) => self.entry.fill(only),
             _ => self
                 .entry
                 .fill(RawCallback { callback: walk, argument: Rc::as_ptr(&self.fast).cast_mut().cast() }),
         }
+        self.fast.wake_all();
+    }
+
+    /// Has the next dispatch call all callbacks, those that rest too.
+    pub fn wake_all(&self) {
+        self.fast.wake_all();
     }
 
     #[cold]
@@ -235,20 +215,15 @@ impl CallbackQ {
     }
 }
 
-/// Calls the fast slots up to the first empty one.
+/// Calls the fast slots that do not rest.
 ///
 /// # Safety
-/// `slots` are those of a queue, which is not dropped meanwhile.
-unsafe extern "C" fn walk(slots: *mut c_void) -> u32 {
+/// `fast` are the slots of a queue, which is not dropped meanwhile.
+unsafe extern "C" fn walk(fast: *mut c_void) -> u32 {
     // SAFETY: the caller's promise. They are only ever shared.
-    let slots = unsafe { &*slots.cast::<[Slot; FAST_SLOTS]>() };
-    let mut count = 0u32;
-    for slot in slots {
-        let Some(callback) = slot.callback.get() else { break };
-        // SAFETY: the caller of `add` vouched for the callback until it is removed, and a slot holds no removed one.
-        count = count.wrapping_add(unsafe { callback(slot.argument.get()) });
-    }
-    count
+    let fast = unsafe { &*fast.cast::<Fast>() };
+    // SAFETY: the caller of `add` vouched for each callback until it is removed, and a slot holds no removed one.
+    unsafe { fast.dispatch() }
 }
 
 impl Default for CallbackQ {

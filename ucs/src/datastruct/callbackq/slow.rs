@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::ptr;
 
 use super::remote::Change;
 use super::{CallbackId, CallbackQ, FAST_SLOTS, Oneshot, OneshotKey, RawCallback};
@@ -63,7 +62,7 @@ impl CallbackQ {
                     Some(owner) => *owner = Some(id),
                     None => slow.fast.push(Some(id)),
                 }
-                self.fast[index].fill(raw);
+                self.fast.slots[index].fill(raw);
                 self.choose_entry();
             }
         }
@@ -73,13 +72,13 @@ impl CallbackQ {
     pub(super) fn take(&self, id: CallbackId) -> Option<*mut c_void> {
         let mut slow = self.slow.borrow_mut();
         if let Some(index) = slow.fast.iter().position(|owner| *owner == Some(id)) {
-            let argument = self.fast[index].argument.get();
+            let argument = self.fast.slots[index].get().map(|raw| raw.argument);
             slow.fast[index] = None;
             // A dispatch may be walking over the slots, so they stay where they are until the next one.
-            self.fast[index].fill_with_nothing();
+            self.fast.slots[index].fill_with_nothing();
             self.choose_entry();
             self.note_work();
-            return Some(argument);
+            return argument;
         }
         let index = slow.spill.iter().position(|entry| entry.is_some_and(|(owner, _)| owner == id))?;
         slow.spill[index].take().map(|(_, raw)| raw.argument)
@@ -125,23 +124,24 @@ impl CallbackQ {
         for index in 0..slow.fast.len() {
             if slow.fast[index].is_some() {
                 slow.fast.swap(kept, index);
-                let from = &self.fast[index];
-                let (callback, argument) = (from.callback.get(), from.argument.get());
-                self.fast[kept].callback.set(callback);
-                self.fast[kept].argument.set(argument);
+                if let Some(raw) = self.fast.slots[index].get() {
+                    self.fast.slots[kept].fill(raw);
+                }
                 kept += 1;
             }
         }
-        slow.fast.truncate(kept);
         slow.spill.retain(Option::is_some);
         let moving = slow.spill.len().min(FAST_SLOTS - kept);
+        if kept == slow.fast.len() && moving == 0 {
+            return;
+        }
+        slow.fast.truncate(kept);
         for (id, raw) in slow.spill.drain(..moving).flatten() {
-            self.fast[slow.fast.len()].fill(raw);
+            self.fast.slots[slow.fast.len()].fill(raw);
             slow.fast.push(Some(id));
         }
-        for slot in &self.fast[slow.fast.len()..] {
-            slot.callback.set(None);
-            slot.argument.set(ptr::null_mut());
+        for slot in &self.fast.slots[slow.fast.len()..] {
+            slot.clear();
         }
         self.choose_entry();
     }
@@ -205,6 +205,7 @@ impl CallbackQ {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::ptr;
 
     unsafe extern "C" fn one(_: *mut c_void) -> u32 {
         1

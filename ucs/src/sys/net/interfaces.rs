@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
-use super::Address;
+use super::address::Address;
 use crate::sys::SystemError;
 
 /// What the kernel says of one link.

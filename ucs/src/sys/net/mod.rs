@@ -6,12 +6,16 @@
 //! All results are about the calling thread's network namespace. /sys may show another one (it shows that of
 //! whoever mounted it), so what it says of a device is believed only if index and hardware address agree.
 
+mod address;
 mod device;
 mod interfaces;
 mod route;
 mod speed;
 mod table;
 
-pub use device::{Address, Device, Kind, device, devices};
+pub use address::Address;
+pub use device::{Device, device, devices};
 pub use route::{Route, route_source, route_source_via};
-pub use speed::{LOOPBACK_MEGABITS, Origin, PHYSICAL_MEGABITS, Speed, VIRTUAL_MEGABITS, WIRELESS_MEGABITS};
+pub use speed::{
+    Kind, LOOPBACK_MEGABITS, Origin, PHYSICAL_MEGABITS, Speed, VIRTUAL_MEGABITS, WIRELESS_MEGABITS,
+};

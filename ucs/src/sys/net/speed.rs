@@ -5,7 +5,18 @@
 
 use std::fmt;
 
-use super::Kind;
+/// What a device is, as far as it bears on its speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The loopback device.
+    Loopback,
+    /// A device made of software: bridge, veth, tun, dummy, vlan, bond.
+    Virtual,
+    /// A device on a bus, real or paravirtual.
+    Physical,
+    /// A radio.
+    Wireless,
+}
 
 /// Loopback, which reports no speed: 64 Gb/s. One stream of 64 KiB writes between two cores moved 4.6 to 12
 /// GB/s on the machines that were measured; 8 GB/s lies between and is far from every real wire below it.

@@ -31,7 +31,7 @@ fn is_fenced() -> bool {
 }
 
 /// Waits for all accesses in flight. For the end of a registration, once no access can begin.
-pub fn settle() {
+pub fn wait_for_all() {
     ACCESSES.wait_for_all();
 }
 
@@ -105,7 +105,7 @@ pub struct Access<'a> {
 
 impl<'a> Access<'a> {
     /// # Safety
-    /// The memory is valid for reads and writes as long as the section is there, and nobody holds a reference to it.
+    /// The memory is valid for reads and writes as long as the section is there, and nothing holds a reference to it.
     #[inline(always)]
     pub unsafe fn new(section: Section<'a>, start: NonNull<u8>, length: usize) -> Access<'a> {
         Access { start, length, _section: section }
@@ -235,7 +235,7 @@ mod tests {
         assert!(second.is_err());
         drop(first);
         drop(accessor.enter());
-        settle();
+        wait_for_all();
     }
 
     #[test]

@@ -19,9 +19,9 @@ pub struct Allocation {
     layout: Layout,
 }
 
-// SAFETY: the memory is plain bytes that belong to whoever holds the allocation.
+// SAFETY: the memory is plain bytes that belong to the holder of the allocation.
 unsafe impl Send for Allocation {}
-// SAFETY: the allocation itself only tells address and length.
+// SAFETY: the allocation itself only returns address and length.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
@@ -55,7 +55,7 @@ impl Drop for Allocation {
     }
 }
 
-/// Chunks of zeroed heap memory for a pool: its buffers are initialised, as [`crate::Pack::write`] asks.
+/// Chunks of zeroed heap memory for a pool: its buffers are initialised, as [`crate::Pack::write`] requires.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ZeroedChunks;
 

@@ -1,5 +1,5 @@
-//! Which memory domain of this process a key belongs to, where it belongs to one: its memory is then at hand, and its owner may be
-//! the very thread that asks.
+//! Which memory domain of this process a key belongs to, if any: its memory can then be accessed directly, and the calling thread may
+//! be the one that drives the target.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -13,7 +13,7 @@ impl<M> KnownDomains<M> {
         KnownDomains(Mutex::new(Vec::new()))
     }
 
-    /// Adds a domain, as long as somebody else holds it.
+    /// Adds a domain, as long as it is held elsewhere.
     pub fn add(&self, identity: u64, md: &Arc<M>) {
         let mut known = self.lock();
         known.retain(|(_, md)| md.strong_count() > 0);

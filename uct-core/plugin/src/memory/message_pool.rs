@@ -20,7 +20,7 @@ pub struct MessagePool {
 }
 
 impl MessagePool {
-    /// At most `most` buffers of `size` bytes; `name` is for people.
+    /// At most `most` buffers of `size` bytes; `name` appears in the log.
     ///
     /// # Errors
     /// Sizes that no pool can have.
@@ -37,16 +37,16 @@ impl MessagePool {
         Ok(MessagePool { pool, headroom })
     }
 
-    /// Lends a buffer to `body`, and takes it back unless `body` returns [`Disposition::Kept`]: then [`MessagePool::put`] gives it back.
-    /// `body` may lend another one.
+    /// Passes a buffer to `body`, and takes it back unless `body` returns [`Disposition::Kept`]: then [`MessagePool::put`] returns it.
+    /// `body` may use another one in the same way.
     ///
     /// # Errors
     /// [`Error::NO_RESOURCE`] if all are out, or there is no memory; `body` was not called.
     #[inline]
-    pub fn lend(&self, body: impl FnOnce(NonNull<u8>) -> Disposition) -> Result {
+    pub fn with_buffer(&self, body: impl FnOnce(NonNull<u8>) -> Disposition) -> Result {
         let buffer = self.get()?;
         if body(buffer) == Disposition::Consumed {
-            // SAFETY: it is from `get`, and was only lent.
+            // SAFETY: it is from `get`, and `body` did not keep it.
             unsafe { self.put(buffer) };
         }
         Ok(())
@@ -55,7 +55,7 @@ impl MessagePool {
     /// A buffer, with the headroom ahead of it; to be given back by [`MessagePool::put`].
     ///
     /// # Errors
-    /// As [`MessagePool::lend`].
+    /// As [`MessagePool::with_buffer`].
     #[inline]
     pub fn get(&self) -> Result<NonNull<u8>> {
         let element = self.pool.get().ok_or(Error::NO_RESOURCE)?;
@@ -66,7 +66,7 @@ impl MessagePool {
     /// Takes a buffer back.
     ///
     /// # Safety
-    /// `buffer` came from this pool, by [`MessagePool::get`] or kept by [`MessagePool::lend`], was not given back before, and is
+    /// `buffer` came from this pool, by [`MessagePool::get`] or kept by [`MessagePool::with_buffer`], was not given back before, and is
     /// not used afterwards.
     #[inline]
     pub unsafe fn put(&self, buffer: NonNull<u8>) {
@@ -111,29 +111,29 @@ mod tests {
     #[test]
     fn a_lent_buffer_is_lent_again_unless_it_was_kept() {
         let pool = MessagePool::new("test", 8, 64, 3).unwrap();
-        let lend = |disposition| {
+        let with = |disposition| {
             let mut lent = None;
-            pool.lend(|buffer| {
+            pool.with_buffer(|buffer| {
                 lent = Some(buffer);
                 disposition
             })
             .map(|()| lent.unwrap())
         };
-        let first = lend(Disposition::Consumed).unwrap();
-        assert_eq!(lend(Disposition::Consumed), Ok(first));
+        let first = with(Disposition::Consumed).unwrap();
+        assert_eq!(with(Disposition::Consumed), Ok(first));
         // One inside the other are two.
-        pool.lend(|outer| {
-            assert_ne!(lend(Disposition::Consumed), Ok(outer));
+        pool.with_buffer(|outer| {
+            assert_ne!(with(Disposition::Consumed), Ok(outer));
             Disposition::Consumed
         })
         .unwrap();
-        let kept: Vec<_> = (0..3).map(|_| lend(Disposition::Kept).unwrap()).collect();
-        assert_eq!(lend(Disposition::Consumed), Err(Error::NO_RESOURCE));
+        let kept: Vec<_> = (0..3).map(|_| with(Disposition::Kept).unwrap()).collect();
+        assert_eq!(with(Disposition::Consumed), Err(Error::NO_RESOURCE));
         for buffer in kept {
             // SAFETY: it was kept and is not used any more.
             unsafe { pool.put(buffer) };
         }
-        lend(Disposition::Consumed).unwrap();
+        with(Disposition::Consumed).unwrap();
     }
 
     #[test]

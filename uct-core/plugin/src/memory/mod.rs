@@ -93,7 +93,7 @@ pub struct RemoteKey {
     pub identity: u64,
     /// Slot and generation in that table.
     pub key: u64,
-    /// What nobody knows that was not given the key: 64 random bits, others for each registration.
+    /// The secret of a key: 64 random bits, different for each registration.
     pub secret: u64,
     /// First address.
     pub base: u64,
@@ -205,7 +205,7 @@ impl Regions {
     /// It wraps around the end of the address space; the table is full; the system has no random numbers for its secret.
     ///
     /// # Safety
-    /// The memory stays valid for reads and writes until [`Regions::remove`] has returned, and nobody holds a reference to it meanwhile.
+    /// The memory stays valid for reads and writes until [`Regions::remove`] has returned, and nothing holds a reference to it meanwhile.
     pub unsafe fn insert(
         &self,
         base: NonNull<u8>,
@@ -244,7 +244,7 @@ impl Regions {
     pub fn remove(&self, region: &Region) {
         region.end();
         self.forget(region);
-        access::settle();
+        access::wait_for_all();
     }
 
     fn forget(&self, region: &Region) {
@@ -260,13 +260,13 @@ impl Regions {
     pub fn find(&self, slot: u32, secret: u64) -> Result<Arc<Region>, Error> {
         let slots = self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         match slots.regions.get(slot as usize) {
-            // One comparison of all bits: how long it takes tells nothing of them.
+            // One comparison of all bits: its time does not depend on them.
             Some((_, Some(region))) if region.secret == secret => Ok(Arc::clone(region)),
             _ => Err(Error::INVALID_PARAM),
         }
     }
 
-    /// Begins an access that a peer asks for: all that it says is untrusted. As [`Region::access`].
+    /// Begins an access for a peer: its parameters are untrusted. As [`Region::access`].
     ///
     /// # Errors
     /// As [`Region::access`]; [`Error::INVALID_PARAM`] if there is no such region.
@@ -281,7 +281,7 @@ impl Regions {
         self.find(slot, secret)?.access(accessor, address, length, access)
     }
 
-    /// The number that tells this table from all others.
+    /// The number that identifies this table.
     pub fn identity(&self) -> u64 {
         self.identity
     }

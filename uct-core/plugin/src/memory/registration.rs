@@ -7,7 +7,7 @@ use super::{Allocation, MemoryAccess, Region, Regions, access};
 use crate::failure::Failure;
 
 /// A live region, with the memory itself if it was allocated. For [`Md::Memh`](crate::Md::Memh). When it is dropped the region ends, and
-/// nobody accesses it any more.
+/// nothing accesses it any more.
 pub struct Registration {
     region: Arc<Region>,
     /// Freed behind `drop`, which waits for accesses.
@@ -17,7 +17,7 @@ pub struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.region.end();
-        access::settle();
+        access::wait_for_all();
     }
 }
 
@@ -36,7 +36,7 @@ impl Regions {
     /// The memory wraps around the end of the address space; the table is full.
     ///
     /// # Safety
-    /// The memory stays valid for reads and writes until the registration has been dropped, and nobody holds a reference to it meanwhile.
+    /// The memory stays valid for reads and writes until the registration has been dropped, and nothing holds a reference to it meanwhile.
     pub unsafe fn register(
         &self,
         address: NonNull<u8>,

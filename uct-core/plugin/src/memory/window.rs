@@ -29,7 +29,7 @@ impl<'key> Window<'key> {
     ///
     /// # Safety
     /// As long as the key lives and `live` holds `value`, the bytes may be read and written here as granted. What ends that calls
-    /// [`access::settle`] behind the change of `live`, and leaves the bytes valid until it has returned; or they stay valid as long as the
+    /// [`access::wait_for_all`] behind the change of `live`, and leaves the bytes valid until it has returned; or they stay valid as long as the
     /// key.
     pub unsafe fn new(
         base: u64,
@@ -115,7 +115,7 @@ impl Gate {
         access::remove_host(self.number());
     }
 
-    /// Of a living gate nobody else's.
+    /// Unique among the gates that exist.
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -162,7 +162,7 @@ mod tests {
 
     fn window(base: u64, length: u64, shift: u64, granted: MemoryAccess) -> UctWindow {
         let live = AtomicU64::new(1);
-        // SAFETY: nobody looks through it.
+        // SAFETY: no access goes through it.
         unsafe { *Window::new(base, length, shift, granted, &live, 1).as_raw() }
     }
 

@@ -1,7 +1,8 @@
 //! Put, get and atomics of an endpoint, made of requests: what every transport whose wire only moves bytes does in the same way.
 //!
-//! Built on the initiator. The transport implements [`Requests`], which says how a request is sent and what holds for the endpoint;
-//! the operations are provided. One that a transport does otherwise, such as a large put from where its data lie, it does itself.
+//! Built on the initiator. The transport implements [`Requests`], which says how a request is sent and what holds for the endpoint, and
+//! names [`ByRequests`] as [`Endpoint::Remote`]. An operation that it implements differently, such as a large put from the memory of the
+//! data, overrides the endpoint's method.
 
 use std::ptr::NonNull;
 
@@ -10,14 +11,18 @@ use ucs::{Error, Result};
 use super::initiator::Initiator;
 use super::operation::{Destination, Notify, Operation, Waiter};
 use super::wire::Request;
-use crate::atomic::Atomic;
+use crate::atomic::{Atomic, OldValue};
 use crate::completion::{Completion, Outcome};
 use crate::iov::Iov;
 use crate::memory::{Accessor, MemoryAccess, Regions, RemoteKey};
 use crate::pack::{Pack, Unpack};
+use crate::traits::{Endpoint, Iface, Md, RemoteAccess};
 
-/// Data of a put that are copied as they are sent.
-pub trait Payload {
+/// Data that are copied as they are sent.
+///
+/// # Safety
+/// [`Payload::write`] copies, and calls neither the application nor the transport: the target may be the end of a connection's queue.
+pub unsafe trait Payload {
     /// Bytes.
     fn length(&self) -> usize;
 
@@ -92,48 +97,22 @@ pub trait Requests {
         read: impl FnOnce(&Regions, &Accessor) -> Result,
     ) -> Option<Result>;
 
-    /// [`crate::Endpoint::put_short`].
-    fn remote_put_short(&self, data: &[u8], address: u64, key: &RemoteKey) -> Result {
-        if data.len() > self.remote_limits().put {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.send_put(data, address, key, Notify::Nobody)
-    }
-
-    /// [`crate::Endpoint::put_bcopy`].
-    fn remote_put_bcopy(&self, pack: Pack, address: u64, key: &RemoteKey) -> Result<usize> {
-        let initiator = self.initiator()?;
-        initiator.admit()?;
-        let mut sent = None;
-        let length = self.send_packed_request(pack, |length| {
-            let request = initiator.put(key, address, length)?;
-            sent = Some(request);
-            Ok(request)
-        })?;
-        if let Some(request) = sent {
-            initiator.posted(self.owner(), &request, Operation::Acknowledged(Notify::Nobody));
-        }
-        Ok(length)
-    }
-
-    /// [`crate::Endpoint::put_zcopy`] of data that are copied nevertheless.
-    fn remote_put_vector(
-        &self,
-        iov: Iov<'_>,
-        address: u64,
-        key: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let limits = self.remote_limits();
-        if iov.total() > limits.put || iov.entries().len() > limits.max_iov {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.send_put(iov, address, key, completion.into())?;
-        Ok(Outcome::InProgress)
+    /// Whether puts are permitted by the transport's configuration.
+    ///
+    /// # Errors
+    /// [`Error::UNSUPPORTED`].
+    fn may_put(&self) -> Result {
+        Ok(())
     }
 
     /// Sends a put of data that are copied.
+    ///
+    /// # Errors
+    /// Nothing was sent; as [`Requests::may_request`].
     fn send_put(&self, data: impl Payload, address: u64, key: &RemoteKey, notify: Notify) -> Result {
+        if data.length() > self.remote_limits().put {
+            return Err(Error::INVALID_PARAM);
+        }
         let initiator = self.initiator()?;
         let request = initiator.put(key, address, data.length())?;
         self.send_request(&request, data)?;
@@ -141,78 +120,10 @@ pub trait Requests {
         Ok(())
     }
 
-    /// [`crate::Endpoint::get_short`]: waits for the data. Progress runs inside, so handlers and completions may run too.
-    ///
-    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read here, behind
-    /// everything that was asked for before.
-    fn remote_get_short(&self, buffer: &mut [u8], address: u64, key: &RemoteKey) -> Result {
-        let length = buffer.len();
-        if length > self.remote_limits().get {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.may_request()?;
-        let own = self.of_own_process(key.identity, |regions, accessor| {
-            key.check(address, length, MemoryAccess::REMOTE_GET)?;
-            if !self.is_quiet() {
-                return Err(Error::NO_RESOURCE);
-            }
-            let access = MemoryAccess::REMOTE_GET;
-            regions.access(accessor, key.place(), address, length, access)?.read(0, buffer);
-            Ok(())
-        });
-        if let Some(own) = own {
-            return own;
-        }
-        let initiator = self.initiator()?;
-        let waiter = Waiter::default();
-        // SAFETY: the get has ended, or is abandoned, when this returns.
-        let destination = unsafe { Destination::block(NonNull::from(&mut *buffer).cast(), length) };
-        initiator.get(self.owner(), destination, length, key, address, Notify::Waiter(waiter.clone()))?;
-        self.pump();
-        let in_time = self.wait_until(|| waiter.result().is_some());
-        waiter.result().unwrap_or_else(|| {
-            initiator.abandon(&waiter);
-            in_time
-        })
-    }
-
-    /// [`crate::Endpoint::get_bcopy`].
-    fn remote_get_bcopy(
-        &self,
-        unpack: Unpack,
-        length: usize,
-        address: u64,
-        key: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        if length > self.remote_limits().get {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.may_request()?;
-        self.send_get(Destination::unpack(unpack), length, address, key, completion.into())?;
-        Ok(Outcome::InProgress)
-    }
-
-    /// [`crate::Endpoint::get_zcopy`].
-    fn remote_get_zcopy(
-        &self,
-        iov: Iov<'_>,
-        address: u64,
-        key: &RemoteKey,
-        completion: Option<Completion>,
-    ) -> Result<Outcome> {
-        let (limits, length) = (self.remote_limits(), iov.total());
-        if length > limits.vector || iov.entries().len() > limits.max_iov {
-            return Err(Error::INVALID_PARAM);
-        }
-        self.may_request()?;
-        // SAFETY: the host keeps the memory of a get valid and writable until it has ended.
-        let destination = unsafe { Destination::of_iov(iov) };
-        self.send_get(destination, length, address, key, completion.into())?;
-        Ok(Outcome::InProgress)
-    }
-
     /// Starts a get. A request may be sent.
+    ///
+    /// # Errors
+    /// Nothing was sent; as [`Requests::initiator`].
     fn send_get(
         &self,
         destination: Destination,
@@ -226,8 +137,11 @@ pub trait Requests {
         Ok(())
     }
 
-    /// [`crate::Endpoint::atomic_post`] and [`crate::Endpoint::atomic_fetch`]: the operation says whether there is a result.
-    fn remote_atomic(&self, atomic: Atomic, address: u64, key: &RemoteKey, operation: Operation) -> Result {
+    /// Sends an atomic. The operation says whether there is a result.
+    ///
+    /// # Errors
+    /// Nothing was sent; as [`Requests::may_request`].
+    fn send_atomic(&self, atomic: Atomic, address: u64, key: &RemoteKey, operation: Operation) -> Result {
         let initiator = self.initiator()?;
         let request = initiator.atomic(atomic, key, address, &operation)?;
         self.send_request(&request, &[][..])?;
@@ -236,7 +150,140 @@ pub trait Requests {
     }
 }
 
-impl Payload for &[u8] {
+/// The peer, which receives requests: the endpoint implements [`Requests`].
+#[derive(Debug)]
+pub struct ByRequests;
+
+impl<E> RemoteAccess<E> for ByRequests
+where
+    E: Endpoint + Requests,
+    <E::Iface as Iface>::Md: Md<Rkey = RemoteKey>,
+{
+    fn put_short(ep: &E, data: &[u8], address: u64, key: &RemoteKey) -> Result {
+        ep.may_put()?;
+        ep.send_put(data, address, key, Notify::Nobody)
+    }
+
+    fn put_bcopy(ep: &E, pack: Pack, address: u64, key: &RemoteKey) -> Result<usize> {
+        ep.may_put()?;
+        let initiator = ep.initiator()?;
+        initiator.admit()?;
+        let mut sent = None;
+        let length = ep.send_packed_request(pack, |length| {
+            let request = initiator.put(key, address, length)?;
+            sent = Some(request);
+            Ok(request)
+        })?;
+        if let Some(request) = sent {
+            initiator.posted(ep.owner(), &request, Operation::Acknowledged(Notify::Nobody));
+        }
+        Ok(length)
+    }
+
+    /// The data are copied nevertheless.
+    fn put_zcopy(
+        ep: &E,
+        iov: Iov<'_>,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        ep.may_put()?;
+        if iov.entries().len() > ep.remote_limits().max_iov {
+            return Err(Error::INVALID_PARAM);
+        }
+        ep.send_put(iov, address, key, completion.into())?;
+        Ok(Outcome::InProgress)
+    }
+
+    /// Waits for the data. Progress runs inside, so handlers and completions may run too.
+    ///
+    /// A peer of this very process may be driven by this very thread, which would wait for itself: its memory is read here, behind
+    /// everything that was asked for before.
+    fn get_short(ep: &E, buffer: &mut [u8], address: u64, key: &RemoteKey) -> Result {
+        let length = buffer.len();
+        if length > ep.remote_limits().get {
+            return Err(Error::INVALID_PARAM);
+        }
+        ep.may_request()?;
+        let own = ep.of_own_process(key.identity, |regions, accessor| {
+            key.check(address, length, MemoryAccess::REMOTE_GET)?;
+            if !ep.is_quiet() {
+                return Err(Error::NO_RESOURCE);
+            }
+            let access = MemoryAccess::REMOTE_GET;
+            regions.access(accessor, key.place(), address, length, access)?.read(0, buffer);
+            Ok(())
+        });
+        if let Some(own) = own {
+            return own;
+        }
+        let initiator = ep.initiator()?;
+        let waiter = Waiter::default();
+        // SAFETY: the get has ended, or is abandoned, when this returns.
+        let destination = unsafe { Destination::block(NonNull::from(&mut *buffer).cast(), length) };
+        initiator.get(ep.owner(), destination, length, key, address, Notify::Waiter(waiter.clone()))?;
+        ep.pump();
+        let in_time = ep.wait_until(|| waiter.result().is_some());
+        waiter.result().unwrap_or_else(|| {
+            initiator.abandon(&waiter);
+            in_time
+        })
+    }
+
+    fn get_bcopy(
+        ep: &E,
+        unpack: Unpack,
+        length: usize,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        if length > ep.remote_limits().get {
+            return Err(Error::INVALID_PARAM);
+        }
+        ep.may_request()?;
+        ep.send_get(Destination::unpack(unpack), length, address, key, completion.into())?;
+        Ok(Outcome::InProgress)
+    }
+
+    fn get_zcopy(
+        ep: &E,
+        iov: Iov<'_>,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let (limits, length) = (ep.remote_limits(), iov.total());
+        if length > limits.vector || iov.entries().len() > limits.max_iov {
+            return Err(Error::INVALID_PARAM);
+        }
+        ep.may_request()?;
+        // SAFETY: the host keeps the memory of a get valid and writable until it has ended.
+        let destination = unsafe { Destination::of_iov(iov) };
+        ep.send_get(destination, length, address, key, completion.into())?;
+        Ok(Outcome::InProgress)
+    }
+
+    fn atomic_post(ep: &E, atomic: Atomic, address: u64, key: &RemoteKey) -> Result {
+        ep.send_atomic(atomic, address, key, Operation::Acknowledged(Notify::Nobody))
+    }
+
+    fn atomic_fetch(
+        ep: &E,
+        atomic: Atomic,
+        old: OldValue,
+        address: u64,
+        key: &RemoteKey,
+        completion: Option<Completion>,
+    ) -> Result<Outcome> {
+        let operation = Operation::Fetch(old, completion.into());
+        ep.send_atomic(atomic, address, key, operation).map(|()| Outcome::InProgress)
+    }
+}
+
+// SAFETY: it copies.
+unsafe impl Payload for &[u8] {
     #[inline(always)]
     fn length(&self) -> usize {
         self.len()
@@ -249,7 +296,8 @@ impl Payload for &[u8] {
     }
 }
 
-impl Payload for Iov<'_> {
+// SAFETY: it copies.
+unsafe impl Payload for Iov<'_> {
     #[inline(always)]
     fn length(&self) -> usize {
         self.total()

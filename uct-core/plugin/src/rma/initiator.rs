@@ -1,4 +1,4 @@
-//! The initiator's side: numbers requests, remembers operations, and ends them as answers come.
+//! The initiator's side: numbers requests, remembers operations, and ends them as responses arrive.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,33 +7,33 @@ use ucs::{Error, Result};
 
 use super::operation::{Destination, Notify, Operation, Waiter};
 use super::wire::{Malformed, Opcode, Request, Response, ResponseKind};
-use crate::atomic::{Atomic, Former};
+use crate::atomic::{Atomic, OldValue};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Outcome};
 use crate::memory::RemoteKey;
 
-/// What an initiator allows itself, so that the target can queue all answers.
+/// The limits of an initiator, so that the target can queue all responses.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Operations outstanding at a time, each of which costs some bytes of memory here; at least 1.
     pub operations: usize,
-    /// Bytes of one answer to a get, at least 1: larger gets become several requests.
+    /// Bytes of one response to a get, at least 1: larger gets become several requests.
     pub get_segment: usize,
-    /// Bytes of answers to gets outstanding at a time, at least `get_segment`.
+    /// Bytes of responses to gets outstanding at a time, at least `get_segment`.
     pub get_bytes: usize,
 }
 
-/// Operations of one connection towards its target. Endpoints that share the connection are told apart by a number of the
+/// Operations of one connection towards its target. Endpoints that share the connection are distinguished by a number of the
 /// transport's, their `owner`.
 #[derive(Debug)]
 pub struct Initiator {
     limits: Limits,
     /// The number that the next request gets.
     next: Cell<u32>,
-    /// Bytes of gets that were requested and have not come.
+    /// Bytes of gets that were requested and have not arrived.
     get_bytes: Cell<usize>,
     entries: RefCell<VecDeque<Entry>>,
-    /// Errors of operations that told nobody, until a flush of the owner takes them.
+    /// Errors of operations that notify nothing, until a flush of the owner returns them.
     deferred: RefCell<Vec<(u32, Error)>>,
     /// The last get is not wholly requested.
     getting: Cell<bool>,
@@ -52,16 +52,16 @@ struct Entry {
 
 #[derive(Debug)]
 enum Kind {
-    /// Puts and posted atomics of which nobody is told.
+    /// Puts and posted atomics without a notification.
     Quiet,
-    /// An operation whose further pieces are still to come.
+    /// An operation with further pieces, which have not been posted.
     Pieces,
     Acknowledged(Notify),
-    Fetch(Option<Former>, Notify),
+    Fetch(Option<OldValue>, Notify),
     Get(Box<Get>),
     /// Ends as soon as it is the first.
     Flush(Notify),
-    /// Was cancelled; answers are awaited and dropped. A get needs so many more bytes.
+    /// Cancelled: responses are dropped when they arrive.
     Cancelled,
 }
 
@@ -77,7 +77,7 @@ struct Get {
     received: usize,
 }
 
-/// Something that has ended and is to be told of, with no borrow held.
+/// An operation that has ended and is to be notified, with no borrow held.
 struct Ended(Notify, Result, Option<Destination>);
 
 impl Initiator {
@@ -99,7 +99,7 @@ impl Initiator {
         self.entries.borrow().is_empty()
     }
 
-    /// Whether another operation may be posted; [`Error::NO_RESOURCE`] until answers have come.
+    /// Whether another operation may be posted; [`Error::NO_RESOURCE`] until responses have arrived.
     #[inline]
     pub fn admit(&self) -> Result {
         if self.getting.get() || self.entries.borrow().len() >= self.limits.operations {
@@ -108,7 +108,7 @@ impl Initiator {
         Ok(())
     }
 
-    /// The next request. Checks the access as far as the key tells. The request counts once [`Initiator::posted`] was
+    /// The next request. Checks the access as far as the key permits. The request counts once [`Initiator::posted`] was
     /// called; until then another one gets the same number.
     ///
     /// # Errors
@@ -191,12 +191,12 @@ impl Initiator {
             Operation::Acknowledged(Notify::Nobody) => Kind::Quiet,
             Operation::Acknowledged(notify) => Kind::Acknowledged(notify),
             Operation::Piece => Kind::Pieces,
-            Operation::Fetch(former, notify) => Kind::Fetch(Some(former), notify),
+            Operation::Fetch(old, notify) => Kind::Fetch(Some(old), notify),
         };
         entries.push_back(Entry { owner, first: sequence, last: sequence, error: None, kind });
     }
 
-    /// Starts a get; [`Initiator::pump`] asks for the data.
+    /// Starts a get; [`Initiator::pump`] requests the data.
     ///
     /// # Errors
     /// As [`Initiator::put`].
@@ -235,7 +235,7 @@ impl Initiator {
     }
 
     /// Sends requests for what is still to be got, as far as the limits allow. `send` sends a request, or queues it where
-    /// nothing overtakes it, or answers an error, which ends the pump for now. `send` must not use the initiator.
+    /// nothing overtakes it, or returns an error, which ends the pump for now. `send` must not use the initiator.
     pub fn pump(&self, mut send: impl FnMut(&Request) -> Result) {
         while self.getting.get() {
             let mut entries = self.entries.borrow_mut();
@@ -268,15 +268,15 @@ impl Initiator {
         }
     }
 
-    /// Takes an answer in, and tells whoever waits for the operations that have ended by it. Code of the host's runs inside
-    /// and may post again. Answers how many ended.
+    /// Handles a response, and notifies the operations that it ends. Code of the host runs inside and may post again.
+    /// Returns how many ended.
     ///
     /// # Errors
-    /// Nobody asked for such an answer: the connection is to be closed.
+    /// No request was made for such a response: the connection is to be closed.
     pub fn answer(&self, frame: &[u8]) -> Result<u32, Malformed> {
         let (response, data) = Response::read(frame)?;
         if (response.sequence.wrapping_sub(self.next.get()).cast_signed()) >= 0 {
-            return Err(Malformed("an answer to a request that was not made"));
+            return Err(Malformed("a response to a request that was not made"));
         }
         let mut count = 0;
         let mut taken = false;
@@ -290,7 +290,7 @@ impl Initiator {
         Ok(count)
     }
 
-    /// The next operation that the answer ends.
+    /// The next operation that the response ends.
     fn step(&self, response: &Response, data: &[u8], taken: &mut bool) -> Result<Option<Ended>, Malformed> {
         let mut entries = self.entries.borrow_mut();
         loop {
@@ -302,7 +302,7 @@ impl Initiator {
                 return Ok(None);
             }
             if (response.sequence.wrapping_sub(front.first).cast_signed()) < 0 {
-                // Of an answer that came late nothing is left to do.
+                // A late response: its operation has ended.
                 return self.left(response, *taken);
             }
             let is_past = (response.sequence.wrapping_sub(front.last).cast_signed()) > 0;
@@ -312,7 +312,7 @@ impl Initiator {
             }
             if !is_over(front, response.sequence) {
                 if is_past {
-                    return Err(Malformed("an answer was left out"));
+                    return Err(Malformed("a response is missing"));
                 }
                 return Ok(None);
             }
@@ -326,11 +326,11 @@ impl Initiator {
         if taken || response.kind == ResponseKind::Acknowledgement {
             Ok(None)
         } else {
-            Err(Malformed("an answer to a request that was answered"))
+            Err(Malformed("a second response to a request"))
         }
     }
 
-    /// Takes in what an answer to one of the entry's requests brings.
+    /// Handles the contents of a response to one of the entry's requests.
     fn take(&self, entry: &mut Entry, response: &Response, data: &[u8]) -> Result<(), Malformed> {
         if response.kind == ResponseKind::Error {
             let error = response.error();
@@ -349,7 +349,7 @@ impl Initiator {
             (Kind::Get(get), ResponseKind::Data) => {
                 let expected = (get.requested - get.received).min(self.limits.get_segment);
                 if data.len() != expected {
-                    return Err(Malformed("a get brought another number of bytes than it was asked for"));
+                    return Err(Malformed("the response to a get has another length than was requested"));
                 }
                 if entry.error.is_none() {
                     get.destination.write(get.received, data, get.length);
@@ -357,19 +357,19 @@ impl Initiator {
                 get.received += expected;
                 self.returned(expected);
             }
-            (Kind::Fetch(former, _), ResponseKind::Value)
-                if former.as_ref().is_some_and(|former| former.bytes() == data.len()) =>
+            (Kind::Fetch(old, _), ResponseKind::Value)
+                if old.as_ref().is_some_and(|old| old.bytes() == data.len()) =>
             {
                 let value = data.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
-                if let Some(former) = former.take() {
+                if let Some(old) = old.take() {
                     // SAFETY: the operation ends after this.
-                    unsafe { former.write(value) };
+                    unsafe { old.write(value) };
                 }
             }
             (Kind::Cancelled, ResponseKind::Data) => self.returned(data.len()),
             (Kind::Cancelled, _)
             | (Kind::Quiet | Kind::Pieces | Kind::Acknowledged(_), ResponseKind::Acknowledgement) => {}
-            _ => return Err(Malformed("an answer of another kind than the request")),
+            _ => return Err(Malformed("a response of another kind than the request")),
         }
         Ok(())
     }
@@ -408,10 +408,10 @@ impl Initiator {
     }
 
     /// Flushes: done when all that was posted ahead of it has been carried out. Without a completion,
-    /// [`Outcome::InProgress`] means "ask again".
+    /// [`Outcome::InProgress`] means "call again".
     ///
     /// # Errors
-    /// The error of an operation of this owner that told nobody.
+    /// The error of an operation of this owner that notifies nothing.
     pub fn flush(&self, owner: u32, completion: Option<Completion>) -> Result<Outcome> {
         if self.is_idle() {
             return self.take_deferred(owner).map(|()| Outcome::Done);
@@ -440,8 +440,8 @@ impl Initiator {
         entries.front().is_none_or(|entry| (mark.wrapping_sub(entry.first).cast_signed()) < 0)
     }
 
-    /// Ends what is outstanding for an owner with `error`, and writes to none of its memory afterwards. Answers that come
-    /// late are dropped.
+    /// Ends what is outstanding for an owner with `error`, and writes to none of its memory afterwards. Late
+    /// responses are dropped.
     pub fn cancel(&self, owner: u32, error: Error) {
         self.cancel_where(|entry| entry.owner == owner, error);
         // What it did not want to know at the time it does not want to know now.
@@ -473,7 +473,7 @@ impl Initiator {
                 }
             }
         }
-        // An entry for which no answer is to come ends here.
+        // An entry without outstanding requests ends here.
         self.entries.borrow_mut().retain(|entry| {
             !matches!(entry.kind, Kind::Cancelled) || entry.first != entry.last.wrapping_add(1)
         });
@@ -496,7 +496,7 @@ impl Initiator {
     }
 }
 
-/// Whether all answers of an entry have come, once `sequence` was answered.
+/// Whether all responses of an entry have arrived, with the one to `sequence`.
 fn is_over(entry: &Entry, sequence: u32) -> bool {
     let reached = (sequence.wrapping_sub(entry.last).cast_signed()) >= 0;
     match &entry.kind {

@@ -1,6 +1,6 @@
 //! Put, get and atomics by messages: for transports whose wire carries bytes only and whose target side is software.
 //!
-//! For: `tcp`, `ud_verbs` and whoever else emulates remote memory access. Stands on `memory` (registrations and keys) and on a
+//! For transports that emulate remote memory access. Built on `memory` (registrations and keys) and on a
 //! channel of the transport's that delivers frames in order, each once. The transport alone knows how to send a frame.
 //!
 //! Both sides of a connection have an [`Initiator`] and a [`Target`]:
@@ -10,19 +10,20 @@
 //!             Initiator::posted                                  Target::acknowledge
 //! ```
 //!
-//! A request takes the next sequence number and counts as posted once [`Initiator::posted`] was told so; one that could not be
-//! sent is dropped, and the number goes to the next. The target carries requests out in order. It answers every get, fetching
-//! atomic and error, and acknowledges the rest in one go, whenever the transport asks it to: an answer to request *n* says that
+//! A request takes the next sequence number and counts as posted once it was passed to [`Initiator::posted`]; one that could not be
+//! sent is dropped, and the number goes to the next. The target carries requests out in order. It responds to every get, fetching
+//! atomic and error, and acknowledges the rest in one go, when the transport calls for it: a response to request *n* says that
 //! all up to *n* were carried out. Each access is checked against a live registration, its key, its bounds and its rights, and an
 //! access that fails the check touches nothing.
 //!
 //! # What the transport sees to
 //!
-//! - It serves a request only when it can queue an answer of [`Limits::get_segment`] bytes. An initiator never asks for more than
+//! - It serves a request only when it can queue a response of [`Limits::get_segment`] bytes. An initiator never requests more than
 //!   [`Limits::get_bytes`] at a time, so a target that can queue that much never has to stop receiving: no deadlock.
-//! - It calls [`Initiator::pump`] after answers, which asks for the rest of large gets.
+//! - It calls [`Initiator::pump`] after responses, which requests the rest of large gets.
 //! - It calls [`Initiator::fail`] when the connection has failed, [`Initiator::cancel`] to give up for one endpoint.
 
+mod access;
 mod driver;
 mod initiator;
 mod operation;
@@ -32,7 +33,9 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use driver::{Payload, RemoteLimits, Requests};
+pub use crate::traits::RemoteAccess;
+pub use access::{ByRegion, ByTransport};
+pub use driver::{ByRequests, Payload, RemoteLimits, Requests};
 pub use initiator::{Initiator, Limits};
 pub use operation::{Destination, Notify, Operation, Waiter};
 pub use target::{Answer, Target};

@@ -6,15 +6,15 @@ use std::rc::Rc;
 
 use ucs::Result;
 
-use crate::atomic::Former;
+use crate::atomic::OldValue;
 use crate::completion::Completion;
 use crate::iov::Iov;
 use crate::pack::Unpack;
 
-/// Who is told that an operation has ended.
+/// What is notified of the end of an operation.
 #[derive(Debug)]
 pub enum Notify {
-    /// Nobody: an error is kept for the next flush.
+    /// Nothing: an error is kept for the next flush.
     Nobody,
     /// The host's completion.
     Completion(Completion),
@@ -46,7 +46,7 @@ impl From<Option<Completion>> for Notify {
 }
 
 impl Notify {
-    /// Tells; the host's code may run inside.
+    /// Notifies; the host's code may run inside.
     pub(super) fn tell(self, result: Result) {
         match self {
             Notify::Nobody => {}
@@ -56,15 +56,15 @@ impl Notify {
     }
 }
 
-/// An operation that was posted, as the answer is to be treated.
+/// An operation that was posted, by what its response is for.
 #[derive(Debug)]
 pub enum Operation {
     /// A put or a posted atomic: an acknowledgement ends it.
     Acknowledged(Notify),
     /// A piece of an operation whose last piece is still to be posted: an error in it is that of the last one.
     Piece,
-    /// An atomic whose former value goes to this place.
-    Fetch(Former, Notify),
+    /// An atomic whose old value goes to this place.
+    Fetch(OldValue, Notify),
 }
 
 /// Where a get goes.
@@ -106,14 +106,14 @@ impl Destination {
         Destination(Kind::Unpack(unpack, Vec::new()))
     }
 
-    /// The get has brought everything: hands it to the application's callback, where it is for that.
+    /// The get is complete: passes the data to the application's callback, if there is one.
     pub(super) fn finish(self) {
         if let Kind::Unpack(unpack, collected) = self.0 {
             unpack.read(&collected);
         }
     }
 
-    /// Writes `data`, which stand `offset` bytes from the start of a get of `total` bytes. Answers whether that was all
+    /// Writes `data`, which begin `offset` bytes from the start of a get of `total` bytes. Returns whether that was all
     /// there is room for.
     pub(super) fn write(&mut self, offset: usize, data: &[u8], total: usize) {
         match &mut self.0 {
@@ -139,7 +139,7 @@ impl std::fmt::Debug for Destination {
     }
 }
 
-/// Writes `data` to the blocks, behind the first `skip` bytes of them, as far as there is room.
+/// Writes `data` to the blocks from byte `skip` on, as far as there is room.
 fn scatter(blocks: &[(NonNull<u8>, usize)], mut skip: usize, mut data: &[u8]) {
     for &(block, length) in blocks {
         if skip >= length {

@@ -8,7 +8,7 @@ use super::wire::{Malformed, Opcode, RESPONSE_HEADER, Request, Response, Respons
 use crate::attr::AtomicOp;
 use crate::memory::{Access, Accessor, MemoryAccess, Regions};
 
-/// An answer to be sent: the header, then the data. As long as it is there, the memory that it reads cannot be deregistered: send or copy it,
+/// A response to be sent: the header, then the data. As long as it is there, the memory that it reads cannot be deregistered: send or copy it,
 /// and drop it before a callback of the application's runs.
 #[derive(Debug)]
 pub struct Answer<'a> {
@@ -16,12 +16,12 @@ pub struct Answer<'a> {
     data: Data<'a>,
 }
 
-/// The data of an answer.
+/// The data of a response.
 #[derive(Debug)]
 enum Data<'a> {
     /// Registered memory.
     Memory(Access<'a>),
-    /// The former value: 8 bytes, of which so many count.
+    /// The old value: 8 bytes, of which so many count.
     Value([u8; 8], usize),
 }
 
@@ -45,7 +45,7 @@ impl Answer<'_> {
         &self.header
     }
 
-    /// First byte and number of bytes behind the header. They are readable as long as the answer is there; of registered memory the owner
+    /// First byte and number of bytes behind the header. They are readable as long as the response exists; of registered memory the owner
     /// may write them meanwhile.
     pub fn data(&self) -> (*const u8, usize) {
         match &self.data {
@@ -75,12 +75,12 @@ impl Answer<'_> {
 /// Carries out the requests of one connection, in order.
 #[derive(Debug, Default)]
 pub struct Target {
-    /// The last request that was carried out and not told of.
+    /// The last request that was carried out and not acknowledged.
     unacknowledged: Cell<Option<u32>>,
 }
 
 impl Target {
-    /// Carries out a request whose frame is complete; `Some` is an answer to be sent now, ahead of any acknowledgement.
+    /// Carries out a request whose frame is complete; `Some` is a response to be sent now, ahead of any acknowledgement.
     ///
     /// # Errors
     /// The bytes are no request: the connection is to be closed.
@@ -93,7 +93,7 @@ impl Target {
         let (request, data) = Request::read(frame)?;
         if request.opcode == Opcode::Put {
             if data.len() != request.length as usize {
-                return Err(Malformed("a put has another length than it says"));
+                return Err(Malformed("a put has another length than its frame"));
             }
             let access = Target::admit_put(regions, accessor, &request);
             return Ok(self.put_done(&request, access.map(|access| access.write(0, data))));
@@ -108,11 +108,11 @@ impl Target {
         })
     }
 
-    /// Begins the access of a put whose data come piece by piece. To be asked again for each piece, since the owner may deregister the
+    /// Begins the access of a put whose data come piece by piece. To be called again for each piece, since the owner may deregister the
     /// memory meanwhile.
     ///
     /// # Errors
-    /// The access is refused; the data are to be dropped, and [`Target::put_done`] told.
+    /// The access is refused; the data are to be dropped, and [`Target::put_done`] called.
     pub fn admit_put<'a>(
         regions: &Regions,
         accessor: &'a Accessor,
@@ -121,7 +121,7 @@ impl Target {
         access(regions, accessor, request, MemoryAccess::REMOTE_PUT)
     }
 
-    /// Notes that a put has ended; `Some` is an answer to be sent now.
+    /// Notes that a put has ended; `Some` is a response to be sent now.
     pub fn put_done(&self, request: &Request, result: Result<(), Error>) -> Option<Answer<'static>> {
         match result {
             Ok(()) => {
@@ -132,7 +132,7 @@ impl Target {
         }
     }
 
-    /// Whether requests were carried out that were not told of.
+    /// Whether requests were carried out and not acknowledged.
     #[inline]
     pub fn has_unacknowledged(&self) -> bool {
         self.unacknowledged.get().is_some()
@@ -146,7 +146,7 @@ impl Target {
     }
 
     fn answer<'a>(&self, sequence: u32, kind: ResponseKind, status: Status, data: Data<'a>) -> Answer<'a> {
-        // The answer says that all ahead of it was carried out.
+        // The response says that all requests ahead of it were carried out.
         self.unacknowledged.set(None);
         // A get is at most `u32::MAX` bytes long.
         let header = Response { kind, sequence, status, length: data.length() as u32 }.header();
@@ -167,10 +167,10 @@ impl Target {
             return Ok(Some((ResponseKind::Data, Data::Memory(access))));
         };
         atomic.check_alignment(request.address)?;
-        let former = access(regions, accessor, request, MemoryAccess::REMOTE_ATOMIC)?.atomic(atomic)?;
+        let old = access(regions, accessor, request, MemoryAccess::REMOTE_ATOMIC)?.atomic(atomic)?;
         Ok(match request.opcode {
             Opcode::Post32 | Opcode::Post64 => None,
-            _ => Some((ResponseKind::Value, Data::Value(former.to_le_bytes(), atomic.width.bytes()))),
+            _ => Some((ResponseKind::Value, Data::Value(old.to_le_bytes(), atomic.width.bytes()))),
         })
     }
 }

@@ -9,7 +9,7 @@ use uct_abi::{UCT_OK, UctCompletion};
 
 use super::*;
 use crate::AtomicOp;
-use crate::atomic::{Atomic, Change, Former, Width};
+use crate::atomic::{Atomic, Change, OldValue, Width};
 use crate::completion::{Completion, Outcome};
 use crate::memory::{Accessor, MemoryAccess, PACKED_KEY, Region, Regions, RemoteKey};
 
@@ -214,9 +214,9 @@ fn atomics_bring_the_former_value_and_refuse_what_is_not_aligned() {
     let mut memory = [10];
     let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
     let fetch = |pair: &mut Pair, change| {
-        let mut former = 0_u64;
+        let mut old = 0_u64;
         let mut host = Host::new();
-        let place = Former::new(Width::Bits64, NonNull::from(&mut former).cast());
+        let place = OldValue::new(Width::Bits64, NonNull::from(&mut old).cast());
         let operation = Operation::Fetch(place, host.completion().into());
         let atomic = Atomic { width: Width::Bits64, change };
         let request = pair.initiator.atomic(atomic, &key, address, &operation).unwrap();
@@ -224,7 +224,7 @@ fn atomics_bring_the_former_value_and_refuse_what_is_not_aligned() {
         pair.initiator.posted(7, &request, operation);
         pair.settle();
         assert_eq!(host.result(), Some(Status::OK));
-        former
+        old
     };
     assert_eq!(fetch(&mut pair, Change::Op(AtomicOp::Add, 5)), 10);
     assert_eq!(fetch(&mut pair, Change::CompareSwap { compare: 15, swap: 40 }), 15);

@@ -14,7 +14,7 @@
 //! | 28..32 | slot of the region in the target's table |
 //! | 32.. | put: the data; posted and fetching atomics: the operand, 8 bytes; compare-and-swap: compare, swap, 8 bytes each |
 //!
-//! An answer:
+//! A response:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -23,7 +23,7 @@
 //! | 4..8 | sequence number of the request; all up to it were carried out |
 //! | 8..12 | status of an error, else 0 |
 //! | 12..16 | bytes that follow |
-//! | 16.. | data of a get, or the former value: 4 or 8 bytes |
+//! | 16.. | data of a get, or the old value: 4 or 8 bytes |
 
 use ucs::{Error, Status};
 
@@ -34,10 +34,10 @@ use crate::attr::AtomicOp;
 pub const REQUEST_HEADER: usize = 32;
 /// Bytes of the largest request without data.
 pub const MAX_REQUEST: usize = REQUEST_HEADER + 16;
-/// Bytes of an answer ahead of its data.
+/// Bytes of a response ahead of its data.
 pub const RESPONSE_HEADER: usize = 16;
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -49,7 +49,7 @@ pub enum Opcode {
     Post32 = 3,
     /// The same on 8 bytes.
     Post64 = 4,
-    /// An atomic on 4 bytes with the former value as its result.
+    /// An atomic on 4 bytes with the old value as its result.
     Fetch32 = 5,
     /// The same on 8 bytes.
     Fetch64 = 6,
@@ -80,7 +80,7 @@ pub struct Request {
     pub operands: [u64; 2],
 }
 
-/// What an answer brings.
+/// What a response contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ResponseKind {
@@ -88,18 +88,18 @@ pub enum ResponseKind {
     Acknowledgement = 1,
     /// What a get read.
     Data = 2,
-    /// The former value of an atomic.
+    /// The old value of an atomic.
     Value = 3,
     /// The request was refused.
     Error = 4,
 }
 
-/// One answer without its data.
+/// A response without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// What it brings.
+    /// What it contains.
     pub kind: ResponseKind,
-    /// The request that it answers.
+    /// The request that it belongs to.
     pub sequence: u32,
     /// Why the request was refused; [`Status::OK`] otherwise.
     pub status: Status,
@@ -107,7 +107,7 @@ pub struct Response {
     pub length: u32,
 }
 
-/// Bytes that are no frame, or an answer that nobody asked for.
+/// Bytes that are no frame, or a response without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
@@ -164,7 +164,7 @@ impl Opcode {
 }
 
 impl Request {
-    /// The atomic that it asks for; `None` for put and get.
+    /// Its atomic; `None` for put and get.
     pub(super) fn to_atomic(self) -> Option<Atomic> {
         let [first, second] = self.operands;
         let (width, change) = match self.opcode {
@@ -182,7 +182,7 @@ impl Request {
         REQUEST_HEADER + self.opcode.operand_bytes()
     }
 
-    /// Writes header and operands; answers [`Request::frame_bytes`]. The data of a put go behind.
+    /// Writes header and operands; returns [`Request::frame_bytes`]. The data of a put follow.
     ///
     /// # Panics
     /// If `frame` is shorter than that; [`MAX_REQUEST`] bytes always do.
@@ -203,8 +203,8 @@ impl Request {
         bytes
     }
 
-    /// Reads header and operands of a frame of which at least [`Request::frame_bytes`] are there; answers the request and
-    /// what lies behind: of a put as much of its data as has come.
+    /// Reads header and operands of a frame of which at least [`Request::frame_bytes`] have arrived; returns the request and
+    /// the rest: of a put as much of its data as has arrived.
     pub fn read(frame: &[u8]) -> Result<(Request, &[u8]), Malformed> {
         let Some((header, rest)) = frame.split_first_chunk::<REQUEST_HEADER>() else {
             return Err(Malformed("a request is shorter than its header"));
@@ -250,25 +250,25 @@ impl Response {
         header
     }
 
-    /// Reads a whole answer; answers its data too.
+    /// Reads a whole response; returns its data too.
     pub fn read(frame: &[u8]) -> Result<(Response, &[u8]), Malformed> {
         let Some((header, data)) = frame.split_first_chunk::<RESPONSE_HEADER>() else {
-            return Err(Malformed("an answer is shorter than its header"));
+            return Err(Malformed("a response is shorter than its header"));
         };
         let kind = match header[0] {
             1 => ResponseKind::Acknowledgement,
             2 => ResponseKind::Data,
             3 => ResponseKind::Value,
             4 => ResponseKind::Error,
-            _ => return Err(Malformed("an answer of an unknown kind")),
+            _ => return Err(Malformed("a response of an unknown kind")),
         };
         let status = Status::from_raw(half(header, 8).cast_signed());
         let length = half(header, 12);
         if data.len() != length as usize {
-            return Err(Malformed("an answer has another length than it says"));
+            return Err(Malformed("a response has another length than its header says"));
         }
         if (kind == ResponseKind::Error) != status.is_error() {
-            return Err(Malformed("an answer's status does not fit its kind"));
+            return Err(Malformed("the status of a response does not fit its kind"));
         }
         Ok((Response { kind, sequence: half(header, 4), status, length }, data))
     }
@@ -297,7 +297,7 @@ pub fn fuzz_request(bytes: &[u8]) {
     }
 }
 
-/// Entry for fuzzing: reads arbitrary bytes as an answer.
+/// Entry for fuzzing: reads arbitrary bytes as a response.
 pub fn fuzz_response(bytes: &[u8]) {
     if let Ok((response, data)) = Response::read(bytes) {
         assert_eq!(RESPONSE_HEADER + data.len(), bytes.len(), "header and data make the frame");

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use ucs::Error;
 use uct_abi::{
-    UCT_IFACE_ASYNC_IN_PROGRESS, UCT_OK, UctComponentOps, UctConfig, UctDevice, UctEmitDevice, UctEmitName,
-    UctEpOps, UctIface, UctIfaceOps, UctIfaceParams, UctMd, UctStatus, UctStr, UctText, UctTlOps,
+    UCT_IFACE_ASYNC_IN_PROGRESS, UCT_OK, UctCmOps, UctComponentOps, UctConfig, UctDevice, UctEmitDevice,
+    UctEmitName, UctEpOps, UctIface, UctIfaceOps, UctIfaceParams, UctMd, UctStatus, UctStr, UctText,
+    UctTlOps,
 };
 
 use super::ep::EpTables;
@@ -27,8 +28,8 @@ use crate::traits::{Component, ErrorHandler, IfaceParams, Transport};
 pub struct ComponentTables<C>(PhantomData<C>);
 
 impl<C: Component> ComponentTables<C> {
-    /// The table, for the transports whose tables `tls` holds.
-    pub const fn ops(tls: &'static [&'static UctTlOps]) -> UctComponentOps {
+    /// The table, for the transports whose tables `tls` holds, and the connection manager's, if there is one.
+    pub const fn ops(tls: &'static [&'static UctTlOps], cm_ops: *const UctCmOps) -> UctComponentOps {
         UctComponentOps {
             size: size_of::<UctComponentOps>(),
             name: text(C::NAME),
@@ -37,6 +38,7 @@ impl<C: Component> ComponentTables<C> {
             md_ops: &MdTables::<C::Md>::OPS,
             query_mds: Some(query_mds::<C>),
             md_open: Some(md_open::<C>),
+            cm_ops,
         }
     }
 }

@@ -8,14 +8,15 @@ use std::slice;
 
 use ucs::{Error, Status};
 use uct_abi::{
-    UCT_ERR_IO_ERROR, UCT_SEND_SIGNALED, UctCompletion, UctEp, UctEpOps, UctIov, UctPack, UctPendingReq,
-    UctPurge, UctRkey, UctStatus, UctText, UctUnpack,
+    UCT_ERR_IO_ERROR, UCT_SEND_SIGNALED, UctCmToken, UctCompletion, UctEp, UctEpOps, UctIov, UctPack,
+    UctPendingReq, UctPurge, UctRkey, UctStatus, UctText, UctUnpack,
 };
 
 use super::bytes;
 use super::iface::outcome;
-use crate::atomic::{Atomic, Change, Former, Width};
+use crate::atomic::{Atomic, Change, OldValue, Width};
 use crate::attr::{AtomicOp, Flush};
+use crate::cm::CmToken;
 use crate::completion::Completion;
 use crate::guard::{self, Answer};
 use crate::iov::Iov;
@@ -54,6 +55,7 @@ impl<E: Endpoint> EpTables<E> {
         check: Some(check::<E>),
         get_address: Some(get_address::<E>),
         connect_to_ep: Some(connect_to_ep::<E>),
+        cm_token: Some(cm_token::<E>),
     };
 }
 
@@ -345,13 +347,13 @@ unsafe fn fetch<E: Endpoint>(
     completion: *mut UctCompletion,
 ) -> UctStatus {
     // SAFETY: the host's place for the result is never null.
-    let former = Former::new(atomic.width, unsafe { NonNull::new_unchecked(result) });
+    let old = OldValue::new(atomic.width, unsafe { NonNull::new_unchecked(result) });
     // SAFETY: the key is live.
     let rkey = unsafe { key::<E>(rkey) };
     // SAFETY: the completion is null or counts this operation.
     let completion = unsafe { Completion::new(completion) };
     // SAFETY: the endpoint is alive.
-    outcome(unsafe { alive::<E>(ep) }.atomic_fetch(atomic, former, remote_address, rkey, completion))
+    outcome(unsafe { alive::<E>(ep) }.atomic_fetch(atomic, old, remote_address, rkey, completion))
 }
 
 unsafe extern "C" fn pending_add<E: Endpoint>(ep: *mut UctEp, request: *mut UctPendingReq) -> UctStatus {
@@ -434,5 +436,18 @@ unsafe extern "C" fn connect_to_ep<E: Endpoint>(
             Ok(()) => uct_abi::UCT_OK,
             Err(failure) => failure.write(reason),
         }
+    })
+}
+
+unsafe extern "C" fn cm_token<E: Endpoint>(ep: *mut UctEp, token: *mut UctCmToken) -> UctStatus {
+    guard::status("cm_token", || {
+        // SAFETY: the endpoint is alive.
+        Status::from(unsafe { alive::<E>(ep) }.cm_token().map(|own| {
+            let CmToken { qp_number, has_srq } = own;
+            let own = UctCmToken { size: size_of::<UctCmToken>(), qp_number, has_srq: has_srq.into() };
+            // SAFETY: `token` is the host's place for the answer.
+            unsafe { token.write(own) };
+        }))
+        .raw()
     })
 }

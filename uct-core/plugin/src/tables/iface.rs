@@ -2,22 +2,23 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::rc::Rc;
 
 use ucs::{Error, Status};
 use uct_abi::{
-    UCT_INPROGRESS, UCT_OK, UCT_SCOPE_DEVICE, UctCompletion, UctEmitCounter, UctEp, UctEpParams, UctIface,
-    UctIfaceAttr, UctIfaceOps, UctStatus, UctText,
+    UCT_INPROGRESS, UCT_OK, UCT_SCOPE_DEVICE, UCT_SIDE_CALLED, UctCompletion, UctEmitCounter, UctEp,
+    UctEpParams, UctIface, UctIfaceAttr, UctIfaceOps, UctStatus, UctText,
 };
 
 use super::{bytes, text};
 use crate::attr::{Flush, Scope};
 use crate::completion::{Completion, Outcome};
-use crate::failure::write_text;
+use crate::failure::{Failure, write_text};
 use crate::guard;
 use crate::memory::Host;
-use crate::traits::{Endpoint, EpParams, EpUser, Iface, PeerAddress};
+use crate::traits::{Endpoint, EpParams, EpUser, Iface, PeerAddress, SocketSide};
 
 /// The table of an interface.
 pub(crate) struct IfaceTables<I>(PhantomData<I>);
@@ -39,6 +40,7 @@ impl<I: Iface> IfaceTables<I> {
         flush: Some(flush::<I>),
         fence: Some(fence::<I>),
         counters: Some(counters::<I>),
+        ep_adopt: Some(ep_adopt::<I>),
     };
 }
 
@@ -78,7 +80,7 @@ unsafe extern "C" fn query<I: Iface>(iface: *mut UctIface, attr: *mut UctIfaceAt
         let room = unsafe { (*attr).size }.min(size_of::<UctIfaceAttr>());
         // SAFETY: both tables hold `room` bytes.
         unsafe { attr.cast::<u8>().copy_from_nonoverlapping((&raw const attributes).cast(), room) };
-        // SAFETY: as above; the size tells the host how much was filled.
+        // SAFETY: as above; the size says how much was filled.
         unsafe { (*attr).size = room };
         UCT_OK
     })
@@ -176,36 +178,104 @@ unsafe extern "C" fn ep_create<I: Iface>(
         unsafe { Rc::increment_strong_count(pointer) };
         // SAFETY: as above; this takes the count just added.
         let iface = unsafe { Rc::from_raw(pointer) };
-        let peer = if params.device_address.is_null() {
-            None
-        } else {
-            // SAFETY: the host's bytes are valid for the call (`UctEpParams`).
-            let device = unsafe { bytes(params.device_address, params.device_address_length) };
-            // SAFETY: as above.
-            let address = unsafe { bytes(params.iface_address, params.iface_address_length) };
-            Some(PeerAddress { device, iface: address })
-        };
-        match iface.create_ep(EpParams { peer, user: EpUser(params.user) }) {
-            Ok(made) => {
-                let host = Host { gate: params.gate, accesses: params.accesses };
-                if I::Ep::AT_ONCE {
-                    // SAFETY: they are valid until the endpoint is destroyed (`UctEpParams`), and `destroy` removes the counter.
-                    unsafe { host.open(Rc::as_ptr(&made).addr()) };
-                } else if let Some(gate) = made.gate() {
-                    // SAFETY: as above, and `destroy` detaches.
-                    unsafe { gate.attach(host) };
-                }
-                let raw = Rc::into_raw(made).cast_mut().cast();
-                // SAFETY: `ep` is the host's place for the answer.
-                unsafe { ep.write(raw) };
-                UCT_OK
+        // SAFETY: the host's bytes are valid for the call (`UctEpParams`).
+        let peer = unsafe { peer(&params) };
+        let made = iface.create_ep(EpParams { peer, user: EpUser(params.user) });
+        // SAFETY: the parameters are the host's, and `ep` its place for the answer.
+        unsafe { hand_over::<I>(made, &params, ep, reason) }
+    })
+}
+
+/// The peer's address, if there is one.
+///
+/// # Safety
+/// The parameters are the host's, and their bytes valid for `'a`.
+unsafe fn peer<'a>(params: &UctEpParams) -> Option<PeerAddress<'a>> {
+    if params.device_address.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let device = unsafe { bytes(params.device_address, params.device_address_length) };
+    // SAFETY: as above.
+    let iface = unsafe { bytes(params.iface_address, params.iface_address_length) };
+    Some(PeerAddress { device, iface })
+}
+
+/// Hands a new endpoint over, or the reason why there is none.
+///
+/// # Safety
+/// The parameters are the host's, and `ep` its place for the answer.
+unsafe fn hand_over<I: Iface>(
+    made: Result<Rc<I::Ep>, Failure>,
+    params: &UctEpParams,
+    ep: *mut *mut UctEp,
+    reason: *mut UctText,
+) -> UctStatus {
+    match made {
+        Ok(made) => {
+            let host = Host { gate: params.gate, accesses: params.accesses };
+            if I::Ep::AT_ONCE {
+                // SAFETY: they are valid until the endpoint is destroyed (`UctEpParams`), and `destroy` removes the counter.
+                unsafe { host.open(Rc::as_ptr(&made).addr()) };
+            } else if let Some(gate) = made.gate() {
+                // SAFETY: as above, and `destroy` detaches.
+                unsafe { gate.attach(host) };
             }
-            Err(failure) => {
-                // SAFETY: as above.
-                unsafe { ep.write(ptr::null_mut()) };
-                failure.write(reason)
-            }
+            let raw = Rc::into_raw(made).cast_mut().cast();
+            // SAFETY: the caller's promise.
+            unsafe { ep.write(raw) };
+            UCT_OK
         }
+        Err(failure) => {
+            // SAFETY: as above.
+            unsafe { ep.write(ptr::null_mut()) };
+            failure.write(reason)
+        }
+    }
+}
+
+unsafe extern "C" fn ep_adopt<I: Iface>(
+    iface: *mut UctIface,
+    params: *const UctEpParams,
+    fd: i32,
+    side: u32,
+    first: *const u8,
+    length: usize,
+    ep: *mut *mut UctEp,
+    reason: *mut UctText,
+) -> UctStatus {
+    guard::explained("ep_adopt", reason, || {
+        let pointer = iface.cast::<I>().cast_const();
+        // SAFETY: `iface_open` made the pointer with `Rc::into_raw`, and the interface is open.
+        unsafe { Rc::increment_strong_count(pointer) };
+        // SAFETY: as above; this takes the count just added.
+        let iface = unsafe { Rc::from_raw(pointer) };
+        // SAFETY: the host's descriptor is open for the call.
+        let given = unsafe { BorrowedFd::borrow_raw(fd) };
+        // The interface gets a descriptor of its own: the host's stays open if it refuses, however that comes about.
+        let socket = match given.try_clone_to_owned() {
+            Ok(socket) => socket,
+            Err(error) => return Failure::system("duplicate the socket's descriptor", &error).write(reason),
+        };
+        let status = if params.is_null() {
+            // SAFETY: the host's bytes are valid for the call.
+            let first = unsafe { bytes(first, length) };
+            iface.adopt(socket, first).map_or_else(|failure| failure.write(reason), |()| UCT_OK)
+        } else {
+            // SAFETY: the parameters are the host's and valid for the call (`UctEpParams`).
+            let params = unsafe { parameters(params) };
+            // SAFETY: so are their bytes.
+            let peer = unsafe { peer(&params) };
+            let side = if side == UCT_SIDE_CALLED { SocketSide::Called } else { SocketSide::Accepted };
+            let made = iface.create_ep_over(EpParams { peer, user: EpUser(params.user) }, socket, side);
+            // SAFETY: as above, and `ep` is the host's place for the answer.
+            unsafe { hand_over::<I>(made, &params, ep, reason) }
+        };
+        if status == UCT_OK {
+            // SAFETY: with success the descriptor is this side's to close.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        status
     })
 }
 

@@ -3,11 +3,13 @@
 //! Every slot turns raw arguments into safe ones, calls the trait, and turns the answer back. What the host owes (valid
 //! pointers, one thread, ids below 32) is written in `uct-abi`; each SAFETY comment below names the part it leans on.
 
+mod cm;
 mod component;
 mod ep;
 mod iface;
 mod md;
 
+pub use cm::CmTables;
 pub use component::{ComponentTables, TlTables};
 pub(crate) use ep::EpTables;
 pub(crate) use iface::IfaceTables;

@@ -17,7 +17,7 @@ type Graph = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 const ROOMS: &[(&str, &[&str])] = &[("proto", &[]), ("io", &[]), ("link", &["proto", "io"])];
 
 /// Where the rules hold: below these directories.
-const HELD: &[&str] = &["transports", "uct-core", "uct-net"];
+const HELD: &[&str] = &["ucs", "transports", "uct-core", "uct-net"];
 
 /// Fails with one paragraph per circle, and one line per import that goes up.
 pub fn check(workspace: &Workspace) -> Outcome {

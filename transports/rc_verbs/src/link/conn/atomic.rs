@@ -6,7 +6,7 @@
 //! a late duplicate of a packet might still do it, and is an error then rather than a wrong value.
 
 use uct_ib::verbs::{SendFlags, SendWr, Sge};
-use uct_plugin::{Completion, Error, Former, FormerWord, MemoryAccess, Outcome, Result};
+use uct_plugin::{Completion, Error, MemoryAccess, OldValue, OldWord, Outcome, Result};
 
 use super::Conn;
 use crate::io::buffer::SmallBuffer;
@@ -57,10 +57,10 @@ impl Conn {
         if self.is_clear_for_atomic() {
             return Ok(());
         }
-        if self.queue.has_unsignaled() && !self.post_nothing() {
+        if self.queue.has_unsignaled() && !self.post_noop() {
             return Err(self.refusal());
         }
-        Err(self.starved())
+        Err(self.no_resource())
     }
 
     /// Accounts for an atomic just posted; returns its number.
@@ -88,17 +88,17 @@ impl Conn {
         &self,
         operand: u64,
         compare: Option<u64>,
-        former: Former,
+        old: OldValue,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
-        let Some(former) = former.word() else { return Err(Error::INVALID_PARAM) };
+        let Some(old) = old.word() else { return Err(Error::INVALID_PARAM) };
         let Some(result) = self.result_at_hand() else {
-            return self.fetch64_unready(operand, compare, former, address, key, completion);
+            return self.fetch64_unready(operand, compare, old, address, key, completion);
         };
-        self.fetch(result, former, completion, request(operand, compare, address, key))
+        self.fetch(result, old, completion, request(operand, compare, address, key))
     }
 
     /// As [`Conn::fetch64`], where something is missing, or without a cached buffer: a separate function, so that nothing has to be kept for what comes
@@ -109,13 +109,13 @@ impl Conn {
         &self,
         operand: u64,
         compare: Option<u64>,
-        former: FormerWord,
+        old: OldWord,
         address: u64,
         key: u32,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let result = self.result_place()?;
-        self.fetch(result, former, completion, request(operand, compare, address, key))
+        self.fetch(result, old, completion, request(operand, compare, address, key))
     }
 
     /// A small buffer for the result of an atomic, if one is cached and the atomic may be posted.
@@ -130,7 +130,7 @@ impl Conn {
             return Err(self.refusal());
         }
         self.clear_for_atomic()?;
-        self.shared.buffers.small().ok_or_else(|| self.starved())
+        self.shared.buffers.small().ok_or_else(|| self.no_resource())
     }
 
     /// Posts an atomic whose result goes to this small buffer. There is room.
@@ -138,7 +138,7 @@ impl Conn {
     fn fetch(
         &self,
         mut buffer: SmallBuffer,
-        former: FormerWord,
+        old: OldWord,
         completion: Option<Completion>,
         request: impl Request,
     ) -> Result<Outcome> {
@@ -151,7 +151,7 @@ impl Conn {
             return Err(self.refused(error));
         }
         let number = self.posted_atomic(unsignaled);
-        self.remember(number, TxOp::Fetch(buffer, former, completion));
+        self.remember(number, TxOp::Fetch(buffer, old, completion));
         Ok(Outcome::InProgress)
     }
 

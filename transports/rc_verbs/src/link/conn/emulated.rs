@@ -4,7 +4,7 @@
 
 use uct_ib::verbs::SendWr;
 use uct_plugin::atomic::{Change, Width};
-use uct_plugin::{Atomic, AtomicOp, Completion, Error, Former, Outcome, Result, completion};
+use uct_plugin::{Atomic, AtomicOp, Completion, Error, OldValue, Outcome, Result, completion};
 
 use super::Conn;
 use crate::link::emulation::{Emulated, Next, Steps, Word, after, changed};
@@ -18,13 +18,13 @@ impl Conn {
     pub(crate) fn emulate_op(
         &self,
         (width, op, value): (Width, AtomicOp, u64),
-        former: Former,
+        old: OldValue,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         let atomic = Atomic { width, change: Change::Op(op, value) };
-        self.emulate(atomic, Some(former), address, rkey, completion)
+        self.emulate(atomic, Some(old), address, rkey, completion)
     }
 
     /// An atomic that the device does not have.
@@ -32,7 +32,7 @@ impl Conn {
     pub(crate) fn emulate(
         &self,
         atomic: Atomic,
-        former: Option<Former>,
+        old: Option<OldValue>,
         address: u64,
         rkey: &Rkey,
         completion: Option<Completion>,
@@ -51,7 +51,7 @@ impl Conn {
             return Err(self.refusal());
         }
         let (change, address) = (atomic.change, address & !7);
-        let steps = Emulated::Atomic(Steps { change, word, guess: 0, address, key, former, completion });
+        let steps = Emulated::Atomic(Steps { change, word, guess: 0, address, key, old, completion });
         let is_first = {
             let mut emulated = self.emulated.borrow_mut();
             emulated.push_back(steps);
@@ -93,7 +93,7 @@ impl Conn {
 
     /// The flush at the front becomes that of the queue pair; returns whether there was room.
     fn flush_behind_emulated(&self) -> bool {
-        if !self.queue.is_quiet() && self.queue.has_unsignaled() && !self.post_nothing() {
+        if !self.queue.is_quiet() && self.queue.has_unsignaled() && !self.post_noop() {
             return false;
         }
         if let Some(Emulated::Flush(completion)) = self.emulated.borrow_mut().pop_front() {
@@ -155,18 +155,18 @@ impl Conn {
                     atomic.guess = guess;
                     None
                 }
-                Next::Done(former) => match emulated.pop_front() {
-                    Some(Emulated::Atomic(atomic)) => Some((atomic, former)),
+                Next::Done(old) => match emulated.pop_front() {
+                    Some(Emulated::Atomic(atomic)) => Some((atomic, old)),
                     _ => None,
                 },
             }
         };
         // The next step goes out ahead of the completion, which may send and use the room up.
         self.step();
-        if let Some((atomic, former)) = ended {
-            if let Some(place) = atomic.former {
+        if let Some((atomic, old)) = ended {
+            if let Some(place) = atomic.old {
                 // SAFETY: the completion comes next.
-                unsafe { place.write(former) };
+                unsafe { place.write(old) };
             }
             completion::complete(atomic.completion, Ok(()));
         }

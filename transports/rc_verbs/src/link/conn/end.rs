@@ -1,8 +1,8 @@
 //! The ends of work requests. They end in the order in which they were posted, so one completion ends all ahead of it.
 
-use uct_plugin::{Completion, Error, FormerWord, Result, completion};
+use uct_plugin::{Completion, Error, OldWord, Result, completion};
 
-use super::{Conn, WAITED_FOR};
+use super::{Conn, HAS_PENDING};
 use crate::io::buffer::SmallBuffer;
 use crate::link::op::TxOp;
 use crate::link::shared::Shared;
@@ -59,7 +59,7 @@ impl Conn {
     fn after_end(&self) {
         self.lift_fence();
         if self.group.is_empty() {
-            self.unmark(WAITED_FOR);
+            self.unmark(HAS_PENDING);
         } else {
             self.shared.pending.schedule(&self.group);
         }
@@ -119,14 +119,14 @@ impl Conn {
             }
             // SAFETY: the operation has ended.
             TxOp::GetBcopy(buffer, unpack, done) => unsafe { shared.hand_over(buffer, unpack, done) },
-            TxOp::Fetch(buffer, former, done) => {
+            TxOp::Fetch(buffer, old, done) => {
                 let value = buffer.word();
                 shared.buffers.put_small(buffer);
                 if value == shared.mark {
-                    return self.end_with_mark(former, done);
+                    return self.end_with_mark(old, done);
                 }
                 // SAFETY: the completion comes next.
-                unsafe { former.write(value) };
+                unsafe { old.write(value) };
                 completion::complete(done, Ok(()));
             }
             TxOp::Step(buffer) => self.end_step(buffer, Ok(())),
@@ -169,12 +169,12 @@ impl Conn {
     /// An atomic has ended, and its result is the mark.
     #[cold]
     #[inline(never)]
-    fn end_with_mark(&self, former: FormerWord, done: Option<Completion>) {
+    fn end_with_mark(&self, old: OldWord, done: Option<Completion>) {
         if self.is_lost() {
             return completion::complete(done, Err(Error::IO_ERROR));
         }
         // SAFETY: the completion comes next.
-        unsafe { former.write(self.shared.mark) };
+        unsafe { old.write(self.shared.mark) };
         completion::complete(done, Ok(()));
     }
 

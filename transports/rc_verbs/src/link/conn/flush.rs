@@ -11,12 +11,12 @@ use crate::link::op::TxOp;
 
 impl Conn {
     /// Posts a no-op, a write of no bytes with a completion; returns whether there was room.
-    pub(crate) fn post_nothing(&self) -> bool {
+    pub(crate) fn post_noop(&self) -> bool {
         if !self.has_own_room() {
             return false;
         }
         let (flags, unsignaled) = self.next_flags(true);
-        // A device looks at neither address nor key of a write without bytes.
+        // A device checks neither address nor key of a write without bytes.
         let request = InlineWr::rdma_write(self.next_id(), &[], 0, 0, flags);
         if let Err(error) = self.qp.post_inline(request) {
             if !error.is_full() {
@@ -31,7 +31,7 @@ impl Conn {
 
     /// Whether a completion of the last work request is sure to come; posts one that does nothing if need be.
     fn ensure_signaled(&self) -> Result {
-        if !self.queue.has_unsignaled() || self.post_nothing() { Ok(()) } else { Err(self.refusal()) }
+        if !self.queue.has_unsignaled() || self.post_noop() { Ok(()) } else { Err(self.refusal()) }
     }
 
     pub(crate) fn flush_with(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
@@ -73,7 +73,7 @@ impl Conn {
     fn cancel(&self, completion: Option<Completion>) -> Result<Outcome> {
         if self.shut(Error::CANCELED) {
             if let Err(error) = self.qp.fail() {
-                tracing::warn!(%error, "rc_verbs: a flush could not cancel what is under way");
+                tracing::warn!(%error, "rc_verbs: a flush could not cancel operations in flight");
             }
             self.shared.rx.close(&self.window);
         }
@@ -108,7 +108,7 @@ impl Conn {
 
     /// Sees to it that the end of the last read or atomic is announced.
     pub(crate) fn announce_reads(&self) {
-        if self.queue.has_unsignaled() && !self.post_nothing() {
+        if self.queue.has_unsignaled() && !self.post_noop() {
             self.defer();
         }
     }
@@ -130,7 +130,7 @@ impl Conn {
         if completion.is_none() && !self.queue.is_quiet() {
             return Ok(Outcome::Done);
         }
-        if !self.post_nothing() {
+        if !self.post_noop() {
             return Err(self.refusal());
         }
         match completion {

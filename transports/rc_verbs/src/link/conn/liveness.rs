@@ -6,7 +6,7 @@ use super::Conn;
 use crate::proto::liveness::Schedule;
 
 impl Conn {
-    /// Checks the peer once a tick; an idle one is probed if `asks`.
+    /// Checks the peer once a tick; an idle one is probed if `asks` is set.
     pub(crate) fn watch(&self, schedule: &Schedule, asks: bool) {
         if self.failure().is_some() || !self.queue.is_connected() {
             return;
@@ -14,7 +14,7 @@ impl Conn {
         if self.queue.is_quiet() {
             self.pulse.rest();
             if asks {
-                self.post_nothing();
+                self.post_noop();
             }
             return;
         }
@@ -23,7 +23,7 @@ impl Conn {
         }
         // Acknowledgements of unsignaled requests become visible with one more request.
         if self.queue.has_unsignaled() {
-            self.post_nothing();
+            self.post_noop();
         }
         if schedule.gives_up_after(self.pulse.stall()) {
             let seconds = self.shared.limits.peer_timeout.as_secs_f64();

@@ -1,6 +1,6 @@
 //! Active messages.
 //!
-//! Id and grant travel as immediate data (`proto::wire`), so the payload has no header.
+//! Id and credits travel as immediate data (`proto::wire`), so the payload has no header.
 
 use uct_ib::verbs::{InlineData, InlineWr, SendFlags, SendWr, Sge};
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
@@ -58,7 +58,7 @@ impl Conn {
     #[inline]
     fn sent(&self, unsignaled: Unsignaled) -> u32 {
         self.queue.spend();
-        self.window.told();
+        self.window.note_advertised();
         self.posted(unsignaled)
     }
 
@@ -68,12 +68,12 @@ impl Conn {
             return Err(self.message_refusal());
         }
         let buffers = &self.shared.buffers;
-        let Some(buffer) = buffers.message() else { return Err(self.starved()) };
+        let Some(buffer) = buffers.message() else { return Err(self.no_resource()) };
         // SAFETY: the buffer is initialised, has room for `seg_size` bytes, which is `max_bcopy`, and is this call's.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         let posted = self.send_packed(id, &buffer, length, solicited);
         match posted {
-            Ok(Some(number)) => self.lend(number, buffer),
+            Ok(Some(number)) => self.retain_buffer(number, buffer),
             Ok(None) | Err(_) => buffers.put_message(buffer),
         }
         posted.map(|_| length)
@@ -180,7 +180,7 @@ impl Conn {
         if header.is_empty() {
             return Ok(None);
         }
-        let Some(mut copy) = self.shared.buffers.small() else { return Err(self.starved()) };
+        let Some(mut copy) = self.shared.buffers.small() else { return Err(self.no_resource()) };
         if let Err(error) = copy.copy_from(header) {
             self.shared.buffers.put_small(copy);
             return Err(error);
@@ -221,7 +221,7 @@ impl Conn {
         if iov.total().saturating_add(header.len()) > self.shared.limits.seg_size {
             return Err(Error::INVALID_PARAM);
         }
-        let Some(buffer) = self.shared.buffers.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.shared.buffers.message() else { return Err(self.no_resource()) };
         // SAFETY: header and vector fit into the buffer together, which is this call's and no part of either.
         unsafe { buffer.as_ptr().copy_from_nonoverlapping(header.as_ptr(), header.len()) };
         // SAFETY: as above.

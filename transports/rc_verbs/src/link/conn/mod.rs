@@ -30,8 +30,8 @@ use crate::proto::outstanding::OutstandingQueue;
 use crate::proto::send_queue::SendQueue;
 use crate::proto::window::PeerWindow;
 
-/// A mark of a connection: pending requests may wait for it.
-pub(crate) const WAITED_FOR: u8 = 1;
+/// A mark of a connection: its group may have pending requests.
+pub(crate) const HAS_PENDING: u8 = 1;
 /// The host has destroyed its endpoint; it lives until everything in flight has ended.
 pub(crate) const DESTROYED: u8 = 2;
 
@@ -44,11 +44,11 @@ pub(crate) struct Conn {
     pub(crate) index: u32,
     /// How many messages the peer may send.
     pub(crate) window: PeerWindow,
-    /// What the end of a work request has to look at: [`WAITED_FOR`] and [`DESTROYED`], mostly none.
+    /// What the end of a work request checks: [`HAS_PENDING`] and [`DESTROYED`]; rarely set.
     pub(crate) marks: Cell<u8>,
-    /// It is in the interface's list of those that want anything that all share.
-    pub(crate) is_starved: Cell<bool>,
-    /// It is in the interface's list of those with something to do.
+    /// It is in the agenda's list of connections that are blocked on shared resources.
+    pub(crate) is_blocked: Cell<bool>,
+    /// It is in the agenda's list of connections with deferred work.
     pub(crate) is_deferred: Cell<bool>,
     pub(crate) pulse: Pulse,
     pub(crate) status: EpStatus,
@@ -69,7 +69,7 @@ impl Conn {
             index,
             window,
             marks: Cell::new(0),
-            is_starved: Cell::new(false),
+            is_blocked: Cell::new(false),
             is_deferred: Cell::new(false),
             pulse: Pulse::default(),
             status: EpStatus::new(user),

@@ -12,11 +12,11 @@ impl Conn {
     pub(crate) fn account(&self, immediate: Immediate) -> Message {
         let shared = &*self.shared;
         if immediate.has_grant() {
-            if immediate.was_held_up() {
+            if immediate.was_blocked() {
                 shared.rx.widen(&self.window);
             }
             if !self.queue.gain(immediate) {
-                return self.misbehaves("the peer grants more messages than any window has");
+                return self.misbehaves("the peer granted more credits than the largest window has");
             }
             if !self.group.is_empty() {
                 shared.pending.schedule(&self.group);
@@ -30,12 +30,10 @@ impl Conn {
                     self.grant_more(left);
                     message
                 }
-                None => self.beyond_its_grant(message),
+                None => self.without_credit(message),
             },
             Message::Grant => message,
-            Message::Unknown => {
-                self.misbehaves("the peer sent a message of a kind that this version does not know")
-            }
+            Message::Unknown => self.misbehaves("the peer sent a message of an unknown kind"),
         }
     }
 
@@ -43,11 +41,11 @@ impl Conn {
     /// when the window was closed are delivered.
     #[cold]
     #[inline(never)]
-    fn beyond_its_grant(&self, message: Message) -> Message {
+    fn without_credit(&self, message: Message) -> Message {
         if self.window.size() == 0 {
             return message;
         }
-        self.misbehaves("the peer sent more messages than it was granted")
+        self.misbehaves("the peer sent more messages than it had credits")
     }
 
     /// Has progress end the endpoint of a peer that breaks the rules; its message is dropped.
@@ -62,8 +60,8 @@ impl Conn {
     /// if none was sent when a quarter is left, an explicit credit update is sent.
     #[inline(never)]
     fn grant_more(&self, left: u32) {
-        if self.window.untold() == 0 {
-            self.shared.rx.promise(&self.window);
+        if self.window.unadvertised() == 0 {
+            self.shared.rx.grant_more(&self.window);
         }
         if self.window.is_low(left) {
             self.defer();
@@ -80,10 +78,10 @@ impl Conn {
         if !self.window.is_due() {
             return true;
         }
-        if self.window.untold() == 0 {
-            shared.rx.promise(&self.window);
+        if self.window.unadvertised() == 0 {
+            shared.rx.grant_more(&self.window);
         }
-        if self.window.untold() == 0 {
+        if self.window.unadvertised() == 0 {
             // No buffers until handlers release some; or the window is closed.
             return self.window.size() == 0;
         }
@@ -98,10 +96,10 @@ impl Conn {
         if self.qp.post_inline(request).is_err() {
             return false;
         }
-        self.window.told();
+        self.window.note_advertised();
         self.posted(unsignaled);
         self.queue.note_unawaited();
-        shared.lone_grants.set(shared.lone_grants.get() + 1);
+        shared.credit_updates.set(shared.credit_updates.get() + 1);
         true
     }
 }

@@ -72,7 +72,7 @@ impl Conn {
         if !self.has_room() {
             return Err(self.refusal());
         }
-        let Some(buffer) = self.shared.buffers.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.shared.buffers.message() else { return Err(self.no_resource()) };
         // SAFETY: as for an active message.
         let length = unsafe { pack.write(buffer.as_ptr()) };
         match self.write_packed(&buffer, length, address, rkey) {
@@ -146,7 +146,7 @@ impl Conn {
         Ok(Outcome::InProgress)
     }
 
-    /// Whether reads may bring this much more; at least one read always may.
+    /// Whether so many more bytes may be read; one read is always permitted.
     #[inline]
     fn may_read(&self, length: usize) -> bool {
         let reading = self.shared.read_bytes.get();
@@ -174,9 +174,9 @@ impl Conn {
             return Ok(Outcome::Done);
         }
         if !self.may_read(length) {
-            return Err(self.starved());
+            return Err(self.no_resource());
         }
-        let Some(buffer) = self.shared.buffers.message() else { return Err(self.starved()) };
+        let Some(buffer) = self.shared.buffers.message() else { return Err(self.no_resource()) };
         // SAFETY: the length was checked.
         let buffer = unsafe { buffer.expecting(length) };
         let pieces = [buffer.piece()];
@@ -208,7 +208,7 @@ impl Conn {
         if length == 0 {
             return Ok(());
         }
-        let Some(source) = self.shared.buffers.message() else { return Err(self.starved()) };
+        let Some(source) = self.shared.buffers.message() else { return Err(self.no_resource()) };
         let data = source.as_ptr();
         // SAFETY: the buffer becomes the work request's, whatever becomes of this call.
         let number = match unsafe { self.post_read(&[source.piece(length)], address, key) } {
@@ -255,7 +255,7 @@ impl Conn {
             return Ok(Outcome::Done);
         }
         if !self.may_read(total) {
-            return Err(self.starved());
+            return Err(self.no_resource());
         }
         let number = match self.only_piece(iov)? {
             // SAFETY: the host keeps the vector's memory until the completion, and permits no other access.
@@ -299,7 +299,7 @@ impl Conn {
         address: u64,
         post: impl Fn(&[Sge], u64) -> Result<u32>,
     ) -> Result<u32> {
-        // All of it is looked at ahead of the first post, so that a refusal leaves nothing half done.
+        // Everything is checked before the first post, so that a refusal leaves nothing half done.
         let pieces = pieces_of(iov).collect::<Result<Vec<Sge>>>()?;
         let parts = parts_of(&pieces, address, self.shared.limits.max_pieces, self.shared.limits.max_part);
         if parts.len() > self.shared.limits.tx_queue_len as usize {
@@ -307,7 +307,7 @@ impl Conn {
         }
         let room = self.queue.available().min(self.shared.cq_available.get());
         if (room as usize) < parts.len() {
-            return Err(self.starved());
+            return Err(self.no_resource());
         }
         let mut last = 0;
         for (index, (address, pieces)) in parts.iter().enumerate() {

@@ -39,7 +39,7 @@ impl Conn {
         }
         self.shared.tx_wanted.set(true);
         if self.shared.cq_available.get() == 0 {
-            self.starve();
+            self.note_blocked();
         }
         Error::NO_RESOURCE
     }
@@ -48,22 +48,22 @@ impl Conn {
     #[cold]
     pub(crate) fn message_refusal(&self) -> Error {
         if self.queue.credits() == 0 && self.queue.is_connected() {
-            self.window.note_held_up();
+            self.window.note_blocked();
         }
         self.refusal()
     }
 
-    /// A refusal for want of a buffer.
+    /// Nothing can be posted before a work request of the interface ends.
     #[cold]
-    pub(crate) fn starved(&self) -> Error {
+    pub(crate) fn no_resource(&self) -> Error {
         self.shared.tx_wanted.set(true);
-        self.starve();
+        self.note_blocked();
         Error::NO_RESOURCE
     }
 
-    /// The flags of the next work request. A completion is asked for where `signaled` wants one, once in so many requests,
-    /// and where room gets scarce, so that there is always one to come when an endpoint waits for room. Also answers
-    /// what [`Conn::posted`] is to be told.
+    /// The flags of the next work request. A completion is requested if `signaled` is set, once in so many requests,
+    /// and when room gets scarce, so that an endpoint that waits for room always gets one. Also returns
+    /// the argument of [`Conn::posted`].
     #[inline]
     pub(crate) fn next_flags(&self, signaled: bool) -> (SendFlags, Unsignaled) {
         match self.unsignaled() {
@@ -72,7 +72,7 @@ impl Conn {
         }
     }
 
-    /// Set if the next work request needs no completion, as far as the others of the interface go, too.
+    /// Set if the next work request needs no completion, neither for this connection nor for the others of the interface.
     #[inline]
     fn unsignaled(&self) -> Option<Unsignaled> {
         if self.shared.cq_available.get() <= self.shared.limits.cq_low {
@@ -81,7 +81,7 @@ impl Conn {
         self.queue.unsignaled(self.shared.limits.moderation)
     }
 
-    /// As [`Conn::next_flags`] for a message that asks for no completion, if one may be sent: [`Conn::has_room_for_message`]
+    /// As [`Conn::next_flags`] for a message without a completion, if one may be sent: [`Conn::has_room_for_message`]
     /// in one go with it.
     #[inline(always)]
     pub(crate) fn message_flags(&self) -> Result<(SendFlags, Unsignaled)> {
@@ -120,16 +120,16 @@ impl Conn {
         self.outstanding.push(number, op);
     }
 
-    /// Has a buffer of messages put back when the work request of this number ends. Nobody waits for that.
+    /// Retains the buffer of a message until the work request of this number ends.
     #[inline]
-    pub(crate) fn lend(&self, number: u32, buffer: MessageBuffer) {
+    pub(crate) fn retain_buffer(&self, number: u32, buffer: MessageBuffer) {
         self.outstanding.push(number, TxOp::Buffer(buffer));
     }
 
     /// Has its pending requests served when any work request of the interface has ended.
-    fn starve(&self) {
-        if !self.is_starved.replace(true) {
-            self.shared.agenda.starve(self.index);
+    fn note_blocked(&self) {
+        if !self.is_blocked.replace(true) {
+            self.shared.agenda.note_blocked(self.index);
         }
     }
 
@@ -153,7 +153,7 @@ impl Conn {
     pub(crate) fn refused(&self, error: PostError) -> Error {
         if error.is_full() {
             self.shared.tx_wanted.set(true);
-            self.starve();
+            self.note_blocked();
             return Error::NO_RESOURCE;
         }
         tracing::error!(qp = self.qp.number(), %error, "rc_verbs: a work request was refused");

@@ -12,8 +12,8 @@ use crate::proto::wire::Side;
 /// One that has connected to the interface with number and key 1.
 fn channel() -> Channel {
     let pool = |stride| Pool { count: 2, stride };
-    let shape = Geometry { slots: 64, small: pool(1024), bulk: pool(8128) };
-    let rings = Rings::new(shape, shape).unwrap();
+    let shape = Geometry { slots: 64, first: 8, small: pool(1024), bulk: pool(8128) };
+    let rings = PairLayout::new(shape, shape).unwrap();
     let segment = Segment::new(&Origin::Memfd, rings.size(), false).unwrap();
     let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
     Channel::connecting(0, &to, &rings, segment.mapping, PendingWork::default())

@@ -164,15 +164,6 @@ impl Rkey {
         Ok(Reach::Direct(unsafe { Access::new(section, start, length) }))
     }
 
-    /// Whether memory that the key permits to access is here; it may be gone when it is accessed.
-    pub(crate) fn admits(&self, address: u64, access: MemoryAccess) -> Result<bool> {
-        self.remote.check(address, 0, access)?;
-        match self.is_here() {
-            true if !self.is_live_here() => Err(Error::INVALID_PARAM),
-            is_here => Ok(is_here),
-        }
-    }
-
     /// Whether the memory is mapped here.
     fn is_here(&self) -> bool {
         // SYNC: pairs with the Release in `set_direct`.
@@ -220,11 +211,6 @@ impl Rkey {
     /// Key and secret, for asking for it.
     pub(crate) fn proof(&self) -> (u64, u64) {
         (self.remote.key, self.remote.secret)
-    }
-
-    /// Whether the memory is of this process: no other is shown the secret.
-    pub(crate) fn is_of(&self, peer: &PeerView<'_>) -> bool {
-        peer.identity == self.remote.identity
     }
 
     /// Whether the registration lives, by the table of its process.

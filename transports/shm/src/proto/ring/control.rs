@@ -54,7 +54,8 @@ const fn short_max(length: usize) -> u64 {
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0..3 | 0 |
+/// | 0 | [`WRAPS`](Control::WRAPS) |
+/// | 1..3 | 0 |
 /// | 3..8 | tag, its low bits |
 /// | 8..14 | inline: length in bytes; otherwise: index of the block, the length is the first word of the body |
 /// | 14..16 | [`Place`] |
@@ -64,6 +65,10 @@ const fn short_max(length: usize) -> u64 {
 pub struct Control(pub u64);
 
 impl Control {
+    /// The next message is in the first slot. Otherwise it is in the next slot, which after the last of the first slots is the first one of
+    /// the rest.
+    pub const WRAPS: u64 = 1;
+
     /// Added to the position of a message in a ping-pong line that another channel's rings have as well: a short message's word has
     /// nothing else there.
     pub const SHARED: u64 = 1 << TAG_HIGH_SHIFT;
@@ -99,6 +104,12 @@ impl Control {
         (low <= short_max(longest)).then_some(Short(self.0))
     }
 
+    /// Whether the next message is in the first slot.
+    #[inline(always)]
+    pub fn wraps(self) -> bool {
+        self.0 & Control::WRAPS != 0
+    }
+
     /// The tag.
     pub fn tag(self) -> u8 {
         let (low, high) = (self.0 >> TAG_SHIFT, self.0 >> TAG_HIGH_SHIFT);
@@ -121,6 +132,12 @@ impl Control {
 pub struct Short(u64);
 
 impl Short {
+    /// The control word.
+    #[inline(always)]
+    pub(super) fn control(self) -> Control {
+        Control(self.0)
+    }
+
     /// The tag, below 32.
     #[inline(always)]
     pub fn tag(self) -> u8 {

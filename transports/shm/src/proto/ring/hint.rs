@@ -1,6 +1,6 @@
-//! Hints: one to the processor without which a ring runs at a fifth of its rate, and one to the compiler.
+//! A hint to the processor, without which a ring runs at a fifth of its rate.
 //!
-//! Used by the sender and the receiver. Built on inline assembly for x86-64 and aarch64; other processors are only slower.
+//! Used by the sender. Built on inline assembly for x86-64 and aarch64; other processors are only slower.
 
 /// Asks for the cache line `index + OFFSET` bytes behind `base` to be written soon. Any address will do.
 ///
@@ -31,20 +31,4 @@ pub(super) fn prefetch_for_write<const OFFSET: usize>(base: *const u8, index: us
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = (base, index);
-}
-
-/// The same number, of which the compiler does not know any more where it came from.
-#[inline(always)]
-pub(super) fn opaque(number: usize) -> usize {
-    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-    {
-        let mut opaque = number;
-        // SAFETY: it is no instruction at all.
-        unsafe {
-            std::arch::asm!("/* {0} */", inout(reg) opaque, options(pure, nomem, nostack, preserves_flags));
-        }
-        opaque
-    }
-    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-    number
 }

@@ -8,10 +8,14 @@
 //! 128    release words: small pool, bulk pool  (a cache line of their own), behind them the receiver's word that it has closed
 //! 256    ping-pong line                       (a cache line of its own; in the ring towards the side that accepts)
 //! 384    the sender's word on what the kernel copies (a cache line of its own)
-//! 512    slots, 64 bytes each
-//! ...    small blocks, then bulk blocks, each pool aligned to a page
+//! 512    the first slots, 64 bytes each
+//! 2048   end of the part that every ring uses
+//! rest   further slots, then small blocks, then bulk blocks, each aligned to a page
 //! ```
-//! Lines that different sides write are 128 bytes apart, since processors fetch lines in pairs.
+//! Lines that different sides write are 128 bytes apart, since processors fetch lines in pairs. The first parts of both rings of a connection
+//! are in one page. The rest takes memory when it is used.
+
+use std::ops::Range;
 
 use super::control::{SLOT_BYTES, STEP};
 
@@ -27,7 +31,11 @@ const CLOSED_OFFSET: usize = RELEASE_OFFSET + 16;
 const NAMED_OFFSET: usize = 384;
 /// Offset of the first slot.
 pub(super) const SLOT_OFFSET: usize = 512;
-/// How far ahead of a message lines are fetched for writing. Close to the end of the slots that is a line of the blocks, at no
+/// Bytes of the first part of a ring.
+pub const FIRST_BYTES: usize = 2048;
+/// Largest number of first slots.
+pub const FIRST_SLOTS: u32 = ((FIRST_BYTES - SLOT_OFFSET) / SLOT_BYTES) as u32;
+/// How far ahead of a message lines are fetched for writing. Close to the end of the slots that is a line that this side writes too, at no
 /// harm. The next slot would be wrong: that is the line at which the receiver looks while it waits.
 pub(super) const AHEAD: usize = 4 * SLOT_BYTES;
 const PAGE: usize = 4096;
@@ -46,10 +54,39 @@ pub struct Pool {
 pub struct Geometry {
     /// Number of slots, a power of two from 4 to 65536.
     pub slots: u32,
+    /// Number of those that are always used, at most [`FIRST_SLOTS`]. The others are used while there is much traffic.
+    pub first: u32,
     /// Blocks for messages that do not fit a slot.
     pub small: Pool,
     /// Blocks for large messages.
     pub bulk: Pool,
+}
+
+/// Consecutive slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Offset of the first one.
+    pub(super) start: usize,
+    /// Offset of the last one.
+    pub(super) last: usize,
+    /// Number of slots in use while messages are sent here.
+    pub(super) in_use: u32,
+}
+
+impl Part {
+    fn new(start: usize, count: u32, in_use: u32) -> Part {
+        Part { start, last: start + (count as usize).saturating_sub(1) * SLOT_BYTES, in_use }
+    }
+
+    /// From one publication of the receiver's position to the next: a quarter of the slots in use.
+    pub(super) fn batch(&self) -> u64 {
+        u64::from((self.in_use / 4).max(1)) * STEP
+    }
+
+    /// Positions that may be in flight.
+    pub(super) fn window(&self) -> u64 {
+        u64::from(self.in_use) * STEP
+    }
 }
 
 /// Why a geometry is refused.
@@ -58,24 +95,15 @@ pub enum LayoutError {
     /// Not a power of two from 4 to 65536.
     #[error("{0} slots; a power of two from 4 to 65536 is needed")]
     Slots(u32),
+    /// Not 1 to [`FIRST_SLOTS`], or more than there are slots.
+    #[error("{0} first slots; 1 to {FIRST_SLOTS} are possible, and no more than there are slots")]
+    First(u32),
     /// Not 1 to 64 blocks.
     #[error("a pool of {0} blocks; 1 to 64 are possible")]
     Count(u32),
     /// Not a multiple of 64 from 64 to [`MAX_STRIDE`].
     #[error("blocks of {0} bytes; a multiple of 64 from 64 to {MAX_STRIDE} is needed")]
     Stride(u32),
-}
-
-/// The offset among the slots of the one in which the message at `position` travels. `mask` is [`Layout::slot_mask`]'s.
-#[inline(always)]
-pub(super) fn slot_of(position: u64, mask: usize) -> usize {
-    bytes_of(position) & mask
-}
-
-/// Bytes of as many slots as `distance` is messages.
-#[inline(always)]
-pub(super) fn bytes_of(distance: u64) -> usize {
-    (distance / (STEP / SLOT_BYTES as u64)) as usize
 }
 
 /// Largest block, in bytes.
@@ -85,16 +113,25 @@ pub const MAX_STRIDE: u32 = 4 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     geometry: Geometry,
+    rest: usize,
     small_offset: usize,
     bulk_offset: usize,
-    size: usize,
+    end: usize,
 }
 
 impl Layout {
-    /// Checks `geometry` and computes the offsets.
+    /// Checks `geometry` and computes the offsets of a ring whose rest is in the page behind its first part.
     pub fn new(geometry: Geometry) -> Result<Layout, LayoutError> {
+        Layout::with_rest(geometry, PAGE)
+    }
+
+    /// Checks `geometry` and computes the offsets. `rest` is that of the rest, at least [`FIRST_BYTES`] and at most 2^40, at a page.
+    pub fn with_rest(geometry: Geometry, rest: usize) -> Result<Layout, LayoutError> {
         if !geometry.slots.is_power_of_two() || !(4..=65536).contains(&geometry.slots) {
             return Err(LayoutError::Slots(geometry.slots));
+        }
+        if !(1..=FIRST_SLOTS.min(geometry.slots)).contains(&geometry.first) {
+            return Err(LayoutError::First(geometry.first));
         }
         for pool in [geometry.small, geometry.bulk] {
             if !(1..=64).contains(&pool.count) {
@@ -105,12 +142,11 @@ impl Layout {
             }
         }
         // No sum below can overflow: each factor has been bounded above.
-        let slots_end = SLOT_OFFSET + geometry.slots as usize * SLOT_BYTES;
-        let small_offset = slots_end.next_multiple_of(PAGE);
-        let small_end = small_offset + geometry.small.count as usize * geometry.small.stride as usize;
-        let bulk_offset = small_end.next_multiple_of(PAGE);
-        let bulk_end = bulk_offset + geometry.bulk.count as usize * geometry.bulk.stride as usize;
-        Ok(Layout { geometry, small_offset, bulk_offset, size: bulk_end.next_multiple_of(PAGE) })
+        let pages = |bytes: usize| bytes.next_multiple_of(PAGE);
+        let pool = |pool: Pool| pages(pool.count as usize * pool.stride as usize);
+        let small_offset = rest + pages((geometry.slots - geometry.first) as usize * SLOT_BYTES);
+        let bulk_offset = small_offset + pool(geometry.small);
+        Ok(Layout { geometry, rest, small_offset, bulk_offset, end: bulk_offset + pool(geometry.bulk) })
     }
 
     /// The numbers it was made from.
@@ -118,9 +154,34 @@ impl Layout {
         &self.geometry
     }
 
-    /// Bytes of memory that the ring takes, a multiple of 4096.
+    /// Bytes from the start of the ring to its end.
     pub fn size(&self) -> usize {
-        self.size
+        self.end
+    }
+
+    /// Where the rest is, which takes memory when it is used.
+    pub fn rest(&self) -> Range<usize> {
+        self.rest..self.end
+    }
+
+    /// Whether there are other slots than the first ones.
+    pub(super) fn can_grow(&self) -> bool {
+        self.geometry.first < self.geometry.slots
+    }
+
+    /// The part of the slots in which a slot is.
+    pub(super) fn part_of(&self, slot: usize) -> Part {
+        if slot < FIRST_BYTES { self.first_part() } else { self.rest_part() }
+    }
+
+    /// The first slots.
+    pub(super) fn first_part(&self) -> Part {
+        Part::new(SLOT_OFFSET, self.geometry.first, self.geometry.first)
+    }
+
+    /// The other slots, which are used in addition to the first ones.
+    pub(super) fn rest_part(&self) -> Part {
+        Part::new(self.rest, self.geometry.slots - self.geometry.first, self.geometry.slots)
     }
 
     /// Offset of the ping-pong line, for the ring that has it.
@@ -136,18 +197,6 @@ impl Layout {
     /// Offset of the receiver's word that it has closed the ring.
     pub fn closed(&self) -> usize {
         CLOSED_OFFSET
-    }
-
-    /// Offset of a slot, from its offset among the slots.
-    #[inline(always)]
-    pub(super) fn slot(&self, slot: usize) -> usize {
-        debug_assert!(slot <= self.slot_mask() && slot.is_multiple_of(SLOT_BYTES));
-        SLOT_OFFSET + slot
-    }
-
-    /// What leaves of a position's slot, as [`slot_of`] takes it.
-    pub(super) fn slot_mask(&self) -> usize {
-        (self.geometry.slots as usize - 1) * SLOT_BYTES
     }
 
     /// Offset of a small block's payload. `index` is below the count.

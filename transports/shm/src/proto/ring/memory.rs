@@ -9,7 +9,7 @@ use ucs::sync::atomic::AtomicU64;
 
 use super::control::Place;
 use super::hint::prefetch_for_write;
-use super::layout::{AHEAD, CREDIT_OFFSET, Layout, RELEASE_OFFSET, SLOT_OFFSET};
+use super::layout::{AHEAD, CREDIT_OFFSET, Layout, RELEASE_OFFSET};
 
 /// Memory that holds one ring.
 ///
@@ -19,8 +19,8 @@ use super::layout::{AHEAD, CREDIT_OFFSET, Layout, RELEASE_OFFSET, SLOT_OFFSET};
 /// # Safety
 ///
 /// All references and pointers stay valid as long as the implementor lives, and point to distinct memory for distinct
-/// arguments: 8 bytes for words, 56 for a body, the layout's capacity for a block. A slot is named by its offset among the
-/// slots. Arguments are in the layout's range, the caller sees to that.
+/// arguments: 8 bytes for words, 56 for a body, the layout's capacity for a block. A slot is named by its offset in the
+/// ring. Arguments are in the layout's range, the caller sees to that.
 pub unsafe trait RingMemory: Sized {
     /// The shape.
     fn layout(&self) -> &Layout;
@@ -36,7 +36,7 @@ pub unsafe trait RingMemory: Sized {
     fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R;
     /// The rest of a slot, for the sender.
     fn body_mut<R>(&self, slot: usize, write: impl FnOnce(*mut u8) -> R) -> R;
-    /// Another handle on the same memory, which a loop can keep in registers.
+    /// Another handle on the same memory, which a caller can keep in registers.
     ///
     /// # Safety
     ///
@@ -58,11 +58,11 @@ impl MappedRing {
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 4096 and `layout.size()` bytes from it are readable and writable, and stay so while the
+    /// `base` is aligned to 128 and all bytes of the first part and the rest of `layout` from it are readable and writable, and stay so while the
     /// ring lives. In this process at most one sender and one receiver use them. Other processes may write to them at
     /// any time: nothing is read from them that is not checked or copied first, except message payload.
     pub unsafe fn new(base: NonNull<u8>, layout: Layout) -> MappedRing {
-        debug_assert!((base.as_ptr() as usize).is_multiple_of(4096));
+        debug_assert!((base.as_ptr() as usize).is_multiple_of(128));
         MappedRing { base, layout }
     }
 
@@ -102,22 +102,22 @@ unsafe impl RingMemory for MappedRing {
 
     #[inline(always)]
     fn control(&self, slot: usize) -> &AtomicU64 {
-        self.word(self.layout.slot(slot))
+        self.word(slot)
     }
 
     #[inline(always)]
     fn prefetch(&self, slot: usize) {
-        prefetch_for_write::<{ SLOT_OFFSET + AHEAD }>(self.base.as_ptr(), slot);
+        prefetch_for_write::<AHEAD>(self.base.as_ptr(), slot);
     }
 
     #[inline(always)]
     fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R {
-        read(self.at(self.layout.slot(slot) + 8))
+        read(self.at(slot + 8))
     }
 
     #[inline(always)]
     fn body_mut<R>(&self, slot: usize, write: impl FnOnce(*mut u8) -> R) -> R {
-        write(self.at(self.layout.slot(slot) + 8))
+        write(self.at(slot + 8))
     }
 
     #[inline(always)]

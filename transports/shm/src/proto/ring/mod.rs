@@ -4,10 +4,12 @@
 //!
 //! A ring is an array of 64-byte slots. A message of up to [`INLINE_BYTES`] travels in its slot, which costs the transfer of one cache
 //! line. A larger message is written to a block (small or bulk) that its slot names. A [`TurnLine`] carries short replies in addition to
-//! two rings. The protocol has four parts:
+//! two rings. The protocol has five parts:
 //!
 //! - **Publication.** The first word of a slot contains the sequence number of the message in the slot. The sender writes it last. The
 //!   receiver polls for the next sequence number, and polls nothing else.
+//! - **Growth.** With little traffic only the first slots are used. The control word of a message tells where the next message is: in the first
+//!   slot, or in the next one. The sender alone decides to use all slots, and to return to the first ones ([`Sender::trim`]).
 //! - **Credit.** The receiver publishes its position in batches, in a word of its own. The sender reads that word after each message.
 //!   The word is nearly always unchanged and in the sender's cache.
 //! - **Release.** Blocks may be returned in any order, so each pool has one word of toggles that the receiver writes. A block is free
@@ -46,10 +48,10 @@ use doorbell::DoorbellMemory;
 pub use doorbell::{DOORBELL_BYTES, Doorbell, MappedDoorbell};
 #[cfg(all(test, not(loom)))]
 use layout::LayoutError;
-pub use layout::{Geometry, Layout, Pool};
+pub use layout::{FIRST_BYTES, FIRST_SLOTS, Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{Body, Delivery, Message, Receiver, Watch, settle};
-pub use sender::{Block, Refused, Sender, Sent};
+pub use sender::{Block, Refused, Sender, Sent, Trim};
 pub use turn_line::{MappedTurnLine, TurnLine};
 
 /// The peer wrote something into shared memory that no correct peer writes.

@@ -2,8 +2,6 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p uct-shm --release ring::models`.
 
-use std::cell::Cell;
-
 use ucs::sync::atomic::{AtomicBool, Ordering};
 use ucs::sync::{Arc, thread};
 
@@ -56,7 +54,7 @@ fn receive(receiver: &Receiver<WatchedRing>) -> Option<u64> {
 fn messages_arrive_in_order_and_slots_are_not_reused_early() {
     explore(|| {
         let memory = WatchedRing::new(4, 1);
-        let sender = Sender::new(memory.clone());
+        let sender = Sender::new(memory.clone(), || 0);
         sender.prepare();
         let receiver = Receiver::new(memory);
         let producer = thread::spawn(move || {
@@ -86,10 +84,49 @@ fn messages_arrive_in_order_and_slots_are_not_reused_early() {
 }
 
 #[test]
+fn messages_arrive_in_order_while_a_ring_grows() {
+    explore(|| {
+        let memory = WatchedRing::with_first(4, 2, 1);
+        let sender = Sender::new(memory.clone(), || 0);
+        sender.prepare();
+        let receiver = Receiver::new(memory);
+        // Up to the last slot of the fourth busy round. The message in it is followed by one in the rest of the slots.
+        let mut got = 0;
+        while got < 7 {
+            assert!(send(&sender, got));
+            assert_eq!(receive(&receiver), Some(got));
+            got += 1;
+        }
+        let producer = thread::spawn(move || {
+            let mut sent = 7;
+            for _ in 0..6 {
+                if send(&sender, sent) {
+                    sent += 1;
+                }
+            }
+            assert!(sender.can_trim(), "the ring has grown");
+            (sent, sender)
+        });
+        for _ in 0..3 {
+            if let Some(value) = receive(&receiver) {
+                assert_eq!(value, got);
+                got += 1;
+            }
+        }
+        let (sent, _sender) = producer.join().expect("the sender has not failed");
+        while let Some(value) = receive(&receiver) {
+            assert_eq!(value, got);
+            got += 1;
+        }
+        assert_eq!(got, sent);
+    });
+}
+
+#[test]
 fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() {
     explore(|| {
         let memory = WatchedRing::new(4, 1);
-        let sender = Sender::new(memory.clone());
+        let sender = Sender::new(memory.clone(), || 0);
         sender.prepare();
         let receiver = Receiver::new(memory);
         let producer = thread::spawn(move || {
@@ -97,20 +134,18 @@ fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() 
             for _ in 0..6 {
                 // SAFETY: a body has room for a u64 and is aligned to it.
                 let fill = |body: *mut u8| unsafe { body.cast::<u64>().write(sent) };
-                match sender.try_short(7, 8, fill) {
-                    Some(Sent::Quiet) => sent += 1,
-                    Some(Sent::Attend) => {
+                match sender.try_short(7, 8, fill).map_or_else(|| sender.send_inline(7, 8, fill), Ok) {
+                    Ok(Sent::Quiet) => sent += 1,
+                    Ok(Sent::Attend) => {
                         sender.attend().expect("the receiver is honest");
                         sent += 1;
                     }
-                    None => {
-                        sender.has_room().expect("the receiver is honest");
-                    }
+                    Err(Refused::Full) => (),
+                    Err(refused) => panic!("{refused}"),
                 }
             }
             (sent, sender)
         });
-        let watch = Cell::new(receiver.watch());
         let mut got = 0;
         let mut take = |limit| {
             let before = got;
@@ -118,11 +153,7 @@ fn short_messages_taken_one_by_one_or_many_at_a_time_are_those_that_were_sent() 
                 assert_eq!((short.tag(), data), (7, &u64::to_ne_bytes(got)[..]));
                 got += 1;
             };
-            let taken = if limit > 1 {
-                receiver.take_shorts(limit, &watch, each)
-            } else {
-                u32::from(receiver.take_one_short(&watch, each))
-            };
+            let taken = receiver.take_shorts(limit, each);
             assert_eq!(u64::from(taken), got - before);
             taken
         };
@@ -165,7 +196,7 @@ fn messages_in_the_line_and_in_the_rings_arrive_in_the_order_of_both() {
 fn a_block_is_written_again_only_after_its_release() {
     explore(|| {
         let memory = WatchedRing::new(4, 1);
-        let sender = Sender::new(memory.clone());
+        let sender = Sender::new(memory.clone(), || 0);
         sender.prepare();
         let receiver = Receiver::new(memory);
         let producer = thread::spawn(move || {
@@ -202,7 +233,7 @@ fn sleeping_receiver(fenced: bool) {
         let memory = WatchedRing::new(4, 1);
         let doorbell = WatchedDoorbell::new();
         let woken = Arc::new(AtomicBool::new(false));
-        let sender = Sender::new(memory.clone());
+        let sender = Sender::new(memory.clone(), || 0);
         sender.prepare();
         let receiver = Receiver::new(memory);
         receiver.set_fence(fenced);

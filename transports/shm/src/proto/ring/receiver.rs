@@ -13,8 +13,6 @@ use ucs::sync::atomic::{AtomicU64, Ordering};
 use super::barrier;
 use super::control::{BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP, Short};
 use super::copy::{START_BYTES, copy_rest, copy_start};
-use super::hint::opaque;
-use super::layout::{bytes_of, slot_of};
 use super::{Corrupt, RingMemory};
 
 /// A received message.
@@ -51,13 +49,13 @@ pub struct Receiver<M> {
     memory: M,
     /// Position of the next message.
     head: Cell<u64>,
-    /// [`Layout::slot_mask`](super::Layout).
-    mask: usize,
-    /// Publish when `head` is there; always at the end of the slots, so that none are passed from one to the next.
+    /// Offset of its slot.
+    slot: Cell<usize>,
+    /// Offset of the last slot in this part.
+    last: Cell<usize>,
+    /// Publish when `head` is there.
     grant_at: Cell<u64>,
-    /// From one publication to the next: a quarter of the slots.
-    batch: u64,
-    /// PendingWork of the credit word.
+    /// Flags of the credit word.
     flags: Cell<u64>,
     small: Held,
     bulk: Held,
@@ -75,12 +73,12 @@ struct Held {
 impl<M: RingMemory> Receiver<M> {
     /// A receiver of a ring from which nothing was received yet.
     pub fn new(memory: M) -> Receiver<M> {
-        let batch = u64::from(memory.layout().geometry().slots / 4) * STEP;
+        let first = memory.layout().first_part();
         Receiver {
             head: Cell::new(FIRST),
-            mask: memory.layout().slot_mask(),
-            grant_at: Cell::new(next_grant(FIRST, batch)),
-            batch,
+            slot: Cell::new(first.start),
+            last: Cell::new(first.last),
+            grant_at: Cell::new(next_grant(FIRST, first.batch())),
             flags: Cell::new(Credit::IDLE | Credit::FENCE),
             small: Held::default(),
             bulk: Held::default(),
@@ -91,76 +89,27 @@ impl<M: RingMemory> Receiver<M> {
     /// Whether the next message has arrived.
     #[inline(always)]
     pub fn has_message(&self) -> bool {
-        let head = self.head.get();
         // SYNC: only a hint; `next` reads the word again with Acquire.
-        Control(self.memory.control(slot_of(head, self.mask)).load(Ordering::Relaxed)).is(head)
+        Control(self.memory.control(self.slot.get()).load(Ordering::Relaxed)).is(self.head.get())
     }
 
-    /// Receives short messages, those with a tag below 32, until the next message is of another kind or `limit`, at least 1, are received.
-    /// Returns how many. `each` gets the checked control word and a private copy of the data, aligned to 16; it may use the receiver only
-    /// to release blocks. `watch` is then the word that the next message changes.
+    /// Receives short messages, those with a tag below 32, until the next message is of another kind or `limit` are received. Returns how many.
+    /// `each` gets the checked control word and a private copy of the data, aligned to 16, when the state is up to date.
     #[inline(always)]
-    pub fn take_shorts(&self, limit: u32, watch: &Cell<Watch>, mut each: impl FnMut(Short, &[u8])) -> u32 {
-        debug_assert!(limit > 0);
+    pub fn take_shorts(&self, limit: u32, mut each: impl FnMut(Short, &[u8])) -> u32 {
         // SAFETY: for this call, as the receiver that it is.
         let memory = unsafe { self.memory.alias() };
         let mut copy = Body::new();
-        let start = self.head.get();
-        let (mut head, mut left) = (start, u64::from(limit) * STEP);
-        loop {
-            // Up to where credit is due, slots lie one behind the other.
-            let run = left.min(self.grant_at.get().wrapping_sub(head));
-            // Counted from the end, so that one register is count and address at once; the compiler would make two of it if
-            // it knew where the end came from. The position is counted as what it takes to find its distance by an addition.
-            let end = opaque(slot_of(head, self.mask) + bytes_of(run));
-            let (mut from_end, mut minus_head) = (bytes_of(run).wrapping_neg(), head.wrapping_neg());
-            loop {
-                let (slot, position) = (end.wrapping_add(from_end), minus_head.wrapping_neg());
-                let Some(short) = take_short(&memory, slot, position, &mut copy) else { break };
-                minus_head = minus_head.wrapping_sub(STEP);
-                from_end = from_end.wrapping_add(SLOT_BYTES);
-                each(short, copy.bytes(short));
-                if from_end == 0 {
-                    break;
-                }
-            }
-            head = minus_head.wrapping_neg();
-            self.head.set(head);
-            if head != self.grant_at.get() {
-                watch.set(Watch::new(memory.control(end.wrapping_add(from_end)), head));
-                break;
-            }
-            self.grant();
-            watch.set(self.watch());
-            left -= run;
-            if left == 0 {
-                break;
-            }
+        let mut left = limit;
+        while left > 0 {
+            let (head, slot) = (self.head.get(), self.slot.get());
+            let Some(short) = take_short(&memory, slot, head, &mut copy) else { break };
+            self.leave(slot, short.control());
+            self.advance_to(head.wrapping_add(STEP));
+            each(short, copy.bytes(short));
+            left -= 1;
         }
-        (head.wrapping_sub(start) / STEP) as u32
-    }
-
-    /// As [`take_shorts`](Receiver::take_shorts) with a limit of one. Returns whether there was one. The state is up to date
-    /// before `deliver` is called.
-    #[inline(always)]
-    pub fn take_one_short(&self, watch: &Cell<Watch>, deliver: impl FnOnce(Short, &[u8])) -> bool {
-        // SAFETY: for this call, as the receiver that it is.
-        let memory = unsafe { self.memory.alias() };
-        let mut copy = Body::new();
-        let head = self.head.get();
-        let slot = slot_of(head, self.mask);
-        let Some(short) = take_short(&memory, slot, head, &mut copy) else { return false };
-        let next = head.wrapping_add(STEP);
-        self.head.set(next);
-        if next == self.grant_at.get() {
-            self.grant();
-            watch.set(self.watch());
-        } else {
-            // Up to where credit is due, slots lie one behind the other.
-            watch.set(Watch::new(memory.control(slot + SLOT_BYTES), next));
-        }
-        deliver(short, copy.bytes(short));
-        true
+        limit - left
     }
 
     /// Position of the next message.
@@ -169,11 +118,41 @@ impl<M: RingMemory> Receiver<M> {
         self.head.get()
     }
 
-    /// Skips the slot of the next message, which was sent out of the ring.
+    /// The next message was sent out of the ring. Its slot is that of the message behind it.
     #[inline(always)]
     pub fn pass(&self) {
-        self.head.set(self.head.get().wrapping_add(STEP));
-        if self.head.get() == self.grant_at.get() {
+        self.advance_to(self.head.get().wrapping_add(STEP));
+    }
+
+    /// The next message is in the slot behind this one, or where its control word says.
+    #[inline(always)]
+    fn leave(&self, slot: usize, control: Control) {
+        if control.wraps() || slot == self.last.get() {
+            self.end_part(control);
+        } else {
+            self.slot.set(slot + SLOT_BYTES);
+        }
+    }
+
+    /// As [`leave`](Self::leave), at the end of a part.
+    #[cold]
+    #[inline(never)]
+    fn end_part(&self, control: Control) {
+        let layout = self.memory.layout();
+        let is_first = layout.part_of(self.slot.get()) == layout.first_part();
+        let goes_on = is_first && layout.can_grow() && !control.wraps();
+        let part = if goes_on { layout.rest_part() } else { layout.first_part() };
+        self.slot.set(part.start);
+        self.last.set(part.last);
+        // The distance to the next publication is another one.
+        self.grant_at.set(self.head.get().wrapping_add(STEP));
+    }
+
+    /// The messages ahead of `head` are received.
+    #[inline(always)]
+    fn advance_to(&self, head: u64) {
+        self.head.set(head);
+        if head == self.grant_at.get() {
             self.grant();
         }
     }
@@ -181,8 +160,7 @@ impl<M: RingMemory> Receiver<M> {
     /// Takes the next message. A short one is copied to `inline`; the block of a long one is the caller's until `release`.
     #[inline(always)]
     pub fn next(&self, inline: &mut [u64; BODY_WORDS]) -> Result<Option<Message>, Corrupt> {
-        let head = self.head.get();
-        let slot = slot_of(head, self.mask);
+        let (head, slot) = (self.head.get(), self.slot.get());
         // SYNC: pairs with the Release in `Sender::send_slot`.
         let control = Control(self.memory.control(slot).load(Ordering::Acquire));
         if !control.is(head) {
@@ -200,6 +178,7 @@ impl<M: RingMemory> Receiver<M> {
         } else {
             self.accept_block(slot, control)?
         };
+        self.leave(slot, control);
         self.pass();
         Ok(Some(Message { tag: control.tag(), data }))
     }
@@ -237,8 +216,7 @@ impl<M: RingMemory> Receiver<M> {
     /// What the next message changes.
     #[inline(always)]
     pub fn watch(&self) -> Watch {
-        let head = self.head.get();
-        Watch::new(self.memory.control(slot_of(head, self.mask)), head)
+        Watch::new(self.memory.control(self.slot.get()), self.head.get())
     }
 
     /// Number of blocks of a pool that were received and not yet released.
@@ -266,7 +244,8 @@ impl<M: RingMemory> Receiver<M> {
     /// Publishes the receiver's position.
     #[cold]
     fn grant(&self) {
-        self.grant_at.set(next_grant(self.head.get(), self.batch));
+        let batch = self.memory.layout().part_of(self.slot.get()).batch();
+        self.grant_at.set(next_grant(self.head.get(), batch));
         // SYNC: pairs with the Acquire in `Sender::refresh`: our reads of the slots are over.
         self.memory.credit().store(Credit::new(self.head.get(), self.flags.get()).0, Ordering::Release);
     }
@@ -303,7 +282,7 @@ impl<M: RingMemory> Receiver<M> {
     #[cfg(all(test, not(loom)))]
     pub fn start_at(&self, position: u64) {
         self.head.set(position);
-        self.grant_at.set(next_grant(position, self.batch));
+        self.grant_at.set(next_grant(position, self.memory.layout().first_part().batch()));
     }
 }
 
@@ -355,7 +334,7 @@ fn take_short<M: RingMemory>(memory: &M, slot: usize, head: u64, copy: &mut Body
 
 /// The next multiple of `batch` behind `head`.
 fn next_grant(head: u64, batch: u64) -> u64 {
-    (head & !(batch - 1)).wrapping_add(batch)
+    (head - head % batch).wrapping_add(batch)
 }
 
 /// A word that the next message changes, and the value from which on it has arrived.

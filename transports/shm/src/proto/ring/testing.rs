@@ -4,11 +4,14 @@
 
 use super::control::Control;
 use super::turn_line::TurnLineMemory;
-use super::{BODY_WORDS, Body, Delivery, Geometry, Pool, Receiver, RingMemory, Sender, Sent, TurnLine};
+use super::{
+    BODY_WORDS, Body, Delivery, FIRST_SLOTS, Geometry, Pool, Receiver, RingMemory, Sender, Sent, TurnLine,
+};
 
 /// A small ring's shape.
 pub fn geometry(slots: u32, blocks: u32) -> Geometry {
-    Geometry { slots, small: Pool { count: blocks, stride: 64 }, bulk: Pool { count: blocks, stride: 1024 } }
+    let pool = |stride| Pool { count: blocks, stride };
+    Geometry { slots, first: slots.min(FIRST_SLOTS), small: pool(64), bulk: pool(1024) }
 }
 
 /// Sends numbers in a row over a ring, receives those of another over a second one, and replies in the ping-pong line.
@@ -26,7 +29,7 @@ pub struct Talker<M, S> {
 
 impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
     pub fn new(there: M, back: M, turn_line: S, begins: bool) -> Talker<M, S> {
-        let (sender, receiver) = (Sender::new(there), Receiver::new(back));
+        let (sender, receiver) = (Sender::new(there, || 0), Receiver::new(back));
         sender.prepare();
         let turn_line = TurnLine::new(turn_line, begins);
         Talker { sender, receiver, turn_line, sent: 0, received: 0, answered: 0 }
@@ -41,7 +44,7 @@ impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
         let sent = if is_owner {
             self.sender.try_out_of_ring(|position| self.turn_line.send(Control::short(position, 7, 8), fill))
         } else {
-            self.sender.try_short(7, 8, fill)
+            self.sender.try_short(7, 8, fill).or_else(|| self.sender.send_inline(7, 8, fill).ok())
         };
         let Some(sent) = sent else {
             self.sender.has_room().expect("the receiver is honest");

@@ -1,10 +1,9 @@
 //! Plain tests of the ring, in heap memory; small enough for Miri, which watches them for races and bad pointers.
 
 use std::alloc::{Layout as Allocation, alloc_zeroed, dealloc};
-use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::control::{Control, FIRST, SLOT_BYTES, STEP};
@@ -14,7 +13,7 @@ use super::testing::{Talker, geometry};
 use super::{
     BODY_WORDS, Corrupt, DOORBELL_BYTES, Delivery, Doorbell, Geometry, INLINE_BYTES, Layout, LayoutError,
     MappedDoorbell, MappedRing, MappedTurnLine, Place, Pool, Receiver, Sender, Sent, Short, TURN_LINE_BYTES,
-    TurnLine,
+    Trim, TurnLine,
 };
 
 /// Zeroed, page-aligned memory.
@@ -34,6 +33,15 @@ impl Pages {
         // SAFETY: the size is not zero.
         let base = unsafe { alloc_zeroed(allocation) };
         Pages { base: NonNull::new(base).expect("memory"), allocation }
+    }
+
+    /// Reads a word.
+    fn word(&self, offset: usize) -> u64 {
+        assert!(offset + 8 <= self.allocation.size());
+        // SAFETY: inside the allocation.
+        let word = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: aligned and valid; nothing runs in parallel.
+        unsafe { word.cast::<u64>().read() }
     }
 
     /// Overwrites a word, as a hostile peer would.
@@ -57,7 +65,7 @@ fn ring(geometry: Geometry) -> (Arc<Pages>, Sender<MappedRing>, Receiver<MappedR
     let layout = Layout::new(geometry).expect("a valid shape");
     let pages = Arc::new(Pages::new(layout.size()));
     // SAFETY: the pages are large enough, aligned, and kept by every test to its end.
-    let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) });
+    let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) }, || 0);
     // SAFETY: as above; one sender and one receiver.
     let receiver = Receiver::new(unsafe { MappedRing::new(pages.base, layout) });
     sender.prepare();
@@ -178,7 +186,7 @@ fn sequence_numbers_survive_their_wrap() {
     let layout = Layout::new(geometry(4, 1)).expect("a valid shape");
     let pages = Pages::new(layout.size());
     // SAFETY: the pages outlive both sides.
-    let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) });
+    let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) }, || 0);
     // SAFETY: as above.
     let receiver = Receiver::new(unsafe { MappedRing::new(pages.base, layout) });
     let start = STEP.wrapping_neg() - 5 * STEP;
@@ -193,7 +201,6 @@ fn sequence_numbers_survive_their_wrap() {
 #[test]
 fn short_messages_are_taken_up_to_a_limit_and_to_the_first_of_another_kind() {
     let (_pages, sender, receiver) = ring(geometry(8, 2));
-    let watch = Cell::new(receiver.watch());
     let mut next = 0;
     let take = |limit, first: usize| {
         let mut seen = Vec::new();
@@ -201,15 +208,11 @@ fn short_messages_are_taken_up_to_a_limit_and_to_the_first_of_another_kind() {
             assert!(data.as_ptr().cast::<u128>().is_aligned());
             seen.push((short.tag(), data.to_vec()));
         };
-        let count = if limit == 1 {
-            usize::from(receiver.take_one_short(&watch, each))
-        } else {
-            receiver.take_shorts(limit, &watch, each) as usize
-        };
+        let count = receiver.take_shorts(limit, each) as usize;
         let sent = |number| (1, pattern(number, 8 + number % 3 * 16));
         assert_eq!(seen, (first..first + count).map(sent).collect::<Vec<_>>());
         // SAFETY: the pages are there to the end.
-        let is_due = unsafe { watch.get().has_news() };
+        let is_due = unsafe { receiver.watch().has_news() };
         assert_eq!(is_due, receiver.has_message(), "what is watched is the next message");
         count
     };
@@ -270,7 +273,7 @@ fn the_doorbell_remembers_who_rang_and_wakes_once() {
 
 #[test]
 fn a_receiver_survives_scribbled_slots() {
-    let slot = slot_at(1);
+    let slot = slot_at(0);
     let word = |place, detail| Control::new(FIRST, 1, place, detail).0;
     let cases = [
         (word(Place::Inline, 57), 0, Corrupt::Inline { length: 57 }),
@@ -293,8 +296,8 @@ fn a_receiver_refuses_a_block_that_it_still_holds() {
     let (pages, sender, receiver) = ring(geometry(8, 2));
     let _ = send(&sender, &pattern(0, 500)).expect("room");
     assert!(receiver.next(&mut [0; BODY_WORDS]).expect("honest").is_some());
-    pages.scribble(slot_at(2) + 8, 8);
-    pages.scribble(slot_at(2), Control::new(FIRST + STEP, 1, Place::Bulk, 0).0);
+    pages.scribble(slot_at(1) + 8, 8);
+    pages.scribble(slot_at(1), Control::new(FIRST + STEP, 1, Place::Bulk, 0).0);
     assert_eq!(receive(&receiver), Err(Corrupt::Block { index: 0 }));
 }
 
@@ -455,4 +458,82 @@ fn a_turn_line_takes_nothing_but_a_short_message_at_its_position() {
     assert_eq!(taken(Control::new(FIRST, 3, Place::Bulk, 1)), None);
     assert_eq!(taken(Control::short(FIRST, 3, TURN_LINE_BYTES)), Some(TURN_LINE_BYTES));
     assert!(end.is_owner() && !end.has(FIRST), "now it is ours to write");
+}
+
+/// Nanoseconds that a test sets.
+static TIME: AtomicU64 = AtomicU64::new(0);
+
+/// Longer than `BUSY`.
+const LONG: u64 = 1 << 30;
+
+#[test]
+fn a_ring_grows_while_it_is_busy_and_is_small_again_when_it_is_idle() {
+    let shape = Geometry { first: 6, ..geometry(64, 16) };
+    let layout = Layout::new(shape).expect("a valid shape");
+    let pages = Pages::new(layout.size());
+    // SAFETY: the pages outlive both sides.
+    let sender = Sender::new(unsafe { MappedRing::new(pages.base, layout) }, || TIME.load(Ordering::SeqCst));
+    // SAFETY: as above.
+    let receiver = Receiver::new(unsafe { MappedRing::new(pages.base, layout) });
+    sender.prepare();
+    let is_used = || (layout.rest().step_by(8)).any(|at| pages.word(at) != 0);
+    let (mut sent, mut received) = (0, 0);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    let rounds = if cfg!(miri) { 3 } else { 300 };
+    for round in 0..rounds {
+        TIME.fetch_add(LONG, Ordering::SeqCst);
+        // A little at a time, for a long time.
+        for _ in 0..50 {
+            TIME.fetch_add(LONG, Ordering::SeqCst);
+            let _ = send(&sender, &pattern(sent, 8)).expect("room for one");
+            assert_eq!(receive(&receiver).expect("honest"), Some(pattern(received, 8)));
+            (sent, received) = (sent + 1, received + 1);
+        }
+        assert!(!is_used() && !sender.can_trim(), "round {round}: six slots are enough");
+        // Much, with any number in flight.
+        let mut most = 0;
+        for _ in 0..2000 {
+            if next(2) == 0 {
+                let length = [8, 60, 500][next(3) as usize];
+                match send(&sender, &pattern(sent, length)) {
+                    Ok(_) => sent += 1,
+                    Err(refused) => assert_eq!(refused, Refused::Full),
+                }
+                most = most.max(sent - received);
+            } else if let Some(bytes) = receive(&receiver).expect("honest") {
+                assert_eq!(bytes, pattern(received, bytes.len()));
+                received += 1;
+            }
+        }
+        assert!(most > 6 && is_used() && sender.can_trim(), "round {round}: {most} were in flight");
+        assert_eq!(sender.trim(LONG), Ok(Trim::Nothing), "messages are in flight, or just were");
+        while receive(&receiver).expect("honest").is_some() {
+            received += 1;
+        }
+        // The receiver reports its position when it stops to poll.
+        receiver.set_idle();
+        let mut steps = Vec::new();
+        while sender.can_trim() {
+            TIME.fetch_add(LONG, Ordering::SeqCst);
+            let step = sender.trim(LONG).expect("honest");
+            match &step {
+                Trim::Nothing => (),
+                Trim::Return => {
+                    let _ = send(&sender, &pattern(sent, 8)).expect("room for one");
+                    assert_eq!(receive(&receiver).expect("honest"), Some(pattern(received, 8)));
+                    (sent, received) = (sent + 1, received + 1);
+                    receiver.set_idle();
+                }
+                Trim::Free(rest) => rest.clone().step_by(8).for_each(|at| pages.scribble(at, 0)),
+            }
+            steps.push(step);
+            assert!(steps.len() < 6, "{steps:?}");
+        }
+        assert_eq!(steps.last(), Some(&Trim::Free(layout.rest())));
+    }
+    assert_eq!(sent, received);
 }

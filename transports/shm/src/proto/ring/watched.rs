@@ -10,7 +10,7 @@ use ucs::sync::cell::UnsafeCell;
 use super::control::SLOT_BYTES;
 use super::testing::geometry;
 use super::turn_line::TurnLineMemory;
-use super::{DoorbellMemory, Layout, Place, RingMemory};
+use super::{DoorbellMemory, Geometry, Layout, Place, RingMemory};
 
 struct Shared {
     layout: Layout,
@@ -32,9 +32,13 @@ pub struct WatchedRing(Arc<Shared>);
 
 impl WatchedRing {
     pub fn new(slots: u32, blocks: u32) -> WatchedRing {
+        WatchedRing::with_first(slots, slots, blocks)
+    }
+
+    pub fn with_first(slots: u32, first: u32, blocks: u32) -> WatchedRing {
         let cells = || (0..blocks).map(|_| UnsafeCell::new([0; 8])).collect();
         WatchedRing(Arc::new(Shared {
-            layout: Layout::new(geometry(slots, blocks)).expect("a valid shape"),
+            layout: Layout::new(Geometry { first, ..geometry(slots, blocks) }).expect("a valid shape"),
             credit: AtomicU64::new(0),
             release: [AtomicU64::new(0), AtomicU64::new(0)],
             control: (0..slots).map(|_| AtomicU64::new(0)).collect(),
@@ -44,9 +48,14 @@ impl WatchedRing {
     }
 }
 
-/// The number of a slot, from its offset among the slots.
-fn index(slot: usize) -> usize {
-    slot / SLOT_BYTES
+/// The number of a slot, from its offset.
+fn index(layout: &Layout, slot: usize) -> usize {
+    let (first, rest) = (layout.first_part(), layout.rest_part());
+    if slot <= first.last {
+        (slot - first.start) / SLOT_BYTES
+    } else {
+        layout.geometry().first as usize + (slot - rest.start) / SLOT_BYTES
+    }
 }
 
 // SAFETY: every word and cell is an object of its own behind an `Arc`.
@@ -64,17 +73,17 @@ unsafe impl RingMemory for WatchedRing {
     }
 
     fn control(&self, slot: usize) -> &AtomicU64 {
-        &self.0.control[index(slot)]
+        &self.0.control[index(&self.0.layout, slot)]
     }
 
     fn prefetch(&self, _slot: usize) {}
 
     fn body<R>(&self, slot: usize, read: impl FnOnce(*const u8) -> R) -> R {
-        self.0.bodies[index(slot)].with(|body| read(body.cast()))
+        self.0.bodies[index(&self.0.layout, slot)].with(|body| read(body.cast()))
     }
 
     fn body_mut<R>(&self, slot: usize, write: impl FnOnce(*mut u8) -> R) -> R {
-        self.0.bodies[index(slot)].with_mut(|body| write(body.cast()))
+        self.0.bodies[index(&self.0.layout, slot)].with_mut(|body| write(body.cast()))
     }
 
     unsafe fn alias(&self) -> WatchedRing {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
@@ -40,6 +41,8 @@ pub(crate) struct Connecting {
     wants_own: bool,
     /// The peer had no room at the last attempt.
     is_full: bool,
+    /// Over a socket that was connected already: there is no other attempt.
+    is_only: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +51,7 @@ enum Phase {
     Waiting(Deadline),
     /// The system connects.
     Socket,
-    /// The hello was sent, the answer is awaited.
+    /// The hello was sent, the response is awaited.
     Answer,
 }
 
@@ -78,9 +81,43 @@ impl Conn {
             claims: Claims::default(),
             wants_own: false,
             is_full: false,
+            is_only: false,
         }));
         shared.timers.want_tick(deadline);
         self.attempt(shared);
+    }
+
+    /// Begins with a socket that is connected already. The connection belongs to whoever has it, and is no answer to a peer that asks
+    /// for its own.
+    pub(crate) fn connect_over(
+        &self,
+        shared: &Shared,
+        socket: Socket,
+        address: SocketAddr,
+    ) -> std::io::Result<()> {
+        let deadline = Deadline::after(shared.settings().connect_timeout);
+        shared.add_socket(self.id, &socket, Events::WRITE)?;
+        *self.socket.borrow_mut() = Some(socket);
+        *self.connecting.borrow_mut() = Some(Box::new(Connecting {
+            address,
+            source: None,
+            phase: Phase::Socket,
+            retries: 0,
+            deadline,
+            hello: [0; HELLO],
+            have: 0,
+            claims: Claims::default(),
+            wants_own: true,
+            is_full: false,
+            is_only: true,
+        }));
+        self.is_opened.set(false);
+        shared.timers.want_tick(deadline);
+        Ok(())
+    }
+
+    fn is_only_attempt(&self) -> bool {
+        self.connecting.borrow().as_ref().is_some_and(|connecting| connecting.is_only)
     }
 
     /// Whether this side is connecting.
@@ -103,6 +140,10 @@ impl Conn {
     }
 
     pub(super) fn attempt(self: &Rc<Self>, shared: &Shared) {
+        if self.is_only_attempt() {
+            let reason = "the peer does not take the connection over this socket now".to_owned();
+            return shared.agenda.fail_later(self.id, Error::UNREACHABLE, reason);
+        }
         let Some((address, source)) =
             self.connecting.borrow().as_ref().map(|connecting| (connecting.address, connecting.source))
         else {
@@ -128,7 +169,7 @@ impl Conn {
             let mut connecting = self.connecting.borrow_mut();
             let Some(connecting) = connecting.as_mut() else { return };
             connecting.retries += 1;
-            if connecting.retries > most {
+            if connecting.retries > most || connecting.is_only {
                 None
             } else {
                 let pause = FIRST_PAUSE.saturating_mul(1 << (connecting.retries - 1).min(6));
@@ -139,7 +180,8 @@ impl Conn {
             Some(pause) => self.pause(shared, pause),
             None => {
                 let status = error.raw_os_error().map_or(Error::UNREACHABLE, Error::from_errno);
-                let reason = format!("cannot connect, tried {} times: {error}", most + 1);
+                let times = if self.is_only_attempt() { 1 } else { most + 1 };
+                let reason = format!("cannot connect, tried {times} times: {error}");
                 shared.agenda.fail_later(self.id, status, reason);
             }
         }
@@ -167,7 +209,7 @@ impl Conn {
                     Some(Ok(Some(error)) | Err(error)) => Err(error),
                     None => return None,
                 };
-                match outcome.and_then(|()| self.introduce(shared, siblings)) {
+                match outcome.and_then(|()| self.send_hello(shared, siblings)) {
                     Ok(()) => {
                         self.set_phase(Phase::Answer);
                         self.watch(shared, Events::READ);
@@ -197,12 +239,13 @@ impl Conn {
         events
     }
 
-    fn introduce(&self, shared: &Shared, siblings: &[Rc<Conn>]) -> std::io::Result<()> {
+    fn send_hello(&self, shared: &Shared, siblings: &[Rc<Conn>]) -> std::io::Result<()> {
         let socket = self.socket.borrow();
         let Some(socket) = socket.as_ref() else { return Ok(()) };
         let key = self.destination.as_ref().map_or(0, |address| address.key);
-        let claim = self.next_claim(siblings);
-        let wants_own = claim.is_none() && self.wants_own();
+        let is_only = self.is_only_attempt();
+        let claim = if is_only { None } else { self.next_claim(siblings) };
+        let wants_own = is_only || claim.is_none() && self.wants_own();
         if let Some(connecting) = self.connecting.borrow_mut().as_mut() {
             connecting.wants_own = wants_own;
         }
@@ -299,7 +342,7 @@ impl Conn {
                 };
                 self.fail(shared, Error::REJECTED, reason);
             }
-            _ => self.fail(shared, Error::UNREACHABLE, "the peer's answer makes no sense"),
+            _ => self.fail(shared, Error::UNREACHABLE, "the peer's hello is not valid here"),
         }
         None
     }

@@ -1,10 +1,11 @@
-//! Frames that are no active messages: remote memory access, signs of life, and who uses the connection.
+//! Frames that are no active messages: remote memory access, keepalive probes, and which sides use the connection.
 
 use std::rc::Rc;
 
 use ucs::{Error, Result};
 use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request};
 
+use super::part::request_head;
 use super::receive::Rest;
 use super::{Conn, State};
 use crate::io::pieces::Memory;
@@ -43,18 +44,18 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends or queues an answer. Its data cannot be deregistered meanwhile, so nothing of the application's runs here.
+    /// Sends or queues a response. Its data cannot be deregistered meanwhile, so nothing of the application's runs here.
     /// An error ends the connection: a request is too large, or too many were refused.
     fn answer(&self, shared: &Shared, answer: Option<Answer<'_>>) -> Result<(), &'static str> {
         let Some(answer) = answer else { return Ok(()) };
         if shared.check_length(control::RESPONSE, answer.frame_bytes()).is_err() {
-            return Err("a get asks for more than an answer holds");
+            return Err("a get requests more than a response may contain");
         }
         let mut head = [0; FRAME_HEADER + RESPONSE_HEADER];
         head[..FRAME_HEADER]
             .copy_from_slice(&frame_header(control::RESPONSE, answer.frame_bytes()).to_ne_bytes());
         head[FRAME_HEADER..].copy_from_slice(answer.header());
-        self.owe(shared, &head, (&answer).into());
+        self.queue_response(shared, &head, (&answer).into());
         if answer.is_refusal() {
             self.refused.set(self.refused.get().saturating_add(1));
             if u32::from(self.refused.get()) > shared.settings().max_refused {
@@ -64,7 +65,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Whether requests were carried out of which the peer does not know.
+    /// Whether requests were carried out and not acknowledged.
     #[inline(always)]
     pub(super) fn target_owes(&self) -> bool {
         self.target.has_unacknowledged()
@@ -73,7 +74,7 @@ impl Conn {
     pub(super) fn acknowledge(&self, shared: &Shared) {
         if let Some(header) = self.target.acknowledge() {
             let frame = frame_header(control::RESPONSE, RESPONSE_HEADER).to_ne_bytes();
-            self.owe(shared, &frame, header.as_slice().into());
+            self.queue_response(shared, &frame, header.as_slice().into());
         }
     }
 
@@ -92,7 +93,7 @@ impl Conn {
         // The zeros behind the data may have come already.
         let (request, _) = Request::read(payload).map_err(|malformed| malformed.0)?;
         if request.opcode != Opcode::Put || request.length as usize != length - REQUEST_HEADER {
-            return Err("a put has another length than it says");
+            return Err("a put has another length than its frame");
         }
         let data = &payload[REQUEST_HEADER..];
         let done = data.len();
@@ -111,33 +112,31 @@ impl Conn {
         }
     }
 
-    /// Sends what is still to be asked for of a large get.
+    /// Sends requests for the rest of a large get.
     pub(crate) fn pump(&self, shared: &Shared) {
         self.initiator.pump(|request| {
             if let Some(error) = self.error() {
                 return Err(error);
             }
-            let mut frame = [0; FRAME_HEADER + REQUEST_HEADER];
-            let bytes = request.write(&mut frame[FRAME_HEADER..]);
-            frame[..FRAME_HEADER].copy_from_slice(&frame_header(control::REQUEST, bytes).to_ne_bytes());
-            self.owe(shared, &frame[..FRAME_HEADER + bytes], Memory::EMPTY);
+            let (frame, bytes) = request_head(request, 0);
+            self.queue_response(shared, &frame[..bytes], Memory::EMPTY);
             Ok(())
         });
     }
 
-    /// Answers have come: there may be room for more operations.
+    /// Responses have arrived: there may be room for more operations.
     fn on_answered(self: &Rc<Self>, shared: &Shared) {
         if self.initiator.wants_pump() {
             self.pump(shared);
         }
-        self.note_hungry(shared);
+        self.note_pending(shared);
         shared.agenda.look_at_flushes();
         if self.is_retiring() {
             self.mark_dirty(shared);
         }
     }
 
-    /// Asks for a sign of life.
+    /// Sends a keepalive probe.
     pub(crate) fn probe(&self, shared: &Shared) {
         if self.state.get() == State::Established && !self.probing.replace(true) {
             self.tell(shared, control::PING);
@@ -145,6 +144,6 @@ impl Conn {
     }
 
     pub(super) fn tell(&self, shared: &Shared, kind: u8) {
-        self.owe(shared, &frame_header(kind, 0).to_ne_bytes(), Memory::EMPTY);
+        self.queue_response(shared, &frame_header(kind, 0).to_ne_bytes(), Memory::EMPTY);
     }
 }

@@ -83,7 +83,7 @@ impl Conn {
         connecting.as_mut().is_some_and(|connecting| connecting.claims().asked.is_some())
     }
 
-    /// The peer has opened a connection, or is opening one: asks it to confirm the candidates, or waits for it once.
+    /// The peer has opened a connection, or is opening one: requests confirmation of the candidates, or waits for it once.
     pub(super) fn look_for_peers_own(self: &Rc<Self>, shared: &Shared, siblings: &[Rc<Conn>]) {
         let has_claimants = siblings.iter().any(|conn| conn.claims_to_be(self.peer));
         let has_to_wait = {
@@ -170,7 +170,7 @@ impl Conn {
         self.is_opened.get() && self.peer == peer && self.is_open_to_endpoints()
     }
 
-    /// Whether the peer, who connects too, is to use this connection instead. Of two that are on their way it is the one of the
+    /// Whether the peer, which connects too, is to use this connection instead. Of two that are on their way it is the one of the
     /// interface with the smaller id.
     pub(crate) fn is_instead(&self, own: u64, peer: u64) -> bool {
         self.is_own_to(peer) && (self.state.get() == State::Established || own < peer && self.is_attempting())

@@ -45,7 +45,7 @@ impl Conn {
         self.tell_use(shared);
         self.mark_dirty(shared);
         shared.timers.want_tick(shared.timers.keepalive_tick());
-        tracing::debug!(peer = format_args!("{:016x}", self.peer), "a connection stands");
+        tracing::debug!(peer = format_args!("{:016x}", self.peer), "a connection is established");
     }
 
     /// What its peer shares limits with.
@@ -106,7 +106,7 @@ impl Conn {
         self.use_told.set(self.own_use.get() == Use::Using);
     }
 
-    /// The peer knows from the answer to its hello that this side uses it.
+    /// The peer knows from the response to its hello that this side uses it.
     pub(crate) fn note_welcomed(&self) {
         self.note_use_told();
     }
@@ -119,7 +119,7 @@ impl Conn {
         }
     }
 
-    /// Whether all endpoints of this side have gone, and the peer was not told yet.
+    /// Whether all endpoints of this side have gone, and the peer was not notified yet.
     pub(super) fn is_retiring(&self) -> bool {
         self.own_use.get() == Use::Using && self.members.borrow().is_empty()
     }
@@ -141,12 +141,12 @@ impl Conn {
         }
         match self.state.get() {
             State::Closed(_) => {}
-            State::Connecting => self.fail(shared, Error::CANCELED, "nobody needs it any more"),
+            State::Connecting => self.fail(shared, Error::CANCELED, "it is not needed any more"),
             State::Established => {
                 self.own_use.set(Use::Over);
                 self.tell(shared, control::UNUSE);
                 if self.peer_use.get() == Use::Over {
-                    self.fail(shared, Error::CANCELED, "nobody needs it any more");
+                    self.fail(shared, Error::CANCELED, "it is not needed any more");
                 } else if self.peer_use.get() == Use::Never {
                     self.linger.set(Deadline::after(shared.settings().linger_timeout));
                     shared.timers.want_tick(self.linger.get());
@@ -173,7 +173,7 @@ impl Conn {
     pub(super) fn on_unuse(self: &Rc<Self>, shared: &Shared) {
         self.peer_use.set(Use::Over);
         if self.own_use.get() != Use::Using {
-            self.fail(shared, Error::CANCELED, "nobody needs it any more");
+            self.fail(shared, Error::CANCELED, "it is not needed any more");
         }
     }
 
@@ -270,20 +270,20 @@ impl Conn {
     }
 
     /// Has progress serve the requests of its endpoints, if there are any and there is room for what they send.
-    pub(crate) fn note_hungry(&self, shared: &Shared) {
+    pub(crate) fn note_pending(&self, shared: &Shared) {
         if self.pending.is_idle() || !self.has_room(shared) || self.initiator.admit().is_err() {
             return;
         }
-        if !self.hungry.replace(true) {
-            shared.agenda.note_hungry(self.id);
+        if !self.is_pending.replace(true) {
+            shared.agenda.note_pending(self.id);
         }
     }
 
     /// Serves them in turn until there is no room; the next time goes on where this one stopped. Returns how many ended.
     pub(crate) fn serve(&self, shared: &Shared) -> u32 {
-        self.hungry.set(false);
+        self.is_pending.set(false);
         let served = self.pending.dispatch(Blocked::Interface);
-        self.note_hungry(shared);
+        self.note_pending(shared);
         served
     }
 

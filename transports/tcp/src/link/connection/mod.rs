@@ -103,7 +103,7 @@ pub(crate) struct Conn {
     /// Requests of its endpoints that wait for room.
     pub(crate) pending: PendingQueue,
     /// It is in the agenda's list of connections whose requests are to be served.
-    hungry: Cell<bool>,
+    is_pending: Cell<bool>,
 
     // Its life.
     id: ConnId,
@@ -128,7 +128,7 @@ pub(crate) struct Conn {
     members: RefCell<Vec<Weak<Member>>>,
     own_use: Cell<Use>,
     peer_use: Cell<Use>,
-    /// The peer was told that this side uses the connection.
+    /// The peer was notified that this side uses the connection.
     use_told: Cell<bool>,
     /// When a connection that is done with is closed without its peer's help.
     linger: Cell<Deadline>,
@@ -172,7 +172,7 @@ impl Conn {
             target: Target::default(),
             flushes: RefCell::default(),
             pending: PendingQueue::default(),
-            hungry: Cell::new(false),
+            is_pending: Cell::new(false),
             id,
             state: Cell::new(State::Connecting),
             socket: RefCell::default(),

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use uct_plugin::{Completion, Iov};
 
 use crate::io::buffer::{TxBuffer, TxPool};
-use crate::io::pieces::{Memory, Part, Pieces};
+use crate::io::pieces::{Memory, Pieces};
 
 /// Bytes that wait to be sent.
 #[derive(Default)]

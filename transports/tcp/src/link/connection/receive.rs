@@ -140,7 +140,7 @@ impl Conn {
         }
     }
 
-    /// Whether a frame has to wait that makes this side queue an answer; then nothing more is read.
+    /// Whether a frame that causes a response has to wait; then nothing more is read.
     fn has_to_wait(&self, shared: &Shared, kind: u8) -> bool {
         let is_answered = kind == control::REQUEST || kind == control::PING;
         if is_answered && self.is_flooded(shared) {
@@ -157,10 +157,10 @@ impl Conn {
             Some(buffer) => (buffer, self.rx_end.get()),
             None => match shared.take_rx() {
                 Ok(buffer) => (buffer, buffer.fill()),
-                Err(error) => return self.starve(shared, error),
+                Err(error) => return self.out_of_memory(shared, error),
             },
         };
-        // SAFETY: the bytes behind `end` are initialised, and nobody else's: messages that were kept lie below.
+        // SAFETY: the bytes behind `end` are initialised, and used by nothing else: messages that were kept lie below.
         let room = unsafe { slice::from_raw_parts_mut(buffer.at(end), buffer.size() - end) };
         match recv(self.fd(), room, RecvFlags::empty()) {
             Ok((received, _)) if received > 0 => {
@@ -200,7 +200,7 @@ impl Conn {
     }
 
     #[cold]
-    fn starve(self: &Rc<Self>, shared: &Shared, error: Error) -> Received {
+    fn out_of_memory(self: &Rc<Self>, shared: &Shared, error: Error) -> Received {
         self.fail(shared, error, "there is no memory for a receive buffer");
         NOTHING
     }
@@ -256,7 +256,7 @@ impl Conn {
             count += 1;
         }
         shared.agenda.leave();
-        self.settle(shared);
+        self.after_frames(shared);
         count
     }
 
@@ -304,10 +304,10 @@ impl Conn {
         }
     }
 
-    /// Puts the buffer away if all of it was handled, else makes sure that the frame begun fits; acknowledges what was
+    /// After frames were handled: releases an empty buffer, makes room for a frame that has begun, and acknowledges requests that were
     /// carried out.
     #[inline(always)]
-    fn settle(self: &Rc<Self>, shared: &Shared) {
+    fn after_frames(self: &Rc<Self>, shared: &Shared) {
         if self.target_owes() && !self.is_blocked() {
             self.acknowledge(shared);
         }
@@ -341,7 +341,7 @@ impl Conn {
         let other = match shared.rx_pool().get() {
             Ok(other) => other,
             Err(error) => {
-                self.starve(shared, error);
+                self.out_of_memory(shared, error);
                 return;
             }
         };
@@ -414,7 +414,7 @@ impl Conn {
             Ok(large) => large,
             Err(error) => {
                 shared.give_room(room);
-                self.starve(shared, error);
+                self.out_of_memory(shared, error);
                 return;
             }
         };
@@ -434,7 +434,7 @@ impl Conn {
             None => shared.give_room(room),
         }
         self.watch_again(shared);
-        self.settle(shared);
+        self.after_frames(shared);
     }
 
     /// Goes on with a large frame.
@@ -471,7 +471,7 @@ impl Conn {
             Rest::Put { request, .. } => self.end_put(shared, &request, Ok(())),
             Rest::Refused { request, error, .. } => self.end_put(shared, &request, Err(error)),
         }
-        self.settle(shared);
+        self.after_frames(shared);
         Received { count: 1, any: true }
     }
 

@@ -8,10 +8,11 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use ucs::event_set::Events;
 use ucs::{Error, Result};
+use uct_plugin::rma::Payload;
 use uct_plugin::{Completion, Iov, Outcome, Pack};
 
 use super::{Conn, State};
-use crate::io::pieces::{Memory, PIECES, Part, Pieces};
+use crate::io::pieces::{Memory, PIECES, Pieces};
 use crate::link::shared::Shared;
 use crate::proto::wire::{PADDING, padded};
 
@@ -30,12 +31,17 @@ struct Place {
 impl Conn {
     /// Sends or collects a frame, which is no larger than a short or bcopy message with its headers.
     #[inline(always)]
-    pub(crate) fn send_frame(&self, shared: &Shared, frame: impl Part) -> Result {
-        let bytes = frame.length();
+    pub(crate) fn send_frame(&self, shared: &Shared, head: &[u8], data: impl Payload) -> Result {
+        let bytes = head.len().saturating_add(data.length());
         let place = self.place(shared, bytes)?;
-        // SAFETY: the place has room for the frame, and writing a part sends nothing.
-        frame_into(unsafe { slice::from_raw_parts_mut(place.start, bytes + PADDING) }, &frame);
-        // SAFETY: the frame and its zeros were just written, and nothing was sent since.
+        let body = place.start.wrapping_add(head.len());
+        // SAFETY: the place has room for the frame, and is no part of the head.
+        unsafe { place.start.copy_from_nonoverlapping(head.as_ptr(), head.len()) };
+        // SAFETY: the place has room for the data behind the head, and nothing else uses it.
+        unsafe { data.write(body) };
+        // SAFETY: the place has room for the zeros.
+        unsafe { body.wrapping_add(data.length()).cast::<[u8; PADDING]>().write(ZEROS) };
+        // SAFETY: the frame and its zeros were just written, and nothing was sent since, by the promise of `Payload`.
         unsafe { self.submit(shared, place, padded(bytes)) }
     }
 
@@ -54,7 +60,7 @@ impl Conn {
         let place = self.place(shared, N + shared.seg_size())?;
         let body = place.start.wrapping_add(N);
         let (length, head) = self.while_packing(shared, || {
-            // SAFETY: the place has room for `seg_size` bytes behind the head, which is the `max_bcopy`, and is nobody else's while
+            // SAFETY: the place has room for `seg_size` bytes behind the head, which is the `max_bcopy`, and is used by nothing else while
             // this connection packs.
             let length = unsafe { pack.write(body) };
             (length, head(length))
@@ -237,10 +243,8 @@ impl Conn {
             }
             let (part, behind) = bytes.split_at(self.tail_left.get());
             let length = part.length();
-            // SAFETY: the tail has `tail_left` initialised bytes of a buffer that nothing else writes.
-            let room = unsafe { slice::from_raw_parts_mut(self.tail.get(), length) };
-            // SAFETY: the room is as long as the part.
-            unsafe { part.write(room) };
+            // SAFETY: the tail has `tail_left` bytes of a buffer that nothing else writes.
+            unsafe { part.write(self.tail.get()) };
             self.tail.set(self.tail.get().wrapping_add(length));
             self.tail_left.set(self.tail_left.get() - length);
             bytes = behind;
@@ -248,27 +252,27 @@ impl Conn {
     }
 
     /// Sends a response, made of a head and data, which may be registered memory; queues it if the socket is full.
-    pub(super) fn owe(&self, shared: &Shared, head: &[u8], data: Memory<'_>) {
+    pub(super) fn queue_response(&self, shared: &Shared, head: &[u8], data: Memory<'_>) {
         if self.error().is_some() {
             return;
         }
-        let head = Memory::from(head);
-        let bytes = (head, data).length();
+        let bytes = head.len() + data.length();
         let zeros = Memory::from(&ZEROS[..padded(bytes) - bytes]);
         if self.packing.get() {
             let mut frame = Vec::with_capacity(padded(bytes));
-            [head, data, zeros].into_iter().for_each(|part| part.copy_to(&mut frame));
-            return shared.agenda.owe_later(self.id, frame);
+            [head.into(), data, zeros].into_iter().for_each(|part: Memory<'_>| part.copy_to(&mut frame));
+            return shared.agenda.queue_response_later(self.id, frame);
         }
         let is_small = bytes + PADDING <= shared.scratch_size();
-        // A connection that breaks is noted, and told by progress; one without room queues it all the same.
-        if is_small && (self.send_frame(shared, (head, data)).is_ok() || self.error().is_some()) {
+        // Progress fails a connection that breaks; one without room queues the response all the same.
+        if is_small && (self.send_frame(shared, head, data).is_ok() || self.error().is_some()) {
             return;
         }
+        let parts = [head.into(), data, zeros];
         let mut sent = 0;
         if !self.has_queued() && self.state.get() == State::Established {
             let mut pieces = Pieces::new();
-            for part in [head, data, zeros] {
+            for part in parts {
                 pieces.add(part);
             }
             match self.count(shared, pieces.send(self.fd())) {
@@ -278,7 +282,7 @@ impl Conn {
             }
             self.block(shared);
         }
-        for part in [head, data, zeros] {
+        for part in parts {
             let (skipped, rest) = part.split_at(sent);
             sent -= skipped.length();
             self.append(shared, rest);
@@ -451,13 +455,4 @@ impl Conn {
         self.drop_tail();
         self.queue.borrow_mut().clear(ended);
     }
-}
-
-/// Writes a frame and the zeros behind it to a room of its length and [`PADDING`].
-#[inline(always)]
-fn frame_into(room: &mut [u8], frame: &impl Part) {
-    let (body, behind) = room.split_at_mut(frame.length());
-    // SAFETY: split off at its length.
-    unsafe { frame.write(body) };
-    behind.copy_from_slice(&ZEROS);
 }

@@ -33,12 +33,12 @@ use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, Hello, HelloKind, PADDING, c
 pub(crate) const LISTENERS: u64 = 1;
 pub(crate) const TIMER: u64 = 8;
 
-/// Looks at the only connection, between looks at the event set; a power of two.
+/// Polls of the only connection between polls of the event set; a power of two.
 pub(crate) const SPIN_ALONE: u32 = 16;
 
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;
-/// Bytes of one answer to a get.
+/// Bytes of one response to a get.
 pub(crate) const GET_SEGMENT: usize = 64 << 10;
 /// Bytes ahead of the data of the largest short or bcopy operation.
 const HEADS: usize = 64;
@@ -179,7 +179,7 @@ impl Shared {
         self.epoch.set(self.epoch.get().wrapping_add(1));
     }
 
-    /// A new epoch between two rounds. The looks at the event set, which go by the lowest bits, stay in step with the rounds.
+    /// A new epoch between two rounds. The polls of the event set, which depend on the lowest bits, stay in step with the rounds.
     pub(crate) fn begin_epoch(&self) {
         self.epoch.set(self.epoch.get().wrapping_add(SPIN_ALONE));
     }

@@ -52,7 +52,7 @@ impl Shared {
         self.announced.borrow_mut().serve()
     }
 
-    /// Begins a search for connections that hold room which others need, and bring nothing. Otherwise: when to look again.
+    /// Begins a search for connections that hold room which others need, and send nothing. Otherwise: when to search again.
     pub(crate) fn begin_search_for_room(&self, now: u64) -> Result<(), Deadline> {
         self.announced.borrow_mut().begin_search(now)
     }

@@ -11,7 +11,7 @@ impl Conn {
     /// Whether everything that was sent has taken effect, and been answered.
     fn is_flushed(&self) -> bool {
         let is_sent = |core: &mut Core| {
-            // A new endpoint is flushed when it stands.
+            // A new endpoint is flushed when it is connected.
             core.table.phase(self.connection) != Phase::Connecting
                 && core.table.outstanding(self.connection) == 0
                 && !core.has_zombies()

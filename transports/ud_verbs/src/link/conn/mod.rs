@@ -27,11 +27,11 @@ pub(crate) struct Conn {
     pub(crate) connection: ConnectionId,
     pub(crate) pending: PendingGroup,
     pub(crate) user: EpUser,
-    /// Puts, gets and atomics whose answers are awaited.
+    /// Puts, gets and atomics without a response yet.
     pub(crate) initiator: Initiator,
     waits: RefCell<VecDeque<Wait>>,
     checks: RefCell<Vec<Completion>>,
-    /// The place up to which an acknowledgement was asked for.
+    /// The place up to which an acknowledgement was requested.
     asked: Cell<Option<Psn>>,
 }
 
@@ -65,7 +65,7 @@ impl Conn {
         matches!(phase, Phase::Finished | Phase::Failed(_) | Phase::Aborted)
     }
 
-    /// The peer has acknowledged something, or was heard of.
+    /// The peer has acknowledged something, or shown that it is alive.
     pub(crate) fn on_news(&self) {
         self.pump();
         self.shared.pending.schedule(&self.pending);

@@ -40,7 +40,7 @@ impl Conn {
         self.shared.arm_retransmit_timer(&guard);
     }
 
-    /// Takes the answer to a request. The bytes are untrusted.
+    /// Handles the response to a request. The bytes are untrusted.
     pub(crate) fn take_response(&self, body: &[u8]) -> Result<(), Malformed> {
         self.initiator.answer(body)?;
         self.on_news();

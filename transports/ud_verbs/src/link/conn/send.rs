@@ -1,4 +1,4 @@
-//! Messages of the application's: copied, packed, or sent from where they are.
+//! Messages of the application: copied, packed, or sent from its memory.
 //!
 //! Built on the core, which sends, and on the queue of pending requests, which none may overtake.
 
@@ -13,11 +13,11 @@ use super::Conn;
 use crate::io::memory::Memh;
 use crate::io::packet::Packet;
 
-/// Bytes of a zero-copy message that are copied nevertheless: that costs less than to be told when the device has read them.
+/// A zero-copy message of up to so many bytes is copied nevertheless: that costs less than a completion of the device.
 const COPIED: usize = 1024;
 
 impl Conn {
-    /// Lets `fill` write a message of up to `length` bytes into a buffer, and sends it; `fill` calls nobody.
+    /// Lets `fill` write a message of up to `length` bytes into a buffer, and sends it; `fill` calls nothing of the application's.
     #[inline(always)]
     pub(crate) fn send(&self, kind: u8, length: usize, fill: impl FnOnce(&mut Packet) -> Result) -> Result {
         let shared = &*self.shared;
@@ -25,9 +25,11 @@ impl Conn {
             return Err(self.queued());
         }
         let guard = shared.enter();
-        let sent = guard.with(|core| core.send_filled(self.connection, kind, length, fill));
-        sent.map_err(|error| self.not_sent(error))?;
-        shared.arm_retransmit_timer(&guard);
+        let sent = guard
+            .with(|core| core.send_filled(self.connection, kind, length, fill).map(|()| core.is_ticking));
+        if !sent.map_err(|error| self.not_sent(error))? {
+            shared.timers.keep_ticking(&guard);
+        }
         Ok(())
     }
 
@@ -51,16 +53,18 @@ impl Conn {
         let mut packet = packet.map_err(|error| self.not_sent(error))?;
         // SAFETY: behind the head, the buffer has room for what the attributes promise as `max_bcopy`, initialised.
         let length = unsafe { pack.write(packet.message().wrapping_add(ahead)) };
-        // SAFETY: the buffer holds an MTU, which no head of a message exceeds, initialised, and is nobody else's.
+        // SAFETY: the buffer holds an MTU, which no head of a message exceeds, initialised, and nothing else uses it.
         let place = unsafe { std::slice::from_raw_parts_mut(packet.message(), ahead) };
         if let Err(error) = head(place, length) {
             guard.with(|core| core.unsend(packet));
             return Err(error);
         }
         packet.begin(ahead + length, wakes);
-        let sent = guard.with(|core| core.send_fitting(self.connection, kind, packet));
-        sent.map_err(|error| self.not_sent(error))?;
-        shared.arm_retransmit_timer(&guard);
+        let sent =
+            guard.with(|core| core.send_fitting(self.connection, kind, packet).map(|()| core.is_ticking));
+        if !sent.map_err(|error| self.not_sent(error))? {
+            shared.timers.keep_ticking(&guard);
+        }
         Ok(length)
     }
 
@@ -79,7 +83,7 @@ impl Conn {
         packet.map_err(|error| self.not_sent(error))
     }
 
-    /// Sends the application's memory from where it is, behind `ahead`; returns whether it was copied after all.
+    /// Sends the application's memory in place, behind `ahead`; returns whether it was copied nevertheless.
     pub(crate) fn send_zcopy(
         &self,
         kind: u8,
@@ -129,7 +133,7 @@ impl Conn {
         Ok(if is_copied { Outcome::Done } else { Outcome::InProgress })
     }
 
-    /// Why nothing may overtake the requests that wait: they do, or the endpoint has failed.
+    /// Why a send is refused while requests are pending: because of them, or because the endpoint has failed.
     #[cold]
     pub(super) fn queued(&self) -> Error {
         match self.shared.enter().with(|core| core.refusal(self.connection)) {
@@ -138,7 +142,7 @@ impl Conn {
         }
     }
 
-    /// Notes why nothing was sent, so that pending requests are served when it may.
+    /// Records why nothing was sent, so that pending requests are served when there is room.
     #[cold]
     fn not_sent(&self, error: Error) -> Error {
         let is_blocked = error == Error::NO_RESOURCE

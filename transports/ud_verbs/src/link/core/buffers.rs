@@ -9,7 +9,7 @@ use crate::io::receives::Arrival;
 #[derive(Clone, Copy)]
 pub(super) struct Spare {
     buffers: u32,
-    /// Peers when it was last looked at.
+    /// Number of peers at the last check.
     peers: usize,
 }
 
@@ -17,7 +17,7 @@ impl Spare {
     /// While peers come, and none are known: many may come at once.
     const MOST: u32 = 256;
     const LEAST: u32 = 32;
-    /// So many less whenever buffers went to the device and nobody had come.
+    /// Decreases by so many whenever buffers are posted and there are no new peers.
     const STEP: u32 = 4;
 
     pub(super) const NEW: Spare = Spare { buffers: Spare::MOST, peers: 0 };
@@ -59,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Receive buffers that the device should have: as many as peers can fill before they hear of it. More would do harm: the
+    /// Receive buffers that the device should have: as many as peers can fill before they are acknowledged. More would do harm: the
     /// fewer there are, the sooner a buffer is used again, and is still near the processor.
     #[inline]
     fn wanted(&self) -> u32 {
@@ -80,7 +80,7 @@ impl Core {
                 count += 1;
             }
             // SAFETY: the buffers are out of the pool until their completions come (`poll_device`) or the queue pair is
-            // stopped, and nobody else has them.
+            // stopped, and nothing else uses them.
             let taken = unsafe { self.queue.post_receives(&posts[..count]) };
             self.posted += taken as u32;
             for slot in &posts[taken..count] {

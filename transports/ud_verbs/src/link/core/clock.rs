@@ -23,12 +23,13 @@ impl Clock {
         self.now = Time::from_nanos(ucs::clock::now());
     }
 
-    /// Reads it, unless that was done in this progress.
+    /// The time, which is read unless that was done in this progress.
     #[inline]
-    pub(crate) fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) -> Time {
         if !self.is_fresh {
             self.read();
         }
+        self.now
     }
 
     /// A progress begins or ends: whatever follows may come much later.

@@ -1,6 +1,6 @@
 //! The state of an interface that its timers work on as well: connections, queues, buffers.
 //!
-//! Here is what it consists of, what time brings, and how it ends; each file beside has one kind of operations on it. Nothing here calls
+//! Here are its parts, what timers do, and how it ends; each file beside has one kind of operations on it. Nothing here calls
 //! the application.
 
 mod buffers;
@@ -56,7 +56,7 @@ pub(crate) struct Core {
     receives: ReceivePool,
     pub(crate) paths: Paths,
     pub(crate) clock: Clock,
-    /// Datagrams that were taken from the device and not yet looked at.
+    /// Datagrams that were taken from the device and not yet handled.
     pub(crate) arrivals: VecDeque<Arrival>,
     /// Packets that the protocol is done with, but not the device.
     zombies: VecDeque<Packet>,
@@ -76,10 +76,10 @@ pub(crate) struct Core {
     /// Ticks in a row for which the timer was not needed.
     pub(crate) quiet_ticks: u32,
     pub(crate) worker: Worker,
-    /// When the events of the device were last due to be looked at, and whether they are.
+    /// When the events of the device were last due to be checked, and whether they are due.
     looked_at_device: Time,
     pub(crate) must_look_at_device: bool,
-    /// There may be something to do that no datagram tells of.
+    /// There may be work that no datagram causes.
     pub(crate) pending_work: PendingWork,
     /// The failure of the queue pair has been seen to.
     is_broken: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Core {
 // it (`Lock`). Completions are only carried, and completed by the worker's thread.
 unsafe impl Send for Core {}
 
-/// Nanoseconds between two looks at the events of the device.
+/// Nanoseconds between two checks of the events of the device.
 const LOOK_EVERY: u64 = 400_000_000;
 
 /// Nanoseconds that a device which has failed is given to end what was posted.
@@ -157,7 +157,7 @@ impl Core {
         may_leave
     }
 
-    /// Finds out whether there is something to do that no datagram told of.
+    /// Finds out whether there is work that no datagram causes.
     pub(crate) fn has_pending_work(&mut self) -> bool {
         let has_work = self.table.has_events()
             || self.table.has_output()
@@ -169,7 +169,7 @@ impl Core {
         has_work
     }
 
-    /// Sees to everything that time brings. Called by the asynchronous context, or by progress in its place.
+    /// Handles all timers. Called by the asynchronous context, or by progress in its place.
     pub(crate) fn tick(&mut self) {
         self.clock.read();
         self.process_deferred();
@@ -185,7 +185,7 @@ impl Core {
         self.transmit();
         self.paths.drop_unused(&self.queue);
         self.pending_work.add();
-        // Who sends before the next progress does so much later.
+        // A send before the next progress may be much later.
         self.clock.expire();
     }
 
@@ -199,14 +199,14 @@ impl Core {
     }
 
     /// Once the queue pair or the device has failed: ends all traffic and fails every connection; returns why. Nothing if
-    /// all is well, or this was seen to before.
+    /// it has not failed, or this was called before.
     pub(crate) fn give_up(&mut self) -> Option<String> {
         if self.is_broken {
             return None;
         }
         let reason = self.queue.broken.clone()?;
         self.is_broken = true;
-        // What was posted ends with it, so that nobody waits for the device in vain.
+        // Posted requests end with it, so that nothing waits for the device in vain.
         self.stop(DYING);
         self.table.break_all(self.clock.now());
         Some(reason)

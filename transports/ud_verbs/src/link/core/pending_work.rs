@@ -1,7 +1,7 @@
-//! Whether progress has to look for more than datagrams.
+//! Whether progress has work besides datagrams.
 //!
-//! Whatever may have given progress something to do says so here, and progress then finds out what it is; so one that finds nothing
-//! looks at one byte.
+//! What may have caused work is recorded here, and progress then finds out what it is. A progress without work
+//! reads one byte.
 
 /// Nothing, or perhaps something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
-//! Datagrams, from the device to what becomes of them.
+//! Receiving datagrams: from the device to the protocol.
 //!
 //! Built on the queue pair, the receive buffers and the protocol's table.
 
-use uct_ib::verbs::{Wc, WcBuffer};
+use uct_ib::verbs::WcBuffer;
 
 use super::{BATCH, Core};
 use crate::io::packet::Packet;
@@ -23,7 +23,7 @@ pub(crate) struct InOrder {
 }
 
 impl Core {
-    /// Asks the device for datagrams, and keeps them; returns whether there is anything to do.
+    /// Polls the device for datagrams, and keeps them; returns whether there is anything to do.
     #[inline]
     pub(crate) fn poll(&mut self) -> bool {
         self.idle_ticks = 0;
@@ -32,56 +32,48 @@ impl Core {
         !self.arrivals.is_empty() || !self.pending_work.is_none()
     }
 
-    /// Asks the device for datagrams, and keeps them for the next progress.
+    /// Polls the device for datagrams, and keeps them for the next progress.
     #[inline]
     pub(crate) fn poll_device(&mut self) {
         let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
         for completion in self.queue.poll(&mut buffer) {
-            self.keep(completion);
-        }
-    }
-
-    /// Keeps a datagram that the device has given.
-    #[inline]
-    fn keep(&mut self, completion: &Wc) {
-        self.posted -= 1;
-        let length = if completion.is_ok() { completion.byte_length() } else { 0 };
-        // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
-        let arrival = unsafe { self.receives.arrived(completion.wr_id(), length, Source::of(completion)) };
-        let Some(arrival) = arrival else { return };
-        if completion.is_ok() {
-            self.arrivals.push_back(arrival);
-        } else {
-            self.pending_work.add();
-            let status = completion.status();
-            self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
-            self.receives.put(arrival);
+            self.posted -= 1;
+            let length = if completion.is_ok() { completion.byte_length() } else { 0 };
+            let source = Source::of(completion);
+            // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
+            let Some(arrival) = (unsafe { self.receives.arrived(completion.wr_id(), length, source) }) else {
+                continue;
+            };
+            if completion.is_ok() {
+                self.arrivals.push_back(arrival);
+            } else {
+                self.pending_work.add();
+                let status = completion.status();
+                self.queue.broken.get_or_insert_with(|| format!("receiving failed: {status}"));
+                self.receives.put(arrival);
+            }
         }
     }
 
     /// The next datagram that has arrived. An in-order message is taken in, and only has to be delivered: if it acknowledges something
-    /// new, that is deferred, so that the application's answer goes first. Any other datagram is still to be received; so is a message
+    /// new, that is deferred, so that the application's reply is sent first. Any other datagram is still to be received; so is a message
     /// behind one whose acknowledgement is deferred, and one that acknowledges memory that the application waits for.
     #[inline]
     pub(crate) fn next_arrival(&mut self) -> Option<(Arrival, Option<InOrder>)> {
         let arrival = self.arrivals.pop_front()?;
-        let in_order = self.receive_in_order(&arrival);
+        let in_order = if self.has_deferred() { None } else { self.receive_in_order(&arrival) };
         Some((arrival, in_order))
     }
 
     #[inline]
     fn receive_in_order(&mut self, arrival: &Arrival) -> Option<InOrder> {
-        if self.has_deferred() {
-            return None;
-        }
         let header = Header::read(arrival.datagram())?;
         let origin = self.paths.origin(arrival);
         let (id, has_news) = self.table.receive_plain(&origin, header, Packet::has_pieces)?;
         if has_news {
             self.deferred = Some(DeferredAck { id, header: Some(header) });
         } else {
-            self.clock.refresh();
-            self.table.catch_up(self.clock.now(), header);
+            self.table.complete_plain(self.clock.refresh(), header);
         }
         Some(InOrder { id, kind: header.kind() })
     }
@@ -92,15 +84,14 @@ impl Core {
         self.deferred.is_some()
     }
 
-    /// Has the protocol process what was deferred. The message then counts as heard of now: the peer takes the time of a long handler for
-    /// one of the network, if no answer went out; this side's own estimate takes no harm, for an acknowledgement that rides on a
+    /// Has the protocol process what was deferred. The message then counts as received now: the peer takes the time of a long handler for
+    /// one of the network, if no reply was sent; this side's own estimate is not affected, because an acknowledgement in a
     /// message only ever lowers it.
     pub(crate) fn process_deferred(&mut self) {
         if let Some(deferred) = &mut self.deferred
             && let Some(header) = deferred.header.take()
         {
-            self.clock.refresh();
-            self.table.catch_up(self.clock.now(), header);
+            self.table.complete_plain(self.clock.refresh(), header);
         }
     }
 
@@ -110,31 +101,29 @@ impl Core {
         self.deferred.take().map(|deferred| deferred.id)
     }
 
-    /// Takes in any other sequenced packet.
+    /// Handles any other sequenced packet.
     #[inline]
     pub(crate) fn receive(&mut self, header: Header, arrival: Arrival) -> Received<Arrival> {
-        self.clock.refresh();
         let origin = self.paths.origin(&arrival);
-        self.table.receive(self.clock.now(), &origin, header, arrival)
+        self.table.receive(self.clock.refresh(), &origin, header, arrival)
     }
 
-    /// Takes a control packet in; returns the connection that may have news.
+    /// Handles a control packet; returns the connection that may have news.
     pub(crate) fn take_control(&mut self, arrival: &Arrival) -> Option<ConnectionId> {
-        self.clock.refresh();
-        let now = self.clock.now();
+        let now = self.clock.refresh();
         let Core { table, paths, .. } = self;
         let origin = paths.origin(arrival);
         table.receive_control(now, &origin, arrival.datagram(), |address| paths.back(now, arrival, address))
     }
 
-    /// Looks at what peers send while the application does not: their acknowledgements count, and they learn that this
-    /// side lives; their messages wait.
+    /// Receives while the application makes no progress: acknowledgements count, and peers learn that this side is alive.
+    /// Messages are kept for progress.
     pub(crate) fn listen(&mut self) {
-        let looked_at = self.arrivals.len();
+        let before = self.arrivals.len();
         self.poll_device();
-        // What finds no room is thrown away as if it were lost: it is sent again.
+        // A datagram without room is dropped as if it were lost: the peer retransmits it.
         let room = self.queue.receive_depth() as usize / 2;
-        for arrival in self.arrivals.split_off(looked_at) {
+        for arrival in self.arrivals.split_off(before) {
             match Header::read(arrival.datagram()) {
                 Some(header) if header.is_sequenced() => {
                     let origin = self.paths.origin(&arrival);

@@ -32,7 +32,8 @@ impl Core {
         collected
     }
 
-    /// Takes back a packet that the protocol is done with, now or when the device is; returns whom to tell now.
+    /// Takes back a packet that the protocol no longer needs, now or when the device no longer reads it; returns the completion to notify
+    /// now.
     #[inline]
     pub(crate) fn retire(&mut self, mut packet: Packet, outcome: Result) -> Option<Completion> {
         if packet.may_be_read() || outcome.is_err() {

@@ -139,9 +139,7 @@ fn post_message(
         return Err(error);
     }
     // What else is outstanding was sent a moment ago, unless the peer has acknowledged it; otherwise the clock may have stood for long.
-    if is_answer || next.is_first() {
-        clock.refresh();
-    }
-    next.sent(clock.now(), kind, flags, packet);
+    let now = if is_answer || next.is_first() { clock.refresh() } else { clock.now() };
+    next.sent(now, kind, flags, packet);
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::proto::control::Bitmap;
 
 const ARRIVED: News = News { arrived: true, echoed: false };
 
-/// The answer to a PING of that time, with nothing else.
+/// The response to a PING of that time, with nothing else.
 fn echo(pinged_at: u64) -> Ack {
     Ack { delay: 0, duplicates: 0, echo: at(pinged_at).to_wire(), bitmap: Bitmap::default() }
 }

@@ -1,4 +1,4 @@
-//! `connect`: what the answers to a hello lead to, and how often and how long it is tried.
+//! `connect`: the responses to a hello, and how often and how long it is tried.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ fn each_answer_that_is_no_acceptance_has_its_own_error_and_reason() {
         (Box::new(refused(Some(Refusal::WrongIface))), Error::REJECTED, "another interface"),
         (Box::new(refused(Some(Refusal::MessageSize))), Error::REJECTED, "smaller messages"),
         (Box::new(refused(None)), Error::REJECTED, "refused the connection"),
-        (Box::new(|hello| Hello { sender: 8, ..hello }), Error::UNREACHABLE, "makes no sense"),
+        (Box::new(|hello| Hello { sender: 8, ..hello }), Error::UNREACHABLE, "not valid here"),
         (
             Box::new(|hello| Hello { max_message: hello.max_message + 1, ..hello }),
             Error::UNREACHABLE,

@@ -1,4 +1,4 @@
-//! `life`: who uses a connection, how long silence lasts, and what has to have left first.
+//! `life`: which sides use a connection, keepalive, and what has to be sent first.
 
 use std::rc::Weak;
 

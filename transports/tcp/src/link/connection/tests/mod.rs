@@ -24,7 +24,6 @@ use uct_plugin::{AmHandlers, Completion, Iov};
 use super::{Conn, State};
 use crate::config::TcpConfig;
 use crate::iface::TcpIface;
-use crate::io::pieces::Memory;
 use crate::md::TcpMd;
 use crate::proto::wire::{FEATURE_RMA, Hello, HelloKind, frame_header, padded};
 
@@ -126,7 +125,7 @@ impl Bed {
 
     fn send(&self, id: u8, payload: &[u8]) -> Result {
         let header = frame_header(id, payload.len()).to_ne_bytes();
-        self.conn.send_frame(&self.iface.shared, (header, Memory::from(payload)))
+        self.conn.send_frame(&self.iface.shared, &header, payload)
     }
 
     /// Sends until there is no room; returns the bytes that the peer will read.
@@ -238,7 +237,7 @@ impl Ending {
 
     /// The status, once it was completed.
     fn status(&self) -> Option<UctStatus> {
-        // SAFETY: the place is the box's own; who completes it wrote through a pointer.
+        // SAFETY: the place is the box's own; the completion wrote through a pointer.
         let now = unsafe { ptr::read_volatile(&raw const *self.0) };
         (now.count == 0).then_some(now.status)
     }

@@ -47,14 +47,18 @@ fn what_the_socket_does_not_take_waits_within_the_limit_and_arrives_in_order() {
 }
 
 #[test]
-fn what_is_owed_is_whole_at_every_size_and_place() {
+fn a_response_is_whole_at_every_size_and_place() {
     let bed = Bed::new(&[("tx_queue_size", "40000"), ("tx_buf_size", "16411")]);
     let scratch = bed.iface.shared.scratch_size();
     for is_blocked in [false, true] {
         let mut sent = if is_blocked { bed.fill(&pattern(997)) } else { Vec::new() };
         for length in [0, 1, 8, scratch - 17, scratch - 16, scratch - 15, 60_001] {
             let data = pattern(length);
-            bed.conn.owe(&bed.iface.shared, &frame_header(5, length).to_ne_bytes(), data.as_slice().into());
+            bed.conn.queue_response(
+                &bed.iface.shared,
+                &frame_header(5, length).to_ne_bytes(),
+                data.as_slice().into(),
+            );
             sent.extend(frame(5, &data));
         }
         assert!(bed.read_all() == sent, "blocked: {is_blocked}");
@@ -62,11 +66,15 @@ fn what_is_owed_is_whole_at_every_size_and_place() {
 }
 
 #[test]
-fn what_is_owed_while_a_message_is_packed_leaves_behind_it() {
+fn a_response_that_is_queued_while_a_message_is_packed_follows_it() {
     let bed = Bed::new(&[]);
     let frames = [frame(5, b"odd"), frame(6, &[])].concat();
     bed.conn.while_packing(&bed.iface.shared, || {
-        bed.conn.owe(&bed.iface.shared, &frame_header(5, 3).to_ne_bytes(), b"odd".as_slice().into());
+        bed.conn.queue_response(
+            &bed.iface.shared,
+            &frame_header(5, 3).to_ne_bytes(),
+            b"odd".as_slice().into(),
+        );
         assert_eq!(bed.send(1, b"a message"), Err(Error::NO_RESOURCE));
         bed.conn.flush(&bed.iface.shared);
         assert_eq!(bed.read(), []);

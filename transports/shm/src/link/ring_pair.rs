@@ -5,25 +5,27 @@
 //!
 //! Built on `proto::ring`.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::io::Mapping;
-use crate::link::rings::Rings;
+use crate::link::pair_layout::PairLayout;
 use crate::proto::ring::{
     Body, Control, MappedRing, MappedTurnLine, Receiver, Sender, Sent, Short, TURN_LINE_BYTES, TurnLine,
     Watch,
 };
 
 /// See the module.
-pub(crate) struct Lane {
+pub(crate) struct RingPair {
     pub(crate) sender: Sender<MappedRing>,
     pub(crate) receiver: Receiver<MappedRing>,
     own: Rc<Line>,
     /// The line of the other channel, once it is used instead of our own.
     shared: OnceCell<Rc<Line>>,
+    /// Position of the message that is expected in the line.
+    reply_at: Cell<u64>,
 }
 
 /// One end of a line, and the memory that contains it.
@@ -32,39 +34,39 @@ struct Line {
     _memory: Arc<Mapping>,
 }
 
-impl Lane {
+impl RingPair {
     /// One end of the rings and the line in `memory`.
-    pub(crate) fn new(rings: &Rings, memory: &Arc<Mapping>, connects: bool) -> Lane {
-        let (sender, receiver, turn_line) = rings.ends(memory, connects);
+    pub(crate) fn new(layout: &PairLayout, memory: &Arc<Mapping>, connects: bool) -> RingPair {
+        let (sender, receiver, turn_line) = layout.ends(memory, connects);
         let own = Rc::new(Line { turn_line, _memory: Arc::clone(memory) });
-        Lane { sender, receiver, own, shared: OnceCell::new() }
+        RingPair { sender, receiver, own, shared: OnceCell::new(), reply_at: Cell::new(0) }
     }
 
     /// Uses the line of another channel from now on.
-    pub(crate) fn share(&self, other: &Lane) {
+    pub(crate) fn share(&self, other: &RingPair) {
         let line = other.shared.get().unwrap_or(&other.own);
         let _ = self.shared.set(Rc::clone(line));
     }
 
     /// Whether both use the same line.
-    pub(crate) fn has_line_of(&self, other: &Lane) -> bool {
+    pub(crate) fn has_line_of(&self, other: &RingPair) -> bool {
         ptr::eq(self.line().0, other.line().0)
     }
 
     /// The line, and the mark that is added to the positions of messages in it. The mark distinguishes the positions of this channel's rings
     /// from those of the other channel's.
     #[inline]
-    fn line(&self) -> (&TurnLine<MappedTurnLine>, u64) {
+    fn line(&self) -> (&Line, u64) {
         match self.shared.get() {
-            None => (&self.own.turn_line, 0),
-            Some(line) => (&line.turn_line, Control::SHARED),
+            None => (&self.own, 0),
+            Some(line) => (line, Control::SHARED),
         }
     }
 
     /// Whether this end owns the line, and so may send in it.
     #[inline]
     pub(crate) fn owns_line(&self) -> bool {
-        self.line().0.is_owner()
+        self.line().0.turn_line.is_owner()
     }
 
     /// Whether a short message of this length would be sent in the line.
@@ -80,32 +82,47 @@ impl Lane {
             return self.sender.try_short(id, length, fill);
         }
         let (line, mark) = self.line();
-        self.sender.try_out_of_ring(|position| line.send(Control::short(position + mark, id, length), fill))
+        self.sender.try_out_of_ring(|position| {
+            line.turn_line.send(Control::short(position + mark, id, length), fill);
+        })
     }
 
-    /// Takes the message in the line, if it is the next one of the peer.
-    #[inline]
-    pub(crate) fn take_from_line(&self, copy: &mut Body) -> Option<Short> {
+    /// Receives the short message in the line, or up to `limit` from the ring, up to the first message of another kind. Returns how many.
+    /// `each` gets a private copy, when the state is up to date: it may send and receive.
+    #[inline(always)]
+    pub(crate) fn receive_shorts(&self, limit: u32, mut each: impl FnMut(Short, &[u8])) -> u32 {
         let (line, mark) = self.line();
-        if line.is_owner() {
-            return None;
+        if !line.turn_line.is_owner() {
+            let mut copy = Body::new();
+            if let Some(short) = line.turn_line.take(self.receiver.position() + mark, &mut copy) {
+                self.receiver.pass();
+                each(short, copy.bytes(short));
+                return 1;
+            }
         }
-        let short = line.take(self.receiver.position() + mark, copy)?;
-        self.receiver.pass();
-        Some(short)
+        self.receiver.take_shorts(limit, each)
+    }
+
+    /// The peer's next message is probably a reply in the line.
+    pub(crate) fn expect_reply(&self) {
+        self.reply_at.set(self.receiver.position());
     }
 
     /// Whether a message has arrived, in the ring or in the line.
     #[inline]
     pub(crate) fn has_message(&self) -> bool {
         let (line, mark) = self.line();
-        self.receiver.has_message() || line.has(self.receiver.position() + mark)
+        self.receiver.has_message() || line.turn_line.has(self.receiver.position() + mark)
     }
 
-    /// The word that the next message will most likely change. While the peer owns the line, the next message may be in the ring instead.
+    /// The word that the next message will most likely change. While the peer owns the line, the message may come in the other place instead.
     #[inline]
     pub(crate) fn watch(&self) -> Watch {
         let (line, mark) = self.line();
-        if line.is_owner() { self.receiver.watch() } else { line.watch(self.receiver.position() + mark) }
+        if self.reply_at.get() == self.receiver.position() {
+            line.turn_line.watch(self.receiver.position() + mark)
+        } else {
+            self.receiver.watch()
+        }
     }
 }

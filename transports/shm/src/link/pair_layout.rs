@@ -4,24 +4,32 @@ use std::sync::Arc;
 
 use crate::io::Mapping;
 use crate::link::remote::Words;
-use crate::proto::ring::{Geometry, Layout, MappedRing, MappedTurnLine, Receiver, Sender, TurnLine};
+use crate::proto::ring::{
+    FIRST_BYTES, Geometry, Layout, MappedRing, MappedTurnLine, Receiver, Sender, TurnLine,
+};
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
 
 /// The shapes of both rings, and their places in the segment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rings {
+pub(crate) struct PairLayout {
     forward: Layout,
     backward: Layout,
 }
 
-impl Rings {
+impl PairLayout {
     /// From geometries that may be a peer's.
-    pub(crate) fn new(forward: Geometry, backward: Geometry) -> Result<Rings, String> {
-        let layout = |geometry| Layout::new(geometry).map_err(|error| format!("a ring of {error}"));
-        Ok(Rings { forward: layout(forward)?, backward: layout(backward)? })
+    pub(crate) fn new(forward: Geometry, backward: Geometry) -> Result<PairLayout, String> {
+        let layout =
+            |geometry, rest| Layout::with_rest(geometry, rest).map_err(|error| format!("a ring of {error}"));
+        // The first parts of both rings are in one page.
+        let forward = layout(forward, PAGE)?;
+        Ok(PairLayout { forward, backward: layout(backward, forward.size() - FIRST_BYTES)? })
     }
 
     pub(crate) fn size(&self) -> usize {
-        self.forward.size() + self.backward.size()
+        FIRST_BYTES + self.backward.size()
     }
 
     /// Largest message to the side that connects, in a small block and in a bulk block.
@@ -35,14 +43,14 @@ impl Rings {
         debug_assert!(memory.length() >= self.size());
         let base = memory.base();
         // SAFETY: the mapping holds both rings.
-        let second = unsafe { base.add(self.forward.size()) };
+        let second = unsafe { base.add(FIRST_BYTES) };
         let (send, receive) = if connects {
             ((base, self.forward), (second, self.backward))
         } else {
             ((second, self.backward), (base, self.forward))
         };
-        // SAFETY: page-aligned, inside the mapping, which the channel keeps; one sender in this process.
-        let sender = Sender::new(unsafe { MappedRing::new(send.0, send.1) });
+        // SAFETY: aligned, inside the mapping, which the channel keeps; one sender in this process.
+        let sender = Sender::new(unsafe { MappedRing::new(send.0, send.1) }, ucs::clock::now);
         // SAFETY: as above; one receiver.
         let receiver = Receiver::new(unsafe { MappedRing::new(receive.0, receive.1) });
         // SAFETY: inside the forward ring.
@@ -57,10 +65,10 @@ impl Rings {
         let at = |start: usize, layout: &Layout| {
             Words::new(memory, start + layout.named(), start + layout.closed())
         };
-        let [first, second] = [at(0, &self.forward), at(self.forward.size(), &self.backward)];
+        let [first, second] = [at(0, &self.forward), at(FIRST_BYTES, &self.backward)];
         if connects { [first, second] } else { [second, first] }
     }
 }
 
-/// The parts of a lane.
+/// The parts of a ring pair.
 pub(super) type Ends = (Sender<MappedRing>, Receiver<MappedRing>, TurnLine<MappedTurnLine>);

@@ -1,0 +1,176 @@
+//! Interfaces of `tcp` that take over sockets which are connected already.
+
+#[path = "support/tcp.rs"]
+mod support;
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use support::{Failures, HELLO, LIMIT, Side, drive, send};
+use uct_core::{Ep, Error, IfaceAddress, SocketSide};
+
+/// Two ends of one connection.
+fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+fn over(side: &Side, peer: &IfaceAddress, socket: impl Into<OwnedFd>, end: SocketSide) -> (Ep, Failures) {
+    let failures = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&failures);
+    let ep = side.iface.connect_over(peer, socket.into(), end, move |failure| {
+        seen.borrow_mut().push((failure.error, failure.reason));
+    });
+    (ep.unwrap(), failures)
+}
+
+/// The address as it would be of a peer that nobody reaches: nothing listens on port 1.
+fn unreachable(side: &Side) -> IfaceAddress {
+    let mut address = side.address();
+    address.iface[22..24].copy_from_slice(&1_u16.to_be_bytes());
+    address.iface[3] = 1;
+    address.iface[40..60].fill(0);
+    address
+}
+
+#[test]
+fn two_endpoints_use_one_adopted_socket_and_no_other() {
+    let (one, other) = (Side::new(&[]), Side::new(&[]));
+    let sides = [&one, &other];
+    let (near, far) = sockets();
+    let (to_other, _failed) = over(&one, &unreachable(&other), near, SocketSide::Called);
+    let (to_one, _failed_too) = over(&other, &unreachable(&one), far, SocketSide::Accepted);
+    for round in 1..=100 {
+        send(&sides, &to_other, round);
+        send(&sides, &to_one, round);
+    }
+    drive(&sides, || one.count.get() == 100 && other.count.get() == 100);
+    assert_eq!(one.sum.get(), 5050);
+    assert_eq!((one.counter("connections_made"), other.counter("connections_made")), (1, 1));
+
+    // Who knows the peer by its address alone gets a connection of its own.
+    let (apart, _) = one.connect(&other.address());
+    send(&sides, &apart, 1);
+    drive(&sides, || other.count.get() == 101);
+    assert_eq!(one.counter("connections"), 2);
+
+    // The end of an endpoint ends its socket.
+    drop(to_other);
+    drop(to_one);
+    drive(&sides, || one.counter("connections") == 1 && other.counter("connections") == 1);
+    send(&sides, &apart, 1);
+    drive(&sides, || other.count.get() == 102);
+}
+
+#[test]
+fn several_adopted_sockets_between_two_interfaces_are_several_connections() {
+    let (one, other) = (Side::new(&[]), Side::new(&[]));
+    let sides = [&one, &other];
+    let mut ends = Vec::new();
+    for at in 1..=5 {
+        let (near, far) = sockets();
+        ends.push(over(&one, &other.address(), near, SocketSide::Called));
+        ends.push(over(&other, &one.address(), far, SocketSide::Accepted));
+        let [.., (called, _), (accepted, _)] = &ends[..] else { unreachable!("two were added") };
+        send(&sides, called, at);
+        send(&sides, accepted, at);
+    }
+    drive(&sides, || one.count.get() == 5 && other.count.get() == 5);
+    assert_eq!((one.counter("connections"), other.counter("connections")), (5, 5));
+    assert!(ends.iter().all(|(_, failures)| failures.borrow().is_empty()));
+}
+
+#[test]
+fn a_socket_is_taken_as_one_of_the_own_listener_with_the_bytes_that_were_read() {
+    let (server, client) = (Side::new(&[]), Side::new(&[]));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // The client connects to a port of another program, which passes the socket on after its first four bytes.
+    let mut address = server.address();
+    address.iface[22..24].copy_from_slice(&listener.local_addr().unwrap().port().to_be_bytes());
+    address.iface[3] = 1;
+    address.iface[40..60].fill(0);
+    let (ep, _failures) = client.connect(&address);
+    listener.set_nonblocking(true).unwrap();
+    let mut accepted = None;
+    drive(&[&client], || {
+        accepted = accepted.take().or_else(|| listener.accept().ok());
+        accepted.is_some()
+    });
+    let stream = accepted.unwrap().0;
+    let mut first = [0; 4];
+    let mut have = 0;
+    stream.set_nonblocking(true).unwrap();
+    drive(&[&client], || {
+        have += std::io::Read::read(&mut &stream, &mut first[have..]).unwrap_or(0);
+        have == first.len()
+    });
+    assert_eq!(&first, b"UCTt");
+    server.iface.adopt(stream.into(), &first).unwrap();
+    send(&[&server, &client], &ep, 7);
+    drive(&[&server, &client], || server.count.get() == 1);
+}
+
+#[test]
+fn another_interface_at_the_other_end_fails_both() {
+    let (one, other, third) = (Side::new(&[]), Side::new(&[]), Side::new(&[]));
+    let (near, far) = sockets();
+    let (_called, failed) = over(&one, &third.address(), near, SocketSide::Called);
+    let (_accepted, failed_too) = over(&other, &one.address(), far, SocketSide::Accepted);
+    drive(&[&one, &other], || !failed.borrow().is_empty() && !failed_too.borrow().is_empty());
+    assert_eq!(failed.borrow()[0].0, Error::REJECTED, "{failed:?}");
+    assert!(failed_too.borrow()[0].1.contains("another interface"), "{failed_too:?}");
+    // And one that says it is somebody else.
+    let (near, far) = sockets();
+    let (_called, failed) = over(&one, &other.address(), near, SocketSide::Called);
+    let (_accepted, failed_too) = over(&other, &third.address(), far, SocketSide::Accepted);
+    drive(&[&one, &other], || !failed.borrow().is_empty() && !failed_too.borrow().is_empty());
+    assert!(failed_too.borrow()[0].1.contains("another interface"), "{failed_too:?}");
+}
+
+#[test]
+fn silence_garbage_and_an_end_fail_the_endpoint() {
+    let side = Side::new(&[("hello_timeout", "50ms"), ("connect_timeout", "50ms")]);
+    let peer = Side::new(&[]);
+    for end in [SocketSide::Called, SocketSide::Accepted] {
+        let (near, _silent) = sockets();
+        let (_ep, failed) = over(&side, &peer.address(), near, end);
+        drive(&[&side], || !failed.borrow().is_empty());
+        assert_eq!(failed.borrow()[0].0, Error::ENDPOINT_TIMEOUT, "{failed:?}");
+
+        let (near, mut far) = sockets();
+        far.write_all(&[7; HELLO]).unwrap();
+        let (_ep, failed) = over(&side, &peer.address(), near, end);
+        drive(&[&side], || !failed.borrow().is_empty());
+        assert!(failed.borrow()[0].1.contains("does not speak"), "{failed:?}");
+
+        let (near, far) = sockets();
+        drop(far);
+        let (_ep, failed) = over(&side, &peer.address(), near, end);
+        drive(&[&side], || !failed.borrow().is_empty());
+        assert_eq!(failed.borrow().len(), 1);
+    }
+    assert_eq!((side.counter("connections"), side.counter("half_open")), (0, 0));
+    assert!(side.worker.progress_until(LIMIT, || true));
+}
+
+#[test]
+fn what_is_no_tcp_socket_is_refused_and_stays_the_callers() {
+    let side = Side::new(&[]);
+    let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (socket, refused) = side.iface.adopt(near.into(), b"").unwrap_err();
+    assert_eq!(refused.status, Error::INVALID_PARAM, "{refused}");
+    assert!(rustix::fs::fstat(&socket).is_ok(), "it is still open");
+    let refused = side.iface.connect_over(&side.address(), socket, SocketSide::Called, |_| {});
+    assert_eq!(refused.map(drop).unwrap_err().status, Error::INVALID_PARAM);
+    assert!(side.iface.adopts());
+
+    let worker = uct_core::Worker::new(&uct_core::Context::builder().build().unwrap()).unwrap();
+    let apart = worker.open("self", "memory").unwrap();
+    assert!(!apart.adopts());
+    let (near, _far) = sockets();
+    assert_eq!(apart.adopt(near.into(), b"").unwrap_err().1.status, Error::UNSUPPORTED);
+}

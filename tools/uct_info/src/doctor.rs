@@ -1,0 +1,55 @@
+//! `--doctor`: what stands in the way of connections of a connection manager to an address. It is the connection manager's own account.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+use uct_core::Context;
+use uct_tools_common::Failure;
+
+/// The section.
+#[derive(Serialize)]
+pub(crate) struct Diagnosis {
+    cm: String,
+    address: SocketAddr,
+    findings: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    /// Whether it stands in the way.
+    is_obstacle: bool,
+    words: String,
+}
+
+impl Diagnosis {
+    /// `address` has a port or none.
+    pub(crate) fn of(context: &Context, cm: &str, address: &str) -> Result<Diagnosis, Failure> {
+        let with_port = address.parse::<SocketAddr>();
+        let address = with_port.or_else(|_| address.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0))).map_err(|_| {
+            format!("--doctor: `{address}` is no address: expected one like 10.0.0.1, 10.0.0.1:7000 or [fe80::1%2]:7000")
+        })?;
+        let found = context.diagnose_cm(cm, address)?;
+        let findings = found
+            .into_iter()
+            .map(|finding| Finding { is_obstacle: finding.obstacle.is_some(), words: finding.words })
+            .collect();
+        Ok(Diagnosis { cm: cm.to_owned(), address, findings })
+    }
+
+    /// Why a program would get an error here, if it would.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let obstacles = self.findings.iter().filter(|finding| finding.is_obstacle).count();
+        (obstacles > 0).then(|| format!("{} does not get to {}; the reason is above", self.cm, self.address))
+    }
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# {} and {}:", self.cm, self.address)?;
+        for finding in &self.findings {
+            writeln!(f, "{}  {}", if finding.is_obstacle { "OBSTACLE" } else { "ok      " }, finding.words)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! What fails below the protocol: the library is not there, or one of its calls returned an error.
+
+use std::io;
+
+/// A failure of librdmacm. The text is one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CmError {
+    /// librdmacm could not be loaded.
+    #[error(
+        "librdmacm.so.1 cannot be loaded ({reason}): install the packages librdmacm1 and ibverbs-providers (Debian, Ubuntu) \
+         or librdmacm (Fedora, RHEL, SUSE: rdma-core)"
+    )]
+    LibraryMissing {
+        /// What the loader said.
+        reason: String,
+    },
+    /// A library was loaded that lacks a function.
+    #[error(
+        "{library} has no function {symbol} ({reason}): it is not librdmacm, or older than rdma-core 20, from which \
+         rdma_establish and rdma_init_qp_attr (version RDMACM_1.2) are; install a newer rdma-core"
+    )]
+    LibrarySymbol {
+        /// File name of the library.
+        library: String,
+        /// The function that is missing.
+        symbol: &'static str,
+        /// What the loader said.
+        reason: String,
+    },
+    /// A call failed.
+    #[error("{call} failed: {}", io::Error::from_raw_os_error(*errno))]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// Its `errno`.
+        errno: i32,
+    },
+}
+
+impl CmError {
+    /// The error of `call` that the calling thread's `errno` names.
+    pub(super) fn last(call: &'static str) -> CmError {
+        CmError::Call { call, errno: super::errno() }
+    }
+}

@@ -1,0 +1,31 @@
+//! The connection manager `rdmacm`: connections by address with librdmacm, which is loaded at run time.
+//!
+//! Built on `uct-plugin` and on `uct-ib`. docs/rdmacm.md is the page for users. The files from the bottom up:
+//!
+//! - `proto`: private data, the steps of a connection, and what refusals mean. Pure state.
+//! - `io`: librdmacm's structures, functions, channels and identifiers.
+//! - `link`: devices and their queue pairs, deadlines, refusals with what this machine has to do with them.
+//! - `config`, `md`, `shared` (what connections share), `conn` (one side of a connection),
+//!   `doctor` (what stands in the way), `cm` (the connection manager).
+
+mod cm;
+mod config;
+mod conn;
+mod doctor;
+pub mod io;
+pub mod link;
+mod md;
+#[cfg(test)]
+#[path = "../../../ucs/testing/property.rs"]
+mod property;
+pub mod proto;
+mod shared;
+
+pub use proto::private::fuzz_private;
+
+uct_plugin::export_plugin! {
+    name: "rdmacm",
+    entry: uct_plugin_rdmacm,
+    config: [config::RdmacmConfig],
+    components: [md::RdmacmComponent => [] with cm::RdmaCm],
+}

@@ -1,0 +1,13 @@
+//! The connection manager on real devices, as an application sees it.
+//!
+//! A machine without devices skips all and says so; `UCT_TEST_REQUIRE=verbs` turns that into a failure. The plugin is looked for
+//! beside this program and in `UCT_MODULE_DIR`. The tests take turns. Addresses are those of `cargo xtask vm`.
+
+mod connections;
+mod foreign;
+mod lanes;
+#[path = "../../../ib/tests/verbs/support.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod raw;
+mod refusals;
+mod support;

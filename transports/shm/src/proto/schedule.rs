@@ -1,0 +1,166 @@
+//! When progress does more than poll one word, and how many messages a call receives.
+//!
+//! Used by progress. Built on nothing. Time is counted in calls of progress. There is one counter, and all deadlines are values of it, so an
+//! idle call increments one number and makes one comparison.
+
+use std::cell::Cell;
+
+/// Calls from one slow path to the next while a ring is active. The first message on an idle ring waits for half of them on average.
+pub(crate) const SLOW_PATH_INTERVAL: u32 = 64;
+/// The same while the peer owns the ping-pong line, so that the next message comes in the ring or in the line. One of the two is watched, and
+/// both are checked at this interval.
+pub(crate) const LINE_INTERVAL: u32 = 2;
+/// Calls for which a ring is not polled after a burst. Polling takes the cache line that the sender is about to write, and a receiver that is
+/// faster than the sender would do so for each message.
+const BURST_BACKOFF: u64 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    /// Calls so far. Each received message after the first one of a call counts as a call too: handlers take time, and events of sockets,
+    /// such as the death of a peer, must not wait for a thousand bursts.
+    calls: Cell<u64>,
+    /// The call that takes the slow path.
+    slow_path_at: Cell<u64>,
+    /// The call that begins the next epoch.
+    epoch_at: Cell<u64>,
+    /// The last call that receives as many messages as there are.
+    burst_until: Cell<u64>,
+}
+
+impl Schedule {
+    /// The first call takes the slow path. An epoch begins after `epoch` calls.
+    pub(crate) fn new(epoch: u32) -> Schedule {
+        Schedule {
+            calls: Cell::new(0),
+            slow_path_at: Cell::new(0),
+            epoch_at: Cell::new(epoch.into()),
+            burst_until: Cell::new(0),
+        }
+    }
+
+    /// Counts a call. Returns whether it takes the slow path.
+    #[inline]
+    pub(crate) fn count_call(&self) -> bool {
+        self.calls.set(self.calls.get() + 1);
+        self.calls.get() >= self.slow_path_at.get()
+    }
+
+    /// The slow path is taken after so many calls, or earlier if an epoch begins.
+    pub(crate) fn set_slow_path(&self, calls: u32) {
+        self.slow_path_at.set((self.calls.get() + u64::from(calls)).min(self.epoch_at.get()));
+    }
+
+    /// The slow path is taken after at most so many calls.
+    pub(crate) fn slow_path_within(&self, calls: u32) {
+        self.slow_path_at.set(self.slow_path_at.get().min(self.calls.get() + u64::from(calls)));
+    }
+
+    /// Whether an epoch begins.
+    pub(crate) fn is_epoch_due(&self) -> bool {
+        self.calls.get() >= self.epoch_at.get()
+    }
+
+    /// The next epoch begins after so many calls.
+    pub(crate) fn set_epoch(&self, calls: u32) {
+        self.epoch_at.set(self.calls.get() + u64::from(calls));
+    }
+
+    /// The next call begins an epoch.
+    pub(crate) fn begin_epoch_now(&self) {
+        self.epoch_at.set(0);
+        self.slow_path_at.set(0);
+    }
+
+    /// How many messages this call receives, of at most `most`.
+    ///
+    /// The first message after an empty poll is received alone. Polling for a second one would wait for a cache line that the sender may be
+    /// about to write, and would delay what the handler sends. In a burst, each call receives as many as there are.
+    #[inline]
+    pub(crate) fn limit(&self, most: u32) -> u32 {
+        if self.calls.get() <= self.burst_until.get() { most } else { 1 }
+    }
+
+    /// Notes received messages, at least one. The next call receives as many as there are.
+    #[inline]
+    pub(crate) fn received(&self, messages: u32) {
+        self.calls.set(self.calls.get() + u64::from(messages) - 1);
+        self.burst_until.set(self.calls.get() + 1);
+    }
+
+    /// A burst has ended. The caller stops to poll its ring. The slow path, which polls it again, is taken after [`BURST_BACKOFF`] calls and
+    /// receives as many messages as there are.
+    pub(crate) fn back_off(&self) {
+        let until = self.calls.get() + BURST_BACKOFF;
+        self.burst_until.set(until);
+        self.slow_path_at.set(self.slow_path_at.get().min(until));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Calls until one takes the slow path.
+    fn until_slow_path(schedule: &Schedule) -> u32 {
+        (1..).find(|_| schedule.count_call()).unwrap()
+    }
+
+    #[test]
+    fn an_epoch_begins_after_as_many_calls_whatever_brings_the_slow_path_forward() {
+        for (epoch, interval, within) in [(1, 64, 9), (5, 2, 1), (100, 64, 7), (1024, 64, 900)] {
+            let schedule = Schedule::new(epoch);
+            let mut calls = 0;
+            loop {
+                calls += until_slow_path(&schedule);
+                if schedule.is_epoch_due() {
+                    break;
+                }
+                schedule.set_slow_path(interval);
+                schedule.slow_path_within(within);
+            }
+            assert_eq!(calls, epoch, "a slow path each {interval} calls");
+        }
+    }
+
+    #[test]
+    fn messages_count_as_calls_and_the_next_call_is_not_skipped() {
+        for (messages, left) in [(1, 9), (4, 6), (9, 1), (10, 1), (500, 1)] {
+            let schedule = Schedule::new(1024);
+            assert_eq!(until_slow_path(&schedule), 1);
+            schedule.set_slow_path(10);
+            assert!(!schedule.count_call());
+            schedule.received(messages);
+            assert_eq!(until_slow_path(&schedule), left, "after {messages} messages");
+        }
+    }
+
+    #[test]
+    fn the_first_message_is_received_alone_and_those_of_a_burst_together() {
+        let schedule = Schedule::new(1024);
+        schedule.set_slow_path(64);
+        schedule.count_call();
+        assert_eq!(schedule.limit(16), 1);
+        schedule.received(1);
+        schedule.count_call();
+        assert_eq!(schedule.limit(16), 16, "the call before has received one");
+        schedule.received(16);
+        // A call that has received nothing.
+        schedule.count_call();
+        schedule.count_call();
+        assert_eq!(schedule.limit(16), 1);
+    }
+
+    #[test]
+    fn after_a_burst_the_slow_path_comes_soon_and_receives_all() {
+        let schedule = Schedule::new(1024);
+        schedule.set_slow_path(64);
+        schedule.count_call();
+        schedule.received(5);
+        schedule.back_off();
+        assert_eq!(until_slow_path(&schedule), BURST_BACKOFF as u32);
+        assert_eq!(schedule.limit(16), 16);
+        schedule.count_call();
+        assert_eq!(schedule.limit(16), 1);
+    }
+}

@@ -1,0 +1,118 @@
+//! Ending: in order, by this side's or the peer's will, and by a failure.
+
+use std::rc::Rc;
+use std::task::Context;
+
+use ucs::Error as Status;
+use uct_core::{EpFailure, Flush, Posted};
+
+use super::Conn;
+use super::state::closed;
+use super::wakers::wake;
+use crate::error::{Error, Stage};
+use crate::proto::envelope::Kind;
+
+/// Longest reason that is sent to, or taken from, a peer.
+pub(super) const MAX_REASON: usize = 64;
+
+impl Conn {
+    /// This side sends no more, and does not read either if `deaf`. What is queued goes out first.
+    pub(crate) fn end(self: &Rc<Conn>, deaf: bool) {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.fin.wanted.is_some_and(|already| already || !deaf) {
+                return;
+            }
+            // A second Fin says that this side does not read any more.
+            state.fin.is_sent = false;
+            state.fin.is_acknowledged = false;
+            state.fin.wanted = Some(deaf);
+        }
+        self.pump();
+    }
+
+    /// Whether the peer has all that was sent and knows that nothing follows; registers the caller if not.
+    pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Result<bool, Error> {
+        let mut state = self.state.borrow_mut();
+        if state.lost_from.is_some() {
+            return Err(state.why_lost(&self.peer));
+        }
+        if state.has_ended() {
+            return Ok(true);
+        }
+        state.check()?;
+        state.writers.add(context);
+        Ok(false)
+    }
+
+    /// Whether nothing is left to do for a connection that nobody holds.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.state.borrow();
+        let has_ended = (state.failure.is_some() || state.has_ended()) && state.control.is_empty();
+        drop(state);
+        if self.lane.get().is_none_or(|lane| lane.ep.failure().is_some()) {
+            return true;
+        }
+        let is_flushed = || {
+            self.lane.get().is_none_or(|lane| lane.ep.flush(Flush::empty(), None) != Ok(Posted::InProgress))
+        };
+        has_ended && is_flushed()
+    }
+
+    /// Why it ended, once it has; registers the caller if not.
+    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Option<Error> {
+        let mut state = self.state.borrow_mut();
+        if let Some(failure) = &state.failure {
+            return Some(failure.clone());
+        }
+        if state.fin.has_come && state.fin.is_deaf {
+            return Some(closed(&self.peer));
+        }
+        state.readers.add(context);
+        None
+    }
+
+    /// Gives the connection up: the peer is told why, as far as there is room.
+    pub(crate) fn abort(self: &Rc<Conn>, reason: &str) {
+        let shown = &reason.as_bytes()[..reason.len().min(MAX_REASON)];
+        {
+            let mut state = self.state.borrow_mut();
+            state.lose();
+            state.control.clear();
+            state.control.push_back((Kind::Abort, shown.to_vec()));
+        }
+        self.pump();
+        self.fail(Error::new(
+            Stage::Close,
+            &*self.peer,
+            Status::CANCELED,
+            format!("aborted by this side: {reason}"),
+        ));
+    }
+
+    /// The transport says that the peer cannot be reached any more. A peer that has closed may go.
+    pub(crate) fn lane_failed(&self, failure: &EpFailure) {
+        if self.state.borrow().fin.is_deaf {
+            return;
+        }
+        self.fail(Error::new(Stage::Connected, &*self.peer, failure.error, failure.to_string()));
+    }
+
+    pub(super) fn fail_by_status(&self, status: Status) -> Error {
+        let failure = self.lane.get().and_then(|lane| lane.ep.failure());
+        let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
+        let error = Error::new(Stage::Connected, &*self.peer, status, reason);
+        self.fail(error.clone());
+        error
+    }
+
+    /// Fails; the first failure holds.
+    pub(super) fn fail(&self, error: Error) {
+        let wakers = {
+            let mut state = self.state.borrow_mut();
+            state.failure.get_or_insert(error);
+            [state.readers.take(), state.writers.take()].concat()
+        };
+        wake(wakers);
+    }
+}

@@ -1,0 +1,104 @@
+//! One connection as the engine sees it: what is to be sent, what has arrived, and who waits for it.
+//!
+//! Handlers of messages run inside the transports. They queue and wake, and send nothing: what they find to send makes the
+//! connection due, and [`Conn::pump`] sends it after the transports have returned.
+
+mod end;
+mod receive;
+mod room;
+mod send;
+mod state;
+mod wakers;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use self::state::State;
+pub(crate) use self::state::Ticket;
+use self::wakers::wake;
+use super::agenda::Agenda;
+use super::lane::Lane;
+use super::message::KeptCount;
+use crate::options::NetOptions;
+use crate::proto::envelope::Token;
+use crate::proto::window::SendWindow;
+
+pub(crate) struct Conn {
+    agenda: Rc<Agenda>,
+    token: Token,
+    peer: String,
+    max_message: usize,
+    kept: KeptCount,
+    lane: OnceCell<Lane>,
+    is_due: Cell<bool>,
+    waits_for_room: Cell<bool>,
+    /// An operation beside the messages waits for the transport's room as well.
+    is_awaited: Cell<bool>,
+    state: RefCell<State>,
+}
+
+impl Conn {
+    /// A connection without a lane. `window` is what this side takes unread.
+    pub(crate) fn new(
+        options: &NetOptions,
+        agenda: Rc<Agenda>,
+        kept: KeptCount,
+        token: Token,
+        peer: String,
+    ) -> Rc<Conn> {
+        Rc::new(Conn {
+            agenda,
+            token,
+            peer,
+            max_message: options.max_message,
+            kept,
+            lane: OnceCell::new(),
+            is_due: Cell::new(false),
+            waits_for_room: Cell::new(false),
+            is_awaited: Cell::new(false),
+            state: RefCell::new(State::new(options.window)),
+        })
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub(crate) fn lane(&self) -> Option<&Lane> {
+        self.lane.get()
+    }
+
+    /// The way to the peer is open; the peer takes `window` bytes unread.
+    pub(crate) fn open(&self, lane: Lane, window: u32) {
+        self.state.borrow_mut().send = SendWindow::new(window);
+        let _ = self.lane.set(lane);
+    }
+
+    /// Has the engine call [`Conn::pump_due`] after the transports have returned.
+    fn become_due(&self) {
+        if !self.is_due.replace(true) {
+            self.agenda.add(self.token);
+        }
+    }
+
+    /// Sends what it became due for.
+    pub(crate) fn pump_due(self: &Rc<Conn>) {
+        self.is_due.set(false);
+        self.pump();
+        if !self.waits_for_room.get() && self.is_awaited.take() {
+            let writers = self.state.borrow_mut().writers.take();
+            wake(writers);
+        }
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,226 @@
+//! Receiving: what a message of the peer's changes, and who takes it.
+
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use ucs::Error as Status;
+use uct_core::AmMessage;
+
+use super::super::message::Message;
+use super::Conn;
+use super::end::MAX_REASON;
+use super::state::{State, closed};
+use super::wakers::wake;
+use crate::error::{Error, Stage};
+use crate::proto::envelope::{Envelope, Kind};
+use crate::proto::handshake::Shared;
+use crate::proto::window::cost;
+
+/// Most answers that wait for room: an honest peer asks for three.
+const MAX_CONTROL: usize = 8;
+/// Most pieces of memory that a peer shares ahead of what the application has taken.
+const MAX_SHARED: usize = 64;
+
+impl Conn {
+    /// A message arrived; its payload begins at `start`. Runs inside a transport.
+    pub(crate) fn receive(self: &Rc<Conn>, envelope: Envelope, start: usize, message: AmMessage<'_>) {
+        let outcome = self.state.borrow_mut().receive(self, envelope, start, message);
+        match outcome {
+            Ok(Received { is_due, wakers }) => {
+                if is_due {
+                    self.become_due();
+                }
+                wake(wakers);
+            }
+            Err(mistake) => self.broken(mistake),
+        }
+    }
+
+    /// The peer has broken the protocol; it is told how, once. Runs inside a transport.
+    pub(crate) fn broken(&self, mistake: &str) {
+        if self.state.borrow().failure.is_some() {
+            return;
+        }
+        let reason = format!("the peer broke the protocol: {mistake}");
+        self.state.borrow_mut().control.push_back((Kind::Abort, mistake.as_bytes().to_vec()));
+        self.become_due();
+        self.fail(Error::new(Stage::Connected, &*self.peer, Status::IO_ERROR, reason));
+    }
+
+    /// The next message; `None` if there is none yet.
+    pub(crate) fn try_receive(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
+        let mut state = self.state.borrow_mut();
+        let Some((message, cost)) = state.received.pop_front() else {
+            // The end, once it has come, holds whatever becomes of the lane.
+            if state.fin.has_come {
+                return Err(closed(&self.peer));
+            }
+            state.check()?;
+            return Ok(None);
+        };
+        state.receive.release(cost);
+        if state.received.is_empty() {
+            let cost = std::mem::take(&mut state.assembly_cost);
+            state.receive.release(cost);
+        }
+        let is_due = state.receive.is_due();
+        drop(state);
+        if is_due {
+            self.pump();
+        }
+        Ok(Some(message))
+    }
+
+    /// As [`Conn::try_receive`]; registers the caller if there is none yet.
+    pub(crate) fn poll_receive(self: &Rc<Conn>, context: &Context<'_>) -> Result<Option<Message>, Error> {
+        let received = self.try_receive()?;
+        if received.is_none() {
+            self.state.borrow_mut().readers.add(context);
+        }
+        Ok(received)
+    }
+
+    /// The next memory that the peer shared; as [`Conn::poll_receive`].
+    pub(crate) fn poll_shared(&self, context: &Context<'_>) -> Result<Option<Shared>, Error> {
+        let mut state = self.state.borrow_mut();
+        if let Some(shared) = state.shared.pop_front() {
+            return Ok(Some(shared));
+        }
+        if state.fin.has_come {
+            return Err(closed(&self.peer));
+        }
+        state.check()?;
+        state.readers.add(context);
+        Ok(None)
+    }
+
+    /// Whether the peer's first message has arrived (`asked`), or the answer to ours; registers the caller if not.
+    pub(crate) fn poll_probe(&self, asked: bool, context: &Context<'_>) -> Result<bool, Error> {
+        let mut state = self.state.borrow_mut();
+        // What happened to the connection since is for who uses it.
+        let is_there = if asked { state.is_probed } else { state.has_probe_reply };
+        if is_there {
+            return Ok(true);
+        }
+        state.check()?;
+        state.readers.add(context);
+        Ok(false)
+    }
+}
+
+/// What a message that arrived asks for.
+struct Received {
+    is_due: bool,
+    wakers: Vec<Waker>,
+}
+
+impl State {
+    /// Takes in a message of the peer's; an error is what the peer did wrong.
+    fn receive(
+        &mut self,
+        conn: &Conn,
+        envelope: Envelope,
+        start: usize,
+        message: AmMessage<'_>,
+    ) -> Result<Received, &'static str> {
+        if self.failure.is_some() {
+            return Ok(Received { is_due: false, wakers: Vec::new() });
+        }
+        if !self.send.grant(envelope.granted) {
+            return Err("it granted more than its window");
+        }
+        let length = message.len() - start;
+        if envelope.kind.is_charged() {
+            if self.fin.has_come {
+                return Err("it sent after its end");
+            }
+            if !self.receive.receive(length) {
+                return Err("it sent more than it had credit for");
+            }
+        }
+        let mut wakers = Vec::new();
+        let mut is_due = !self.outgoing.is_empty();
+        match envelope.kind {
+            Kind::Part | Kind::Last if self.fin.wanted == Some(true) => {
+                // Nobody reads it. The sender may have been on its way.
+                self.receive.release(cost(length));
+            }
+            Kind::Part => {
+                self.assembly
+                    .part(&message[start..], conn.max_message)
+                    .map_err(|_| "its message is longer than this side takes")?;
+                self.assembly_cost += cost(length);
+                // A message may be longer than the window; with others ahead of it, it has to wait.
+                if self.received.is_empty() {
+                    let cost = std::mem::take(&mut self.assembly_cost);
+                    self.receive.release(cost);
+                }
+            }
+            Kind::Last => {
+                let cost = std::mem::take(&mut self.assembly_cost) + cost(length);
+                let message = if self.assembly.is_begun() {
+                    let whole = self.assembly.last(&message[start..], conn.max_message);
+                    Message::assembled(whole.map_err(|_| "its message is longer than this side takes")?)
+                } else if length > conn.max_message {
+                    return Err("its message is longer than this side takes");
+                } else {
+                    Message::received(message, start, &conn.kept)
+                };
+                self.received.push_back((message, cost));
+                wakers = self.readers.take();
+            }
+            Kind::Share => {
+                let shared = Shared::parse(&message[start..]).ok_or("it shared no memory")?;
+                self.receive.release(cost(length));
+                if self.shared.len() >= MAX_SHARED {
+                    return Err("it shared more memory than this side has asked for");
+                }
+                self.shared.push_back(shared);
+                wakers = self.readers.take();
+            }
+            Kind::Credit => {}
+            Kind::Probe if self.is_probed => return Err("it asked twice whether this side is there"),
+            Kind::Probe => {
+                self.is_probed = true;
+                self.control.push_back((Kind::ProbeReply, Vec::new()));
+                is_due = true;
+                wakers = self.readers.take();
+            }
+            Kind::ProbeReply => {
+                self.has_probe_reply = true;
+                wakers = self.readers.take();
+            }
+            Kind::Fin => {
+                if self.control.len() >= MAX_CONTROL {
+                    return Err("it ends again and again");
+                }
+                self.fin.has_come = true;
+                if message.get(start) == Some(&1) {
+                    self.fin.is_deaf = true;
+                    self.lose();
+                }
+                self.control.push_back((Kind::FinReply, Vec::new()));
+                is_due = true;
+                wakers = [self.readers.take(), self.writers.take()].concat();
+            }
+            Kind::FinReply => {
+                self.fin.is_acknowledged = self.fin.is_sent;
+                wakers = self.writers.take();
+            }
+            Kind::Abort => {
+                let told = &message[start..message.len().min(start + MAX_REASON)];
+                let told: String =
+                    String::from_utf8_lossy(told).chars().filter(|letter| !letter.is_control()).collect();
+                let reason = format!("aborted by the peer: {told}");
+                let peer = &*conn.peer;
+                self.failure = Some(Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason));
+                wakers = [self.readers.take(), self.writers.take()].concat();
+            }
+        }
+        // What was given back without the application: nothing else tells the sender.
+        let is_given_back =
+            self.assembly.is_begun() || self.fin.wanted == Some(true) || envelope.kind == Kind::Share;
+        is_due |= self.receive.is_due() && is_given_back;
+        Ok(Received { is_due, wakers })
+    }
+}

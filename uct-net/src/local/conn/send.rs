@@ -1,0 +1,233 @@
+//! Sending: messages that wait for credit and room, and what needs neither.
+
+use std::rc::Rc;
+use std::task::Context;
+
+use ucs::Error as Status;
+
+use super::Conn;
+use super::state::{Outgoing, State, Ticket, closed};
+use super::wakers::wake;
+use crate::error::{Error, Stage};
+use crate::proto::envelope::{Envelope, Kind};
+
+/// What is to be sent next.
+enum Next {
+    Control(Kind, Vec<u8>),
+    /// So many bytes of this message.
+    Data(Outgoing, usize),
+}
+
+impl Conn {
+    /// Sends a message that fits into one of the transport's, if nothing is ahead of it and there is room for it now.
+    pub(crate) fn try_send(&self, payload: &[u8]) -> Result<bool, Error> {
+        let Some(lane) = self.lane.get() else { return Ok(false) };
+        let envelope = {
+            let mut state = self.state.borrow_mut();
+            state.check_sendable(&self.peer)?;
+            let fits = payload.len() <= lane.fragment()
+                && state.outgoing.is_empty()
+                && state.send.room().is_some_and(|room| payload.len() <= room);
+            if !fits {
+                return Ok(false);
+            }
+            state.send.take(payload.len());
+            Envelope { kind: Kind::Last, granted: state.receive.offer() }
+        };
+        match lane.send(envelope, payload) {
+            Ok(()) => {
+                self.state.borrow_mut().receive.grant(envelope.granted);
+                self.agenda.rouse();
+                Ok(true)
+            }
+            Err(Status::NO_RESOURCE) => {
+                self.state.borrow_mut().send.give_back(payload.len());
+                Ok(false)
+            }
+            Err(status) => Err(self.fail_by_status(status)),
+        }
+    }
+
+    /// Queues a message, whatever its length.
+    pub(crate) fn queue(self: &Rc<Conn>, kind: Kind, data: Vec<u8>) -> Result<Ticket, Error> {
+        let number = {
+            let mut state = self.state.borrow_mut();
+            state.check_sendable(&self.peer)?;
+            let number = state.made;
+            state.made += 1;
+            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0 });
+            number
+        };
+        self.pump();
+        Ok(Ticket(number))
+    }
+
+    /// Whether a queued message has left; registers the caller if not.
+    pub(crate) fn poll_left(&self, ticket: Ticket, context: &Context<'_>) -> Result<bool, Error> {
+        let mut state = self.state.borrow_mut();
+        if state.lost_from.is_some_and(|lost| lost <= ticket.0) {
+            return Err(state.why_lost(&self.peer));
+        }
+        if state.outgoing.front().is_none_or(|first| first.number > ticket.0) {
+            return Ok(true);
+        }
+        state.check()?;
+        state.writers.add(context);
+        Ok(false)
+    }
+
+    /// Whether all that was queued has left; registers the caller if not.
+    pub(crate) fn poll_idle(&self, context: &Context<'_>) -> Result<bool, Error> {
+        let mut state = self.state.borrow_mut();
+        if state.lost_from.is_some() {
+            return Err(state.why_lost(&self.peer));
+        }
+        if state.outgoing.is_empty() {
+            return Ok(true);
+        }
+        state.check()?;
+        state.writers.add(context);
+        Ok(false)
+    }
+
+    /// Takes a queued message back, if nothing of it has left; what has begun goes on.
+    pub(crate) fn withdraw(&self, ticket: Ticket) {
+        let writers = {
+            let mut state = self.state.borrow_mut();
+            let before = state.outgoing.len();
+            state.outgoing.retain(|message| message.number != ticket.0 || message.sent > 0);
+            if state.outgoing.len() == before {
+                return;
+            }
+            state.writers.take()
+        };
+        // What was behind it may go now: a shorter message, or the end.
+        self.become_due();
+        wake(writers);
+    }
+
+    /// Bytes that are queued.
+    pub(crate) fn queued(&self) -> usize {
+        self.state.borrow().outgoing.iter().map(|message| message.data.len() - message.sent).sum()
+    }
+
+    /// Queues something without credit.
+    pub(crate) fn control(self: &Rc<Conn>, kind: Kind, payload: Vec<u8>) {
+        self.state.borrow_mut().control.push_back((kind, payload));
+        self.pump();
+    }
+
+    /// Sends what is to be sent, as far as there are credit and room. Not to be called inside a transport.
+    pub(crate) fn pump(self: &Rc<Conn>) {
+        let Some(lane) = self.lane.get() else { return };
+        if self.waits_for_room.get() {
+            return;
+        }
+        let mut has_left = false;
+        loop {
+            let (next, offer) = {
+                let mut state = self.state.borrow_mut();
+                (state.next(lane.fragment()), state.receive.offer())
+            };
+            let Some(next) = next else { break };
+            let outcome = match &next {
+                Next::Control(kind, payload) => lane.send(Envelope { kind: *kind, granted: offer }, payload),
+                Next::Data(message, length) => {
+                    let end = message.sent + length;
+                    let kind = if end == message.data.len() { message.kind } else { Kind::Part };
+                    lane.send(Envelope { kind, granted: offer }, &message.data[message.sent..end])
+                }
+            };
+            match outcome {
+                Ok(()) => {
+                    self.state.borrow_mut().sent(next, offer);
+                    has_left = true;
+                }
+                Err(Status::NO_RESOURCE) => {
+                    self.state.borrow_mut().put_back(next);
+                    if self.wait_for_transport(lane) {
+                        break;
+                    }
+                }
+                Err(status) => {
+                    // It stays queued, so that its sender is told of the failure and not of success.
+                    self.state.borrow_mut().put_back(next);
+                    self.fail_by_status(status);
+                    break;
+                }
+            }
+        }
+        if has_left {
+            self.agenda.rouse();
+            let writers = self.state.borrow_mut().writers.take();
+            wake(writers);
+        }
+    }
+}
+
+impl State {
+    fn check_sendable(&self, peer: &str) -> Result<(), Error> {
+        self.check()?;
+        if self.fin.is_deaf {
+            return Err(closed(peer));
+        }
+        if self.fin.wanted.is_some() {
+            let reason = "this side has closed the connection";
+            return Err(Error::new(Stage::Close, peer, Status::NOT_CONNECTED, reason));
+        }
+        Ok(())
+    }
+
+    /// Takes out what is to be sent next.
+    fn next(&mut self, fragment: usize) -> Option<Next> {
+        if let Some((kind, payload)) = self.control.pop_front() {
+            return Some(Next::Control(kind, payload));
+        }
+        if self.failure.is_some() {
+            return None;
+        }
+        if let Some(room) = self.send.room()
+            && let Some(first) = self.outgoing.front()
+        {
+            let length = (first.data.len() - first.sent).min(fragment).min(room);
+            // Credit for a part of a short message waits for the rest.
+            let is_worth_it = first.sent + length == first.data.len() || length >= fragment.min(1024);
+            if is_worth_it {
+                return self.outgoing.pop_front().map(|message| Next::Data(message, length));
+            }
+        }
+        if self.outgoing.is_empty()
+            && let Some(deaf) = self.fin.wanted
+            && !self.fin.is_sent
+        {
+            return Some(Next::Control(Kind::Fin, vec![u8::from(deaf)]));
+        }
+        self.receive.is_due().then(|| Next::Control(Kind::Credit, Vec::new()))
+    }
+
+    /// What [`State::next`] returned was sent, with an offer of credit.
+    fn sent(&mut self, next: Next, offer: u32) {
+        self.receive.grant(offer);
+        match next {
+            Next::Control(Kind::Fin, _) => self.fin.is_sent = true,
+            Next::Control(..) => {}
+            Next::Data(mut message, length) => {
+                self.send.take(length);
+                message.sent += length;
+                if message.sent < message.data.len() {
+                    self.outgoing.push_front(message);
+                }
+            }
+        }
+    }
+
+    /// What [`State::next`] returned was not sent.
+    fn put_back(&mut self, next: Next) {
+        match next {
+            // These are made from the state again.
+            Next::Control(Kind::Fin | Kind::Credit, _) => {}
+            Next::Control(kind, payload) => self.control.push_front((kind, payload)),
+            Next::Data(message, _) => self.outgoing.push_front(message),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a connection knows: what waits to be sent, what was received, credit both ways, and how far its end is.
+
+use std::collections::VecDeque;
+
+use ucs::Error as Status;
+
+use super::super::message::Message;
+use super::wakers::Wakers;
+use crate::error::{Error, Stage};
+use crate::proto::assembly::Assembly;
+use crate::proto::envelope::Kind;
+use crate::proto::handshake::Shared;
+use crate::proto::window::{ReceiveWindow, SendWindow};
+
+pub(super) struct State {
+    pub(super) send: SendWindow,
+    pub(super) receive: ReceiveWindow,
+    pub(super) outgoing: VecDeque<Outgoing>,
+    pub(super) made: u64,
+    /// The first message that was queued and never will be sent.
+    pub(super) lost_from: Option<u64>,
+    /// Messages without credit that are to be sent, in this order.
+    pub(super) control: VecDeque<(Kind, Vec<u8>)>,
+    pub(super) received: VecDeque<(Message, u32)>,
+    pub(super) assembly: Assembly,
+    /// What the parts of the message that is being assembled cost, as far as the sender was not given it back.
+    pub(super) assembly_cost: u32,
+    pub(super) shared: VecDeque<Shared>,
+    pub(super) is_probed: bool,
+    pub(super) has_probe_reply: bool,
+    pub(super) fin: Fin,
+    pub(super) failure: Option<Error>,
+    pub(super) readers: Wakers,
+    pub(super) writers: Wakers,
+}
+
+/// How far the end of a connection is.
+#[derive(Default)]
+pub(super) struct Fin {
+    /// This side wants to end: `Some(true)` if it does not read either.
+    pub(super) wanted: Option<bool>,
+    pub(super) is_sent: bool,
+    pub(super) is_acknowledged: bool,
+    /// The peer sends no more.
+    pub(super) has_come: bool,
+    /// The peer does not read either.
+    pub(super) is_deaf: bool,
+}
+
+/// A message on its way out.
+pub(super) struct Outgoing {
+    pub(super) number: u64,
+    pub(super) kind: Kind,
+    pub(super) data: Vec<u8>,
+    pub(super) sent: usize,
+}
+
+/// Where a queued message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(super) u64);
+
+impl State {
+    /// Nothing sent and nothing received. `window` is what this side takes unread.
+    pub(super) fn new(window: u32) -> State {
+        State {
+            send: SendWindow::new(0),
+            receive: ReceiveWindow::new(window),
+            outgoing: VecDeque::new(),
+            made: 0,
+            lost_from: None,
+            control: VecDeque::new(),
+            received: VecDeque::new(),
+            assembly: Assembly::default(),
+            assembly_cost: 0,
+            shared: VecDeque::new(),
+            is_probed: false,
+            has_probe_reply: false,
+            fin: Fin::default(),
+            failure: None,
+            readers: Wakers::default(),
+            writers: Wakers::default(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Gives up what is queued.
+    pub(super) fn lose(&mut self) {
+        if let Some(first) = self.outgoing.front() {
+            self.lost_from.get_or_insert(first.number);
+        }
+        self.outgoing.clear();
+    }
+
+    pub(super) fn why_lost(&self, peer: &str) -> Error {
+        self.failure.clone().unwrap_or_else(|| closed(peer))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.fin.is_deaf || self.fin.is_acknowledged
+    }
+}
+
+pub(super) fn closed(peer: &str) -> Error {
+    Error::new(Stage::Close, peer, Status::NOT_CONNECTED, "the peer closed the connection")
+}

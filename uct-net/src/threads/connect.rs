@@ -1,0 +1,85 @@
+//! Connecting to a listener by its address, from any thread.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uct_core::select::Request;
+
+use super::connection::Connection;
+use super::engine::Engine;
+use super::operation::Operation;
+
+/// A connection that is to be made. Await it, or add what it needs first.
+#[must_use = "nothing is connected until it is awaited"]
+pub struct Connect {
+    engine: Arc<Engine>,
+    address: String,
+    limit: Option<Duration>,
+    request: Option<Request>,
+    require: Vec<String>,
+    private: Vec<u8>,
+}
+
+/// See [`super::Net::connect`]. Dropping it gives the attempt up.
+pub type Connecting = Operation<Connection>;
+
+impl Connect {
+    pub(super) fn new(engine: &Arc<Engine>, address: String) -> Connect {
+        let engine = Arc::clone(engine);
+        Connect { engine, address, limit: None, request: None, require: Vec::new(), private: Vec::new() }
+    }
+
+    /// How long it may take in all.
+    pub fn within(mut self, limit: Duration) -> Connect {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Only a transport (`posix`), a device (`eth0`) or both (`tcp/eth0`) of this name. May be repeated: any of them.
+    pub fn require(mut self, name: impl Into<String>) -> Connect {
+        self.require.push(name.into());
+        self
+    }
+
+    /// What the connection is mostly for.
+    pub fn request(mut self, request: Request) -> Connect {
+        self.request = Some(request);
+        self
+    }
+
+    /// Bytes for the listener, which sees them before it accepts. At most 64 KiB.
+    pub fn private(mut self, private: impl Into<Vec<u8>>) -> Connect {
+        self.private = private.into();
+        self
+    }
+}
+
+impl IntoFuture for Connect {
+    type Output = <Connecting as Future>::Output;
+    type IntoFuture = Connecting;
+
+    fn into_future(self) -> Connecting {
+        let Connect { engine, address, limit, request, require, private } = self;
+        let begin = move |entered: &super::engine::Entered<'_>| {
+            let net = crate::local::Net { inner: entered.net().clone() };
+            let mut connect = net.connect(address).private(private);
+            connect = require.into_iter().fold(connect, crate::local::Connect::require);
+            if let Some(limit) = limit {
+                connect = connect.within(limit);
+            }
+            if let Some(request) = request {
+                connect = connect.request(request);
+            }
+            connect.into_future()
+        };
+        Operation::new(&engine, begin, Connection::new)
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,336 @@
+//! What lies under the lock, the thread that holds it, and who sees to it when nobody does.
+//!
+//! A thread that uses a handle takes the lock, does its work in place and leaves. When the lock is free, one of two things holds: some
+//! thread is awake that will take it again by itself, or everything is armed and a thread sleeps on the engine's descriptor. So
+//! nothing is missed, and an idle engine costs nothing.
+
+#![expect(unsafe_code, reason = "what is not Send moves between threads under a lock")]
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use ucs::event_set::EventFd;
+use uct_core::{Context, Iface};
+
+use super::held::Held;
+use super::jobs::Jobs;
+use super::lock::lock;
+use super::outside::Outside;
+use crate::error::{Error, Result, Stage};
+use crate::local::net::{Net, NetHandle};
+use crate::options::{NetOptions, Wait};
+
+/// How often a thread that is about to rest makes progress, if it cannot arm since there is something to do.
+const TURNS_TO_REST: u32 = 4;
+/// How much later than its time a timer may come.
+const SLACK: Duration = Duration::from_micros(20);
+/// How long the last handle waits until the rest was sent and the thread has ended.
+const CLOSING: Duration = Duration::from_secs(3);
+
+thread_local! {
+    /// The core that this thread was started for; null if none.
+    static OWN: Cell<*const Core> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The net, its lock, and what wakes the threads that sleep for it.
+pub(crate) struct Core {
+    state: Mutex<State>,
+    /// What other threads have the driver's thread do, if a transport is bound to it.
+    pub(super) jobs: Option<Jobs>,
+    /// Notified when the driver's thread has to drive, or to end.
+    pub(super) stand_in: Condvar,
+    pub(super) outside: Arc<Outside>,
+    /// Values whose handles were dropped while another thread had the lock.
+    gone: Mutex<Vec<Box<dyn Gone>>>,
+    has_gone: AtomicBool,
+    /// Readable when an armed engine has something to do.
+    fd: OwnedFd,
+    /// Wakes a thread that sleeps on the descriptor.
+    pub(super) bell: EventFd,
+    pub(super) wait: Wait,
+    is_closing: AtomicBool,
+    ended: Mutex<bool>,
+    has_ended: Condvar,
+}
+
+trait Gone: Send {}
+impl<T> Gone for Held<T> {}
+
+struct State {
+    net: Option<Held<NetHandle>>,
+    duty: Duty,
+}
+
+/// Who sees to the engine while the lock is free.
+#[derive(Default)]
+pub(super) struct Duty {
+    /// Threads inside `block_on`: the driver's thread stands aside for them.
+    pub(super) foreground: u32,
+    /// Threads that take the lock again at once.
+    pub(super) spinning: u32,
+    /// The driver's thread sleeps for a moment only.
+    pub(super) is_napping: bool,
+    /// A sleeping thread was woken and has not come yet.
+    pub(super) is_roused: bool,
+    /// When the thread that sleeps longest by right wakes by itself; `None`: never.
+    pub(super) wakes_at: Option<Instant>,
+    /// How often handles have used the engine.
+    pub(super) uses: u64,
+}
+
+impl Core {
+    /// Opens a net. The calling thread drives it; it is the only one to use it if a transport is bound to a thread, or `is_bound`.
+    pub(super) fn open(context: &Context, options: NetOptions, is_bound: bool) -> Result<Arc<Core>> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::new(Stage::Choose, "this process", ucs::Error::IO_ERROR, error.to_string())
+        };
+        let wait = options.wait;
+        let net = Net::new(context, options)?;
+        let is_bound = is_bound || !net.ifaces().iter().all(Iface::is_for_any_thread);
+        let net = net.inner;
+        let fd = net.reactor.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let bell = EventFd::new().map_err(|error| failed(&error))?;
+        // SAFETY: the worker was made a moment ago, and nobody else has a part of it. From here on all is used under the lock of the
+        // core: what leaves it is `Send` or `Confined`. Either no transport is bound to a thread, or there are `jobs`: then this
+        // thread alone takes the lock (`Engine::enter`, `Core::try_enter`).
+        let net = unsafe { Held::new(net) };
+        Ok(Arc::new(Core {
+            state: Mutex::new(State { net: Some(net), duty: Duty::default() }),
+            jobs: is_bound.then(Jobs::default),
+            stand_in: Condvar::new(),
+            outside: Arc::default(),
+            gone: Mutex::default(),
+            has_gone: AtomicBool::new(false),
+            fd,
+            bell,
+            wait,
+            is_closing: AtomicBool::new(false),
+            ended: Mutex::new(false),
+            has_ended: Condvar::new(),
+        }))
+    }
+
+    pub(super) fn enter(&self) -> Inside<'_> {
+        let state = lock(&self.state);
+        self.entered(state)
+    }
+
+    pub(super) fn try_enter(&self) -> Option<Inside<'_>> {
+        if self.jobs.is_some() && !self.is_own_thread() {
+            return None;
+        }
+        match self.state.try_lock() {
+            Ok(state) => Some(self.entered(state)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.entered(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn entered<'a>(&'a self, state: MutexGuard<'a, State>) -> Inside<'a> {
+        self.outside.enter();
+        Inside { core: self, state: Some(state), leaves: Leaves::Used }
+    }
+
+    /// Waits until no thread drives in the foreground.
+    pub(super) fn wait_until_needed(&self) {
+        let state = lock(&self.state);
+        let state = self.stand_in.wait_while(state, |state| state.duty.foreground > 0 && !self.is_closing());
+        drop(state);
+    }
+
+    /// The calling thread is the driver's from now on.
+    pub(super) fn become_own_thread(&self) {
+        OWN.set(self);
+    }
+
+    pub(super) fn is_own_thread(&self) -> bool {
+        std::ptr::eq(OWN.get(), self)
+    }
+
+    /// Drops a value under the lock: now, or when the thread that has the lock leaves.
+    pub(super) fn discard<T: 'static>(&self, value: Held<T>) {
+        if let Some(inside) = self.try_enter() {
+            drop(value);
+            return drop(inside);
+        }
+        lock(&self.gone).push(Box::new(value));
+        // SYNC: the wake-up below brings a thread that looks.
+        self.has_gone.store(true, Ordering::Release);
+        self.bell.signal();
+    }
+
+    /// Ends the driver's thread, and waits until what was sent last has gone out. No handle is left.
+    pub(super) fn close(&self) {
+        // SYNC: pairs with `is_closing` of the driver's thread, which is woken for it.
+        self.is_closing.store(true, Ordering::Release);
+        self.bell.signal();
+        // The driver's thread itself gets here from a waker that it wakes. A thread that is inside has the lock, which that one needs.
+        if self.is_own_thread() || self.outside.is_inside() {
+            return;
+        }
+        let ended = lock(&self.ended);
+        let waiting = self.has_ended.wait_timeout_while(ended, CLOSING, |has_ended| !*has_ended);
+        drop(waiting);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        // SYNC: pairs with `close`.
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn has_ended(&self) {
+        *lock(&self.ended) = true;
+        self.has_ended.notify_all();
+    }
+}
+
+/// How a thread leaves the engine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    /// It has used it: what was armed may be armed no more.
+    Used,
+    /// Everything is armed.
+    Armed,
+    /// It comes back by itself.
+    Returns,
+}
+
+/// A thread that holds the engine's lock.
+pub(crate) struct Inside<'a> {
+    core: &'a Core,
+    state: Option<MutexGuard<'a, State>>,
+    leaves: Leaves,
+}
+
+impl Inside<'_> {
+    pub(super) fn duty(&self) -> &Duty {
+        &self.state.as_ref().expect("held until it leaves").duty
+    }
+
+    pub(super) fn duty_mut(&mut self) -> &mut Duty {
+        &mut self.state.as_mut().expect("held until it leaves").duty
+    }
+
+    /// The thread is awake from now on, and comes back by itself.
+    pub(super) fn begin(&mut self) {
+        let duty = self.duty_mut();
+        duty.spinning += 1;
+        duty.is_roused = false;
+        duty.is_napping = false;
+        self.leaves = Leaves::Returns;
+    }
+
+    /// The thread does not come back by itself any more.
+    pub(super) fn end(&mut self) {
+        self.duty_mut().spinning -= 1;
+        self.leaves = Leaves::Used;
+    }
+
+    pub(crate) fn net(&self) -> &NetHandle {
+        let state = self.state.as_ref().expect("held until it leaves");
+        state.net.as_ref().expect("open while a handle is held").get()
+    }
+
+    /// Progress. Returns whether there was anything.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.net().turn()
+    }
+
+    /// Wakes those whose sockets and timers are due. Returns whether there was anything.
+    pub(super) fn look_at_sockets(&mut self) -> bool {
+        self.net().reactor.turn(Duration::ZERO).unwrap_or(false)
+    }
+
+    /// Whether a thread is awake that makes progress all the time.
+    pub(super) fn is_driven(&self) -> bool {
+        self.duty().spinning > 0
+    }
+
+    /// The caller comes back at once.
+    pub(super) fn returns(&mut self) {
+        self.leaves = Leaves::Returns;
+    }
+
+    /// The caller has something pending and is about to wait: arms everything, unless a thread is awake anyway.
+    pub(crate) fn rest(&mut self) {
+        if self.is_driven() {
+            return;
+        }
+        for _ in 0..TURNS_TO_REST {
+            if self.arm() {
+                return;
+            }
+            self.turn();
+        }
+    }
+
+    /// Arms everything; false if there is something to do first.
+    pub(super) fn arm(&mut self) -> bool {
+        if !self.net().prepare_to_sleep() {
+            return false;
+        }
+        self.leaves = Leaves::Armed;
+        true
+    }
+
+    /// When a thread that sleeps has to wake by itself.
+    pub(super) fn alarm(&self) -> Option<Instant> {
+        let net = self.net();
+        let limit = net.longest_sleep();
+        let limit = (limit < Duration::MAX).then(|| Instant::now() + limit);
+        net.reactor.first_timer().into_iter().chain(limit).min()
+    }
+
+    /// Takes the net out, to end it.
+    pub(super) fn take_net(&mut self) -> Option<Held<NetHandle>> {
+        self.leaves = Leaves::Returns;
+        self.state.as_mut().expect("held until it leaves").net.take()
+    }
+
+    /// Whether a thread has to be woken for what this one leaves.
+    fn must_rouse(&self) -> bool {
+        let duty = self.duty();
+        if duty.spinning > 0 || duty.is_roused || self.leaves == Leaves::Returns {
+            return false;
+        }
+        match self.leaves {
+            Leaves::Armed => {
+                // A timer that is earlier than the sleeper knows.
+                let first = self.alarm();
+                first.is_some_and(|first| duty.wakes_at.is_none_or(|wakes| first + SLACK < wakes))
+            }
+            _ => !duty.is_napping,
+        }
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // SYNC: pairs with `discard`, which also wakes a thread that comes here.
+        if self.core.has_gone.load(Ordering::Acquire) {
+            // SYNC: as above; what is put there meanwhile raises it again.
+            self.core.has_gone.store(false, Ordering::Relaxed);
+            let gone = std::mem::take(&mut *lock(&self.core.gone));
+            drop(gone);
+        }
+        let must_rouse = self.state.as_ref().is_some_and(|state| state.net.is_some()) && self.must_rouse();
+        if must_rouse {
+            self.duty_mut().is_roused = true;
+        }
+        let left = self.core.outside.leave();
+        drop(self.state.take());
+        if must_rouse {
+            self.core.bell.signal();
+        }
+        if let Some(left) = left {
+            left.run();
+        }
+    }
+}

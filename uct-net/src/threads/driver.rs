@@ -1,0 +1,241 @@
+//! Threads that drive the engine: one of its own, and those in `block_on`, for which that one stands aside.
+
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use ucs::event_set::EventFd;
+use ucs::sys::SystemError;
+
+use super::core::Core;
+use super::jobs::Jobs;
+use crate::error::{Error, Result, Stage};
+use crate::local::net::Idle;
+use crate::options::NetOptions;
+
+/// How long the driver's thread sleeps at most while handles use the engine: each use may take back what was armed.
+const NAP: Duration = Duration::from_micros(100);
+/// Enough for progress and for wakers of a runtime.
+const STACK_SIZE: usize = 1 << 20;
+
+/// Starts a thread that opens a net and drives it.
+pub(super) fn start(context: uct_core::Context, options: NetOptions, is_bound: bool) -> Result<Arc<Core>> {
+    let (says, hears) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("uct-net".to_owned()).stack_size(STACK_SIZE);
+    let run = move || {
+        let core = match Core::open(&context, options, is_bound) {
+            Ok(core) => core,
+            Err(error) => return drop(says.send(Err(error))),
+        };
+        core.become_own_thread();
+        // Nobody else has it before: it is awake when the first handle is used.
+        core.enter().begin();
+        drop(says.send(Ok(Arc::clone(&core))));
+        drive(&core);
+        // What was sent last goes out here: dropping the net drives it.
+        let net = core.enter().take_net();
+        drop(net);
+        core.has_ended();
+    };
+    let failed = |reason: String| Error::new(Stage::Choose, "this process", ucs::Error::IO_ERROR, reason);
+    thread.spawn(run).map_err(|error| failed(format!("no thread to drive it: {error}")))?;
+    hears.recv().unwrap_or_else(|_gone| Err(failed("its thread panicked".to_owned())))
+}
+
+/// What to do next.
+enum Step {
+    /// There was something to do, or it is too early to sleep.
+    Again,
+    /// Everything is armed, or another thread is awake: until then, if it says when.
+    Sleep(Option<Instant>),
+    /// Another thread drives in the foreground.
+    Aside,
+}
+
+fn drive(core: &Core) {
+    let mut idle = Idle::new(core.wait);
+    let mut uses = 0;
+    while !core.is_closing() {
+        if core.jobs.as_ref().is_some_and(Jobs::work) {
+            idle.reset();
+        }
+        match core.step(&mut idle, Some(&mut uses)) {
+            Step::Again => std::hint::spin_loop(),
+            Step::Sleep(until) => {
+                sleep(core, None, until);
+                core.enter().begin();
+            }
+            Step::Aside => {
+                core.wait_until_needed();
+                core.enter().begin();
+                idle.reset();
+            }
+        }
+    }
+}
+
+/// Sleeps until this thread is woken.
+fn wait_for(own: &EventFd) {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    let _ = poll(&mut [PollFd::new(own, PollFlags::IN)], None);
+    own.drain();
+}
+
+/// Sleeps until the engine has something to do, the thread is woken, or it is time.
+fn sleep(core: &Core, own: Option<&EventFd>, until: Option<Instant>) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let (engine, bell) = (core.fd(), core.bell.as_fd());
+    let own_fd = own.map_or(bell, AsFd::as_fd);
+    let mut watched = [engine, bell, own_fd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    // An interruption ends the sleep: the caller looks and sleeps again.
+    let _ = poll(&mut watched, limit.as_ref());
+    core.bell.drain();
+    if let Some(own) = own {
+        own.drain();
+    }
+}
+
+impl Core {
+    /// One pass of a thread that drives. Afterwards a thread that is to sleep does not count as awake any more.
+    /// `uses` is what the driver's thread saw last.
+    fn step(&self, idle: &mut Idle, uses: Option<&mut u64>) -> Step {
+        let mut entered = self.enter();
+        if uses.is_some() && entered.duty().foreground > 0 {
+            entered.end();
+            return Step::Aside;
+        }
+        if entered.turn() {
+            idle.reset();
+            entered.returns();
+            return Step::Again;
+        }
+        if !idle.is_over() || entered.look_at_sockets() {
+            entered.returns();
+            return Step::Again;
+        }
+        let is_last = entered.duty().spinning == 1;
+        if is_last && !entered.arm() {
+            entered.returns();
+            return Step::Again;
+        }
+        let mut until = entered.alarm();
+        let duty = entered.duty_mut();
+        duty.spinning -= 1;
+        duty.wakes_at = until;
+        if let Some(uses) = uses
+            && std::mem::replace(uses, duty.uses) != duty.uses
+        {
+            duty.is_napping = true;
+            let nap = Instant::now() + NAP;
+            until = Some(until.map_or(nap, |until| until.min(nap)));
+        }
+        // It is armed, or another thread is awake.
+        entered.returns();
+        Step::Sleep(until)
+    }
+}
+
+/// Drives until the future is ready.
+pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
+    let mut future = pin!(future);
+    let thread = Arc::new(ThreadWaker::new().expect("a descriptor to sleep on"));
+    let waker = Waker::from(Arc::clone(&thread));
+    let mut context = Context::from_waker(&waker);
+    let mut foreground = None;
+    let mut idle = Idle::new(core.wait);
+    loop {
+        if thread.take() {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            idle.reset();
+        }
+        if core.jobs.is_some() {
+            thread.sleep(wait_for);
+            continue;
+        }
+        // A future that is ready at once needs no driver.
+        foreground.get_or_insert_with(|| Foreground::new(core));
+        if let Step::Sleep(until) = core.step(&mut idle, None) {
+            thread.sleep(|own| sleep(core, Some(own), until));
+            core.enter().begin();
+        }
+    }
+}
+
+/// A thread that drives in the foreground. The driver's thread stands aside.
+struct Foreground<'a>(&'a Core);
+
+impl Foreground<'_> {
+    fn new(core: &Core) -> Foreground<'_> {
+        let mut entered = core.enter();
+        entered.begin();
+        entered.duty_mut().foreground += 1;
+        Foreground(core)
+    }
+}
+
+impl Drop for Foreground<'_> {
+    fn drop(&mut self) {
+        let mut entered = self.0.enter();
+        entered.duty_mut().foreground -= 1;
+        entered.end();
+        drop(entered);
+        self.0.stand_in.notify_all();
+    }
+}
+
+/// Wakes a thread in `block_on`.
+struct ThreadWaker {
+    is_woken: AtomicBool,
+    is_asleep: AtomicBool,
+    event: EventFd,
+}
+
+impl ThreadWaker {
+    /// Woken: its future is polled first.
+    fn new() -> Result<ThreadWaker, SystemError> {
+        let event = EventFd::new()?;
+        Ok(ThreadWaker { is_woken: AtomicBool::new(true), is_asleep: AtomicBool::new(false), event })
+    }
+
+    fn take(&self) -> bool {
+        // The flag is mostly down, and a load is cheaper than a swap.
+        // SYNC: what was made ready ahead of a `wake` is seen by the poll that follows.
+        self.is_woken.load(Ordering::Acquire) && self.is_woken.swap(false, Ordering::AcqRel)
+    }
+
+    /// Sleeps, unless it was woken.
+    fn sleep(&self, sleep: impl FnOnce(&EventFd)) {
+        // SYNC: with the stores and loads of `wake_by_ref` in one order: one of the two sees what the other has written.
+        self.is_asleep.store(true, Ordering::SeqCst);
+        // SYNC: as above.
+        if !self.is_woken.load(Ordering::SeqCst) {
+            sleep(&self.event);
+        }
+        // SYNC: a wake that still sees it raises a descriptor in vain.
+        self.is_asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // SYNC: see `sleep`.
+        self.is_woken.store(true, Ordering::SeqCst);
+        // SYNC: as above.
+        if self.is_asleep.load(Ordering::SeqCst) {
+            self.event.signal();
+        }
+    }
+}

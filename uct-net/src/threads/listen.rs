@@ -1,0 +1,158 @@
+//! Listening at an address, from any thread.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::confined::Confined;
+use super::connection::Connection;
+use super::engine::{Engine, Entered};
+use super::operation::Operation;
+use super::outside::Signals;
+use crate::error::Result;
+use crate::local;
+
+/// Waits for callers at an address. Dropping it closes it; connections that it made live on.
+pub struct Listener {
+    inner: Confined<RefCell<local::Listener>>,
+    signal: Signals,
+    address: String,
+    port: Option<u16>,
+}
+
+impl Listener {
+    pub(super) fn open(engine: &Arc<Engine>, address: String) -> Operation<Listener> {
+        let begin = move |entered: &Entered<'_>| {
+            let net = local::Net { inner: entered.net().clone() };
+            async move { net.listen(address).await }
+        };
+        Operation::new(engine, begin, |entered, listener| Listener {
+            address: listener.address(),
+            port: listener.port(),
+            inner: entered.confine(RefCell::new(listener)),
+            signal: Signals::default(),
+        })
+    }
+
+    /// Where it listens, with the port that it got, as [`super::Net::connect`] takes it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        self.inner.engine()
+    }
+
+    /// The port, if it has one.
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// The next caller, as [`local::Listener::accept`].
+    ///
+    /// # Errors
+    /// The system refuses to take callers, for instance for want of descriptors; it may work later.
+    pub fn accept(&mut self) -> Accept<'_> {
+        Accept { listener: self }
+    }
+
+    /// As [`Listener::accept`].
+    pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
+        let waker = self.signal.waker(self.inner.engine().outside(), context.waker());
+        let waker = &waker;
+        self.inner.with(|entered, listener| {
+            let outcome = listener.borrow_mut().poll_accept(&mut Context::from_waker(waker));
+            if outcome.is_pending() {
+                entered.rest();
+            }
+            outcome.map_ok(|incoming| Incoming {
+                peer: incoming.peer().to_owned(),
+                private: incoming.private().to_vec(),
+                inner: entered.confine(Cell::new(Some(incoming))),
+            })
+        })
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// See [`Listener::accept`]. Dropping it loses no caller.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Accept<'a> {
+    listener: &'a mut Listener,
+}
+
+impl Future for Accept<'_> {
+    type Output = Result<Incoming>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
+        self.listener.poll_accept(context)
+    }
+}
+
+/// A caller that waits for an answer. Dropping it rejects it.
+pub struct Incoming {
+    inner: Confined<Cell<Option<local::Incoming>>>,
+    peer: String,
+    private: Vec<u8>,
+}
+
+impl Incoming {
+    /// The caller's address, for a person.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// What the caller sent along.
+    pub fn private(&self) -> &[u8] {
+        &self.private
+    }
+
+    /// Takes the connection; done when a message has crossed it both ways.
+    ///
+    /// # Errors
+    /// The caller is gone, says nothing, or no transport works.
+    pub fn accept(self) -> Operation<Connection> {
+        self.accept_with(Vec::new())
+    }
+
+    /// As [`Incoming::accept`], with up to 64 KiB for the caller.
+    ///
+    /// # Errors
+    /// As [`Incoming::accept`].
+    pub fn accept_with(self, private: impl Into<Vec<u8>>) -> Operation<Connection> {
+        let (incoming, private) = (&self.inner, private.into());
+        let begin = move |entered: &Entered<'_>| take(incoming, entered).accept_with(private);
+        Operation::new(incoming.engine(), begin, Connection::new)
+    }
+
+    /// Rejects the caller, which sees the reason.
+    ///
+    /// # Errors
+    /// The caller is gone.
+    pub fn reject(self, reason: &str) -> Operation<()> {
+        let (incoming, reason) = (&self.inner, reason.to_owned());
+        let begin = move |entered: &Entered<'_>| {
+            let incoming = take(incoming, entered);
+            async move { incoming.reject(&reason).await }
+        };
+        Operation::new(self.inner.engine(), begin, |_entered, ()| ())
+    }
+}
+
+fn take(incoming: &Confined<Cell<Option<local::Incoming>>>, entered: &Entered<'_>) -> local::Incoming {
+    incoming.inside(entered).take().expect("present until it is answered")
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}

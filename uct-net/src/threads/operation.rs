@@ -1,0 +1,75 @@
+//! An operation of the flavour for one thread, as a future for any thread.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::confined::Confined;
+use super::engine::{Engine, Entered};
+use super::outside::Signals;
+use crate::error::Result;
+
+type Local<L> = Pin<Box<dyn Future<Output = Result<L>>>>;
+
+/// What the engine works at. Dropping it gives the operation up, as the function that returned it says.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Operation<T> {
+    task: Box<dyn Task<T>>,
+    signal: Signals,
+}
+
+trait Task<T>: Send + Sync {
+    fn poll(&self, context: &mut Context<'_>, signal: &Signals) -> Poll<Result<T>>;
+}
+
+/// A future of the engine's, and what makes its output one for any thread.
+struct Running<L: 'static, T> {
+    future: Confined<RefCell<Local<L>>>,
+    finish: fn(&Entered<'_>, L) -> T,
+}
+
+impl<T: Send + 'static> Operation<T> {
+    /// Has the engine work at what `begin` returns. What that borrows is its own.
+    pub(super) fn new<L: 'static, F: Future<Output = Result<L>> + 'static>(
+        engine: &Arc<Engine>,
+        begin: impl FnOnce(&Entered<'_>) -> F + Send,
+        finish: fn(&Entered<'_>, L) -> T,
+    ) -> Operation<T> {
+        let future = engine.enter(|entered| {
+            let future: Local<L> = Box::pin(begin(entered));
+            entered.returns();
+            entered.confine(RefCell::new(future))
+        });
+        Operation { task: Box::new(Running { future, finish }), signal: Signals::default() }
+    }
+}
+
+impl<L, T: Send> Task<T> for Running<L, T> {
+    fn poll(&self, context: &mut Context<'_>, signal: &Signals) -> Poll<Result<T>> {
+        let waker = signal.waker(self.future.engine().outside(), context.waker());
+        let (waker, finish) = (&waker, self.finish);
+        self.future.with(|entered, future| {
+            let outcome = future.borrow_mut().as_mut().poll(&mut Context::from_waker(waker));
+            if outcome.is_pending() {
+                entered.rest();
+            }
+            outcome.map_ok(|output| finish(entered, output))
+        })
+    }
+}
+
+impl<T> Future for Operation<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        self.task.poll(context, &self.signal)
+    }
+}
+
+impl<T> fmt::Debug for Operation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Operation")
+    }
+}

@@ -1,0 +1,156 @@
+//! Wakers of the application, which are woken and dropped outside of the engine's lock: both run its code.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+
+use super::lock::lock;
+
+/// What a thread leaves to be done after it has left the engine.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// The thread that holds the engine's lock; 0 if none does.
+    holder: AtomicUsize,
+    has_some: AtomicBool,
+    left: Mutex<Left>,
+}
+
+/// Wakers to be woken, and wakers to be dropped.
+#[derive(Default)]
+pub(super) struct Left {
+    wake: Vec<Waker>,
+    drop: Vec<Waker>,
+}
+
+/// A number that no two living threads share; not 0.
+fn here() -> usize {
+    thread_local! {
+        static HERE: Cell<u8> = const { Cell::new(0) };
+    }
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+impl Outside {
+    /// This thread has taken the engine's lock.
+    pub(super) fn enter(&self) {
+        // Only the holder writes its number here, so a thread that reads its own is the holder: no order is needed.
+        // SYNC: pairs with `is_inside` of the same thread.
+        self.holder.store(here(), Ordering::Relaxed);
+    }
+
+    /// This thread is about to leave the lock; the outcome is for [`Outside::run`] afterwards.
+    pub(super) fn leave(&self) -> Option<Left> {
+        // SYNC: as in `enter`.
+        self.holder.store(0, Ordering::Relaxed);
+        // SYNC: written by this thread, or ahead of its lock.
+        let has_some = self.has_some.load(Ordering::Relaxed);
+        has_some.then(|| {
+            // SYNC: as above; both under the engine's lock.
+            self.has_some.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *lock(&self.left))
+        })
+    }
+
+    /// Whether this thread holds the engine's lock.
+    pub(super) fn is_inside(&self) -> bool {
+        // SYNC: pairs with `enter` and `leave` of the same thread.
+        self.holder.load(Ordering::Relaxed) == here()
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Left)) {
+        put(&mut lock(&self.left));
+        // SYNC: pairs with `leave` of this thread, which holds the lock.
+        self.has_some.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Left {
+    /// Wakes and drops. No lock is held.
+    pub(super) fn run(self) {
+        for waker in self.wake {
+            waker.wake();
+        }
+        drop(self.drop);
+    }
+}
+
+/// The waker that the engine is given in place of a task's: the task is woken after the lock was left.
+pub(crate) struct Signal {
+    outside: Arc<Outside>,
+    /// Taken when it is woken. The next poll brings another.
+    user: Mutex<Option<Waker>>,
+}
+
+impl Signal {
+    /// Whether it wakes this task.
+    fn is_for(&self, user: &Waker) -> bool {
+        lock(&self.user).as_ref().is_some_and(|own| own.will_wake(user))
+    }
+
+    /// Becomes this task's, if it is nobody's.
+    fn take_over(&self, user: &mut Option<Waker>) -> bool {
+        let mut own = lock(&self.user);
+        let is_free = own.is_none();
+        if is_free {
+            *own = user.take();
+        }
+        is_free
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let Some(waker) = lock(&self.user).take() else { return };
+        if self.outside.is_inside() {
+            self.outside.put(|left| left.wake.push(waker));
+        } else {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Signal {
+    fn drop(&mut self) {
+        let waker = self.user.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(waker) = waker
+            && self.outside.is_inside()
+        {
+            self.outside.put(|left| left.drop.push(waker));
+        }
+    }
+}
+
+/// How many tasks that wait for the same keep their signals.
+const MAX_KEPT: usize = 8;
+
+/// The signals of the tasks that waited last, so that one that waits again and again needs no memory.
+#[derive(Default)]
+pub(super) struct Signals(Mutex<VecDeque<Arc<Signal>>>);
+
+impl Signals {
+    /// A waker for the engine that wakes `user`. Not to be called inside the engine.
+    pub(super) fn waker(&self, outside: &Arc<Outside>, user: &Waker) -> Waker {
+        // Cloned, and what is replaced is dropped, without a lock.
+        let mut new = Some(user.clone());
+        let (mut signals, mut replaced) = (lock(&self.0), None);
+        let known = signals.iter().find(|signal| signal.is_for(user));
+        let found = known.or_else(|| signals.iter().find(|signal| signal.take_over(&mut new))).cloned();
+        let signal = found.unwrap_or_else(|| {
+            if signals.len() == MAX_KEPT {
+                replaced = signals.pop_front();
+            }
+            let made = Arc::new(Signal { outside: Arc::clone(outside), user: Mutex::new(new.take()) });
+            signals.push_back(Arc::clone(&made));
+            made
+        });
+        drop(signals);
+        drop((replaced, new));
+        Waker::from(signal)
+    }
+}

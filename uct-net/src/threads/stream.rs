@@ -1,0 +1,83 @@
+//! A connection as a stream of bytes, for any thread.
+
+use std::task::{Context, Poll, ready};
+
+use super::connection::Connection;
+use super::message::Message;
+use crate::error::Result;
+
+/// Most bytes that wait for room before a writer waits.
+const MAX_QUEUED: usize = 256 << 10;
+
+/// A connection as a stream of bytes. The traits `AsyncRead` and `AsyncWrite` of `futures-io` and tokio come with the features of
+/// these names.
+#[derive(Debug)]
+pub struct Stream {
+    connection: Connection,
+    /// What was received and not read yet, from `read` on.
+    message: Option<Message>,
+    read: usize,
+}
+
+impl Connection {
+    /// As a stream of bytes, without bounds of messages. Both sides have to do so.
+    pub fn into_stream(self) -> Stream {
+        Stream { connection: self, message: None, read: 0 }
+    }
+}
+
+impl Stream {
+    /// The connection below.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Reads up to `buffer.len()` bytes; 0 is the end.
+    pub fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<usize>> {
+        let rest = ready!(self.poll_fill(context))?;
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.consume(count);
+        Poll::Ready(Ok(count))
+    }
+
+    /// What was received and not read yet; empty at the end.
+    pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<&[u8]>> {
+        while self.message.as_ref().is_none_or(|message| self.read == message.len()) {
+            self.message = None;
+            match ready!(self.connection.poll_message(context)) {
+                Ok(message) => self.message = Some(message),
+                Err(error) if error.is_closed_by_peer() => return Poll::Ready(Ok(&[])),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            self.read = 0;
+        }
+        Poll::Ready(Ok(self.message.as_ref().map_or(&[], |message| &message[self.read..])))
+    }
+
+    /// Marks bytes of [`Stream::poll_fill`] as read.
+    pub fn consume(&mut self, count: usize) {
+        self.read += count;
+        if self.message.as_ref().is_some_and(|message| self.read >= message.len()) {
+            self.message = None;
+        }
+    }
+
+    /// Writes up to `bytes.len()` bytes: to the transport if there is room, else to a queue of at most 256 KiB.
+    pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.connection.poll_queue(context, bytes, MAX_QUEUED)
+    }
+
+    /// Done when all that was written is the transport's.
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result> {
+        self.connection.poll_flushed(context)
+    }
+
+    /// Ends this side's writing: the peer reads what was written and then the end. Reading goes on.
+    pub fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<Result> {
+        self.connection.poll_shutdown(context)
+    }
+}

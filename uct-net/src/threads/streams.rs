@@ -1,0 +1,90 @@
+//! A listener as the streams of its callers.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::listen::Listener;
+use super::operation::Operation;
+use super::stream::Stream;
+use super::within::Limit;
+
+/// Callers whose connections are being opened at once.
+const MAX_OPENING: usize = 128;
+/// How long it waits when the system refuses to take callers, for instance for want of descriptors.
+const REFUSED: Duration = Duration::from_millis(100);
+
+/// Takes every caller of a listener. Several connections are opened at once, so a slow caller holds up nobody.
+pub struct Streams {
+    listener: Listener,
+    opening: Vec<Operation<Connection>>,
+    pause: Option<Limit>,
+}
+
+impl Listener {
+    /// Accepts every caller, as a stream of bytes.
+    pub fn into_streams(self) -> Streams {
+        Streams { listener: self, opening: Vec::new(), pause: None }
+    }
+}
+
+impl Streams {
+    /// Where it listens, as [`Listener::address`].
+    pub fn address(&self) -> &str {
+        self.listener.address()
+    }
+
+    /// The stream of the next caller. One that fails to connect is left out, with a line in the log at debug level. A future that is
+    /// dropped loses no caller.
+    pub async fn next(&mut self) -> Stream {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// As [`Streams::next`].
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Stream> {
+        if self.pause.as_mut().is_some_and(|pause| pause.poll_over(context).is_ready()) {
+            self.pause = None;
+        }
+        while self.pause.is_none() && self.opening.len() < MAX_OPENING {
+            match self.listener.poll_accept(context) {
+                Poll::Ready(Ok(incoming)) => self.opening.push(incoming.accept()),
+                Poll::Ready(Err(error)) => {
+                    tracing::warn!("no callers are taken for {REFUSED:?}: {error}");
+                    let mut pause = Limit::new(self.listener.engine(), REFUSED);
+                    if pause.poll_over(context).is_pending() {
+                        self.pause = Some(pause);
+                    }
+                }
+                Poll::Pending => break,
+            }
+        }
+        let was_full = self.opening.len() == MAX_OPENING;
+        let mut at = 0;
+        while let Some(opening) = self.opening.get_mut(at) {
+            match Pin::new(opening).poll(context) {
+                Poll::Pending => at += 1,
+                Poll::Ready(outcome) => {
+                    drop(self.opening.swap_remove(at));
+                    match outcome {
+                        Ok(connection) => return Poll::Ready(connection.into_stream()),
+                        Err(error) => tracing::debug!("a caller was dropped: {error}"),
+                    }
+                }
+            }
+        }
+        if was_full && self.opening.len() < MAX_OPENING {
+            // Nobody waits for the listener.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streams").field("address", &self.address()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! An engine whose transports are bound to its thread. None of those in this workspace is, so these tests say so themselves.
+
+use std::thread;
+use std::time::Duration;
+
+use uct_core::Context;
+use uct_core::configuration::Sources;
+
+use super::engine::Engine;
+use super::{Connection, Net};
+use crate::NetOptions;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn bound() -> Net {
+    let context = Context::builder().sources(Sources::default()).build().expect("a context");
+    Net::over(Engine::start_bound(&context, NetOptions::default()).expect("an engine"))
+}
+
+/// Two nets, and a connection between them.
+fn pair() -> (Net, Connection, Net, Connection) {
+    let (left, right) = (bound(), bound());
+    let mut listener = left.block_on(left.listen("127.0.0.1:0")).expect("it listens");
+    let address = listener.address().to_owned();
+    let accepting = thread::spawn({
+        let left = left.clone();
+        move || left.block_on(async { listener.accept().await?.accept().await }).expect("a connection")
+    });
+    let there = right.block_on(async { right.connect(address).await }).expect("a connection");
+    (left, accepting.join().expect("the server's thread"), right, there)
+}
+
+#[test]
+fn a_transport_that_is_bound_to_a_thread_is_used_by_all_through_it() {
+    let (left, here, right, there) = pair();
+    let threads: Vec<_> = (0..3_u8)
+        .map(|number| {
+            let (net, connection) = (right.clone(), there.clone());
+            thread::spawn(move || {
+                for length in [1, 100, 5000, 200_000] {
+                    let message = vec![number; length];
+                    net.block_on(connection.send(&message).within(LIMIT)).expect("sent");
+                }
+                drop((net, connection));
+            })
+        })
+        .collect();
+    let mut bytes = [0; 3];
+    left.block_on(async {
+        for _ in 0..3 * 4 {
+            let message = here.recv().within(LIMIT).await.expect("a message");
+            assert!(message.iter().all(|byte| *byte == message[0]));
+            bytes[usize::from(message[0])] += message.len();
+        }
+    });
+    assert_eq!(bytes, [205_101; 3]);
+    for thread in threads {
+        thread.join().expect("a thread");
+    }
+    // A message that lies in a buffer of the transport's is dropped by a thread that may not touch it.
+    right.block_on(there.send(&[7; 4000])).expect("sent");
+    let message = left.block_on(here.recv().within(LIMIT)).expect("a message");
+    thread::spawn(move || drop(message)).join().expect("a thread");
+    drop((right, there));
+    let end = left.block_on(here.recv().within(LIMIT)).expect_err("nothing follows");
+    assert!(end.is_closed_by_peer(), "{end}");
+}
+
+#[test]
+fn futures_that_are_dropped_in_other_threads_leave_a_bound_engine_whole() {
+    let (left, here, right, there) = pair();
+    for round in 0..50_u32 {
+        let (net, connection) = (left.clone(), here.clone());
+        thread::spawn(move || {
+            let limit = Duration::from_micros(u64::from(round) * 5);
+            let _ = net.block_on(connection.recv().within(limit));
+        })
+        .join()
+        .expect("a thread");
+        right.block_on(there.send(&round.to_le_bytes())).expect("sent");
+        let message = left.block_on(here.recv().within(LIMIT)).expect("what no dropped future took");
+        assert_eq!(*message, round.to_le_bytes());
+    }
+}

@@ -1,0 +1,177 @@
+//! Two network namespaces between which one port is forwarded, and nothing else: the listener's. Neither side's addresses lead to it from
+//! the other one, and each sees the address of the forwarder.
+
+#[path = "../../ucs/testing/skip.rs"]
+mod skip;
+mod support;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use support::{LIMIT, with};
+use uct_net::local::Net;
+use uct_net::{NetOptions, Result};
+
+/// What this process is to be, and the key that it is to know.
+const ROLE: &str = "UCT_NET_TEST_ROLE";
+const KEY: &str = "UCT_NET_TEST_KEY";
+const CONNECTIONS: usize = 3;
+const LARGE: usize = 1 << 20;
+
+fn options() -> NetOptions {
+    let shared_key = std::env::var(KEY).ok().map(String::into_bytes);
+    NetOptions { shared_key, ..NetOptions::default() }
+}
+
+fn net() -> Net {
+    Net::new(&with(&[("tls", "tcp")]), options()).expect("a net")
+}
+
+async fn serve(net: &Net) -> Result<()> {
+    let mut listener = net.listen("127.0.0.1:0").await?;
+    println!("port {}", listener.port().expect("a port"));
+    for _ in 0..CONNECTIONS {
+        let connection = listener.accept().await?.accept().await?;
+        let message = connection.recv().await?;
+        connection.send(&message).await?;
+        assert_eq!(connection.recv().await?.len(), LARGE);
+        connection.send(b"all").await?;
+        connection.close().await?;
+    }
+    Ok(())
+}
+
+async fn call(net: &Net, port: u16) -> Result<()> {
+    for at in 0..CONNECTIONS {
+        let connection = net.connect(format!("127.0.0.1:{port}")).await?;
+        println!("chosen {}", connection.explanation().chosen);
+        let message = at.to_le_bytes();
+        connection.send(&message).await?;
+        assert_eq!(&*connection.recv().await?, &message);
+        connection.send(&vec![7; LARGE]).await?;
+        assert_eq!(&*connection.recv().await?, b"all");
+        connection.close().await?;
+    }
+    Ok(())
+}
+
+/// The two programs, each in a namespace of its own.
+#[test]
+fn role() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("server") => {
+            let net = net();
+            net.block_on(serve(&net)).expect("the server's side");
+        }
+        Ok("client") => {
+            println!("ready");
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).expect("a port");
+            let net = net();
+            net.block_on(call(&net, line.trim().parse().expect("a port"))).expect("the client's side");
+        }
+        _ => {}
+    }
+}
+
+/// This program again, in a network namespace of its own that has loopback alone.
+fn spawn(role: &str, key: Option<&str>) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--", "sh", "-c", "ip link set lo up && exec \"$0\" role --exact --nocapture"]);
+    command.arg(program).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if let Some(key) = key {
+        command.env(KEY, key);
+    }
+    command.spawn().expect("unshare (util-linux) starts")
+}
+
+/// Runs `work` in a thread that is in the network namespace of a process.
+fn inside<T: Send + 'static>(
+    process: u32,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let namespace = File::open(format!("/proc/{process}/ns/net")).expect("the process is there");
+    thread::spawn(move || {
+        rustix::thread::move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&namespace),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )
+        .expect("root may enter a namespace");
+        work()
+    })
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let mut bytes = [0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// The line that begins with `word`, what follows it, and the reader of the rest.
+fn line(child: &mut Child, word: &str) -> (String, BufReader<std::process::ChildStdout>) {
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).expect("text") > 0, "{word:?} was not printed");
+        if let Some(rest) = line.trim().strip_prefix(word) {
+            return (rest.trim().to_owned(), lines);
+        }
+    }
+}
+
+fn through_one_port(key: Option<&'static str>) {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    let (mut server, mut client) = (spawn("server", key), spawn("client", key));
+    let (port, mut from_server) = line(&mut server, "port");
+    let port: u16 = port.parse().expect("a port");
+    let (_, mut from_client) = line(&mut client, "ready");
+    let (server_id, (tell, forwarded)) = (server.id(), mpsc::channel());
+    inside(client.id(), move || {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port in the client's namespace");
+        tell.send(listener.local_addr().expect("its address").port()).expect("it is awaited");
+        for near in listener.incoming().map_while(std::result::Result::ok) {
+            let far = inside(server_id, move || TcpStream::connect((Ipv4Addr::LOCALHOST, port)));
+            let Ok(Ok(far)) = far.join() else { return };
+            let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            thread::spawn(move || copy(near, far));
+            thread::spawn(move || copy(far_too, near_too));
+        }
+    });
+    let forwarded = forwarded.recv_timeout(LIMIT).expect("the forwarder listens");
+    writeln!(client.stdin.take().expect("piped"), "{forwarded}").expect("the client reads");
+
+    let (end, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let mut said = String::new();
+        from_client.read_to_string(&mut said).expect("text");
+        let client = client.wait().expect("the client ends");
+        let mut rest = String::new();
+        from_server.read_to_string(&mut rest).expect("text");
+        let server = server.wait().expect("the server ends");
+        end.send((said, client.success(), server.success())).expect("it is awaited");
+    });
+    let (said, client, server) = ended.recv_timeout(LIMIT).expect("both programs end");
+    assert!(client && server, "client {client}, server {server}: {said}");
+    assert_eq!(said.matches("chosen tcp/lo").count(), CONNECTIONS, "{said}");
+}
+
+#[test]
+fn one_forwarded_port_is_enough() {
+    through_one_port(None);
+}
+
+#[test]
+fn one_forwarded_port_is_enough_for_a_shared_key() {
+    through_one_port(Some("a key of more than sixteen bytes"));
+}

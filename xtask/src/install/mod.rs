@@ -1,0 +1,131 @@
+//! `cargo xtask install`: programs, plugins, the C header and what belongs to them, in the tree of a prefix.
+//! Built on a release build, on `man`, and on strip; used by `dist` and `test`.
+
+mod notices;
+mod tree;
+
+pub use tree::Tree;
+
+use crate::apt::{self, Package};
+use crate::failure::{Context, Failure, Outcome};
+use crate::man;
+use crate::workspace::{Built, Workspace};
+use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the plugins go, below the prefix. The library searches it as `../lib/uct` of a program and below the usual prefixes.
+pub const PLUGINS: &str = "lib/uct";
+/// Where documentation goes, below the prefix.
+pub const DOC: &str = "share/doc/uct";
+/// A plugin in C, as a beginning for others.
+const SKELETON: &str = "tests/plugins/cmsg";
+/// The shells that have a directory for completions below a prefix, and how the file of a program is called there.
+const SHELLS: [(&str, &str, &str, &str); 3] = [
+    ("share/bash-completion/completions", "", ".bash", ""),
+    ("share/zsh/site-functions", "_", "", "_"),
+    ("share/fish/vendor_completions.d", "", ".fish", ""),
+];
+
+const NEEDED: &[Package] = &[Package { name: "binutils", brings: "/usr/bin/strip" }];
+
+/// Where to install.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// The directory of bin, lib, include and share
+    #[arg(long, value_name = "DIR", default_value = "/usr/local")]
+    prefix: PathBuf,
+
+    /// Write below this directory (DESTDIR/PREFIX/bin), as for a package
+    #[arg(long, value_name = "DIR")]
+    destdir: Option<PathBuf>,
+}
+
+/// Builds and installs, and prints what is where.
+pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
+    apt::require(NEEDED)?;
+    // Ahead of a build of minutes.
+    let mut tree = Tree::open(&options.prefix, options.destdir.as_deref())?;
+    let built = build(workspace)?;
+    fill(workspace, &built, &mut tree)?;
+    print!("{}", tree.listing());
+    Ok(())
+}
+
+/// The programs and plugins.
+pub fn build(workspace: &Workspace) -> Outcome<Built> {
+    let mut arguments = vec!["build", "--release", "--workspace", "--lib"];
+    for program in man::PROGRAMS {
+        arguments.extend(["--bin", program]);
+    }
+    Ok(workspace.for_people(workspace.build(&arguments)?))
+}
+
+/// Writes all that is installed.
+pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
+    for program in man::PROGRAMS {
+        tree.stripped(built.program(program)?, "bin", &["--strip-all"], 0o755)?;
+    }
+    if built.plugins.is_empty() {
+        return Err(Failure::new("the build made no plugins"));
+    }
+    for plugin in &built.plugins {
+        tree.stripped(plugin, PLUGINS, &["--strip-unneeded"], 0o644)?;
+    }
+    tree.copy(&workspace.root().join("uct-core/abi/include/uct_abi.h"), "include", "uct_abi.h")?;
+    tree.write("lib/pkgconfig", "uct.pc", pkg_config(workspace.version()).as_bytes())?;
+    pages(workspace, built, tree)?;
+    tree.copy(&workspace.root().join("config/uct.toml"), DOC, "uct.toml")?;
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        tree.copy(&workspace.root().join(licence), DOC, licence)?;
+    }
+    tree.write(DOC, "THIRD-PARTY", notices::text(workspace)?.as_bytes())?;
+    for file in ["Makefile", "plugin.c"] {
+        let directory = format!("{DOC}/examples/{}", SKELETON.rsplit('/').next().unwrap_or_default());
+        tree.copy(&workspace.root().join(SKELETON).join(file), &directory, file)?;
+    }
+    Ok(())
+}
+
+/// Manual pages by section, and completions by shell.
+fn pages(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
+    let staged = tempfile::tempdir().context(|| "cannot make a temporary directory".to_owned())?;
+    let (manual, completions) = (staged.path().join("man"), staged.path().join("completions"));
+    man::write(workspace, built, &manual, &completions)?;
+    for name in names(&manual)? {
+        let section = name.rsplit('.').next().unwrap_or_default();
+        tree.copy(&manual.join(&name), &format!("share/man/man{section}"), &name)?;
+    }
+    for program in man::PROGRAMS {
+        for (directory, prefix, made, installed) in SHELLS {
+            // bash looks for a file with the program's name.
+            let suffix = if made == ".bash" { "" } else { made };
+            let from = completions.join(format!("{prefix}{program}{made}"));
+            tree.copy(&from, directory, &format!("{installed}{program}{suffix}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The file names in a directory, sorted.
+fn names(directory: &Path) -> Outcome<Vec<String>> {
+    let entries = fs::read_dir(directory).context(|| format!("cannot read {}", directory.display()))?;
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// For authors of plugins. The prefix is taken from the place of the file, so the tree can be moved.
+fn pkg_config(version: &str) -> String {
+    format!(
+        "prefix=${{pcfiledir}}/../..\n\
+         includedir=${{prefix}}/include\n\
+         # Where the plugins of this installation are, libuct_NAME.so.\n\
+         plugindir=${{prefix}}/{PLUGINS}\n\n\
+         Name: uct\n\
+         Description: The plugin boundary of UCT, for transports written in C\n\
+         Version: {version}\n\
+         Cflags: -I${{includedir}}\n"
+    )
+}
