@@ -45,6 +45,7 @@ mod axum;
 #[cfg(feature = "hyper")]
 mod connector;
 mod error;
+mod flavour;
 mod io_traits;
 pub mod local;
 mod options;

@@ -5,39 +5,12 @@
 mod seed;
 mod support;
 
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use support::random::{Random, polled};
 use support::{LIMIT, net, pair, transports};
 use uct_net::NetOptions;
-
-/// What the future returns, or `None` if it is not ready after so many polls; then it is dropped.
-async fn polled<F: Future>(polls: u64, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(move |context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        context.waker().wake_by_ref();
-        future.as_mut().poll(context).map(Some)
-    })
-    .await
-}
-
-/// A small generator of its own, so that a seed repeats a run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
 
 fn message(number: u64, length: usize) -> Vec<u8> {
     let mut message = number.to_le_bytes().to_vec();

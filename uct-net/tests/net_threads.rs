@@ -7,10 +7,11 @@ mod support;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use support::random::{Random, polled};
 use support::{LIMIT, context, transports};
 use uct_net::{Connection, Listener, Message, Net, NetOptions, Stream, Wait};
 
@@ -110,33 +111,6 @@ fn threads_send_and_receive_on_one_net_at_once() {
             thread.join().expect("a thread");
         }
     }
-}
-
-/// A small generator of its own, so that a seed repeats a run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
-/// What the future returns, or `None` if it is not ready after so many polls; then it is dropped.
-async fn polled<F: Future>(polls: u64, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(move |context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        context.waker().wake_by_ref();
-        future.as_mut().poll(context).map(Some)
-    })
-    .await
 }
 
 /// The bytes of a message: which sender, which number, and bytes that show damage.

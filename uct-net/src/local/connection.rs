@@ -1,9 +1,8 @@
 //! A connection: messages both ways, in order, each whole.
 
 use std::fmt;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use uct_core::{Ep, Iface};
@@ -11,8 +10,9 @@ use uct_core::{Ep, Iface};
 use super::conn::{Conn, Ticket};
 use super::message::Message;
 use super::net::NetHandle;
-use super::within::Within;
-use crate::error::{Error, Result, Stage};
+use super::reactor::Sleep;
+use crate::error::{Error, Result};
+use crate::flavour::{self, Flavour, Timer};
 use crate::proto::envelope::Kind;
 
 /// Progress calls that a receiver makes before it waits for its waker.
@@ -109,7 +109,7 @@ impl Connection {
     /// # Errors
     /// The connection has failed or is closed. A message that is longer than the peer takes fails the connection.
     pub fn send<'a>(&'a self, message: &'a [u8]) -> Send<'a> {
-        Send { connection: self, step: Step::New(message) }
+        Send::new(self, message)
     }
 
     /// Receives the next message. A future that is dropped loses nothing.
@@ -117,7 +117,7 @@ impl Connection {
     /// # Errors
     /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]); what arrived before comes first.
     pub fn recv(&self) -> Recv<'_> {
-        Recv { connection: self }
+        Recv::new(self)
     }
 
     /// Closes: sends what is queued, tells the peer, and is done when the peer has received it all. The peer need not have read it.
@@ -125,7 +125,12 @@ impl Connection {
     /// # Errors
     /// The connection has failed.
     pub fn close(&self) -> Close<'_> {
-        Close { connection: self, is_begun: false }
+        Close::new(self)
+    }
+
+    /// As a stream of bytes, without bounds of messages. Both sides have to do so.
+    pub fn into_stream(self) -> Stream {
+        Stream::new(self)
     }
 
     /// Gives the connection up at once: nothing that is queued is sent, and the peer sees an error with the reason.
@@ -135,11 +140,7 @@ impl Connection {
 
     /// Waits until the connection has ended, and says why.
     pub async fn closed(&self) -> Error {
-        std::future::poll_fn(|context| match self.inner.conn.poll_closed(context) {
-            Some(error) => Poll::Ready(error),
-            None => Poll::Pending,
-        })
-        .await
+        std::future::poll_fn(|context| self.inner.conn.poll_closed(context)).await
     }
 }
 
@@ -160,142 +161,78 @@ impl fmt::Debug for Connection {
 }
 
 /// See [`Connection::send`].
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Send<'a> {
-    connection: &'a Connection,
-    step: Step<'a>,
-}
-
-enum Step<'a> {
-    New(&'a [u8]),
-    Queued(Ticket),
-    Done,
-}
-
-impl<'a> Send<'a> {
-    /// With a limit. A message of which nothing has left by then is taken back.
-    pub fn within(self, limit: Duration) -> Within<Send<'a>> {
-        let connection = self.connection;
-        Within::new(self, limit, connection.net(), Stage::Connected, connection.peer())
-    }
-}
-
-impl Future for Send<'_> {
-    type Output = Result;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
-        let conn = self.connection.conn();
-        let ticket = match self.step {
-            Step::New(message) => {
-                if conn.try_send(message)? {
-                    self.step = Step::Done;
-                    return Poll::Ready(Ok(()));
-                }
-                conn.queue(Kind::Last, message.to_vec())?
-            }
-            Step::Queued(ticket) => ticket,
-            Step::Done => return Poll::Ready(Ok(())),
-        };
-        if conn.poll_left(ticket, context)? {
-            self.step = Step::Done;
-            return Poll::Ready(Ok(()));
-        }
-        self.step = Step::Queued(ticket);
-        Poll::Pending
-    }
-}
-
-impl Drop for Send<'_> {
-    fn drop(&mut self) {
-        if let Step::Queued(ticket) = self.step {
-            self.connection.conn().withdraw(ticket);
-        }
-    }
-}
-
-impl fmt::Debug for Send<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Send").field("connection", self.connection).finish_non_exhaustive()
-    }
-}
-
+pub type Send<'a> = flavour::Send<'a, Connection>;
 /// See [`Connection::recv`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Recv<'a> {
-    connection: &'a Connection,
-}
+pub type Recv<'a> = flavour::Recv<'a, Connection>;
+/// See [`Connection::close`].
+pub type Close<'a> = flavour::Close<'a, Connection>;
+/// See [`Connection::into_stream`].
+pub type Stream = flavour::Stream<Connection>;
+/// An operation with a limit: see for instance [`Recv::within`].
+pub type Within<F> = flavour::Within<F, Sleep>;
 
-impl<'a> Recv<'a> {
-    /// With a limit.
-    pub fn within(self, limit: Duration) -> Within<Recv<'a>> {
-        let connection = self.connection;
-        Within::new(self, limit, connection.net(), Stage::Connected, connection.peer())
+impl Flavour for Connection {
+    type Message = Message;
+    type Timer = Sleep;
+
+    fn peer_name(&self) -> &str {
+        self.peer()
     }
-}
 
-impl Future for Recv<'_> {
-    type Output = Result<Message>;
+    fn timer(&self, time: Duration) -> Sleep {
+        self.net().reactor.sleep(time)
+    }
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Message>> {
-        let (net, conn) = (self.connection.net(), self.connection.conn());
+    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
         for _ in 0..POLLS {
-            if let Some(message) = conn.poll_receive(context)? {
+            if let Some(message) = self.conn().poll_receive(context)? {
                 return Poll::Ready(Ok(message));
             }
-            if !net.turn() {
+            if !self.net().turn() {
                 break;
             }
         }
         Poll::Pending
     }
-}
 
-/// See [`Connection::close`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Close<'a> {
-    connection: &'a Connection,
-    is_begun: bool,
-}
-
-impl<'a> Close<'a> {
-    /// With a limit. The connection is closed either way; over the limit nobody knows what the peer received.
-    pub fn within(self, limit: Duration) -> Within<Close<'a>> {
-        let connection = self.connection;
-        Within::new(self, limit, connection.net(), Stage::Close, connection.peer())
-    }
-}
-
-impl Future for Close<'_> {
-    type Output = Result;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
-        let conn = self.connection.conn();
-        if !std::mem::replace(&mut self.is_begun, true) {
-            conn.end(true);
+    fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>> {
+        if self.conn().try_send(message)? {
+            return Ok(None);
         }
-        if conn.poll_ended(context)? { Poll::Ready(Ok(())) } else { Poll::Pending }
-    }
-}
-
-/// Reads and writes of a stream, which has the connection.
-impl Connection {
-    pub(crate) fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
-        Pin::new(&mut self.recv()).poll(context)
+        self.conn().queue(Kind::Last, message.to_vec()).map(Some)
     }
 
-    pub(crate) fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result> {
+    fn poll_left(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Result> {
+        self.conn().poll_left(ticket, context)
+    }
+
+    fn withdraw(&self, ticket: Ticket) {
+        self.conn().withdraw(ticket);
+    }
+
+    fn poll_queue(&self, bytes: &[u8], limit: usize, context: &mut Context<'_>) -> Poll<Result<usize>> {
+        self.conn().poll_queue(bytes, limit, context)
+    }
+
+    fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result> {
+        self.conn().poll_idle(context)
+    }
+
+    fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result> {
         self.conn().end(false);
-        ready!(self.poll_flushed(context))?;
-        Poll::Ready(Ok(()))
+        self.conn().poll_idle(context)
     }
 
-    /// Whether all that is queued has left.
-    pub(crate) fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result> {
-        match self.conn().poll_idle(context)? {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
+    fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result> {
+        if is_first {
+            self.conn().end(true);
         }
+        self.conn().poll_ended(context)
+    }
+}
+
+impl Timer for Sleep {
+    fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        Sleep::poll_due(self, context)
     }
 }

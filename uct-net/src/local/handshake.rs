@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::Error as Status;
-use uct_core::select::{PeerAddresses, Request, SelectError, Selector};
+use uct_core::select::{Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
 use uct_core::{EpFailure, Iface, IfaceAddress, SocketSide};
 
 use super::conn::Conn;
@@ -42,10 +42,7 @@ pub(crate) async fn call(
     send(net, socket, &Frame::Hello { private, addresses }).await?;
     let server = match receive(net, socket, "take the connection").await? {
         Frame::Welcome { private, addresses, explanation } => Server { addresses, explanation, private },
-        Frame::Refused { reason } => {
-            let reason = format!("the peer rejected the connection: {reason}");
-            return Err(socket.failed(Status::REJECTED, reason));
-        }
+        Frame::Refused { reason } => return Err(rejected(socket, &reason)),
         other => return Err(unexpected(socket, &other)),
     };
 
@@ -137,6 +134,37 @@ impl From<Error> for Attempt {
     }
 }
 
+/// What the client needs of its own side to propose a lane.
+struct Own<'a> {
+    address: IfaceAddress,
+    conn: Rc<Conn>,
+    guard: Forget<'a>,
+}
+
+impl Own<'_> {
+    fn new<'a>(net: &'a NetHandle, socket: &FrameSocket, iface: &Iface) -> Result<Own<'a>, Attempt> {
+        let address = iface.address().map_err(|error| next("this side has no address", &error))?;
+        let conn = net.add(socket.peer())?;
+        let guard = Forget { net, token: Some(conn.token()) };
+        Ok(Own { address, conn, guard })
+    }
+}
+
+/// Why the next lane is to be tried.
+fn next(what: &str, error: &dyn std::fmt::Display) -> Attempt {
+    Attempt::NextLane(format!("{what}: {error}"))
+}
+
+/// Proposes a lane, and returns the server's end of it.
+async fn propose(net: &NetHandle, socket: &FrameSocket, lane: Frame, what: &str) -> Result<End, Attempt> {
+    send(net, socket, &lane).await?;
+    match receive(net, socket, what).await? {
+        Frame::Ready { end } => Ok(end),
+        Frame::Unable { reason } => Err(Attempt::NextLane(format!("the peer: {reason}"))),
+        other => Err(unexpected(socket, &other).into()),
+    }
+}
+
 /// The client opens a lane and has a message cross it both ways.
 async fn open_lane(
     net: &NetHandle,
@@ -144,19 +172,12 @@ async fn open_lane(
     iface: &Iface,
     theirs: &IfaceAddress,
 ) -> Result<Rc<Conn>, Attempt> {
-    let next = |what: &str, error: &dyn std::fmt::Display| Attempt::NextLane(format!("{what}: {error}"));
-    let own = iface.address().map_err(|error| next("this side has no address", &error))?;
-    let conn = net.add(socket.peer())?;
-    let guard = Forget { net, token: Some(conn.token()) };
+    let Own { address: own, conn, guard } = Own::new(net, socket, iface)?;
     let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| next("this side", &error))?;
     let endpoint = half.address().map_err(|error| next("this side has no endpoint address", &error))?;
-    let end = End { token: conn.token(), window: net.options.window, endpoint };
-    send(net, socket, &Frame::Lane { own, theirs: theirs.clone(), end }).await?;
-    let peer = match receive(net, socket, "open its end of the lane").await? {
-        Frame::Ready { end } => end,
-        Frame::Unable { reason } => return Err(Attempt::NextLane(format!("the peer: {reason}"))),
-        other => return Err(unexpected(socket, &other).into()),
-    };
+    let end = own_end(net, &conn, endpoint);
+    let lane = Frame::Lane { own, theirs: theirs.clone(), end };
+    let peer = propose(net, socket, lane, "open its end of the lane").await?;
     let lane =
         half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(|error| next("this side", &error))?;
     conn.open(lane, peer.window);
@@ -165,6 +186,11 @@ async fn open_lane(
     send(net, socket, &Frame::Connected).await?;
     guard.keep();
     Ok(conn)
+}
+
+/// This side's end of a lane.
+fn own_end(net: &NetHandle, conn: &Conn, endpoint: Vec<u8>) -> End {
+    End { token: conn.token(), window: net.options.window, endpoint }
 }
 
 /// An interface of each side, of one transport, that can use the socket of the handshake.
@@ -190,17 +216,9 @@ async fn open_over(
     iface: &Iface,
     theirs: &IfaceAddress,
 ) -> Result<Rc<Conn>, Attempt> {
-    let next = |what: &str, error: &dyn std::fmt::Display| Attempt::NextLane(format!("{what}: {error}"));
-    let own = iface.address().map_err(|error| next("this side has no address", &error))?;
-    let conn = net.add(socket.peer())?;
-    let guard = Forget { net, token: Some(conn.token()) };
-    let end = End { token: conn.token(), window: net.options.window, endpoint: Vec::new() };
-    send(net, socket, &Frame::Over { own, theirs: theirs.clone(), end }).await?;
-    let peer = match receive(net, socket, "take over the socket").await? {
-        Frame::Ready { end } => end,
-        Frame::Unable { reason } => return Err(Attempt::NextLane(format!("the peer: {reason}"))),
-        other => return Err(unexpected(socket, &other).into()),
-    };
+    let Own { address: own, conn, guard } = Own::new(net, socket, iface)?;
+    let lane = Frame::Over { own, theirs: theirs.clone(), end: own_end(net, &conn, Vec::new()) };
+    let peer = propose(net, socket, lane, "take over the socket").await?;
     take_socket(socket, &conn, iface, theirs, SocketSide::Called, &peer)?;
     conn.control(Kind::Probe, Vec::new());
     probe(net, &conn, false).await?;
@@ -234,10 +252,7 @@ async fn ask(net: &NetHandle, socket: &FrameSocket, key: &[u8]) -> Result {
     send(net, socket, &Frame::Ask { nonce: client }).await?;
     let (server, proof) = match receive(net, socket, "prove that it knows the shared key").await? {
         Frame::Challenge { nonce, proof } => (nonce, proof),
-        Frame::Refused { reason } => {
-            let reason = format!("the peer rejected the connection: {reason}");
-            return Err(socket.failed(Status::REJECTED, reason));
-        }
+        Frame::Refused { reason } => return Err(rejected(socket, &reason)),
         other => return Err(unexpected(socket, &other)),
     };
     if !proof::check(key, Side::Server, &client, &server, &proof) {
@@ -330,18 +345,12 @@ pub(crate) async fn take(
                 };
                 let conn = net.add(socket.peer())?;
                 let guard = Forget { net, token: Some(conn.token()) };
-                let ready = End { token: conn.token(), window: net.options.window, endpoint: Vec::new() };
-                send(net, socket, &Frame::Ready { end: ready }).await?;
+                send(net, socket, &Frame::Ready { end: own_end(net, &conn, Vec::new()) }).await?;
                 take_socket(socket, &conn, &iface, &own, SocketSide::Accepted, &end)?;
                 // The client's message comes behind this side's part of the transport's handshake: both have heard of each other.
                 probe(net, &conn, true).await?;
                 guard.keep();
-                let explanation = Explanation {
-                    chosen: iface.resource().to_string(),
-                    ours: verdicts,
-                    theirs: "the peer chose; its own explanation has its verdicts\n".to_owned(),
-                    tried,
-                };
+                let explanation = chosen_by_peer(&iface, verdicts, tried);
                 return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
             }
             Frame::Unable { reason } => {
@@ -362,12 +371,7 @@ pub(crate) async fn take(
                 if matches!(frame, Frame::Connected) {
                     probe(net, &conn, true).await?;
                     guard.keep();
-                    let explanation = Explanation {
-                        chosen: iface.resource().to_string(),
-                        ours: verdicts,
-                        theirs: "the peer chose; its own explanation has its verdicts\n".to_owned(),
-                        tried,
-                    };
+                    let explanation = chosen_by_peer(&iface, verdicts, tried);
                     return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
                 }
                 tried.push((iface.resource().to_string(), "no message crossed it both ways".to_owned()));
@@ -380,6 +384,12 @@ pub(crate) async fn take(
         }
         check_patience(net, socket, &tried)?;
     }
+}
+
+/// What the server knows of the choice.
+fn chosen_by_peer(iface: &Iface, ours: Explained, tried: Vec<(String, String)>) -> Explanation {
+    let theirs = "the peer chose; its own explanation has its verdicts\n".to_owned();
+    Explanation { chosen: iface.resource().to_string(), ours, theirs, tried }
 }
 
 /// As many as this side has: a client that goes on is a mistake.
@@ -401,7 +411,7 @@ fn adopting(net: &NetHandle, socket: &FrameSocket, theirs: &IfaceAddress) -> Opt
 fn open_chosen(
     net: &NetHandle,
     socket: &FrameSocket,
-    verdicts: &uct_core::select::Explanation,
+    verdicts: &Explained,
     theirs: &IfaceAddress,
     own: &IfaceAddress,
     end: &End,
@@ -420,7 +430,7 @@ fn open_chosen(
     let lane = half.connect(iface, theirs, &end.endpoint, end.token).map_err(|error| error.to_string())?;
     conn.open(lane, end.window);
     guard.keep();
-    let ready = End { token: conn.token(), window: net.options.window, endpoint };
+    let ready = own_end(net, &conn, endpoint);
     Ok((conn, iface.clone(), ready))
 }
 
@@ -501,6 +511,10 @@ async fn limited<T>(
 fn unexpected(socket: &FrameSocket, frame: &Frame) -> Error {
     let reason = format!("the peer sent {} where it makes no sense", frame.name());
     socket.failed(Status::IO_ERROR, reason)
+}
+
+fn rejected(socket: &FrameSocket, reason: &str) -> Error {
+    socket.failed(Status::REJECTED, format!("the peer rejected the connection: {reason}"))
 }
 
 fn nothing_left(

@@ -12,17 +12,13 @@ pub(crate) mod net;
 pub(crate) mod reactor;
 mod remote;
 mod socket;
-pub(crate) mod stream;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod within;
 
 pub use connect::Connect;
-pub use connection::{Close, Connection, Explanation, Recv, Send};
+pub use connection::{Close, Connection, Explanation, Recv, Send, Stream, Within};
 pub use lane::AM_ID;
 pub use listen::{Incoming, Listener};
 pub use message::Message;
 pub use net::Net;
 pub use remote::RemoteMemory;
-pub use stream::Stream;
-pub use within::Within;

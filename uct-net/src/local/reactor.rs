@@ -198,7 +198,7 @@ impl<F: AsFd> Drop for Watched<F> {
 }
 
 /// Ends at a time.
-pub(crate) struct Sleep {
+pub struct Sleep {
     reactor: Rc<Reactor>,
     due: Instant,
     key: Option<(Instant, u64)>,

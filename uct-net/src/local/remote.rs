@@ -60,12 +60,7 @@ impl Connection {
         let key = memory.packed_key().map_err(|status| self.failed(status, "the memory has no key"))?;
         let shared = Shared { address: memory.address(), length: memory.len() as u64, key };
         let ticket = self.conn().queue(Kind::Share, shared.to_bytes())?;
-        poll_fn(|context| match self.conn().poll_left(ticket, context) {
-            Ok(true) => Poll::Ready(Ok(())),
-            Ok(false) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
-        })
-        .await
+        poll_fn(|context| self.conn().poll_left(ticket, context)).await
     }
 
     /// The next memory that the peer shared.

@@ -1,21 +1,20 @@
 //! A connection that any thread may use.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::confined::Confined;
 use super::engine::{Engine, Entered};
+use super::limit::Limit;
 use super::message::Message;
 use super::outside::Signals;
-use super::within::Within;
-use crate::error::{Error, Result, Stage};
+use crate::error::{Error, Result};
+use crate::flavour::{self, Flavour};
 use crate::local;
 use crate::local::Explanation;
 use crate::local::conn::Ticket;
-use crate::proto::envelope::Kind;
 
 /// Progress calls that a receiver makes at least before it waits for its waker, while there is something to do.
 const POLLS: u32 = 8;
@@ -73,7 +72,7 @@ impl Connection {
     /// # Errors
     /// The connection has failed or is closed. A message that is longer than the peer takes fails the connection.
     pub fn send<'a>(&'a self, message: &'a [u8]) -> Send<'a> {
-        Send { connection: self, step: Step::New(message) }
+        Send::new(self, message)
     }
 
     /// Receives the next message. A future that is dropped loses nothing.
@@ -81,7 +80,7 @@ impl Connection {
     /// # Errors
     /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]); what arrived before comes first.
     pub fn recv(&self) -> Recv<'_> {
-        Recv { connection: self }
+        Recv::new(self)
     }
 
     /// Closes: sends what is queued, tells the peer, and is done when the peer has received it all. The peer need not have read it.
@@ -89,7 +88,12 @@ impl Connection {
     /// # Errors
     /// The connection has failed.
     pub fn close(&self) -> Close<'_> {
-        Close { connection: self, is_begun: false }
+        Close::new(self)
+    }
+
+    /// As a stream of bytes, without bounds of messages. Both sides have to do so.
+    pub fn into_stream(self) -> Stream {
+        Stream::new(self)
     }
 
     /// Gives the connection up at once: nothing that is queued is sent, and the peer sees an error with the reason.
@@ -100,8 +104,8 @@ impl Connection {
     /// Waits until the connection has ended, and says why.
     pub async fn closed(&self) -> Error {
         std::future::poll_fn(|context| {
-            self.waiting(&self.inner.reader, context, |local, context| {
-                local.conn().poll_closed(context).map_or(Poll::Pending, Poll::Ready)
+            self.waiting(&self.inner.reader, context, |_entered, local, context| {
+                local.conn().poll_closed(context)
             })
         })
         .await
@@ -116,12 +120,12 @@ impl Connection {
         &self,
         signal: &Signals,
         context: &Context<'_>,
-        poll: impl FnOnce(&local::Connection, &mut Context<'_>) -> Poll<R> + std::marker::Send,
+        poll: impl FnOnce(&Entered<'_>, &local::Connection, &mut Context<'_>) -> Poll<R> + std::marker::Send,
     ) -> Poll<R> {
         let waker = signal.waker(self.engine().outside(), context.waker());
         let waker = &waker;
         self.inner.local.with(|entered, local| {
-            let outcome = poll(local, &mut Context::from_waker(waker));
+            let outcome = poll(entered, local, &mut Context::from_waker(waker));
             if outcome.is_pending() {
                 entered.rest();
             }
@@ -129,7 +133,49 @@ impl Connection {
         })
     }
 
-    pub(super) fn poll_message(&self, context: &Context<'_>) -> Poll<Result<Message>> {
+    /// Polls something that waits until messages have left.
+    fn writing<R: std::marker::Send>(
+        &self,
+        context: &Context<'_>,
+        poll: impl FnOnce(&local::Connection, &mut Context<'_>) -> Poll<R> + std::marker::Send,
+    ) -> Poll<R> {
+        self.waiting(&self.inner.writer, context, |_entered, local, context| poll(local, context))
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.peer())
+            .field("over", &self.explanation().chosen)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See [`Connection::send`].
+pub type Send<'a> = flavour::Send<'a, Connection>;
+/// See [`Connection::recv`].
+pub type Recv<'a> = flavour::Recv<'a, Connection>;
+/// See [`Connection::close`].
+pub type Close<'a> = flavour::Close<'a, Connection>;
+/// See [`Connection::into_stream`].
+pub type Stream = flavour::Stream<Connection>;
+/// An operation with a limit: see for instance [`Recv::within`].
+pub type Within<F> = flavour::Within<F, Limit>;
+
+impl Flavour for Connection {
+    type Message = Message;
+    type Timer = Limit;
+
+    fn peer_name(&self) -> &str {
+        self.peer()
+    }
+
+    fn timer(&self, time: Duration) -> Limit {
+        Limit::new(self.engine(), time)
+    }
+
+    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
         let inner = &*self.inner;
         // Most messages come while nobody has to be registered for them.
         let received = inner.local.with(|entered, local| {
@@ -148,33 +194,36 @@ impl Connection {
         if let Some(message) = received {
             return Poll::Ready(Ok(message));
         }
-        let waker = inner.reader.waker(self.engine().outside(), context.waker());
-        let waker = &waker;
-        inner.local.with(|entered, local| match local.conn().poll_receive(&Context::from_waker(waker))? {
-            Some(message) => Poll::Ready(Ok(Message::new(entered, message))),
-            None => {
-                entered.rest();
-                Poll::Pending
+        self.waiting(&inner.reader, context, |entered, local, context| {
+            match local.conn().poll_receive(context)? {
+                Some(message) => Poll::Ready(Ok(Message::new(entered, message))),
+                None => Poll::Pending,
             }
         })
     }
 
-    /// Sends bytes if there is room now, or else queues as many as there may be; 0 if the caller has to wait, and is registered.
-    pub(super) fn poll_queue(
-        &self,
-        context: &Context<'_>,
-        bytes: &[u8],
-        limit: usize,
-    ) -> Poll<Result<usize>> {
-        let taken = self.inner.local.with(|entered, local| {
-            let conn = local.conn();
-            if conn.try_send(bytes)? {
-                return Ok(bytes.len());
+    fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>> {
+        self.inner.local.with(|entered, local| {
+            let queued = local.begin_send(message)?;
+            if queued.is_some() {
+                entered.returns();
             }
-            let taken = bytes.len().min(limit.saturating_sub(conn.queued()));
-            if taken > 0 {
-                conn.queue(Kind::Last, bytes[..taken].to_vec())?;
-            } else {
+            Ok(queued)
+        })
+    }
+
+    fn poll_left(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Result> {
+        self.writing(context, |local, context| local.poll_left(ticket, context))
+    }
+
+    fn withdraw(&self, ticket: Ticket) {
+        self.inner.local.with(|_entered, local| local.withdraw(ticket));
+    }
+
+    fn poll_queue(&self, bytes: &[u8], limit: usize, context: &mut Context<'_>) -> Poll<Result<usize>> {
+        let taken = self.inner.local.with(|entered, local| {
+            let taken = local.conn().send_or_queue(bytes, limit)?;
+            if taken == 0 {
                 entered.returns();
             }
             Ok(taken)
@@ -182,165 +231,19 @@ impl Connection {
         if taken > 0 {
             return Poll::Ready(Ok(taken));
         }
-        self.waiting(&self.inner.writer, context, |local, context| {
-            let conn = local.conn();
-            // There may be room by now.
-            let taken = bytes.len().min(limit.saturating_sub(conn.queued()));
-            if taken == 0 {
-                conn.wait_for_room(context);
-                return Poll::Pending;
-            }
-            Poll::Ready(conn.queue(Kind::Last, bytes[..taken].to_vec()).map(|_ticket| taken))
-        })
+        // There may be room by now.
+        self.writing(context, |local, context| local.poll_queue(bytes, limit, context))
     }
 
-    pub(super) fn poll_flushed(&self, context: &Context<'_>) -> Poll<Result> {
-        self.waiting(&self.inner.writer, context, |local, context| local.poll_flushed(context))
+    fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result> {
+        self.writing(context, |local, context| local.poll_flushed(context))
     }
 
-    pub(super) fn poll_shutdown(&self, context: &Context<'_>) -> Poll<Result> {
-        self.waiting(&self.inner.writer, context, |local, context| local.poll_shutdown(context))
+    fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result> {
+        self.writing(context, |local, context| local.poll_shutdown(context))
     }
-}
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("peer", &self.peer())
-            .field("over", &self.explanation().chosen)
-            .finish_non_exhaustive()
-    }
-}
-
-/// See [`Connection::send`].
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Send<'a> {
-    connection: &'a Connection,
-    step: Step<'a>,
-}
-
-enum Step<'a> {
-    New(&'a [u8]),
-    Queued(Ticket),
-    Done,
-}
-
-impl<'a> Send<'a> {
-    /// With a limit. A message of which nothing has left by then is taken back.
-    pub fn within(self, limit: Duration) -> Within<Send<'a>> {
-        let connection = self.connection;
-        Within::new(self, limit, connection.engine(), Stage::Connected, connection.peer())
-    }
-}
-
-impl Future for Send<'_> {
-    type Output = Result;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
-        let connection = self.connection;
-        let ticket = match self.step {
-            Step::New(message) => {
-                let queued = connection.inner.local.with(|entered, local| {
-                    let conn = local.conn();
-                    if conn.try_send(message)? {
-                        return Ok(None);
-                    }
-                    let ticket = conn.queue(Kind::Last, message.to_vec())?;
-                    entered.returns();
-                    Ok(Some(ticket))
-                })?;
-                let Some(ticket) = queued else {
-                    self.step = Step::Done;
-                    return Poll::Ready(Ok(()));
-                };
-                self.step = Step::Queued(ticket);
-                ticket
-            }
-            Step::Queued(ticket) => ticket,
-            Step::Done => return Poll::Ready(Ok(())),
-        };
-        let has_left = connection.waiting(&connection.inner.writer, context, |local, context| {
-            match local.conn().poll_left(ticket, context) {
-                Ok(true) => Poll::Ready(Ok(())),
-                Ok(false) => Poll::Pending,
-                Err(error) => Poll::Ready(Err(error)),
-            }
-        });
-        if has_left.is_ready() {
-            self.step = Step::Done;
-        }
-        has_left
-    }
-}
-
-impl Drop for Send<'_> {
-    fn drop(&mut self) {
-        if let Step::Queued(ticket) = self.step {
-            self.connection.inner.local.with(|_entered, local| local.conn().withdraw(ticket));
-        }
-    }
-}
-
-impl fmt::Debug for Send<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Send").field("connection", self.connection).finish_non_exhaustive()
-    }
-}
-
-/// See [`Connection::recv`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Recv<'a> {
-    connection: &'a Connection,
-}
-
-impl<'a> Recv<'a> {
-    /// With a limit.
-    pub fn within(self, limit: Duration) -> Within<Recv<'a>> {
-        let connection = self.connection;
-        Within::new(self, limit, connection.engine(), Stage::Connected, connection.peer())
-    }
-}
-
-impl Future for Recv<'_> {
-    type Output = Result<Message>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Message>> {
-        self.connection.poll_message(context)
-    }
-}
-
-/// See [`Connection::close`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Close<'a> {
-    connection: &'a Connection,
-    is_begun: bool,
-}
-
-impl<'a> Close<'a> {
-    /// With a limit. The connection is closed either way; over the limit nobody knows what the peer received.
-    pub fn within(self, limit: Duration) -> Within<Close<'a>> {
-        let connection = self.connection;
-        Within::new(self, limit, connection.engine(), Stage::Close, connection.peer())
-    }
-}
-
-impl Future for Close<'_> {
-    type Output = Result;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
-        let is_first = !std::mem::replace(&mut self.is_begun, true);
-        let connection = self.connection;
-        connection.waiting(&connection.inner.writer, context, |local, context| {
-            if is_first {
-                local.conn().end(true);
-            }
-            match local.conn().poll_ended(context) {
-                Ok(true) => Poll::Ready(Ok(())),
-                Ok(false) => Poll::Pending,
-                Err(error) => Poll::Ready(Err(error)),
-            }
-        })
+    fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result> {
+        self.writing(context, |local, context| local.poll_close(is_first, context))
     }
 }

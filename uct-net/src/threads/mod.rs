@@ -9,24 +9,21 @@ mod driver;
 mod engine;
 mod held;
 mod jobs;
+mod limit;
 mod listen;
 mod lock;
 mod message;
 mod net;
 mod operation;
 mod outside;
-mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod within;
 
 pub use connect::{Connect, Connecting};
-pub use connection::{Close, Connection, Recv, Send};
+pub use connection::{Close, Connection, Recv, Send, Stream, Within};
 pub use listen::{Accept, Incoming, Listener};
 pub use message::Message;
 pub use net::Net;
 pub use operation::Operation;
-pub use stream::Stream;
 pub use streams::Streams;
-pub use within::Within;

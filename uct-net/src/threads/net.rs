@@ -8,10 +8,11 @@ use uct_core::Context;
 
 use super::connect::Connect;
 use super::engine::Engine;
+use super::limit::Limit;
 use super::listen::Listener;
 use super::operation::Operation;
-use super::within::Limit;
 use crate::error::Result;
+use crate::flavour::Timer;
 use crate::options::NetOptions;
 
 /// All permitted transports, open, and the connections over them, for any thread: this and all that comes of it is `Send` and `Sync`.
@@ -61,7 +62,7 @@ impl Net {
     /// Ends after that time.
     pub async fn sleep(&self, time: Duration) {
         let mut limit = Limit::new(&self.engine, time);
-        std::future::poll_fn(|context| limit.poll_over(context)).await;
+        std::future::poll_fn(|context| limit.poll_due(context)).await;
     }
 
     /// Drives everything until the future is ready, in this thread; several threads may do so at once. Sleeps while there is nothing

@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::{Connection, Stream};
+use super::limit::Limit;
 use super::listen::Listener;
 use super::operation::Operation;
-use super::stream::Stream;
-use super::within::Limit;
+use crate::flavour::Timer;
 
 /// Callers whose connections are being opened at once.
 const MAX_OPENING: usize = 128;
@@ -45,7 +45,7 @@ impl Streams {
 
     /// As [`Streams::next`].
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Stream> {
-        if self.pause.as_mut().is_some_and(|pause| pause.poll_over(context).is_ready()) {
+        if self.pause.as_mut().is_some_and(|pause| pause.poll_due(context).is_ready()) {
             self.pause = None;
         }
         while self.pause.is_none() && self.opening.len() < MAX_OPENING {
@@ -54,7 +54,7 @@ impl Streams {
                 Poll::Ready(Err(error)) => {
                     tracing::warn!("no callers are taken for {REFUSED:?}: {error}");
                     let mut pause = Limit::new(self.listener.engine(), REFUSED);
-                    if pause.poll_over(context).is_pending() {
+                    if pause.poll_due(context).is_pending() {
                         self.pause = Some(pause);
                     }
                 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod random;
+
 use std::sync::mpsc;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Ending: in order, by this side's or the peer's will, and by a failure.
 
 use std::rc::Rc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use ucs::Error as Status;
 use uct_core::{EpFailure, Flush, Posted};
@@ -32,17 +32,17 @@ impl Conn {
     }
 
     /// Whether the peer has all that was sent and knows that nothing follows; registers the caller if not.
-    pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Result<bool, Error> {
+    pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
         let mut state = self.state.borrow_mut();
         if state.lost_from.is_some() {
-            return Err(state.why_lost(&self.peer));
+            return Poll::Ready(Err(state.why_lost(&self.peer)));
         }
         if state.has_ended() {
-            return Ok(true);
+            return Poll::Ready(Ok(()));
         }
         state.check()?;
         state.writers.add(context);
-        Ok(false)
+        Poll::Pending
     }
 
     /// Whether nothing is left to do for a connection that nobody holds.
@@ -60,16 +60,16 @@ impl Conn {
     }
 
     /// Why it ended, once it has; registers the caller if not.
-    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Option<Error> {
+    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<Error> {
         let mut state = self.state.borrow_mut();
         if let Some(failure) = &state.failure {
-            return Some(failure.clone());
+            return Poll::Ready(failure.clone());
         }
         if state.fin.has_come && state.fin.is_deaf {
-            return Some(closed(&self.peer));
+            return Poll::Ready(closed(&self.peer));
         }
         state.readers.add(context);
-        None
+        Poll::Pending
     }
 
     /// Gives the connection up: the peer is told why, as far as there is room.

@@ -1,7 +1,7 @@
 //! Sending: messages that wait for credit and room, and what needs neither.
 
 use std::rc::Rc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use ucs::Error as Status;
 
@@ -62,32 +62,60 @@ impl Conn {
         Ok(Ticket(number))
     }
 
+    /// Sends bytes now, or queues as many as `limit` leaves room for: 0 if there is none.
+    pub(crate) fn send_or_queue(self: &Rc<Conn>, bytes: &[u8], limit: usize) -> Result<usize, Error> {
+        if self.try_send(bytes)? {
+            return Ok(bytes.len());
+        }
+        let taken = bytes.len().min(limit.saturating_sub(self.queued()));
+        if taken > 0 {
+            self.queue(Kind::Last, bytes[..taken].to_vec())?;
+        }
+        Ok(taken)
+    }
+
+    /// As [`Conn::send_or_queue`]; registers the caller if there is no room.
+    pub(crate) fn poll_queue(
+        self: &Rc<Conn>,
+        bytes: &[u8],
+        limit: usize,
+        context: &Context<'_>,
+    ) -> Poll<Result<usize, Error>> {
+        match self.send_or_queue(bytes, limit)? {
+            0 => {
+                self.wait_for_room(context);
+                Poll::Pending
+            }
+            taken => Poll::Ready(Ok(taken)),
+        }
+    }
+
     /// Whether a queued message has left; registers the caller if not.
-    pub(crate) fn poll_left(&self, ticket: Ticket, context: &Context<'_>) -> Result<bool, Error> {
+    pub(crate) fn poll_left(&self, ticket: Ticket, context: &Context<'_>) -> Poll<Result<(), Error>> {
         let mut state = self.state.borrow_mut();
         if state.lost_from.is_some_and(|lost| lost <= ticket.0) {
-            return Err(state.why_lost(&self.peer));
+            return Poll::Ready(Err(state.why_lost(&self.peer)));
         }
         if state.outgoing.front().is_none_or(|first| first.number > ticket.0) {
-            return Ok(true);
+            return Poll::Ready(Ok(()));
         }
         state.check()?;
         state.writers.add(context);
-        Ok(false)
+        Poll::Pending
     }
 
     /// Whether all that was queued has left; registers the caller if not.
-    pub(crate) fn poll_idle(&self, context: &Context<'_>) -> Result<bool, Error> {
+    pub(crate) fn poll_idle(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
         let mut state = self.state.borrow_mut();
         if state.lost_from.is_some() {
-            return Err(state.why_lost(&self.peer));
+            return Poll::Ready(Err(state.why_lost(&self.peer)));
         }
         if state.outgoing.is_empty() {
-            return Ok(true);
+            return Poll::Ready(Ok(()));
         }
         state.check()?;
         state.writers.add(context);
-        Ok(false)
+        Poll::Pending
     }
 
     /// Takes a queued message back, if nothing of it has left; what has begun goes on.

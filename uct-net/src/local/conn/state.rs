@@ -57,7 +57,7 @@ pub(super) struct Outgoing {
 
 /// Where a queued message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(pub(super) u64);
+pub struct Ticket(pub(super) u64);
 
 impl State {
     /// Nothing sent and nothing received. `window` is what this side takes unread.

@@ -1,9 +1,8 @@
-//! A connection as a stream of bytes, for any thread.
+//! A connection as a stream of bytes.
 
 use std::task::{Context, Poll, ready};
 
-use super::connection::Connection;
-use super::message::Message;
+use super::Flavour;
 use crate::error::Result;
 
 /// Most bytes that wait for room before a writer waits.
@@ -12,23 +11,20 @@ const MAX_QUEUED: usize = 256 << 10;
 /// A connection as a stream of bytes. The traits `AsyncRead` and `AsyncWrite` of `futures-io` and tokio come with the features of
 /// these names.
 #[derive(Debug)]
-pub struct Stream {
-    connection: Connection,
+pub struct Stream<C: Flavour> {
+    connection: C,
     /// What was received and not read yet, from `read` on.
-    message: Option<Message>,
+    message: Option<C::Message>,
     read: usize,
 }
 
-impl Connection {
-    /// As a stream of bytes, without bounds of messages. Both sides have to do so.
-    pub fn into_stream(self) -> Stream {
-        Stream { connection: self, message: None, read: 0 }
+impl<C: Flavour> Stream<C> {
+    pub(crate) fn new(connection: C) -> Stream<C> {
+        Stream { connection, message: None, read: 0 }
     }
-}
 
-impl Stream {
     /// The connection below.
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &C {
         &self.connection
     }
 
@@ -68,7 +64,7 @@ impl Stream {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.connection.poll_queue(context, bytes, MAX_QUEUED)
+        self.connection.poll_queue(bytes, MAX_QUEUED, context)
     }
 
     /// Done when all that was written is the transport's.

@@ -1,0 +1,56 @@
+//! What both flavours of a connection have in common: the futures of its operations, limits on their time, and its stream.
+//!
+//! A flavour says how its connection is used, with a lock or without ([`Flavour`]); the rest is written once.
+
+mod operations;
+mod stream;
+mod within;
+
+use std::fmt;
+use std::ops::Deref;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+pub use self::operations::{Close, Recv, Send};
+pub use self::stream::Stream;
+pub use self::within::{Timer, Within};
+use crate::error::Result;
+use crate::local::conn::Ticket;
+
+/// A connection of either flavour, as its futures and its stream use it. What is pending has registered the caller.
+pub trait Flavour: fmt::Debug + Unpin {
+    /// A received message.
+    type Message: Deref<Target = [u8]> + fmt::Debug + Unpin;
+    /// A time that ends.
+    type Timer: Timer;
+
+    /// The peer's address, for a person.
+    fn peer_name(&self) -> &str;
+
+    /// Ends after that time.
+    fn timer(&self, time: Duration) -> Self::Timer;
+
+    /// The next message.
+    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Self::Message>>;
+
+    /// Sends a message if it can be sent at once; queues it if not, and returns where it is.
+    fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>>;
+
+    /// Whether a queued message has left.
+    fn poll_left(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Result>;
+
+    /// Takes a queued message back, if nothing of it has left.
+    fn withdraw(&self, ticket: Ticket);
+
+    /// Sends bytes if they can be sent at once; queues as many as `limit` leaves room for if not. Pending if that is none.
+    fn poll_queue(&self, bytes: &[u8], limit: usize, context: &mut Context<'_>) -> Poll<Result<usize>>;
+
+    /// Whether all that is queued has left.
+    fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result>;
+
+    /// As [`Flavour::poll_flushed`], after the end of this side's messages.
+    fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result>;
+
+    /// Whether the peer has all that was sent. The first poll ends the connection.
+    fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result>;
+}

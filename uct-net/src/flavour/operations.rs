@@ -1,0 +1,122 @@
+//! Sending, receiving and closing, as futures.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::Flavour;
+use super::within::Within;
+use crate::error::{Result, Stage};
+use crate::local::conn::Ticket;
+
+/// A message on its way out. Dropping it takes back a message of which nothing has left; what has begun goes on.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Send<'a, C: Flavour> {
+    connection: &'a C,
+    step: Step<'a>,
+}
+
+enum Step<'a> {
+    New(&'a [u8]),
+    Queued(Ticket),
+    Done,
+}
+
+impl<'a, C: Flavour> Send<'a, C> {
+    pub(crate) fn new(connection: &'a C, message: &'a [u8]) -> Send<'a, C> {
+        Send { connection, step: Step::New(message) }
+    }
+
+    /// With a limit. A message of which nothing has left by then is taken back.
+    pub fn within(self, limit: Duration) -> Within<Send<'a, C>, C::Timer> {
+        let connection = self.connection;
+        Within::new(self, connection, limit, Stage::Connected)
+    }
+}
+
+impl<C: Flavour> Future for Send<'_, C> {
+    type Output = Result;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
+        if let Step::New(message) = self.step {
+            let queued = self.connection.begin_send(message)?;
+            self.step = queued.map_or(Step::Done, Step::Queued);
+        }
+        if let Step::Queued(ticket) = self.step {
+            ready!(self.connection.poll_left(ticket, context))?;
+            self.step = Step::Done;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<C: Flavour> Drop for Send<'_, C> {
+    fn drop(&mut self) {
+        if let Step::Queued(ticket) = self.step {
+            self.connection.withdraw(ticket);
+        }
+    }
+}
+
+impl<C: Flavour> fmt::Debug for Send<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Send").field("connection", self.connection).finish_non_exhaustive()
+    }
+}
+
+/// The next message. Dropping it loses nothing.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Recv<'a, C: Flavour> {
+    connection: &'a C,
+}
+
+impl<'a, C: Flavour> Recv<'a, C> {
+    pub(crate) fn new(connection: &'a C) -> Recv<'a, C> {
+        Recv { connection }
+    }
+
+    /// With a limit.
+    pub fn within(self, limit: Duration) -> Within<Recv<'a, C>, C::Timer> {
+        let connection = self.connection;
+        Within::new(self, connection, limit, Stage::Connected)
+    }
+}
+
+impl<C: Flavour> Future for Recv<'_, C> {
+    type Output = Result<C::Message>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<C::Message>> {
+        self.connection.poll_message(context)
+    }
+}
+
+/// The end of a connection. Once it was polled the connection is closed, also if it is dropped.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Close<'a, C: Flavour> {
+    connection: &'a C,
+    is_begun: bool,
+}
+
+impl<'a, C: Flavour> Close<'a, C> {
+    pub(crate) fn new(connection: &'a C) -> Close<'a, C> {
+        Close { connection, is_begun: false }
+    }
+
+    /// With a limit. The connection is closed either way; over the limit nobody knows what the peer received.
+    pub fn within(self, limit: Duration) -> Within<Close<'a, C>, C::Timer> {
+        let connection = self.connection;
+        Within::new(self, connection, limit, Stage::Close)
+    }
+}
+
+impl<C: Flavour> Future for Close<'_, C> {
+    type Output = Result;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
+        let is_first = !std::mem::replace(&mut self.is_begun, true);
+        self.connection.poll_close(is_first, context)
+    }
+}
