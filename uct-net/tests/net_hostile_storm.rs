@@ -16,7 +16,7 @@ use std::time::Duration;
 use raw::Raw;
 use support::{LIMIT, net, pair};
 use uct_net::NetOptions;
-use uct_net::local::{Connection, Incoming};
+use uct_net::local::{Connection, Incoming, Listener};
 
 const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 
@@ -223,33 +223,54 @@ fn callers_beyond_the_limit_wait_in_the_queue_of_the_system() {
     });
 }
 
+/// Callers that stall, each until the limit of its stage.
+const STALLED: usize = 10;
+/// The only limit that is to be reached: what has to come in time has [`LIMIT`].
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Takes callers that stall at this stage.
+async fn take_stalled(listener: &mut Listener, stage: &str) -> uct_net::Result {
+    for _ in 0..STALLED {
+        let error = listener.accept().await?.accept().await.expect_err("the caller stalls");
+        assert!(error.is_timeout() && error.to_string().contains(stage), "{error}: expected {stage}");
+    }
+    Ok(())
+}
+
 #[test]
 fn descriptors_are_given_back_by_callers_that_stall_and_by_nets() {
     let _alone = alone();
     drop(net(options()));
     let before = descriptors();
+    // Callers that say nothing after their first frame. It has arrived before anybody looks.
+    let (tells, told) = mpsc::channel();
+    pair(
+        NetOptions { handshake_timeout: SHORT, ..options() },
+        async move |_net, mut listener| {
+            told.recv_timeout(LIMIT).expect("the callers have called");
+            take_stalled(&mut listener, "choose a transport").await
+        },
+        async move |_net, address| {
+            let raw = Raw::new();
+            let stalled: Vec<_> = (0..STALLED).map(|_| raw.hello(&address)).collect();
+            tells.send(()).expect("the listener waits");
+            // Held until the listener is done with them: it closes its end.
+            for mut caller in stalled {
+                while raw.read(&mut caller).is_ok() {}
+            }
+            Ok(())
+        },
+    );
+    // Callers that open a lane and send nothing over it.
     for transport in TRANSPORTS {
         pair(
-            NetOptions {
-                handshake_timeout: Duration::from_millis(50),
-                lane_timeout: Duration::from_millis(50),
-                ..options()
-            },
-            async |_net, mut listener| {
-                for _ in 0..10 {
-                    let incoming = listener.accept().await?;
-                    incoming.accept().await.expect_err("the caller stalls");
-                }
-                Ok(())
-            },
+            NetOptions { lane_timeout: SHORT, ..options() },
+            async |_net, mut listener| take_stalled(&mut listener, "use the lane").await,
             async move |_net, address| {
                 let raw = Raw::new();
-                let mut stalled = Vec::new();
-                for number in 0..10 {
-                    match number % 2 {
-                        0 => stalled.push(raw.hello(&address)),
-                        _ => stalled.push(raw.call(&address, transport).open().call.socket),
-                    }
+                let open = |_| raw.call(&address, transport).open().call.socket;
+                for mut caller in (0..STALLED).map(open).collect::<Vec<_>>() {
+                    while raw.read(&mut caller).is_ok() {}
                 }
                 Ok(())
             },
