@@ -1,6 +1,6 @@
 //! Atomics: several processes draw tickets from one counter, and none is drawn twice.
 //!
-//!     cargo run --bin atomic_counter
+//!     cargo run -p uct-examples --bin atomic_counter
 //!
 //! The counter is 8 bytes of registered memory. A fetching add returns the old value, which is the ticket.
 

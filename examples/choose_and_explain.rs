@@ -1,6 +1,6 @@
 //! Selection: chooses a transport and explains the choice.
 //!
-//!     cargo run --bin choose_and_explain [OPERATION] [BYTES]
+//!     cargo run -p uct-examples --bin choose_and_explain [OPERATION] [BYTES]
 //!
 //! Every candidate gets a verdict: chosen or usable with its estimated cost, or rejected with the check that failed and
 //! what to do about it. The choice and its explanation come from the same code.

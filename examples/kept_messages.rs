@@ -1,6 +1,6 @@
 //! Kept messages: a handler keeps what it cannot deal with yet, where the transport can without copying it.
 //!
-//!     cargo run --bin kept_messages
+//!     cargo run -p uct-examples --bin kept_messages
 //!
 //! The data stay in the transport's buffer until the kept message is dropped; a few bytes, of which a transport makes no
 //! buffer, are copied. Either way `rx_headroom` bytes ahead of them are the keeper's, so that it can put a header of its own in

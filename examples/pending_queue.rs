@@ -1,6 +1,6 @@
 //! The pending queue: what to do when the transport is out of resources.
 //!
-//!     cargo run --bin pending_queue
+//!     cargo run -p uct-examples --bin pending_queue
 //!
 //! `NO_RESOURCE` is no failure: nothing was sent, and nothing was lost. Instead of trying again and again, queue a
 //! request: progress calls it when there is room, endpoint by endpoint in turn, and nothing overtakes it.

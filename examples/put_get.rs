@@ -1,6 +1,6 @@
 //! Put and get: a process writes to and reads from memory that another one registered.
 //!
-//!     cargo run --bin put_get
+//!     cargo run -p uct-examples --bin put_get
 //!
 //! The owner registers memory and tells the initiator three things: that an operation may begin, where the memory is
 //! and the key to it. From then on the initiator works alone; the owner's code is not involved.

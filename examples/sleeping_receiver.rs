@@ -1,6 +1,6 @@
 //! A receiver that sleeps: no processor time is used until a message comes.
 //!
-//!     cargo run --bin sleeping_receiver
+//!     cargo run -p uct-examples --bin sleeping_receiver
 //!
 //! `Worker::wait` arms every interface and sleeps on one descriptor. A program with an event loop of its own watches
 //! `Worker::event_fd` instead, and calls `Worker::arm` before it goes to sleep: `BUSY` means "progress first".

@@ -1,6 +1,6 @@
 //! The same transport, linked into the program and loaded from a file.
 //!
-//!     cargo build --workspace && cargo run --bin static_or_plugin [DIRECTORY]
+//!     cargo build && cargo run -p uct-examples --bin static_or_plugin [DIRECTORY]
 //!
 //! `self` is built in, so the program works with no file at all. A file of the same name takes its place only where the
 //! configuration says so; here that is `module_replace`, which may also come from `UCT_MODULE_REPLACE` or a file.

@@ -11,5 +11,11 @@ pub(crate) fn plugins() -> Vec<&'static UctPlugin> {
         uct_tcp::plugin(),
         #[cfg(feature = "shm")]
         uct_shm::plugin(),
+        #[cfg(feature = "rc_verbs")]
+        uct_rc_verbs::plugin(),
+        #[cfg(feature = "ud_verbs")]
+        uct_ud_verbs::plugin(),
+        #[cfg(feature = "rdmacm")]
+        uct_rdmacm::plugin(),
     ]
 }

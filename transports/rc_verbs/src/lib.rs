@@ -27,9 +27,8 @@ mod transport;
 pub use link::rkey::fuzz_key;
 pub use proto::addr::fuzz_address;
 
-uct_plugin::export_plugin! {
+uct_plugin::define_plugin! {
     name: "rc_verbs",
-    entry: uct_plugin_rc_verbs,
     config: [config::RcConfig],
     components: [md::RcComponent => [transport::RcTransport]],
 }

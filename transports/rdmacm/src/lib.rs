@@ -23,9 +23,8 @@ mod shared;
 
 pub use proto::private::fuzz_private;
 
-uct_plugin::export_plugin! {
+uct_plugin::define_plugin! {
     name: "rdmacm",
-    entry: uct_plugin_rdmacm,
     config: [config::RdmacmConfig],
     components: [md::RdmacmComponent => [] with cm::RdmaCm],
 }

@@ -10,9 +10,8 @@ mod iface;
 mod md;
 mod transport;
 
-uct_plugin::export_plugin! {
+uct_plugin::define_plugin! {
     name: "self",
-    entry: uct_plugin_self,
     config: [config::SelfConfig],
     components: [md::SelfComponent => [transport::SelfTransport]],
 }

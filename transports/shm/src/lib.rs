@@ -27,9 +27,8 @@ pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};
 #[cfg(not(loom))]
 pub use hostile::{Heard, Intruder, Lair, knock, message, with_key, with_other_user, with_own_process};
 
-uct_plugin::export_plugin! {
+uct_plugin::define_plugin! {
     name: "shm",
-    entry: uct_plugin_shm,
     config: [config::ShmConfig, config::PosixConfig, config::SysvConfig, config::CmaConfig],
     components: [
         md::ShmComponent<md::Posix> => [transport::ShmTransport<md::Posix>],

@@ -24,9 +24,8 @@ pub use proto::addr::fuzz_address;
 pub use proto::cm::fuzz_cm;
 pub use proto::wire::fuzz_hello;
 
-uct_plugin::export_plugin! {
+uct_plugin::define_plugin! {
     name: "tcp",
-    entry: uct_plugin_tcp,
     config: [config::TcpConfig],
     components: [md::TcpComponent => [transport::TcpTransport] with cm::TcpCm],
 }

@@ -28,9 +28,8 @@ mod transport;
 pub use proto::addr::fuzz_address;
 pub use proto::fuzz_packets;
 
-uct_plugin::export_plugin! {
+uct_plugin::define_plugin! {
     name: "ud_verbs",
-    entry: uct_plugin_ud_verbs,
     config: [config::UdConfig],
     components: [md::UdComponent => [transport::UdTransport]],
 }

@@ -1,6 +1,6 @@
 //! The tables of single objects, for a host that makes such objects itself: around those of another plugin, say.
 //!
-//! For: `uct-compose`. A transport exports all of its tables with [`crate::export_plugin!`] and has no use for this. What the tables are
+//! For: `uct-compose`. A transport exports all of its tables with [`crate::define_plugin!`] and has no use for this. What the tables are
 //! called with is a pointer from `Arc::into_raw` (a memory domain) or `Rc::into_raw` (interfaces and endpoints) of the type.
 
 use uct_abi::{UctEpOps, UctIfaceOps, UctMdOps};

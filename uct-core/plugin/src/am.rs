@@ -20,7 +20,7 @@ pub enum Disposition {
 pub struct AmHandlers(NonNull<UctAmTable>);
 
 impl AmHandlers {
-    /// Of the host's table; `None` if it is null. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    /// Of the host's table; `None` if it is null. For the tables of [`crate::define_plugin!`], and for tests of a transport.
     ///
     /// # Safety
     /// `table` stays valid as long as the value is used, and is used by this thread alone, which the host promises for

@@ -22,7 +22,7 @@ pub enum Outcome {
 pub struct Completion(NonNull<UctCompletion>);
 
 impl Completion {
-    /// The host's; `None` if it is null. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    /// The host's; `None` if it is null. For the tables of [`crate::define_plugin!`], and for tests of a transport.
     ///
     /// # Safety
     /// A completion that is not null stays valid until it was called (`UctCompletion`), and counts this operation.

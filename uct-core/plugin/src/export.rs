@@ -1,4 +1,4 @@
-//! The one line that makes a crate a plugin.
+//! The macros that make a plugin of a crate.
 
 use ucs::config::{Field, Kind, Section};
 use uct_abi::*;
@@ -6,29 +6,27 @@ use uct_abi::*;
 use crate::failure::Failure;
 use crate::{guard, host};
 
-/// Exports a plugin: its name, the structs of its configuration, its components and their transports.
+/// Defines a plugin: its name, the structs of its configuration, its components and their transports.
 ///
 /// ```ignore
-/// uct_plugin::export_plugin! {
+/// uct_plugin::define_plugin! {
 ///     name: "self",
-///     entry: uct_plugin_self,
 ///     config: [SelfConfig],
 ///     components: [SelfComponent => [SelfTransport]],
 /// }
 /// ```
 ///
-/// makes the function `plugin()`, whose table a program that links the transport statically registers, and the exported
-/// `uct_plugin_self`, which the host looks up in `libuct_self.so`: file, function and plugin share the name.
+/// makes the function `plugin()`. A program that links the transport statically registers the table that it returns;
+/// [`export_plugin!`](crate::export_plugin) exports it from a library.
 ///
 /// A component with a [connection manager](crate::ConnectionManager) names it: `SelfComponent => [SelfTransport] with SelfCm`.
 ///
 /// A plugin that has to prepare something, or to refuse its service, names a `fn() -> Result<(), Failure>` in a line
-/// `init: prepare,` behind `entry`. The host calls it once, ahead of everything else.
+/// `init: prepare,` behind `name`. The host calls it once, ahead of everything else.
 #[macro_export]
-macro_rules! export_plugin {
+macro_rules! define_plugin {
     (
         name: $name:literal,
-        entry: $entry:ident,
         $(init: $init:path,)?
         config: [$($config:ty),* $(,)?],
         components: [$($component:ty => [$($transport:ty),* $(,)?] $(with $cm:ty)?),+ $(,)?] $(,)?
@@ -65,11 +63,20 @@ macro_rules! export_plugin {
                 $crate::export_support::table::<Start>($name, env!("CARGO_PKG_VERSION"), COMPONENTS, sections)
             })
         }
+    };
+}
 
+/// Exports a plugin from a `cdylib`: `export_plugin!(uct_plugin_NAME => path::to::plugin)`.
+///
+/// The function `uct_plugin_NAME` is what the host looks up in `libuct_NAME.so`: file, function and plugin share the name. The second
+/// name is the function that [`define_plugin!`](crate::define_plugin) made, in this crate or in another one.
+#[macro_export]
+macro_rules! export_plugin {
+    ($entry:ident => $plugin:path $(,)?) => {
         /// What the host looks up in the plugin's file.
         #[unsafe(no_mangle)]
         pub extern "C" fn $entry() -> *const $crate::abi::UctPlugin {
-            plugin()
+            $plugin()
         }
     };
 }

@@ -13,7 +13,7 @@ pub struct Iov<'a> {
 }
 
 impl<'a> Iov<'a> {
-    /// The host's vector. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    /// The host's vector. For the tables of [`crate::define_plugin!`], and for tests of a transport.
     ///
     /// # Safety
     /// `entries` are `count` entries whose memory stays valid until the operation has completed: at least for `'a`.

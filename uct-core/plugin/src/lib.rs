@@ -3,8 +3,8 @@
 //! For every crate under `transports/`, and yours. Built on `uct-abi` (the tables) and `ucs`. The host, `uct-core`,
 //! never appears here: the two meet only in `uct-abi`.
 //!
-//! A transport is four types and one line: implement [`Component`], [`Md`], [`Transport`], [`Iface`] and
-//! [`Endpoint`], then export them with [`export_plugin!`]. Whatever an implementation leaves out returns
+//! A transport consists of five types and two macro calls: implement [`Component`], [`Md`], [`Transport`], [`Iface`] and
+//! [`Endpoint`], then name them in [`define_plugin!`] and export the result with [`export_plugin!`]. Whatever an implementation leaves out returns
 //! `UNSUPPORTED`; a panic inside it becomes a status and an error event, never an abort. `transports/README.md` walks
 //! through it.
 

@@ -170,7 +170,7 @@ pub struct ErrorHandler {
 pub struct EpUser(pub(crate) *mut std::ffi::c_void);
 
 impl ErrorHandler {
-    /// The host's handler. For the tables of [`crate::export_plugin!`], and for tests of a transport.
+    /// The host's handler. For the tables of [`crate::define_plugin!`], and for tests of a transport.
     ///
     /// # Safety
     /// The handler may be called with the argument as long as the value is used (`UctIfaceParams`).

@@ -9,6 +9,9 @@ use cargo_metadata::{Dependency, DependencyKind, Package};
 /// Bindings of libibverbs; one crate may name them.
 const VERBS_BINDINGS: &[&str] = &["rdma-sys", "rdma-mummy-sys", "ibverbs", "ibverbs-sys", "sideway"];
 
+/// What the core links statically, each as a feature.
+const BUILT_IN: &[&str] = &["uct-self", "uct-tcp", "uct-shm", "uct-rc-verbs", "uct-ud-verbs", "uct-rdmacm"];
+
 /// Fails with one line per forbidden dependency.
 pub fn check(workspace: &Workspace) -> Outcome {
     let violations: Vec<String> = workspace
@@ -67,6 +70,11 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
     }
     let (allowed, reason): (&[&str], _) = match manifest.split('/').next().unwrap_or_default() {
         "ucs" => (&[], "ucs stands on no crate of this workspace"),
+        // A plugin is its transport, exported.
+        "transports" if package.strip_suffix("-plugin") == Some(on.name) => return None,
+        "transports" if package.ends_with("-plugin") => {
+            (&["uct-plugin"], "a plugin exports its own transport with uct-plugin")
+        }
         "transports" if package == "uct-ib" => (&["ucs", "uct-plugin"], "it may use ucs and uct-plugin"),
         "transports" if package.ends_with("-verbs") || package == "uct-rdmacm" => {
             (&["ucs", "uct-plugin", "uct-ib"], "what works on verbs may use ucs, uct-plugin and uct-ib")
@@ -77,12 +85,10 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
             (&["ucs", "uct-plugin"], "it stands on plugins as a transport does on the system")
         }
         "uct-core" => {
-            let built_in = ["uct-self", "uct-tcp", "uct-shm"].contains(&on.name);
-            if built_in && on.optional {
+            if BUILT_IN.contains(&on.name) && on.optional {
                 return None;
             }
-            let reason =
-                "it may use ucs, uct-abi, uct-compose and, as features, uct-self, uct-tcp and uct-shm";
+            let reason = "it may use ucs, uct-abi, uct-compose and, as features, the crates of transports";
             (&["ucs", "uct-abi", "uct-compose"], reason)
         }
         "uct-net" => (&["ucs", "uct-core"], "connections are built on uct-core, and use ucs beside it"),
@@ -120,12 +126,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_exports_its_own_transport() {
+        let manifest = "transports/tcp/plugin/Cargo.toml";
+        assert!(refusal(manifest, "uct-tcp-plugin", &ours("uct-tcp")).is_none());
+        assert!(refusal(manifest, "uct-tcp-plugin", &ours("uct-plugin")).is_none());
+        assert!(refusal(manifest, "uct-tcp-plugin", &ours("uct-shm")).is_some());
+        assert!(refusal(manifest, "uct-tcp-plugin", &ours("ucs")).is_some());
+    }
+
+    #[test]
     fn the_core_takes_transports_only_as_features() {
         let manifest = "uct-core/Cargo.toml";
         assert!(refusal(manifest, "uct-core", &ours("uct-tcp")).is_some());
         assert!(refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-tcp") }).is_none());
         assert!(
-            refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-rc-verbs") }).is_some()
+            refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-rc-verbs") }).is_none()
+        );
+        assert!(
+            refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-tcp-plugin") }).is_some()
         );
     }
 

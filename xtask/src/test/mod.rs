@@ -10,6 +10,7 @@ mod installed;
 mod machines;
 mod miri;
 mod models;
+mod outside;
 mod witness;
 
 use crate::apt::{self, Package};
@@ -93,6 +94,7 @@ pub fn run(options: &Options) -> Outcome {
     steps.run("hello", || hello::run(&hello::Options::default()));
     steps.run("installation", || installed::run(&workspace));
     steps.run_or_skip("installation in an empty root", || installed::run_in_empty_root(&workspace));
+    steps.run("applications outside of the workspace", || outside::run(&workspace));
     steps.run("footprint", || footprint::run(&workspace));
     steps.run_or_skip("instruction ceilings", || match missing.reason(instructions::PACKAGES) {
         Some(reason) => Ok(Verdict::Impossible(reason)),

@@ -5,13 +5,15 @@
 
 mod slots;
 
+uct_plugin::export_plugin!(uct_plugin_panics_init => panics_init::plugin);
+uct_plugin::export_plugin!(uct_plugin_panics_slot => panics_slot::plugin);
+
 /// The plugin that panics when it starts.
 pub mod panics_init {
     use crate::slots::{PanickingComponent, PanickingTransport};
 
-    uct_plugin::export_plugin! {
+    uct_plugin::define_plugin! {
         name: "panics_init",
-        entry: uct_plugin_panics_init,
         init: panics,
         config: [],
         components: [PanickingComponent => [PanickingTransport]],
@@ -26,9 +28,8 @@ pub mod panics_init {
 pub mod panics_slot {
     use crate::slots::{PanickingComponent, PanickingTransport};
 
-    uct_plugin::export_plugin! {
+    uct_plugin::define_plugin! {
         name: "panics_slot",
-        entry: uct_plugin_panics_slot,
         config: [],
         components: [PanickingComponent => [PanickingTransport]],
     }

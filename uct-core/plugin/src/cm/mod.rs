@@ -1,6 +1,6 @@
 //! Connection managers: what one implements, and how it reports.
 //!
-//! Used by transports whose component has one, which name it in [`crate::export_plugin!`]. The order of events and the statuses of
+//! Used by transports whose component has one, which name it in [`crate::define_plugin!`]. The order of events and the statuses of
 //! calls are those of [`uct_abi::UctCmOps`]; [`CmState`] keeps them, and both sides of a connection use one.
 
 mod state;
@@ -218,7 +218,7 @@ impl<C> Clone for CmEvents<C> {
 impl<C> Copy for CmEvents<C> {}
 
 impl<C: ConnectionManager> CmEvents<C> {
-    /// The host's handler. For the tables of [`crate::export_plugin!`], and for tests of a connection manager.
+    /// The host's handler. For the tables of [`crate::define_plugin!`], and for tests of a connection manager.
     ///
     /// # Safety
     /// The handler may be called with the argument as long as the value is used (`UctCmParams`), and takes requests of type `C`.
