@@ -5,6 +5,7 @@ mod dependencies;
 mod files;
 mod imports;
 mod licences;
+mod packages;
 mod pages;
 
 use crate::failure::Outcome;
@@ -44,6 +45,7 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
     steps.run("imports", || imports::check(workspace));
     steps.run("pages", || pages::check(workspace));
     steps.run_or_skip("licences", || licences::check(workspace));
+    steps.run("packages", || packages::check(workspace));
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
     steps.run("clippy", || cargo_step(workspace, &clippy));
     let bare = ["check", "--package", "uct-core", "--no-default-features"];
