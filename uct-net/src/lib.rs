@@ -58,8 +58,8 @@ pub use connector::UctConnector;
 pub use error::{Error, Result, Stage};
 pub use options::{NetOptions, Wait};
 pub use threads::{
-    Accept, Close, Connect, Connecting, Connection, Incoming, Listener, Message, Net, Operation, Recv, Send,
-    Stream, Streams, Within,
+    Accept, Close, Connect, Connecting, Connection, Incoming, Listener, Memory, MemorySlice, Message, Net,
+    Operation, Recv, RemoteMemory, Send, Stream, Streams, Within,
 };
 
 /// The code of the page compiles and runs.

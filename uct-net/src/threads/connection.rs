@@ -115,6 +115,10 @@ impl Connection {
         self.inner.local.engine()
     }
 
+    pub(super) fn local(&self) -> &Confined<local::Connection> {
+        &self.inner.local
+    }
+
     /// Polls something that may have to wait for the peer.
     fn waiting<R: std::marker::Send>(
         &self,

@@ -1,7 +1,9 @@
 //! The network as several threads use it.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use uct_core::Context;
@@ -63,6 +65,17 @@ impl Net {
     pub async fn sleep(&self, time: Duration) {
         let mut limit = Limit::new(&self.engine, time);
         std::future::poll_fn(|context| limit.poll_due(context)).await;
+    }
+
+    /// What the future returns, or `None` if that takes longer than the limit; then it is dropped.
+    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut limit = Limit::new(&self.engine, limit);
+        let mut future = pin!(future);
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => limit.poll_due(context).map(|()| None),
+        })
+        .await
     }
 
     /// Drives everything until the future is ready, in this thread; several threads may do so at once. Sleeps while there is nothing

@@ -82,3 +82,25 @@ fn futures_that_are_dropped_in_other_threads_leave_a_bound_engine_whole() {
         assert_eq!(*message, round.to_le_bytes());
     }
 }
+
+#[test]
+fn remote_memory_is_used_through_a_bound_engine() {
+    let (left, here, right, there) = pair();
+    let memory = here.allocate(4096).expect("memory");
+    left.block_on(here.share(&memory)).expect("shared");
+    let remote = right.block_on(there.shared()).expect("what the peer shared");
+    let local = there.allocate(4096).expect("memory");
+    local.write(0, b"through its thread");
+    right.block_on(async {
+        there.put(local.slice(..18), &remote, 64).await.expect("put");
+        assert_eq!(there.fetch_add(&remote, 8, 5).await.expect("added"), 0);
+        there.flush().await.expect("flushed");
+    });
+    let mut bytes = [0; 18];
+    thread::spawn(move || {
+        memory.read(64, &mut bytes);
+        assert_eq!((&bytes, memory.load_u64(8)), (b"through its thread", 5));
+    })
+    .join()
+    .expect("a thread");
+}

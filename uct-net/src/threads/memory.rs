@@ -1,0 +1,137 @@
+//! Registered memory, for any thread.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use super::confined::Confined;
+use super::engine::Entered;
+
+/// Most bytes that are copied while the engine is held.
+const CHUNK: usize = 64 << 10;
+
+/// Registered memory that a connection can share, put from and get into: see [`super::Connection::allocate`]. Cheap to clone; it is
+/// deregistered and freed when the last clone, slice or outstanding operation is gone.
+///
+/// A peer that it is shared with may change it at any time, so its bytes are copied in and out. Copies of several threads exclude
+/// each other in pieces of 64 KiB.
+#[derive(Clone)]
+pub struct Memory {
+    inner: Arc<Confined<uct_core::Memory>>,
+    length: usize,
+}
+
+/// A part of memory, for one operation. It keeps the memory alive.
+#[derive(Clone, Debug)]
+pub struct MemorySlice {
+    pub(super) memory: Memory,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Memory {
+    pub(super) fn new(entered: &Entered<'_>, memory: uct_core::Memory) -> Memory {
+        Memory { length: memory.len(), inner: Arc::new(entered.confine(memory)) }
+    }
+
+    pub(super) fn confined(&self) -> &Confined<uct_core::Memory> {
+        &self.inner
+    }
+
+    /// Bytes: at least as many as were asked for.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies `source` in at `offset`.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    pub fn write(&self, offset: usize, source: &[u8]) {
+        self.check(offset, source.len());
+        for (number, chunk) in source.chunks(CHUNK).enumerate() {
+            self.inner.with(|_entered, memory| memory.write(offset + number * CHUNK, chunk));
+        }
+    }
+
+    /// Copies bytes at `offset` out.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn read(&self, offset: usize, target: &mut [u8]) {
+        self.check(offset, target.len());
+        for (number, chunk) in target.chunks_mut(CHUNK).enumerate() {
+            self.inner.with(|_entered, memory| memory.read(offset + number * CHUNK, chunk));
+        }
+    }
+
+    /// All bytes, copied out.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length];
+        self.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Reads 8 aligned bytes at `offset` as one atomic number.
+    ///
+    /// # Panics
+    /// When they are outside, or `offset` is not a multiple of 8.
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        self.check(offset, size_of::<u64>());
+        assert!(offset.is_multiple_of(size_of::<u64>()), "an atomic load at {offset} is not aligned");
+        self.inner.with(|_entered, memory| memory.load_u64(offset))
+    }
+
+    /// A part of it, for an operation.
+    ///
+    /// # Panics
+    /// When the range is outside.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> MemorySlice {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last + 1,
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.length,
+        };
+        assert!(start <= end, "{start}..{end} ends ahead of its start");
+        self.check(start, end - start);
+        MemorySlice { memory: self.clone(), start, end }
+    }
+
+    /// A panic in the engine would be one of the thread that drives it.
+    fn check(&self, offset: usize, length: usize) {
+        let end = offset.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "{length} bytes at {offset} are outside of a memory of {} bytes",
+            self.length
+        );
+    }
+}
+
+impl MemorySlice {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("length", &self.length).finish_non_exhaustive()
+    }
+}

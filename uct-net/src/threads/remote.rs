@@ -1,0 +1,143 @@
+//! Memory that one side shares and the other side reads and writes, from any thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::confined::Confined;
+use super::connection::Connection;
+use super::engine::Entered;
+use super::memory::{Memory, MemorySlice};
+use super::operation::Operation;
+use crate::error::{Error, Result, Stage};
+use crate::local;
+
+/// Memory of a peer, with the key that opens it. Cheap to clone.
+#[derive(Clone)]
+pub struct RemoteMemory {
+    inner: Arc<Confined<local::RemoteMemory>>,
+    length: u64,
+}
+
+impl RemoteMemory {
+    fn new(entered: &Entered<'_>, remote: local::RemoteMemory) -> RemoteMemory {
+        RemoteMemory { length: remote.len(), inner: Arc::new(entered.confine(remote)) }
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+impl fmt::Debug for RemoteMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteMemory").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// An operation begins when it is first polled. Dropping one that has begun leaves it to end by itself: it holds its memory until
+/// then.
+impl Connection {
+    /// Memory that the transport of this connection can share and send in place, with zeros in it.
+    ///
+    /// # Errors
+    /// There is none left, or a limit of the system's; the error says which.
+    pub fn allocate(&self, length: usize) -> Result<Memory> {
+        self.local().with(|entered, local| local.allocate(length).map(|memory| Memory::new(entered, memory)))
+    }
+
+    /// Tells the peer of memory ([`Connection::allocate`]), as [`crate::local::Connection::share`].
+    ///
+    /// # Errors
+    /// The connection has failed, or the memory is of another transport or of another `Net`.
+    pub fn share(&self, memory: &Memory) -> Operation<()> {
+        let begin = |entered: &Entered<'_>, local: local::Connection| {
+            let memory = self.owned(entered, memory.confined());
+            async move { local.share(&memory?).await }
+        };
+        self.operation(begin, |_entered, ()| ())
+    }
+
+    /// The next memory that the peer shared.
+    ///
+    /// # Errors
+    /// As [`crate::local::Connection::shared`].
+    pub fn shared(&self) -> Operation<RemoteMemory> {
+        let begin = |_entered: &Entered<'_>, local: local::Connection| async move { local.shared().await };
+        self.operation(begin, RemoteMemory::new)
+    }
+
+    /// Writes local memory, in place, to the peer's from `offset` on, as [`crate::local::Connection::put`].
+    ///
+    /// # Errors
+    /// The range is not part of the remote memory; the peer does not permit it; the connection has failed; the memory is of another
+    /// `Net`.
+    pub fn put(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64) -> Operation<()> {
+        let begin = |entered: &Entered<'_>, connection: local::Connection| {
+            let (slice, remote) = (self.slice(entered, &local), self.owned(entered, &remote.inner));
+            async move { connection.put(slice?, &remote?, offset).await }
+        };
+        self.operation(begin, |_entered, ()| ())
+    }
+
+    /// Reads the peer's memory from `offset` on into local memory, in place. As [`Connection::put`].
+    ///
+    /// # Errors
+    /// As [`Connection::put`].
+    pub fn get(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64) -> Operation<()> {
+        let begin = |entered: &Entered<'_>, connection: local::Connection| {
+            let (slice, remote) = (self.slice(entered, &local), self.owned(entered, &remote.inner));
+            async move { connection.get(slice?, &remote?, offset).await }
+        };
+        self.operation(begin, |_entered, ()| ())
+    }
+
+    /// Adds to a word of 64 bits of the peer's memory at `offset`; returns what was there before.
+    ///
+    /// # Errors
+    /// As [`Connection::put`]; the word is not aligned to 8 bytes.
+    pub fn fetch_add(&self, remote: &RemoteMemory, offset: u64, value: u64) -> Operation<u64> {
+        let begin = |entered: &Entered<'_>, connection: local::Connection| {
+            let remote = self.owned(entered, &remote.inner);
+            async move { connection.fetch_add(&remote?, offset, value).await }
+        };
+        self.operation(begin, |_entered, old| old)
+    }
+
+    /// Done when the peer has all that was put, and every atomic has been done.
+    ///
+    /// # Errors
+    /// The connection has failed, or one of the operations was refused.
+    pub fn flush(&self) -> Operation<()> {
+        let begin = |_entered: &Entered<'_>, local: local::Connection| async move { local.flush().await };
+        self.operation(begin, |_entered, ()| ())
+    }
+
+    fn operation<L: 'static, T: Send + 'static, F: Future<Output = Result<L>> + 'static>(
+        &self,
+        begin: impl FnOnce(&Entered<'_>, local::Connection) -> F + Send,
+        finish: fn(&Entered<'_>, L) -> T,
+    ) -> Operation<T> {
+        let begin = move |entered: &Entered<'_>| begin(entered, self.local().inside(entered).clone());
+        Operation::new(self.engine(), begin, finish)
+    }
+
+    /// A value of this connection's net.
+    fn owned<T: Clone>(&self, entered: &Entered<'_>, value: &Confined<T>) -> Result<T> {
+        if Arc::ptr_eq(value.engine(), self.engine()) {
+            return Ok(value.inside(entered).clone());
+        }
+        let reason = "the memory belongs to another Net: use memory of this connection's";
+        Err(Error::new(Stage::Connected, self.peer(), ucs::Error::INVALID_PARAM, reason))
+    }
+
+    fn slice(&self, entered: &Entered<'_>, slice: &MemorySlice) -> Result<uct_core::MemorySlice> {
+        let memory = self.owned(entered, slice.memory.confined())?;
+        Ok(memory.slice(slice.start..slice.end))
+    }
+}
