@@ -40,6 +40,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "tokio")]
+mod async_fd;
 #[cfg(feature = "axum")]
 mod axum;
 #[cfg(feature = "hyper")]

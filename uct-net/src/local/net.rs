@@ -300,6 +300,12 @@ impl NetInner {
         }
     }
 
+    /// Whether no connection lingers.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.lingering.borrow().is_empty()
+    }
+
     /// Drives until no connection lingers: what was sent reaches the peers. Blocks up to [`LINGER`].
     fn drain(&self) {
         self.end_lingering();

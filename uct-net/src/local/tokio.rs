@@ -1,24 +1,17 @@
 //! Driving a [`Net`] inside a tokio runtime.
 
-#![expect(unsafe_code, reason = "tokio takes a descriptor for as long as its owner lives, by promise")]
-
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-
 use super::net::{Idle, Net, NetHandle};
-use super::reactor::Reactor;
+use crate::async_fd::Readable;
 
 /// Has `context` woken when there is something to do; false if there is already.
 fn sleep(
     net: &NetHandle,
-    watched: &AsyncFd<Descriptor>,
+    watched: &Readable,
     mut timer: Pin<&mut tokio::time::Sleep>,
     context: &mut Context<'_>,
 ) -> bool {
@@ -26,8 +19,7 @@ fn sleep(
     if !net.prepare_to_sleep() || net.reactor.turn(Duration::ZERO).unwrap_or(false) {
         return false;
     }
-    if let Poll::Ready(Ok(mut guard)) = watched.poll_read_ready(context) {
-        guard.clear_ready();
+    if watched.poll(context) {
         return false;
     }
     let limit = Some(net.longest_sleep()).filter(|limit| *limit < Duration::MAX);
@@ -41,15 +33,6 @@ fn sleep(
     true
 }
 
-/// The reactor as its descriptor.
-struct Descriptor(Rc<Reactor>);
-
-impl AsRawFd for Descriptor {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
 impl Net {
     /// Drives everything while the future runs, as part of a task of a tokio runtime; other tasks of the same thread
     /// (`spawn_local`) may use the connections meanwhile. Sleeps as [`crate::NetOptions::wait`] says.
@@ -58,9 +41,7 @@ impl Net {
     /// The runtime cannot watch a descriptor: it has no I/O driver.
     pub async fn run_until<F: Future>(&self, future: F) -> io::Result<F::Output> {
         let net = self.inner.clone();
-        let descriptor = Descriptor(Rc::clone(&net.reactor));
-        // SAFETY: the reactor has one descriptor for as long as it lives, and the argument holds it.
-        let watched = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
+        let watched = Readable::new(net.reactor.as_fd())?;
         let mut future = pin!(future);
         let mut idle = Idle::new(net.options.wait);
         let mut timer = pin!(tokio::time::sleep_until(Instant::now().into()));

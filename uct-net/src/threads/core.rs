@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use ucs::event_set::EventFd;
 use uct_core::{Context, Iface};
 
+use super::bell::Bell;
 use super::held::Held;
 use super::jobs::Jobs;
 use super::lock::lock;
@@ -48,9 +48,12 @@ pub(crate) struct Core {
     has_gone: AtomicBool,
     /// Readable when an armed engine has something to do.
     fd: OwnedFd,
-    /// Wakes a thread that sleeps on the descriptor.
-    pub(super) bell: EventFd,
+    /// Wakes a thread that sleeps on the descriptor, or the driver's task.
+    pub(super) bell: Bell,
     pub(super) wait: Wait,
+    /// A task drives it, and no thread does.
+    #[cfg(feature = "tokio")]
+    is_in_task: AtomicBool,
     is_closing: AtomicBool,
     ended: Mutex<bool>,
     has_ended: Condvar,
@@ -79,6 +82,9 @@ pub(super) struct Duty {
     pub(super) wakes_at: Option<Instant>,
     /// How often handles have used the engine.
     pub(super) uses: u64,
+    /// The driver's task, while threads inside `block_on` take its place.
+    #[cfg(feature = "tokio")]
+    pub(super) aside: Option<std::task::Waker>,
 }
 
 impl Core {
@@ -92,7 +98,7 @@ impl Core {
         let is_bound = is_bound || !net.ifaces().iter().all(Iface::is_for_any_thread);
         let net = net.inner;
         let fd = net.reactor.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
-        let bell = EventFd::new().map_err(|error| failed(&error))?;
+        let bell = Bell::new().map_err(|error| failed(&error))?;
         // SAFETY: the worker was made a moment ago, and nobody else has a part of it. From here on all is used under the lock of the
         // core: what leaves it is `Send` or `Confined`. Either no transport is bound to a thread, or there are `jobs`: then this
         // thread alone takes the lock (`Engine::enter`, `Core::try_enter`).
@@ -107,6 +113,8 @@ impl Core {
             fd,
             bell,
             wait,
+            #[cfg(feature = "tokio")]
+            is_in_task: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             ended: Mutex::new(false),
             has_ended: Condvar::new(),
@@ -159,14 +167,19 @@ impl Core {
         lock(&self.gone).push(Box::new(value));
         // SYNC: the wake-up below brings a thread that looks.
         self.has_gone.store(true, Ordering::Release);
-        self.bell.signal();
+        self.bell.ring();
     }
 
     /// Ends the driver's thread, and waits until what was sent last has gone out. No handle is left.
     pub(super) fn close(&self) {
         // SYNC: pairs with `is_closing` of the driver's thread, which is woken for it.
         self.is_closing.store(true, Ordering::Release);
-        self.bell.signal();
+        self.bell.ring();
+        #[cfg(feature = "tokio")]
+        if self.is_in_task() {
+            // The task sends the rest: this thread may be the one that runs it.
+            return;
+        }
         // The driver's thread itself gets here from a waker that it wakes. A thread that is inside has the lock, which that one needs.
         if self.is_own_thread() || self.outside.is_inside() {
             return;
@@ -174,6 +187,19 @@ impl Core {
         let ended = lock(&self.ended);
         let waiting = self.has_ended.wait_timeout_while(ended, CLOSING, |has_ended| !*has_ended);
         drop(waiting);
+    }
+
+    /// Whether a task drives it.
+    #[cfg(feature = "tokio")]
+    fn is_in_task(&self) -> bool {
+        // SYNC: pairs with `set_in_task`. A stale value costs a handle that is dropped a wait, or its wait.
+        self.is_in_task.load(Ordering::Acquire)
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn set_in_task(&self, is_in_task: bool) {
+        // SYNC: pairs with `is_in_task`.
+        self.is_in_task.store(is_in_task, Ordering::Release);
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -288,6 +314,13 @@ impl Inside<'_> {
         net.reactor.first_timer().into_iter().chain(limit).min()
     }
 
+    /// Whether all that was sent on connections without a handle has arrived.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_quiet(&self) -> bool {
+        // SYNC: pairs with `discard`: a connection may be about to be dropped.
+        !self.core.has_gone.load(Ordering::Acquire) && self.net().is_quiet()
+    }
+
     /// Takes the net out, to end it.
     pub(super) fn take_net(&mut self) -> Option<Held<NetHandle>> {
         self.leaves = Leaves::Returns;
@@ -327,7 +360,7 @@ impl Drop for Inside<'_> {
         let left = self.core.outside.leave();
         drop(self.state.take());
         if must_rouse {
-            self.core.bell.signal();
+            self.core.bell.ring();
         }
         if let Some(left) = left {
             left.run();

@@ -24,7 +24,6 @@ const STACK_SIZE: usize = 1 << 20;
 /// Starts a thread that opens a net and drives it.
 pub(super) fn start(context: uct_core::Context, options: NetOptions, is_bound: bool) -> Result<Arc<Core>> {
     let (says, hears) = mpsc::channel();
-    let thread = std::thread::Builder::new().name("uct-net".to_owned()).stack_size(STACK_SIZE);
     let run = move || {
         let core = match Core::open(&context, options, is_bound) {
             Ok(core) => core,
@@ -35,18 +34,51 @@ pub(super) fn start(context: uct_core::Context, options: NetOptions, is_bound: b
         core.enter().begin();
         drop(says.send(Ok(Arc::clone(&core))));
         drive(&core);
-        // What was sent last goes out here: dropping the net drives it.
-        let net = core.enter().take_net();
-        drop(net);
-        core.has_ended();
+        finish(&core);
     };
     let failed = |reason: String| Error::new(Stage::Choose, "this process", ucs::Error::IO_ERROR, reason);
-    thread.spawn(run).map_err(|error| failed(format!("no thread to drive it: {error}")))?;
+    thread().spawn(run).map_err(|error| failed(format!("no thread to drive it: {error}")))?;
     hears.recv().unwrap_or_else(|_gone| Err(failed("its thread panicked".to_owned())))
 }
 
+fn thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("uct-net".to_owned()).stack_size(STACK_SIZE)
+}
+
+/// Ends the net. What was sent last goes out here: dropping the net drives it.
+pub(super) fn finish(core: &Core) {
+    let net = core.enter().take_net();
+    drop(net);
+    core.has_ended();
+}
+
+/// A thread drives from now on, in place of a task that has ended; the task counts as awake.
+#[cfg(feature = "tokio")]
+pub(super) fn take_over(core: &Arc<Core>) {
+    let own = Arc::clone(core);
+    let run = move || {
+        own.become_own_thread();
+        drive(&own);
+        finish(&own);
+    };
+    if let Err(error) = thread().spawn(run) {
+        tracing::error!("no thread drives the net whose tokio runtime has ended: {error}");
+    }
+}
+
+/// Who makes a pass.
+pub(super) enum Driver<'a> {
+    /// A thread in `block_on`.
+    Foreground,
+    /// The engine's own thread, and how often it saw handles use the engine.
+    Thread(&'a mut u64),
+    /// A task of a runtime.
+    #[cfg(feature = "tokio")]
+    Task(&'a Waker),
+}
+
 /// What to do next.
-enum Step {
+pub(super) enum Step {
     /// There was something to do, or it is too early to sleep.
     Again,
     /// Everything is armed, or another thread is awake: until then, if it says when.
@@ -62,7 +94,7 @@ fn drive(core: &Core) {
         if core.jobs.as_ref().is_some_and(Jobs::work) {
             idle.reset();
         }
-        match core.step(&mut idle, Some(&mut uses)) {
+        match core.step(&mut idle, Driver::Thread(&mut uses)) {
             Step::Again => std::hint::spin_loop(),
             Step::Sleep(until) => {
                 sleep(core, None, until);
@@ -103,11 +135,14 @@ fn sleep(core: &Core, own: Option<&EventFd>, until: Option<Instant>) {
 }
 
 impl Core {
-    /// One pass of a thread that drives. Afterwards a thread that is to sleep does not count as awake any more.
-    /// `uses` is what the driver's thread saw last.
-    fn step(&self, idle: &mut Idle, uses: Option<&mut u64>) -> Step {
+    /// One pass. Afterwards a driver that is to sleep does not count as awake any more.
+    pub(super) fn step(&self, idle: &mut Idle, driver: Driver<'_>) -> Step {
         let mut entered = self.enter();
-        if uses.is_some() && entered.duty().foreground > 0 {
+        if !matches!(driver, Driver::Foreground) && entered.duty().foreground > 0 {
+            #[cfg(feature = "tokio")]
+            if let Driver::Task(task) = driver {
+                entered.duty_mut().aside = Some(task.clone());
+            }
             entered.end();
             return Step::Aside;
         }
@@ -129,12 +164,18 @@ impl Core {
         let duty = entered.duty_mut();
         duty.spinning -= 1;
         duty.wakes_at = until;
-        if let Some(uses) = uses
-            && std::mem::replace(uses, duty.uses) != duty.uses
-        {
-            duty.is_napping = true;
-            let nap = Instant::now() + NAP;
-            until = Some(until.map_or(nap, |until| until.min(nap)));
+        match driver {
+            Driver::Thread(uses) => {
+                if std::mem::replace(uses, duty.uses) != duty.uses {
+                    duty.is_napping = true;
+                    let nap = Instant::now() + NAP;
+                    until = Some(until.map_or(nap, |until| until.min(nap)));
+                }
+            }
+            // It is woken for each use that takes back what was armed: in a runtime that costs less than a thread's sleep.
+            #[cfg(feature = "tokio")]
+            Driver::Task(task) => self.bell.set_task(Some(task.clone())),
+            Driver::Foreground => {}
         }
         // It is armed, or another thread is awake.
         entered.returns();
@@ -163,7 +204,7 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
         }
         // A future that is ready at once needs no driver.
         foreground.get_or_insert_with(|| Foreground::new(core));
-        if let Step::Sleep(until) = core.step(&mut idle, None) {
+        if let Step::Sleep(until) = core.step(&mut idle, Driver::Foreground) {
             thread.sleep(|own| sleep(core, Some(own), until));
             core.enter().begin();
         }
@@ -187,8 +228,14 @@ impl Drop for Foreground<'_> {
         let mut entered = self.0.enter();
         entered.duty_mut().foreground -= 1;
         entered.end();
+        #[cfg(feature = "tokio")]
+        let task = entered.duty_mut().aside.take();
         drop(entered);
         self.0.stand_in.notify_all();
+        #[cfg(feature = "tokio")]
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 }
 

@@ -30,6 +30,13 @@ impl Engine {
         Ok(Arc::new(Engine { core }))
     }
 
+    /// As [`Engine::start`], with a task of the current tokio runtime in place of the thread.
+    #[cfg(feature = "tokio")]
+    pub(super) fn start_in_tokio(context: &Context, options: NetOptions) -> Result<Arc<Engine>> {
+        let core = super::tokio::start(context, options)?;
+        Ok(Arc::new(Engine { core }))
+    }
+
     /// As [`Engine::start`], as for transports that are bound to a thread.
     #[cfg(test)]
     pub(super) fn start_bound(context: &Context, options: NetOptions) -> Result<Arc<Engine>> {

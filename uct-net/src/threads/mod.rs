@@ -1,6 +1,7 @@
 //! The flavour whose handles are `Send + Sync`: the engine of `local` under a lock, used in place by any thread. A thread of
 //! its own drives it while no other does.
 
+mod bell;
 mod confined;
 mod connect;
 mod connection;
@@ -21,6 +22,8 @@ mod remote;
 mod streams;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tokio")]
+mod tokio;
 
 pub use connect::{Connect, Connecting};
 pub use connection::{Close, Connection, Recv, Send, Stream, Within};

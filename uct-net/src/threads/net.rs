@@ -43,6 +43,23 @@ impl Net {
         Ok(Net { engine: Engine::start(context, options)? })
     }
 
+    /// As [`Net::new`], driven by a task of the current tokio runtime in place of a thread of its own: the runtime's workers receive
+    /// and wake, and its event loop waits for the transports. If the runtime ends while handles are left, a thread takes over.
+    /// Where a transport says nothing of threads, there is a thread from the start.
+    ///
+    /// Dropping the last handle does not block: the task delivers what was sent last, for up to 1 s. If the runtime ends
+    /// meanwhile, that blocks for as long.
+    ///
+    /// # Errors
+    /// As [`Net::new`]; there is no current runtime.
+    ///
+    /// # Panics
+    /// The runtime has no I/O driver or no timers: it was built without `enable_all`.
+    #[cfg(feature = "tokio")]
+    pub fn in_tokio(context: &Context, options: NetOptions) -> Result<Net> {
+        Ok(Net { engine: Engine::start_in_tokio(context, options)? })
+    }
+
     #[cfg(test)]
     pub(super) fn over(engine: Arc<Engine>) -> Net {
         Net { engine }

@@ -1,0 +1,58 @@
+//! What wakes those who sleep for the engine: a descriptor for threads, a waker for a task of a runtime.
+
+use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(feature = "tokio")]
+use std::{sync::Mutex, task::Waker};
+
+use ucs::event_set::EventFd;
+use ucs::sys::SystemError;
+
+#[cfg(feature = "tokio")]
+use super::lock::lock;
+
+pub(super) struct Bell {
+    event: EventFd,
+    /// The driver's task, while it sleeps.
+    #[cfg(feature = "tokio")]
+    task: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    pub(super) fn new() -> Result<Bell, SystemError> {
+        Ok(Bell {
+            event: EventFd::new()?,
+            #[cfg(feature = "tokio")]
+            task: Mutex::default(),
+        })
+    }
+
+    /// Wakes the driver's task if it sleeps, or else a thread.
+    pub(super) fn ring(&self) {
+        #[cfg(feature = "tokio")]
+        {
+            let task = lock(&self.task).take();
+            if let Some(task) = task {
+                return task.wake();
+            }
+        }
+        self.event.signal();
+    }
+
+    /// A thread is awake.
+    pub(super) fn drain(&self) {
+        self.event.drain();
+    }
+
+    /// The driver's task is about to sleep (`Some`), or awake.
+    #[cfg(feature = "tokio")]
+    pub(super) fn set_task(&self, task: Option<Waker>) {
+        *lock(&self.task) = task;
+    }
+}
+
+/// Readable once it rings, for threads.
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
