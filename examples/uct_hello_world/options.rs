@@ -32,10 +32,10 @@ pub(crate) struct Options {
     /// Host name or address of the server; makes this the client.
     #[arg(short = 'n', value_name = "HOST")]
     pub server_name: Option<String>,
-    /// Port of the server for the exchange of addresses; with 0 the server uses a free one and prints it.
+    /// Port that the server listens on and the client calls; with 0 the server uses a free one and prints it.
     #[arg(short = 'p', value_name = "PORT", default_value_t = 13337)]
     pub server_port: u16,
-    /// Exchange addresses over IPv6.
+    /// Call the server, or listen, over IPv6.
     #[arg(short = '6')]
     pub ipv6: bool,
     /// Length of the string, in bytes, e.g. 64 or 64k.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use support::{LIMIT, net, pair};
 use uct_core::Error as Status;
+use uct_core::select::{Operation, Request};
 use uct_net::local::Net;
 use uct_net::{NetOptions, Stage};
 
@@ -46,6 +47,29 @@ fn a_caller_that_is_rejected_is_told_why_and_the_next_one_is_taken() {
             let error = net.connect(&address).await.expect_err("dropped");
             assert_eq!(error.status, Status::REJECTED);
             net.connect(&address).await?.send(b"third").await
+        },
+    );
+}
+
+#[test]
+fn of_several_requests_one_that_a_transport_can_meet_decides() {
+    pair(
+        NetOptions::default(),
+        async |_net, mut listener| {
+            let incoming = listener.accept().await?;
+            assert!(incoming.accept().await.is_err(), "no transport sends 1 GiB inline");
+            listener.accept().await?.accept().await?.recv().within(LIMIT).await?;
+            Ok(())
+        },
+        async |net, address| {
+            let impossible = Request::new(Operation::AmShort, 1 << 30);
+            let error = net.connect(&address).request(impossible).await.expect_err("impossible");
+            assert_eq!(error.stage, Stage::Choose);
+            let possible = Request::new(Operation::AmBcopy, 64);
+            let connection = net.connect(&address).request(impossible).request(possible).request(impossible);
+            let connection = connection.await?;
+            assert!(connection.explanation().ours.chosen().is_some());
+            connection.send(b"possible").await
         },
     );
 }

@@ -1,15 +1,15 @@
 //! `uct_perftest`: latency, bandwidth and message rate of a transport, between two processes or within one.
 //!
-//! The client chooses and plans (`setup`, `plan`), both sides go through the plan's cases in step (`session`, `oob`,
+//! The client finds the server (`peer`) and plans (`setup`, `plan`), both sides go through the plan's cases in step (`session`,
 //! `run`), and the client prints (`output`, `result`, `svg`). docs/tools.md documents the figures and the JSON.
 
 #![forbid(unsafe_code)]
 
 mod compare;
 mod kind;
-mod oob;
 mod options;
 mod output;
+mod peer;
 mod plan;
 mod result;
 mod run;

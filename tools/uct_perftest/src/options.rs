@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Outstanding operations; default: 1 for latency, 32 for bandwidth and rate.
     #[arg(short = 'O', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub outstanding: Option<u32>,
-    /// Port of the server for the exchange of addresses.
+    /// Port that the server listens on and the client calls; with 0 the server uses a free one and prints it.
     #[arg(short = 'p', value_name = "PORT", default_value_t = 13337)]
     pub port: u16,
     /// How to wait.

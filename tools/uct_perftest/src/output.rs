@@ -65,7 +65,7 @@ impl Output {
                      overall  |\n{RULE}\n",
                     test.name(),
                     description(test),
-                    chosen.name,
+                    chosen.resource,
                     plan.wait.name(),
                     chosen.reason,
                     format!("{time} (usec)"),

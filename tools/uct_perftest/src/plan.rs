@@ -16,9 +16,6 @@ pub(crate) const HEADER: usize = size_of::<u64>();
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub test: Test,
-    /// Which of the client's interfaces, and which of the server's, by their places in the lists of addresses.
-    pub client_iface: usize,
-    pub server_iface: usize,
     pub wait: Wait,
     /// Messages that the sender may be ahead; 0 is without limit.
     pub window: u32,

@@ -1,8 +1,8 @@
 //! The result of a run, as `--json` prints it. docs/tools.md documents the fields.
 
 use serde::{Deserialize, Serialize};
-use uct_core::select::Choice;
-use uct_core::{clock, system};
+use uct_core::select::Explanation;
+use uct_core::{Iface, Resource, clock, system};
 
 use crate::kind::{Class, Layout, Test, Wait};
 use crate::options::Options;
@@ -94,39 +94,39 @@ pub(crate) struct Cpu {
 
 /// What is measured, and why that.
 pub(crate) struct Chosen {
-    pub name: String,
+    pub resource: Resource,
     pub reason: String,
     pub explanation: String,
 }
 
 impl Chosen {
-    pub(crate) fn of(choice: &Choice) -> Chosen {
-        let resource = choice.iface.resource();
-        let usable = choice.explanation.candidates.iter().filter(|it| it.cost().is_some()).count();
-        let cost = choice.explanation.chosen().and_then(|chosen| chosen.cost().map(ToString::to_string));
+    pub(crate) fn of(iface: &Iface, explanation: &Explanation) -> Chosen {
+        let resource = iface.resource().clone();
+        let usable = explanation.candidates.iter().filter(|it| it.cost().is_some()).count();
+        let cost = explanation.chosen().and_then(|chosen| chosen.cost().map(ToString::to_string));
         let among = match usable {
             0 | 1 => "the only one that will do".to_owned(),
             many => format!("the lowest estimate of {many} that would do"),
         };
         Chosen {
-            name: resource.to_string(),
             reason: format!("{among}, from {}: {}", resource.origin, cost.unwrap_or_default()),
-            explanation: choice.explanation.to_string(),
+            explanation: explanation.to_string(),
+            resource,
         }
     }
 }
 
 impl Record {
-    pub(crate) fn of(options: &Options, plan: &Plan, choice: &Choice) -> Record {
-        let resource = choice.iface.resource();
+    pub(crate) fn of(options: &Options, plan: &Plan, chosen: Chosen) -> Record {
+        let Chosen { resource, reason, .. } = chosen;
         Record {
             schema: JSON_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             test: plan.test,
-            transport: resource.transport.clone(),
-            device: resource.device.clone(),
             origin: resource.origin.to_string(),
-            reason: Chosen::of(choice).reason,
+            transport: resource.transport,
+            device: resource.device,
+            reason,
             wait: plan.wait,
             loopback: options.loopback,
             window: plan.window,

@@ -1,7 +1,9 @@
 //! From the command line to a chosen pair of interfaces and a plan.
 
-use uct_core::select::{Candidate, Choice, PeerAddresses, Request, Selector};
-use uct_core::{Context, Iface, IfaceAddress, IfaceOptions, Worker};
+use uct_core::select::{Candidate, Choice, Request, Selector};
+use uct_core::{Context, Iface, IfaceOptions, Worker};
+use uct_net::NetOptions;
+use uct_net::local::Net;
 use uct_tools_common::Failure;
 
 use crate::kind::{Class, Layout};
@@ -42,51 +44,78 @@ pub(crate) fn open(options: &Options, worker: &Worker) -> Result<Selector, Failu
     }
 }
 
-/// The best interface for what is to be measured.
-pub(crate) fn choose(
-    options: &Options,
-    worker: &Worker,
-    selector: Selector,
-    peer: &PeerAddresses,
-) -> Result<Choice, Failure> {
+/// Those of the interfaces that have what the test needs.
+pub(crate) fn able(options: &Options, worker: &Worker, selector: Selector) -> Result<Selector, Failure> {
     let test = options.test;
+    if !matches!(test.class(), Class::Post | Class::Fetch(_)) {
+        return Ok(selector);
+    }
     let able = |iface: &&Iface| test.has_atomics(iface.attributes(), &options.sizes.0) && has_control(iface);
-    let selector = if matches!(test.class(), Class::Post | Class::Fetch(_)) {
-        let ifaces: Vec<Iface> = selector.ifaces().iter().filter(able).cloned().collect();
-        if ifaces.is_empty() {
-            return Err(format!("no transport here has the atomic of {}", test.name()).into());
-        }
-        Selector::of(worker, ifaces)
-    } else {
-        selector
-    };
+    let ifaces: Vec<Iface> = selector.ifaces().iter().filter(able).cloned().collect();
+    if ifaces.is_empty() {
+        return Err(format!("no transport here has the atomic of {}", test.name()).into());
+    }
+    Ok(Selector::of(worker, ifaces))
+}
+
+/// The interfaces, to find a peer with.
+pub(crate) fn net(worker: &Worker, selector: Selector, options: &Options) -> Result<Net, Failure> {
+    let timeouts = NetOptions { handshake_timeout: options.timeout, ..NetOptions::default() };
+    Ok(Net::over(worker, selector, timeouts)?)
+}
+
+/// What transports are judged for: the largest size, in every layout that is permitted.
+pub(crate) fn requests(options: &Options) -> Vec<Request> {
+    let test = options.test;
     let size = options.sizes.0.iter().copied().max().unwrap_or(0);
     let request = |layout| {
         let extra = if test.class() == Class::Am && layout == Layout::Bcopy { HEADER } else { 0 };
         Request::new(test.operation(layout), size + extra)
     };
-    // The layout with the lowest cost for the largest size; without one, the reasons of the last.
-    let requests = options.layout.map_or(Layout::ALL.map(request).to_vec(), |layout| vec![request(layout)]);
-    let cost = |request: &&Request| {
-        let explanation = selector.explain(request, Some(peer));
+    options.layout.map_or(Layout::ALL.map(request).to_vec(), |layout| vec![request(layout)])
+}
+
+/// The best interface to measure between two interfaces of this process.
+pub(crate) fn choose(options: &Options, selector: Selector) -> Result<Choice, Failure> {
+    let own = selector.addresses();
+    let requests = requests(options);
+    let cost = |request: &Request| {
+        let explanation = selector.explain(request, Some(&own));
         explanation.chosen().and_then(Candidate::cost).map_or(f64::INFINITY, |cost| cost.total)
     };
-    let fastest = requests.iter().map(|request| (cost(&request), request));
+    // Without a layout that is possible, the reasons of the last.
+    let fastest = requests.iter().map(|request| (cost(request), request));
     let fastest =
         fastest.filter(|(cost, _)| cost.is_finite()).min_by(|left, right| left.0.total_cmp(&right.0));
     let request =
         fastest.map(|(_, request)| request).or(requests.last()).expect("there is at least one layout");
-    selector.choose(request, Some(peer)).map_err(|error| match options.layout {
+    selector.choose(request, Some(&own)).map_err(|error| match options.layout {
         // It is a matter of the size.
-        Some(layout) if cost(&&Request::new(test.operation(layout), HEADER)).is_finite() => {
-            format!("{error}; choose a smaller -s, another -D, or leave -D out").into()
+        Some(layout) if cost(&Request::new(options.test.operation(layout), HEADER)).is_finite() => {
+            format!("{error}; {OTHER_SIZE}").into()
         }
         _ => error.into(),
     })
 }
 
+const OTHER_SIZE: &str = "choose a smaller -s, another -D, or leave -D out";
+
+/// Why no server was found, with what to change if no transport of this side takes the size.
+pub(crate) fn advise(options: &Options, net: &Net, failure: Failure) -> Failure {
+    let selector = Selector::of(net.worker(), net.ifaces().to_vec());
+    let possible = |size| {
+        let request = Request::new(options.test.operation(options.layout?), size);
+        Some(selector.explain(&request, None).chosen().is_some())
+    };
+    let largest = options.sizes.0.iter().copied().max().unwrap_or(0);
+    if possible(largest) == Some(false) && possible(HEADER) == Some(true) {
+        return format!("{failure}; {OTHER_SIZE}").into();
+    }
+    failure
+}
+
 /// The plan for a chosen interface.
-pub(crate) fn plan(options: &Options, iface: &Iface, pair: (usize, usize)) -> Result<Plan, Failure> {
+pub(crate) fn plan(options: &Options, iface: &Iface) -> Result<Plan, Failure> {
     let case = |&size: &usize| -> Result<Case, String> {
         Ok(Case {
             size,
@@ -97,8 +126,6 @@ pub(crate) fn plan(options: &Options, iface: &Iface, pair: (usize, usize)) -> Re
     };
     let plan = Plan {
         test: options.test,
-        client_iface: pair.0,
-        server_iface: pair.1,
         wait: options.wait,
         window: options.window,
         outstanding: options.outstanding(),
@@ -106,10 +133,4 @@ pub(crate) fn plan(options: &Options, iface: &Iface, pair: (usize, usize)) -> Re
     };
     plan.check(iface)?;
     Ok(plan)
-}
-
-/// The place of an address in a list.
-pub(crate) fn index_of(list: &PeerAddresses, address: &IfaceAddress) -> Result<usize, Failure> {
-    let found = list.ifaces.iter().position(|iface| iface.address == *address);
-    found.ok_or_else(|| "an interface changed its address while it was open".into())
 }

@@ -2,13 +2,17 @@
 
 mod support;
 
+use std::future::IntoFuture;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use support::process::start;
 use support::{ended, free_port, parse, perftest, resources, results, server};
-use uct_core::DeviceKind;
+use uct_core::configuration::Sources;
+use uct_core::{Context, DeviceKind};
+use uct_net::NetOptions;
+use uct_net::local::{Connection, Net};
 
 #[test]
 fn every_transport_that_connects_processes_does() {
@@ -42,7 +46,7 @@ fn the_client_alone_says_what_is_measured_and_the_best_of_both_is_taken() {
 #[test]
 fn a_server_turns_strangers_away_and_serves_the_client_that_comes_then() {
     let port = free_port();
-    let server = server(port, "");
+    let server = server(port, "--set log_level=uct_net=debug,warn");
     for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0xff; 64], b"UCT", b""] {
         let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let _ = stranger.write_all(garbage);
@@ -50,32 +54,41 @@ fn a_server_turns_strangers_away_and_serves_the_client_that_comes_then() {
         stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let _ = stranger.read_to_end(&mut Vec::new());
     }
+    let refused = connected(port, b"another program").unwrap_err();
+    assert!(refused.reason.contains("no uct_perftest of this version"), "{refused}");
     ended(&format!("-p {port} localhost -n 20 -w 5")).success();
     let ended = server.end();
-    assert_eq!(
-        ended.stderr.lines().filter(|line| line.contains("is no client")).count(),
-        4,
-        "{}",
-        ended.stderr
-    );
+    let count = |words| ended.stderr.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((count("a caller was dropped"), count("is no client")), (4, 1), "{}", ended.stderr);
     ended.success();
+}
+
+/// Connects to a server as a program with these private data; the connection and what drives it.
+fn connected(port: u16, private: &[u8]) -> uct_net::Result<(Net, Connection)> {
+    let context = Context::builder().sources(Sources::default()).build().unwrap();
+    let net = Net::new(&context, NetOptions::default())?;
+    let connect = net.connect(format!("127.0.0.1:{port}")).private(private);
+    let connection = net.block_on(connect.into_future())?;
+    Ok((net, connection))
 }
 
 #[test]
 fn a_peer_that_talks_nonsense_ends_a_server_with_one_line() {
-    for (frames, words) in [
-        // Addresses that are none; a frame of an absurd length; a frame out of order.
-        (&[1u8, 3, 0, 0, 0, 1, 2, 3][..], "magic"),
-        (&[1, 255, 255, 255, 255], "at most"),
-        (&[2, 0, 0, 0, 0], "expected Addresses"),
-        // No interfaces, and a plan that is no plan.
-        (&[1, 7, 0, 0, 0, b'U', b'C', b'T', b'A', 1, 0, 0, 2, 2, 0, 0, 0, b'{', b'}'], "Plan"),
+    for (message, words) in [
+        // A message out of order, an empty one, one of no kind, and a plan that is no plan.
+        (&[3][..], "expected Plan"),
+        (&[], "empty"),
+        (&[200, 1, 2], "kind 200"),
+        (b"\x01{}", "Plan makes no sense"),
+        (
+            b"\x01{\"test\":\"am_lat\",\"wait\":\"poll\",\"window\":0,\"outstanding\":0,\"cases\":[]}",
+            "makes no sense",
+        ),
     ] {
         let port = free_port();
         let server = server(port, "");
-        let mut peer = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        peer.write_all(b"UCTPERF1").unwrap();
-        peer.write_all(frames).unwrap();
+        let (net, connection) = connected(port, b"uct_perftest 2").unwrap();
+        net.block_on(connection.send(message)).unwrap();
         let line = server.end().failure();
         assert!(line.contains(words), "{line}");
     }

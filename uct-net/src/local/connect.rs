@@ -25,7 +25,7 @@ pub struct Connect {
     net: NetHandle,
     address: String,
     limit: Duration,
-    request: Request,
+    requests: Vec<Request>,
     require: Vec<String>,
     private: Vec<u8>,
 }
@@ -39,7 +39,7 @@ impl Net {
             net: self.inner.clone(),
             address: address.to_string(),
             limit: self.inner.options.connect_timeout,
-            request: self.inner.options.request,
+            requests: Vec::new(),
             require: Vec::new(),
             private: Vec::new(),
         }
@@ -59,9 +59,10 @@ impl Connect {
         self
     }
 
-    /// What the connection is mostly for.
+    /// What the connection is mostly for. May be repeated: the transport is judged for the one that costs least. Default:
+    /// [`crate::NetOptions::request`].
     pub fn request(mut self, request: Request) -> Connect {
-        self.request = request;
+        self.requests.push(request);
         self
     }
 
@@ -73,7 +74,10 @@ impl Connect {
 
     /// Notes how far it has come.
     async fn run(self, stage: Rc<Cell<Stage>>) -> Result<Connection> {
-        let Connect { net, address, request, require, private, .. } = self;
+        let Connect { net, address, mut requests, require, private, .. } = self;
+        if requests.is_empty() {
+            requests.push(net.options.request);
+        }
         let places = resolve(&address).await?;
         stage.set(Stage::Dial);
         let mut last = None;
@@ -81,7 +85,7 @@ impl Connect {
             match FrameSocket::dial(&net.reactor, &place).await {
                 Ok(socket) => {
                     stage.set(Stage::Handshake);
-                    return handshake::call(&net, &socket, &request, &require, private).await;
+                    return handshake::call(&net, &socket, &requests, &require, private).await;
                 }
                 Err(error) => last = Some(error),
             }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::Error as Status;
-use uct_core::select::{Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
+use uct_core::select::{Candidate, Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
 use uct_core::{EpFailure, Iface, IfaceAddress, SocketSide};
 
 use super::conn::Conn;
@@ -31,7 +31,7 @@ struct Server {
 pub(crate) async fn call(
     net: &NetHandle,
     socket: &FrameSocket,
-    request: &Request,
+    requests: &[Request],
     require: &[String],
     private: Vec<u8>,
 ) -> Result<Connection> {
@@ -52,6 +52,7 @@ pub(crate) async fn call(
         require.is_empty() || require.iter().any(|name| names.contains(&name))
     };
     let mut left: Vec<Iface> = net.selector.ifaces().iter().filter(named).cloned().collect();
+    let request = cheapest(&Selector::of(&net.worker, left.clone()), requests, &server.addresses);
     let mut tried: Vec<(String, String)> = Vec::new();
     loop {
         // Once something was tried, the reasons of the rest are the first explanation's.
@@ -118,6 +119,21 @@ pub(crate) async fn call(
             }
         }
     }
+}
+
+/// The request that costs least; the last one if none can be met.
+fn cheapest<'a>(selector: &Selector, requests: &'a [Request], peer: &PeerAddresses) -> &'a Request {
+    let cost = |request: &&Request| match requests {
+        [_] => f64::INFINITY,
+        _ => {
+            let explanation = selector.explain(request, Some(peer));
+            explanation.chosen().and_then(Candidate::cost).map_or(f64::INFINITY, |cost| cost.total)
+        }
+    };
+    let costs = requests.iter().map(|request| (cost(&request), request));
+    let least =
+        costs.reduce(|least, next| if least.0.is_finite() && least.0 <= next.0 { least } else { next });
+    least.expect("there is at least one request").1
 }
 
 /// Why a lane was not opened.

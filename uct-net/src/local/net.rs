@@ -71,6 +71,7 @@ pub(crate) struct NetInner {
     pub(crate) worker: Worker,
     pub(crate) selector: Selector,
     pub(crate) options: NetOptions,
+    pub(crate) wait: Cell<Wait>,
     pub(crate) reactor: Rc<Reactor>,
     connections: RefCell<Slab<Rc<Conn>>>,
     agenda: Rc<Agenda>,
@@ -135,6 +136,7 @@ impl Net {
             NetInner {
                 worker,
                 selector,
+                wait: Cell::new(options.wait),
                 options,
                 agenda: Rc::new(Agenda::new(Rc::clone(&reactor))),
                 reactor,
@@ -175,6 +177,11 @@ impl Net {
         self.inner.selector.ifaces()
     }
 
+    /// Changes how the thread waits ([`NetOptions::wait`]), from the next [`Net::block_on`] on.
+    pub fn set_wait(&self, wait: Wait) {
+        self.inner.wait.set(wait);
+    }
+
     /// Drives everything until the future is ready; sleeps while there is nothing to do, as [`NetOptions::wait`] says. Blocks.
     ///
     /// # Panics
@@ -185,7 +192,7 @@ impl Net {
         let waker = Waker::from(Arc::clone(&net.wake));
         let mut context = TaskContext::from_waker(&waker);
         net.wake.is_woken.store(true, Ordering::Relaxed);
-        let mut idle = Idle::new(net.options.wait);
+        let mut idle = Idle::new(net.wait.get());
         loop {
             if net.wake.take() {
                 if let Poll::Ready(output) = future.as_mut().poll(&mut context) {

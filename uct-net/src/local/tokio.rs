@@ -43,7 +43,7 @@ impl Net {
         let net = self.inner.clone();
         let watched = Readable::new(net.reactor.as_fd())?;
         let mut future = pin!(future);
-        let mut idle = Idle::new(net.options.wait);
+        let mut idle = Idle::new(net.wait.get());
         let mut timer = pin!(tokio::time::sleep_until(Instant::now().into()));
         let output = std::future::poll_fn(|context| {
             let mut is_busy = net.turn();

@@ -17,7 +17,7 @@ pub struct Connect {
     engine: Arc<Engine>,
     address: String,
     limit: Option<Duration>,
-    request: Option<Request>,
+    requests: Vec<Request>,
     require: Vec<String>,
     private: Vec<u8>,
 }
@@ -28,7 +28,14 @@ pub type Connecting = Operation<Connection>;
 impl Connect {
     pub(super) fn new(engine: &Arc<Engine>, address: String) -> Connect {
         let engine = Arc::clone(engine);
-        Connect { engine, address, limit: None, request: None, require: Vec::new(), private: Vec::new() }
+        Connect {
+            engine,
+            address,
+            limit: None,
+            requests: Vec::new(),
+            require: Vec::new(),
+            private: Vec::new(),
+        }
     }
 
     /// How long it may take in all.
@@ -43,9 +50,10 @@ impl Connect {
         self
     }
 
-    /// What the connection is mostly for.
+    /// What the connection is mostly for. May be repeated: the transport is judged for the one that costs least. Default:
+    /// [`crate::NetOptions::request`].
     pub fn request(mut self, request: Request) -> Connect {
-        self.request = Some(request);
+        self.requests.push(request);
         self
     }
 
@@ -61,16 +69,14 @@ impl IntoFuture for Connect {
     type IntoFuture = Connecting;
 
     fn into_future(self) -> Connecting {
-        let Connect { engine, address, limit, request, require, private } = self;
+        let Connect { engine, address, limit, requests, require, private } = self;
         let begin = move |entered: &super::engine::Entered<'_>| {
             let net = crate::local::Net { inner: entered.net().clone() };
             let mut connect = net.connect(address).private(private);
             connect = require.into_iter().fold(connect, crate::local::Connect::require);
+            connect = requests.into_iter().fold(connect, crate::local::Connect::request);
             if let Some(limit) = limit {
                 connect = connect.within(limit);
-            }
-            if let Some(request) = request {
-                connect = connect.request(request);
             }
             connect.into_future()
         };

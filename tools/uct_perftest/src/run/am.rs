@@ -119,39 +119,23 @@ fn bcopy(ep: &Ep, number: u64, payload: &[u8]) -> UctResult<usize> {
 mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
-    use std::time::Duration;
-
-    use uct_core::configuration::Sources;
-    use uct_core::{Context, Worker};
 
     use super::super::connect::{CONFIRMATION, DATA, connect_pair};
     use super::super::side::Role;
     use crate::kind::{Layout, Test, Wait};
-    use crate::oob::{Kind, Oob};
+    use crate::peer::pair::{PATIENCE, peers};
     use crate::plan::{Case, Plan};
 
     #[test]
     fn messages_that_came_while_the_receiver_was_not_there_yet_are_confirmed() {
         const WINDOW: u32 = 4;
         const LAST: u64 = 10;
-        let context = Context::builder().sources(Sources::default()).build().unwrap();
-        let worker = Worker::new(&context).unwrap();
-        let iface = worker.open("self", "memory").unwrap();
         let case = Case { size: 8, layout: Layout::Short, iterations: LAST, warmup: 0 };
-        let plan = Plan {
-            test: Test::AmMr,
-            client_iface: 0,
-            server_iface: 0,
-            wait: Wait::Poll,
-            window: WINDOW,
-            outstanding: 1,
-            cases: vec![case],
-        };
-        let patience = Duration::from_secs(5);
-        let (own, mut other) = Oob::pair(patience).unwrap();
-        other.send(Kind::Endpoint, &[]).unwrap();
-        let side =
-            connect_pair(&iface, &iface.address().unwrap(), own, plan, Role::Passive, patience).unwrap();
+        let plan =
+            Plan { test: Test::AmMr, wait: Wait::Poll, window: WINDOW, outstanding: 1, cases: vec![case] };
+        let (own, _other) = peers();
+        let iface = own.iface().clone();
+        let side = connect_pair(own, plan, Role::Passive, PATIENCE).unwrap();
         side.inbox.expected.set(crate::plan::HEADER + case.size);
 
         // The sender's part: a whole window ahead of the receiver, then what each confirmation allows.

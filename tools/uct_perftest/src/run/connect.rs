@@ -1,18 +1,16 @@
-//! From an interface and a peer's address to a side that can begin: handlers, endpoint, memory.
+//! From a connection to a side that can begin: handlers and memory.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use uct_core::{
-    Access, AmId, Capabilities, Completion, Ep, EpFailure, Iface, IfaceAddress, Memory, MemoryKind, SendFlags,
-};
+use uct_core::{Access, AmId, Capabilities, Completion, Ep, Iface, Memory, MemoryKind, SendFlags};
 use uct_tools_common::Failure;
 
 use super::driver::Driver;
 use super::side::{Buffers, Inbox, Remote, Ring, Role, Side};
 use crate::kind::{Class, Layout};
-use crate::oob::{Kind, Oob};
+use crate::peer::{Kind, Peer};
 use crate::plan::{HEADER, Plan, RemoteMemory};
 
 /// What is measured.
@@ -26,49 +24,24 @@ pub(super) const CONFIRMATION: AmId = AmId::new(2).unwrap();
 const SPARE: usize = 64;
 const WORD: u64 = size_of::<u64>() as u64;
 
-/// Connects the two sides; both call it.
+/// Makes a side of the connection to a peer; both sides call it.
 pub(crate) fn connect_pair(
-    iface: &Iface,
-    peer: &IfaceAddress,
-    mut oob: Oob,
+    mut peer: Peer,
     plan: Plan,
     role: Role,
     patience: Duration,
 ) -> Result<Side, Failure> {
-    let built = build(iface, &plan, |failure| {
-        let worker = iface.worker();
-        let mut turn = || {
-            worker.progress();
-            Ok(())
-        };
-        let ep = if iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
-            let ep = iface.connect_with(peer, failure)?;
-            oob.send(Kind::Endpoint, &[])?;
-            oob.receive(Kind::Endpoint, &mut turn)?;
-            ep
-        } else {
-            let ep = iface.create_ep(failure)?;
-            oob.send(Kind::Endpoint, &ep.address()?)?;
-            let address = oob.receive(Kind::Endpoint, &mut turn)?;
-            ep.connect_to_ep(peer, &address)?;
-            ep
-        };
-        Ok(ep)
-    });
-    let mut built = match built {
-        Ok(built) => built,
-        Err(failure) => return Err(oob.give_up(failure)),
-    };
-    let exchanged = exchange_memory(iface, &mut built.buffers, &plan, &mut oob);
-    if let Err(failure) = exchanged {
-        return Err(oob.give_up(failure));
+    let ep = peer.ep().clone();
+    match build(ep, &plan).and_then(|built| exchange_memory(built, &mut peer)) {
+        Ok(built) => Ok(built.side(Some(peer), plan, role, patience)),
+        Err(failure) => Err(peer.give_up(failure)),
     }
-    Ok(built.side(Some(oob), plan, role, patience))
 }
 
 /// An endpoint from an interface to itself.
 pub(crate) fn connect_alone(iface: &Iface, plan: Plan, patience: Duration) -> Result<Side, Failure> {
-    let mut built = build(iface, &plan, |failure| Ok(iface.connect_with(&iface.address()?, failure)?))?;
+    let ep = iface.connect(&iface.address()?)?;
+    let mut built = build(ep, &plan)?;
     if let Some((target, base)) = &built.buffers.target {
         let key = iface.memory_domain().unpack(&target.packed_key()?)?;
         built.buffers.remote = Some(Remote { address: target.address() + *base as u64, key });
@@ -79,17 +52,16 @@ pub(crate) fn connect_alone(iface: &Iface, plan: Plan, patience: Duration) -> Re
 /// The parts of a side.
 struct Built {
     ep: Ep,
-    failure: Rc<RefCell<Option<EpFailure>>>,
     inbox: Rc<Inbox>,
     buffers: Buffers,
 }
 
 impl Built {
-    fn side(self, oob: Option<Oob>, plan: Plan, role: Role, patience: Duration) -> Side {
+    fn side(self, peer: Option<Peer>, plan: Plan, role: Role, patience: Duration) -> Side {
         let worker = self.ep.iface().worker();
         let completions = (0..plan.outstanding).map(|_| Completion::new(&worker)).collect();
         Side {
-            driver: Driver::new(self.ep, self.failure, oob, plan.wait, patience),
+            driver: Driver::new(self.ep, peer, plan.wait, patience),
             role,
             plan,
             inbox: self.inbox,
@@ -102,11 +74,8 @@ impl Built {
     }
 }
 
-fn build(
-    iface: &Iface,
-    plan: &Plan,
-    connect: impl FnOnce(Box<dyn FnOnce(EpFailure)>) -> Result<Ep, Failure>,
-) -> Result<Built, Failure> {
+fn build(ep: Ep, plan: &Plan) -> Result<Built, Failure> {
+    let iface = ep.iface();
     let inbox = Rc::new(Inbox::default());
     let own = Rc::clone(&inbox);
     iface.set_am_handler(DATA, move |message| {
@@ -117,14 +86,8 @@ fn build(
     iface.set_am_handler(CONTROL, move |message| own.control.set(message.header().unwrap_or(0)));
     let own = Rc::clone(&inbox);
     iface.set_am_handler(CONFIRMATION, move |message| own.confirmed.set(message.header().unwrap_or(0)));
-
-    let buffers = allocate(iface, plan)?;
-    let failure = Rc::new(RefCell::new(None));
-    let seen = Rc::clone(&failure);
-    let ep = connect(Box::new(move |failure| {
-        seen.replace(Some(failure));
-    }))?;
-    Ok(Built { ep, failure, inbox, buffers })
+    let buffers = allocate(&iface, plan)?;
+    Ok(Built { ep, inbox, buffers })
 }
 
 fn allocate(iface: &Iface, plan: &Plan) -> Result<Buffers, Failure> {
@@ -161,19 +124,14 @@ pub(super) fn bytes(length: usize) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn exchange_memory(iface: &Iface, buffers: &mut Buffers, plan: &Plan, oob: &mut Oob) -> Result<(), Failure> {
-    let Some((target, base)) = &buffers.target else { return Ok(()) };
-    debug_assert_ne!(plan.test.class(), Class::Am);
+fn exchange_memory(mut built: Built, peer: &mut Peer) -> Result<Built, Failure> {
+    let Some((target, base)) = &built.buffers.target else { return Ok(built) };
     let own = RemoteMemory { address: target.address() + *base as u64, key: target.packed_key()? };
-    oob.send_value(Kind::Memory, &own)?;
-    let worker = iface.worker();
-    let peers: RemoteMemory = oob.receive_value(Kind::Memory, || {
-        worker.progress();
-        Ok(())
-    })?;
-    let key = iface.memory_domain().unpack(&peers.key)?;
-    buffers.remote = Some(Remote { address: peers.address, key });
-    Ok(())
+    peer.send_value(Kind::Memory, &own)?;
+    let peers: RemoteMemory = peer.receive_value(Kind::Memory)?;
+    let key = built.ep.iface().memory_domain().unpack(&peers.key)?;
+    built.buffers.remote = Some(Remote { address: peers.address, key });
+    Ok(built)
 }
 
 /// Sends a message that is nothing but a header.

@@ -1,15 +1,14 @@
 //! Moves the worker on, and waits: spinning or asleep, but never for ever.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::hint::spin_loop;
-use std::rc::Rc;
 use std::time::Duration;
 
-use uct_core::{DeviceKind, Ep, EpFailure, Error, Worker, clock};
+use uct_core::{DeviceKind, Ep, Error, Worker, clock};
 use uct_tools_common::Failure;
 
 use crate::kind::Wait;
-use crate::oob::{Kind, Oob};
+use crate::peer::{Kind, Peer};
 
 /// Turns without an event until a spinning side looks whether all is well, and lets others run. Far more than a
 /// message takes on any transport that is worth spinning for.
@@ -20,16 +19,15 @@ const ADAPTIVE_SPINS: u32 = 256;
 const NAP: Duration = Duration::from_millis(100);
 /// Sleep of a side that has no part in what goes on, where the transport cannot wake it.
 const DOZE: Duration = Duration::from_millis(1);
-/// Time between two looks at the connection beside the transport, which cost a system call.
+/// Time between two looks for messages beside the measured ones.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One side's engine.
 pub(super) struct Driver {
     pub worker: Worker,
     pub ep: Ep,
-    failure: Rc<RefCell<Option<EpFailure>>>,
     /// `None` for a side that talks to itself.
-    oob: Option<RefCell<Oob>>,
+    peer: Option<RefCell<Peer>>,
     patience: Duration,
     spins: u32,
     sleeps: bool,
@@ -49,19 +47,12 @@ pub(super) struct Waiting {
 }
 
 impl Driver {
-    pub(super) fn new(
-        ep: Ep,
-        failure: Rc<RefCell<Option<EpFailure>>>,
-        oob: Option<Oob>,
-        wait: Wait,
-        patience: Duration,
-    ) -> Driver {
+    pub(super) fn new(ep: Ep, peer: Option<Peer>, wait: Wait, patience: Duration) -> Driver {
         Driver {
             worker: ep.iface().worker(),
             pauses: ep.iface().resource().kind == DeviceKind::SharedMemory,
             ep,
-            failure,
-            oob: oob.map(RefCell::new),
+            peer: peer.map(RefCell::new),
             patience,
             spins: match wait {
                 Wait::Poll => SPINS,
@@ -169,60 +160,52 @@ impl Driver {
 
     /// Looks whether endpoint and peer are alive.
     fn check(&self) -> Result<(), Failure> {
-        if let Some(failure) = &*self.failure.borrow() {
-            return Err(self.failed(failure));
+        if self.ep.failure().is_some() {
+            return Err(self.failed());
         }
         let now = clock::ticks();
-        if let Some(oob) = &self.oob
+        if let Some(peer) = &self.peer
             && now >= self.next_look.get()
         {
             self.next_look.set(now.saturating_add(clock::duration_to_ticks(LOOK_INTERVAL)));
-            if oob.borrow_mut().look()? {
+            if peer.borrow_mut().look()? {
                 self.last_sign.set(now);
             }
         }
         Ok(())
     }
 
-    /// The peer's reason says more than the transport's error.
-    fn failed(&self, failure: &EpFailure) -> Failure {
-        let given_up = self.oob().and_then(|mut oob| oob.given_up());
-        given_up.unwrap_or_else(|| format!("the connection failed: {failure}").into())
+    /// Why the endpoint failed. The peer's reason says more than the transport's error.
+    fn failed(&self) -> Failure {
+        let given_up = self.peer().and_then(|mut peer| peer.given_up());
+        let failure = || self.ep.failure().map_or_else(String::new, ToString::to_string);
+        given_up.unwrap_or_else(|| format!("the connection failed: {}", failure()).into())
     }
 
     #[cold]
     fn refused(&self, error: Error) -> Failure {
-        match &*self.failure.borrow() {
-            Some(failure) => self.failed(failure),
-            None => format!("{}: {error}", self.ep.iface().resource()).into(),
+        if self.ep.failure().is_some() {
+            return self.failed();
         }
+        format!("{}: {error}", self.ep.iface().resource()).into()
     }
 
-    /// Tells a peer that waits that this side is still at it.
+    /// Tells a peer that waits that this side is still active.
     pub(super) fn give_sign(&self) {
-        if let Some(oob) = &self.oob {
+        if let Some(mut peer) = self.peer() {
             // Whether the peer is there shows elsewhere.
-            let _ = oob.borrow_mut().send(Kind::Alive, &[]);
+            let _ = peer.send(Kind::Alive, &[]);
         }
     }
 
-    /// The connection to the peer beside the transport.
-    pub(super) fn oob(&self) -> Option<std::cell::RefMut<'_, Oob>> {
-        self.oob.as_ref().map(RefCell::borrow_mut)
+    /// The other side, for messages beside the measured ones.
+    pub(super) fn peer(&self) -> Option<RefMut<'_, Peer>> {
+        self.peer.as_ref().map(RefCell::borrow_mut)
     }
 
     /// A new phase begins: what the peer said before does not count.
     pub(super) fn start(&self) {
         self.last_sign.set(clock::ticks());
-    }
-
-    /// Once around while something else is waited for.
-    pub(super) fn idle_turn(&self) -> Result<(), Failure> {
-        self.worker.progress();
-        match &*self.failure.borrow() {
-            Some(failure) => Err(format!("the connection failed: {failure}").into()),
-            None => Ok(()),
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use uct_tools_common::Failure;
 use super::driver::Driver;
 use super::record::{Interim, Recorder, Times, batch};
 use crate::kind::Class;
-use crate::oob::Kind;
+use crate::peer::Kind;
 use crate::plan::{Case, Plan, ServerReport};
 
 /// Who does what.
@@ -131,34 +131,29 @@ impl Side {
             Role::Alone => None,
             Role::Passive => {
                 let report = ServerReport { cpu_ns, wrong };
-                self.driver.oob().map(|mut oob| oob.send_value(Kind::Report, &report)).transpose()?;
+                self.driver.peer().map(|mut peer| peer.send_value(Kind::Report, &report)).transpose()?;
                 None
             }
-            Role::Active => match self.driver.oob() {
-                Some(mut oob) => Some(oob.receive_value(Kind::Report, || self.driver.idle_turn())?),
-                None => None,
-            },
+            Role::Active => {
+                self.driver.peer().map(|mut peer| peer.receive_value(Kind::Report)).transpose()?
+            }
         };
         Ok(Measured { times, cpu_ns, wrong, server })
     }
 
     /// Ends the conversation: neither side closes its endpoint before the other one is done.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
-        if let Some(mut oob) = self.driver.oob() {
-            oob.send(Kind::Done, &[])?;
-            // The peer closes its endpoint as soon as it knows that this side is done.
-            oob.receive(Kind::Done, || {
-                self.driver.worker.progress();
-                Ok(())
-            })?;
+        if let Some(mut peer) = self.driver.peer() {
+            peer.send(Kind::Done, &[])?;
+            peer.receive(Kind::Done)?;
         }
         Ok(())
     }
 
     /// Tells the peer why this side gives up.
     pub(crate) fn give_up(&self, failure: Failure) -> Failure {
-        match self.driver.oob() {
-            Some(mut oob) => oob.give_up(failure),
+        match self.driver.peer() {
+            Some(mut peer) => peer.give_up(failure),
             None => failure,
         }
     }
@@ -177,9 +172,9 @@ impl Side {
     }
 
     fn barrier(&self) -> Result<(), Failure> {
-        if let Some(mut oob) = self.driver.oob() {
-            oob.send(Kind::Ready, &[])?;
-            oob.receive(Kind::Ready, || self.driver.idle_turn())?;
+        if let Some(mut peer) = self.driver.peer() {
+            peer.send(Kind::Ready, &[])?;
+            peer.receive(Kind::Ready)?;
         }
         Ok(())
     }

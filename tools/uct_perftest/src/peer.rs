@@ -1,0 +1,344 @@
+//! The other side: how it is found, and messages to and from it beside those that are measured. With them the two sides agree on
+//! what to measure, synchronise, and report how it ended. Built on a connection of `uct-net`, whose endpoint is measured.
+//!
+//! A message is its kind (1 byte) and a body.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uct_core::select::{Explanation, Request};
+use uct_core::{Ep, Error as Status, Iface};
+use uct_net::local::{Connection, Listener, Net};
+use uct_net::{Error, Stage};
+use uct_tools_common::Failure;
+
+/// The client's private data.
+const PRIVATE: &[u8] = b"uct_perftest 2";
+/// Most messages that have arrived and were not asked for.
+const MOST_WAITING: usize = 64;
+/// Time for which a client tries again while there is no listener.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Time limit for the reason of a side that gives up.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What a message holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// What the client wants to measure.
+    Plan = 1,
+    /// Memory that the peer may access.
+    Memory = 2,
+    /// This side is ready for the next case.
+    Ready = 3,
+    /// The server's figures of a case.
+    Report = 4,
+    /// The client is still active.
+    Alive = 5,
+    /// All is done.
+    Done = 6,
+    /// One side gives up; a human-readable reason.
+    Failed = 7,
+}
+
+/// The other side.
+pub(crate) struct Peer {
+    net: Net,
+    connection: Connection,
+    patience: Duration,
+    waiting: VecDeque<(u8, Vec<u8>)>,
+}
+
+impl Peer {
+    /// Connects to the server; tries again while there is no listener yet, for a moment.
+    pub(crate) fn call(
+        net: &Net,
+        address: &str,
+        requests: &[Request],
+        patience: Duration,
+    ) -> Result<Peer, Failure> {
+        let until = Instant::now() + CONNECT_PATIENCE.min(patience);
+        let attempt = || {
+            let connect = net.connect(address).private(PRIVATE).within(patience);
+            requests.iter().fold(connect, |connect, request| connect.request(*request))
+        };
+        let called = net.block_on(async {
+            loop {
+                match attempt().await {
+                    Err(error) if error.stage == Stage::Dial && Instant::now() < until => {
+                        net.sleep(RETRY_INTERVAL).await;
+                    }
+                    outcome => return outcome,
+                }
+            }
+        });
+        match called {
+            Ok(connection) => Ok(Peer::over(net, connection, patience)),
+            Err(Error { stage: Stage::Dial, peer, reason, .. }) => {
+                let port = address.rsplit(':').next().unwrap_or_default();
+                let advice = format!("start one there with: uct_perftest -p {port}");
+                Err(format!("no server at {peer}: {reason}; {advice}").into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for a client. Other programs are turned away.
+    pub(crate) fn accept(net: &Net, listener: &mut Listener, patience: Duration) -> Result<Peer, Failure> {
+        let accepted = net.block_on(net.within(patience, async {
+            loop {
+                let incoming = listener.accept().await?;
+                if incoming.private() == PRIVATE {
+                    return incoming.accept().await;
+                }
+                tracing::warn!("{} is no client: it is no uct_perftest of this version", incoming.peer());
+                // It may have gone.
+                let _ = incoming.reject("it is no uct_perftest of this version").await;
+            }
+        }));
+        let Some(accepted) = accepted else {
+            let waited = patience.as_secs_f64();
+            let port = listener.port().map_or_else(String::new, |port| format!(" -p {port}"));
+            return Err(format!(
+                "no client came within {waited} s; start one with: uct_perftest{port} HOST, or wait longer with --timeout"
+            )
+            .into());
+        };
+        Ok(Peer::over(net, accepted?, patience))
+    }
+
+    fn over(net: &Net, connection: Connection, patience: Duration) -> Peer {
+        Peer { net: net.clone(), connection, patience, waiting: VecDeque::new() }
+    }
+
+    /// The interface that leads to it.
+    pub(crate) fn iface(&self) -> &Iface {
+        self.connection.iface()
+    }
+
+    /// The endpoint that leads to it.
+    pub(crate) fn ep(&self) -> &Ep {
+        self.connection.endpoint()
+    }
+
+    /// This side's verdict on each of its candidates.
+    pub(crate) fn explanation(&self) -> &Explanation {
+        &self.connection.explanation().ours
+    }
+
+    /// Has the worker's progress pass over all interfaces but the one that is measured.
+    pub(crate) fn stop_other_ifaces(&self) {
+        let own = self.iface().resource();
+        for iface in self.net.ifaces().iter().filter(|iface| iface.resource() != own) {
+            iface.progress_disable();
+        }
+    }
+
+    /// Sends a message. Waits while the peer does not receive.
+    pub(crate) fn send(&mut self, kind: Kind, body: &[u8]) -> Result<(), Failure> {
+        self.send_within(self.patience, kind, body)
+    }
+
+    fn send_within(&mut self, limit: Duration, kind: Kind, body: &[u8]) -> Result<(), Failure> {
+        let message = [&[kind as u8], body].concat();
+        match self.net.block_on(self.net.within(limit, self.connection.send(&message))) {
+            Some(sent) => sent.map_err(|error| gone(&error)),
+            None => Err(self.silent("receive")),
+        }
+    }
+
+    /// Sends a message with a value.
+    pub(crate) fn send_value(&mut self, kind: Kind, value: &impl Serialize) -> Result<(), Failure> {
+        self.send(kind, &serde_json::to_vec(value)?)
+    }
+
+    /// Waits for a message of a kind; an error if another kind comes, if the peer gives up, or if it is gone.
+    pub(crate) fn receive(&mut self, kind: Kind) -> Result<Vec<u8>, Failure> {
+        loop {
+            while let Some((found, body)) = self.waiting.pop_front() {
+                if found == kind as u8 {
+                    return Ok(body);
+                }
+                if found == Kind::Failed as u8 {
+                    return Err(given_up(&body));
+                }
+                if found != Kind::Alive as u8 {
+                    return Err(format!("the peer sent a message of kind {found}, expected {kind:?}").into());
+                }
+            }
+            let received = self.net.block_on(self.net.within(self.patience, self.connection.recv()));
+            match received {
+                Some(Ok(message)) => self.keep(&message)?,
+                Some(Err(error)) => return Err(gone(&error)),
+                None => return Err(self.silent("answer")),
+            }
+        }
+    }
+
+    /// As [`Peer::receive`], for a message with a value.
+    pub(crate) fn receive_value<T: DeserializeOwned>(&mut self, kind: Kind) -> Result<T, Failure> {
+        let body = self.receive(kind)?;
+        serde_json::from_slice(&body)
+            .map_err(|error| format!("the peer's message {kind:?} makes no sense: {error}").into())
+    }
+
+    /// Checks for a sign of life while something else is going on, without waiting; returns whether there was one.
+    pub(crate) fn look(&mut self) -> Result<bool, Failure> {
+        let gone = self.fill();
+        let before = self.waiting.len();
+        self.waiting.retain(|(kind, _)| *kind != Kind::Alive as u8);
+        if let Some(failure) = self.reason() {
+            return Err(failure);
+        }
+        if self.waiting.is_empty() {
+            gone?;
+        }
+        Ok(self.waiting.len() < before)
+    }
+
+    /// Why the peer gave up, if it did.
+    pub(crate) fn given_up(&mut self) -> Option<Failure> {
+        let _ = self.fill();
+        self.reason()
+    }
+
+    fn reason(&self) -> Option<Failure> {
+        let (_, body) = self.waiting.iter().find(|(kind, _)| *kind == Kind::Failed as u8)?;
+        Some(given_up(body))
+    }
+
+    /// Tells the peer why this side gives up, as far as it still listens, and returns the reason.
+    pub(crate) fn give_up(&mut self, failure: Failure) -> Failure {
+        let _ = self.send_within(FAREWELL.min(self.patience), Kind::Failed, failure.to_string().as_bytes());
+        failure
+    }
+
+    /// Takes what has arrived.
+    fn fill(&mut self) -> Result<(), Failure> {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            let received = pin!(self.connection.recv()).poll(&mut context);
+            match received {
+                Poll::Ready(Ok(message)) => self.keep(&message)?,
+                Poll::Ready(Err(error)) => return Err(gone(&error)),
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
+
+    fn keep(&mut self, message: &[u8]) -> Result<(), Failure> {
+        let Some((kind, body)) = message.split_first() else {
+            return Err("the peer sent an empty message".into());
+        };
+        if self.waiting.len() == MOST_WAITING {
+            self.waiting.clear();
+            return Err("the peer sends more messages than a peer of this version does".into());
+        }
+        self.waiting.push_back((*kind, body.to_vec()));
+        Ok(())
+    }
+
+    fn silent(&self, what: &str) -> Failure {
+        let seconds = self.patience.as_secs_f64();
+        format!("the peer did not {what} within {seconds} s; allow more with --timeout").into()
+    }
+}
+
+/// Listens at a port: for IPv6 and IPv4, or for IPv4 alone where there is no IPv6.
+pub(crate) fn listen(net: &Net, port: u16) -> Result<Listener, Failure> {
+    let listening = net.block_on(async {
+        match net.listen(format!("[::]:{port}")).await {
+            Err(error) if error.status != Status::BUSY => net.listen(format!("0.0.0.0:{port}")).await,
+            outcome => outcome,
+        }
+    });
+    listening.map_err(|error| format!("{error} (-p, on both sides)").into())
+}
+
+fn given_up(reason: &[u8]) -> Failure {
+    format!("the peer gave up: {}", String::from_utf8_lossy(reason)).into()
+}
+
+fn gone(error: &Error) -> Failure {
+    if error.is_closed_by_peer() {
+        return "the peer is gone; see its own message".into();
+    }
+    format!("{error}; see the peer's own message").into()
+}
+
+/// Two ends within this thread.
+#[cfg(test)]
+pub(crate) mod pair {
+    use futures_util::future::try_join;
+    use uct_core::configuration::Sources;
+    use uct_core::select::Selector;
+    use uct_core::{Context, Worker};
+    use uct_net::NetOptions;
+
+    use super::*;
+
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+    pub(crate) fn peers() -> (Peer, Peer) {
+        let context = Context::builder().sources(Sources::default()).build().unwrap();
+        let worker = Worker::new(&context).unwrap();
+        let selector = Selector::of(&worker, vec![worker.open("self", "memory").unwrap()]);
+        let net = Net::over(&worker, selector, NetOptions::default()).unwrap();
+        let both = net.block_on(async {
+            let mut listener = net.listen("127.0.0.1:0").await?;
+            let call = net.connect(listener.address());
+            try_join(async { call.await }, async { listener.accept().await?.accept().await }).await
+        });
+        let (left, right) = both.unwrap();
+        (Peer::over(&net, left, PATIENCE), Peer::over(&net, right, PATIENCE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pair::peers;
+    use super::*;
+
+    #[test]
+    fn messages_arrive_in_order_and_signs_of_life_are_not_among_them() {
+        let (mut left, mut right) = peers();
+        assert!(!right.look().unwrap());
+        left.send(Kind::Alive, &[]).unwrap();
+        left.send(Kind::Ready, b"one").unwrap();
+        left.send(Kind::Ready, b"two").unwrap();
+        assert!(right.look().unwrap());
+        assert!(!right.look().unwrap());
+        assert_eq!(right.receive(Kind::Ready).unwrap(), b"one");
+        assert_eq!(right.receive(Kind::Ready).unwrap(), b"two");
+        right.patience = Duration::from_millis(20);
+        let silent = right.receive(Kind::Ready).unwrap_err().to_string();
+        assert!(silent.contains("--timeout"), "{silent}");
+    }
+
+    #[test]
+    fn a_peer_that_gives_up_goes_away_or_is_out_of_step_is_an_error() {
+        let (mut left, mut right) = peers();
+        left.give_up("no more".into());
+        assert!(right.look().unwrap_err().to_string().contains("no more"));
+        assert!(right.receive(Kind::Ready).unwrap_err().to_string().contains("no more"));
+        left.send(Kind::Done, &[]).unwrap();
+        drop(left);
+        assert!(right.receive(Kind::Ready).unwrap_err().to_string().contains("expected Ready"));
+        assert!(right.receive(Kind::Ready).unwrap_err().to_string().contains("gone"));
+    }
+
+    #[test]
+    fn a_peer_that_floods_or_sends_nothing_at_all_is_refused() {
+        let (mut left, mut right) = peers();
+        (0..=MOST_WAITING).for_each(|_| left.send(Kind::Ready, &[]).unwrap());
+        assert!(right.look().unwrap_err().to_string().contains("more messages"));
+        let (left, mut right) = peers();
+        left.net.block_on(left.connection.send(&[])).unwrap();
+        assert!(right.look().unwrap_err().to_string().contains("empty"));
+    }
+}
