@@ -35,6 +35,14 @@ pub(crate) enum Test {
     Swap,
     /// Atomic compare-and-swap latency, or rate with -O
     Cswap,
+    /// Time to connect by uct-net and close again, or rate with -O
+    Connect,
+    /// Latency of messages of uct-net that are awaited
+    AwaitLat,
+    /// Stream latency
+    StreamLat,
+    /// Stream bandwidth
+    StreamBw,
 }
 
 /// What a test does.
@@ -47,6 +55,19 @@ pub(crate) enum Class {
     Post,
     /// With a result.
     Fetch(AtomicOp),
+    /// Connections of `uct-net`.
+    Connect,
+    /// Messages of `uct-net`.
+    Await,
+    /// Streams of `uct-net`.
+    Stream,
+}
+
+impl Class {
+    /// Whether it is an operation of `uct-net`, not of an endpoint.
+    pub(crate) fn is_net(self) -> bool {
+        matches!(self, Class::Connect | Class::Await | Class::Stream)
+    }
 }
 
 impl Test {
@@ -64,6 +85,10 @@ impl Test {
             Test::Fadd => "fadd",
             Test::Swap => "swap",
             Test::Cswap => "cswap",
+            Test::Connect => "connect",
+            Test::AwaitLat => "await_lat",
+            Test::StreamLat => "stream_lat",
+            Test::StreamBw => "stream_bw",
         }
     }
 
@@ -76,18 +101,21 @@ impl Test {
             Test::Fadd => Class::Fetch(AtomicOp::Add),
             Test::Swap => Class::Fetch(AtomicOp::Swap),
             Test::Cswap => Class::Fetch(AtomicOp::Cswap),
+            Test::Connect => Class::Connect,
+            Test::AwaitLat => Class::Await,
+            Test::StreamLat | Test::StreamBw => Class::Stream,
         }
     }
 
     /// Whether the two sides take turns, so that the latency is half a round trip.
     pub(crate) fn is_ping_pong(self) -> bool {
-        matches!(self, Test::AmLat | Test::PutLat | Test::AddLat)
+        matches!(self, Test::AmLat | Test::PutLat | Test::AddLat | Test::AwaitLat | Test::StreamLat)
     }
 
     /// What the time of one operation is called.
     pub(crate) fn time_name(self) -> &'static str {
         match self {
-            Test::AmBw | Test::AmMr | Test::PutBw | Test::GetBw | Test::AddMr => "overhead",
+            Test::AmBw | Test::AmMr | Test::PutBw | Test::GetBw | Test::AddMr | Test::StreamBw => "overhead",
             _ => "latency",
         }
     }
@@ -109,7 +137,7 @@ impl Test {
     pub(crate) fn check_size(self, size: usize) -> Result<(), &'static str> {
         match self.class() {
             Class::Post | Class::Fetch(_) if ![4, 8].contains(&size) => Err("4 or 8 bytes"),
-            Class::Put | Class::Get if size == 0 => Err("at least 1 byte"),
+            Class::Put | Class::Get | Class::Stream if size == 0 => Err("at least 1 byte"),
             _ => Ok(()),
         }
     }
@@ -121,7 +149,7 @@ impl Test {
             match self.class() {
                 Class::Post => able.post & AtomicOp::Add.bit() != 0,
                 Class::Fetch(op) => able.fetch & op.bit() != 0,
-                Class::Am | Class::Put | Class::Get => true,
+                _ => true,
             }
         };
         sizes.iter().all(has)
@@ -130,24 +158,27 @@ impl Test {
     /// Whether what is accessed is only reached with the help of its owner's processor.
     pub(crate) fn needs_the_target(self, layout: Layout, iface: &Iface) -> bool {
         match self.class() {
-            Class::Am => true,
+            Class::Am | Class::Connect | Class::Await | Class::Stream => true,
             Class::Put | Class::Get => iface.emulated().contains(self.operation(layout).capability()),
             Class::Post | Class::Fetch(_) => !iface.capabilities().contains(Capabilities::ATOMIC_DEVICE),
         }
     }
 
-    /// The operation with a layout; an atomic counts as a short active message, which every transport has.
+    /// The operation with a layout; what is no active message, put or get counts as a short active message, which every transport has.
     pub(crate) fn operation(self, layout: Layout) -> Operation {
         match (self.class(), layout) {
-            (Class::Am, Layout::Short) | (Class::Post | Class::Fetch(_), _) => Operation::AmShort,
+            (Class::Am, Layout::Short | Layout::Auto) => Operation::AmShort,
             (Class::Am, Layout::Bcopy) => Operation::AmBcopy,
             (Class::Am, Layout::Zcopy) => Operation::AmZcopy,
-            (Class::Put, Layout::Short) => Operation::PutShort,
+            (Class::Put, Layout::Short | Layout::Auto) => Operation::PutShort,
             (Class::Put, Layout::Bcopy) => Operation::PutBcopy,
             (Class::Put, Layout::Zcopy) => Operation::PutZcopy,
-            (Class::Get, Layout::Short) => Operation::GetShort,
+            (Class::Get, Layout::Short | Layout::Auto) => Operation::GetShort,
             (Class::Get, Layout::Bcopy) => Operation::GetBcopy,
             (Class::Get, Layout::Zcopy) => Operation::GetZcopy,
+            (Class::Post | Class::Fetch(_) | Class::Connect | Class::Await | Class::Stream, _) => {
+                Operation::AmShort
+            }
         }
     }
 }
@@ -162,9 +193,13 @@ pub(crate) enum Layout {
     Bcopy,
     /// Moved in place from registered memory
     Zcopy,
+    /// As uct-net chooses
+    #[value(skip)]
+    Auto,
 }
 
 impl Layout {
+    /// Those to choose from.
     pub(crate) const ALL: [Layout; 3] = [Layout::Short, Layout::Bcopy, Layout::Zcopy];
 
     pub(crate) fn name(self) -> &'static str {
@@ -172,6 +207,7 @@ impl Layout {
             Layout::Short => "short",
             Layout::Bcopy => "bcopy",
             Layout::Zcopy => "zcopy",
+            Layout::Auto => "auto",
         }
     }
 }

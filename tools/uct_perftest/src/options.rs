@@ -32,10 +32,11 @@ pub(crate) struct Options {
     #[arg(short = 'D', value_name = "LAYOUT", value_enum)]
     pub layout: Option<Layout>,
     /// Bytes of a message, without the header of 8 bytes that active messages have: 8, 64k, a list 8:64:4k, or a
-    /// range that doubles, 8..1m.
+    /// range that doubles, 8..1m. connect has no size.
     #[arg(short = 's', value_name = "SIZE[:SIZE...]", default_value = "8")]
     pub sizes: Sizes,
-    /// Iterations; default: 100000, fewer for large messages.
+    /// Iterations; default: 100000, fewer for large messages and 1000 for
+    /// connect.
     #[arg(short = 'n', value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub iterations: Option<u64>,
     /// Warm-up iterations, which are not measured; default: a tenth, at most 10000.
@@ -96,6 +97,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Largest size of a default number of iterations, and the number.
 const DEFAULT_ITERATIONS: [(usize, u64); 3] = [(8 << 10, 100_000), (1 << 20, 10_000), (usize::MAX, 1_000)];
+const DEFAULT_CONNECTIONS: u64 = 1000;
 const MOST_WARMUP: u64 = 10_000;
 
 impl Options {
@@ -105,7 +107,7 @@ impl Options {
         if self.plot.is_some() && !measures {
             return Err("--plot: a server has no figures; use it at the client, or with -l".into());
         }
-        for &size in &self.sizes.0 {
+        for &size in self.sizes() {
             if let Err(expected) = self.test.check_size(size) {
                 let test = self.test.name();
                 return Err(format!("-s {size}: {test} takes {expected}").into());
@@ -119,12 +121,23 @@ impl Options {
             )
             .into());
         }
+        if self.test.class().is_net()
+            && let Some(layout) = self.layout
+        {
+            let (layout, test) = (layout.name(), self.test.name());
+            return Err(format!("-D {layout}: uct-net chooses the layout of {test}; leave -D out").into());
+        }
         if self.window == 1 {
             return Err(
                 "-W 1: the receiver confirms half a window at a time; expected 0, or 2 and more".into()
             );
         }
         Ok(())
+    }
+
+    /// The sizes to measure. A connection has none.
+    pub(crate) fn sizes(&self) -> &[usize] {
+        if self.test == Test::Connect { &[0] } else { &self.sizes.0 }
     }
 
     /// Whether only the result is printed.
@@ -135,7 +148,9 @@ impl Options {
     /// Iterations of a size.
     pub(crate) fn iterations(&self, size: usize) -> u64 {
         let fitting = DEFAULT_ITERATIONS.iter().find(|(largest, _)| size <= *largest);
-        self.iterations.unwrap_or(fitting.map_or(1, |(_, iterations)| *iterations))
+        let by_size = fitting.map_or(1, |(_, iterations)| *iterations);
+        let default = if self.test == Test::Connect { DEFAULT_CONNECTIONS } else { by_size };
+        self.iterations.unwrap_or(default)
     }
 
     /// Iterations of a size that are not measured.
@@ -173,5 +188,7 @@ mod tests {
         assert_eq!([8, 65536, 4 << 20].map(|size| options.iterations(size)), [100_000, 10_000, 1000]);
         assert_eq!(options.warmup(8), 10_000);
         assert_eq!(options.outstanding(), 1);
+        let options = Options::try_parse_from(["uct_perftest", "-t", "connect", "-s", "8:64"]).unwrap();
+        assert_eq!((options.sizes(), options.iterations(0)), (&[0][..], 1000));
     }
 }

@@ -26,6 +26,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for the reason of a side that gives up.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// The private data of the client's further connections.
+const FURTHER: &[u8] = b"uct_perftest 2, measured";
+
 /// What a message holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -50,8 +53,29 @@ pub(crate) enum Kind {
 pub(crate) struct Peer {
     net: Net,
     connection: Connection,
+    way: Way,
     patience: Duration,
     waiting: VecDeque<(u8, Vec<u8>)>,
+}
+
+/// How further connections are made.
+pub(crate) enum Way {
+    /// At the client: where the server listens.
+    Address(String),
+    /// At the server.
+    Listener(Listener),
+}
+
+/// What the client asks of further connections: the interface of the first one.
+pub(crate) struct Further {
+    iface: String,
+    patience: Duration,
+}
+
+impl Further {
+    pub(crate) async fn connect(&self, net: &Net, address: &str) -> uct_net::Result<Connection> {
+        net.connect(address).private(FURTHER).require(&*self.iface).within(self.patience).await
+    }
 }
 
 impl Peer {
@@ -78,7 +102,7 @@ impl Peer {
             }
         });
         match called {
-            Ok(connection) => Ok(Peer::over(net, connection, patience)),
+            Ok(connection) => Ok(Peer::over(net, connection, Way::Address(address.to_owned()), patience)),
             Err(Error { stage: Stage::Dial, peer, reason, .. }) => {
                 let port = address.rsplit(':').next().unwrap_or_default();
                 let advice = format!("start one there with: uct_perftest -p {port}");
@@ -89,7 +113,7 @@ impl Peer {
     }
 
     /// Waits for a client. Other programs are turned away.
-    pub(crate) fn accept(net: &Net, listener: &mut Listener, patience: Duration) -> Result<Peer, Failure> {
+    pub(crate) fn accept(net: &Net, mut listener: Listener, patience: Duration) -> Result<Peer, Failure> {
         let accepted = net.block_on(net.within(patience, async {
             loop {
                 let incoming = listener.accept().await?;
@@ -109,11 +133,40 @@ impl Peer {
             )
             .into());
         };
-        Ok(Peer::over(net, accepted?, patience))
+        Ok(Peer::over(net, accepted?, Way::Listener(listener), patience))
     }
 
-    fn over(net: &Net, connection: Connection, patience: Duration) -> Peer {
-        Peer { net: net.clone(), connection, patience, waiting: VecDeque::new() }
+    fn over(net: &Net, connection: Connection, way: Way, patience: Duration) -> Peer {
+        Peer { net: net.clone(), connection, way, patience, waiting: VecDeque::new() }
+    }
+
+    /// Opens a further connection over the same interface; both sides call it.
+    pub(crate) fn open(&mut self) -> Result<Connection, Failure> {
+        let (net, further) = (self.net.clone(), self.further());
+        let opened = net.block_on(net.within(self.patience, async {
+            match &mut self.way {
+                Way::Address(address) => further.connect(&net, address).await,
+                Way::Listener(listener) => listener.accept().await?.accept().await,
+            }
+        }));
+        match opened {
+            Some(opened) => opened.map_err(|error| gone(&error)),
+            None => Err(self.silent("connect")),
+        }
+    }
+
+    /// What drives the connections to it.
+    pub(crate) fn net(&self) -> &Net {
+        &self.net
+    }
+
+    /// How further connections are made.
+    pub(crate) fn way(&mut self) -> &mut Way {
+        &mut self.way
+    }
+
+    pub(crate) fn further(&self) -> Further {
+        Further { iface: self.iface().resource().to_string(), patience: self.patience }
     }
 
     /// The interface that leads to it.
@@ -295,7 +348,8 @@ pub(crate) mod pair {
             try_join(async { call.await }, async { listener.accept().await?.accept().await }).await
         });
         let (left, right) = both.unwrap();
-        (Peer::over(&net, left, PATIENCE), Peer::over(&net, right, PATIENCE))
+        let peer = |connection| Peer::over(&net, connection, Way::Address(String::new()), PATIENCE);
+        (peer(left), peer(right))
     }
 }
 

@@ -89,6 +89,14 @@ impl Case {
 /// Whether an interface takes a size with a layout; if not, why.
 pub(crate) fn fits(test: Test, layout: Layout, size: usize, iface: &Iface) -> Result<(), String> {
     let (attr, resource) = (iface.attributes(), iface.resource());
+    let test_is_net = test.class().is_net();
+    if test_is_net != (layout == Layout::Auto) {
+        let who = if test_is_net { "uct-net chooses" } else { "the client chooses" };
+        return Err(format!("-D {}: {who} the layout of {}", layout.name(), test.name()));
+    }
+    if test_is_net {
+        return Ok(());
+    }
     if matches!(test.class(), Class::Post | Class::Fetch(_)) {
         return Ok(());
     }
@@ -127,6 +135,9 @@ pub(crate) fn layout(
 ) -> Result<Layout, String> {
     if let Some(layout) = wanted {
         return fits(test, layout, size, iface).map(|()| layout);
+    }
+    if test.class().is_net() {
+        return Ok(Layout::Auto);
     }
     let mut refusals = Vec::new();
     for layout in Layout::ALL {

@@ -176,7 +176,9 @@ impl Outcome {
     /// What a comparison or a plot shows: bandwidth where that is what the test is for, else time.
     pub(crate) fn headline(&self, test: Test) -> Headline {
         match test {
-            Test::AmBw | Test::PutBw | Test::GetBw => Headline::Bandwidth(self.bandwidth.overall),
+            Test::AmBw | Test::PutBw | Test::GetBw | Test::StreamBw => {
+                Headline::Bandwidth(self.bandwidth.overall)
+            }
             Test::AmMr | Test::AddMr => Headline::Rate(self.rate.overall),
             _ => Headline::Latency(self.latency.p50_ns),
         }
@@ -240,5 +242,8 @@ pub(crate) fn description(test: Test) -> &'static str {
         Class::Get => "get",
         Class::Post => "atomic",
         Class::Fetch(_) => "fetching atomic",
+        Class::Connect => "connection",
+        Class::Await => "awaited message",
+        Class::Stream => "stream",
     }
 }

@@ -32,9 +32,9 @@ pub(crate) fn server(options: &Options, output: &mut Output) -> Result<(), Failu
     stay_on(&options.cpus)?;
     let worker = Worker::new(&setup::context(options)?)?;
     let net = setup::net(&worker, setup::open(options, &worker)?, options)?;
-    let mut listener = peer::listen(&net, options.port)?;
+    let listener = peer::listen(&net, options.port)?;
     output.say(&format!("Waiting for connection on port {}...", listener.port().unwrap_or_default()))?;
-    server_talk(options, &net, &mut listener, |plan, iface| {
+    server_talk(options, &net, listener, |plan, iface| {
         output.say(&format!("Serving {} on {}", plan.test.name(), iface.resource()))
     })
 }
@@ -68,9 +68,9 @@ pub(crate) fn loopback(options: &Options, output: &mut Output) -> Result<Record,
         let server = scope.spawn(|| {
             let serve = || -> Result<(), Failure> {
                 let net = open(&context, &server_cpus)?;
-                let mut listener = net.block_on(net.listen(&address))?;
+                let listener = net.block_on(net.listen(&address))?;
                 listens.send(())?;
-                server_talk(options, &net, &mut listener, |_, _| Ok(()))
+                server_talk(options, &net, listener, |_, _| Ok(()))
             };
             let served = serve().map_err(|failure| failure.to_string());
             drop(listens);
@@ -146,7 +146,7 @@ fn measure(
 fn server_talk(
     options: &Options,
     net: &Net,
-    listener: &mut Listener,
+    listener: Listener,
     begins: impl FnOnce(&Plan, &Iface) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut peer = Peer::accept(net, listener, options.timeout)?;

@@ -1,7 +1,7 @@
 //! From the command line to a chosen pair of interfaces and a plan.
 
 use uct_core::select::{Candidate, Choice, Request, Selector};
-use uct_core::{Context, Iface, IfaceOptions, Worker};
+use uct_core::{Context, DeviceKind, Iface, IfaceOptions, Worker};
 use uct_net::NetOptions;
 use uct_net::local::Net;
 use uct_tools_common::Failure;
@@ -47,6 +47,9 @@ pub(crate) fn open(options: &Options, worker: &Worker) -> Result<Selector, Failu
 /// Those of the interfaces that have what the test needs.
 pub(crate) fn able(options: &Options, worker: &Worker, selector: Selector) -> Result<Selector, Failure> {
     let test = options.test;
+    if test.class().is_net() {
+        return others(options, worker, selector);
+    }
     if !matches!(test.class(), Class::Post | Class::Fetch(_)) {
         return Ok(selector);
     }
@@ -54,6 +57,17 @@ pub(crate) fn able(options: &Options, worker: &Worker, selector: Selector) -> Re
     let ifaces: Vec<Iface> = selector.ifaces().iter().filter(able).cloned().collect();
     if ifaces.is_empty() {
         return Err(format!("no transport here has the atomic of {}", test.name()).into());
+    }
+    Ok(Selector::of(worker, ifaces))
+}
+
+/// Those of the interfaces that lead to another worker: a connection of `uct-net` has two sides.
+fn others(options: &Options, worker: &Worker, selector: Selector) -> Result<Selector, Failure> {
+    let leads_away = |iface: &&Iface| iface.resource().kind != DeviceKind::Myself;
+    let ifaces: Vec<Iface> = selector.ifaces().iter().filter(leads_away).cloned().collect();
+    if ifaces.is_empty() {
+        let test = options.test.name();
+        return Err(format!("{test} needs a transport between two sides; choose another one with -x").into());
     }
     Ok(Selector::of(worker, ifaces))
 }
@@ -67,6 +81,10 @@ pub(crate) fn net(worker: &Worker, selector: Selector, options: &Options) -> Res
 /// What transports are judged for: the largest size, in every layout that is permitted.
 pub(crate) fn requests(options: &Options) -> Vec<Request> {
     let test = options.test;
+    if test.class().is_net() {
+        // A long message goes in parts.
+        return vec![NetOptions::default().request];
+    }
     let size = options.sizes.0.iter().copied().max().unwrap_or(0);
     let request = |layout| {
         let extra = if test.class() == Class::Am && layout == Layout::Bcopy { HEADER } else { 0 };
@@ -129,7 +147,7 @@ pub(crate) fn plan(options: &Options, iface: &Iface) -> Result<Plan, Failure> {
         wait: options.wait,
         window: options.window,
         outstanding: options.outstanding(),
-        cases: options.sizes.0.iter().map(case).collect::<Result<_, _>>()?,
+        cases: options.sizes().iter().map(case).collect::<Result<_, _>>()?,
     };
     plan.check(iface)?;
     Ok(plan)

@@ -153,3 +153,55 @@ fn a_table_like_ucxs_or_comma_separated_values_are_printed() {
     assert!(lines.iter().all(|line| line.len() == lines[0].len()));
     assert_eq!((lines[0][0], lines[1][0], lines[2][0]), ("size", "8", "64"));
 }
+
+#[test]
+fn connections_awaited_messages_and_streams_are_measured_over_each_transport() {
+    for resource in resources() {
+        let (transport, device) = (&resource.transport, &resource.device);
+        for test in ["connect", "await_lat", "stream_lat", "stream_bw"] {
+            let line = format!("-l -x {transport} -d {device} -t {test} -s 1:100:100000 -n 20 -w 2");
+            if resource.kind == DeviceKind::Myself {
+                let refused = ended(&line).failure();
+                assert!(refused.contains("two sides") && refused.contains("-x"), "{refused}");
+                continue;
+            }
+            let document = parse(&ended(&format!("{line} --json")).success());
+            let results = results(&document);
+            let sizes: Vec<u64> = results.iter().map(|result| result["size"].as_u64().unwrap()).collect();
+            let expected: &[u64] = if test == "connect" { &[0] } else { &[1, 100, 100_000] };
+            assert_eq!((&document["transport"], &*sizes), (&transport.as_str().into(), expected));
+            for result in results {
+                assert_eq!((&result["layout"], &result["iterations"]), (&"auto".into(), &20.into()));
+                assert!(result["cpu"]["server_ns"].as_f64().unwrap() > 0.0);
+            }
+            let values = ended(&format!("{line} -v")).success();
+            assert_eq!(values.lines().count(), expected.len() + 1, "{values}");
+            let table = ended(&line).success();
+            assert!(table.contains(&format!("# {test}: ")), "{table}");
+        }
+    }
+}
+
+#[test]
+fn many_connections_are_made_at_once() {
+    for resource in resources().into_iter().filter(|resource| resource.kind != DeviceKind::Myself) {
+        let (transport, device) = (&resource.transport, &resource.device);
+        let line = format!("-l -x {transport} -d {device} -t connect -O 16 -n 50 --json");
+        let document = parse(&ended(&line).success());
+        assert_eq!(
+            (&document["outstanding"], &document["results"][0]["iterations"]),
+            (&16.into(), &50.into())
+        );
+    }
+}
+
+#[test]
+fn a_side_that_sleeps_measures_awaited_messages_and_streams_too() {
+    for mode in ["event", "adaptive"] {
+        for test in ["connect", "await_lat", "stream_bw"] {
+            let document = parse(&ended(&format!("-l -t {test} -E {mode} -n 50 --json")).success());
+            assert_eq!((&document["wait"], &document["test"]), (&mode.into(), &test.into()));
+            results(&document);
+        }
+    }
+}

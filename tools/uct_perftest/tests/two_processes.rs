@@ -17,7 +17,7 @@ use uct_net::local::{Connection, Net};
 #[test]
 fn every_transport_that_connects_processes_does() {
     for resource in resources().into_iter().filter(|resource| resource.kind != DeviceKind::Myself) {
-        for test in ["am_lat", "am_bw", "put_bw", "fadd"] {
+        for test in ["am_lat", "am_bw", "put_bw", "fadd", "connect", "await_lat", "stream_bw"] {
             let port = free_port();
             let (transport, device) = (&resource.transport, &resource.device);
             let options = format!("-x {transport} -d {device} -t {test}");
@@ -97,9 +97,15 @@ fn a_peer_that_talks_nonsense_ends_a_server_with_one_line() {
 #[test]
 fn a_peer_that_is_killed_ends_the_other_side_soon_and_with_a_reason() {
     for resource in resources().into_iter().filter(|resource| resource.kind != DeviceKind::Myself) {
-        for (test, victim) in
-            [("am_lat", "server"), ("am_bw", "client"), ("put_bw", "client"), ("put_lat", "server")]
-        {
+        for (test, victim) in [
+            ("am_lat", "server"),
+            ("am_bw", "client"),
+            ("put_bw", "client"),
+            ("put_lat", "server"),
+            ("connect", "server"),
+            ("await_lat", "client"),
+            ("stream_bw", "server"),
+        ] {
             let port = free_port();
             let mut server = server(port, "");
             let (transport, device) = (&resource.transport, &resource.device);
@@ -127,19 +133,23 @@ fn a_peer_that_is_killed_ends_the_other_side_soon_and_with_a_reason() {
 
 #[test]
 fn a_peer_that_stops_ends_the_other_side_when_its_patience_is_over() {
-    let port = free_port();
-    let server = server(port, "--timeout 60");
-    let stop = |signal: &str| {
-        let pid = server.id().to_string();
-        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    };
-    let client = start(&mut perftest(&format!("-p {port} localhost -n 1000000000 -f --timeout 2")));
-    std::thread::sleep(Duration::from_millis(700));
-    stop("-STOP");
-    let line = client.end().failure();
-    assert!(line.contains("--timeout") || line.contains("connection failed"), "{line}");
-    stop("-CONT");
-    server.end().failure();
+    for test in ["am_lat", "connect", "await_lat", "stream_bw"] {
+        let port = free_port();
+        let server = server(port, "--timeout 60");
+        let stop = |signal: &str| {
+            let pid = server.id().to_string();
+            assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        };
+        let line = format!("-p {port} localhost -t {test} -n 1000000000 -f --timeout 2");
+        let client = start(&mut perftest(&line));
+        std::thread::sleep(Duration::from_millis(700));
+        stop("-STOP");
+        let line = client.end().failure();
+        let words = ["--timeout", "connection failed", "not connected within"];
+        assert!(words.iter().any(|words| line.contains(words)), "{test}: {line}");
+        stop("-CONT");
+        server.end().failure();
+    }
 }
 
 #[test]
@@ -165,6 +175,8 @@ fn what_cannot_be_is_one_line_that_says_what_to_do() {
         ("-l -t put_lat -s 0", "at least 1 byte"),
         ("-l -t put_lat -E event", "-E poll"),
         ("-l -t am_bw -W 1", "-W 1"),
+        ("-l -t await_lat -D short", "leave -D out"),
+        ("-l -t stream_lat -s 0", "at least 1 byte"),
         ("-p 1 --plot x.svg", "--plot"),
         ("-l -x self -n 5 --plot /nonexistent/x.svg", "/nonexistent/x.svg"),
         ("-l --set nonsense=1", "nonsense"),

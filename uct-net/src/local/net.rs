@@ -27,6 +27,8 @@ use crate::proto::envelope::{ENVELOPE, Envelope, MAX_CONNECTIONS, TOKEN, Token};
 
 /// How often an idle thread looks at its sockets while it polls, in passes: a look is a system call.
 const SOCKETS_INTERVAL: u32 = 64;
+/// How often a thread that polls for ever lets others run, in passes without an event.
+const YIELD_INTERVAL: u32 = 1024;
 /// How long a thread sleeps at most where an interface cannot wake it.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 /// How long the end of a connection that was dropped may take, before the peer is told that the rest is lost.
@@ -393,12 +395,13 @@ impl fmt::Debug for Net {
 /// Since when there was nothing to do.
 pub(crate) struct Idle {
     wait: Wait,
+    passes: u32,
     since: Option<Instant>,
 }
 
 impl Idle {
     pub(crate) fn new(wait: Wait) -> Idle {
-        Idle { wait, since: None }
+        Idle { wait, passes: 0, since: None }
     }
 
     pub(crate) fn reset(&mut self) {
@@ -408,7 +411,14 @@ impl Idle {
     /// Whether it is time to sleep.
     pub(crate) fn is_over(&mut self) -> bool {
         match self.wait {
-            Wait::Spin => false,
+            Wait::Spin => {
+                self.passes = self.passes.wrapping_add(1);
+                if self.passes.is_multiple_of(YIELD_INTERVAL) {
+                    // Where both sides share a processor, the other one has to run too.
+                    std::thread::yield_now();
+                }
+                false
+            }
             Wait::Sleep => true,
             Wait::Adaptive(limit) => self.since.get_or_insert_with(Instant::now).elapsed() >= limit,
         }

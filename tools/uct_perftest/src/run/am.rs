@@ -14,7 +14,7 @@ impl Side {
         let (driver, ep) = (&self.driver, &self.driver.ep);
         let payload = &self.buffers.payload[..case.size];
         match case.layout {
-            Layout::Short => {
+            Layout::Short | Layout::Auto => {
                 self.am_course(count, recorder, |number| driver.post(|| ep.am_short(DATA, number, payload)))
             }
             Layout::Bcopy => {

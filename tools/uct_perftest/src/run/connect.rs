@@ -8,6 +8,7 @@ use uct_core::{Access, AmId, Capabilities, Completion, Ep, Iface, Memory, Memory
 use uct_tools_common::Failure;
 
 use super::driver::Driver;
+use super::net::Data;
 use super::side::{Buffers, Inbox, Remote, Ring, Role, Side};
 use crate::kind::{Class, Layout};
 use crate::peer::{Kind, Peer};
@@ -32,8 +33,12 @@ pub(crate) fn connect_pair(
     patience: Duration,
 ) -> Result<Side, Failure> {
     let ep = peer.ep().clone();
-    match build(ep, &plan).and_then(|built| exchange_memory(built, &mut peer)) {
-        Ok(built) => Ok(built.side(Some(peer), plan, role, patience)),
+    let built = build(ep, &plan).and_then(|built| exchange_memory(built, &mut peer)).and_then(|built| {
+        let data = Data::open(&mut peer, &plan)?;
+        Ok((built, data))
+    });
+    match built {
+        Ok((built, data)) => Ok(built.side(Some(peer), data, plan, role, patience)),
         Err(failure) => Err(peer.give_up(failure)),
     }
 }
@@ -46,7 +51,7 @@ pub(crate) fn connect_alone(iface: &Iface, plan: Plan, patience: Duration) -> Re
         let key = iface.memory_domain().unpack(&target.packed_key()?)?;
         built.buffers.remote = Some(Remote { address: target.address() + *base as u64, key });
     }
-    Ok(built.side(None, plan, Role::Alone, patience))
+    Ok(built.side(None, Data::None, plan, Role::Alone, patience))
 }
 
 /// The parts of a side.
@@ -57,7 +62,7 @@ struct Built {
 }
 
 impl Built {
-    fn side(self, peer: Option<Peer>, plan: Plan, role: Role, patience: Duration) -> Side {
+    fn side(self, peer: Option<Peer>, data: Data, plan: Plan, role: Role, patience: Duration) -> Side {
         let worker = self.ep.iface().worker();
         let completions = (0..plan.outstanding).map(|_| Completion::new(&worker)).collect();
         Side {
@@ -66,6 +71,7 @@ impl Built {
             plan,
             inbox: self.inbox,
             buffers: self.buffers,
+            data,
             ring: Ring::new(completions),
             phase: Cell::new(0),
             sequence: Cell::new(0),
@@ -101,7 +107,7 @@ fn allocate(iface: &Iface, plan: &Plan) -> Result<Buffers, Failure> {
     let zcopy = plan.cases.iter().any(|case| case.layout == Layout::Zcopy);
     let source = zcopy.then(|| memory(Access::ALL)).transpose()?;
     let target = match plan.test.class() {
-        Class::Am => None,
+        Class::Am | Class::Connect | Class::Await | Class::Stream => None,
         Class::Put | Class::Get | Class::Post | Class::Fetch(_) => {
             let memory = memory(Access::ALL)?;
             let base = (memory.address().next_multiple_of(WORD) - memory.address()) as usize;

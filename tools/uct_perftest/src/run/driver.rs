@@ -203,6 +203,11 @@ impl Driver {
         self.peer.as_ref().map(RefCell::borrow_mut)
     }
 
+    /// How long the peer may be silent.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// A new phase begins: what the peer said before does not count.
     pub(super) fn start(&self) {
         self.last_sign.set(clock::ticks());

@@ -1,7 +1,7 @@
 //! The measuring loops.
 //!
 //! A [`Side`] is one end of the connection: [`driver`] moves the worker on and waits, [`record`] keeps the times,
-//! and [`am`], [`rma`] and [`atomic`] are the operations. Between two readings of the clock a loop does nothing but
+//! and [`am`], [`rma`], [`atomic`] and [`net`] are the operations. Between two readings of the clock a loop does nothing but
 //! the operations and the worker's progress.
 
 mod am;
@@ -9,6 +9,7 @@ mod atomic;
 mod connect;
 mod driver;
 mod loops;
+mod net;
 mod record;
 mod rma;
 mod side;

@@ -40,7 +40,7 @@ impl Side {
         let mut payload = bytes(case.size)?;
         let last = case.size - 1;
         match case.layout {
-            Layout::Short => self.put_course(end, count, recorder, move |number| {
+            Layout::Short | Layout::Auto => self.put_course(end, count, recorder, move |number| {
                 mark(&mut payload, number);
                 driver.post(|| ep.put_short(&payload, place, key))
             }),
@@ -94,7 +94,7 @@ impl Side {
         let remote = self.remote()?;
         let (place, key) = (remote.address, &remote.key);
         match case.layout {
-            Layout::Short => {
+            Layout::Short | Layout::Auto => {
                 let mut buffer = bytes(case.size)?;
                 self.one_sided(count, recorder, || driver.post(|| ep.get_short(&mut buffer, place, key)))
             }
