@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use uct_core::select::{Operation, PeerAddresses, Request, SelectError, Selector};
 use uct_core::{Context, IfaceOptions, Worker};
-use uct_examples::Failure;
+
+type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

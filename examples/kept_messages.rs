@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use uct_core::{AmId, Context, IfaceOptions, KeptMessage, SendFlags, Worker};
-use uct_examples::Failure;
+
+type Failure = Box<dyn std::error::Error>;
 
 const JOB: AmId = AmId::new(2).unwrap();
 const DONE: AmId = AmId::new(3).unwrap();

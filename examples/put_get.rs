@@ -1,72 +1,64 @@
-//! Put and get: a process writes to and reads from memory that another one registered.
+//! Put and get: a program writes to and reads from memory that another one registered.
 //!
-//!     cargo run -p uct-examples --bin put_get
+//!     put_get                 the owner of the memory; it prints how to start the other side
+//!     put_get HOST:PORT       the initiator
 //!
-//! The owner registers memory and tells the initiator three things: that an operation may begin, where the memory is
-//! and the key to it. From then on the initiator works alone; the owner's code is not involved.
+//! The owner shares memory: the initiator receives its address and the key to it. From then on the initiator works alone. Where
+//! the transport has no hardware for put and get, the owner's progress carries them out, and its code is not involved either.
 
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
-
+use uct_core::Context;
 use uct_core::select::{Operation, Request};
-use uct_core::{Access, Completion, Context, Flush, MemoryKind, Posted, Worker};
-use uct_examples::{Failure, LIMIT, Peer, connect, two_processes};
+use uct_net::{NetOptions, local::Net};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LENGTH: usize = 64;
 
-fn main() -> ExitCode {
-    two_processes(initiator, owner)
+fn main() -> Result {
+    let net = Net::new(&Context::builder().build()?, NetOptions::default())?;
+    match std::env::args().nth(1) {
+        None => net.block_on(owner(&net)),
+        Some(address) => net.block_on(initiator(&net, &address)),
+    }
 }
 
-fn owner(peer: &mut Peer) -> Result<(), Failure> {
-    let worker = Worker::new(&Context::builder().build()?)?;
-    let connection = connect(&worker, peer, &request())?;
+async fn owner(net: &Net) -> Result {
+    let mut listener = net.listen("[::]:0").await?;
+    println!("now start: put_get localhost:{}", listener.port().unwrap_or_default());
+    let connection = listener.accept().await?.accept().await?;
 
-    // `Access` lists what peers may do; any other access is an error.
-    let access = Access::REMOTE_PUT | Access::REMOTE_GET;
-    let memory = connection.iface.memory_domain().allocate(LENGTH, access, MemoryKind::Host)?;
+    let memory = connection.allocate(LENGTH)?;
     memory.write(0, b"what the owner wrote");
-    peer.send(&[&memory.address().to_le_bytes()[..], &memory.packed_key()?].concat())?;
+    connection.share(&memory).await?;
 
-    // Where the transport has no hardware for put and get, this progress is what carries them out.
-    peer.receive(&worker)?;
-    println!("owner:     the memory now begins with {:?}", text(&memory.to_vec()));
+    connection.recv().await?;
+    println!("the memory now begins with {:?}", text(&memory.to_vec()));
+    connection.closed().await;
     Ok(())
 }
 
-fn initiator(peer: &mut Peer) -> Result<(), Failure> {
-    let worker = Worker::new(&Context::builder().build()?)?;
-    let connection = connect(&worker, peer, &request())?;
-    let (iface, ep) = (&connection.iface, &connection.ep);
-
-    let card = peer.receive(&worker)?;
-    let (address, key) = card.split_first_chunk::<8>().ok_or("the owner sent no address")?;
-    let remote = u64::from_le_bytes(*address);
-    let key = iface.memory_domain().unpack(key)?;
-
-    // Get: into memory of our own, which is the transport's until the completion.
-    let local = iface.memory_domain().allocate(LENGTH, Access::ALL, MemoryKind::Host)?;
-    let completion = Completion::new(&worker);
-    worker.retry(LIMIT, || ep.get_zcopy(&[local.slice(..LENGTH)], remote, &key, &completion))?;
-    connection.wait("the get", || completion.is_done())?;
-    completion.result()?;
-    println!("initiator: the memory begins with {:?}", text(&local.to_vec()));
-
-    // Put: the bytes are copied, so they are free at return. They have arrived when a remote flush is done.
-    worker.retry(LIMIT, || ep.put_short(b"what the initiator put", remote, &key))?;
-    let flushed = Completion::new(&worker);
-    if worker.retry(LIMIT, || ep.flush(Flush::REMOTE, Some(&flushed)))? == Posted::InProgress {
-        connection.wait("the flush", || flushed.is_done())?;
-        flushed.result()?;
-    }
-    peer.send(b"done")
-}
-
-/// The transport has to have both.
-fn request() -> Request {
+async fn initiator(net: &Net, address: &str) -> Result {
+    // The transport has to have both. It is chosen for puts of this size.
     let get = Operation::GetZcopy.capability();
-    Request { capabilities: get, ..Request::new(Operation::PutShort, LENGTH) }
+    let request = Request { capabilities: get, ..Request::new(Operation::PutZcopy, LENGTH) };
+    let connection = net.connect(address).request(request).await?;
+    println!("over {}", connection.explanation().chosen);
+    let remote = connection.shared().await?;
+
+    // The local memory belongs to the transport until the operation has ended.
+    let local = connection.allocate(LENGTH)?;
+    connection.get(local.slice(..LENGTH), &remote, 0).await?;
+    println!("the memory begins with {:?}", text(&local.to_vec()));
+
+    let new = b"what the initiator put";
+    local.write(0, new);
+    connection.put(local.slice(..new.len()), &remote, 0).await?;
+    // The bytes have arrived when a flush is done, and a message would arrive after them in any case.
+    connection.flush().await?;
+    connection.send(b"done").await?;
+    Ok(connection.close().await?)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@
 //!     rc_send_read_write -n HOST      the client, on the same one or another
 //!
 //! The server sends a message; the client reads the server's memory, then writes to it; the server sees what was
-//! written. What each side needs to know of the other goes over a TCP connection first. `-t tcp -d lo` runs the same
+//! written. The two find each other by a TCP connection first; `rdma_cm_walk` shows rdma_cm. `-t tcp -d lo` runs the same
 //! steps without RDMA hardware.
 
 #![forbid(unsafe_code)]
@@ -12,16 +12,19 @@
 use std::cell::RefCell;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use clap::Parser;
-use uct_core::{
-    Access, AmId, Capabilities, Completion, Context, Ep, Flush, Iface, IfaceAddress, Memory, MemoryKind,
-    Posted, SendFlags, Worker,
-};
-use uct_examples::{Connection, Failure, LIMIT, Peer};
+use uct_core::select::Selector;
+use uct_core::{AmId, Context, SendFlags, Worker};
+use uct_net::NetOptions;
+use uct_net::local::{Connection, Net};
+
+type Failure = Box<dyn std::error::Error>;
 
 const MESSAGE: AmId = AmId::new(5).unwrap();
 const LENGTH: usize = 64;
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// SEND, RDMA READ and RDMA WRITE between two processes.
 #[derive(Parser)]
@@ -58,85 +61,64 @@ fn run(options: &Options) -> Result<(), Failure> {
     let device = options.device.clone().or_else(|| first().map(|it| it.device.clone())).unwrap_or_default();
     let iface = worker.open(&options.transport, &device)?;
 
-    // 2. Memory that the peer may read and write. In verbs: a protection domain and a memory region.
-    let access = Access::REMOTE_PUT | Access::REMOTE_GET;
-    let memory = iface.memory_domain().allocate(LENGTH, access, MemoryKind::Host)?;
-
-    // 3. A place for the message to arrive. In verbs: a posted receive.
+    // 2. A place for the message to arrive. In verbs: a posted receive.
     let received = Rc::new(RefCell::new(String::new()));
     let place = Rc::clone(&received);
     iface.set_am_handler(MESSAGE, move |message| {
         place.replace(String::from_utf8_lossy(&message).into_owned());
     });
 
-    // 4. The endpoint, connected to the peer's. In verbs: a queue pair, moved from RESET to RTS.
-    let mut peer = match &options.server {
-        Some(host) => Peer::call(host, options.port)?,
-        None => Peer::listen(options.port)?,
-    };
-    let ep = connect(&worker, &iface, &mut peer)?;
-    println!("connected over {}", iface.resource());
-    let connection = Connection { iface, ep };
-
-    match options.server {
-        None => serve(&worker, &connection, &mut peer, &memory),
-        Some(_) => {
-            connection.wait("the message", || !received.borrow().is_empty())?;
+    // 3. The endpoint, connected to the peer's. In verbs: a queue pair, moved from RESET to RTS.
+    let net = Net::over(&worker, Selector::of(&worker, vec![iface]), NetOptions::default())?;
+    match &options.server {
+        None => net.block_on(async {
+            let mut listener = net.listen(format!("0.0.0.0:{}", options.port)).await?;
+            println!("waiting on port {}", listener.port().unwrap_or_default());
+            let incoming = net.within(LIMIT, listener.accept()).await.ok_or("no client came")??;
+            serve(&incoming.accept().await?).await
+        }),
+        Some(host) => net.block_on(async {
+            let connection = net.connect(format!("{host}:{}", options.port)).await?;
+            println!("connected over {}", connection.explanation().chosen);
+            if !worker.progress_until(LIMIT, || !received.borrow().is_empty()) {
+                return Err("the server's message did not come".into());
+            }
             println!("SEND:       received {:?}", received.borrow());
-            read_and_write(&worker, &connection, &mut peer, &memory)
-        }
+            read_and_write(&connection).await?;
+            Ok(connection.close().await?)
+        }),
     }
 }
 
-fn connect(worker: &Worker, iface: &Iface, peer: &mut Peer) -> Result<Ep, Failure> {
-    peer.send(&iface.address()?.pack()?)?;
-    let (address, _) = IfaceAddress::unpack(&peer.receive(worker)?)?;
-    if iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
-        return Ok(iface.connect_with(&address, |_failure| ())?);
-    }
-    let ep = iface.create_ep(|_failure| ())?;
-    peer.send(&ep.address()?)?;
-    ep.connect_to_ep(&address, &peer.receive(worker)?)?;
-    Ok(ep)
-}
-
-fn serve(worker: &Worker, connection: &Connection, peer: &mut Peer, memory: &Memory) -> Result<(), Failure> {
+async fn serve(connection: &Connection) -> Result<(), Failure> {
+    // 4. Memory that the peer may read and write. In verbs: a protection domain and a memory region, whose key the peer needs.
+    let memory = connection.allocate(LENGTH)?;
     memory.write(0, b"what the client reads ");
-    peer.send(&[&memory.address().to_le_bytes()[..], &memory.packed_key()?].concat())?;
-    let text = b"what the server sends";
-    worker.retry(LIMIT, || {
-        connection.ep.am_bcopy(MESSAGE, SendFlags::empty(), |buffer| {
+    connection.share(&memory).await?;
+
+    let (ep, text) = (connection.endpoint(), b"what the server sends");
+    let send = || {
+        ep.am_bcopy(MESSAGE, SendFlags::empty(), |buffer| {
             buffer[..text.len()].copy_from_slice(text);
             text.len()
         })
-    })?;
+    };
+    connection.when_room(send).await?;
     // The client works on the memory now; this side hears of it only because the client says so.
-    peer.receive(worker)?;
+    connection.recv().await?;
     println!("RDMA WRITE: the memory holds {:?}", String::from_utf8_lossy(&memory.to_vec()[..22]));
-    peer.send(b"seen")
+    connection.closed().await;
+    Ok(())
 }
 
-fn read_and_write(
-    worker: &Worker,
-    connection: &Connection,
-    peer: &mut Peer,
-    memory: &Memory,
-) -> Result<(), Failure> {
-    let card = peer.receive(worker)?;
-    let (address, key) = card.split_first_chunk::<8>().ok_or("the server sent no address")?;
-    let (remote, key) = (u64::from_le_bytes(*address), memory.domain().unpack(key)?);
-    let (ep, done) = (&connection.ep, Completion::new(worker));
-
-    worker.retry(LIMIT, || ep.get_zcopy(&[memory.slice(..LENGTH)], remote, &key, &done))?;
-    connection.wait("the read", || done.is_done())?;
-    done.result()?;
+async fn read_and_write(connection: &Connection) -> Result<(), Failure> {
+    let remote = connection.shared().await?;
+    let memory = connection.allocate(LENGTH)?;
+    connection.get(memory.slice(..LENGTH), &remote, 0).await?;
     println!("RDMA READ:  the server's memory holds {:?}", String::from_utf8_lossy(&memory.to_vec()[..22]));
 
     memory.write(0, b"what the client writes");
-    worker.retry(LIMIT, || ep.put_zcopy(&[memory.slice(..LENGTH)], remote, &key, &done))?;
-    let flushed = worker.retry(LIMIT, || ep.flush(Flush::REMOTE, Some(&done)))?;
-    connection.wait("the write", || done.is_done() || flushed == Posted::Done)?;
-    done.result()?;
-    peer.send(b"written")?;
-    peer.receive(worker).map(drop)
+    connection.put(memory.slice(..LENGTH), &remote, 0).await?;
+    connection.flush().await?;
+    Ok(connection.send(b"written").await?)
 }

@@ -1,68 +1,59 @@
 //! A receiver that sleeps: no processor time is used until a message comes.
 //!
-//!     cargo run -p uct-examples --bin sleeping_receiver
+//!     sleeping_receiver                 the receiver; it prints how to start the sender
+//!     sleeping_receiver HOST:PORT       the sender
 //!
-//! `Worker::wait` arms every interface and sleeps on one descriptor. A program with an event loop of its own watches
-//! `Worker::event_fd` instead, and calls `Worker::arm` before it goes to sleep: `BUSY` means "progress first".
+//! `Wait::Sleep` arms every transport and sleeps on one descriptor. The default polls for 20 µs first. A program with an event
+//! loop of its own watches that descriptor itself: see `own_event_loop`.
 
 #![forbid(unsafe_code)]
 
-use std::cell::Cell;
-use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use uct_core::select::{Operation, Request};
-use uct_core::{AmId, Context, Flush, Posted, Worker};
-use uct_examples::{Failure, LIMIT, Peer, connect, two_processes};
+use uct_core::Context;
+use uct_net::{NetOptions, Wait, local::Net};
 
-const NEWS: AmId = AmId::new(1).unwrap();
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
 const MESSAGES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(40);
 
-fn main() -> ExitCode {
-    two_processes(sender, receiver)
+fn main() -> Result {
+    let options = NetOptions { wait: Wait::Sleep, ..NetOptions::default() };
+    let net = Net::new(&Context::builder().build()?, options)?;
+    match std::env::args().nth(1) {
+        None => net.block_on(receiver(&net)),
+        Some(address) => net.block_on(sender(&net, &address)),
+    }
 }
 
-fn receiver(peer: &mut Peer) -> Result<(), Failure> {
-    let worker = Worker::new(&Context::builder().build()?)?;
-    let connection = connect(&worker, peer, &request())?;
-    let received = Rc::new(Cell::new(0));
-    let count = Rc::clone(&received);
-    connection.iface.set_am_handler(NEWS, move |_message| count.set(count.get() + 1));
-    peer.send(b"ready")?;
-
-    let (start, mut wakes) = (Instant::now(), 0);
-    while received.get() < MESSAGES {
-        // What is already there has to be dealt with first: an armed worker wakes for what comes next.
-        if worker.progress() > 0 {
-            continue;
-        }
-        if start.elapsed() > LIMIT {
-            return Err(format!("only {} of {MESSAGES} messages came", received.get()).into());
-        }
-        wakes += u32::from(worker.wait(Duration::from_secs(1))?);
+async fn receiver(net: &Net) -> Result {
+    let mut listener = net.listen("[::]:0").await?;
+    println!("now start: sleeping_receiver localhost:{}", listener.port().unwrap_or_default());
+    let connection = listener.accept().await?.accept().await?;
+    let (start, used) = (Instant::now(), processor_time()?);
+    for _ in 0..MESSAGES {
+        connection.recv().await?;
     }
-    println!("receiver: {MESSAGES} messages within {} ms, woken {wakes} times", start.elapsed().as_millis());
-    peer.send(b"done")
-}
-
-fn sender(peer: &mut Peer) -> Result<(), Failure> {
-    let worker = Worker::new(&Context::builder().build()?)?;
-    let connection = connect(&worker, peer, &request())?;
-    peer.receive(&worker)?;
-    for number in 0..MESSAGES {
-        std::thread::sleep(PAUSE);
-        worker.retry(LIMIT, || connection.ep.am_short(NEWS, u64::from(number), b"news"))?;
-        // A message may still be in a buffer of ours; this moves it on before we sleep again.
-        connection.wait("the flush", || {
-            connection.ep.flush(Flush::empty(), None).is_ok_and(|posted| posted == Posted::Done)
-        })?;
-    }
-    peer.receive(&worker)?;
+    let (passed, used) = (start.elapsed(), processor_time()? - used);
+    println!("{MESSAGES} messages within {} ms, {} us of a processor", passed.as_millis(), used.as_micros());
+    connection.closed().await;
     Ok(())
 }
 
-fn request() -> Request {
-    Request::new(Operation::AmShort, 4)
+async fn sender(net: &Net, address: &str) -> Result {
+    let connection = net.connect(address).await?;
+    println!("over {}", connection.explanation().chosen);
+    for _ in 0..MESSAGES {
+        net.sleep(PAUSE).await;
+        connection.send(b"news").await?;
+    }
+    Ok(connection.close().await?)
+}
+
+/// Time that this thread has spent on a processor.
+fn processor_time() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = text.split_whitespace().next().ok_or("/proc/thread-self/schedstat is empty")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
 }

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use uct_core::{AmId, Context, Worker};
-use uct_examples::Failure;
+
+type Failure = Box<dyn std::error::Error>;
 
 const HELLO: AmId = AmId::new(0).unwrap();
 

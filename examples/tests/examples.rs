@@ -1,6 +1,6 @@
 //! Every example runs, over every transport that is found, and prints what it promises.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -72,52 +72,185 @@ fn to_other_processes() -> Vec<(String, String)> {
     names
 }
 
+/// Starts the first side with one transport, then as many others as it asks for; returns what each printed, the first side first.
 #[track_caller]
-fn over_each_transport(program: &str, expected: &[&str]) {
-    for (transport, _) in to_other_processes() {
-        let output = run(program, &[], Some(&transport));
-        assert!(output.contains(&format!("using {transport}/")), "{transport}: {output}");
-        for expected in expected {
-            assert!(output.contains(expected), "{transport}: {expected:?} is missing in\n{output}");
+fn sides(program: &str, transport: &str, others: usize) -> Vec<String> {
+    let mut first = example(program, &[]).env("UCT_TLS", transport).spawn().unwrap();
+    let line = line(first.stdout.as_mut().unwrap());
+    assert!(line.starts_with("now start"), "{line}");
+    let address = line.split_whitespace().last().unwrap();
+    // The first side has one transport; the others take it from all of theirs.
+    let others: Vec<Child> = (0..others).map(|_| example(program, &[address]).spawn().unwrap()).collect();
+    let mut printed: Vec<String> = others.into_iter().map(output).collect();
+    printed.insert(0, output(first));
+    printed
+}
+
+/// Runs it over each transport: the first side has to print `first`, and each of the others `other`.
+#[track_caller]
+fn over_each_transport(program: &str, others: usize, first: &str, other: &str) {
+    for (transport, device) in to_other_processes() {
+        let printed = sides(program, &transport, others);
+        assert!(printed[0].contains(first), "{transport}: {first:?} is missing in\n{}", printed[0]);
+        for printed in &printed[1..] {
+            assert!(printed.contains(&format!("over {transport}/{device}\n")), "{transport}: {printed}");
+            assert!(printed.contains(other), "{transport}: {other:?} is missing in\n{printed}");
         }
     }
 }
 
 #[test]
 fn put_and_get_reach_the_memory_of_another_process() {
-    let expected = [
-        "initiator: the memory begins with \"what the owner wrote\"",
-        "owner:     the memory now begins with \"what the initiator put\"",
-    ];
-    over_each_transport(env!("CARGO_BIN_EXE_put_get"), &expected);
+    let owner = "the memory now begins with \"what the initiator put\"";
+    let initiator = "the memory begins with \"what the owner wrote\"";
+    over_each_transport(env!("CARGO_BIN_EXE_put_get"), 1, owner, initiator);
 }
 
 #[test]
 fn no_ticket_of_the_counter_is_drawn_twice() {
-    over_each_transport(env!("CARGO_BIN_EXE_atomic_counter"), &["drew 300 tickets, each of them once"]);
+    let owner = "3 programs drew 300 tickets, each of them once";
+    over_each_transport(env!("CARGO_BIN_EXE_atomic_counter"), 3, owner, "");
 }
 
 #[test]
 fn a_sleeping_receiver_gets_every_message() {
-    over_each_transport(env!("CARGO_BIN_EXE_sleeping_receiver"), &["receiver: 5 messages"]);
+    over_each_transport(env!("CARGO_BIN_EXE_sleeping_receiver"), 1, "5 messages within ", "");
+}
+
+#[test]
+fn two_connections_receive_into_one_queue() {
+    let receiver = "1000 messages of each";
+    over_each_transport(env!("CARGO_BIN_EXE_shared_receive_queue"), 2, receiver, "");
+}
+
+#[test]
+fn an_event_loop_of_its_own_carries_lines_both_ways() {
+    let program = env!("CARGO_BIN_EXE_own_event_loop");
+    for (transport, _) in to_other_processes() {
+        let start = |arguments: &[&str]| {
+            example(program, arguments).env("UCT_TLS", &transport).stdin(Stdio::piped()).spawn().unwrap()
+        };
+        let mut first = start(&[]);
+        let line = line(first.stdout.as_mut().unwrap());
+        let mut second = start(&[line.split_whitespace().last().unwrap()]);
+        let type_in = |side: &mut Child, text: &str| side.stdin.as_mut().unwrap().write_all(text.as_bytes());
+        type_in(&mut first, "hello\n").unwrap();
+        type_in(&mut second, "good morning\n").unwrap();
+        // Each is asleep by now, most likely; the end of one input leaves the other direction open.
+        std::thread::sleep(Duration::from_millis(100));
+        drop(second.stdin.take());
+        std::thread::sleep(Duration::from_millis(100));
+        type_in(&mut first, "still there?\n").unwrap();
+        drop(first.stdin.take());
+        assert_eq!(output(second), "hello\nstill there?\n", "{transport}");
+        assert_eq!(output(first), "good morning\n", "{transport}");
+    }
+}
+
+/// A server that runs until it is dropped, and how its clients reach it.
+struct Server {
+    child: Child,
+    lines: Receiver<String>,
+    address: String,
+}
+
+impl Server {
+    fn start(program: &str, arguments: &[&str], transport: &str) -> Server {
+        let mut child = example(program, arguments).env("UCT_TLS", transport).spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        let first = lines.recv_timeout(LIMIT).unwrap();
+        let address = first.split_whitespace().last().unwrap().to_owned();
+        Server { child, lines, address }
+    }
+
+    /// Waits for a line with these words.
+    #[track_caller]
+    fn prints(&self, words: &str) {
+        let mut seen = Vec::new();
+        while !seen.last().is_some_and(|line: &String| line.contains(words)) {
+            seen.push(self.lines.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{error}: {seen:?}")));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn one_server_echoes_to_many_clients_at_once() {
+    for (transport, device) in to_other_processes() {
+        let server = Server::start(env!("CARGO_BIN_EXE_echo_server"), &["127.0.0.1:0"], &transport);
+        let client = || example(env!("CARGO_BIN_EXE_connect"), &[&server.address]).spawn().unwrap();
+        let clients: Vec<Child> = (0..5).map(|_| client()).collect();
+        for client in clients {
+            let printed = output(client);
+            assert!(printed.contains(&format!("connected over {transport}/{device}\n")), "{printed}");
+            assert!(printed.contains("the peer says hello\n"), "{printed}");
+        }
+        (0..5).for_each(|_| server.prints("1 messages, "));
+    }
+}
+
+#[test]
+fn streams_of_tokio_bring_back_what_was_sent() {
+    for (transport, device) in to_other_processes() {
+        let program = env!("CARGO_BIN_EXE_tokio_echo");
+        let server = Server::start(program, &[], &transport);
+        let mut client = example(program, &[&server.address]).stdin(Stdio::piped()).spawn().unwrap();
+        let text = "some lines\n".repeat(10_000);
+        let mut input = client.stdin.take().unwrap();
+        let written = text.clone();
+        let writer = std::thread::spawn(move || input.write_all(written.as_bytes()).unwrap());
+        assert_eq!(output(client), format!("over {transport}/{device}\n{text}"));
+        writer.join().unwrap();
+        server.prints("110000 bytes");
+    }
+}
+
+#[test]
+fn hyper_answers_over_shared_memory_and_over_each_other_transport() {
+    for (transport, device) in to_other_processes() {
+        let program = env!("CARGO_BIN_EXE_hyper_shm");
+        let server = Server::start(program, &[], &transport);
+        let which: &[&str] = if transport == "posix" { &[] } else { &[&transport] };
+        let printed = run(program, &[&[&*server.address], which].concat(), None);
+        let expected = format!("over {transport}/{device}\n200 OK: you asked for /news\n");
+        assert_eq!(printed, expected);
+        server.prints(&format!("a client over {transport}/{device}"));
+    }
+}
+
+#[test]
+fn the_steps_of_rdma_cm_come_in_their_order() {
+    let program = env!("CARGO_BIN_EXE_rdma_cm_walk");
+    let which = ["-t", "tcp", "-d", "lo"];
+    let mut server = example(program, &which).spawn().unwrap();
+    let own = line(server.stdout.as_mut().unwrap());
+    assert_eq!(own, "tcp for the connection, tcp/lo for the data");
+    let line = line(server.stdout.as_mut().unwrap());
+    let client = example(program, &[&which[..], &[line.split_whitespace().last().unwrap()]].concat());
+    let client = { client }.spawn().unwrap();
+    let steps = |printed: String| -> Vec<String> {
+        printed.lines().map(|line| line.split([':', ' ']).next().unwrap().to_owned()).collect()
+    };
+    let (client, server) = (output(client), output(server));
+    assert!(client.contains("holds \"what the client reads \""), "{client}");
+    assert!(server.contains("holds \"what the client writes\""), "{server}");
+    assert_eq!(steps(client), ["tcp", "RESOLVED", "CONNECTED", "READ", "DISCONNECTED"]);
+    assert_eq!(steps(server), ["REQUEST", "NOTIFIED", "WRITE", "DISCONNECTED"]);
 }
 
 #[test]
 fn a_client_finds_a_server_by_its_address() {
     for (transport, device) in to_other_processes() {
-        let mut server = example(env!("CARGO_BIN_EXE_listen"), &["127.0.0.1:0"]);
-        let mut server = server.env("UCT_TLS", &transport).spawn().unwrap();
-        let lines = lines_of(server.stdout.take().unwrap());
-        let first = lines.recv_timeout(LIMIT).unwrap();
-        let address = first.strip_prefix("listening on ").unwrap_or_else(|| panic!("{first}"));
+        let server = Server::start(env!("CARGO_BIN_EXE_listen"), &["127.0.0.1:0"], &transport);
         // The server has one transport, and the client takes it from all of its own.
-        let printed = run(env!("CARGO_BIN_EXE_connect"), &[address], None);
-        let mut served = Vec::new();
-        while !served.last().is_some_and(|line: &String| line.contains("the peer closed the connection")) {
-            served.push(lines.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{error}: {served:?}")));
-        }
-        server.kill().unwrap();
-        server.wait().unwrap();
+        let printed = run(env!("CARGO_BIN_EXE_connect"), &[&server.address], None);
+        server.prints("the peer closed the connection");
         assert!(printed.contains(&format!("connected over {transport}/{device}\n")), "{printed}");
         assert!(printed.contains("the peer says hello\n"), "{printed}");
     }
@@ -134,8 +267,8 @@ fn lines_of(stdout: ChildStdout) -> Receiver<String> {
 
 #[test]
 fn a_pending_queue_keeps_the_order() {
-    let expected = ["sender:   200000 messages", "receiver: 200000 messages, in order"];
-    over_each_transport(env!("CARGO_BIN_EXE_pending_queue"), &expected);
+    let receiver = "200000 messages, in order";
+    over_each_transport(env!("CARGO_BIN_EXE_pending_queue"), 1, receiver, "200000 messages, ");
 }
 
 #[test]
@@ -182,9 +315,15 @@ fn the_classic_walk_runs_over_each_transport() {
     }
 }
 
-/// Reads the port from the first line, byte by byte, so that the rest stays in the pipe.
+/// The port that the first line names.
 fn port(stdout: &mut ChildStdout) -> String {
+    let line = line(stdout);
+    line.strip_prefix("waiting on port ").unwrap_or_else(|| panic!("no port: {line}")).to_owned()
+}
+
+/// The first line, read byte by byte, so that the rest stays in the pipe.
+fn line(stdout: &mut ChildStdout) -> String {
     let mut line = String::new();
     BufReader::with_capacity(1, stdout).read_line(&mut line).unwrap();
-    line.trim().strip_prefix("waiting on port ").unwrap_or_else(|| panic!("no port: {line}")).to_owned()
+    line.trim_end().to_owned()
 }

@@ -68,3 +68,8 @@ pub use threads::{
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/net.md")]
 pub struct Page;
+
+/// So does that of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
