@@ -7,6 +7,7 @@ use std::fmt;
 
 use ucs::Status;
 
+use crate::library::LibraryError;
 use crate::memlock;
 
 /// A failed control operation. The text is one line: what failed, on which device, and what to do about it.
@@ -172,6 +173,17 @@ pub enum IbError {
         /// What was asked for, if it helps.
         detail: String,
     },
+}
+
+impl From<LibraryError> for IbError {
+    fn from(error: LibraryError) -> IbError {
+        match error {
+            LibraryError::Missing { reason } => IbError::LibraryMissing { reason },
+            LibraryError::Symbol { library, symbol, reason } => {
+                IbError::LibrarySymbol { library, symbol, reason }
+            }
+        }
+    }
 }
 
 impl IbError {

@@ -9,6 +9,7 @@ pub mod device;
 pub mod error;
 pub mod events;
 pub mod gid;
+pub mod library;
 pub mod memlock;
 pub mod port;
 pub mod port_address;

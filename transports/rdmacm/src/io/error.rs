@@ -2,6 +2,8 @@
 
 use std::io;
 
+use uct_ib::library::LibraryError;
+
 /// A failure of librdmacm. The text is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -36,6 +38,17 @@ pub enum CmError {
         /// Its `errno`.
         errno: i32,
     },
+}
+
+impl From<LibraryError> for CmError {
+    fn from(error: LibraryError) -> CmError {
+        match error {
+            LibraryError::Missing { reason } => CmError::LibraryMissing { reason },
+            LibraryError::Symbol { library, symbol, reason } => {
+                CmError::LibrarySymbol { library, symbol, reason }
+            }
+        }
+    }
 }
 
 impl CmError {

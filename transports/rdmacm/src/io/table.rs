@@ -1,10 +1,11 @@
-//! The one table of functions of librdmacm, and the loader that fills it at run time. Built on `libloading`.
+//! The one table of functions of librdmacm, filled at run time. Built on [`uct_ib::library`].
 
 use std::ffi::{c_int, c_uint, c_void};
 
 use libc::sockaddr;
-use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use once_cell::sync::OnceCell;
+use uct_ib::function_table;
+use uct_ib::library::Library;
 
 use super::abi::*;
 use super::error::CmError;
@@ -12,62 +13,31 @@ use super::error::CmError;
 /// The file names that are tried, in this order.
 const LIBRARY_NAMES: &[&str] = &["librdmacm.so.1"];
 
-macro_rules! cm_table {
-    ($($field:ident: $symbol:literal fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
-        /// The functions of librdmacm that this crate uses. All are called with the meaning of their manual pages.
-        #[allow(missing_docs)]
-        pub struct CmTable {
-            $(pub $field: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
-        }
-
-        impl CmTable {
-            fn from_library(library: &Library, name: &str) -> Result<Self, CmError> {
-                Ok(Self {
-                    $($field: {
-                        // SAFETY: the type is that of the installed header (tests/cm_abi.rs compares them). The library
-                        // stays loaded for the life of the process: `load_from` leaks it.
-                        let symbol = unsafe {
-                            library.get::<unsafe extern "C" fn($($arg),*) $(-> $ret)?>(
-                                concat!($symbol, "\0").as_bytes(),
-                            )
-                        };
-                        *symbol.map_err(|error| CmError::LibrarySymbol {
-                            library: name.to_owned(),
-                            symbol: $symbol,
-                            reason: innermost(&error),
-                        })?
-                    },)*
-                })
-            }
-
-            /// Name, arguments and result of every function in the table, as written here, for the check against the C header.
-            pub const SIGNATURES: &'static [(&'static str, &'static [&'static str], &'static str)] = &[
-                $(($symbol, &[$(stringify!($arg)),*], concat!($(stringify!($ret))?))),*
-            ];
-        }
-    };
-}
-
-cm_table! {
-    create_event_channel: "rdma_create_event_channel" fn() -> *mut rdma_event_channel;
-    destroy_event_channel: "rdma_destroy_event_channel" fn(*mut rdma_event_channel);
-    get_cm_event: "rdma_get_cm_event" fn(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
-    ack_cm_event: "rdma_ack_cm_event" fn(*mut rdma_cm_event) -> c_int;
-    create_id: "rdma_create_id"
-        fn(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
-    destroy_id: "rdma_destroy_id" fn(*mut rdma_cm_id) -> c_int;
-    migrate_id: "rdma_migrate_id" fn(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int;
-    set_option: "rdma_set_option" fn(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
-    bind_addr: "rdma_bind_addr" fn(*mut rdma_cm_id, *mut sockaddr) -> c_int;
-    resolve_addr: "rdma_resolve_addr" fn(*mut rdma_cm_id, *mut sockaddr, *mut sockaddr, c_int) -> c_int;
-    resolve_route: "rdma_resolve_route" fn(*mut rdma_cm_id, c_int) -> c_int;
-    listen: "rdma_listen" fn(*mut rdma_cm_id, c_int) -> c_int;
-    connect: "rdma_connect" fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
-    accept: "rdma_accept" fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
-    reject: "rdma_reject" fn(*mut rdma_cm_id, *const c_void, u8) -> c_int;
-    disconnect: "rdma_disconnect" fn(*mut rdma_cm_id) -> c_int;
-    establish: "rdma_establish" fn(*mut rdma_cm_id) -> c_int;
-    init_qp_attr: "rdma_init_qp_attr" fn(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
+function_table! {
+    /// The functions of librdmacm that this crate uses. All are called with the meaning of their manual pages.
+    pub struct CmTable;
+    // SAFETY: the types are those of the installed header: tests/cm_abi.rs compares them.
+    unsafe extern "C" {
+        create_event_channel: "rdma_create_event_channel" fn() -> *mut rdma_event_channel;
+        destroy_event_channel: "rdma_destroy_event_channel" fn(*mut rdma_event_channel);
+        get_cm_event: "rdma_get_cm_event" fn(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
+        ack_cm_event: "rdma_ack_cm_event" fn(*mut rdma_cm_event) -> c_int;
+        create_id: "rdma_create_id"
+            fn(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
+        destroy_id: "rdma_destroy_id" fn(*mut rdma_cm_id) -> c_int;
+        migrate_id: "rdma_migrate_id" fn(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int;
+        set_option: "rdma_set_option" fn(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
+        bind_addr: "rdma_bind_addr" fn(*mut rdma_cm_id, *mut sockaddr) -> c_int;
+        resolve_addr: "rdma_resolve_addr" fn(*mut rdma_cm_id, *mut sockaddr, *mut sockaddr, c_int) -> c_int;
+        resolve_route: "rdma_resolve_route" fn(*mut rdma_cm_id, c_int) -> c_int;
+        listen: "rdma_listen" fn(*mut rdma_cm_id, c_int) -> c_int;
+        connect: "rdma_connect" fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+        accept: "rdma_accept" fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+        reject: "rdma_reject" fn(*mut rdma_cm_id, *const c_void, u8) -> c_int;
+        disconnect: "rdma_disconnect" fn(*mut rdma_cm_id) -> c_int;
+        establish: "rdma_establish" fn(*mut rdma_cm_id) -> c_int;
+        init_qp_attr: "rdma_init_qp_attr" fn(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
+    }
 }
 
 /// The table of the system's librdmacm, loaded on first use and kept for the life of the process.
@@ -87,23 +57,7 @@ pub fn load() -> Result<&'static CmTable, CmError> {
 /// # Errors
 /// As for [`load`].
 pub fn load_from(names: &[&str]) -> Result<&'static CmTable, CmError> {
-    let mut reasons = Vec::new();
-    for name in names {
-        // SAFETY: loading runs the initialisers of librdmacm and of libibverbs, which are written for being loaded late, and
-        // start no thread.
-        match unsafe { Library::open(Some(*name), RTLD_LAZY | RTLD_LOCAL) } {
-            Ok(library) => {
-                // Never unloaded: it keeps open devices and thread-local state.
-                let library = Box::leak(Box::new(library));
-                return Ok(Box::leak(Box::new(CmTable::from_library(library, name)?)));
-            }
-            Err(error) => reasons.push(innermost(&error)),
-        }
-    }
-    Err(CmError::LibraryMissing { reason: reasons.join("; ") })
-}
-
-/// What the system's loader said: libloading wraps it.
-fn innermost(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost)
+    // SAFETY: the initialisers of librdmacm and of libibverbs are written for being loaded late, and start no thread.
+    let library = unsafe { Library::open(names)? };
+    Ok(Box::leak(Box::new(CmTable::of(&library)?)))
 }
