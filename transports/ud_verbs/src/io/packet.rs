@@ -1,12 +1,13 @@
-//! A datagram that may have to be sent again: a registered buffer with what is known of it ahead.
+//! A datagram that may have to be sent again: a registered buffer with what is known of it before it.
 //!
-//! The protocol keeps it until the peer has acknowledged it. It lies in an element of a pool.
+//! The protocol keeps it until the peer has acknowledged it. It is in an element of a pool.
 //!
 //! | element | what |
 //! |---|---|
 //! | 0 | [`Head`] |
 //! | [`DATA`] | header of the protocol ([`HEADER`]), then the message: up to the MTU in all, or less in a small packet |
 
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use uct_ib::verbs::{InlineData, Sge};
@@ -23,25 +24,26 @@ pub(crate) const DATA: usize = 192;
 
 const _: () = assert!(size_of::<Head>() <= DATA);
 
-/// What precedes a datagram.
+/// What precedes a datagram; a [`Packet`] derefs to it.
 pub(crate) struct Head {
     /// Written once, when the element is made.
     lkey: u32,
     /// As well.
-    pub(super) size: Size,
-    /// Bytes of the datagram that lie in the buffer, header included.
-    pub(super) length: u32,
+    pub(crate) size: Size,
+    /// Bytes of the datagram that are in the buffer, header included.
+    pub(crate) length: u32,
     /// Number of the last work request that reads it.
-    pub(super) last_post: u32,
+    pub(crate) last_post: u32,
     /// Pieces of the application's memory behind the buffer.
-    pub(super) pieces: u8,
-    /// The work request is solicited.
-    pub(super) wakes: bool,
+    pieces: u8,
+    /// The work request is solicited, so that it wakes the receiver.
+    pub(crate) wakes: bool,
     /// More than one work request has read it.
-    is_resent: bool,
+    pub(crate) is_resent: bool,
     /// How it ended, once that is known and only the work request is awaited.
-    outcome: Result,
-    completion: Option<Completion>,
+    pub(crate) outcome: Result,
+    /// Notified when it has ended.
+    pub(crate) completion: Option<Completion>,
     /// The application's memory, sent behind the buffer. Place 0 is for the buffer itself.
     list: [Sge; 1 + MAX_PIECES],
 }
@@ -100,20 +102,6 @@ impl Packet {
         self.0.cast()
     }
 
-    /// What is known of it.
-    #[inline]
-    pub(super) fn head(&self) -> &Head {
-        // SAFETY: the element is prepared and owned (`from_raw`).
-        unsafe { self.0.as_ref() }
-    }
-
-    /// As [`Packet::head`], to be changed.
-    #[inline]
-    pub(super) fn head_mut(&mut self) -> &mut Head {
-        // SAFETY: as above.
-        unsafe { self.0.as_mut() }
-    }
-
     /// The first byte of the datagram.
     #[inline]
     pub(crate) fn data(&self) -> *mut u8 {
@@ -130,11 +118,10 @@ impl Packet {
     /// Says what the datagram consists of: `length` bytes of message in the buffer, and nothing else yet.
     #[inline]
     pub(crate) fn begin(&mut self, length: usize, wakes: bool) {
-        let head = self.head_mut();
-        head.length = (HEADER + length) as u32;
-        head.pieces = 0;
-        head.wakes = wakes;
-        head.is_resent = false;
+        self.length = (HEADER + length) as u32;
+        self.pieces = 0;
+        self.wakes = wakes;
+        self.is_resent = false;
     }
 
     /// Adds a piece of the application's memory behind.
@@ -142,16 +129,10 @@ impl Packet {
     /// # Errors
     /// [`Error::INVALID_PARAM`] if there are [`MAX_PIECES`].
     pub(crate) fn add_piece(&mut self, piece: Sge) -> Result {
-        let head = self.head_mut();
-        let place = 1 + usize::from(head.pieces);
-        *head.list.get_mut(place).ok_or(Error::INVALID_PARAM)? = piece;
-        head.pieces += 1;
+        let place = 1 + usize::from(self.pieces);
+        *self.list.get_mut(place).ok_or(Error::INVALID_PARAM)? = piece;
+        self.pieces += 1;
         Ok(())
-    }
-
-    /// The completion to notify when it has ended.
-    pub(crate) fn set_completion(&mut self, completion: Option<Completion>) {
-        self.head_mut().completion = completion;
     }
 
     /// Writes the protocol's header.
@@ -162,66 +143,52 @@ impl Packet {
         unsafe { self.data().cast::<[u8; HEADER]>().write(*header) };
     }
 
-    /// Whether the receiver is to be woken.
-    #[inline]
-    pub(crate) fn wakes(&self) -> bool {
-        self.head().wakes
-    }
-
-    /// Whether memory of the application's is part of it.
-    #[inline]
-    pub(crate) fn has_pieces(&self) -> bool {
-        self.head().pieces != 0
-    }
-
     /// All of it, to be copied by the device's library.
     #[inline]
     pub(crate) fn inline(&self) -> InlineData<'_> {
         // SAFETY: `length` bytes were written, and are not written while the reference lives.
-        InlineData::new(unsafe { std::slice::from_raw_parts(self.data(), self.head().length as usize) })
+        InlineData::new(unsafe { std::slice::from_raw_parts(self.data(), self.length as usize) })
     }
 
     /// The pieces of memory, to be read by the device.
     #[inline]
     pub(crate) fn list(&mut self) -> &[Sge] {
         let address = self.data() as u64;
-        let head = self.head_mut();
-        head.list[0] = Sge::new(address, head.length, head.lkey);
-        &head.list[..1 + usize::from(head.pieces)]
+        self.list[0] = Sge::new(address, self.length, self.lkey);
+        let pieces = usize::from(self.pieces);
+        &self.list[..1 + pieces]
     }
+}
 
-    /// Number of the last work request that reads it.
+impl Deref for Packet {
+    type Target = Head;
+
     #[inline]
-    pub(crate) fn last_post(&self) -> u32 {
-        self.head().last_post
+    fn deref(&self) -> &Head {
+        // SAFETY: the element is prepared and owned (`from_raw`).
+        unsafe { self.0.as_ref() }
     }
+}
 
-    /// It is about to be sent again.
-    pub(crate) fn set_resent(&mut self) {
-        self.head_mut().is_resent = true;
+impl DerefMut for Packet {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Head {
+        // SAFETY: as above.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Head {
+    /// Whether memory of the application's is part of it.
+    #[inline]
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.pieces != 0
     }
 
     /// Whether an acknowledgement leaves it open that the device still reads it: a second copy may be in flight, and
     /// the application's memory is not given back on a peer's word alone.
     #[inline]
     pub(crate) fn may_be_read(&self) -> bool {
-        let head = self.head();
-        head.is_resent || head.pieces != 0
-    }
-
-    /// Remembers how it ended, while the work request goes on.
-    pub(crate) fn set_outcome(&mut self, outcome: Result) {
-        self.head_mut().outcome = outcome;
-    }
-
-    /// How it ended.
-    pub(crate) fn outcome(&self) -> Result {
-        self.head().outcome
-    }
-
-    /// Takes the completion to notify.
-    #[inline]
-    pub(crate) fn take_completion(&mut self) -> Option<Completion> {
-        self.head_mut().completion.take()
+        self.is_resent || self.has_pieces()
     }
 }

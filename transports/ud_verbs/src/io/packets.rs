@@ -48,10 +48,11 @@ impl PacketPool {
         Some(unsafe { Packet::from_raw(element) })
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back. A completion that is still in it is dropped.
     #[inline]
-    pub(crate) fn put(&self, packet: Packet) {
-        let pool = if packet.head().size == Size::Small { &self.small } else { &self.large };
+    pub(crate) fn put(&self, mut packet: Packet) {
+        packet.completion = None;
+        let pool = if packet.size == Size::Small { &self.small } else { &self.large };
         // SAFETY: an interface has one pool of each size, and a packet is put back by value.
         unsafe { pool.put(packet.into_raw()) };
     }
@@ -59,15 +60,14 @@ impl PacketPool {
     /// A packet whose message may have turned out small: in a small buffer then, if many large ones are in use.
     #[inline]
     pub(crate) fn fit(&self, packet: Packet) -> Packet {
-        let head = packet.head();
-        let length = head.length as usize - HEADER;
-        if head.size != Size::Extra || length > SMALL || head.pieces != 0 {
+        let length = packet.length as usize - HEADER;
+        if packet.size != Size::Extra || length > SMALL || packet.has_pieces() {
             return packet;
         }
         let Some(mut small) = self.take(SMALL) else { return packet };
         // SAFETY: the small buffer holds so much, as was just checked, and the two are different.
         unsafe { small.message().copy_from_nonoverlapping(packet.message(), length) };
-        small.begin(length, packet.wakes());
+        small.begin(length, packet.wakes);
         self.put(packet);
         small
     }

@@ -169,10 +169,9 @@ impl Queue {
     #[inline]
     pub(crate) fn post(&mut self, packet: &mut Packet, path: &Path, is_signaled: bool) -> Result {
         let number = self.posted.wrapping_add(1);
-        let head = packet.head_mut();
-        head.last_post = number;
-        let (has_pieces, wakes) = (head.pieces != 0, head.wakes);
-        let is_copied = head.length as usize <= self.max_inline && !has_pieces;
+        packet.last_post = number;
+        let (has_pieces, wakes) = (packet.has_pieces(), packet.wakes);
+        let is_copied = packet.length as usize <= self.max_inline && !has_pieces;
         let is_signaled = is_signaled || has_pieces || number == self.next_signaled;
         let flags = SendFlags::NONE.with(SendFlags::SIGNALED, is_signaled).with(SendFlags::SOLICITED, wakes);
         let posted = if is_copied {

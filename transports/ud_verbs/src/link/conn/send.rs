@@ -126,7 +126,7 @@ impl Conn {
                 // SAFETY: as above, for the application's memory.
                 unsafe { iov.gather(packet.message().wrapping_add(ahead.len())) };
             } else {
-                packet.set_completion(completion);
+                packet.completion = completion;
             }
             Ok(())
         })?;

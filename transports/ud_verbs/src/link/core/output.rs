@@ -41,7 +41,7 @@ impl Core {
                 }
                 Body::Message(header, packet) => {
                     packet.set_header(&header);
-                    packet.set_resent();
+                    packet.is_resent = true;
                     let _ = self.queue.post(packet, transmit.path, true);
                 }
             }

@@ -69,7 +69,8 @@ impl Core {
     fn receive_in_order(&mut self, arrival: &Arrival) -> Option<InOrder> {
         let header = Header::read(arrival.datagram())?;
         let origin = self.paths.origin(arrival);
-        let (id, has_news) = self.table.receive_plain(&origin, header, Packet::has_pieces)?;
+        let (id, has_news) =
+            self.table.receive_plain(&origin, header, |packet: &Packet| packet.has_pieces())?;
         if has_news {
             self.deferred = Some(DeferredAck { id, header: Some(header) });
         } else {

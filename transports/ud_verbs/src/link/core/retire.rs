@@ -37,17 +37,17 @@ impl Core {
     #[inline]
     pub(crate) fn retire(&mut self, mut packet: Packet, outcome: Result) -> Option<Completion> {
         if packet.may_be_read() || outcome.is_err() {
-            if !self.queue.has_ended(packet.last_post()) {
+            if !self.queue.has_ended(packet.last_post) {
                 self.queue.reap();
             }
-            if !self.queue.has_ended(packet.last_post()) {
-                packet.set_outcome(outcome);
+            if !self.queue.has_ended(packet.last_post) {
+                packet.outcome = outcome;
                 self.pending_work.add();
                 self.zombies.push_back(packet);
                 return None;
             }
         }
-        let completion = packet.take_completion();
+        let completion = packet.completion.take();
         self.packets.put(packet);
         completion
     }
@@ -61,12 +61,12 @@ impl Core {
     pub(crate) fn reap_zombie(&mut self) -> Option<(Completion, Result)> {
         for _ in 0..self.zombies.len() {
             let mut packet = self.zombies.pop_front()?;
-            if !self.queue.has_ended(packet.last_post()) {
+            if !self.queue.has_ended(packet.last_post) {
                 self.zombies.push_back(packet);
                 continue;
             }
-            let completion = packet.take_completion();
-            let outcome = packet.outcome();
+            let completion = packet.completion.take();
+            let outcome = packet.outcome;
             self.packets.put(packet);
             if let Some(completion) = completion {
                 return Some((completion, outcome));

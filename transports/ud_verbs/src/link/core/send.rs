@@ -81,7 +81,7 @@ impl Core {
         }
         let mut packet = packets.take(length).ok_or(Error::NO_RESOURCE)?;
         if let Err(error) = fill(&mut packet) {
-            unsend(packets, packet);
+            packets.put(packet);
             return Err(error);
         }
         post_message(next, queue, packets, (clock, is_answer), kind, packet)
@@ -108,13 +108,8 @@ impl Core {
 
     /// Puts back a packet that was not sent; its completion is dropped.
     pub(crate) fn unsend(&mut self, packet: Packet) {
-        unsend(&self.packets, packet);
+        self.packets.put(packet);
     }
-}
-
-fn unsend(packets: &PacketPool, mut packet: Packet) {
-    let _ = packet.take_completion();
-    packets.put(packet);
 }
 
 /// Posts a message and hands it over to the protocol.
@@ -127,7 +122,7 @@ fn post_message(
     kind: u8,
     mut packet: Packet,
 ) -> Result {
-    let flags = if packet.wakes() { flag::WAKE } else { 0 };
+    let flags = if packet.wakes { flag::WAKE } else { 0 };
     packet.set_header(&next.header(kind, flags));
     let posted = match next.path() {
         Some(path) => queue.post(&mut packet, path, false),
@@ -135,7 +130,7 @@ fn post_message(
         None => Err(Error::NOT_CONNECTED),
     };
     if let Err(error) = posted {
-        unsend(packets, packet);
+        packets.put(packet);
         return Err(error);
     }
     // What else is outstanding was sent a moment ago, unless the peer has acknowledged it; otherwise the clock may have stood for long.
