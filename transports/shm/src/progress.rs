@@ -50,17 +50,18 @@ impl ShmIface {
         if !self.work.is_empty() || self.doorbell.has_rung() || self.schedule.is_epoch_due() {
             return self.work();
         }
-        self.watch_first();
-        self.schedule.set_slow_path(self.slow_path_interval());
-        let has_message = self.active.borrow().first().is_some_and(|first| first.channel.rings.has_message());
-        if has_message { self.receive() } else { 0 }
-    }
-
-    fn slow_path_interval(&self) -> u32 {
-        match self.active.borrow().first() {
-            Some(first) if !first.channel.rings.owns_line() => LINE_INTERVAL,
-            _ => SLOW_PATH_INTERVAL,
+        let active = self.active.borrow();
+        self.schedule.set_slow_path(interval(&active));
+        let Some(first) = active.first() else {
+            self.watch.set(self.doorbell.watch());
+            return 0;
+        };
+        if first.channel.rings.has_message() {
+            drop(active);
+            return self.receive();
         }
+        self.watch.set(first.channel.rings.watch());
+        0
     }
 
     /// Receives from the only active ring, because the watched word has changed. Without an active ring that is the doorbell.
@@ -179,7 +180,8 @@ impl ShmIface {
         } else {
             self.work.lower(source::SEVERAL_ACTIVE);
         }
-        self.schedule.set_slow_path(if self.work.is_empty() { self.slow_path_interval() } else { 1 });
+        let interval = if self.work.is_empty() { interval(&self.active.borrow()) } else { 1 };
+        self.schedule.set_slow_path(interval);
         self.watch_first();
     }
 
@@ -397,5 +399,13 @@ impl ShmIface {
             self.door.want_tick(Deadline::after(self.trim_timeout));
         }
         true
+    }
+}
+
+/// Calls until the next slow path, without pending work.
+fn interval(active: &[Rc<Connection>]) -> u32 {
+    match active.first() {
+        Some(first) if !first.channel.rings.owns_line() => LINE_INTERVAL,
+        _ => SLOW_PATH_INTERVAL,
     }
 }

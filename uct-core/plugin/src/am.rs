@@ -102,23 +102,23 @@ impl AmRun {
     #[inline]
     pub unsafe fn deliver(&mut self, id: u8, data: *const u8, length: usize) {
         if id != self.id {
-            (self.id, self.entry) = (id, other(self.handlers, id));
+            self.change(id);
         }
         // SAFETY: the caller's promise, and the entry is one of the table's; without the descriptor flag the data are only read.
         unsafe { call(self.entry, data.cast_mut(), length, 0) };
+    }
+
+    /// The next message has another id. A call, so that the compiler does not use a conditional move, which waits for the id.
+    #[cold]
+    #[inline(never)]
+    fn change(&mut self, id: u8) {
+        (self.id, self.entry) = (id, self.handlers.entry(id));
     }
 
     /// The id of the last message.
     pub fn id(&self) -> u8 {
         self.id
     }
-}
-
-/// A call, so that the compiler does not use a conditional move, which waits for the id.
-#[cold]
-#[inline(never)]
-fn other(handlers: AmHandlers, id: u8) -> NonNull<UctAmCallback> {
-    handlers.entry(id)
 }
 
 const _: () =

@@ -66,7 +66,7 @@ pub struct Control(pub u64);
 
 impl Control {
     /// The next message is in the first slot. Otherwise it is in the next slot, which after the last of the first slots is the first one of
-    /// the rest.
+    /// the rest. A message with a tag below 32 has it in the last slot of a part only.
     pub const WRAPS: u64 = 1;
 
     /// Added to the position of a message in a ping-pong line that another channel's rings have as well: a short message's word has

@@ -78,9 +78,9 @@ impl Part {
         Part { start, last: start + (count as usize).saturating_sub(1) * SLOT_BYTES, in_use }
     }
 
-    /// From one publication of the receiver's position to the next: a quarter of the slots in use.
-    pub(super) fn batch(&self) -> u64 {
-        u64::from((self.in_use / 4).max(1)) * STEP
+    /// Messages from one publication of the receiver's position to the next: a quarter of the slots in use.
+    pub(super) fn batch(&self) -> usize {
+        (self.in_use as usize / 4).max(1)
     }
 
     /// Positions that may be in flight.

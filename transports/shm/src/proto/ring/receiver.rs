@@ -13,6 +13,7 @@ use ucs::sync::atomic::{AtomicU64, Ordering};
 use super::barrier;
 use super::control::{BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP, Short};
 use super::copy::{START_BYTES, copy_rest, copy_start};
+use super::layout::{FIRST_BYTES, Part};
 use super::{Corrupt, RingMemory};
 
 /// A received message.
@@ -51,9 +52,9 @@ pub struct Receiver<M> {
     head: Cell<u64>,
     /// Offset of its slot.
     slot: Cell<usize>,
-    /// Offset of the last slot in this part.
-    last: Cell<usize>,
-    /// Publish when `head` is there.
+    /// Offset of the slot whose message ends a batch or the part.
+    stop: Cell<usize>,
+    /// Messages out of the ring end a batch from this position on.
     grant_at: Cell<u64>,
     /// Flags of the credit word.
     flags: Cell<u64>,
@@ -77,8 +78,9 @@ impl<M: RingMemory> Receiver<M> {
         Receiver {
             head: Cell::new(FIRST),
             slot: Cell::new(first.start),
-            last: Cell::new(first.last),
-            grant_at: Cell::new(next_grant(FIRST, first.batch())),
+            // The first message is reported at once.
+            stop: Cell::new(first.start),
+            grant_at: Cell::new(FIRST.wrapping_add(STEP)),
             flags: Cell::new(Credit::IDLE | Credit::FENCE),
             small: Held::default(),
             bulk: Held::default(),
@@ -100,16 +102,15 @@ impl<M: RingMemory> Receiver<M> {
         // SAFETY: for this call, as the receiver that it is.
         let memory = unsafe { self.memory.alias() };
         let mut copy = Body::new();
-        let mut left = limit;
-        while left > 0 {
+        let first = self.head.get();
+        for _ in 0..limit {
             let (head, slot) = (self.head.get(), self.slot.get());
             let Some(short) = take_short(&memory, slot, head, &mut copy) else { break };
-            self.leave(slot, short.control());
-            self.advance_to(head.wrapping_add(STEP));
+            // A short message has `WRAPS` in the last slot of a part only, which is a stop.
+            self.advance(slot, short.control(), slot == self.stop.get());
             each(short, copy.bytes(short));
-            left -= 1;
         }
-        limit - left
+        (self.head.get().wrapping_sub(first) / STEP) as u32
     }
 
     /// Position of the next message.
@@ -119,42 +120,46 @@ impl<M: RingMemory> Receiver<M> {
     }
 
     /// The next message was sent out of the ring. Its slot is that of the message behind it.
+    ///
+    /// A batch of messages in slots ends at `stop`, and one of these at `grant_at`. Both together are less than the slots in use.
     #[inline(always)]
     pub fn pass(&self) {
-        self.advance_to(self.head.get().wrapping_add(STEP));
+        let head = self.head.get().wrapping_add(STEP);
+        self.head.set(head);
+        if head.wrapping_sub(self.grant_at.get()).cast_signed() >= 0 {
+            self.grant();
+        }
     }
 
-    /// The next message is in the slot behind this one, or where its control word says.
+    /// The message in `slot` is received. The next one is in the slot behind it, if this is not the end of a batch or of a part.
     #[inline(always)]
-    fn leave(&self, slot: usize, control: Control) {
-        if control.wraps() || slot == self.last.get() {
-            self.end_part(control);
+    fn advance(&self, slot: usize, control: Control, is_end: bool) {
+        self.head.set(self.head.get().wrapping_add(STEP));
+        if is_end {
+            self.end_batch(control);
         } else {
             self.slot.set(slot + SLOT_BYTES);
         }
     }
 
-    /// As [`leave`](Self::leave), at the end of a part.
+    /// As [`advance`](Self::advance), at an end.
     #[cold]
     #[inline(never)]
-    fn end_part(&self, control: Control) {
-        let layout = self.memory.layout();
-        let is_first = layout.part_of(self.slot.get()) == layout.first_part();
-        let goes_on = is_first && layout.can_grow() && !control.wraps();
-        let part = if goes_on { layout.rest_part() } else { layout.first_part() };
-        self.slot.set(part.start);
-        self.last.set(part.last);
-        // The distance to the next publication is another one.
-        self.grant_at.set(self.head.get().wrapping_add(STEP));
-    }
-
-    /// The messages ahead of `head` are received.
-    #[inline(always)]
-    fn advance_to(&self, head: u64) {
-        self.head.set(head);
-        if head == self.grant_at.get() {
-            self.grant();
+    fn end_batch(&self, control: Control) {
+        let (layout, slot) = (self.memory.layout(), self.slot.get());
+        let part = layout.part_of(slot);
+        if slot != part.last && !control.wraps() {
+            self.slot.set(slot + SLOT_BYTES);
+            return self.grant_in(part);
         }
+        let is_first = slot < FIRST_BYTES;
+        let next = if is_first && layout.can_grow() && !control.wraps() {
+            layout.rest_part()
+        } else {
+            layout.first_part()
+        };
+        self.slot.set(next.start);
+        self.grant_in(next);
     }
 
     /// Takes the next message. A short one is copied to `inline`; the block of a long one is the caller's until `release`.
@@ -178,8 +183,7 @@ impl<M: RingMemory> Receiver<M> {
         } else {
             self.accept_block(slot, control)?
         };
-        self.leave(slot, control);
-        self.pass();
+        self.advance(slot, control, control.wraps() || slot == self.stop.get());
         Ok(Some(Message { tag: control.tag(), data }))
     }
 
@@ -241,13 +245,20 @@ impl<M: RingMemory> Receiver<M> {
         self.memory.release(place).store(pool.released.get(), Ordering::Release);
     }
 
-    /// Publishes the receiver's position.
+    /// Publishes the receiver's position, which begins a batch.
     #[cold]
     fn grant(&self) {
-        let batch = self.memory.layout().part_of(self.slot.get()).batch();
-        self.grant_at.set(next_grant(self.head.get(), batch));
+        self.grant_in(self.memory.layout().part_of(self.slot.get()));
+    }
+
+    /// As [`grant`](Self::grant), in the part of the next slot.
+    #[inline]
+    fn grant_in(&self, part: Part) {
+        let (head, batch) = (self.head.get(), part.batch());
+        self.stop.set(part.last.min(self.slot.get() + (batch - 1) * SLOT_BYTES));
+        self.grant_at.set(head.wrapping_add(batch as u64 * STEP));
         // SYNC: pairs with the Acquire in `Sender::refresh`: our reads of the slots are over.
-        self.memory.credit().store(Credit::new(self.head.get(), self.flags.get()).0, Ordering::Release);
+        self.memory.credit().store(Credit::new(head, self.flags.get()).0, Ordering::Release);
     }
 
     /// Whether the ring is marked idle.
@@ -282,7 +293,7 @@ impl<M: RingMemory> Receiver<M> {
     #[cfg(all(test, not(loom)))]
     pub fn start_at(&self, position: u64) {
         self.head.set(position);
-        self.grant_at.set(next_grant(position, self.memory.layout().first_part().batch()));
+        self.grant_at.set(position.wrapping_add(STEP));
     }
 }
 
@@ -330,11 +341,6 @@ fn take_short<M: RingMemory>(memory: &M, slot: usize, head: u64, copy: &mut Body
     // SAFETY: as above.
     memory.body(slot, |body| unsafe { copy_start(body.cast(), place) });
     Some(short)
-}
-
-/// The next multiple of `batch` behind `head`.
-fn next_grant(head: u64, batch: u64) -> u64 {
-    (head - head % batch).wrapping_add(batch)
 }
 
 /// A word that the next message changes, and the value from which on it has arrived.

@@ -56,8 +56,8 @@ pub struct Block {
 pub enum Trim {
     /// There is nothing to give back now.
     Nothing,
-    /// The next message is in another page than the first. The caller sends one that has no meaning, and the one behind it is in the first
-    /// page.
+    /// The next message is in another page than the first. The caller sends one that has no meaning, with a tag of the transport, and the one
+    /// behind it is in the first page.
     Return,
     /// Nothing is in this part of the ring, and the sender uses it again only when there is more traffic. The caller gives its memory back.
     Free(Range<usize>),

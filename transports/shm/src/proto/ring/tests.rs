@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::control::{Control, FIRST, SLOT_BYTES, STEP};
+use super::control::{Control, Credit, FIRST, SLOT_BYTES, STEP};
 use super::layout::SLOT_OFFSET;
 use super::sender::Refused;
 use super::testing::{Talker, geometry};
@@ -230,6 +230,28 @@ fn short_messages_are_taken_up_to_a_limit_and_to_the_first_of_another_kind() {
         assert_eq!(take(8, next), 0);
         assert_eq!(receive(&receiver).expect("honest"), Some(pattern(next, 60)));
         next += 1;
+    }
+}
+
+#[test]
+fn less_than_half_of_a_ring_is_received_and_not_reported() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for slots in [4, 8, 16, 64] {
+        let (pages, sender, receiver) = ring(geometry(slots, 2));
+        for number in 0..if cfg!(miri) { 100 } else { 5000 } {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            assert_eq!(sender.has_room(), Ok(true));
+            if state >> 63 == 0 {
+                let _ = sender.try_out_of_ring(|_| ()).expect("room for one");
+                receiver.pass();
+            } else {
+                let _ = send(&sender, &pattern(number, 8)).expect("room for one");
+                assert_eq!(receive(&receiver).expect("honest"), Some(pattern(number, 8)));
+            }
+            assert_eq!(sender.position(), receiver.position());
+            let unadvertised = receiver.position() - Credit(pages.word(0)).head();
+            assert!(unadvertised / STEP < u64::from(slots / 2), "{unadvertised} of {slots} slots");
+        }
     }
 }
 
