@@ -15,7 +15,7 @@ pub enum Among {
     Processes,
 }
 
-/// The frequent side: orders a store ahead of it with a load behind it, as seen by a thread that calls [`heavy`] in between.
+/// The frequent side: orders a store before it with a load behind it, as seen by a thread that calls [`heavy`] in between.
 #[inline]
 pub fn light() {
     // Neither loom nor Miri knows membarrier; a full barrier here has the same effect.
@@ -51,7 +51,7 @@ pub fn heavy(among: Among) -> bool {
 
 /// Registers this process for heavy barriers; returns whether the kernel makes them.
 ///
-/// Done once per process, the answer is kept. The threads of a process that has not registered must not use the light barrier.
+/// Done once per process; the result is kept. The threads of a process that has not registered must not use the light barrier.
 pub fn register(among: Among) -> bool {
     #[cfg(not(any(loom, miri)))]
     {
@@ -105,7 +105,7 @@ mod system {
             }
         }
 
-        /// The answer of the registration, once it was made.
+        /// The result of the registration, once it was made.
         pub(super) fn registered(self) -> &'static OnceLock<bool> {
             static THREADS: OnceLock<bool> = OnceLock::new();
             static PROCESSES: OnceLock<bool> = OnceLock::new();

@@ -8,7 +8,7 @@
 //!
 //! The counter's frequency is found by comparing it with `CLOCK_MONOTONIC` over [`CALIBRATION_NANOSECONDS`],
 //! once per process, with each end taken from the tightest of several readings: 0.25 ms, exact to about 10 in
-//! a million. `quanta` was measured first: 0.6 ms on a quiet machine, and its loop may run for 200 ms on a
+//! a million. `quanta` was measured first: 0.6 ms on an idle machine, and its loop may run for 200 ms on a
 //! noisy one, which a program that starts in a few milliseconds cannot pay, and a plugin, which has its own
 //! copy of every static, would pay again. A plugin therefore takes the host's [`Calibration`] through
 //! [`install`].
@@ -212,7 +212,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Of several readings the one whose two counter values lie closest, so that an interrupt in one does no
+    /// Of several readings the one with the least distance between its two counter values, so that an interrupt in one does no
     /// harm.
     fn tightest() -> Reading {
         let mut best = Reading { ticks: 0, nanoseconds: 0 };
@@ -306,8 +306,8 @@ mod tests {
 
     #[test]
     fn the_clock_agrees_with_the_system_within_one_in_a_thousand() {
-        // A reading lies between two of the system, however long the thread was interrupted there. So the time from one
-        // reading to the other lies between the shortest and the longest that the system knows.
+        // A reading is between two of the system, however long the thread was interrupted there. So the time from one
+        // reading to the other is between the shortest and the longest that the system knows.
         let read = || {
             let before = Instant::now();
             let readings = [ticks(), now()];

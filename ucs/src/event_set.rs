@@ -24,7 +24,7 @@ bitflags! {
         const READ = 1 << 0;
         /// There is room to write, or a connection attempt has ended.
         const WRITE = 1 << 1;
-        /// An error or a hang-up. Reported whether or not it was asked for.
+        /// An error or a hang-up. Reported whether or not it was requested.
         const ERROR = 1 << 2;
         /// Report a change once instead of a state for as long as it lasts.
         const EDGE_TRIGGERED = 1 << 3;

@@ -8,7 +8,7 @@
 pub struct Format {
     /// What it is, in refusals: `interface address of tcp`.
     pub name: &'static str,
-    /// Its first bytes, if it says by itself what it is.
+    /// Its first bytes, if they tell what it is.
     pub magic: &'static [u8],
     /// The byte behind, if it has a version by itself.
     pub version: Option<u8>,
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     /// The next bytes.
     ///
     /// # Panics
-    /// If there are fewer, which the length of a kind says; as the other fields.
+    /// If there are fewer, as the length of a kind shows; as the other fields.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (field, rest) = self.fields.split_at(count);
         self.fields = rest;
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Refuses the record for what a field says, unless it holds.
+    /// Refuses the record for the value of a field, unless the condition holds.
     ///
     /// # Errors
     /// It does not hold. Human-readable.
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         if holds { Ok(()) } else { Err(self.damaged(&otherwise())) }
     }
 
-    /// The refusal of a record for what one of its fields says.
+    /// The refusal of a record for the value of one of its fields.
     pub fn damaged(&self, what: &str) -> String {
         format!("a damaged {}: {what}", self.name)
     }

@@ -1,4 +1,4 @@
-//! Status codes and the error that carries one.
+//! Status codes, and the error that contains one.
 //!
 //! Used by every layer that returns a status. No dependencies. Used by all crates of this workspace.
 //! The numbers are UCX's (`ucs_status_t`), so that a log of either library reads the same.
@@ -101,8 +101,8 @@ impl Status {
         self.0 < 0
     }
 
-    /// `Ok` for [`Status::OK`], the error otherwise. `INPROGRESS` counts as an error here: who can be returned
-    /// `INPROGRESS` asks for it by name first.
+    /// `Ok` for [`Status::OK`], the error otherwise. `INPROGRESS` counts as an error here: a caller that
+    /// expects it compares with it first.
     pub const fn into_result(self) -> Result {
         match NonZeroI32::new(self.0) {
             None => Ok(()),

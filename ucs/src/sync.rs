@@ -56,13 +56,13 @@ mod chosen {
         }
 
         impl<T: ?Sized> UnsafeCell<T> {
-            /// Calls `read` with a pointer that may be read from; nobody writes meanwhile.
+            /// Calls `read` with a pointer that may be read from; no thread writes meanwhile.
             #[inline]
             pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
                 read(self.0.get())
             }
 
-            /// Calls `write` with a pointer that may be written to; nobody else reads or writes meanwhile.
+            /// Calls `write` with a pointer that may be written to; no other thread reads or writes meanwhile.
             #[inline]
             pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
                 write(self.0.get())

@@ -1,6 +1,6 @@
 //! What property tests have in common: their cases follow from `UCT_TEST_SEED`.
 //!
-//! For: the tests of every crate, which take this file in by its path. Stands on `proptest` and on the seed beside it.
+//! Used by the tests of every crate, which include this file by its path. Built on `proptest` and `seed.rs`.
 
 use proptest::test_runner::{Config, RngSeed};
 

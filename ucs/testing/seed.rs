@@ -1,6 +1,6 @@
 //! The seed of a test's random choices.
 //!
-//! For: the tests of every crate, which take this file in by its path. Stands on the standard library alone.
+//! Used by the tests of every crate, which include this file by its path. Built on the standard library alone.
 #![allow(dead_code, reason = "every crate's tests use a part")]
 
 /// What repeats a run.

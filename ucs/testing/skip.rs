@@ -1,6 +1,6 @@
 //! Tests that a machine cannot run: they say so, and fail where the run requires what is missing.
 //!
-//! For: the tests of every crate, which take this file in by its path. Stands on `rustix`.
+//! Used by the tests of every crate, which include this file by its path. Built on `rustix`.
 #![allow(dead_code, reason = "every crate's tests use a part")]
 
 use std::{fmt::Display, io::Write};

@@ -1,4 +1,4 @@
-//! A configuration file that nobody named: which counts, and which of its keys.
+//! A configuration file that was not named explicitly: when it counts, and which of its keys.
 
 #[path = "../testing/skip.rs"]
 mod skip;
@@ -21,9 +21,9 @@ use ucs::{
 config_struct! {
     /// Keys.
     pub struct Keys in "tcp" {
-        /// One that anybody may set.
+        /// A key that any user may set.
         pub max_poll: u32 = "16",
-        /// One that decides who is trusted.
+        /// A key that decides which users are trusted.
         #[security = true]
         pub peers: u32 = "1" in 0..=9,
     }

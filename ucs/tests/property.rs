@@ -1,6 +1,6 @@
 //! The seed decides the cases of property tests, and a failure shows it.
 //!
-//! Stands on copies of this program that run one property each.
+//! Built on copies of this program that run one property each.
 #![cfg(not(miri))]
 
 #[path = "../testing/property.rs"]

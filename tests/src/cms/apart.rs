@@ -58,7 +58,7 @@ fn reject_in_another_thread(setup: &CmSetup) {
     let (_listener, address, inbox) = scene.listen(setup);
     let client = scene.connect(address, &Client::default());
     let request = scene.request(&inbox);
-    std::thread::spawn(move || request.reject(b"from afar")).join().unwrap().expect("the client is told");
+    std::thread::spawn(move || request.reject(b"from afar")).join().unwrap().expect("the client is notified");
     scene.until("the client is rejected", || client.count() == 2);
     assert_eq!(client.last(), Some(Seen::Failed(Error::REJECTED, b"from afar".to_vec())));
 }
@@ -87,7 +87,7 @@ fn child_is_refused(setup: &CmSetup) {
     let accepted = scene.accept(request, b"still there");
     scene.until("the parent goes on", || waiting.count() == 2 && accepted.count() == 1);
     client.disconnect(b"bye").expect("it is connected");
-    scene.until("the server is told", || server.count() == 2);
+    scene.until("the server gets an event", || server.count() == 2);
     assert_eq!(server.last(), Some(scene.disconnected(b"bye")));
     drop(other);
     let again = scene.connect(address, &Client::default());

@@ -24,12 +24,12 @@ fn codes_of_disconnect(setup: &CmSetup) {
     scene.until("the server is notified", || server.count() == 1);
     assert_eq!(server.disconnect(b"why"), Ok(Posted::Done));
     assert_eq!(server.disconnect(b"why"), Ok(Posted::InProgress));
-    scene.until("the client is told", || client.count() == 3);
+    scene.until("the client gets an event", || client.count() == 3);
     assert_eq!(client.last(), Some(scene.disconnected(b"why")));
     assert_eq!(server.disconnect(b"why"), Ok(Posted::InProgress), "the client has not disconnected");
     assert_eq!(client.disconnect(b""), Ok(Posted::Done), "the response");
     assert_eq!(client.disconnect(b""), Err(Error::NOT_CONNECTED));
-    scene.until("the server is told", || server.count() == 2);
+    scene.until("the server gets an event", || server.count() == 2);
     assert_eq!(server.disconnect(b""), Err(Error::NOT_CONNECTED));
 }
 
@@ -38,7 +38,7 @@ fn both_disconnect(setup: &CmSetup) {
     let (client, server, _listener) = scene.pair(setup);
     assert_eq!(client.disconnect(b"one"), Ok(Posted::Done));
     assert_eq!(server.disconnect(b"two"), Ok(Posted::Done));
-    scene.until("both are told", || client.count() == 3 && server.count() == 2);
+    scene.until("both get an event", || client.count() == 3 && server.count() == 2);
     for end in [&client, &server] {
         assert_eq!(end.disconnect(b""), Err(Error::NOT_CONNECTED));
     }
@@ -81,7 +81,7 @@ fn server_destroyed(setup: &CmSetup) {
     let scene = Scene::new(setup);
     let (client, mut server, _listener) = scene.pair(setup);
     server.destroy();
-    scene.until("the client is told", || client.count() == 3);
+    scene.until("the client gets an event", || client.count() == 3);
     assert_eq!(client.last(), Some(Seen::Disconnected(Vec::new())));
     scene.linger();
     assert_eq!((client.count(), server.count()), (3, 1));
@@ -103,9 +103,9 @@ fn destroyed_at_any_time(setup: &CmSetup) {
         let had = client.count();
         client.destroy();
         scene.worker.progress();
-        assert_eq!(client.count(), had, "nothing is told after the end");
+        assert_eq!(client.count(), had, "no event is reported after the end");
         if let Some(mut server) = server {
-            scene.until("the server is told", || {
+            scene.until("the server gets an event", || {
                 matches!(server.last(), Some(Seen::Disconnected(_) | Seen::Lost | Seen::Failed(..)))
             });
             server.destroy();
@@ -184,7 +184,7 @@ pub(super) const CASES: &[Case] = &[
     ("both sides disconnect at once", both_disconnect),
     ("calls out of turn are refused and change nothing", calls_out_of_turn),
     ("a server that is destroyed disconnects", server_destroyed),
-    ("an end is destroyed at any time, and nothing is told afterwards", destroyed_at_any_time),
+    ("an end is destroyed at any time, and no event is reported afterwards", destroyed_at_any_time),
     ("an end is destroyed inside its callback", destroyed_inside_its_callback),
     ("a panic in a callback reaches progress, and the rest goes on", panic_in_a_callback),
     ("a request outlives listener, connection manager and worker", closed_with_all_that_it_has),

@@ -11,7 +11,7 @@ use super::scene::{Client, End, Scene, Seen};
 use super::{Case, CmSetup};
 use crate::setup::Skipped;
 
-fn limits_are_told(setup: &CmSetup) {
+fn limits_are_reported(setup: &CmSetup) {
     let limits = Scene::new(setup).cm.limits();
     // As many as UCX's rdmacm.
     for most in [limits.connect, limits.accept, limits.reject] {
@@ -46,11 +46,11 @@ fn open_and_close(setup: &CmSetup) {
     let (own, peer) = client.ep().addresses().expect("addresses");
     assert_eq!(server.ep().addresses(), Ok((peer, own)));
     assert_eq!(client.disconnect(b"done"), Ok(Posted::Done));
-    scene.until("the server is told", || server.count() == 2);
+    scene.until("the server gets an event", || server.count() == 2);
     assert_eq!(server.last(), Some(scene.disconnected(b"done")));
     assert_eq!(client.count(), 2, "the server has not disconnected");
     assert_eq!(server.disconnect(b"so be it"), Ok(Posted::Done));
-    scene.until("the client is told", || client.count() == 3);
+    scene.until("the client gets an event", || client.count() == 3);
     assert_eq!(client.last(), Some(scene.disconnected(b"so be it")));
     scene.linger();
     assert_eq!((client.count(), server.count()), (3, 2), "nothing follows");
@@ -155,9 +155,9 @@ fn hundred_connections(setup: &CmSetup) {
     for client in &clients {
         assert_eq!(client.disconnect(b""), Ok(Posted::Done));
     }
-    scene.until("all servers are told", || servers.iter().all(|end| end.count() == 2));
+    scene.until("all servers get an event", || servers.iter().all(|end| end.count() == 2));
     drop(servers);
-    scene.until("all clients are told", || clients.iter().all(|end| end.count() == 3));
+    scene.until("all clients get an event", || clients.iter().all(|end| end.count() == 3));
 }
 
 fn storm(setup: &CmSetup) {
@@ -179,7 +179,7 @@ fn own_address_has_no_obstacle(setup: &CmSetup) {
 }
 
 pub(super) const CASES: &[Case] = &[
-    ("the limits of private data are told", limits_are_told),
+    ("the limits of private data are reported", limits_are_reported),
     ("port 0 is resolved, an address in use is busy, and is free afterwards", port_is_resolved),
     ("an address of another machine is no device", foreign_address_is_no_device),
     ("a connection is opened and closed, with private data and reasons", open_and_close),

@@ -19,7 +19,7 @@ fn reject(setup: &CmSetup) {
     let most = vec![9; scene.cm.limits().reject];
     for data in [&b""[..], b"no", &most] {
         let client = scene.connect(address, &Client::default());
-        scene.request(&inbox).reject(data).expect("the client is told");
+        scene.request(&inbox).reject(data).expect("the client is notified");
         scene.until("the client is rejected", || client.count() == 2);
         assert_eq!(client.log(), rejected(data));
         assert_eq!(client.disconnect(b""), Err(Error::NOT_CONNECTED));
@@ -41,7 +41,7 @@ fn reject_stress(setup: &CmSetup) {
     let clients: Vec<End> = (0..200).map(|_| scene.connect(address, &Client::default())).collect();
     scene.until("all are rejected", || {
         for request in inbox.take() {
-            request.reject(b"no").expect("the client is told");
+            request.reject(b"no").expect("the client is notified");
         }
         clients.iter().all(|client| client.count() == 2)
     });
@@ -54,7 +54,7 @@ fn delayed_reject(setup: &CmSetup) {
     let client = scene.connect(address, &Client::default());
     let request = scene.request(&inbox);
     scene.linger();
-    request.reject(b"late").expect("the client is told");
+    request.reject(b"late").expect("the client is notified");
     scene.until("the client is rejected", || client.count() == 2);
     assert_eq!(client.log(), rejected(b"late"));
 }
@@ -126,7 +126,7 @@ fn client_gone(setup: &CmSetup) {
         client.destroy();
         scene.linger();
         if !accepts {
-            // Whether that can be told is the system's secret; the request is consumed.
+            // Whether the peer can be notified depends on the system; the request is consumed.
             let _ = request.reject(b"no");
             continue;
         }
@@ -144,7 +144,7 @@ fn client_gone(setup: &CmSetup) {
                 assert_eq!(failed.get(), Some(Error::CONNECTION_RESET));
             }
         }
-        assert_eq!(client.log(), [Seen::Resolved], "nothing is told after the end");
+        assert_eq!(client.log(), [Seen::Resolved], "no event is reported after the end");
     }
     let client = scene.connect(address, &Client::default());
     let server = scene.accept(scene.request(&inbox), b"");
@@ -162,13 +162,13 @@ fn listener_gone(setup: &CmSetup) {
     scene.until("all have an answer", || {
         // Requests that were reported stay valid.
         for request in inbox.take() {
-            request.reject(b"closed").expect("the client is told");
+            request.reject(b"closed").expect("the client is notified");
         }
         server.count() == 1 && clients.iter().all(|client| client.count() == 2 || client.failure().is_some())
     });
     let connected = clients.iter().filter(|it| it.last() == Some(Seen::Connected(b"still".to_vec()))).count();
-    let told = clients.iter().filter(|it| it.log() == rejected(b"closed")).count();
-    assert_eq!((connected, told), (1, had), "no request is reported afterwards");
+    let rejections = clients.iter().filter(|it| it.log() == rejected(b"closed")).count();
+    assert_eq!((connected, rejections), (1, had), "no request is reported afterwards");
     let others = clients.iter().filter(|it| matches!(it.failure(), Some(error) if error != Error::REJECTED));
     assert_eq!(others.count(), clients.len() - 1 - had);
 }

@@ -1,4 +1,4 @@
-//! What most cases have: a worker with a connection manager, and ends that keep what they were told.
+//! What most cases have: a worker with a connection manager, and ends that keep the events that they get.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub(super) struct Scene {
     pub(super) cm: Cm,
 }
 
-/// What an end was told so far.
+/// The events that an end has got so far.
 pub(super) type Log = Rc<RefCell<Vec<Seen>>>;
 
 /// One end of a connection. Without `ep` it is destroyed.
@@ -142,7 +142,7 @@ impl Scene {
         });
     }
 
-    /// What the peer of [`End::disconnect`] is told.
+    /// The event that the peer of [`End::disconnect`] gets.
     pub(super) fn disconnected(&self, reason: &[u8]) -> Seen {
         Seen::Disconnected(reason[..reason.len().min(self.cm.limits().disconnect)].to_vec())
     }

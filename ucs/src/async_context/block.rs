@@ -320,7 +320,7 @@ mod model {
             model.blocked_section();
             server.join().unwrap();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            // Nobody unblocks any more: what is not handled now never would be.
+            // There are no further calls of unblock: what is not handled now never would be.
             assert_eq!(model.handled(), (1 << events) - 1);
             assert!(model.missed.lock().unwrap().is_empty());
         });

@@ -16,13 +16,13 @@ pub enum AsyncError {
     /// The handler has been removed or never was.
     #[error("asynchronous handler {id} is not registered: it was removed, or belongs to another context")]
     NoSuchHandler {
-        /// What was asked for.
+        /// What was requested.
         id: HandlerId,
     },
     /// A timer was modified as a descriptor, or the reverse.
     #[error("asynchronous handler {id} is not a {expected}")]
     WrongKind {
-        /// What was asked for.
+        /// What was requested.
         id: HandlerId,
         /// "timer" or "file descriptor".
         expected: &'static str,

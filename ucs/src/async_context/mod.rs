@@ -271,7 +271,7 @@ impl AsyncHandle {
     }
 
     /// A descriptor that is readable when [`poll`](Self::poll) has something to do, after an
-    /// [`arm`](Self::arm). For [`Mode::Poll`]; in the thread modes nobody has to wait.
+    /// [`arm`](Self::arm). For [`Mode::Poll`]; the thread modes do not need it.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, AsyncError> {
         self.shared.event_fd()
     }

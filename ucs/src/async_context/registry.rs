@@ -13,7 +13,7 @@ use super::ticks_after;
 use crate::clock;
 use crate::event_set::Events;
 
-/// Below lie the numbers that the context uses for descriptors of its own.
+/// The context uses the numbers below for descriptors of its own.
 pub(super) const FIRST_ID: u64 = 16;
 
 /// See the module's documentation.

@@ -74,7 +74,7 @@ impl Counter {
         self.count();
     }
 
-    /// Increments; answers the value before.
+    /// Increments; returns the old value.
     fn count(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst)
     }

@@ -9,7 +9,7 @@ use super::shared::{Io, Shared};
 use crate::clock;
 use crate::event_set::{Event, EventBuffer, Events};
 
-/// Serves a context until its slot says that it must stop.
+/// Serves a context until its slot is marked as stopping.
 pub(super) fn serve(shared: &Arc<Shared>) {
     let Some(io) = shared.io() else { return };
     let mut buffer = EventBuffer::<16>::new();

@@ -8,7 +8,7 @@ use super::{Field, Kind, Schema, Section, env_name};
 
 impl Schema {
     /// A configuration file in which every key is a comment with its doc, kind, variable and default. It sets
-    /// nothing as it is; with the single `#` ahead of a key removed it sets that key to its default.
+    /// nothing as it is; with the single `#` before a key removed it sets that key to its default.
     pub fn to_toml(&self) -> String {
         let mut out = String::from(
             "# Configuration of UCT.\n\
@@ -67,7 +67,7 @@ impl Schema {
         out
     }
 
-    /// The sections with the global keys ahead of all others: in TOML they cannot come behind one.
+    /// The sections with the global keys before all others: in TOML they cannot follow another section.
     fn global_first(&self) -> impl Iterator<Item = &Section> {
         let others = self.sections().iter().filter(|section| !section.name.is_empty());
         self.section("").into_iter().chain(others)

@@ -8,7 +8,7 @@ use super::{ENV_PREFIX, Field, Origin, Problem, Schema, Section, UnknownSections
 use super::{env_name, key_name, nearest};
 use crate::units::shown;
 
-/// What the environment says.
+/// The settings of the environment.
 #[derive(Debug, Default)]
 pub(super) struct EnvContent<'a> {
     pub settings: Vec<EnvSetting<'a>>,

@@ -56,20 +56,20 @@ impl std::error::Error for ConfigError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A file that was asked for by name cannot be read, or one that was found cannot.
+    /// A file that was named explicitly cannot be read, or one that was found cannot.
     File {
         /// The file.
         path: PathBuf,
         /// Why this one: "named by UCT_CONFIG", "named by the program", "found by the search".
         why: &'static str,
-        /// What the system says.
+        /// The message of the system.
         reason: String,
     },
     /// A file is not TOML.
     Syntax {
         /// The place in the file.
         at: Origin,
-        /// What the parser says.
+        /// The message of the parser.
         message: String,
     },
     /// A key that the schema does not have.
@@ -172,7 +172,7 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
-    /// A [security key](super::Field::security) in a file of the working directory that nobody named.
+    /// A [security key](super::Field::security) in a file of the working directory that was not named explicitly.
     SecurityKey {
         /// The place in the file.
         at: Origin,

@@ -14,7 +14,7 @@ use super::{
     nearest::hint_for_section,
 };
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileContent {
     pub settings: Vec<FileSetting>,

@@ -1,4 +1,4 @@
-//! Kinds of values: what a field accepts, in data, since transports that are loaded at run time bring theirs so.
+//! Kinds of values: what a field accepts, as data, because transports that are loaded at run time have kinds of their own.
 //!
 //! Built on [`units`](crate::units). The [`Schema`](super::Schema) and all of parsing use it.
 
@@ -92,7 +92,7 @@ impl Kind {
         Kind::Enum(choices.into_iter().map(Into::into).collect())
     }
 
-    /// The value that `text` stands for.
+    /// The value of `text`.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Kind {
         value.ok_or_else(|| self.refuse(shown(text)))
     }
 
-    /// The error that says why `given`, as it is to be shown, is not accepted.
+    /// The error with the reason why `given`, as it is to be shown, is not accepted.
     pub(super) fn refuse(&self, given: String) -> BadValue {
         BadValue { given, expected: self.expected(), example: self.example() }
     }
@@ -234,7 +234,7 @@ fn unit<T: FromStr<Err = UnitError>>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// The words in which the parser itself says what it accepts, so that they exist once.
+/// The words of the parser for what it accepts, so that they exist once.
 fn unit_expected<T>(parse: impl Fn(&str) -> Result<T, UnitError>) -> &'static str {
     // No unit accepts an empty text.
     parse("").err().map_or("", |error| error.expected())

@@ -37,7 +37,7 @@
 //!
 //! # A schema that is not complete yet
 //!
-//! Transports that are loaded at run time bring sections of their own, and where to look for them is configured
+//! Transports that are loaded at run time have sections of their own, and where to look for them is configured
 //! itself. So load twice: first with [`UnknownSections::Ignore`] and the keys known so far, then with the whole schema.
 
 #![forbid(unsafe_code)]

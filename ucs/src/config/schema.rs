@@ -24,7 +24,7 @@ pub struct Field {
     pub default: Cow<'static, str>,
     /// What it is for, one sentence or a few lines.
     pub doc: Cow<'static, str>,
-    /// Whether it decides whose code runs, who may connect, or how far a peer is trusted. Such a key is taken from no file
+    /// Whether it decides which code runs, which peers may connect, or how far a peer is trusted. Such a key is taken from no file
     /// that was found in the working directory.
     pub security: bool,
 }

@@ -31,8 +31,8 @@ pub enum FileSource {
     /// `uct.toml` in `directory`, `uct/uct.toml` in `$XDG_CONFIG_HOME` or else `$HOME/.config`, and `uct.toml` in
     /// `system`. None of them is fine, and so is a directory that this user may not look into.
     ///
-    /// One that nobody named counts only if it is a plain file of this user or of root (see [`Trust`]) that nobody else may
-    /// write to; otherwise the search goes on, with a warning.
+    /// A file that was not named explicitly counts only if it is a plain file of this user or of root (see [`Trust`]) that no other
+    /// user may write to; otherwise the search goes on, with a warning.
     Search {
         /// The current directory, or what takes its place.
         directory: PathBuf,
@@ -92,7 +92,7 @@ impl Sources {
         self
     }
 
-    /// Whether `file` was found in the working directory, where nobody has named it and anybody may have left it.
+    /// Whether `file` was found in the working directory, where any user may have left it. It was not named explicitly.
     pub(super) fn is_found_by_chance(&self, file: &Path) -> bool {
         let FileSource::Search { directory, .. } = &self.file else { return false };
         self.variable(CONFIG_VARIABLE).is_none() && file == plain(directory).join("uct.toml")
@@ -191,10 +191,10 @@ impl From<io::Error> for Unread {
 }
 
 /// At most [`LARGEST`] bytes, so that a wrong name such as `/dev/zero` does not eat the memory. With `trust`, of a file that
-/// nobody has named.
+/// was not named explicitly.
 ///
-/// Looks ahead of opening, since to open a device may do something, and at what was opened, since that may be another file.
-/// Nothing blocks on the way: a FIFO would, until somebody writes to it.
+/// Checks the file before it is opened, since to open a device may have an effect, and again afterwards, since it may be another file.
+/// It does not block: to open a FIFO would, until another process writes to it.
 fn read(path: &Path, trust: Option<&Trust>) -> Result<Vec<u8>, Unread> {
     // A link chooses which of this user's files is read.
     if let Some(trust) = trust
@@ -214,10 +214,10 @@ fn read(path: &Path, trust: Option<&Trust>) -> Result<Vec<u8>, Unread> {
     Ok(bytes)
 }
 
-/// Whether a file is of a kind to be read, and, if nobody has named it, whether only trusted users may have written it.
+/// Whether a file is of a kind to be read, and, if it was not named explicitly, whether only trusted users may have written it.
 fn check(metadata: &Metadata, trust: Option<&Trust>) -> Result<(), Unread> {
     let kind = metadata.file_type();
-    // A device that somebody names is theirs to choose: /dev/null is an empty configuration.
+    // A device that was named explicitly is permitted: /dev/null is an empty configuration.
     let is_kind = kind.is_file() || trust.is_none() && kind.is_char_device();
     if !is_kind {
         return Err(Unread::NotTaken(format!("it is {}, not a file", name_of(kind))));

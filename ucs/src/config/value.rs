@@ -9,7 +9,7 @@ use std::{
 
 use crate::units::{Bandwidth, Count, MemSize, NameList, Range, Ternary, Time};
 
-/// A value of the kind that its field asked for.
+/// A value of the kind of its field.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -50,7 +50,7 @@ pub enum Value {
     },
 }
 
-/// A value as numbers for the plugin boundary, where there is no `Value`. The text that goes with it is
+/// A value as numbers for the plugin boundary, where there is no `Value`. Its text is
 /// [`Setting::text`], from which [`Kind::parse`](super::Kind::parse) or
 /// [`ConfigType::parse`](super::ConfigType::parse) make the value again.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 //! Used by `uct-plugin`, when it is a library of its own. A transport that is linked into the host shares the
 //! host's `tracing` and needs none of this. Built on `tracing`'s subscriber interface.
 //!
-//! An event that nobody wants costs what a disabled event costs in the host: its callsite knows that it is
+//! An event that no subscriber wants costs what a disabled event costs in the host: its callsite knows that it is
 //! off. For that the level is copied here, and has to be [refreshed](refresh) when the host's may have
 //! changed.
 
@@ -90,7 +90,7 @@ impl Subscriber for Forwarder {
         });
     }
 
-    // Spans are never enabled, so nobody holds an identifier of one.
+    // Spans are never enabled, so there is no identifier of one.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }

@@ -27,7 +27,7 @@ pub struct Limited {
     lines_a_second: u64,
     /// When the present second began, in nanoseconds of the clock.
     began: AtomicU64,
-    /// How many lines were asked for since then.
+    /// How many lines were to be written since then.
     asked: AtomicU64,
 }
 
@@ -41,8 +41,8 @@ impl Limited {
         Limited { lines_a_second, began: AtomicU64::new(0), asked: AtomicU64::new(0) }
     }
 
-    /// Whether one more line may be written now. The answer belongs at the end of that line: it says how many were left
-    /// out ahead of it.
+    /// Whether one more line may be written now. The result belongs at the end of that line: it is the number of lines
+    /// that were left out before it.
     pub fn admit(&self) -> Option<LeftOut> {
         self.admit_at(clock::now())
     }

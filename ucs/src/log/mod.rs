@@ -2,7 +2,7 @@
 //!
 //! For events made inside a plugin, which has a copy of `tracing`'s statics of its own, so that the host's
 //! subscriber never sees them. Built on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses
-//! [`receive`]; the record between them is plain data that the plugin boundary carries in its own form.
+//! [`receive`]; the record between them is plain data, which has a form of its own at the plugin boundary.
 
 #![forbid(unsafe_code)]
 

@@ -35,7 +35,7 @@ pub const COMMON_TARGET: &str = "plugin";
 /// Marks this image as a host's: what is linked into it logs to its subscriber directly, and
 /// [`forward::install`](super::forward::install) leaves it alone.
 pub fn claim_image() {
-    // SYNC: a host claims ahead of starting its plugins, in the same thread.
+    // SYNC: a host claims before it starts its plugins, in the same thread.
     CLAIMED.store(true, Ordering::Relaxed);
 }
 
@@ -46,8 +46,8 @@ pub(super) fn is_claimed() -> bool {
 
 static CLAIMED: AtomicBool = AtomicBool::new(false);
 
-/// Gives a record to the subscriber of this image. Any thread; costs next to nothing if nobody wants its
-/// level.
+/// Gives a record to the subscriber of this image. Any thread; costs next to nothing if its level is
+/// disabled.
 pub fn emit(record: &Record<'_>) {
     if level(record.level) > LevelFilter::current() {
         return;
@@ -75,7 +75,7 @@ struct Message<'record> {
 impl fmt::Display for Message<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_common {
-            // As much of the target as anybody reads.
+            // The start of the target is enough for a reader.
             write!(f, "{:.MAX_NAME$}: ", self.record.target)?;
         }
         f.write_str(self.record.message)
@@ -84,12 +84,12 @@ impl fmt::Display for Message<'_> {
 
 /// A callsite made at run time.
 struct Place {
-    /// Set by `leak`, before anybody else sees the place: it names the place, so it cannot be made first.
+    /// Set by `leak`, before the place is published: it names the place, so it cannot be made first.
     metadata: OnceLock<Metadata<'static>>,
 }
 
 impl Callsite for Place {
-    /// The dispatcher is asked for each record, so nothing is remembered here.
+    /// The dispatcher decides for each record, so nothing is cached here.
     fn set_interest(&self, _: Interest) {}
 
     fn metadata(&self) -> &Metadata<'_> {

@@ -58,7 +58,7 @@ impl Default for Accesses {
 }
 
 impl Accesses {
-    /// Counts the accesses of one more accessor, whose number nobody else has.
+    /// Counts the accesses of one more accessor, which has a number of its own.
     ///
     /// # Safety
     /// The counter is valid until [`Accesses::remove`] has returned, or for ever. It is even now.
@@ -78,7 +78,7 @@ impl Accesses {
             !nested::is_inside(),
             "a registration ends inside of an access, and would wait for it for ever"
         );
-        // Held to the end: what is removed meanwhile waits for us, and its counter stays valid. Nobody takes the lock in a section.
+        // Held to the end: what is removed meanwhile waits for us, and its counter stays valid. The lock is never taken in a section.
         let counters = self.lock();
         if counters.is_empty() {
             return;
@@ -350,7 +350,7 @@ mod model {
             // SAFETY: each accessor is one thread's.
             let _section = unsafe { Section::enter(&self.counters[accessor], fenced) };
             if self.live.load(Ordering::Acquire) == 1 {
-                // SAFETY: that nobody writes meanwhile is what the model shows. Reading is enough for loom to notice.
+                // SAFETY: the model shows that no thread writes meanwhile. Reading is enough for loom to notice.
                 self.memory.with(|memory| unsafe { memory.read() });
             }
         }
@@ -358,7 +358,7 @@ mod model {
         fn end(&self) {
             self.live.store(0, Ordering::Release);
             self.accesses.wait_for_all();
-            // SAFETY: nobody accesses it any more, which loom sees to.
+            // SAFETY: it is not accessed any more, which loom checks.
             self.memory.with_mut(|memory| unsafe { memory.write(1) });
         }
     }

@@ -247,7 +247,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.length != 0 {
-            // SAFETY: the pages are this value's own, and nobody else knows of them.
+            // SAFETY: the pages belong to this value, and there is no other reference to them.
             let _ = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
         }
     }

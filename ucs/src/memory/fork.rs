@@ -4,8 +4,8 @@
 //! parent: each keeps a [`ForkGuard`] and returns an error. Built on `MADV_WIPEONFORK`, or on the
 //! process number where the kernel lacks it.
 //!
-//! The mark is a page that the kernel gives to a child as zeroes. Looking at it costs a load, no handler is
-//! registered with anybody, and it works for every way of forking that copies memory. `vfork` and threads
+//! The mark is a page that the kernel gives to a child as zeroes. A check costs a load, no handler has to
+//! be registered, and it works for every way of forking that copies memory. `vfork` and threads
 //! share memory and are no forks here.
 
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use crate::sync::fixed::{AtomicU64, Ordering};
 use crate::sys::pages;
 
-/// How many forks lie between the first process that asked and this one, or more.
+/// How many forks are between the first process that called this and this one, or more.
 ///
 /// Equal numbers mean the same process. The first call maps a page.
 #[inline]
@@ -31,7 +31,7 @@ pub fn generation() -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct ForkGuard {
     generation: u64,
-    /// The mark, at hand; where there is none, a word that never matches.
+    /// The mark, cached; where there is none, a word that never matches.
     mark: &'static AtomicU64,
 }
 
@@ -141,7 +141,7 @@ mod tests {
     /// Runs `check` in a forked child; returns whether it held there.
     fn in_child(check: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child runs `check`, which allocates nothing and takes no lock that another thread may
-        // hold, and ends without running anybody's destructors.
+        // hold, and ends without running destructors.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "{}", std::io::Error::last_os_error());
         if pid == 0 {

@@ -44,7 +44,7 @@ mod real {
         Heap(Box<AtomicU32>),
     }
 
-    /// Words that nobody has.
+    /// Words that are not in use.
     static FREE: Mutex<Vec<&'static AtomicU32>> = Mutex::new(Vec::new());
 
     impl WipedWord {

@@ -20,7 +20,7 @@ pub fn affinity() -> Result<Vec<usize>, SystemError> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// The number of processors that this thread may run on; 1 if the system does not say.
+/// The number of processors that this thread may run on; 1 if the system does not report it.
 pub fn count() -> usize {
     affinity().map_or(1, |cpus| cpus.len().max(1))
 }
@@ -45,7 +45,7 @@ pub fn pin(cpus: &[usize]) -> Result<(), SystemError> {
     })
 }
 
-/// The processor that the thread is on. It may be on another one by the time of the answer.
+/// The processor that the thread is on. It may be on another one when this returns.
 pub fn current() -> usize {
     sched_getcpu()
 }

@@ -1,7 +1,7 @@
 //! A system call that failed: what was tried, and why it did not work.
 //!
 //! For the control path, where a person reads the error. No dependencies. The modules of `sys`, `memory`,
-//! `event_set` and `async_context` answer with it.
+//! `event_set` and `async_context` return it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 pub struct SystemError {
     /// What was tried, as a phrase that follows "cannot": "bind to 10.0.0.1:80".
     pub operation: Cow<'static, str>,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub errno: i32,
     /// What to do about it, if that is known.
     pub advice: Option<Cow<'static, str>>,

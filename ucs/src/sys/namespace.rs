@@ -26,7 +26,7 @@ pub enum Namespace {
 }
 
 /// The namespaces of one process. Two processes share one exactly if its numbers are equal on the same
-/// machine. 0 stands for one that the kernel does not have or does not show.
+/// machine. 0 is one that the kernel does not have or does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Namespaces {
     /// Inode of the pid namespace.
@@ -60,7 +60,7 @@ impl Namespace {
         }
     }
 
-    /// The inode of the one that the calling thread is in; 0 if /proc does not say.
+    /// The inode of the one that the calling thread is in; 0 if /proc does not show it.
     pub fn own(self) -> u64 {
         self.read("thread-self")
     }

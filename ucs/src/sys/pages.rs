@@ -24,7 +24,7 @@ pub struct HugePages {
     pub size: usize,
     /// Pages in the pool.
     pub total: u64,
-    /// Pages of the pool that nobody uses.
+    /// Pages of the pool that are not in use.
     pub free: u64,
 }
 

@@ -58,16 +58,16 @@ pub fn open_pidfd(pid: u32) -> Result<OwnedFd, SystemError> {
     pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| failure(errno.raw_os_error()))
 }
 
-/// Whether processes may read each other's memory, as far as the Yama security module has a say.
+/// Whether processes may read each other's memory, as far as the Yama security module decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PtraceScope {
     /// Processes of one user may.
     SameUser,
-    /// A parent may, or whom the process has allowed by `prctl(PR_SET_PTRACER)`.
+    /// A parent may, or a process that was permitted by `prctl(PR_SET_PTRACER)`.
     Restricted,
     /// Administrators may.
     AdminOnly,
-    /// Nobody may.
+    /// No process may.
     Nobody,
 }
 

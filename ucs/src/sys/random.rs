@@ -1,4 +1,4 @@
-//! Numbers that nobody can guess.
+//! Numbers that cannot be guessed.
 //!
 //! For keys and identities that are proof of something. Built on the kernel's random numbers.
 

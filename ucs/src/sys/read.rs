@@ -1,7 +1,7 @@
 //! Reading one value from a file of /proc or /sys.
 //!
 //! Used by the modules of `sys`. Built on `std::fs`. Nothing outside of `sys` uses it.
-//! Absence is ordinary here (containers hide files, kernels lack them), so the answer is an `Option`.
+//! Absence is ordinary here (containers hide files, kernels lack them), so the result is an `Option`.
 
 use std::path::Path;
 use std::str::FromStr;

@@ -15,7 +15,7 @@ use super::SystemError;
 pub enum Connect {
     /// The connection stands.
     Connected,
-    /// The answer is not there yet. When the socket becomes writable, ask [`connect_outcome`].
+    /// The outcome is not known yet. When the socket becomes writable, call [`connect_outcome`].
     InProgress,
 }
 

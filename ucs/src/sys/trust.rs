@@ -3,7 +3,7 @@
 //! For the search for plugins and the search for a configuration file. Built on file metadata and the auxiliary vector.
 //!
 //! Trusted are the administrator, this process's effective user, and the owner of the program's file, whose code runs here
-//! anyway: so a build in somebody else's directory can be run by root, and a container may have a checkout of another user.
+//! anyway: so root can run a build in another user's directory, and a container may have a checkout of another user.
 //! A process with privileges that its caller lacks (set-uid, set-gid, file capabilities) trusts the administrator alone, and
 //! then each directory on the way to a file counts, too. Symbolic links on the way count always: each chooses the file.
 
@@ -172,7 +172,7 @@ mod tests {
 
     const NOBODY: u32 = 65_534;
 
-    /// What the trust of this process says of a file or directory with this mode.
+    /// Whether this process trusts a file or directory with this mode.
     fn objection(path: &Path, mode: u32) -> Option<Writer> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode");
         Trust::of_process().objection(&fs::metadata(path).expect("it is there"))
@@ -241,7 +241,7 @@ mod tests {
         for good in ["a/up", "link/../up", "./link"] {
             assert_eq!(trust.objection_to_links(&path(good)).expect("it is there"), None, "{good}");
         }
-        // The directory of a link that is on the way, and not of those ahead of it.
+        // The directory of a link in the middle of the path, and not of the links before it.
         fs::set_permissions(path("a"), fs::Permissions::from_mode(0o777)).expect("its mode");
         let objection = trust.objection_to_links(&path("link/../up")).expect("it is there");
         assert_eq!(objection, Some((path("a/b/.."), Writer::Everybody)));

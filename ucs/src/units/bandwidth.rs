@@ -73,7 +73,7 @@ fn parse(text: &str) -> Option<Bandwidth> {
     bytes.is_finite().then_some(Bandwidth(bytes))
 }
 
-/// Bytes a second that one `unit` stands for.
+/// Bytes per second of one `unit`.
 fn factor(unit: &str) -> Option<f64> {
     if unit.is_empty() {
         return Some(1.0);

@@ -38,7 +38,7 @@ pub fn glob_matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// What stands for one character in a pattern.
+/// A pattern of one character.
 enum One<'a> {
     Any,
     Itself(char),

@@ -14,7 +14,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// The range from `first` to `last`; `None` if `last` is ahead of `first`. `u64::MAX` is `inf`.
+    /// The range from `first` to `last`; `None` if `last` is less than `first`. `u64::MAX` is `inf`.
     pub const fn new(first: u64, last: u64) -> Option<Self> {
         if first <= last { Some(Range { first, last }) } else { None }
     }

@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 
 use super::UnitError;
 
-/// A switch with two more answers: `try` (yes where it is possible, silently no where not) and `auto` (the library
+/// A switch with two more values: `try` (yes where it is possible, silently no where not) and `auto` (the library
 /// decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ternary {
@@ -21,7 +21,7 @@ pub enum Ternary {
 }
 
 impl Ternary {
-    /// The number that stands for it at the plugin boundary.
+    /// Its number at the plugin boundary.
     pub const fn number(self) -> u64 {
         match self {
             Ternary::No => 0,

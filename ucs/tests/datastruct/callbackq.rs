@@ -107,7 +107,7 @@ fn fast_callbacks_run_in_the_order_in_which_they_were_added() {
     }
 }
 
-/// Counts its calls, and answers what it was told to.
+/// Counts its calls, and returns the given result.
 #[derive(Default)]
 struct Scripted {
     calls: Cell<u32>,

@@ -132,9 +132,9 @@ impl ArbiterGroup {
         }
     }
 
-    /// Puts an element ahead of all others. Does nothing if the element is queued already. Does not schedule the group.
+    /// Puts an element before all others. Does nothing if the element is queued already. Does not schedule the group.
     ///
-    /// Pushed from inside the group's own dispatch callback, it comes ahead of the element being dispatched if that is
+    /// Pushed from inside the group's own dispatch callback, it is put before the element being dispatched if that is
     /// kept.
     ///
     /// # Safety
@@ -260,7 +260,7 @@ impl Drop for ArbiterGroup {
             );
         }
         for element in self.elements() {
-            // A placeholder learns by this that its group is gone.
+            // This shows a placeholder that its group is gone.
             element.reset();
         }
     }

@@ -11,7 +11,7 @@ use super::group::{ArbiterElement, ArbiterGroup, Placeholder};
 pub(super) struct InFlight<'a> {
     group: NonNull<ArbiterGroup>,
     placeholder: &'a ArbiterElement,
-    /// The element, which nobody touches while its callback runs.
+    /// The element. The arbiter does not access it while its callback runs.
     pub(super) element: NonNull<ArbiterElement>,
 }
 

@@ -43,8 +43,8 @@ impl Link {
     }
 }
 
-/// A list by its sentinel. Whoever makes it keeps the sentinel valid and in place, and everything put into it is
-/// valid and in place until it leaves.
+/// A list by its sentinel. Its creator keeps the sentinel valid and in place, and each of its elements is
+/// valid and in place until it is removed.
 #[derive(Clone, Copy)]
 pub(super) struct List {
     sentinel: NonNull<Link>,

@@ -8,7 +8,7 @@
 //! # Rules of ownership
 //!
 //! - An element is *queued* from its push until the moment its callback is called, by [`Arbiter::dispatch`] or a purge,
-//!   and again if that callback asks to keep it. While queued it stays where it is, and nobody writes to it.
+//!   and again if that callback asks to keep it. While queued it is neither moved nor written to.
 //!   Its owner may free or reuse it from inside the callback that then returns [`ArbiterResult::Remove`].
 //! - A group stays where it is while it holds elements or is scheduled. It may be freed from inside a dispatch
 //!   callback, also its own; dropping it takes it off its arbiter and releases the elements that it still holds.
@@ -38,7 +38,7 @@ pub enum ArbiterResult {
     Remove,
     /// Keep the element and go on with the next group; this group comes again in the same dispatch.
     NextGroup,
-    /// Keep the element and take the group off the arbiter until somebody schedules it again.
+    /// Keep the element and take the group off the arbiter until it is scheduled again.
     Deschedule,
     /// Keep the element; the group comes again in the next dispatch, not in this one.
     Reschedule,
@@ -114,7 +114,7 @@ impl Arbiter {
         while let Some(link) = self.scheduled.pop_front() {
             match self.turn(link.cast::<ArbiterGroup>(), per_group, &mut callback) {
                 Turn::Over => {}
-                // SAFETY: whoever scheduled the group pinned it, and its turn left it alive and in no list.
+                // SAFETY: the caller that scheduled the group has pinned it, and its turn left it alive and in no list.
                 Turn::Back => unsafe { self.scheduled.push_back(link) },
                 // SAFETY: as above.
                 Turn::Later => unsafe { later.groups.push_back(link) },

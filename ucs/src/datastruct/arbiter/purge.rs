@@ -25,8 +25,8 @@ impl ArbiterGroup {
         unsafe { ArbiterGroup::purge_if(group, everything) };
     }
 
-    /// As [`ArbiterGroup::purge`], but `callback` says which elements go (`true`) and which stay (`false`, in their
-    /// order and ahead of what was pushed meanwhile).
+    /// As [`ArbiterGroup::purge`], but `callback` decides which elements are removed (`true`) and which stay (`false`, in
+    /// their order and before what was pushed meanwhile).
     ///
     /// # Safety
     ///
@@ -88,7 +88,7 @@ impl ArbiterGroup {
     }
 }
 
-/// The elements that stay, newest first, until all have been asked; dropping it puts them back, also if a callback
+/// The elements that stay, newest first, until the callback has seen all; dropping it puts them back, also if a callback
 /// panics.
 struct Kept {
     newest: *const ArbiterElement,
@@ -110,7 +110,7 @@ impl Drop for Kept {
         // SAFETY: `purge_if` demands that the group outlives it.
         let group = unsafe { self.group.as_ref() };
         while let Some(pointer) = NonNull::new(self.newest.cast_mut()) {
-            // SAFETY: it stays queued as far as its owner knows, so it is valid and pinned.
+            // SAFETY: to its owner it is still queued, so it is valid and pinned.
             let element = unsafe { pointer.as_ref() };
             self.newest = element.next.get();
             group.put_first(self.group, pointer, element);

@@ -87,7 +87,7 @@ impl Fast {
     /// Calls the callbacks that do not rest; now and then all of them.
     ///
     /// # Safety
-    /// Whoever filled the slots vouches for their callbacks.
+    /// The callbacks in the slots may be called (see where they are filled).
     #[inline]
     pub(super) unsafe fn dispatch(&self) -> u32 {
         let number = self.dispatches.get().wrapping_add(1);

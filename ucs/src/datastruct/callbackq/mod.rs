@@ -13,7 +13,7 @@
 //!   again. The callback that removes itself ends normally.
 //! - A change through a [`CallbackQHandle`] takes effect at the next dispatch that begins after the call, in the order of the
 //!   calls of one thread. A callback removed from another thread may be running then, and may be called until the next dispatch begins;
-//!   [`CallbackQHandle::remove_then`] says when that is over.
+//!   [`CallbackQHandle::remove_then`] reports when that is over.
 //! - What a callback adds runs in this dispatch or in the next one. A dispatch ends: one-shots added by one-shots wait for the next.
 //! - Each callback runs once a dispatch, with two exceptions: one that rests runs at every [`LOOK`]th dispatch, and where callbacks
 //!   dispatch again, the outer dispatch may pass over or repeat some.
@@ -80,7 +80,7 @@ pub struct RawCallback {
 pub struct CallbackQ {
     /// What a dispatch calls, never empty: the only callback there is, or a walk over the fast slots.
     entry: Slot,
-    /// Filled from the first on; an empty one ends the walk. Where they lie they stay, since `entry` may point there.
+    /// Filled from the first on; an empty one ends the walk. They do not move, since `entry` may point to one.
     fast: Rc<Fast>,
     shared: Arc<Shared>,
     slow: RefCell<Slow>,
@@ -172,7 +172,7 @@ impl CallbackQ {
         })
     }
 
-    /// Runs `run` once, in the next dispatch; its answer counts as a callback's does. One-shots of one key run in the
+    /// Runs `run` once, in the next dispatch; its result counts as that of a callback. One-shots of one key run in the
     /// order in which they were added.
     pub fn add_oneshot(&self, key: OneshotKey, run: impl FnOnce() -> u32 + 'static) {
         self.push_oneshot(key, Oneshot::Boxed(Box::new(run)));

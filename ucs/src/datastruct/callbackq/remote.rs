@@ -26,7 +26,7 @@ pub(super) struct Shared {
 
 struct Changes {
     posted: Vec<Change>,
-    /// The queue is gone; nobody will apply anything any more.
+    /// The queue is gone; changes are not applied any more.
     closed: bool,
 }
 
@@ -156,7 +156,7 @@ impl CallbackQHandle {
         self.shared.post(Change::Remove(id, Some(Box::new(then))))
     }
 
-    /// Runs `run` once on the queue's thread, in the next dispatch; its answer counts as a callback's does. If the
+    /// Runs `run` once on the queue's thread, in the next dispatch; its result counts as that of a callback. If the
     /// queue is dropped before, `run` is dropped without being run.
     pub fn add_oneshot(
         &self,

@@ -10,7 +10,7 @@ use super::remote::Change;
 use super::{CallbackId, CallbackQ, FAST_SLOTS, Oneshot, OneshotKey, RawCallback};
 use crate::pending_work::WorkSource;
 
-/// What the dispatching thread alone knows.
+/// The private state of the dispatching thread.
 pub(super) struct Slow {
     /// The callbacks in the fast slots, in their order; `None` where a removal left a slot that does nothing.
     fast: Vec<Option<CallbackId>>,

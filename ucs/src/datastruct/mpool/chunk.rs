@@ -13,10 +13,10 @@ use std::ptr::{self, NonNull};
 pub struct ChunkMemory {
     /// Its first byte; any alignment.
     pub ptr: NonNull<u8>,
-    /// Its length in bytes, at least what was asked for. What is beyond that is used as well.
+    /// Its length in bytes, at least as much as requested. What is beyond that is used as well.
     pub len: usize,
     /// The allocator's word about it, which [`Mpool::cookie`](super::Mpool::cookie) finds for every element: a memory
-    /// handle, or an integer without provenance. Null if there is nothing to say.
+    /// handle, or an integer without provenance. Null if there is none.
     pub cookie: *mut c_void,
 }
 
@@ -24,7 +24,7 @@ pub struct ChunkMemory {
 ///
 /// # Safety
 ///
-/// What `alloc` returns is readable and writable, used by nobody else and not shared with another process that writes to
+/// What `alloc` returns is readable and writable, used by no other code and not shared with another process that writes to
 /// it, until it is passed to `free` as it was.
 pub unsafe trait ChunkAllocator {
     /// At least `min_len` bytes.
@@ -34,7 +34,7 @@ pub unsafe trait ChunkAllocator {
     ///
     /// # Safety
     ///
-    /// `chunk` is what `alloc` of this allocator returned, freed once, and nobody uses it any more.
+    /// `chunk` is what `alloc` of this allocator returned, freed once, and not in use any more.
     unsafe fn free(&self, chunk: ChunkMemory);
 }
 
@@ -65,7 +65,7 @@ unsafe impl ChunkAllocator for HeapChunks {
     }
 }
 
-/// What a pool knows of one chunk. Apart from the memory, so that an allocator hands out all of it.
+/// The record of one chunk. Apart from the memory, so that an allocator hands out all of it.
 pub(super) struct Chunk {
     pub(super) memory: ChunkMemory,
     /// How many elements it was cut into.

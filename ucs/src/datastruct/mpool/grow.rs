@@ -129,9 +129,9 @@ impl Mpool {
             let element = unsafe { memory.ptr.add(first + index * layout.stride) };
             // SAFETY: as above; a header precedes every element.
             let header = unsafe { element.sub(HEADER) }.cast::<Header>();
-            // SAFETY: the chunk is writable and nobody else's by the allocator's contract.
+            // SAFETY: the chunk is writable, and exclusive by the allocator's contract.
             unsafe { header.as_ptr().write_unaligned(Header { next, chunk }) };
-            // SAFETY: `elem_size` bytes from here are in the chunk, and nobody has seen them yet.
+            // SAFETY: `elem_size` bytes from here are in the chunk, and were not handed out yet.
             unsafe { self.cold.hooks.init(element, memory.cookie) };
             next = element.as_ptr();
         }

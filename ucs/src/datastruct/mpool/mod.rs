@@ -10,15 +10,15 @@
 //!                       ^ + align_offset is a multiple of alignment
 //! ```
 //!
-//! # Who owes what
+//! # Obligations
 //!
 //! - The pool belongs to one thread. `get` and `put` cost a few instructions and never allocate, but for the `get` that
 //!   finds the free list empty and grows the pool.
 //! - An element belongs to the caller from `get` to `put`: its bytes, not the header before it. Its contents survive
 //!   in the pool, so what an init hook wrote is there again unless an owner overwrote it.
 //! - Chunk memory is private to the process: the links are in it, and they are trusted.
-//! - A pool that is dropped while elements are out says so in a warning and in [`leaked_elements`], and never frees the
-//!   chunks that hold them: who still has one uses valid memory. Their cleanup hook is not called.
+//! - A pool that is dropped while elements are in use logs a warning, counts them in [`leaked_elements`], and never frees
+//!   the chunks that hold them, so that their memory stays valid. Their cleanup hook is not called.
 
 mod chunk;
 mod grow;
@@ -107,7 +107,7 @@ impl Mpool {
     }
 
     /// An element: the one put back last, or one of a new chunk. `None` if the pool has given all that it may, or if a
-    /// chunk cannot be had (the first such failure is logged; [`Mpool::reserve`] says why).
+    /// chunk cannot be had (the first such failure is logged; [`Mpool::reserve`] returns the reason).
     #[inline]
     pub fn get(&self) -> Option<NonNull<u8>> {
         match NonNull::new(self.free.get()) {
@@ -134,7 +134,7 @@ impl Mpool {
     ///
     /// # Safety
     ///
-    /// `element` came from `get` of this very pool, has not been put back since, and nobody uses it any more.
+    /// `element` came from `get` of this very pool, has not been put back since, and is not in use any more.
     #[inline]
     pub unsafe fn put(&self, element: NonNull<u8>) {
         if cfg!(debug_assertions) {
@@ -237,7 +237,7 @@ impl Mpool {
 impl Drop for Mpool {
     fn drop(&mut self) {
         self.for_each_free(|element| {
-            // SAFETY: the element is in the free list, so it was initialized and nobody uses it.
+            // SAFETY: the element is in the free list, so it was initialized and is not in use.
             unsafe { self.cold.hooks.cleanup(element) };
             // SAFETY: it is an element of this pool.
             let chunk = unsafe { header(element) }.chunk;
@@ -300,6 +300,6 @@ unsafe fn header(element: NonNull<u8>) -> Header {
 unsafe fn set_next(element: NonNull<u8>, next: *mut u8) {
     // SAFETY: a header precedes every element, and `next` is its first field.
     let field = unsafe { element.as_ptr().sub(HEADER) }.cast::<*mut u8>();
-    // SAFETY: nobody but the pool touches headers.
+    // SAFETY: only the pool accesses headers.
     unsafe { field.write_unaligned(next) };
 }

@@ -67,7 +67,7 @@ impl<T: 'static> ObjectPool<T> {
     ///
     /// # Safety
     ///
-    /// `object` came from `into_raw` of an object of this very pool, once, and nobody else uses it.
+    /// `object` came from `into_raw` of an object of this very pool, once, and no other code uses it.
     #[inline]
     pub unsafe fn from_raw(&self, object: NonNull<T>) -> Pooled<'_, T> {
         Pooled { object, pool: self }
@@ -123,7 +123,7 @@ impl<T> DerefMut for Pooled<'_, T> {
 impl<T> Drop for Pooled<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: it came from this pool and is used by nobody else, and this ends it.
+        // SAFETY: it came from this pool, no other code uses it, and this ends it.
         unsafe { self.pool.pool.put(self.object.cast()) };
     }
 }
@@ -142,7 +142,7 @@ struct Objects<T, F> {
 
 impl<T, F: Fn() -> T> ElementHooks for Objects<T, F> {
     unsafe fn init(&self, element: NonNull<u8>, _: *mut c_void) {
-        // SAFETY: `ObjectPool::new` saw to size and alignment, and the element is nobody else's.
+        // SAFETY: `ObjectPool::new` has checked size and alignment, and the element is exclusive.
         unsafe { element.cast::<T>().write((self.make)()) };
     }
 

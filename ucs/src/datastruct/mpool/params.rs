@@ -1,4 +1,4 @@
-//! What a pool is told, and why it refuses.
+//! The parameters of a pool, and why it refuses them.
 //!
 //! For the code that makes a pool. No dependencies. `grow` turns the parameters into a layout.
 
@@ -18,13 +18,13 @@ pub struct MpoolParams {
     /// as far as this offset is: keep it a multiple of 8 where a header with pointers precedes the aligned byte.
     pub align_offset: usize,
     /// Elements of the first chunk, at least 1. Default 128. A chunk has fewer where the quota or `max_chunk_size` say so,
-    /// and more where its allocator gives more than was asked for.
+    /// and more where its allocator gives more than was requested.
     pub elems_per_chunk: u32,
     /// Elements of all chunks together, at least 1; `u32::MAX`, the default, is no limit.
     pub max_elems: u32,
     /// Each chunk has this many times the elements of the one before, at least 1. Default 1.
     pub grow_factor: f64,
-    /// Bytes asked for one chunk at most; at least enough for one element. Default 128 MiB.
+    /// Bytes of one chunk at most; at least enough for one element. Default 128 MiB.
     pub max_chunk_size: usize,
 }
 
@@ -51,7 +51,7 @@ pub trait ElementHooks {
     ///
     /// # Safety
     ///
-    /// `element` points to `elem_size` uninitialized bytes that nobody else uses.
+    /// `element` points to `elem_size` uninitialized bytes that no other code uses.
     unsafe fn init(&self, element: NonNull<u8>, cookie: *mut c_void) {
         _ = (element, cookie);
     }
@@ -60,7 +60,7 @@ pub trait ElementHooks {
     ///
     /// # Safety
     ///
-    /// `element` went through `init`, nobody uses it, and this is the last that is done with it.
+    /// `element` went through `init` and is not in use, and this is its last use.
     unsafe fn cleanup(&self, element: NonNull<u8>) {
         _ = element;
     }
@@ -98,17 +98,17 @@ pub enum MpoolError {
     Allocation {
         /// Name of the pool.
         pool: String,
-        /// What was asked for.
+        /// What was requested.
         bytes: usize,
         /// What the allocator returned.
         error: crate::Error,
     },
-    /// The allocator gave less than was asked for.
+    /// The allocator gave less than was requested.
     #[error("memory pool {pool}: asked for a chunk of {bytes} bytes, its allocator gave {given}")]
     ShortChunk {
         /// Name of the pool.
         pool: String,
-        /// What was asked for.
+        /// What was requested.
         bytes: usize,
         /// What came.
         given: usize,

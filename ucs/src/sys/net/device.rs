@@ -1,4 +1,4 @@
-//! One network device with what the system says of it.
+//! One network device, as the system reports it.
 //!
 //! For listing resources, prices and reachability. Built on `net::interfaces` and /sys/class/net.
 //! Transports and `uct_info` use it.
@@ -87,7 +87,7 @@ impl Device {
         self.addresses.iter().any(|own| own.address == address)
     }
 
-    /// Whether `address` lies in the network of one of its addresses, so that no router is between.
+    /// Whether `address` is in the network of one of its addresses, so that no router is between.
     pub fn is_neighbour(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.network_contains(address))
     }
@@ -98,11 +98,11 @@ impl Device {
     }
 }
 
-/// Used where the kernel does not report the MTU because the device has just gone: what every Ethernet
-/// carries.
+/// Used where the kernel does not report the MTU because the device has just gone: the MTU of every
+/// Ethernet.
 const FALLBACK_MTU: u32 = 1500;
 
-/// What /sys says of a device.
+/// What /sys reports about a device.
 struct Facts {
     kind: Kind,
     speed: Option<i64>,
@@ -129,7 +129,7 @@ impl Facts {
         } else {
             Kind::Virtual
         };
-        // Older kernels' tun says 10 Mb/s whatever it does.
+        // The tun driver of older kernels always reports 10 Mb/s.
         let is_placeholder = |&speed: &i64| speed == 10 && directory.join("tun_flags").exists();
         Facts {
             kind,

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use super::address::Address;
 use crate::sys::SystemError;
 
-/// What the kernel says of one link.
+/// What the kernel reports about one link.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) index: u32,

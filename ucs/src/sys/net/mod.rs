@@ -3,8 +3,8 @@
 //! Used by the tcp transport, the RDMA transports' choice of address, reachability and the cost model. Built on
 //! `getifaddrs`, /sys/class/net, /proc/net and a UDP socket that sends nothing.
 //!
-//! All results are about the calling thread's network namespace. /sys may show another one (it shows that of
-//! whoever mounted it), so what it says of a device is believed only if index and hardware address agree.
+//! All results are about the calling thread's network namespace. /sys may show another one (that of
+//! the process that mounted it), so its data on a device are used only if index and hardware address agree.
 
 mod address;
 mod device;

@@ -16,7 +16,7 @@ use crate::sys::SystemError;
 /// The way to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The local address that packets to the peer carry; port 0.
+    /// The local address of packets to the peer; port 0.
     pub source: SocketAddr,
     /// The device that has this address. A peer on this very machine is reached through loopback all the
     /// same; see `is_local`.

@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 /// Loopback, which reports no speed: 64 Gb/s. One stream of 64 KiB writes between two cores moved 4.6 to 12
-/// GB/s on the machines that were measured; 8 GB/s lies between and is far from every real wire below it.
+/// GB/s on the machines that were measured; 8 GB/s is between these and far from every real wire below it.
 /// Taking 100 Mb/s for "unknown", as is done elsewhere, prices the fastest path of all at a thousandth of
 /// what it does.
 pub const LOOPBACK_MEGABITS: u32 = 64_000;

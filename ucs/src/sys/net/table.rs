@@ -19,7 +19,7 @@ pub(super) fn leads_to(device: &str, address: IpAddr) -> Option<bool> {
     Some(text.lines().filter_map(|line| Entry::parse(line, address)).any(|entry| entry.leads(device)))
 }
 
-/// An entry with what it says about one address.
+/// An entry with its meaning for one address.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry<'line> {
     device: &'line str,
@@ -33,7 +33,7 @@ impl<'line> Entry<'line> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         match address {
             IpAddr::V4(address) => {
-                // Iface Destination Gateway Flags RefCnt Use Metric Mask …; addresses as they lie in memory.
+                // Iface Destination Gateway Flags RefCnt Use Metric Mask …; addresses as they are in memory.
                 let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
                 let (destination, flags, mask) = (number(1)?, number(3)?, number(7)?);
                 let address = u32::from_ne_bytes(address.octets());

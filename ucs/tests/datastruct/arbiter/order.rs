@@ -1,4 +1,4 @@
-//! Who is served when, for every result.
+//! The order in which groups are served, for every result.
 
 use ucs::datastruct::arbiter::*;
 
