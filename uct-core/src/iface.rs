@@ -59,7 +59,7 @@ pub(crate) struct IfaceInner {
     pub(crate) handlers: HandlerTable,
     pub(crate) worker: Rc<WorkerInner>,
     pub(crate) md: MemoryDomain,
-    resource: Resource,
+    resource: Rc<Resource>,
     progress: Cell<Option<CallbackId>>,
 }
 
@@ -118,7 +118,7 @@ impl Iface {
             handlers: HandlerTable::new(context.inner.core.log_rate),
             worker: Rc::clone(&worker.inner),
             md,
-            resource: resource.clone(),
+            resource: Rc::new(resource.clone()),
             progress: Cell::new(None),
         });
         let mut raw = std::ptr::null_mut();
@@ -363,7 +363,7 @@ impl IfaceInner {
         self.attr.get().expect("set as the interface was opened")
     }
 
-    pub(crate) fn resource(&self) -> &Resource {
+    pub(crate) fn resource(&self) -> &Rc<Resource> {
         &self.resource
     }
 

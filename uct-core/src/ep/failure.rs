@@ -1,11 +1,12 @@
 //! The failure of an endpoint, and its report to the application.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::Rc;
 
 use ucs::Error;
 
+use crate::resource::Resource;
 use crate::worker::WorkerInner;
 
 /// Why an endpoint failed.
@@ -35,50 +36,53 @@ pub(crate) type OnFailure = Box<dyn FnOnce(EpFailure)>;
 /// The host's record of an endpoint, which the transport passes to the error handler. It lives until the endpoint is destroyed.
 pub(crate) struct EpRecord {
     worker: Rc<WorkerInner>,
-    subject: String,
-    failure: OnceCell<EpFailure>,
-    handler: RefCell<Handler>,
+    /// What its interface is open on, for the log.
+    resource: Rc<Resource>,
+    /// In a box, because most endpoints have none.
+    failure: OnceCell<Box<EpFailure>>,
+    handler: Cell<Handler>,
 }
 
 enum Handler {
     Application(OnFailure),
     /// There is no handler: the failure is logged.
-    Nobody,
+    Missing,
     /// The endpoint is closed: the failure is ignored.
     Closed,
 }
 
 impl EpRecord {
-    /// `subject` names the endpoint's interface in the log.
+    /// `resource` is what the endpoint's interface is open on.
     pub(crate) fn new(
         worker: &Rc<WorkerInner>,
-        subject: String,
+        resource: &Rc<Resource>,
         on_failure: Option<OnFailure>,
-    ) -> Rc<EpRecord> {
-        Rc::new(EpRecord {
+    ) -> EpRecord {
+        EpRecord {
             worker: Rc::clone(worker),
-            subject,
+            resource: Rc::clone(resource),
             failure: OnceCell::new(),
-            handler: RefCell::new(on_failure.map_or(Handler::Nobody, Handler::Application)),
-        })
+            handler: Cell::new(on_failure.map_or(Handler::Missing, Handler::Application)),
+        }
     }
 
     /// Records a failure and reports it, once.
     pub(crate) fn fail(&self, error: Error, reason: &str) {
         let failure = EpFailure { error, reason: reason.to_owned() };
-        if self.failure.set(failure.clone()).is_err() {
+        if self.failure.set(Box::new(failure.clone())).is_err() {
             return;
         }
-        let handler = self.handler.replace(Handler::Closed);
-        match handler {
+        match self.handler.replace(Handler::Closed) {
             Handler::Application(handler) => self.worker.call_application(|| handler(failure)),
-            Handler::Nobody => tracing::error!(iface = self.subject, "an endpoint failed: {failure}"),
+            Handler::Missing => {
+                tracing::error!(iface = %self.resource, "an endpoint failed: {failure}");
+            }
             Handler::Closed => {}
         }
     }
 
     pub(crate) fn failure(&self) -> Option<&EpFailure> {
-        self.failure.get()
+        self.failure.get().map(|failure| &**failure)
     }
 
     /// The endpoint is closed: later failures are ignored.

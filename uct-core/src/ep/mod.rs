@@ -70,7 +70,7 @@ pub(crate) struct EpInner {
     /// The interface's limit of a buffered copy of a message, cached.
     am_max_bcopy: usize,
     counters: EpCounters,
-    record: Rc<EpRecord>,
+    record: EpRecord,
 }
 
 /// [`UctEpOps::am_short`].
@@ -103,11 +103,11 @@ impl EpInner {
             md: iface.md.clone(),
             am_max_bcopy: iface.attributes().am.max_bcopy,
             counters: EpCounters::default(),
-            record: EpRecord::new(&iface.worker, iface.resource().to_string(), on_failure),
+            record: EpRecord::new(&iface.worker, iface.resource(), on_failure),
         });
         let params = UctEpParams {
             size: size_of::<UctEpParams>(),
-            user: Rc::as_ptr(&inner.record).cast_mut().cast(),
+            user: (&raw const inner.record).cast_mut().cast(),
             device_address: peer.map_or(std::ptr::null(), |peer| peer.device.as_ptr()),
             device_address_length: peer.map_or(0, |peer| peer.device.len()),
             iface_address: peer.map_or(std::ptr::null(), |peer| peer.iface.as_ptr()),
