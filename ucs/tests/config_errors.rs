@@ -1,11 +1,12 @@
 //! What is said when a configuration is wrong: where, what was given, what was expected, what to do.
 
-use std::{fs, time::Instant};
+use std::fs;
 
 #[path = "../testing/property.rs"]
 mod property;
 
 use proptest::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use ucs::config::{Config, Field, Kind, Schema, Section, Sources, nearest};
 
@@ -248,6 +249,11 @@ fn columns_count_characters() {
     assert!(found[3].starts_with("F:4:29: tcp.max_poll"), "{found:?}");
 }
 
+/// Processor time of this thread, whatever else the machine does.
+fn processor_seconds() -> i64 {
+    clock_gettime(ClockId::ThreadCPUTime).tv_sec
+}
+
 #[test]
 fn a_file_full_of_nonsense_is_refused_quickly_and_in_few_words() {
     let nested = format!("tls = {}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -262,12 +268,13 @@ fn a_file_full_of_nonsense_is_refused_quickly_and_in_few_words() {
         nested,
     ];
     for document in documents {
-        let start = Instant::now();
+        let start = processor_seconds();
         let found = errors(&document);
+        let took = processor_seconds() - start;
         let head: String = document.chars().take(20).collect();
         assert!(!found.is_empty() && found.len() <= 101, "{head}: {}", found.len());
         assert!(found.iter().all(|line| line.len() < 1000), "{head}");
-        assert!(start.elapsed().as_secs() < 60, "{head}: {:?}", start.elapsed());
+        assert!(took < 30, "{head}: {took} s");
     }
     let many: String = (0..150).map(|at| format!("k{at} = 1\n")).collect();
     assert_eq!(errors(&many).last().unwrap(), "F: and 50 more errors");

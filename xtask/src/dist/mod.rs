@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Writes both into target/dist.
 pub fn run(workspace: &Workspace) -> Outcome {
     apt::require(NEEDED)?;
-    let built = install::build(workspace)?;
+    let built = install::build(workspace, install::Profile::Release)?;
     let directory = workspace.target().join("dist");
     let name = format!("uct-{}-{}-linux", workspace.version(), std::env::consts::ARCH);
     let time = time_of_commit(workspace);

@@ -1,5 +1,5 @@
 //! `cargo xtask install`: programs, plugins, the C header and what belongs to them, in the tree of a prefix.
-//! Built on a release build, on `man`, and on strip; used by `dist` and `test`.
+//! Built on cargo, on `man`, and on strip; used by `dist` and `test`.
 
 mod notices;
 mod tree;
@@ -46,15 +46,27 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     apt::require(NEEDED)?;
     // Ahead of a build of minutes.
     let mut tree = Tree::open(&options.prefix, options.destdir.as_deref())?;
-    let built = build(workspace)?;
+    let built = build(workspace, Profile::Release)?;
     fill(workspace, &built, &mut tree)?;
     print!("{}", tree.listing());
     Ok(())
 }
 
+/// How what is installed is built.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Profile {
+    /// For people.
+    Release,
+    /// For tests of the installation, which have these programs already.
+    Dev,
+}
+
 /// The programs and plugins.
-pub fn build(workspace: &Workspace) -> Outcome<Built> {
-    let mut arguments = vec!["build", "--release", "--workspace", "--lib"];
+pub fn build(workspace: &Workspace, profile: Profile) -> Outcome<Built> {
+    let mut arguments = vec!["build", "--workspace", "--lib"];
+    if profile == Profile::Release {
+        arguments.push("--release");
+    }
     for program in man::PROGRAMS {
         arguments.extend(["--bin", program]);
     }

@@ -4,7 +4,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::install::{self, DOC, PLUGINS, Tree};
+use crate::install::{self, DOC, PLUGINS, Profile, Tree};
 use crate::man::PROGRAMS;
 use crate::process::{capture, command, output, run as run_command};
 use crate::steps::Verdict;
@@ -56,7 +56,7 @@ struct Installed {
 impl Installed {
     fn new(workspace: &Workspace) -> Outcome<Self> {
         let place = tempfile::tempdir().context(|| "cannot make a temporary directory".to_owned())?;
-        let built = install::build(workspace)?;
+        let built = install::build(workspace, Profile::Dev)?;
         // The second time over the first.
         for _ in 0..2 {
             let mut tree = Tree::open(Path::new(PREFIX), Some(place.path()))?;
