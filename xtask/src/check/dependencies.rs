@@ -93,7 +93,10 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         }
         "uct-net" => (&["ucs", "uct-core"], "connections are built on uct-core, and use ucs beside it"),
         "examples" => (&["uct-core", "uct-net"], "a program uses uct-core and uct-net alone"),
-        "tools" => (&["uct-core", "uct-tools-common"], "a tool uses uct-core and what tools share alone"),
+        "tools" => (
+            &["uct-core", "uct-net", "uct-tools-common"],
+            "a tool uses uct-core, uct-net and what tools share",
+        ),
         // A transport with planted mistakes wraps a real one.
         "tests" if package == "uct-test-faulty" => {
             (&["ucs", "uct-abi", "uct-plugin", "uct-self"], "it wraps uct-self")
