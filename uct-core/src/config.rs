@@ -4,7 +4,7 @@
 
 use ucs::config::{Config, Section};
 use ucs::memory::allocate::Method;
-use ucs::units::NameList;
+use ucs::units::{MemSize, NameList};
 use uct_abi::{UctConfig, UctConfigValue, UctStr};
 
 use crate::resource::DeviceKind;
@@ -64,6 +64,9 @@ ucs::config_struct! {
         /// How memory is allocated, the first that works: md (the transport itself), thp (transparent huge pages), heap,
         /// mmap, huge (the system's pool of huge pages).
         pub alloc_prio: Vec<String> = "md,thp,heap,mmap,huge",
+        /// Messages of `uct-net` of at least so many bytes are read by the receiver from the sender's memory in one operation, where
+        /// the transport does that natively. Shorter ones, and all with inf, are sent in parts.
+        pub rndv_thresh: MemSize = "256k",
         /// Most verbose messages that the programs print: error, warn, info, debug, trace, or a filter such as
         /// `uct_tcp=debug`.
         pub log_level: String = "warn",

@@ -292,7 +292,14 @@ fn what_was_sent_arrives_though_everything_is_dropped_in_several_threads() {
 /// As a runtime uses it: tasks that move between threads, and nothing but the engine's own thread that drives it when they wait.
 fn in_a_runtime(wait: Wait, connections: u64, rounds: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().expect("a runtime");
-    let options = NetOptions { wait, ..NetOptions::default() };
+    // What is checked here is not how fast a busy machine connects.
+    let options = NetOptions {
+        wait,
+        handshake_timeout: LIMIT,
+        lane_timeout: LIMIT,
+        connect_timeout: LIMIT,
+        ..NetOptions::default()
+    };
     let server = Net::new(&context(), options.clone()).expect("a net");
     let client = Net::new(&context(), options).expect("a net");
     runtime.block_on(async move {

@@ -137,7 +137,12 @@ impl Memory {
         Ok(Memory::of(md, memh, address, usable.max(length), Ownership::Domain))
     }
 
-    pub(crate) fn register(md: &MemoryDomain, bytes: Vec<u8>, access: Access) -> Result<Memory, Refused> {
+    /// With the bytes in the error.
+    pub(crate) fn register(
+        md: &MemoryDomain,
+        bytes: Vec<u8>,
+        access: Access,
+    ) -> Result<Memory, (Refused, Vec<u8>)> {
         let mut bytes = std::mem::ManuallyDrop::new(bytes);
         let address = NonNull::from(bytes.as_mut_slice()).cast();
         let (length, capacity) = (bytes.len(), bytes.capacity());
@@ -145,10 +150,7 @@ impl Memory {
         // SAFETY: the vector's bytes are valid until they are put together again, by `into_bytes` or by drop.
         match unsafe { Memory::registered(md, address, length, access) } {
             Ok(memh) => Ok(Memory::of(md, memh, address, length, ownership)),
-            Err(refused) => {
-                drop(std::mem::ManuallyDrop::into_inner(bytes));
-                Err(refused)
-            }
+            Err(refused) => Err((refused, std::mem::ManuallyDrop::into_inner(bytes))),
         }
     }
 

@@ -133,8 +133,18 @@ impl MemoryDomain {
     /// # Errors
     /// The domain's refusal.
     pub fn register(&self, bytes: Vec<u8>, access: Access) -> Result<Memory, Refused> {
-        self.inner.check_fork("register memory")?;
-        Memory::register(self, bytes, access)
+        self.try_register(bytes, access).map_err(|(refused, _bytes)| refused)
+    }
+
+    /// As [`MemoryDomain::register`]; a refusal gives the bytes back.
+    ///
+    /// # Errors
+    /// The domain's refusal, and the bytes.
+    pub fn try_register(&self, bytes: Vec<u8>, access: Access) -> Result<Memory, (Refused, Vec<u8>)> {
+        match self.inner.check_fork("register memory") {
+            Ok(()) => Memory::register(self, bytes, access),
+            Err(refused) => Err((refused, bytes)),
+        }
     }
 
     /// Registers memory that the caller keeps.

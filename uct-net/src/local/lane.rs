@@ -1,9 +1,11 @@
 //! The way to a peer: an endpoint, and the envelopes around what goes over it.
 
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
 use uct_core::{
-    AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, Refused, SendFlags, SocketSide,
+    AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, MemoryDomain, Refused, SendFlags,
+    SocketSide,
 };
 
 use crate::proto::envelope::{ENVELOPE, Envelope, TOKEN, Token};
@@ -21,6 +23,16 @@ pub(crate) struct Lane {
     peer: Token,
     short: usize,
     fragment: usize,
+    /// How large messages are read in place, where the device, the processor or the kernel does that.
+    pub(crate) large: Option<InPlace>,
+}
+
+/// Reading memory of the peer in place.
+#[derive(Debug)]
+pub(crate) struct InPlace {
+    pub(crate) domain: MemoryDomain,
+    /// How many bytes one operation reads.
+    pub(crate) sizes: RangeInclusive<usize>,
 }
 
 /// An endpoint that may have to hear of the peer's first.
@@ -69,11 +81,19 @@ impl HalfLane {
             self.ep.connect_to_ep(peer, endpoint)?;
         }
         let limits = &iface.attributes().am;
+        let get = &iface.attributes().get;
+        // Parts are faster than a get that the peer's progress carries out.
+        let is_native = iface.capabilities().difference(iface.emulated()).contains(Capabilities::GET_ZCOPY);
+        let large = is_native.then(|| InPlace {
+            domain: iface.memory_domain().clone(),
+            sizes: get.min_zcopy.max(1)..=get.max_zcopy,
+        });
         Ok(Lane {
             ep: self.ep,
             peer: token,
             short: SHORT.min(limits.max_short.saturating_sub(ENVELOPE)),
             fragment: limits.max_bcopy.saturating_sub(TOKEN + ENVELOPE),
+            large,
         })
     }
 }

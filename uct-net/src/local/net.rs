@@ -17,7 +17,7 @@ use uct_core::select::Selector;
 use uct_core::{AmMessage, Context, Iface, IfaceOptions, Worker, WorkerHandle};
 
 use super::agenda::Agenda;
-use super::conn::Conn;
+use super::conn::{Conn, Large};
 use super::lane::AM_ID;
 use super::message::KeptCount;
 use super::reactor::Reactor;
@@ -79,6 +79,7 @@ pub(crate) struct NetInner {
     agenda: Rc<Agenda>,
     lingering: RefCell<Vec<Lingering>>,
     kept: KeptCount,
+    large: Large,
     passes: Cell<u32>,
     wake: Arc<ThreadWaker>,
     /// Messages that were for no connection.
@@ -126,6 +127,8 @@ impl Net {
             owner: std::thread::current().id(),
             worker: worker.handle(),
         });
+        let large =
+            Large { from: worker.context().core_config().rndv_thresh.to_usize(), worker: worker.clone() };
         let inner = Rc::new_cyclic(|net: &Weak<NetInner>| {
             for iface in selector.ifaces() {
                 let net = Weak::clone(net);
@@ -145,6 +148,7 @@ impl Net {
                 connections: RefCell::default(),
                 lingering: RefCell::default(),
                 kept: KeptCount::default(),
+                large,
                 passes: Cell::new(0),
                 wake,
                 strays: Cell::new(0),
@@ -340,7 +344,8 @@ impl NetInner {
         let place = connections.vacant_entry();
         let token = Token::new(place.key(), secret);
         let agenda = Rc::clone(&self.agenda);
-        let conn = Conn::new(&self.options, agenda, self.kept.clone(), token, peer.to_owned());
+        let (kept, large) = (self.kept.clone(), self.large.clone());
+        let conn = Conn::new(&self.options, agenda, kept, large, token, peer.to_owned());
         place.insert(Rc::clone(&conn));
         Ok(conn)
     }

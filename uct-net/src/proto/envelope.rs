@@ -65,19 +65,25 @@ pub(crate) enum Kind {
     Abort = 8,
     /// Memory that the sender shares ([`super::handshake::Shared`]).
     Share = 9,
+    /// A large message, which the receiver reads from the sender's memory ([`super::handshake::Shared`]).
+    Offer = 10,
+    /// The answer to [`Kind::Offer`]: the message was read.
+    Taken = 11,
+    /// The answer to [`Kind::Offer`]: the message is to be sent in parts.
+    InParts = 12,
 }
 
 impl Kind {
     fn from_number(number: u8) -> Option<Kind> {
         use Kind::*;
-        [Last, Part, Credit, Probe, ProbeReply, Fin, FinReply, Abort, Share]
+        [Last, Part, Credit, Probe, ProbeReply, Fin, FinReply, Abort, Share, Offer, Taken, InParts]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
 
     /// Whether messages of this kind take credit.
     pub(crate) fn is_charged(self) -> bool {
-        matches!(self, Kind::Last | Kind::Part | Kind::Share)
+        matches!(self, Kind::Last | Kind::Part | Kind::Share | Kind::Offer)
     }
 }
 
@@ -110,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_envelope_survives_the_way() {
-        for number in 1..=9 {
+        for number in 1..=12 {
             let kind = Kind::from_number(number).expect("all of them");
             let envelope = Envelope { kind, granted: 0xdead_beef };
             assert_eq!(Envelope::from_bytes(&envelope.to_bytes()), Some(envelope));
@@ -123,7 +129,7 @@ mod tests {
         for length in 0..ENVELOPE {
             assert_eq!(Envelope::from_bytes(&good[..length]), None);
         }
-        for (at, value) in [(0, 0), (0, 10), (1, 1), (2, 1), (3, 1)] {
+        for (at, value) in [(0, 0), (0, 13), (1, 1), (2, 1), (3, 1)] {
             let mut bytes = good;
             bytes[at] = value;
             assert_eq!(Envelope::from_bytes(&bytes), None, "byte {at} is {value}");

@@ -84,6 +84,12 @@ impl ReceiveWindow {
         true
     }
 
+    /// Whether so many bytes beside what is unread fit into the window.
+    pub(crate) fn has_room(&self, payload: usize) -> bool {
+        let unread = self.received.wrapping_sub(self.released);
+        cost(payload) <= self.size.saturating_sub(unread)
+    }
+
     /// Counts the cost of messages that the application has taken.
     pub(crate) fn release(&mut self, cost: u32) {
         self.released = self.released.wrapping_add(cost);

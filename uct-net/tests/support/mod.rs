@@ -69,10 +69,19 @@ where
     S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
     C: AsyncFnOnce(&Net, String) -> Result<()>,
 {
+    pair_of(&context(), options, server, client);
+}
+
+/// As [`pair`], with nets of this context.
+pub fn pair_of<S, C>(context: &Context, options: NetOptions, server: S, client: C)
+where
+    S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
+    C: AsyncFnOnce(&Net, String) -> Result<()>,
+{
     let (sender, receiver) = mpsc::channel();
-    let server_options = options.clone();
+    let (server_options, server_context) = (options.clone(), context.clone());
     let thread = std::thread::spawn(move || {
-        let net = net(server_options);
+        let net = Net::new(&server_context, server_options).expect("a net");
         net.block_on(async {
             let listener = net.listen("127.0.0.1:0").await?;
             sender.send(listener.address()).expect("the client waits");
@@ -81,7 +90,7 @@ where
         .expect("the server's side");
     });
     let address = receiver.recv_timeout(LIMIT).expect("the server listens");
-    let net = net(options);
+    let net = Net::new(context, options).expect("a net");
     net.block_on(client(&net, address)).expect("the client's side");
     drop(net);
     thread.join().expect("the server's thread");

@@ -30,13 +30,16 @@ pub const PROBE_REPLY: u8 = 5;
 pub const FIN: u8 = 6;
 pub const ABORT: u8 = 8;
 pub const SHARE: u8 = 9;
+pub const OFFER: u8 = 10;
+pub const TAKEN: u8 = 11;
+pub const IN_PARTS: u8 = 12;
 
 /// The token that this side gives the peer.
 const OWN_TOKEN: u64 = 0x0123_4567_89ab_cdef;
 
 /// A body with its header.
 pub fn frame(what: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = b"UCTN\x02".to_vec();
+    let mut bytes = b"UCTN\x03".to_vec();
     bytes.extend_from_slice(&[what, 0, 0]);
     bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
     bytes.extend_from_slice(body);

@@ -4,6 +4,8 @@
 //! connection due, and [`Conn::pump`] sends it after the transports have returned.
 
 mod end;
+mod large;
+mod offer;
 mod receive;
 mod room;
 mod send;
@@ -14,6 +16,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
+pub(crate) use self::large::Large;
 use self::state::State;
 pub(crate) use self::state::Ticket;
 use self::wakers::wake;
@@ -30,6 +33,7 @@ pub(crate) struct Conn {
     peer: String,
     max_message: usize,
     kept: KeptCount,
+    large: Large,
     lane: OnceCell<Lane>,
     is_due: Cell<bool>,
     waits_for_room: Cell<bool>,
@@ -44,6 +48,7 @@ impl Conn {
         options: &NetOptions,
         agenda: Rc<Agenda>,
         kept: KeptCount,
+        large: Large,
         token: Token,
         peer: String,
     ) -> Rc<Conn> {
@@ -53,6 +58,7 @@ impl Conn {
             peer,
             max_message: options.max_message,
             kept,
+            large,
             lane: OnceCell::new(),
             is_due: Cell::new(false),
             waits_for_room: Cell::new(false),

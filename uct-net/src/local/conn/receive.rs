@@ -9,6 +9,7 @@ use uct_core::AmMessage;
 use super::super::message::Message;
 use super::Conn;
 use super::end::MAX_REASON;
+use super::offer::Offer;
 use super::state::{State, closed};
 use super::wakers::wake;
 use crate::error::{Error, Stage};
@@ -63,7 +64,7 @@ impl Conn {
             let cost = std::mem::take(&mut state.assembly_cost);
             state.receive.release(cost);
         }
-        let is_due = state.receive.is_due();
+        let is_due = state.receive.is_due() || state.offer.is_some();
         drop(state);
         if is_due {
             self.pump();
@@ -137,6 +138,9 @@ impl State {
             if !self.receive.receive(length) {
                 return Err("it sent more than it had credit for");
             }
+            if self.offer.is_some() {
+                return Err("it sent a message ahead of one that it offered");
+            }
         }
         let mut wakers = Vec::new();
         let mut is_due = !self.outgoing.is_empty();
@@ -177,6 +181,22 @@ impl State {
                 }
                 self.shared.push_back(shared);
                 wakers = self.readers.take();
+            }
+            Kind::Offer => {
+                let place = Shared::parse(&message[start..]).ok_or("it offered no memory")?;
+                if self.assembly.is_begun() {
+                    return Err("it offered a message in the middle of another");
+                }
+                if place.length > conn.max_message as u64 {
+                    return Err("its message is longer than this side takes");
+                }
+                self.offer = Some(Offer::new(place, cost(length)));
+                is_due = true;
+            }
+            Kind::Taken | Kind::InParts => {
+                self.answered(envelope.kind == Kind::Taken)?;
+                is_due = true;
+                wakers = self.writers.take();
             }
             Kind::Credit => {}
             Kind::Probe if self.is_probed => return Err("it asked twice whether this side is there"),

@@ -5,7 +5,10 @@ use std::task::{Context, Poll};
 
 use ucs::Error as Status;
 
+use super::super::lane::Lane;
 use super::Conn;
+use super::large::Large;
+use super::offer::Way;
 use super::state::{Outgoing, State, Ticket, closed};
 use super::wakers::wake;
 use crate::error::{Error, Stage};
@@ -16,6 +19,8 @@ enum Next {
     Control(Kind, Vec<u8>),
     /// So many bytes of this message.
     Data(Outgoing, usize),
+    /// The offer of this message.
+    Offer(Outgoing),
 }
 
 impl Conn {
@@ -55,7 +60,7 @@ impl Conn {
             state.check_sendable(&self.peer)?;
             let number = state.made;
             state.made += 1;
-            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0 });
+            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0, way: Way::Undecided });
             number
         };
         self.pump();
@@ -123,7 +128,7 @@ impl Conn {
         let writers = {
             let mut state = self.state.borrow_mut();
             let before = state.outgoing.len();
-            state.outgoing.retain(|message| message.number != ticket.0 || message.sent > 0);
+            state.outgoing.retain(|message| message.number != ticket.0 || message.has_begun());
             if state.outgoing.len() == before {
                 return;
             }
@@ -136,7 +141,7 @@ impl Conn {
 
     /// Bytes that are queued.
     pub(crate) fn queued(&self) -> usize {
-        self.state.borrow().outgoing.iter().map(|message| message.data.len() - message.sent).sum()
+        self.state.borrow().outgoing.iter().map(|message| message.len() - message.sent).sum()
     }
 
     /// Queues something without credit.
@@ -148,6 +153,9 @@ impl Conn {
     /// Sends what is to be sent, as far as there are credit and room. Not to be called inside a transport.
     pub(crate) fn pump(self: &Rc<Conn>) {
         let Some(lane) = self.lane.get() else { return };
+        let retired = std::mem::take(&mut self.state.borrow_mut().retired);
+        drop(retired);
+        self.fetch(lane);
         if self.waits_for_room.get() {
             return;
         }
@@ -155,7 +163,7 @@ impl Conn {
         loop {
             let (next, offer) = {
                 let mut state = self.state.borrow_mut();
-                (state.next(lane.fragment()), state.receive.offer())
+                (state.next(lane, &self.large), state.receive.offer())
             };
             let Some(next) = next else { break };
             let outcome = match &next {
@@ -164,6 +172,10 @@ impl Conn {
                     let end = message.sent + length;
                     let kind = if end == message.data.len() { message.kind } else { Kind::Part };
                     lane.send(Envelope { kind, granted: offer }, &message.data[message.sent..end])
+                }
+                Next::Offer(message) => {
+                    let envelope = Envelope { kind: Kind::Offer, granted: offer };
+                    lane.send(envelope, message.description().expect("it was made"))
                 }
             };
             match outcome {
@@ -207,7 +219,7 @@ impl State {
     }
 
     /// Takes out what is to be sent next.
-    fn next(&mut self, fragment: usize) -> Option<Next> {
+    fn next(&mut self, lane: &Lane, large: &Large) -> Option<Next> {
         if let Some((kind, payload)) = self.control.pop_front() {
             return Some(Next::Control(kind, payload));
         }
@@ -215,8 +227,13 @@ impl State {
             return None;
         }
         if let Some(room) = self.send.room()
-            && let Some(first) = self.outgoing.front()
+            && let Some(first) = self.outgoing.front_mut().filter(|first| !first.is_offered())
         {
+            if let Some(description) = first.decide(lane, large.from) {
+                let fits = description.len() <= room;
+                return if fits { self.outgoing.pop_front().map(Next::Offer) } else { None };
+            }
+            let fragment = lane.fragment();
             let length = (first.data.len() - first.sent).min(fragment).min(room);
             // Credit for a part of a short message waits for the rest.
             let is_worth_it = first.sent + length == first.data.len() || length >= fragment.min(1024);
@@ -239,6 +256,13 @@ impl State {
         match next {
             Next::Control(Kind::Fin, _) => self.fin.is_sent = true,
             Next::Control(..) => {}
+            Next::Offer(mut message) => {
+                if let Way::Offer { description, is_sent, .. } = &mut message.way {
+                    *is_sent = true;
+                    self.send.take(description.len());
+                }
+                self.outgoing.push_front(message);
+            }
             Next::Data(mut message, length) => {
                 self.send.take(length);
                 message.sent += length;
@@ -255,7 +279,7 @@ impl State {
             // These are made from the state again.
             Next::Control(Kind::Fin | Kind::Credit, _) => {}
             Next::Control(kind, payload) => self.control.push_front((kind, payload)),
-            Next::Data(message, _) => self.outgoing.push_front(message),
+            Next::Data(message, _) | Next::Offer(message) => self.outgoing.push_front(message),
         }
     }
 }

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use ucs::Error as Status;
 
+use uct_core::Memory;
+
 use super::super::message::Message;
+use super::offer::{Offer, Way};
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::assembly::Assembly;
@@ -25,6 +28,10 @@ pub(super) struct State {
     pub(super) assembly: Assembly,
     /// What the parts of the message that is being assembled cost, as far as the sender was not given it back.
     pub(super) assembly_cost: u32,
+    /// A large message that the peer offers.
+    pub(super) offer: Option<Offer>,
+    /// Memory of messages that left, registered still.
+    pub(super) retired: Vec<Memory>,
     pub(super) shared: VecDeque<Shared>,
     pub(super) is_probed: bool,
     pub(super) has_probe_reply: bool,
@@ -51,8 +58,10 @@ pub(super) struct Fin {
 pub(super) struct Outgoing {
     pub(super) number: u64,
     pub(super) kind: Kind,
+    /// Its bytes, unless it is registered.
     pub(super) data: Vec<u8>,
     pub(super) sent: usize,
+    pub(super) way: Way,
 }
 
 /// Where a queued message is.
@@ -72,6 +81,8 @@ impl State {
             received: VecDeque::new(),
             assembly: Assembly::default(),
             assembly_cost: 0,
+            offer: None,
+            retired: Vec::new(),
             shared: VecDeque::new(),
             is_probed: false,
             has_probe_reply: false,
@@ -91,7 +102,8 @@ impl State {
         if let Some(first) = self.outgoing.front() {
             self.lost_from.get_or_insert(first.number);
         }
-        self.outgoing.clear();
+        // Registrations do not end inside a transport.
+        self.retired.extend(self.outgoing.drain(..).filter_map(Outgoing::into_memory));
     }
 
     pub(super) fn why_lost(&self, peer: &str) -> Error {

@@ -1,0 +1,257 @@
+//! Large messages go by rendezvous: the sender offers registered memory, and the receiver reads the message from it in one operation.
+//!
+//! An offered message stays at the head of its sender's queue, and registered, until the receiver has answered: nothing overtakes it, and
+//! there is one offer at a time each way. The receiver reads into memory that only the operation and the connection hold, so either
+//! may end first.
+
+use std::rc::Rc;
+
+use ucs::Error as Status;
+use uct_core::{Access, Completion, Memory, Posted, Worker};
+
+use super::super::lane::Lane;
+use super::super::message::Message;
+use super::Conn;
+use super::offer::{Offer, Read, Way};
+use super::state::{Outgoing, State};
+use super::wakers::wake;
+use crate::proto::envelope::Kind;
+use crate::proto::handshake::Shared;
+
+/// What a connection needs for large messages.
+#[derive(Clone)]
+pub(crate) struct Large {
+    /// Messages from this length on are offered, in bytes; `usize::MAX` for none.
+    pub(crate) from: usize,
+    pub(crate) worker: Worker,
+}
+
+impl Outgoing {
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        match &self.way {
+            Way::Offer { memory, .. } | Way::Refused(memory) => memory.len(),
+            Way::Undecided | Way::Parts => self.data.len(),
+        }
+    }
+
+    /// Whether the peer knows of it.
+    pub(super) fn has_begun(&self) -> bool {
+        self.sent > 0 || self.is_offered()
+    }
+
+    /// Whether it waits for the peer to read it.
+    pub(super) fn is_offered(&self) -> bool {
+        matches!(self.way, Way::Offer { is_sent: true, .. })
+    }
+
+    /// Its memory, if it is registered.
+    pub(super) fn into_memory(self) -> Option<Memory> {
+        match self.way {
+            Way::Offer { memory, .. } | Way::Refused(memory) => Some(memory),
+            Way::Undecided | Way::Parts => None,
+        }
+    }
+
+    /// Decides how it leaves; the description, if it is offered. Not to be called inside a transport.
+    pub(super) fn decide(&mut self, lane: &Lane, from: usize) -> Option<&[u8]> {
+        match std::mem::replace(&mut self.way, Way::Parts) {
+            Way::Undecided if self.kind == Kind::Last && self.data.len() >= from => {
+                self.way = lane.offer(&mut self.data);
+            }
+            Way::Refused(memory) => self.data = memory.into_bytes().unwrap_or_else(|memory| memory.to_vec()),
+            Way::Undecided => {}
+            way => self.way = way,
+        }
+        self.description()
+    }
+
+    /// What to send the peer, if it is offered.
+    pub(super) fn description(&self) -> Option<&[u8]> {
+        match &self.way {
+            Way::Offer { description, .. } => Some(description),
+            _ => None,
+        }
+    }
+}
+
+impl Lane {
+    /// Registers bytes so that the peer can read them in one operation, where the transport can; they go in parts if it refuses.
+    fn offer(&self, data: &mut Vec<u8>) -> Way {
+        let Some(large) = self.large.as_ref().filter(|large| large.sizes.contains(&data.len())) else {
+            return Way::Parts;
+        };
+        let memory = match large.domain.try_register(std::mem::take(data), Access::REMOTE_GET) {
+            Ok(memory) => memory,
+            Err((refused, bytes)) => {
+                tracing::debug!("a message of {} bytes goes in parts: {refused}", bytes.len());
+                *data = bytes;
+                return Way::Parts;
+            }
+        };
+        let Ok(key) = memory.packed_key() else {
+            *data = memory.into_bytes().unwrap_or_else(|memory| memory.to_vec());
+            return Way::Parts;
+        };
+        let description = Shared { address: memory.address(), length: memory.len() as u64, key }.to_bytes();
+        Way::Offer { memory, description, is_sent: false }
+    }
+}
+
+/// What became of an offer.
+enum End {
+    /// It waits: for the application, for the transport, or for the end of the operation.
+    Later(Offer),
+    /// The bytes; none if nobody reads them any more.
+    Taken(Option<Vec<u8>>),
+    /// This side cannot read them.
+    Refused,
+    /// The connection has failed.
+    Failed,
+}
+
+impl State {
+    /// Whether an offer may be read: as a message in parts, one may be longer than the window if nothing is ahead of it.
+    fn has_room_for(&self, offer: &Offer) -> bool {
+        self.received.is_empty() || self.receive.has_room(offer.length())
+    }
+
+    /// The receiver has read the message that was offered, or wants it in parts. An error is what it did wrong.
+    pub(super) fn answered(&mut self, is_taken: bool) -> Result<(), &'static str> {
+        if self.fin.is_deaf {
+            // It was given up.
+            return Ok(());
+        }
+        if !self.outgoing.front().is_some_and(Outgoing::is_offered) {
+            return Err("it answered an offer that was not made");
+        }
+        let Some(offered) = self.outgoing.pop_front() else { return Ok(()) };
+        let number = offered.number;
+        // Registrations do not end inside a transport.
+        let memory = offered.into_memory();
+        if is_taken {
+            self.retired.extend(memory);
+        } else if let Some(memory) = memory {
+            let way = Way::Refused(memory);
+            self.outgoing.push_front(Outgoing { number, kind: Kind::Last, data: Vec::new(), sent: 0, way });
+        }
+        Ok(())
+    }
+}
+
+impl Conn {
+    /// Reads what the peer offers, as far as it can be read now. Not to be called inside a transport.
+    pub(super) fn fetch(self: &Rc<Conn>, lane: &Lane) {
+        let offer = self.state.borrow_mut().offer.take();
+        let Some(offer) = offer else { return };
+        let cost = offer.cost;
+        let answer = match self.read(lane, offer) {
+            End::Later(offer) => {
+                self.state.borrow_mut().offer = Some(offer);
+                return;
+            }
+            End::Failed => return,
+            End::Taken(Some(bytes)) => {
+                let readers = {
+                    let mut state = self.state.borrow_mut();
+                    state.received.push_back((Message::assembled(bytes), cost));
+                    state.control.push_back((Kind::Taken, Vec::new()));
+                    state.readers.take()
+                };
+                return wake(readers);
+            }
+            End::Taken(None) => Kind::Taken,
+            End::Refused => Kind::InParts,
+        };
+        let mut state = self.state.borrow_mut();
+        state.receive.release(cost);
+        state.control.push_back((answer, Vec::new()));
+    }
+
+    fn read(self: &Rc<Conn>, lane: &Lane, mut offer: Offer) -> End {
+        let is_deaf = self.state.borrow().fin.wanted == Some(true);
+        if let Some(read) = &offer.read
+            && read.is_posted
+        {
+            if !read.completion.is_done() {
+                return End::Later(offer);
+            }
+            return match read.completion.result() {
+                Ok(()) => offer.taken(is_deaf),
+                Err(status) if lane.ep.failure().is_some() => {
+                    self.fail_by_status(status);
+                    End::Failed
+                }
+                Err(_) => {
+                    self.broken("the message that it offered cannot be read");
+                    End::Failed
+                }
+            };
+        }
+        if is_deaf {
+            return End::Taken(None);
+        }
+        if !self.state.borrow().has_room_for(&offer) || self.waits_for_room.get() {
+            return End::Later(offer);
+        }
+        let read = match offer.read.take().map_or_else(|| self.prepare(lane, &offer), Ok) {
+            Ok(read) => read,
+            Err(reason) => {
+                tracing::debug!(peer = self.peer, "a large message is to come in parts: {reason}");
+                return End::Refused;
+            }
+        };
+        let slices = [read.memory.slice(..)];
+        let posted = lane.ep.get_zcopy(&slices, offer.place.address, &read.key, &read.completion);
+        drop(slices);
+        let read = offer.read.insert(read);
+        match posted {
+            Ok(Posted::Done) => offer.taken(false),
+            Ok(Posted::InProgress) => {
+                read.is_posted = true;
+                self.agenda.rouse();
+                End::Later(offer)
+            }
+            Err(Status::NO_RESOURCE) => {
+                if !self.wait_for_transport(lane) {
+                    self.become_due();
+                }
+                End::Later(offer)
+            }
+            Err(status) if lane.ep.failure().is_some() => {
+                self.fail_by_status(status);
+                End::Failed
+            }
+            Err(status) => {
+                tracing::debug!(peer = self.peer, "a large message is to come in parts: {status}");
+                End::Refused
+            }
+        }
+    }
+
+    /// Memory for the message, and the key to the peer's; an error is the reason why not.
+    fn prepare(self: &Rc<Conn>, lane: &Lane, offer: &Offer) -> Result<Read, String> {
+        let large = lane.large.as_ref().ok_or("this side's transport does not read memory in place")?;
+        if !large.sizes.contains(&offer.length()) {
+            return Err(format!("{} bytes are not read at once", offer.length()));
+        }
+        let key = large.domain.unpack(&offer.place.key).map_err(|refused| refused.to_string())?;
+        let memory = large.domain.try_register(vec![0; offer.length()], Access::empty());
+        let memory = memory.map_err(|(refused, _bytes)| refused.to_string())?;
+        let conn = Rc::downgrade(self);
+        let completion = Completion::with_callback(&self.large.worker, move |_result| {
+            if let Some(conn) = conn.upgrade() {
+                conn.become_due();
+            }
+        });
+        Ok(Read { memory, key, completion, is_posted: false })
+    }
+}
+
+impl Offer {
+    /// The bytes that were read; none if nobody wants them any more.
+    fn taken(self, is_deaf: bool) -> End {
+        let memory = self.read.filter(|_| !is_deaf).map(|read| read.memory);
+        End::Taken(memory.map(|memory| memory.into_bytes().unwrap_or_else(|memory| memory.to_vec())))
+    }
+}

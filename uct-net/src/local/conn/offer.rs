@@ -1,0 +1,43 @@
+//! A large message that is offered: at its sender, and at its receiver.
+
+use uct_core::{Completion, Memory, RemoteKey};
+
+use crate::proto::handshake::Shared;
+
+/// How a message leaves.
+pub(super) enum Way {
+    /// It was not looked at yet.
+    Undecided,
+    /// In parts.
+    Parts,
+    /// Offered, or about to be: its bytes are here, and the description is what the peer is sent.
+    Offer { memory: Memory, description: Vec<u8>, is_sent: bool },
+    /// The peer wants it in parts.
+    Refused(Memory),
+}
+
+/// A message that the peer offers.
+pub(super) struct Offer {
+    pub(super) place: Shared,
+    /// What its description cost the sender.
+    pub(super) cost: u32,
+    pub(super) read: Option<Read>,
+}
+
+/// Reading it. The completion keeps the memory until the device is done with it.
+pub(super) struct Read {
+    pub(super) memory: Memory,
+    pub(super) key: RemoteKey,
+    pub(super) completion: Completion,
+    pub(super) is_posted: bool,
+}
+
+impl Offer {
+    pub(super) fn new(place: Shared, cost: u32) -> Offer {
+        Offer { place, cost, read: None }
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.place.length as usize
+    }
+}
