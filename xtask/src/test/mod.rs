@@ -15,13 +15,14 @@ mod witness;
 
 use crate::apt::{self, Package};
 use crate::failure::{Failure, Outcome};
-use crate::process::{cargo, run as run_command, run_two_at_a_time};
+use crate::process::{build_for_once, cargo, run as run_command, run_two_at_a_time};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{check, footprint, hello, instructions, vm};
 use clap::Args;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Outcome {
     let missing = install(options)?;
     let workspace = Workspace::load()?;
+    if is_fresh(&workspace) {
+        build_for_once();
+    }
     let require = if options.require.is_empty() { built_in(&workspace) } else { options.require.join(",") };
     let mut steps = Steps::only(&options.only);
 
@@ -111,6 +115,13 @@ pub fn run(options: &Options) -> Outcome {
         machines::run(&workspace, &mut steps);
     }
     steps.finish()
+}
+
+/// Whether nothing but this program was built here: a clone for tests, which nobody is going to edit.
+fn is_fresh(workspace: &Workspace) -> bool {
+    let built = fs::read_dir(workspace.target().join("debug/incremental"));
+    let ours = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("xtask-");
+    built.map_or(true, |entries| entries.flatten().all(ours))
 }
 
 /// Installs at the start what any step needs, all of it at once. Without a compiler nothing goes on; what else this
