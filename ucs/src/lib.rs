@@ -14,6 +14,7 @@ pub mod log;
 pub mod memory;
 pub mod pending_work;
 pub mod record;
+mod sentence;
 #[cfg(test)]
 #[path = "../testing/skip.rs"]
 mod skip;

@@ -27,11 +27,13 @@ pub struct IfaceAddress {
 }
 
 /// Why bytes are no address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not the address of an interface: {problem}")]
 pub struct AddressError {
     problem: String,
 }
+
+ucs::debug_as_display!(AddressError);
 
 impl AddressError {
     pub(crate) fn new(problem: String) -> AddressError {

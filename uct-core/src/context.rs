@@ -103,11 +103,12 @@ impl ContextBuilder {
     pub fn build(self) -> Result<Context, ContextError> {
         // Where the plugins are is configuration itself, so it is read ahead of the keys that they bring.
         let (known, config, early) = self.read_core()?;
+        ucs::log::print_unheard(early.unheard_level());
         if trust::is_privileged()
             && matches!(self.sources.file, FileSource::System(_))
             && env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(ENV_PREFIX.as_bytes()))
         {
-            tracing::warn!(
+            ucs::log::warn!(
                 "{ENV_PREFIX}* variables have no effect: this program has privileges that its caller lacks"
             );
         }
@@ -130,7 +131,7 @@ impl ContextBuilder {
         let Loaded { plugins, failures, ignored, searched } =
             loader::load(&settings, &builtin::plugins(), host::table());
         for failure in &failures {
-            tracing::warn!("{failure} ({})", failure.hint());
+            ucs::log::warn!("{failure} ({})", failure.hint());
         }
 
         let mut schema = Schema::new();
@@ -143,7 +144,7 @@ impl ContextBuilder {
         }
         let loaded = Config::load(&schema, &self.sources)?;
         for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
+            ucs::log::warn!("{warning}");
         }
         let core = CoreConfig::from_settings(&loaded.config)?;
         let alloc_methods = core.alloc_methods().map_err(|entry| {
@@ -454,7 +455,7 @@ impl Context {
             // SAFETY: a string of a plugin is valid for the call (`UctEmitName`).
             match unsafe { loader_text::name(name, "name of a memory domain", loader::MD_NAME_LIMIT) } {
                 Ok(name) => names.push(name),
-                Err(problem) => tracing::warn!("a memory domain is left out: {problem}"),
+                Err(problem) => ucs::log::warn!("a memory domain is left out: {problem}"),
             }
         }
         let mut names = Vec::<String>::new();
@@ -493,7 +494,7 @@ impl Context {
                     ..found.template.clone()
                 }),
                 Err(problem) => {
-                    tracing::warn!(transport = found.template.transport, "a device is left out: {problem}");
+                    ucs::log::warn!(transport = found.template.transport, "a device is left out: {problem}");
                 }
             }
         }

@@ -8,7 +8,7 @@ use ucs::config::{Config, ConfigError};
 use ucs::{Error, Status};
 
 /// Why a context could not be made.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ContextError {
     /// A file, a variable or the program set something that is not accepted.
@@ -31,6 +31,8 @@ pub enum ContextError {
     Schema(#[from] ucs::config::SchemaError),
 }
 
+ucs::debug_as_display!(ContextError);
+
 impl ContextError {
     /// About one entry of the list that is the value of `key`.
     pub(crate) fn entry(
@@ -45,7 +47,7 @@ impl ContextError {
 }
 
 /// Why an interface could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// No loaded transport has that name.
@@ -105,8 +107,10 @@ pub enum OpenError {
     },
 }
 
+ucs::debug_as_display!(OpenError);
+
 /// A transport's refusal: what was asked of whom, the status, and the reason in the transport's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Refused {
     /// What was asked for: `open an interface`, `create an endpoint`.
     pub operation: &'static str,
@@ -117,6 +121,8 @@ pub struct Refused {
     /// The reason; may be empty.
     pub reason: String,
 }
+
+ucs::debug_as_display!(Refused);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -25,6 +25,6 @@ pub(crate) fn warn(config: &Config, key: &str, list: &NameList, what: &str, know
         let there = known.join(", ");
         let hint = nearest(entry, known).map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
         let places = if places.is_empty() { String::new() } else { format!("; {places}") };
-        tracing::warn!("{place}: {key}: no {what} {entry:?}; there is {there}{hint}{places}");
+        ucs::log::warn!("{place}: {key}: no {what} {entry:?}; there is {there}{hint}{places}");
     }
 }

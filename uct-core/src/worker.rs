@@ -343,7 +343,7 @@ impl WorkerInner {
     #[cold]
     fn report_fork(&self) {
         if !self.fork_reported.replace(true) {
-            tracing::error!(
+            ucs::log::error!(
                 "a worker does nothing in a forked child: it belongs to the parent; make a new one"
             );
         }

@@ -41,7 +41,7 @@ impl fmt::Display for Stage {
 }
 
 /// Why something between two programs failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{stage} ({peer}): {reason}{}", hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
 pub struct Error {
     /// How far it came.
@@ -55,6 +55,8 @@ pub struct Error {
     /// What to try.
     pub hint: Option<String>,
 }
+
+ucs::debug_as_display!(Error);
 
 impl Error {
     pub(crate) fn new(

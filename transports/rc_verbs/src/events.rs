@@ -72,7 +72,7 @@ impl RcIface {
                 }
             }
             AsyncEvent::PortDown(number) if number == port => {
-                tracing::warn!(device = %self.name, "rc_verbs: the port went down; connections wait for it to come back");
+                ucs::log::warn!(device = %self.name, "rc_verbs: the port went down; connections wait for it to come back");
             }
             AsyncEvent::PortActive(number) | AsyncEvent::AddressChange(number) if number == port => {
                 self.refresh_port();

@@ -174,7 +174,7 @@ impl RcIface {
                 }
                 self.port.replace(port);
             }
-            Err(error) => tracing::warn!(%error, "rc_verbs: the port cannot be used for new connections"),
+            Err(error) => ucs::log::warn!(%error, "rc_verbs: the port cannot be used for new connections"),
         }
     }
 

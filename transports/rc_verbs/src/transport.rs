@@ -105,7 +105,7 @@ impl Iface for RcIface {
             tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with requests in flight");
             // The device releases the memory before the operations complete.
             if let Err(error) = ep.qp.reset() {
-                tracing::warn!(%error, "rc_verbs: a queue pair does not stop");
+                ucs::log::warn!(%error, "rc_verbs: a queue pair does not stop");
             }
             // SAFETY: what was posted has ended with the reset, or with the device, which does nothing for a queue pair that it cannot
             // reset any more.

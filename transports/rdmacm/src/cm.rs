@@ -100,7 +100,7 @@ impl ConnectionManager for RdmaCm {
                 Ok(Some(event)) => self.dispatch(event),
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "rdmacm: an event cannot be taken");
+                    ucs::log::warn!(%error, "rdmacm: an event cannot be taken");
                     break;
                 }
             }
@@ -248,7 +248,7 @@ impl RdmaCm {
         let private = match private::unpack(Kind::Connect, &private_data) {
             Message::Ours(data) | Message::Foreign(data) => data,
             Message::Bad(bad) => {
-                tracing::warn!(peer = %path.peer, reason = %bad, "rdmacm: a request is not to be read and was rejected");
+                ucs::log::warn!(peer = %path.peer, reason = %bad, "rdmacm: a request is not to be read and was rejected");
                 return;
             }
         };

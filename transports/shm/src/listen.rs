@@ -165,7 +165,7 @@ impl ShmIface {
         self.door.resting.set(Some(until));
         self.door.want_tick(until);
         if let Some(left_out) = self.door.rests.admit() {
-            tracing::warn!("{reason}: peers wait until there is room{left_out}");
+            ucs::log::warn!("{reason}: peers wait until there is room{left_out}");
         }
     }
 
@@ -234,7 +234,7 @@ impl ShmIface {
             if until.expired_at(now) {
                 self.door.resting.set(None);
                 if let Err(error) = self.listen() {
-                    tracing::error!("connections cannot be accepted any more: {error}");
+                    ucs::log::error!("connections cannot be accepted any more: {error}");
                 }
             } else {
                 next = until;

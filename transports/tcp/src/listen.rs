@@ -91,7 +91,7 @@ impl TcpIface {
         let mut half_open = self.half_open.borrow_mut();
         half_open.resting = Some(until);
         if let Some(left_out) = half_open.rests.admit() {
-            tracing::warn!("{reason}: peers wait until there is room{left_out}");
+            ucs::log::warn!("{reason}: peers wait until there is room{left_out}");
         }
         drop(half_open);
         self.shared.timers.want_tick(until);
@@ -106,7 +106,7 @@ impl TcpIface {
         self.half_open.borrow_mut().resting = None;
         for (number, listener) in (LISTENERS..).zip(&self.listeners) {
             if let Err(error) = self.shared.events().add(listener, Events::READ, number) {
-                tracing::error!("connections cannot be accepted any more: {error}");
+                ucs::log::error!("connections cannot be accepted any more: {error}");
             }
         }
         Deadline::NEVER
@@ -150,7 +150,7 @@ impl TcpIface {
                 self.count_dropped();
                 if matches!(bad, BadHello::Version(_)) {
                     if let Some(left_out) = self.half_open.borrow().refusals.admit() {
-                        tracing::warn!(peer = %one.address, "a connection was refused: {bad}{left_out}");
+                        ucs::log::warn!(peer = %one.address, "a connection was refused: {bad}{left_out}");
                     }
                     self.refuse(&one.socket, Refusal::Version);
                 }
@@ -217,7 +217,7 @@ impl TcpIface {
         if hello.max_message > self.shared.max_message() as u64 {
             self.count_dropped();
             if let Some(left_out) = self.half_open.borrow().refusals.admit() {
-                tracing::warn!(
+                ucs::log::warn!(
                     peer = %address,
                     "a connection was refused: the peer may send messages of {} bytes, this side takes {}; set \
                      max_message to the same{left_out}",
@@ -244,7 +244,7 @@ impl TcpIface {
         if !self.table.make_room(&self.shared, address.ip(), lacks_descriptors, unused_timeout) {
             self.count_dropped();
             if let Some(left_out) = self.half_open.borrow().refusals.admit() {
-                tracing::warn!(peer = %address, "a connection has to wait: there is no room for it{left_out}");
+                ucs::log::warn!(peer = %address, "a connection has to wait: there is no room for it{left_out}");
             }
             return self.refuse(&socket, Refusal::Full);
         }

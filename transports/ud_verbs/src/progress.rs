@@ -272,7 +272,7 @@ impl UdIface {
             count += 1;
         }
         if let Some(reason) = guard.with(Core::give_up) {
-            tracing::error!("ud_verbs can neither send nor receive any more: {reason}");
+            ucs::log::error!("ud_verbs can neither send nor receive any more: {reason}");
         }
         while let Some(event) = guard.with(|core| core.table.poll_event()) {
             count += 1;

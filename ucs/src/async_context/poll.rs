@@ -76,7 +76,7 @@ impl Shared {
         let events = match io.set.wait(&mut buffer, Some(Duration::ZERO)) {
             Ok(events) => events,
             Err(error) => {
-                tracing::error!(%error, "an asynchronous context cannot look for events");
+                crate::log::error!(%error, "an asynchronous context cannot look for events");
                 return 0;
             }
         };

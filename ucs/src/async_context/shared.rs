@@ -157,7 +157,7 @@ impl Shared {
             let (guard, timeout) = wait.unwrap_or_else(PoisonError::into_inner);
             registry = guard;
             if timeout.timed_out() {
-                tracing::warn!(%id, "still waiting for an asynchronous handler to return, in order to remove it");
+                crate::log::warn!(%id, "still waiting for an asynchronous handler to return, in order to remove it");
             }
         }
         drop(registry);
@@ -217,7 +217,7 @@ impl Shared {
         if let (true, Some(io)) = (due < registry.programmed, self.io()) {
             match io.timer.set(Deadline::at_ticks(due).remaining()) {
                 Ok(()) => registry.programmed = due,
-                Err(error) => tracing::error!(%error, "timers of an asynchronous context will be late"),
+                Err(error) => crate::log::error!(%error, "timers of an asynchronous context will be late"),
             }
         }
     }
@@ -241,7 +241,7 @@ impl Shared {
     pub(super) fn unblock(&self) {
         let mut replayed = Vec::new();
         if !self.block.leave(|| self.replay(&mut replayed)) {
-            tracing::error!("an asynchronous context was unblocked by a thread that has not blocked it");
+            crate::log::error!("an asynchronous context was unblocked by a thread that has not blocked it");
         }
         self.rearm_all(&replayed);
     }
@@ -275,7 +275,7 @@ impl Shared {
         let mut registry = self.registry();
         if let Err(Panicked(message)) = outcome {
             let is_registered = self.take_out(&mut registry, id).is_some();
-            tracing::error!(%id, message, is_registered, "an asynchronous handler panicked and is removed");
+            crate::log::error!(%id, message, is_registered, "an asynchronous handler panicked and is removed");
         }
         if let Some(removed) = registry.end(id, callback) {
             // A thread that waits in `remove` may rely on the closure being gone.
@@ -379,7 +379,7 @@ impl Shared {
         drop(callbacks);
         if timeout.timed_out() {
             let limit = SHUTDOWN_LIMIT;
-            tracing::error!(
+            crate::log::error!(
                 ?limit,
                 "an asynchronous handler has not returned; its context is closed without it"
             );

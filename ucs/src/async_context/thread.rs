@@ -18,7 +18,7 @@ pub(super) fn serve(shared: &Arc<Shared>) {
         let events = match io.set.wait(&mut buffer, None) {
             Ok(events) => events,
             Err(error) => {
-                tracing::error!(%error, "the thread of an asynchronous context ends");
+                crate::log::error!(%error, "the thread of an asynchronous context ends");
                 return;
             }
         };

@@ -11,11 +11,13 @@ use super::{BadValue, Origin};
 use crate::units::shown;
 
 /// All that is wrong with a configuration. `Display` gives one line for each [`Problem`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// What is wrong, in the order in which it was found; never empty.
     problems: Vec<Problem>,
 }
+
+crate::debug_as_display!(ConfigError);
 
 impl ConfigError {
     /// The error of these `problems`, at least one.
@@ -211,13 +213,15 @@ impl fmt::Display for Warning {
 }
 
 /// An error in a section: a mistake of the transport's author, not of its user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SchemaError {
     /// The section.
     pub section: String,
     /// What is wrong with it.
     pub reason: String,
 }
+
+crate::debug_as_display!(SchemaError);
 
 impl fmt::Display for SchemaError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -60,7 +60,7 @@ pub enum Kind {
 }
 
 /// A text that a [`Kind`] does not accept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct BadValue {
     /// What was given, quoted and cut where it is long.
     pub given: String,
@@ -69,6 +69,8 @@ pub struct BadValue {
     /// A text that would have been accepted.
     pub example: String,
 }
+
+crate::debug_as_display!(BadValue);
 
 impl fmt::Display for BadValue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -106,13 +106,13 @@ impl Subscriber for Forwarder {
 
 /// The message, then the other fields in their order.
 #[derive(Default)]
-struct Text {
+pub(super) struct Text {
     message: String,
     fields: String,
 }
 
 impl Text {
-    fn finish(mut self) -> String {
+    pub(super) fn finish(mut self) -> String {
         if self.message.is_empty() {
             return self.fields.trim_start().to_owned();
         }

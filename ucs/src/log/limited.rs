@@ -17,7 +17,7 @@ const SECOND: u64 = 1_000_000_000;
 /// # let refused = ucs::log::Limited::default();
 /// # let peer = "127.0.0.1:4711";
 /// if let Some(left_out) = refused.admit() {
-///     tracing::warn!("{peer}: the connection was refused{left_out}");
+///     ucs::log::warn!("{peer}: the connection was refused{left_out}");
 /// }
 /// ```
 ///

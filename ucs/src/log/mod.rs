@@ -1,7 +1,7 @@
 //! One log for the host and its plugins.
 //!
 //! For events made inside a plugin, which has a copy of `tracing`'s statics of its own, so that the host's
-//! subscriber never sees them. Built on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses
+//! subscriber never sees them; and for processes without a subscriber. Built on `tracing`. `uct-plugin` uses [`forward`], `uct-core` uses
 //! [`receive`]; the record between them is plain data, which has a form of its own at the plugin boundary.
 
 #![forbid(unsafe_code)]
@@ -9,8 +9,17 @@
 pub mod forward;
 mod limited;
 pub mod receive;
+mod unheard;
 
 pub use limited::{LeftOut, Limited};
+pub use unheard::{heard, print_unheard};
+
+/// As `tracing::error!`; printed to standard error where no subscriber listens.
+pub use crate::__error as error;
+/// As `tracing::warn!`; printed to standard error where no subscriber listens.
+pub use crate::__warn as warn;
+#[doc(hidden)]
+pub use tracing;
 
 use tracing::{Level, level_filters::LevelFilter};
 

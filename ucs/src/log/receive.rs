@@ -53,6 +53,10 @@ pub fn emit(record: &Record<'_>) {
         return;
     }
     let place = Place::find(record);
+    super::heard(|| give(place, record));
+}
+
+fn give(place: &'static Place, record: &Record<'_>) {
     tracing::dispatcher::get_default(|dispatch| {
         let Some(metadata) = place.metadata.get() else { return };
         if !dispatch.enabled(metadata) {

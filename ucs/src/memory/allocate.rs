@@ -104,7 +104,7 @@ impl Drop for Allocation {
                 // SAFETY: `Mapping` mapped these pages, and they are unmapped once, here.
                 let answer = unsafe { munmap(self.address.as_ptr().cast(), length) };
                 if let Err(error) = answer {
-                    tracing::error!(%error, length, "memory could not be unmapped");
+                    crate::log::error!(%error, length, "memory could not be unmapped");
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use rustix::io::Errno;
 
 /// A failed system call with the thing it was about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SystemError {
     /// What was tried, as a phrase that follows "cannot": "bind to 10.0.0.1:80".
     pub operation: Cow<'static, str>,
@@ -18,6 +18,8 @@ pub struct SystemError {
     /// What to do about it, if that is known.
     pub advice: Option<Cow<'static, str>>,
 }
+
+crate::debug_as_display!(SystemError);
 
 impl SystemError {
     /// A failure of `operation`.

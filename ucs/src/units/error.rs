@@ -5,13 +5,15 @@
 use std::fmt;
 
 /// A text that is not a value of the expected type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnitError {
     what: &'static str,
     given: String,
     expected: &'static str,
     example: &'static str,
 }
+
+crate::debug_as_display!(UnitError);
 
 impl UnitError {
     pub(super) fn new(

@@ -8,13 +8,15 @@ use uct_abi::{UctStatus, UctText};
 
 /// Why something could not be opened, created, registered or reached, as a text that names the object, what was expected and
 /// what to do. The words cross the boundary.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The status that the caller gets.
     pub status: Error,
     /// The reason; a sentence without a full stop.
     pub reason: String,
 }
+
+ucs::debug_as_display!(Failure);
 
 impl Failure {
     /// A failure with a reason.

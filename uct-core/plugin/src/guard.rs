@@ -83,7 +83,7 @@ impl Answer for Result {
 #[cold]
 #[inline(never)]
 fn report(slot: &'static str, panic: Box<dyn Any + Send>) {
-    tracing::error!(slot, "the plugin panicked: {}", message(&*panic));
+    ucs::log::error!(slot, "the plugin panicked: {}", message(&*panic));
     // A payload whose drop panics must not get out either.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
 }

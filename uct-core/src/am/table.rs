@@ -57,7 +57,7 @@ unsafe extern "C" fn unhandled(
     // SAFETY: `AmTable::clear` set the argument together with this callback, and the table outlives the transport's calls.
     let limited = unsafe { &*argument.cast::<Limited>() };
     if let Some(left_out) = limited.admit() {
-        tracing::warn!(
+        ucs::log::warn!(
             length,
             "an active message arrived for an id without a handler and was dropped{left_out}"
         );

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::{ptr, slice};
 
 use ucs::{Error, Result, Status};
-use uct_abi::{UCT_ERR_NO_RESOURCE, UctIov};
+use uct_abi::{UCT_ERR_INVALID_PARAM, UCT_ERR_NO_RESOURCE, UctIov};
 
 use super::{Ep, EpInner, SendFlags};
 use crate::am::AmId;
@@ -30,13 +30,15 @@ impl EpInner {
             counter.add(bytes);
             return Ok(());
         }
-        self.refused(status)
+        self.refused(status, counter, bytes)
     }
 
     #[cold]
-    pub(super) fn refused(&self, status: i32) -> Result {
-        if status == UCT_ERR_NO_RESOURCE {
-            self.counters.no_resource.set(self.counters.no_resource.get() + 1);
+    pub(super) fn refused(&self, status: i32, counter: &Counter, bytes: usize) -> Result {
+        match status {
+            UCT_ERR_NO_RESOURCE => self.counters.no_resource.set(self.counters.no_resource.get() + 1),
+            UCT_ERR_INVALID_PARAM => self.log_invalid(counter, bytes),
+            _ => {}
         }
         Err(Error::from_status(Status::from_raw(status)))
     }
@@ -48,7 +50,7 @@ impl EpInner {
             counter.add(answer as usize);
             return Ok(answer as usize);
         }
-        self.refused(answer as i32).map(|()| 0)
+        self.refused(answer as i32, counter, 0).map(|()| 0)
     }
 
     /// After a packed message that is empty or was refused: there may have been a panic.
@@ -67,7 +69,7 @@ impl EpInner {
         call: impl FnOnce(*const UctIov, usize, usize) -> Result<T>,
     ) -> Result<T> {
         if slices.len() > MAX_IOV {
-            return Err(Error::INVALID_PARAM);
+            return Err(self.too_many(slices.len()));
         }
         let mut entries = NO_ENTRIES;
         let mut bytes = 0;
@@ -82,7 +84,7 @@ impl EpInner {
     /// Memory and keys are of use only to interfaces of their own memory domain.
     #[inline]
     pub(super) fn same_domain(&self, md: &crate::md::MemoryDomain) -> Result {
-        if std::sync::Arc::ptr_eq(&md.inner, &self.md.inner) { Ok(()) } else { Err(Error::INVALID_PARAM) }
+        if std::sync::Arc::ptr_eq(&md.inner, &self.md.inner) { Ok(()) } else { Err(self.other_domain(md)) }
     }
 }
 
@@ -111,7 +113,7 @@ impl Ep {
     pub fn am_short_iov(&self, id: AmId, parts: &[&[u8]]) -> Result {
         let ep = &*self.inner;
         if parts.len() > MAX_IOV {
-            return Err(Error::INVALID_PARAM);
+            return Err(ep.too_many(parts.len()));
         }
         let slot = slot!(ep.am_short_iov);
         let mut entries = NO_ENTRIES;
@@ -191,7 +193,7 @@ impl Ep {
             let posted = completion.started(status, None, || held(memory));
             match posted {
                 Ok(_) => ep.counters.am_zcopy.add(header.len() + bytes),
-                Err(_) => ep.refused(status)?,
+                Err(_) => ep.refused(status, &ep.counters.am_zcopy, header.len() + bytes)?,
             }
             posted
         })

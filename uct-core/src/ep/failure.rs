@@ -10,13 +10,15 @@ use crate::resource::Resource;
 use crate::worker::WorkerInner;
 
 /// Why an endpoint failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct EpFailure {
     /// The status that its operations return from now on.
     pub error: Error,
     /// The transport's reason: which peer, what happened.
     pub reason: String,
 }
+
+ucs::debug_as_display!(EpFailure);
 
 impl fmt::Display for EpFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,7 +77,7 @@ impl EpRecord {
         match self.handler.replace(Handler::Closed) {
             Handler::Application(handler) => self.worker.call_application(|| handler(failure)),
             Handler::Missing => {
-                tracing::error!(iface = %self.resource, "an endpoint failed: {failure}");
+                ucs::log::error!(iface = %self.resource, "an endpoint failed: {failure}");
             }
             Handler::Closed => {}
         }

@@ -16,6 +16,7 @@ mod atomic;
 mod failure;
 mod flags;
 mod forked;
+mod invalid;
 mod pending;
 mod rma;
 

@@ -32,7 +32,7 @@ impl EpInner {
         let posted = completion.started(status, key, held);
         match posted {
             Ok(_) => counter.add(bytes),
-            Err(_) => self.refused(status)?,
+            Err(_) => self.refused(status, counter, bytes)?,
         }
         posted
     }

@@ -15,7 +15,7 @@ use ucs::Status;
 use ucs::sys::trust::Writer;
 
 /// One plugin, or one directory to search, that failed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LoadFailure {
     /// Name of the plugin; empty for a directory.
     pub name: String,
@@ -24,6 +24,8 @@ pub struct LoadFailure {
     /// What went wrong.
     pub kind: LoadFailureKind,
 }
+
+ucs::debug_as_display!(LoadFailure);
 
 impl LoadFailure {
     /// How far loading had come.
@@ -87,7 +89,7 @@ impl fmt::Display for LoadStage {
 }
 
 /// What went wrong.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadFailureKind {
     /// A directory that was asked for cannot be listed.
@@ -260,6 +262,8 @@ pub enum LoadFailureKind {
         reason: String,
     },
 }
+
+ucs::debug_as_display!(LoadFailureKind);
 
 fn because_of(at: Option<&Path>) -> String {
     at.map_or_else(String::new, |at| format!(", because of {}", at.display()))

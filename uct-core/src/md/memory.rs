@@ -404,7 +404,7 @@ impl MemoryInner {
         let status = unsafe { end(self.md.inner.raw(), self.memh) };
         let result = Status::from_raw(status).into_result();
         if let Err(error) = result {
-            tracing::error!(
+            ucs::log::error!(
                 md = self.md.name(),
                 "memory could not be deregistered, and is not freed: {error}"
             );

@@ -54,7 +54,7 @@ pub struct Choice {
 }
 
 /// Why nothing could be chosen.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
     /// No candidate is able, permitted and reachable.
@@ -69,6 +69,8 @@ pub enum SelectError {
         explanation: Explanation,
     },
 }
+
+ucs::debug_as_display!(SelectError);
 
 impl Selector {
     /// Opens every resource that the configuration permits. One that refuses is no error here but a reason later.
@@ -149,7 +151,7 @@ impl Selector {
         let Some(warning) = &explanation.fallback else { return Ok(()) };
         match self.context.core_config().fallback {
             Fallback::Allow => {}
-            Fallback::Warn => tracing::warn!("{warning}"),
+            Fallback::Warn => ucs::log::warn!("{warning}"),
             Fallback::Error => {
                 let (warning, explanation) = (warning.clone(), explanation.clone());
                 return Err(SelectError::Fallback { warning, explanation });

@@ -43,7 +43,7 @@ impl PeerAddresses {
             match iface.address() {
                 Ok(address) => Some(PeerIface { device, address }),
                 Err(error) => {
-                    tracing::warn!("{} has no address: {error}", iface.resource());
+                    ucs::log::warn!("{} has no address: {error}", iface.resource());
                     None
                 }
             }

@@ -110,7 +110,7 @@ pub(crate) async fn call(
             }
             Err(Attempt::Failed(error)) => return Err(error),
             Err(Attempt::NextLane(reason)) => {
-                tracing::warn!(
+                ucs::log::warn!(
                     peer = socket.peer(),
                     "{name} was chosen and does not work: {reason}; trying the next"
                 );

@@ -62,7 +62,7 @@ pub(super) fn take_over(core: &Arc<Core>) {
         finish(&own);
     };
     if let Err(error) = thread().spawn(run) {
-        tracing::error!("no thread drives the net whose tokio runtime has ended: {error}");
+        ucs::log::error!("no thread drives the net whose tokio runtime has ended: {error}");
     }
 }
 

@@ -52,7 +52,7 @@ impl Streams {
             match self.listener.poll_accept(context) {
                 Poll::Ready(Ok(incoming)) => self.opening.push(incoming.accept()),
                 Poll::Ready(Err(error)) => {
-                    tracing::warn!("no callers are taken for {REFUSED:?}: {error}");
+                    ucs::log::warn!("no callers are taken for {REFUSED:?}: {error}");
                     let mut pause = Limit::new(self.listener.engine(), REFUSED);
                     if pause.poll_due(context).is_pending() {
                         self.pause = Some(pause);

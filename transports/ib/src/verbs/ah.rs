@@ -99,7 +99,11 @@ impl Drop for Ah {
         // SAFETY: destroyed once, here. Requests that name it have completed: see `SendWr::to`.
         let failed = unsafe { (self.pd.context().table().destroy_ah)(self.raw) };
         if failed != 0 {
-            tracing::warn!(device = self.pd.context().device_name(), errno = failed, "ibv_destroy_ah failed");
+            ucs::log::warn!(
+                device = self.pd.context().device_name(),
+                errno = failed,
+                "ibv_destroy_ah failed"
+            );
         }
     }
 }

@@ -30,7 +30,7 @@ impl RegisteredChunks {
 unsafe impl ChunkAllocator for RegisteredChunks {
     fn alloc(&self, min_len: usize) -> ucs::Result<ChunkMemory> {
         let buffer = MrBuffer::new(&self.pd, min_len, self.access).map_err(|error| {
-            tracing::error!(%error, "no memory for a buffer pool");
+            ucs::log::error!(%error, "no memory for a buffer pool");
             ucs::Error::from_status(error.status())
         })?;
         let start = NonNull::new(buffer.as_ptr()).ok_or(ucs::Error::NO_MEMORY)?;

@@ -79,7 +79,7 @@ impl Drop for CompChannel {
         // SAFETY: queues on the channel hold it, so none is left; it is destroyed once, here.
         let failed = unsafe { (self.context.table().destroy_comp_channel)(self.raw) };
         if failed != 0 {
-            tracing::warn!(
+            ucs::log::warn!(
                 device = self.context.device_name(),
                 errno = failed,
                 "ibv_destroy_comp_channel failed"

@@ -198,7 +198,7 @@ impl Drop for Context {
         // SAFETY: everything made on the context holds it, so nothing is left; it is closed once, here.
         let failed = unsafe { (self.table.close_device)(self.raw) };
         if failed != 0 {
-            tracing::warn!(device = %self.name, errno = errno(), "ibv_close_device failed");
+            ucs::log::warn!(device = %self.name, errno = errno(), "ibv_close_device failed");
         }
     }
 }

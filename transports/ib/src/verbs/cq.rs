@@ -130,7 +130,7 @@ impl Drop for Cq {
         // unacknowledged events, and `CompChannel::drain` leaves none.
         let failed = unsafe { (self.context.table().destroy_cq)(self.raw) };
         if failed != 0 {
-            tracing::warn!(device = self.context.device_name(), errno = failed, "ibv_destroy_cq failed");
+            ucs::log::warn!(device = self.context.device_name(), errno = failed, "ibv_destroy_cq failed");
         }
     }
 }

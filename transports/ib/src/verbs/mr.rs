@@ -128,7 +128,7 @@ impl Drop for Mr {
         // SAFETY: deregistered once, here.
         let failed = unsafe { (self.pd.context().table().dereg_mr)(self.raw) };
         if failed != 0 {
-            tracing::warn!(device = self.pd.context().device_name(), errno = failed, "ibv_dereg_mr failed");
+            ucs::log::warn!(device = self.pd.context().device_name(), errno = failed, "ibv_dereg_mr failed");
         }
     }
 }

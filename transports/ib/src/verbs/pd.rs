@@ -45,7 +45,7 @@ impl Drop for Pd {
         // SAFETY: everything in the domain holds it, so it is empty; it is freed once, here.
         let failed = unsafe { (self.context.table().dealloc_pd)(self.raw) };
         if failed != 0 {
-            tracing::warn!(device = self.context.device_name(), errno = failed, "ibv_dealloc_pd failed");
+            ucs::log::warn!(device = self.context.device_name(), errno = failed, "ibv_dealloc_pd failed");
         }
     }
 }

@@ -432,7 +432,7 @@ impl Drop for Qp {
         // `Context::next_event` leaves none.
         let failed = unsafe { (self.rest.pd.context().table().destroy_qp)(self.raw) };
         if failed != 0 {
-            tracing::warn!(
+            ucs::log::warn!(
                 device = self.rest.pd.context().device_name(),
                 errno = failed,
                 "ibv_destroy_qp failed"

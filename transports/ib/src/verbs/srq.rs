@@ -76,7 +76,7 @@ impl Drop for Srq {
         // SAFETY: queue pairs on the queue hold it, so none is left; it is destroyed once, here.
         let failed = unsafe { (self.pd.context().table().destroy_srq)(self.raw) };
         if failed != 0 {
-            tracing::warn!(
+            ucs::log::warn!(
                 device = self.pd.context().device_name(),
                 errno = failed,
                 "ibv_destroy_srq failed"

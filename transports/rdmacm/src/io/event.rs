@@ -56,7 +56,7 @@ impl Event {
         // SAFETY: the event was taken above, everything in it is copied, and it is acknowledged once.
         let failed = unsafe { (channel.table().ack_cm_event)(raw) };
         if failed != 0 {
-            tracing::warn!(errno = errno(), "rdma_ack_cm_event failed");
+            ucs::log::warn!(errno = errno(), "rdma_ack_cm_event failed");
         }
         Ok(Some(event))
     }

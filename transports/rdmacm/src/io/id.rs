@@ -313,7 +313,7 @@ impl Drop for Id {
         // SAFETY: destroyed once, here. All events are acknowledged when they are taken, so this does not wait for one.
         let failed = unsafe { (self.channel.table().destroy_id)(self.raw) };
         if failed != 0 {
-            tracing::warn!(errno = super::errno(), "rdma_destroy_id failed");
+            ucs::log::warn!(errno = super::errno(), "rdma_destroy_id failed");
         }
     }
 }

@@ -67,7 +67,7 @@ impl Deadlines {
         }
         self.set.set(first);
         if let Err(error) = self.timer.set(first.remaining()) {
-            tracing::warn!(%error, "rdmacm: the timer of deadlines cannot be set");
+            ucs::log::warn!(%error, "rdmacm: the timer of deadlines cannot be set");
         }
     }
 }

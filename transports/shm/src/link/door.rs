@@ -65,7 +65,7 @@ impl Door {
         }
         match self.timer.set(at.remaining()) {
             Ok(()) => self.next_tick.set(at),
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => ucs::log::error!("{error}"),
         }
     }
 

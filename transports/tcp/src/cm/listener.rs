@@ -151,7 +151,7 @@ impl TcpCmListener {
 
     fn warn(&self, what: &dyn std::fmt::Display) {
         if let Some(left_out) = self.refusals.admit() {
-            tracing::warn!("{what}{left_out}");
+            ucs::log::warn!("{what}{left_out}");
         }
     }
 }

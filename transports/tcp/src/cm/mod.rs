@@ -88,7 +88,7 @@ impl TcpCm {
     /// Changes what a socket is watched for.
     fn watch(&self, number: u64, socket: impl AsFd, events: Events) {
         if let Err(error) = self.events.modify(socket, events, number) {
-            tracing::error!("{error}");
+            ucs::log::error!("{error}");
         }
     }
 
@@ -120,7 +120,7 @@ impl TcpCm {
         // A timer that is set to zero would never expire.
         match self.timer.set(at.remaining().max(Duration::from_nanos(1))) {
             Ok(()) => self.next_tick.set(at),
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => ucs::log::error!("{error}"),
         }
     }
 

@@ -41,7 +41,7 @@ impl Timers {
         }
         match self.descriptor.set(at.remaining()) {
             Ok(()) => self.next_tick.set(at),
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => ucs::log::error!("{error}"),
         }
     }
 

@@ -157,7 +157,7 @@ unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
         }
     });
     if outcome.is_err() {
-        tracing::error!("a timer of ud_verbs panicked");
+        ucs::log::error!("a timer of ud_verbs panicked");
     }
 }
 

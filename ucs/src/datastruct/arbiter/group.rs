@@ -254,7 +254,7 @@ impl Drop for ArbiterGroup {
         self.link.unlink();
         let waiting = self.len();
         if waiting > 0 {
-            tracing::warn!(
+            crate::log::warn!(
                 elements = waiting,
                 "an arbiter group was dropped with elements in it; they are released"
             );

@@ -183,7 +183,10 @@ impl Drop for Arbiter {
             groups += 1;
         }
         if groups > 0 {
-            tracing::warn!(groups, "an arbiter was dropped with groups scheduled on it; they are taken off");
+            crate::log::warn!(
+                groups,
+                "an arbiter was dropped with groups scheduled on it; they are taken off"
+            );
         }
         // SAFETY: `new` made the sentinel as a box, and nothing is linked to it any more.
         drop(unsafe { Box::from_raw(self.scheduled.sentinel().as_ptr()) });

@@ -237,7 +237,7 @@ impl Drop for CallbackQ {
         self.close();
         let left = self.len();
         if left > 0 {
-            tracing::warn!(callbacks = left, "a callback queue was dropped with callbacks registered");
+            crate::log::warn!(callbacks = left, "a callback queue was dropped with callbacks registered");
         }
     }
 }

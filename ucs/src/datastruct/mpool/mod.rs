@@ -217,7 +217,7 @@ impl Mpool {
             }
             Err(error) => {
                 if !matches!(error, MpoolError::Quota { .. }) && !self.cold.failure_logged.replace(true) {
-                    tracing::error!("{error}");
+                    crate::log::error!("{error}");
                 }
                 None
             }
@@ -262,7 +262,7 @@ impl Drop for Mpool {
         if leaked > 0 {
             // SYNC: a count for people and tests; orders nothing.
             LEAKED.fetch_add(leaked.into(), Ordering::Relaxed);
-            tracing::warn!(
+            crate::log::warn!(
                 pool = self.name(),
                 elements = leaked,
                 "a memory pool was dropped with elements out"

@@ -77,7 +77,7 @@ impl Conn {
     #[inline(never)]
     pub(crate) fn is_lost(&self) -> bool {
         if self.shared.limits.has_stray_acks {
-            tracing::error!(qp = self.qp.number(), "rc_verbs: the device lost the result of an atomic");
+            ucs::log::error!(qp = self.qp.number(), "rc_verbs: the device lost the result of an atomic");
         }
         self.shared.limits.has_stray_acks
     }

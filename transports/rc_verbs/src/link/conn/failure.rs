@@ -17,7 +17,7 @@ impl Conn {
         self.shared.rx.close(&self.window);
         // Everything in flight completes as flushed; without this it might wait for a peer that is gone.
         if let Err(error) = self.qp.fail() {
-            tracing::warn!(%error, "rc_verbs: a failed queue pair stays as it is");
+            ucs::log::warn!(%error, "rc_verbs: a failed queue pair stays as it is");
         }
         let reason = format!("queue pair {:#x}: {reason}", self.qp.number());
         tracing::debug!(%error, %reason, "rc_verbs: endpoint failed");

@@ -73,7 +73,7 @@ impl Conn {
     fn cancel(&self, completion: Option<Completion>) -> Result<Outcome> {
         if self.shut(Error::CANCELED) {
             if let Err(error) = self.qp.fail() {
-                tracing::warn!(%error, "rc_verbs: a flush could not cancel operations in flight");
+                ucs::log::warn!(%error, "rc_verbs: a flush could not cancel operations in flight");
             }
             self.shared.rx.close(&self.window);
         }

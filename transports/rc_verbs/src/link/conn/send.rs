@@ -156,7 +156,7 @@ impl Conn {
             self.note_blocked();
             return Error::NO_RESOURCE;
         }
-        tracing::error!(qp = self.qp.number(), %error, "rc_verbs: a work request was refused");
+        ucs::log::error!(qp = self.qp.number(), %error, "rc_verbs: a work request was refused");
         Error::from_errno(error.0)
     }
 }

@@ -3,6 +3,7 @@
 //! A side without endpoints sends its queued data and then `UNUSE`, and nothing more. A side that has received `UNUSE`, and has no
 //! endpoints, closes. So every accepted message arrives, and an idle pair keeps no socket.
 
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use socket2::Socket;
@@ -38,21 +39,20 @@ impl Conn {
     pub(super) fn stand(&self, shared: &Shared, serves_rma: bool) {
         *self.connecting.borrow_mut() = None;
         self.state.set(State::Established);
-        self.source.set(self.find_source());
+        self.address.set(self.socket_address());
+        self.source.set(self.address.get().map_or(self.source.get(), |peer| Source::of(peer.ip())));
         self.serves_rma.set(serves_rma);
         self.heard.set(true);
         self.ready.set(!self.has_queued());
         self.tell_use(shared);
         self.mark_dirty(shared);
         shared.timers.want_tick(shared.timers.keepalive_tick());
-        tracing::debug!(peer = format_args!("{:016x}", self.peer), "a connection is established");
+        tracing::debug!(peer = self.describe_peer(), "a connection is established");
     }
 
-    /// What its peer shares limits with.
-    fn find_source(&self) -> Source {
-        let socket = self.socket.borrow();
-        let peer = socket.as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket());
-        peer.map_or(self.source.get(), |peer| Source::of(peer.ip()))
+    /// Of the peer, as the system knows it.
+    fn socket_address(&self) -> Option<SocketAddr> {
+        self.socket.borrow().as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket())
     }
 
     /// Whether it is on its way.
@@ -224,11 +224,10 @@ impl Conn {
     }
 
     fn describe_peer(&self) -> String {
-        let socket = self.socket.borrow();
-        let address = socket.as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket());
+        let address = self.address.get().or_else(|| self.socket_address());
         match address.or_else(|| self.connecting.borrow().as_ref().map(|connecting| connecting.address())) {
-            Some(address) => format!("peer {address}"),
-            None => format!("peer {:016x}", self.peer),
+            Some(address) => format!("peer {address}, interface {:016x}", self.peer),
+            None => format!("peer with interface {:016x}", self.peer),
         }
     }
 

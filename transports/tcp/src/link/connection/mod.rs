@@ -15,6 +15,7 @@ mod send;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::rc::{Rc, Weak};
@@ -118,6 +119,8 @@ pub(crate) struct Conn {
     is_opened: Cell<bool>,
     /// Random, chosen by the side that opened the socket, and sent over it alone.
     token: u64,
+    /// The address of the peer's socket, once the connection is established: a socket that was reset has none.
+    address: Cell<Option<SocketAddr>>,
     /// The source of the peer, once the connection is established.
     source: Cell<Source>,
     /// Its number among those of the interface: later ones have higher numbers.
@@ -180,6 +183,7 @@ impl Conn {
             is_opened: Cell::new(destination.is_some()),
             destination,
             token,
+            address: Cell::new(None),
             source: Cell::new(Source::UNKNOWN),
             number,
             serves_rma: Cell::new(false),

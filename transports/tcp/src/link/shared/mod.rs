@@ -268,7 +268,7 @@ impl Shared {
             }
         };
         let Ok(buffer) = buffer else {
-            tracing::error!("no memory for a received message of {} bytes: it is lost", message.len());
+            ucs::log::error!("no memory for a received message of {} bytes: it is lost", message.len());
             return;
         };
         let place = padded(buffer.fill() + self.headroom);
@@ -372,7 +372,7 @@ impl Shared {
     /// Changes what the event set watches a connection's socket for.
     pub(crate) fn watch(&self, conn: ConnId, socket: &Socket, events: Events) {
         if let Err(error) = self.events.modify(socket, events, conn.token()) {
-            tracing::error!("{error}");
+            ucs::log::error!("{error}");
         }
     }
 

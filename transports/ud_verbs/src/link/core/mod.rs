@@ -241,7 +241,7 @@ impl Core {
         }
         self.queue.all_ended();
         if self.posted > 0 {
-            tracing::warn!(buffers = self.posted, "the device has not given all receive buffers back");
+            ucs::log::warn!(buffers = self.posted, "the device has not given all receive buffers back");
         }
     }
 }

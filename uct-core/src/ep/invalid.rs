@@ -1,0 +1,67 @@
+//! Why an operation returned `INVALID_PARAM`, which says no more: a line of debug for each.
+
+#![forbid(unsafe_code)]
+
+use std::ptr;
+
+use ucs::Error;
+
+use super::EpInner;
+use super::am::MAX_IOV;
+use crate::attr::OpLimits;
+use crate::md::MemoryDomain;
+use crate::stats::Counter;
+
+impl EpInner {
+    /// The transport returned it, for an operation of the class that `counter` counts. `bytes` is zero for a packed message.
+    #[cold]
+    pub(super) fn log_invalid(&self, counter: &Counter, bytes: usize) {
+        let (counters, attributes) = (&self.counters, self.iface.attributes());
+        let classes = [
+            ("am_short", &counters.am_short, Some(&attributes.am)),
+            ("am_bcopy", &counters.am_bcopy, Some(&attributes.am)),
+            ("am_zcopy", &counters.am_zcopy, Some(&attributes.am)),
+            ("put", &counters.put, Some(&attributes.put)),
+            ("get", &counters.get, Some(&attributes.get)),
+        ];
+        let class = classes.into_iter().find(|(_, of_class, _)| ptr::eq(*of_class, counter));
+        let (name, limits) = class.map_or(("atomic", None), |(name, _, limits)| (name, limits));
+        let limits = limits.map_or_else(String::new, listed);
+        tracing::debug!(
+            "{}: {name} of {bytes} bytes returned INVALID_PARAM: beyond a limit{limits}, an id, address or key that is not valid, or the \
+             child of a fork",
+            self.iface.resource()
+        );
+    }
+
+    /// More entries than any transport takes.
+    #[cold]
+    pub(super) fn too_many(&self, entries: usize) -> Error {
+        tracing::debug!(
+            "{}: INVALID_PARAM: a vector of {entries} entries; at most {MAX_IOV} are possible, and max_iov of the interface",
+            self.iface.resource()
+        );
+        Error::INVALID_PARAM
+    }
+
+    /// Memory or a key of a domain that is not that of the interface.
+    #[cold]
+    pub(super) fn other_domain(&self, domain: &MemoryDomain) -> Error {
+        tracing::debug!(
+            "{}: INVALID_PARAM: memory or key belongs to {domain:?}; register the memory, or unpack the key, with the domain of this \
+             interface, {:?}",
+            self.iface.resource(),
+            self.md
+        );
+        Error::INVALID_PARAM
+    }
+}
+
+/// The limits of a class, with the names of the attributes.
+fn listed(limits: &OpLimits) -> String {
+    let OpLimits { max_short, max_bcopy, min_zcopy, max_zcopy, max_hdr, max_iov, .. } = limits;
+    format!(
+        " (max_short {max_short}, max_bcopy {max_bcopy}, min_zcopy {min_zcopy}, max_zcopy {max_zcopy}, max_hdr {max_hdr}, max_iov \
+         {max_iov})"
+    )
+}
