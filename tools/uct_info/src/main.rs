@@ -34,6 +34,9 @@ const JSON_VERSION: u32 = 1;
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Err(error) = options.check() {
+        error.exit();
+    }
     if let Some(result) = options.common.generate::<Options>() {
         return report("uct_info", result);
     }
@@ -77,10 +80,18 @@ fn run(options: &Options) -> Result<(), Failure> {
         nothing = explained.failure();
         sections.add("explain", &explained)?;
     }
-    if let Some([component, address]) = options.doctor.as_deref() {
-        let diagnosis = doctor::Diagnosis::of(&context, component, address)?;
-        nothing = nothing.or(diagnosis.failure());
-        sections.add("doctor", &diagnosis)?;
+    match options.doctor.as_deref() {
+        Some([component, address]) => {
+            let diagnosis = doctor::Diagnosis::of(&context, component, address)?;
+            nothing = nothing.or(diagnosis.failure());
+            sections.add("doctor", &diagnosis)?;
+        }
+        Some(_) => {
+            let machine = doctor::Machine::of(&context)?;
+            nothing = nothing.or(machine.failure());
+            sections.add("doctor", &machine)?;
+        }
+        None => {}
     }
     sections.finish()?;
     nothing.map_or(Ok(()), |failure| Err(failure.into()))

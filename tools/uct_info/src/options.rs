@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Parser};
+use clap::error::ErrorKind;
+use clap::{ArgGroup, CommandFactory, Parser};
 use uct_core::select::{Operation, PeerAddresses, Request};
 use uct_tools_common::{CommonOptions, Failure};
 
@@ -41,8 +42,9 @@ pub(crate) struct Options {
     /// explain what another process can reach.
     #[arg(long, help_heading = "Sections")]
     pub address: bool,
-    /// What stands in the way of connections of a connection manager to an address: rdmacm 10.0.0.1. A line for each step.
-    #[arg(long, num_args = 2, value_names = ["CM", "ADDRESS"], help_heading = "Sections")]
+    /// What keeps a transport of this machine from being used or being fast, and the remedies. With a connection manager and an address,
+    /// as in --doctor rdmacm 10.0.0.1: what stands in the way of connections to it. A line for each step.
+    #[arg(long, num_args = 0..=2, value_names = ["CM", "ADDRESS"], help_heading = "Sections")]
     pub doctor: Option<Vec<String>>,
     /// A configuration file with every key, its default and its documentation.
     #[arg(long, help_heading = "Sections", conflicts_with = "json")]
@@ -76,6 +78,17 @@ fn bytes(text: &str) -> Result<usize, String> {
 }
 
 impl Options {
+    /// What clap does not check.
+    pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        match self.doctor.as_deref() {
+            Some([alone]) => Err(Options::command().error(
+                ErrorKind::WrongNumberOfValues,
+                format!("--doctor {alone}: expected nothing, or a connection manager and an address: --doctor rdmacm 10.0.0.1"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// What is to be explained.
     pub(crate) fn request(&self) -> Request {
         Request::new(self.op, self.size)
@@ -121,7 +134,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Options::command().debug_assert();
     }
 

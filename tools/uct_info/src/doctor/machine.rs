@@ -1,0 +1,108 @@
+//! The report on this machine: what the transports themselves say, then what slows or limits them.
+
+use std::fmt;
+
+use serde::Serialize;
+use uct_core::system::{net, pages, process};
+use uct_core::{Context, IfaceOptions, OpenError, Worker};
+use uct_tools_common::Failure;
+
+use super::files::Files;
+use super::finding::{Finding, Verdict};
+use super::{memory, network, verbs};
+
+/// The section.
+#[derive(Serialize)]
+pub(crate) struct Machine {
+    findings: Vec<Finding>,
+}
+
+impl Machine {
+    pub(crate) fn of(context: &Context) -> Result<Machine, Failure> {
+        let files = Files::below("/");
+        let has_devices = !verbs::devices(&files).is_empty();
+        let mut findings = of_plugins(context, has_devices);
+        findings.extend(of_resources(context)?);
+        findings.extend(verbs::examine(&files));
+        findings.push(memory::locked(&files, pages::memlock_limit(), has_devices));
+        findings.push(memory::of_others(&files, process::ptrace_scope()));
+        findings.push(memory::shared(&files));
+        let free = pages::huge_pages().iter().map(|pool| pool.free).sum();
+        findings.push(memory::pages(pages::transparent_huge_pages(), free));
+        findings.extend(network::devices(&network_devices()?));
+        let congestion = context.config().value("tcp", "congestion");
+        findings.extend(network::settings(&files, congestion.map_or("auto", |setting| &setting.text)));
+        Ok(Machine { findings })
+    }
+
+    /// Why a program would miss a transport here, if it would.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match self.findings.iter().filter(|finding| finding.verdict == Verdict::Obstacle).count() {
+            0 => None,
+            1 => Some("1 obstacle, which is above with its remedy".to_owned()),
+            count => Some(format!("{count} obstacles, which are above with their remedies")),
+        }
+    }
+}
+
+/// Plugins and transports that are not there. Without a device, those for devices are absent, whatever they say.
+fn of_plugins(context: &Context, has_devices: bool) -> Vec<Finding> {
+    let verdict = |name: &str| {
+        let is_for_devices = name.ends_with("_verbs") || name == "rdmacm";
+        if is_for_devices && !has_devices { Verdict::Absent } else { Verdict::Obstacle }
+    };
+    let failed = context.load_failures().iter().map(|failure| {
+        let subject = if failure.name.is_empty() { "plugins" } else { &failure.name };
+        Finding::new(verdict(&failure.name), subject, failure.to_string()).with_remedy(failure.hint())
+    });
+    let absent = context.discovery().absent.iter().map(|absent| {
+        let subject = if absent.transports.is_empty() {
+            absent.component.clone()
+        } else {
+            absent.transports.join(", ")
+        };
+        Finding::new(verdict(&absent.component), subject, absent.refused.to_string())
+    });
+    failed.chain(absent).collect()
+}
+
+/// Opens every device once.
+fn of_resources(context: &Context) -> Result<Vec<Finding>, Failure> {
+    let worker = Worker::new(context)?;
+    let mut findings: Vec<Finding> = Vec::new();
+    for resource in context.resources() {
+        let subject = resource.transport.clone();
+        findings.push(match worker.open_resource(resource, IfaceOptions::default()) {
+            Ok(_) => {
+                let words = format!("{} opens", resource.device);
+                Finding::fine(subject, words)
+            }
+            Err(error @ OpenError::Excluded { .. }) => {
+                Finding::new(Verdict::Absent, subject, error.to_string())
+            }
+            Err(error) => Finding::new(Verdict::Obstacle, subject, error.to_string()),
+        });
+    }
+    Ok(findings)
+}
+
+fn network_devices() -> Result<Vec<network::Device>, Failure> {
+    let devices = net::devices()?.into_iter();
+    Ok(devices
+        .map(|device| network::Device {
+            is_loopback: device.kind == net::Kind::Loopback,
+            is_running: device.is_up && device.is_running,
+            has_address: !device.addresses.is_empty(),
+            megabits: (device.speed.origin == net::Origin::Reported).then_some(device.speed.megabits),
+            mtu: device.mtu,
+            name: device.name,
+        })
+        .collect())
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# This machine:")?;
+        self.findings.iter().try_for_each(|finding| write!(f, "{finding}"))
+    }
+}

@@ -1,0 +1,13 @@
+//! `--doctor`: what stands in the way. With a connection manager and an address it is the account of the connection manager (`cm`). Without
+//! it is about this machine (`machine`): what keeps a transport from being used or being fast, and the remedy.
+
+mod cm;
+mod files;
+mod finding;
+mod machine;
+mod memory;
+mod network;
+mod verbs;
+
+pub(crate) use cm::Diagnosis;
+pub(crate) use machine::Machine;
