@@ -32,7 +32,7 @@ fn run(operation: Option<&str>, size: Option<&str>) -> Result<(), Failure> {
 
     // Everything that is found and permitted is opened, and judged with its own figures.
     let worker = Worker::new(&Context::builder().build()?)?;
-    let selector = Selector::open(&worker, &IfaceOptions::default());
+    let selector = Selector::open(&worker, &IfaceOptions::default())?;
 
     // A peer's addresses come as bytes, by whatever means. Here the process is its own peer.
     let packed = selector.addresses().pack()?;
@@ -52,7 +52,7 @@ fn run(operation: Option<&str>, size: Option<&str>) -> Result<(), Failure> {
     // What is not wanted is left out by configuration: here, or with UCT_TLS, or in a file.
     let without = Context::builder().set("tls", format!("^{}", choice.iface.resource().transport)).build()?;
     let worker = Worker::new(&without)?;
-    let explanation = Selector::open(&worker, &IfaceOptions::default()).explain(&request, None);
+    let explanation = Selector::examine(&worker, &IfaceOptions::default()).explain(&request, None);
     println!("\nwith that transport excluded:\n{explanation}");
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::worker::{Worker, WorkerInner};
 /// How an operation was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// It is done; the completion is not involved.
+    /// It is done; the completion is not involved, and its callback is not called. What that says of the peer: docs/completion.md.
     Done,
     /// It is in flight; the completion reports the end.
     InProgress,

@@ -93,7 +93,7 @@ impl Worker {
         };
         let pending_work = PendingWork::new();
         let queue = CallbackQ::with_pending_work(pending_work.clone());
-        Ok(Worker::of(&Rc::new(WorkerInner {
+        let inner = Rc::new(WorkerInner {
             engine: Engine {
                 remote: queue.handle(),
                 async_context: AsyncContext::with_pending_work(mode, pending_work.clone()),
@@ -111,7 +111,9 @@ impl Worker {
             context: context.clone(),
             fork: ForkGuard::new(),
             fork_reported: Cell::new(false),
-        })))
+        });
+        WORKERS.with_borrow_mut(|workers| workers.push(Rc::downgrade(&inner)));
+        Ok(Worker::of(&inner))
     }
 
     /// Another handle to it.
@@ -234,7 +236,11 @@ impl Worker {
 
     /// A handle for other threads.
     pub fn handle(&self) -> WorkerHandle {
-        WorkerHandle { queue: self.inner.engine.remote.clone(), wake: Arc::clone(&self.inner.engine.wake) }
+        WorkerHandle {
+            worker: Rc::as_ptr(&self.inner).addr(),
+            queue: self.inner.engine.remote.clone(),
+            wake: Arc::clone(&self.inner.engine.wake),
+        }
     }
 
     /// A descriptor that becomes readable when an armed worker has something to do; for an event loop of the
@@ -244,7 +250,8 @@ impl Worker {
     }
 
     /// Arms every interface, so that the next event makes [`Worker::event_fd`] readable. After success the next event is a new
-    /// edge, so the descriptor may be in a set that reports changes only, as those of most runtimes do.
+    /// edge, so the descriptor may be in a set that reports changes only, as those of most runtimes do. Events are messages, completions,
+    /// timers of transports, and work of other threads; an operation that is started after this call wakes the worker when it ends, too.
     ///
     /// # Errors
     /// [`Error::BUSY`] while events are unprocessed, a [`WorkerHandle::wake`] among them: call [`Worker::progress`] and arm
@@ -477,21 +484,47 @@ impl fmt::Debug for Worker {
     }
 }
 
+thread_local! {
+    /// The workers of this thread, for the work that other threads submit to them.
+    static WORKERS: RefCell<Vec<Weak<WorkerInner>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for WorkerInner {
+    fn drop(&mut self) {
+        // While a thread ends, the list may be gone ahead of a worker.
+        let _ = WORKERS.try_with(|workers| workers.borrow_mut().retain(|worker| worker.strong_count() > 0));
+    }
+}
+
+/// The worker of this thread that has an address.
+fn worker_at(address: usize) -> Option<Worker> {
+    let found =
+        WORKERS.with_borrow(|workers| workers.iter().find(|it| it.as_ptr().addr() == address)?.upgrade());
+    found.map(|inner| Worker::of(&inner))
+}
+
 /// Submits work to a worker from other threads, and wakes it.
 #[derive(Clone)]
 pub struct WorkerHandle {
+    /// The address of the worker, which no other one has while it takes work.
+    worker: usize,
     queue: CallbackQHandle,
     wake: Arc<EventFd>,
 }
 
 impl WorkerHandle {
-    /// Has `work` run by the next progress of the worker, and wakes the worker if it sleeps. Never blocks for long.
+    /// Has `work` run by the next progress of the worker, in its thread and with the worker, and wakes the worker if it sleeps. Never
+    /// blocks for long. What the work needs of that thread and cannot be sent, interfaces and endpoints, it can make with the
+    /// worker, or find in a thread-local variable.
     ///
     /// # Errors
     /// [`Error::CANCELED`] if the worker is gone.
-    pub fn submit(&self, work: impl FnOnce() + Send + 'static) -> Result {
+    pub fn submit(&self, work: impl FnOnce(&Worker) + Send + 'static) -> Result {
+        let address = self.worker;
         let once = move || {
-            work();
+            if let Some(worker) = worker_at(address) {
+                work(&worker);
+            }
             1
         };
         self.queue.add_oneshot(SUBMITTED, once).map_err(|_closed| Error::CANCELED)?;

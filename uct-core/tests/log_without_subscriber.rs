@@ -119,7 +119,7 @@ fn the_reason_of_invalid_param_is_logged() {
 fn a_main_that_returns_an_error_prints_its_sentence() {
     let context = Context::builder().set("tls", "self").set("log_level", "off").build().expect("a context");
     let worker = Worker::new(&context).expect("a worker");
-    let selector = Selector::open(&worker, &IfaceOptions::default());
+    let selector = Selector::open(&worker, &IfaceOptions::default()).expect("a transport");
     let nothing =
         selector.choose(&Request::new(Operation::AmShort, usize::MAX), None).err().expect("too much");
     let error: Box<dyn std::error::Error> = Box::new(nothing);

@@ -29,7 +29,7 @@ fn yields(worker: &Worker, rounds: u32, busy: Option<u32>) -> u32 {
     let is_done = worker.progress_until(LONG, || {
         round += 1;
         if busy.is_some_and(|busy| round % busy == 0) {
-            handle.submit(|| {}).expect("the worker is there");
+            handle.submit(|_| {}).expect("the worker is there");
         }
         round > rounds
     });

@@ -123,7 +123,7 @@ fn open_ifaces(options: &Options, worker: &Worker) -> Result<Selector, Failure> 
             {
                 context.find(transport, "")?;
             }
-            let selector = Selector::open(worker, &IfaceOptions::default());
+            let selector = Selector::open(worker, &IfaceOptions::default())?;
             match device {
                 Some(device) => Ok(selector.on_device(device)?),
                 None => Ok(selector),

@@ -214,7 +214,7 @@ fn own_event_loop(setup: &Setup) {
     quiet("a wake-up");
 
     let (sender, done) = std::sync::mpsc::channel();
-    worker.handle().submit(move || sender.send(()).expect("the case listens")).expect("the worker is there");
+    worker.handle().submit(move |_| sender.send(()).expect("the case listens")).expect("the worker is there");
     assert!(readable(worker.event_fd(), 5000), "what was submitted woke nobody");
     worker.progress();
     done.try_recv().expect("what was submitted runs with the next progress");
@@ -236,7 +236,7 @@ fn submitted(setup: &Setup) {
         for index in 0..100 {
             let sender = sender.clone();
             handle
-                .submit(move || sender.send(index).expect("the case listens"))
+                .submit(move |_| sender.send(index).expect("the case listens"))
                 .expect("the worker is there");
         }
     });

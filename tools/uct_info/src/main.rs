@@ -111,7 +111,7 @@ impl<'a> Open<'a> {
     fn selector(&self) -> Result<&Selector, Failure> {
         if self.selector.get().is_none() {
             let worker = Worker::new(self.context)?;
-            let _ = self.selector.set(Selector::open(&worker, &IfaceOptions::default()));
+            let _ = self.selector.set(Selector::examine(&worker, &IfaceOptions::default()));
         }
         Ok(self.selector.get().expect("just set"))
     }

@@ -35,7 +35,7 @@ pub(crate) fn open(options: &Options, worker: &Worker) -> Result<Selector, Failu
             {
                 context.find(transport, "")?;
             }
-            let selector = Selector::open(worker, &IfaceOptions::default());
+            let selector = Selector::open(worker, &IfaceOptions::default())?;
             match device {
                 Some(device) => Ok(selector.on_device(device)?),
                 None => Ok(selector),

@@ -16,6 +16,9 @@ use crate::worker::WorkerInner;
 impl Iface {
     /// Has `handler` called with every message of `id`, in place of the handler so far. It runs inside
     /// [`crate::Worker::progress`] (of `self`: inside the send) and may call anything, also send.
+    ///
+    /// The interface owns the handler. One that owns the interface or an endpoint of it keeps the interface open until
+    /// [`Iface::clear_am_handlers`]: capture a [`Weak`](std::rc::Weak) reference to what has them, and use [`AmMessage::iface`].
     pub fn set_am_handler(&self, id: AmId, handler: impl Fn(AmMessage<'_>) + 'static) {
         let handler = Box::new(Handler {
             received: Counter::default(),

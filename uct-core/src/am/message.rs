@@ -9,7 +9,7 @@ use std::slice;
 
 use uct_abi::{UCT_AM_DESC, UCT_AM_SHARED};
 
-use crate::iface::IfaceInner;
+use crate::iface::{Iface, IfaceInner};
 
 /// A received message, as its handler sees it: `&[u8]` of all that was sent, the 8-byte header of a short one included.
 ///
@@ -77,6 +77,12 @@ impl<'a> AmMessage<'a> {
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.get(size_of::<u64>()..).unwrap_or(&[])
+    }
+
+    /// The interface that received the message. With it a handler can connect to the sender, whose address is in the message if
+    /// the sender put it there; a handler that captured the interface or an endpoint would keep the interface open.
+    pub fn iface(&self) -> Iface {
+        Iface { inner: self.iface.share() }
     }
 
     /// Keeps the message beyond the handler. Where the transport can, the data stay where they are, else they are

@@ -158,6 +158,28 @@ impl Ep {
         Ok(answer as usize)
     }
 
+    /// Sends the gathered parts through the transport's buffer, all of them together at most [`crate::OpLimits::max_bcopy`] bytes. Returns
+    /// their length.
+    ///
+    /// # Errors
+    /// As [`Ep::am_bcopy`]; [`Error::INVALID_PARAM`] beyond the limit, and nothing is sent.
+    pub fn am_bcopy_iov(&self, id: AmId, flags: SendFlags, parts: &[&[u8]]) -> Result<usize> {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        if total > self.inner.am_max_bcopy {
+            self.inner.log_invalid(&self.inner.counters.am_bcopy, total);
+            return Err(Error::INVALID_PARAM);
+        }
+        self.am_bcopy(id, flags, |buffer| {
+            let mut rest = buffer;
+            for part in parts {
+                let (room, behind) = rest.split_at_mut(part.len());
+                room.copy_from_slice(part);
+                rest = behind;
+            }
+            total
+        })
+    }
+
     /// Sends `header`, copied, and the memory, in place: it is the transport's until the completion.
     ///
     /// # Errors

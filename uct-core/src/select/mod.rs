@@ -57,6 +57,9 @@ pub struct Choice {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
+    /// No interface could be opened.
+    #[error("no interface could be opened: {}", .0.why_none())]
+    NoInterface(Explanation),
     /// No candidate is able, permitted and reachable.
     #[error("no transport for {}: {}", .0.request, .0.why_none())]
     NoTransport(Explanation),
@@ -74,7 +77,20 @@ ucs::debug_as_display!(SelectError);
 
 impl Selector {
     /// Opens every resource that the configuration permits. One that refuses is no error here but a reason later.
-    pub fn open(worker: &Worker, options: &IfaceOptions) -> Selector {
+    ///
+    /// # Errors
+    /// [`SelectError::NoInterface`] if none could be opened.
+    pub fn open(worker: &Worker, options: &IfaceOptions) -> Result<Selector, SelectError> {
+        let selector = Selector::examine(worker, options);
+        if selector.ifaces.is_empty() {
+            let request = Request::new(Operation::AmShort, 0);
+            return Err(SelectError::NoInterface(selector.explain(&request, None)));
+        }
+        Ok(selector)
+    }
+
+    /// As [`Selector::open`], also if none could be opened: for a program that explains.
+    pub fn examine(worker: &Worker, options: &IfaceOptions) -> Selector {
         let context = worker.context().clone();
         let mut ifaces = Vec::new();
         let mut refused = Vec::new();

@@ -104,7 +104,7 @@ fn a_fall_back_is_an_error_a_warning_or_nothing() {
 
 #[test]
 fn a_loss_is_what_is_nearer_or_another_transport_of_the_network() {
-    let selector = Selector::open(&worker(&[]), &IfaceOptions::default());
+    let selector = Selector::open(&worker(&[]), &IfaceOptions::default()).expect("a transport");
     let explanation = selector.explain(&Request::new(Operation::AmShort, 8), None);
     let chosen = explanation.chosen().expect("it sends short messages");
     let candidate = |(kind, transport): (Option<DeviceKind>, &str), verdict| Candidate {
@@ -140,10 +140,19 @@ fn a_loss_is_what_is_nearer_or_another_transport_of_the_network() {
 }
 
 #[test]
+fn a_selector_without_an_interface_is_an_error_with_the_reasons() {
+    let worker = worker(&[("modules", "self"), ("tls", "^self")]);
+    let error = Selector::open(&worker, &IfaceOptions::default()).err().expect("nothing to open");
+    let text = error.to_string();
+    assert!(text.starts_with("no interface could be opened: ") && text.contains("tls"), "{text}");
+    assert!(Selector::examine(&worker, &IfaceOptions::default()).ifaces().is_empty());
+}
+
+#[test]
 fn a_selector_of_one_device_has_what_is_on_it() {
     let selector = || {
         let worker = worker(&[("modules", "self,tcp")]);
-        let mut selector = Selector::open(&worker, &IfaceOptions::default());
+        let mut selector = Selector::open(&worker, &IfaceOptions::default()).expect("a transport");
         assert!(selector.ifaces.len() > 1, "there is a network, and be it the loopback device");
         for device in ["memory", "elsewhere"] {
             let mut refused = selector.ifaces[0].resource().clone();
@@ -160,7 +169,7 @@ fn a_selector_of_one_device_has_what_is_on_it() {
 #[test]
 fn an_unknown_device_is_an_error_that_names_those_there_are_or_why_some_are_absent() {
     let absence = |settings: &[(&str, &str)], given| {
-        let selector = Selector::open(&worker(settings), &IfaceOptions::default());
+        let selector = Selector::open(&worker(settings), &IfaceOptions::default()).expect("a transport");
         match selector.on_device(given).err() {
             Some(OpenError::NoSuchDevice { transport, known, nearest, because, .. }) => {
                 assert_eq!((transport, known), (String::new(), vec!["memory".to_owned()]));

@@ -46,12 +46,17 @@ fn a_timer_of_a_transport_wakes_who_sleeps() {
 #[test]
 fn what_threads_submit_runs_in_order_in_the_workers_thread_and_wakes_it() {
     let worker = worker();
-    let (own, ran) = (std::thread::current().id(), Arc::new(Mutex::new(Vec::new())));
+    let _other = super::tests::worker();
+    let (own, at, ran) =
+        (std::thread::current().id(), Rc::as_ptr(&worker.inner).addr(), Arc::new(Mutex::new(Vec::new())));
     let (handle, list) = (worker.handle(), Arc::clone(&ran));
     let other = std::thread::spawn(move || {
         for number in 0..100 {
             let list = Arc::clone(&list);
-            let work = move || list.lock().expect("no panic").push((number, std::thread::current().id()));
+            let work = move |worker: &Worker| {
+                let at = std::ptr::from_ref(&*worker.inner).addr();
+                list.lock().expect("no panic").push((number, std::thread::current().id(), at));
+            };
             handle.submit(work).expect("the worker is there");
         }
         handle
@@ -62,10 +67,10 @@ fn what_threads_submit_runs_in_order_in_the_workers_thread_and_wakes_it() {
         worker.wait(LONG).expect("it sleeps");
         worker.progress();
     }
-    assert_eq!(*ran.lock().expect("no panic"), (0..100).map(|number| (number, own)).collect::<Vec<_>>());
+    assert_eq!(*ran.lock().expect("no panic"), (0..100).map(|number| (number, own, at)).collect::<Vec<_>>());
     let handle = other.join().expect("no panic");
     drop(worker);
-    assert_eq!(handle.submit(|| panic!("nobody runs it")), Err(Error::CANCELED));
+    assert_eq!(handle.submit(|_| panic!("nobody runs it")), Err(Error::CANCELED));
     handle.wake();
 }
 

@@ -102,7 +102,7 @@ impl Net {
     /// for each.
     pub fn new(context: &Context, options: NetOptions) -> Result<Net> {
         let worker = Worker::new(context).map_err(|error| failed(error.to_string()))?;
-        let selector = Selector::open(&worker, &IfaceOptions::default());
+        let selector = Selector::examine(&worker, &IfaceOptions::default());
         Net::over(&worker, selector, options)
     }
 

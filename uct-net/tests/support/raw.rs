@@ -90,7 +90,7 @@ pub struct RawConnection {
 impl Raw {
     pub fn new() -> Rc<Raw> {
         let worker = Worker::new(&context()).expect("a worker");
-        let selector = Selector::open(&worker, &IfaceOptions::default());
+        let selector = Selector::open(&worker, &IfaceOptions::default()).expect("a transport");
         let inbox = Rc::new(RefCell::new(VecDeque::new()));
         for iface in selector.ifaces() {
             let inbox = Rc::clone(&inbox);
