@@ -276,6 +276,8 @@ const BAD_INPUT: &[Bad] = &[
     ("a value of the wrong type", || {
         configured("\n[tcp]\ntx_seg_size = \"many\"\n", &["tx_seg_size", "many", ":3"])
     }),
+    ("a key of the command line that is not one", || one(&["--set", "tpc.max=1"], &["tpc"])),
+    ("a setting of the command line without a value", || refused(&["--set", "tls"], &["KEY=VALUE"])),
     ("a configuration file that is not there", || {
         one(&["--config", "/nowhere/uct.toml"], &["/nowhere/uct.toml"])
     }),

@@ -94,6 +94,9 @@ fn open_context(options: &Options) -> Result<Context, Failure> {
     if let Some(file) = &options.config {
         builder = builder.config_file(file);
     }
+    for (key, value) in &options.overrides {
+        builder = builder.set(key, value);
+    }
     if let Some(transport) = &options.tl_name {
         builder = builder.set("tls", transport);
     }
@@ -123,7 +126,7 @@ fn open_ifaces(options: &Options, worker: &Worker) -> Result<Selector, Failure> 
             {
                 context.find(transport, "")?;
             }
-            let selector = Selector::open(worker, &IfaceOptions::default())?;
+            let selector = Selector::examine(worker, &IfaceOptions::default());
             match device {
                 Some(device) => Ok(selector.on_device(device)?),
                 None => Ok(selector),

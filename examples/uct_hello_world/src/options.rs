@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// Configuration file, instead of the search.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrules file and environment.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub overrides: Vec<(String, String)>,
     /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     pub timeout: f64,
@@ -68,6 +71,13 @@ fn size(text: &str) -> Result<usize, String> {
     match text.parse::<MemSize>().map(MemSize::to_usize) {
         Ok(size) if size < usize::MAX => Ok(size),
         _ => Err("expected a whole number of bytes with an optional k, m or g, e.g. 64k".to_owned()),
+    }
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE, e.g. tls=^tcp; uct_info -c lists the keys".to_owned()),
     }
 }
 

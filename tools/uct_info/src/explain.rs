@@ -15,6 +15,8 @@ pub(crate) struct Explained {
     explanation: Explanation,
     #[serde(skip)]
     fallback_forbidden: bool,
+    #[serde(skip)]
+    is_for_a_peer: bool,
 }
 
 impl Explained {
@@ -28,6 +30,7 @@ impl Explained {
         Explained {
             chosen: explanation.chosen().map(|candidate| candidate.name()),
             fallback_forbidden: context.core_config().fallback == Fallback::Error,
+            is_for_a_peer: peer.is_some(),
             explanation,
         }
     }
@@ -48,6 +51,16 @@ impl Explained {
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# {}:", self.explanation.request)?;
+        if !self.is_for_a_peer {
+            writeln!(
+                f,
+                "# No peer is named, so every transport counts as leading to it, and self, which leads to this process, is in the list."
+            )?;
+            writeln!(
+                f,
+                "# --peer-address explains what leads to another process; --set tls=^self leaves self out."
+            )?;
+        }
         write!(f, "{}", self.explanation)?;
         match &self.explanation.fallback {
             Some(fallback) => writeln!(f, "FALLBACK  {fallback}"),
