@@ -65,6 +65,13 @@ pub struct Absent {
     pub refused: Refused,
 }
 
+impl Absent {
+    /// Whether the configuration excludes it, or it has no transports that could be permitted.
+    pub fn is_excluded(&self) -> bool {
+        self.refused.operation == Context::EXCLUDED
+    }
+}
+
 /// Makes a [`Context`].
 #[derive(Clone, Debug)]
 pub struct ContextBuilder {

@@ -41,10 +41,17 @@ fn a_machine_without_devices_is_not_at_fault_for_that() {
     let absent = |subject: &str| {
         findings.iter().any(|it| it["verdict"] == "ABSENT" && text(it, "/subject").contains(subject))
     };
-    assert!(absent("rc_verbs") && absent("rdmacm"), "{document:#}");
+    assert!(absent("rc_verbs, ud_verbs, rdmacm"), "{document:#}");
     let fine =
         |subject: &str| findings.iter().any(|it| it["verdict"] == "ok" && text(it, "/subject") == subject);
     assert!(fine("self") && fine("posix"), "{document:#}");
+}
+
+#[test]
+fn what_the_configuration_excludes_is_absent() {
+    let report = run(support::info(&["--doctor"]).env("UCT_TLS", "self"));
+    assert_eq!(report.code, Some(0), "{}{}", report.stdout, report.stderr);
+    assert!(report.stdout.lines().any(|line| line.starts_with("ABSENT    tcp: ")), "{}", report.stdout);
 }
 
 #[test]

@@ -254,7 +254,7 @@ impl Selector {
             }
         }
         for absent in &self.context.discovery().absent {
-            let excluded = absent.refused.operation == Context::EXCLUDED;
+            let excluded = absent.is_excluded();
             let (stage, check, hint) = if excluded {
                 (Stage::Config, absent.refused.reason.clone(), "change that key to permit it")
             } else {

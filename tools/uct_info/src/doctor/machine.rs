@@ -55,13 +55,17 @@ fn of_plugins(context: &Context, has_devices: bool) -> Vec<Finding> {
         let subject = if failure.name.is_empty() { "plugins" } else { &failure.name };
         Finding::new(verdict(&failure.name), subject, failure.to_string()).with_remedy(failure.hint())
     });
-    let absent = context.discovery().absent.iter().map(|absent| {
+    // A connection manager alone has no transports, and is examined with an address.
+    let absent =
+        context.discovery().absent.iter().filter(|it| !it.is_excluded() || !it.transports.is_empty());
+    let absent = absent.map(|absent| {
         let subject = if absent.transports.is_empty() {
             absent.component.clone()
         } else {
             absent.transports.join(", ")
         };
-        Finding::new(verdict(&absent.component), subject, absent.refused.to_string())
+        let verdict = if absent.is_excluded() { Verdict::Absent } else { verdict(&absent.component) };
+        Finding::new(verdict, subject, absent.refused.to_string())
     });
     failed.chain(absent).collect()
 }
