@@ -39,8 +39,10 @@ impl Conn {
     pub(super) fn stand(&self, shared: &Shared, serves_rma: bool) {
         *self.connecting.borrow_mut() = None;
         self.state.set(State::Established);
-        self.address.set(self.socket_address());
-        self.source.set(self.address.get().map_or(self.source.get(), |peer| Source::of(peer.ip())));
+        if let Some(peer) = self.socket_address() {
+            self.source.set(Source::of(peer.ip()));
+            self.address.get_or_init(|| Box::new(peer));
+        }
         self.serves_rma.set(serves_rma);
         self.heard.set(true);
         self.ready.set(!self.has_queued());
@@ -224,7 +226,7 @@ impl Conn {
     }
 
     fn describe_peer(&self) -> String {
-        let address = self.address.get().or_else(|| self.socket_address());
+        let address = self.address.get().map(|address| **address).or_else(|| self.socket_address());
         match address.or_else(|| self.connecting.borrow().as_ref().map(|connecting| connecting.address())) {
             Some(address) => format!("peer {address}, interface {:016x}", self.peer),
             None => format!("peer with interface {:016x}", self.peer),

@@ -13,7 +13,7 @@ mod queue;
 mod receive;
 mod send;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -120,7 +120,7 @@ pub(crate) struct Conn {
     /// Random, chosen by the side that opened the socket, and sent over it alone.
     token: u64,
     /// The address of the peer's socket, once the connection is established: a socket that was reset has none.
-    address: Cell<Option<SocketAddr>>,
+    address: OnceCell<Box<SocketAddr>>,
     /// The source of the peer, once the connection is established.
     source: Cell<Source>,
     /// Its number among those of the interface: later ones have higher numbers.
@@ -183,7 +183,7 @@ impl Conn {
             is_opened: Cell::new(destination.is_some()),
             destination,
             token,
-            address: Cell::new(None),
+            address: OnceCell::new(),
             source: Cell::new(Source::UNKNOWN),
             number,
             serves_rma: Cell::new(false),
