@@ -9,6 +9,7 @@
 pub mod forward;
 mod limited;
 pub mod receive;
+mod text;
 mod unheard;
 
 pub use limited::{LeftOut, Limited};

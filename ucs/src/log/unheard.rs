@@ -14,7 +14,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{NoSubscriber, Subscriber};
 use tracing::{Event, Metadata};
 
-use super::forward::Text;
+use super::text::Text;
 use super::{filter, level_number};
 use crate::sync::fixed::{AtomicU32, Ordering};
 
