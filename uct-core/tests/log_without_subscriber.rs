@@ -120,13 +120,12 @@ fn a_main_that_returns_an_error_prints_its_sentence() {
     let context = Context::builder().set("tls", "self").set("log_level", "off").build().expect("a context");
     let worker = Worker::new(&context).expect("a worker");
     let selector = Selector::open(&worker, &IfaceOptions::default()).expect("a transport");
-    let nothing =
-        selector.choose(&Request::new(Operation::AmShort, usize::MAX), None).err().expect("too much");
+    let nothing = selector.choose(&Request::new(Operation::AmShort, usize::MAX), None).expect_err("too much");
     let error: Box<dyn std::error::Error> = Box::new(nothing);
     assert_eq!(format!("{error:?}"), error.to_string());
     assert!(error.to_string().starts_with("no transport for am_short"), "{error}");
-    let error = worker.open("slef", "memory").err().expect("no such transport");
+    let error = worker.open("slef", "memory").expect_err("no such transport");
     assert_eq!(format!("{error:?}"), error.to_string());
-    let error = Context::builder().set("log_rate", "many").build().err().expect("not a number");
+    let error = Context::builder().set("log_rate", "many").build().expect_err("not a number");
     assert_eq!(format!("{error:?}"), error.to_string());
 }
