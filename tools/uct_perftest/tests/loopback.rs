@@ -186,7 +186,7 @@ fn connections_awaited_messages_and_streams_are_measured_over_each_transport() {
 fn many_connections_are_made_at_once() {
     for resource in resources().into_iter().filter(|resource| resource.kind != DeviceKind::Myself) {
         let (transport, device) = (&resource.transport, &resource.device);
-        let line = format!("-l -x {transport} -d {device} -t connect -O 16 -n 50 --json");
+        let line = format!("-l -x {transport} -d {device} -t connect -O 16 -n 50 -w 0 --json");
         let document = parse(&ended(&line).success());
         assert_eq!(
             (&document["outstanding"], &document["results"][0]["iterations"]),

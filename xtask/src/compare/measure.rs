@@ -15,7 +15,7 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(10);
 /// How often a program of perftest is started until it prints figures.
 const PERFTEST_ATTEMPTS: u32 = 4;
 /// The programs of xtask/floors.
-pub const FLOORS: &[&str] = &["call", "cacheline", "tcp"];
+pub const FLOORS: &[&str] = &["call", "cacheline", "stream", "tcp"];
 
 /// Where programs are.
 pub struct Programs {

@@ -250,7 +250,7 @@ async fn serve(count: u64, listener: &mut Listener, moved: &Cell<u64>) -> Result
     let mut running = FuturesUnordered::new();
     let (mut taken, mut ended) = (0, 0);
     poll_fn(|context| {
-        loop {
+        while ended < count {
             if taken < count
                 && let Poll::Ready(incoming) = pin!(listener.accept()).poll(context)
             {
@@ -264,10 +264,8 @@ async fn serve(count: u64, listener: &mut Listener, moved: &Cell<u64>) -> Result
             }
             moved.set(moved.get() + 1);
             ended += 1;
-            if ended == count {
-                return Poll::Ready(Ok(()));
-            }
         }
+        Poll::Ready(Ok(()))
     })
     .await
 }
