@@ -30,8 +30,23 @@ pub(crate) struct Reactor {
 /// Who waits for a descriptor.
 #[derive(Default)]
 struct Wakers {
-    read: Cell<Option<Waker>>,
-    write: Cell<Option<Waker>>,
+    read: Direction,
+    write: Direction,
+}
+
+/// One direction of a descriptor. An attempt is a system call, so there is none between one that would have blocked and the next edge.
+#[derive(Default)]
+struct Direction {
+    waker: Cell<Option<Waker>>,
+    would_block: Cell<bool>,
+}
+
+impl Direction {
+    /// An edge was reported.
+    fn is_ready(&self) {
+        self.would_block.set(false);
+        wake(&self.waker);
+    }
 }
 
 /// A descriptor that is watched for as long as this lives.
@@ -77,10 +92,10 @@ impl Reactor {
             let Some(wakers) = wakers else { continue };
             let is_error = event.events.contains(Events::ERROR);
             if is_error || event.events.contains(Events::READ) {
-                wake(&wakers.read);
+                wakers.read.is_ready();
             }
             if is_error || event.events.contains(Events::WRITE) {
-                wake(&wakers.write);
+                wakers.write.is_ready();
             }
         }
         Ok(self.fire() || woken)
@@ -173,20 +188,21 @@ impl<F: AsFd> Watched<F> {
 
     fn poll<T>(
         &self,
-        waker: &Cell<Option<Waker>>,
+        direction: &Direction,
         context: &mut Context<'_>,
         mut attempt: impl FnMut(&F) -> std::io::Result<T>,
     ) -> Poll<std::io::Result<T>> {
-        loop {
+        while !direction.would_block.get() {
             match attempt(&self.file) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    waker.set(Some(context.waker().clone()));
-                    return Poll::Pending;
+                    direction.would_block.set(true)
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 outcome => return Poll::Ready(outcome),
             }
         }
+        direction.waker.set(Some(context.waker().clone()));
+        Poll::Pending
     }
 }
 
