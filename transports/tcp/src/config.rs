@@ -12,8 +12,8 @@ ucs::config_struct! {
         pub tx_seg_size: MemSize = "8k" in 64..=1_048_576,
         /// Size of a receive buffer, rounded up to a power of two. Messages are delivered in place.
         pub rx_seg_size: MemSize = "256k" in 16_384..=16_777_216,
-        /// Bytes that are collected for one system call; at least tx_seg_size.
-        pub tx_buf_size: MemSize = "64k" in 4096..=16_777_216,
+        /// Bytes that are collected for one system call; at least tx_seg_size. Larger zero-copy messages do not wait for others.
+        pub tx_buf_size: MemSize = "256k" in 4096..=16_777_216,
         /// Bytes queued while a socket is full or a connection is not established; beyond it sends return NO_RESOURCE.
         pub tx_queue_size: MemSize = "256k" in 4096..=1_073_741_824,
         /// Bytes of responses (to requests for remote memory and pings) queued for a peer, in addition to tx_queue_size. Beyond it nothing
@@ -33,7 +33,7 @@ ucs::config_struct! {
         /// Largest number of iov entries.
         pub max_iov: u32 = "16" in 1..=64,
         /// Zero-copy messages up to this size are copied: they share system calls and complete immediately.
-        pub sendv_thresh: MemSize = "2k",
+        pub sendv_thresh: MemSize = "6k",
         /// Among interfaces of equal cost, prefer the one with the default route.
         pub prefer_default: bool = "y",
         /// Offer put, carried out by the peer's progress.

@@ -182,7 +182,7 @@ impl Iface for TcpIface {
         for conn in &conns {
             conn.flush_unless_blocked(&self.shared);
         }
-        if !conns.iter().any(|conn| conn.has_unfinished()) {
+        if !conns.iter().any(|conn| conn.has_unfinished()) && !self.shared.agenda.has_ended() {
             return Ok(Outcome::Done);
         }
         Ok(self.shared.agenda.flushes.begin(vec![()], completion))

@@ -274,6 +274,11 @@ impl TxPool {
         TxPool { size, free: RefCell::default() }
     }
 
+    /// Bytes of a buffer.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     /// A buffer; its bytes are anything.
     pub(crate) fn get(&self) -> TxBuffer {
         self.free.borrow_mut().pop().unwrap_or_else(|| TxBuffer::from_bytes(vec![0; self.size]))

@@ -9,7 +9,7 @@ use std::ptr;
 use rustix::io::Errno;
 
 /// Pieces of one system call.
-pub(crate) const PIECES: usize = 34;
+pub(crate) const PIECES: usize = 64;
 
 /// Memory that is readable for `'a`, and that may change meanwhile.
 #[derive(Clone, Copy)]
@@ -27,6 +27,11 @@ impl<'a> Memory<'a> {
     /// The memory is readable for `'a`.
     pub(crate) unsafe fn new(start: *const u8, length: usize) -> Memory<'a> {
         Memory { start, length, readable: PhantomData }
+    }
+
+    /// The first byte.
+    pub(crate) fn start(self) -> *const u8 {
+        self.start
     }
 
     /// Bytes.

@@ -172,6 +172,11 @@ impl Agenda {
         }
     }
 
+    /// Whether operations have ended whose completions progress has not run yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.borrow().is_empty()
+    }
+
     pub(crate) fn next_ended(&self) -> Option<Completion> {
         self.ended.borrow_mut().pop_front()
     }

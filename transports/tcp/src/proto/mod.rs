@@ -2,4 +2,5 @@
 
 pub(crate) mod addr;
 pub(crate) mod cm;
+pub(crate) mod fill;
 pub(crate) mod wire;

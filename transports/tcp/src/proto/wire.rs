@@ -56,6 +56,8 @@ const WANTS_OWN: u32 = 2;
 
 /// Feature: put, get and atomics are served.
 pub(crate) const FEATURE_RMA: u64 = 1 << 0;
+/// Feature: [`control::FILL`] is understood.
+pub(crate) const FEATURE_FILL: u64 = 1 << 1;
 
 /// Kinds of frames that are no active messages.
 pub(crate) mod control {
@@ -71,6 +73,8 @@ pub(crate) mod control {
     pub(crate) const USE: u8 = 36;
     /// The sender has no endpoints on this connection any more, and will have none.
     pub(crate) const UNUSE: u8 = 37;
+    /// Nothing: up to 24 bytes that are ignored. Sent to peers with the feature only.
+    pub(crate) const FILL: u8 = 38;
 }
 
 /// What a hello is.

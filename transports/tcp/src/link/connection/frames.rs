@@ -10,6 +10,7 @@ use super::receive::Rest;
 use super::{Conn, State};
 use crate::io::pieces::Memory;
 use crate::link::shared::Shared;
+use crate::proto::fill::MAX_FILL;
 use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 
 /// Puts from this size on are received straight into the registered memory.
@@ -35,6 +36,8 @@ impl Conn {
             control::PING | control::PONG | control::USE | control::UNUSE if !payload.is_empty() => {
                 return Err("a frame that has no payload came with one");
             }
+            control::FILL if payload.len() > MAX_FILL => return Err("a fill is too long"),
+            control::FILL => {}
             control::PING => self.tell(shared, control::PONG),
             control::PONG => self.probing.set(false),
             control::USE => self.on_use(),

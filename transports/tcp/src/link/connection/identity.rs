@@ -149,7 +149,9 @@ impl Conn {
 
     /// Goes on with what was taken over from another connection.
     pub(crate) fn go_on(self: &Rc<Self>, shared: &Shared, other: &Conn) {
-        self.stand(shared, other.serves_rma.get());
+        self.serves_rma.set(other.serves_rma.get());
+        self.takes_fill.set(other.takes_fill.get());
+        self.stand(shared);
         if !self.is_held() {
             self.parse(shared);
         }

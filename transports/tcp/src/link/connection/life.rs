@@ -18,7 +18,7 @@ use crate::io::socket;
 use crate::link::admission::Source;
 use crate::link::member::Member;
 use crate::link::shared::Shared;
-use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
+use crate::proto::wire::{FEATURE_FILL, FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 
 impl Conn {
     /// The connection is established: queued data are sent.
@@ -33,17 +33,18 @@ impl Conn {
         if hello.in_use && self.peer_use.get() == Use::Never {
             self.peer_use.set(Use::Using);
         }
-        self.stand(shared, hello.features & FEATURE_RMA != 0);
+        self.serves_rma.set(hello.features & FEATURE_RMA != 0);
+        self.takes_fill.set(hello.features & FEATURE_FILL != 0);
+        self.stand(shared);
     }
 
-    pub(super) fn stand(&self, shared: &Shared, serves_rma: bool) {
+    pub(super) fn stand(&self, shared: &Shared) {
         *self.connecting.borrow_mut() = None;
         self.state.set(State::Established);
         if let Some(peer) = self.socket_address() {
             self.source.set(Source::of(peer.ip()));
             self.address.get_or_init(|| Box::new(peer));
         }
-        self.serves_rma.set(serves_rma);
         self.heard.set(true);
         self.ready.set(!self.has_queued());
         self.tell_use(shared);
@@ -301,9 +302,10 @@ impl Conn {
         if self.has_queued() && !self.blocked.get() {
             self.flush(shared);
         }
-        if !self.has_queued() {
+        if !self.has_queued() && !shared.agenda.has_ended() {
             return self.initiator.flush(owner, completion);
         }
+        self.mark_dirty(shared);
         if let Some(completion) = completion {
             self.flushes.borrow_mut().push((owner, completion));
         }

@@ -127,6 +127,8 @@ pub(crate) struct Conn {
     number: u32,
     /// The peer serves put, get and atomics.
     serves_rma: Cell<bool>,
+    /// The peer understands fill.
+    takes_fill: Cell<bool>,
     connecting: RefCell<Option<Box<Connecting>>>,
     members: RefCell<Vec<Weak<Member>>>,
     own_use: Cell<Use>,
@@ -187,6 +189,7 @@ impl Conn {
             source: Cell::new(Source::UNKNOWN),
             number,
             serves_rma: Cell::new(false),
+            takes_fill: Cell::new(false),
             connecting: RefCell::default(),
             members: RefCell::default(),
             own_use: Cell::new(Use::Never),

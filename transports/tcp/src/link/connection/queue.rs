@@ -1,8 +1,10 @@
 //! What a connection still has to send: buffers of copied bytes, and memory of zero-copy operations, in order.
 //!
-//! The last buffer is appended to through two cells of the connection, so that a small message costs a copy and no more.
+//! The last buffer is appended to through two cells of the connection, so that a small message costs a copy and no more. It is
+//! continued behind the memory of a zero-copy operation, so that the heads of many lie in one buffer.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use uct_plugin::{Completion, Iov};
 
@@ -13,12 +15,12 @@ use crate::io::pieces::{Memory, Pieces};
 #[derive(Default)]
 pub(super) struct Queue {
     segments: VecDeque<Segment>,
-    /// Bytes of zero-copy operations in it. Those in buffers are counted by their ends.
-    vectors: usize,
+    /// Bytes in it.
+    bytes: usize,
 }
 
 enum Segment {
-    Copied { buffer: TxBuffer, start: usize, end: usize },
+    Copied { buffer: Rc<TxBuffer>, start: usize, end: usize },
     Vector(Vector),
 }
 
@@ -42,7 +44,7 @@ impl Queue {
 
     /// Bytes that wait.
     pub(super) fn bytes(&self) -> usize {
-        self.copied() + self.vectors
+        self.bytes
     }
 
     /// Bytes that wait in memory of this side's, not in that of zero-copy operations.
@@ -57,18 +59,20 @@ impl Queue {
     /// Puts an empty buffer at the end; returns its first byte and its size.
     pub(super) fn push_buffer(&mut self, buffer: TxBuffer) -> (*mut u8, usize) {
         let place = (buffer.base(), buffer.size());
-        self.segments.push_back(Segment::Copied { buffer, start: 0, end: 0 });
+        self.segments.push_back(Segment::Copied { buffer: Rc::new(buffer), start: 0, end: 0 });
         place
     }
 
     /// Notes how far the last buffer was written: `left` bytes of it are free.
     pub(super) fn set_tail(&mut self, left: usize) {
         if let Some(Segment::Copied { buffer, end, .. }) = self.segments.back_mut() {
-            *end = buffer.size().saturating_sub(left);
+            let written = buffer.size().saturating_sub(left);
+            self.bytes += written - *end;
+            *end = written;
         }
     }
 
-    /// Queues the memory of a vector behind its first `skip` bytes.
+    /// Queues the memory of a vector behind its first `skip` bytes. What is left of the last buffer is continued behind it.
     pub(super) fn push_vector(
         &mut self,
         iov: Iov<'_>,
@@ -88,9 +92,16 @@ impl Queue {
                 blocks.push(rest);
             }
         }
-        self.vectors += left;
+        self.bytes += left;
         let vector = Vector { blocks, done: 0, offset: 0, left, owner, completion };
+        let rest = match self.segments.back() {
+            Some(Segment::Copied { buffer, end, .. }) => {
+                Some(Segment::Copied { buffer: Rc::clone(buffer), start: *end, end: *end })
+            }
+            _ => None,
+        };
         self.segments.push_back(Segment::Vector(vector));
+        self.segments.extend(rest);
     }
 
     /// The next bytes to send, as many as one system call takes.
@@ -120,17 +131,20 @@ impl Queue {
                 Some(Segment::Copied { start, end, .. }) => {
                     let part = sent.min(*end - *start);
                     *start += part;
+                    self.bytes -= part;
                     sent -= part;
                     if start < end {
                         return;
                     }
-                    if let Some(Segment::Copied { buffer, .. }) = self.segments.pop_front() {
+                    if let Some(Segment::Copied { buffer, .. }) = self.segments.pop_front()
+                        && let Some(buffer) = Rc::into_inner(buffer)
+                    {
                         pool.put(buffer);
                     }
                 }
                 Some(Segment::Vector(vector)) => {
                     let part = sent.min(vector.left);
-                    self.vectors -= part;
+                    self.bytes -= part;
                     sent -= part;
                     vector.skip(part);
                     if vector.left > 0 {
@@ -150,13 +164,12 @@ impl Queue {
             if let Segment::Vector(vector) = segment
                 && vector.owner == owner
             {
-                self.vectors -= vector.left;
                 let mut rest = Vec::with_capacity(vector.left);
                 vector.rest().for_each(|block| block.copy_to(&mut rest));
                 let buffer = TxBuffer::from_bytes(rest);
                 ended.extend(vector.completion.take());
                 let end = buffer.size();
-                *segment = Segment::Copied { buffer, start: 0, end };
+                *segment = Segment::Copied { buffer: Rc::new(buffer), start: 0, end };
             }
         }
     }
@@ -164,7 +177,7 @@ impl Queue {
     /// Puts another queue ahead of this one.
     pub(super) fn put_ahead(&mut self, mut first: Queue) {
         first.segments.append(&mut self.segments);
-        first.vectors += self.vectors;
+        first.bytes += self.bytes;
         *self = first;
     }
 
@@ -175,7 +188,7 @@ impl Queue {
                 ended.extend(vector.completion);
             }
         }
-        self.vectors = 0;
+        self.bytes = 0;
     }
 }
 

@@ -14,6 +14,7 @@ use uct_plugin::{Completion, Iov, Outcome, Pack};
 use super::{Conn, State};
 use crate::io::pieces::{Memory, PIECES, Pieces};
 use crate::link::shared::Shared;
+use crate::proto::fill;
 use crate::proto::wire::{PADDING, padded};
 
 /// The padding of a frame.
@@ -268,7 +269,8 @@ impl Conn {
         if is_small && (self.send_frame(shared, head, data).is_ok() || self.error().is_some()) {
             return;
         }
-        let parts = [head.into(), data, zeros];
+        let fill = self.fill(head.len(), data.start());
+        let parts = [fill.into(), head.into(), data, zeros];
         let mut sent = 0;
         if !self.has_queued() && self.state.get() == State::Established {
             let mut pieces = Pieces::new();
@@ -276,7 +278,7 @@ impl Conn {
                 pieces.add(part);
             }
             match self.count(shared, pieces.send(self.fd())) {
-                Ok(count) if count == padded(bytes) => return,
+                Ok(count) if count == parts.iter().map(|part| part.length()).sum() => return,
                 Ok(count) => sent = count,
                 Err(_) => return,
             }
@@ -310,7 +312,8 @@ impl Conn {
         self.blocked.get()
     }
 
-    /// Sends `head`, copied, and the memory of the vector, in place.
+    /// Sends `head`, copied, and the memory of the vector, in place. As with frames, the first message since the last progress leaves at
+    /// once, and later ones share a system call; one that is large enough for a system call of its own does not wait for others.
     pub(crate) fn send_vector(
         &self,
         shared: &Shared,
@@ -325,8 +328,10 @@ impl Conn {
         if self.packing.get() {
             return Err(Error::NO_RESOURCE);
         }
-        if self.has_queued() && !self.blocked.get() {
-            self.flush(shared);
+        let total = head.len() + iov.total();
+        let is_collected = total < shared.collected_bytes();
+        if !is_collected {
+            self.flush_unless_blocked(shared);
             if let Some(error) = self.error() {
                 return Err(error);
             }
@@ -334,14 +339,16 @@ impl Conn {
         if self.has_queued() && !self.has_room(shared) {
             return Err(Error::NO_RESOURCE);
         }
-        let total = head.len() + iov.total();
         let zeros = &ZEROS[..padded(total) - total];
+        let mut fill = [].as_slice();
         let mut sent = 0;
-        if !self.has_queued() && self.state.get() == State::Established {
+        if self.ready.get() && (self.sent_epoch.get() != shared.epoch() || !is_collected) {
+            fill = self.fill(head.len(), iov.blocks().next().map_or(ptr::null(), |(start, _)| start));
             let mut pieces = Pieces::new();
+            pieces.add(fill);
             pieces.add(head);
             let mut blocks = iov.blocks();
-            for (block, length) in blocks.by_ref().take(PIECES - 2) {
+            for (block, length) in blocks.by_ref().take(PIECES - 3) {
                 // SAFETY: the host keeps the memory of an operation readable until it has ended.
                 pieces.add(unsafe { Memory::new(block, length) });
             }
@@ -349,21 +356,31 @@ impl Conn {
                 pieces.add(zeros);
             }
             sent = self.count(shared, pieces.send(self.fd()))?;
-            if sent >= total {
+            if sent >= fill.len() + total {
                 self.sent_epoch.set(shared.epoch());
-                self.append(shared, &zeros[sent - total..]);
+                self.append(shared, &zeros[sent - fill.len() - total..]);
                 return Ok(Outcome::Done);
             }
         }
-        self.append(shared, head.get(sent..).unwrap_or(&[]));
+        for part in [fill, head] {
+            let skipped = sent.min(part.len());
+            sent -= skipped;
+            self.append(shared, &part[skipped..]);
+        }
         self.sync_tail();
-        self.drop_tail();
-        let skip = sent.saturating_sub(head.len());
-        self.queue.borrow_mut().push_vector(iov, skip, owner, completion);
+        self.queue.borrow_mut().push_vector(iov, sent, owner, completion);
         self.append(shared, zeros);
         self.ready.set(false);
         self.mark_dirty(shared);
+        if is_collected && self.queued_bytes() >= shared.collected_bytes() {
+            self.flush_unless_blocked(shared);
+        }
         Ok(Outcome::InProgress)
+    }
+
+    /// What is sent ahead of a head, so that the system is fast to copy the data that follow it.
+    fn fill(&self, head: usize, data: *const u8) -> &'static [u8] {
+        if self.takes_fill.get() { fill::ahead_of(head, data.addr()) } else { &[] }
     }
 
     /// Sends queued data until the socket is full. Progress runs the completions.

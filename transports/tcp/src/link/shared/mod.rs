@@ -27,7 +27,10 @@ use super::conn_id::ConnId;
 use super::timers::Timers;
 use crate::io::buffer::{RxBuffer, RxPool, TxBuffer, TxPool};
 use crate::io::socket::Options;
-use crate::proto::wire::{FEATURE_RMA, FRAME_HEADER, Hello, HelloKind, PADDING, control, padded};
+use crate::proto::fill::MAX_FILL;
+use crate::proto::wire::{
+    FEATURE_FILL, FEATURE_RMA, FRAME_HEADER, Hello, HelloKind, PADDING, control, padded,
+};
 
 /// Numbers of the interface's own descriptors in the event set; connections have higher ones.
 pub(crate) const LISTENERS: u64 = 1;
@@ -42,6 +45,9 @@ pub(crate) const MAX_HEADER: usize = 256;
 pub(crate) const GET_SEGMENT: usize = 64 << 10;
 /// Bytes ahead of the data of the largest short or bcopy operation.
 const HEADS: usize = 64;
+/// Where the scratch memory begins in its page: data that begin a page are copied behind a head there, and many processors do so slowly
+/// if the place is a few bytes ahead within a page (`proto::fill`).
+const SCRATCH_OFFSET: usize = 64;
 const _: () = assert!(HEADS >= FRAME_HEADER + uct_plugin::rma::MAX_REQUEST + PADDING);
 
 /// What the configuration says of connections.
@@ -132,7 +138,7 @@ impl Shared {
         let seg_size = settings.seg_size;
         let max_message = settings.max_message.max(seg_size);
         let scratch_size = padded(seg_size + HEADS + MAX_HEADER);
-        let halves = Allocation::new(2 * scratch_size)?;
+        let halves = Allocation::new(SCRATCH_OFFSET + 2 * scratch_size)?;
         let queue_limit = settings.tx_queue_size.max(scratch_size);
         let accepted = Accepted::new(settings.max_connections, settings.max_connections_per_source);
         let announced =
@@ -140,7 +146,7 @@ impl Shared {
         Ok(Shared {
             epoch: Cell::new(1),
             agenda: Agenda::default(),
-            scratch: Cell::new(halves.address().as_ptr()),
+            scratch: Cell::new(halves.address().as_ptr().wrapping_add(SCRATCH_OFFSET)),
             scratch_size,
             am,
             headroom,
@@ -293,6 +299,11 @@ impl Shared {
         self.tx_pool.get()
     }
 
+    /// Queued bytes from which on a system call is worth it.
+    pub(crate) fn collected_bytes(&self) -> usize {
+        self.tx_pool.size()
+    }
+
     /// Lets a connection take what it has sent off its queue.
     pub(crate) fn sent(&self, advance: impl FnOnce(&TxPool, &mut VecDeque<Completion>)) {
         self.agenda.collect_ended(|ended| advance(&self.tx_pool, ended));
@@ -337,6 +348,7 @@ impl Shared {
             control::REQUEST => self.max_message + REQUEST_HEADER,
             control::RESPONSE => GET_SEGMENT + RESPONSE_HEADER,
             _ if usize::from(kind) < uct_plugin::abi::UCT_AM_IDS => self.max_message,
+            control::FILL => MAX_FILL,
             _ => 0,
         };
         if length > limit { Err("a frame is longer than the peers agreed on") } else { Ok(()) }
@@ -404,7 +416,7 @@ impl Shared {
     pub(crate) fn hello(&self, kind: HelloKind) -> Hello {
         Hello {
             kind,
-            features: FEATURE_RMA,
+            features: FEATURE_RMA | FEATURE_FILL,
             sender: self.id(),
             key: 0,
             token: 0,

@@ -150,7 +150,13 @@ fn what_is_no_frame_ends_the_connection() {
     longer.truncate(64);
     let signs = [control::PING, control::PONG, control::USE, control::UNUSE];
     let mut bad: Vec<_> = signs.map(|kind| frame_header(kind, 1).to_ne_bytes().to_vec()).into();
-    bad.extend([longer, frame(38, &[]), frame(255, &[]), frame(control::RESPONSE, &[1; RESPONSE_HEADER])]);
+    bad.extend([
+        longer,
+        frame(control::FILL, &[0; 25]),
+        frame(39, &[]),
+        frame(255, &[]),
+        frame(control::RESPONSE, &[1; RESPONSE_HEADER]),
+    ]);
     bad.push(frame(control::REQUEST, &[0; REQUEST_HEADER - 1]));
     for bytes in bad {
         let bed = Bed::new(&[]);
@@ -168,6 +174,7 @@ fn each_kind_of_frame_has_its_longest() {
         (control::REQUEST, (1 << 20) + REQUEST_HEADER),
         (control::RESPONSE, super::super::GET_SEGMENT + RESPONSE_HEADER),
         (control::PING, 0),
+        (control::FILL, 24),
         (200, 0),
     ];
     for (kind, length) in longest {

@@ -3,7 +3,6 @@
 use std::rc::Weak;
 
 use ucs::clock::{Deadline, duration_to_ticks, ticks};
-use uct_plugin::Outcome;
 
 use super::super::Use;
 use super::*;
@@ -120,6 +119,23 @@ fn a_flush_ends_when_what_was_ahead_of_it_has_left() {
     bed.read_all();
     assert_eq!((endings[0].status(), endings[1].status()), (None, Some(UCT_OK)));
     assert!(!bed.conn.has_unfinished());
+}
+
+#[test]
+fn a_flush_that_sends_what_was_collected_ends_no_earlier_than_that() {
+    let bed = Bed::new(&[]);
+    let mut endings = [Ending::new(), Ending::new()];
+    let [sent, flushed] = &mut endings;
+    let data = pattern(9000);
+    let (entries, head) = (entries(&[&data]), frame_header(9, data.len()).to_ne_bytes());
+    bed.iface.shared.next_epoch();
+    bed.send(3, b"the first").unwrap();
+    let outcome = bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, sent.completion());
+    assert_eq!(outcome, Ok(Outcome::InProgress));
+    assert_eq!(bed.conn.flush_for(&bed.iface.shared, 1, flushed.completion()), Ok(Outcome::InProgress));
+    assert!(!bed.conn.has_queued());
+    bed.progress();
+    assert_eq!(endings.each_ref().map(Ending::status), [Some(UCT_OK); 2]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use socket2::Socket;
 use ucs::{Error, Result};
 use uct_plugin::abi::*;
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Completion, Iov};
+use uct_plugin::{AmHandlers, Completion, Iov, Outcome};
 
 use super::{Conn, State};
 use crate::config::TcpConfig;

@@ -3,6 +3,7 @@
 use super::super::queue::Queue;
 use super::*;
 use crate::io::buffer::{TxBuffer, TxPool};
+use crate::io::pieces::PIECES;
 
 fn copied(queue: &mut Queue, bytes: &[u8], free: usize) {
     let mut buffer = bytes.to_vec();
@@ -93,14 +94,14 @@ fn another_queue_goes_ahead_and_what_is_cleared_hands_its_completions_over() {
 
 #[test]
 fn a_call_takes_as_many_pieces_as_fit_and_no_empty_ones() {
-    let data = pattern(120);
+    let data = pattern(3 * (PIECES + 6));
     let blocks: Vec<&[u8]> = data.chunks(3).flat_map(|block| [&block[..0], block]).collect();
     let (entries, mut queue, mut ended) = (entries(&blocks), Queue::default(), Vec::new());
     queue.push_buffer(TxBuffer::from_bytes(vec![1; 8]));
     queue.push_vector(vector(&entries), 0, 1, None);
-    assert_eq!(queue.pieces().len(), 34);
-    assert_eq!(take(&mut queue, 200, &mut ended), data[..102]);
+    assert_eq!(queue.pieces().len(), PIECES);
+    assert_eq!(take(&mut queue, 1000, &mut ended), data[..3 * PIECES]);
     assert_eq!(queue.pieces().len(), 6);
-    assert_eq!(take(&mut queue, 200, &mut ended), data[102..]);
+    assert_eq!(take(&mut queue, 1000, &mut ended), data[3 * PIECES..]);
     assert!(queue.is_empty());
 }

@@ -1,6 +1,7 @@
 //! `send`: what leaves at once, what waits, and in which order.
 
 use super::*;
+use crate::proto::wire::{control, parse_frame};
 
 #[test]
 fn the_first_frame_of_an_epoch_leaves_at_once_and_the_next_ones_share_a_flush() {
@@ -95,7 +96,136 @@ fn a_vector_leaves_whole_however_many_blocks_it_has() {
         let outcome =
             bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, ending.completion()).unwrap();
         assert_eq!(bed.read_all(), frame(9, &data[..count * 13]), "{count} blocks");
-        assert_eq!(outcome == uct_plugin::Outcome::Done, ending.status().is_none());
+        assert_eq!(outcome == Outcome::Done, ending.status().is_none());
+    }
+}
+
+#[test]
+fn the_first_vector_of_an_epoch_leaves_at_once_and_the_next_ones_share_a_flush() {
+    let bed = Bed::new(&[("tx_buf_size", "32k")]);
+    let (data, mut endings) = (pattern(40_000), [(); 4].map(|()| Ending::new()));
+    let mut send = |number: usize, length: usize| {
+        let (entries, head) = (entries(&[&data[..length]]), frame_header(9, length).to_ne_bytes());
+        let ending = endings[number].completion();
+        bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, ending).unwrap()
+    };
+    bed.iface.shared.next_epoch();
+    assert_eq!(send(0, 10_000), Outcome::Done);
+    assert!(bed.read() == frame(9, &data[..10_000]));
+    assert_eq!(send(1, 10_001), Outcome::InProgress);
+    bed.send(2, b"between").unwrap();
+    assert_eq!(bed.read(), []);
+    // That much is worth a system call.
+    assert_eq!(send(2, 24_000), Outcome::InProgress);
+    let together = [frame(9, &data[..10_001]), frame(2, b"between"), frame(9, &data[..24_000])].concat();
+    assert!(bed.read() == together);
+    // One that is as large by itself waits for nothing, and nothing waits behind it.
+    bed.send(2, b"ahead").unwrap();
+    assert_eq!(send(3, 40_000), Outcome::Done);
+    assert!(bed.read() == [frame(2, b"ahead"), frame(9, &data)].concat());
+    bed.progress();
+    let statuses = endings.each_ref().map(Ending::status);
+    assert_eq!(statuses, [None, Some(UCT_OK), Some(UCT_OK), None]);
+}
+
+#[test]
+fn frames_and_vectors_of_all_sizes_keep_their_order() {
+    let mut fills = 0;
+    for (settings, room) in [
+        (&[("tx_buf_size", "16k")] as &[_], "an epoch now and then"),
+        (&[("tx_buf_size", "256k"), ("tx_queue_size", "40000")], "a socket that is full at times"),
+    ] {
+        let bed = Bed::new(settings);
+        bed.conn.takes_fill.set(true);
+        let data = pattern(60_000);
+        let (mut sent, mut came, mut posted) = (Vec::new(), Vec::new(), Vec::new());
+        for turn in 0..3000_usize {
+            let length = [0, 7, 64, 900, 3001, 8000, 20_001, 60_000][turn * 7 % 8];
+            // A page's first byte, and any other.
+            let start = if turn.is_multiple_of(5) { data.as_ptr().align_offset(4096) } else { turn % 64 };
+            let block = &data[start.min(data.len() - length)..][..length];
+            let mut ending = Ending::new();
+            let outcome = if turn.is_multiple_of(3) && length <= 8000 {
+                bed.send(3, block)
+            } else {
+                let entries = entries(&[&block[..length / 3], &block[length / 3..]]);
+                let head = frame_header(9, length).to_ne_bytes();
+                let completion = ending.completion();
+                let outcome = bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, completion);
+                outcome.map(|outcome| {
+                    if outcome == Outcome::InProgress {
+                        posted.push(ending);
+                    }
+                })
+            };
+            match outcome {
+                Ok(()) => sent.push((if turn.is_multiple_of(3) && length <= 8000 { 3 } else { 9 }, block)),
+                Err(error) => {
+                    assert_eq!(error, Error::NO_RESOURCE);
+                    came.extend(bed.read());
+                }
+            }
+            if turn.is_multiple_of(11) {
+                bed.iface.shared.next_epoch();
+            }
+            if turn.is_multiple_of(17) {
+                bed.iface.advance();
+            }
+            if turn.is_multiple_of(61) {
+                came.extend(bed.read());
+            }
+        }
+        came.extend(bed.read_all());
+        assert!(posted.iter().all(|ending| ending.status() == Some(UCT_OK)), "{room}");
+        let mut rest = came.as_slice();
+        for (kind, block) in sent {
+            while rest[0] == control::FILL {
+                let (_, length) = parse_frame(u64::from_ne_bytes(rest[..8].try_into().unwrap()));
+                rest = &rest[8 + length..];
+                fills += 1;
+            }
+            let expected = frame(kind, block);
+            assert!(rest.starts_with(&expected), "{room}: {} bytes of kind {kind}", block.len());
+            rest = &rest[expected.len()..];
+        }
+        assert!(rest.is_empty(), "{room}");
+    }
+    assert!(fills > 0);
+}
+
+#[test]
+fn a_connection_that_fails_ends_the_vectors_that_have_not_left_and_no_others() {
+    let mut bed = Bed::new(&[]);
+    let (data, mut endings) = (pattern(9000), [(); 3].map(|()| Ending::new()));
+    let entries = entries(&[&data]);
+    let head = frame_header(9, data.len()).to_ne_bytes();
+    bed.iface.shared.next_epoch();
+    let mut outcomes = Vec::new();
+    for ending in &mut endings {
+        let ending = ending.completion();
+        outcomes.push(bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, ending).unwrap());
+        bed.send(3, b"copied").unwrap();
+    }
+    assert_eq!(outcomes, [Outcome::Done, Outcome::InProgress, Outcome::InProgress]);
+    assert!(bed.read() == frame(9, &data));
+    bed.peer = UnixStream::pair().unwrap().0;
+    bed.progress();
+    let failure = bed.failure().unwrap().status().raw();
+    let statuses = endings.each_ref().map(Ending::status);
+    assert_eq!(statuses, [None, Some(failure), Some(failure)]);
+}
+
+#[test]
+fn data_that_begin_a_page_come_behind_fill_if_the_peer_understands_it() {
+    let data = pattern(3 * 4096);
+    let page = &data[data.as_ptr().align_offset(4096)..][..4096];
+    for (takes_fill, filled) in [(false, [].as_slice()), (true, &frame(control::FILL, &[0; 16]))] {
+        let bed = Bed::new(&[]);
+        bed.conn.takes_fill.set(takes_fill);
+        bed.iface.shared.next_epoch();
+        let (entries, head) = (entries(&[page]), frame_header(9, page.len()).to_ne_bytes());
+        bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, None).unwrap();
+        assert!(bed.read() == [filled, &frame(9, page)].concat());
     }
 }
 
