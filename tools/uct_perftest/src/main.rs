@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chart;
 mod compare;
 mod kind;
 mod options;

@@ -68,7 +68,7 @@ impl Programs {
 }
 
 /// How a program is kept on one processor.
-enum Pin {
+pub enum Pin {
     /// It has an option `-c`.
     Option,
     /// By taskset.
@@ -78,16 +78,18 @@ enum Pin {
 }
 
 /// A program that is its own server, unless it talks to itself (`-l`).
-struct Side {
+pub struct Side {
     program: PathBuf,
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
+    /// Of the server, if it gets others.
+    server: Option<Vec<String>>,
     pin: Pin,
 }
 
 impl Side {
     /// Leading words `NAME=VALUE` are the program's environment, as in a shell.
-    fn new(program: PathBuf, arguments: &str, pin: Pin) -> Self {
+    pub fn new(program: PathBuf, arguments: &str, pin: Pin) -> Self {
         let mut words = arguments.split_whitespace().peekable();
         let mut environment = Vec::new();
         while let Some((name, value)) =
@@ -96,18 +98,30 @@ impl Side {
             environment.push((name.to_owned(), value.to_owned()));
             words.next();
         }
-        Side { program, environment, arguments: words.map(str::to_owned).collect(), pin }
+        Side { program, environment, arguments: words.map(str::to_owned).collect(), server: None, pin }
+    }
+
+    /// With other arguments for the server.
+    pub fn server(mut self, arguments: &str) -> Self {
+        self.server = Some(arguments.split_whitespace().map(str::to_owned).collect());
+        self
+    }
+
+    /// With a variable more in the environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// What the client prints, or the one process if it talks to itself.
-    fn measure(&self, output_options: &[&str]) -> Outcome<String> {
+    pub fn measure(&self, output_options: &[&str]) -> Outcome<String> {
         match self.arguments.iter().any(|argument| argument == "-l") {
-            true => succeed(self.on("1").args(output_options)),
+            true => succeed(self.on("1", &self.arguments).args(output_options)),
             false => self.with_server(output_options),
         }
     }
 
-    fn on(&self, processor: &str) -> Command {
+    fn on(&self, processor: &str, arguments: &[String]) -> Command {
         let mut side = match self.pin {
             Pin::Taskset => command("taskset"),
             Pin::Option | Pin::Not => command(&self.program),
@@ -117,7 +131,7 @@ impl Side {
             Pin::Taskset => side.args(["-c", processor]).arg(&self.program),
             Pin::Not => &mut side,
         };
-        side.args(&self.arguments).env("UCX_WARN_UNUSED_ENV_VARS", "n");
+        side.args(arguments).env("UCX_WARN_UNUSED_ENV_VARS", "n");
         side.envs(self.environment.iter().map(|(name, value)| (name, value)));
         side
     }
@@ -126,7 +140,7 @@ impl Side {
         const ADDRESS: &str = "127.0.0.1";
         let port = free_port(ADDRESS)?;
         let port_option = port.to_string();
-        let mut server = self.on("0");
+        let mut server = self.on("0", self.server.as_ref().unwrap_or(&self.arguments));
         server.args(["-p", &port_option]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = spawn(&mut server)?;
         let deadline = Instant::now() + LISTEN_LIMIT;
@@ -135,7 +149,8 @@ impl Side {
                 return Err(Failure::new(format!("`{}` ended before it listened: {status}", line(&server))));
             }
         }
-        let printed = succeed(self.on("1").args(output_options).args(["-p", &port_option, ADDRESS]));
+        let printed =
+            succeed(self.on("1", &self.arguments).args(output_options).args(["-p", &port_option, ADDRESS]));
         // A server that has done its work ends by itself; after a failed client it would wait for ever.
         if wait_until(&mut child, Instant::now() + Duration::from_secs(2))?.is_none() {
             kill_tree(&mut child);
@@ -158,13 +173,15 @@ fn number(printed: &str) -> Outcome<f64> {
 
 /// The last line: iterations, median latency (us), average, overall latency, average and overall bandwidth (MiB/s),
 /// average and overall rate (messages/s).
-fn ucx_figure(printed: &str, metric: Metric) -> Outcome<f64> {
+pub fn ucx_figure(printed: &str, metric: Metric) -> Outcome<f64> {
     let (column, factor) = match metric {
         Metric::Latency => (1, 1e3),
         Metric::Rate => (7, 1e-6),
         Metric::Bandwidth => (5, 1.048_576),
     };
-    let line = printed.lines().rev().find(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    // The number of iterations is aligned to the right.
+    let mut lines = printed.lines().rev().map(str::trim_start);
+    let line = lines.find(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let value = line.and_then(|line| line.split(',').nth(column)?.trim().parse::<f64>().ok());
     value
         .map(|value| value * factor)
@@ -184,7 +201,7 @@ fn perftest_median(printed: &str, metric: Metric) -> Outcome<f64> {
         .ok_or_else(|| Failure::new(format!("perftest printed no median:\n{printed}")))
 }
 
-fn json_figure(printed: &str, figure: &Figure) -> Outcome<f64> {
+pub fn json_figure(printed: &str, figure: &Figure) -> Outcome<f64> {
     let document: serde_json::Value = serde_json::from_str(printed)
         .context(|| format!("uct_perftest printed no JSON document:\n{printed}"))?;
     let value = document.pointer(&figure.pointer).and_then(serde_json::Value::as_f64);
@@ -223,6 +240,8 @@ mod tests {
             "iterations,50.0_percentile_lat,…\n300000,0.305,0.834,1.701,18.30,8.97,1199189,587729\n";
         assert_eq!(ucx_figure(printed, Metric::Latency).unwrap(), 305.0);
         assert_eq!(ucx_figure(printed, Metric::Rate).unwrap(), 0.587_729);
+        let few = " 256,29.705,32.465,32.465,30802.43,30802.43,30923,30923\n";
+        assert_eq!(ucx_figure(few, Metric::Latency).unwrap(), 29_705.0);
         assert!(ucx_figure("iterations,50.0\n", Metric::Rate).is_err());
     }
 

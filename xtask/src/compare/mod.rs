@@ -1,10 +1,13 @@
 //! `cargo xtask compare`: what the machine can do, what UCX does and what ours does, in turn and in one run, since
 //! times here change by the second. Medians and ratios of what was measured side by side.
-//! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml.
+//! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml. `--sweep` measures whole
+//! curves instead.
 
 mod measure;
 mod rounds;
+mod sweep;
 mod table;
+mod wheel;
 
 use crate::apt::{self, Package};
 use crate::failure::Outcome;
@@ -29,9 +32,9 @@ pub struct Options {
     #[arg(value_name = "NAME")]
     only: Option<String>,
 
-    /// How often each is measured
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
-    rounds: u8,
+    /// How often each is measured [default: 5; for a sweep 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: Option<u8>,
 
     /// The rows of tests/compare-verbs.toml, in a virtual machine with verbs devices
     #[arg(long)]
@@ -44,7 +47,24 @@ pub struct Options {
     /// Directory with uct_perftest
     #[arg(long, value_name = "DIRECTORY", requires = "table")]
     programs: Option<PathBuf>,
+
+    /// Instead of rows: all sizes, layouts and operations over this transport, beside the newest UCX. NAME chooses among
+    /// curves such as `am_lat bcopy`
+    #[arg(long, value_name = "TRANSPORT", conflicts_with_all = ["verbs", "table"])]
+    sweep: Option<String>,
+
+    #[command(flatten)]
+    sweeping: sweep::Sweeping,
 }
+
+impl Options {
+    fn rounds(&self, default: u8) -> u8 {
+        self.rounds.unwrap_or(default)
+    }
+}
+
+/// Rounds of a row.
+const ROUNDS: u8 = 5;
 
 /// Measures and prints the table. A row that cannot be measured is shown as such, and the status is 1.
 pub fn run(options: &Options) -> Outcome<u8> {
@@ -54,6 +74,9 @@ pub fn run(options: &Options) -> Outcome<u8> {
         return compare(options, &table, &programs);
     }
     let workspace = Workspace::load()?;
+    if let Some(transport) = &options.sweep {
+        return sweep::run(transport, options, &workspace);
+    }
     if options.verbs {
         return in_machine(options, &workspace);
     }
@@ -76,8 +99,10 @@ fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
     let built = vm::build_packages(workspace, "release", WANTED.iter().copied())?;
     let this = std::env::current_exe().unwrap_or_default();
     let table = workspace.root().join("tests/compare-verbs.toml");
-    let mut script =
-        format!("xtask compare --rounds {} --table {GUEST_TABLE} --programs /usr/bin", options.rounds);
+    let mut script = format!(
+        "xtask compare --rounds {} --table {GUEST_TABLE} --programs /usr/bin",
+        options.rounds(ROUNDS)
+    );
     if let Some(only) = &options.only {
         script = format!("{script} {}", crate::process::quote(only));
     }
@@ -102,7 +127,7 @@ fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8>
         if options.only.as_ref().is_some_and(|only| !row.name.contains(only.as_str())) {
             continue;
         }
-        let (rounds, complaints) = measure_row(options.rounds, table, row, programs);
+        let (rounds, complaints) = measure_row(options.rounds(ROUNDS), table, row, programs);
         for complaint in &complaints {
             eprintln!("{}: {complaint}", row.name);
             status = 1;

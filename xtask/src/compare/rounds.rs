@@ -7,6 +7,8 @@ use super::table::Metric;
 pub const FLOOR: usize = 0;
 pub const UCX: usize = 1;
 pub const OURS: usize = 2;
+/// In a sweep, instead of the floor: ours, with every transport open at the server.
+pub const OPEN: usize = FLOOR;
 
 /// Rounds that are taken for each that is wanted, at most.
 const PATIENCE: usize = 4;
