@@ -149,8 +149,7 @@ impl Conn {
 
     /// Goes on with what was taken over from another connection.
     pub(crate) fn go_on(self: &Rc<Self>, shared: &Shared, other: &Conn) {
-        self.serves_rma.set(other.serves_rma.get());
-        self.takes_fill.set(other.takes_fill.get());
+        self.features.set(other.features.get());
         self.stand(shared);
         if !self.is_held() {
             self.parse(shared);

@@ -33,8 +33,7 @@ impl Conn {
         if hello.in_use && self.peer_use.get() == Use::Never {
             self.peer_use.set(Use::Using);
         }
-        self.serves_rma.set(hello.features & FEATURE_RMA != 0);
-        self.takes_fill.set(hello.features & FEATURE_FILL != 0);
+        self.features.set((hello.features & (FEATURE_RMA | FEATURE_FILL)) as u8);
         self.stand(shared);
     }
 

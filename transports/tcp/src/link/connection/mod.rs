@@ -33,6 +33,7 @@ use crate::link::conn_id::ConnId;
 use crate::link::member::Member;
 use crate::link::shared::{GET_SEGMENT, Shared};
 use crate::proto::addr::IfaceAddress;
+use crate::proto::wire::FEATURE_RMA;
 use connect::Connecting;
 use queue::Queue;
 use receive::Rest;
@@ -125,10 +126,8 @@ pub(crate) struct Conn {
     source: Cell<Source>,
     /// Its number among those of the interface: later ones have higher numbers.
     number: u32,
-    /// The peer serves put, get and atomics.
-    serves_rma: Cell<bool>,
-    /// The peer understands fill.
-    takes_fill: Cell<bool>,
+    /// Feature bits of the peer, those that this side knows.
+    features: Cell<u8>,
     connecting: RefCell<Option<Box<Connecting>>>,
     members: RefCell<Vec<Weak<Member>>>,
     own_use: Cell<Use>,
@@ -188,8 +187,7 @@ impl Conn {
             address: OnceCell::new(),
             source: Cell::new(Source::UNKNOWN),
             number,
-            serves_rma: Cell::new(false),
-            takes_fill: Cell::new(false),
+            features: Cell::new(0),
             connecting: RefCell::default(),
             members: RefCell::default(),
             own_use: Cell::new(Use::Never),
@@ -240,7 +238,11 @@ impl Conn {
 
     /// Whether the peer's interface serves put, get and atomics; only meaningful once the connection is established.
     pub(crate) fn serves_rma(&self) -> bool {
-        self.serves_rma.get()
+        self.has_feature(FEATURE_RMA)
+    }
+
+    fn has_feature(&self, feature: u64) -> bool {
+        u64::from(self.features.get()) & feature != 0
     }
 
     /// The socket; only while the connection is established.

@@ -15,7 +15,7 @@ use super::{Conn, State};
 use crate::io::pieces::{Memory, PIECES, Pieces};
 use crate::link::shared::Shared;
 use crate::proto::fill;
-use crate::proto::wire::{PADDING, padded};
+use crate::proto::wire::{FEATURE_FILL, PADDING, padded};
 
 /// The padding of a frame.
 const ZEROS: [u8; PADDING] = [0; PADDING];
@@ -380,7 +380,7 @@ impl Conn {
 
     /// What is sent ahead of a head, so that the system is fast to copy the data that follow it.
     fn fill(&self, head: usize, data: *const u8) -> &'static [u8] {
-        if self.takes_fill.get() { fill::ahead_of(head, data.addr()) } else { &[] }
+        if self.has_feature(FEATURE_FILL) { fill::ahead_of(head, data.addr()) } else { &[] }
     }
 
     /// Sends queued data until the socket is full. Progress runs the completions.

@@ -1,7 +1,7 @@
 //! `send`: what leaves at once, what waits, and in which order.
 
 use super::*;
-use crate::proto::wire::{control, parse_frame};
+use crate::proto::wire::{FEATURE_FILL, control, parse_frame};
 
 #[test]
 fn the_first_frame_of_an_epoch_leaves_at_once_and_the_next_ones_share_a_flush() {
@@ -136,7 +136,7 @@ fn frames_and_vectors_of_all_sizes_keep_their_order() {
         (&[("tx_buf_size", "256k"), ("tx_queue_size", "40000")], "a socket that is full at times"),
     ] {
         let bed = Bed::new(settings);
-        bed.conn.takes_fill.set(true);
+        bed.conn.features.set(FEATURE_FILL as u8);
         let data = pattern(60_000);
         let (mut sent, mut came, mut posted) = (Vec::new(), Vec::new(), Vec::new());
         for turn in 0..3000_usize {
@@ -221,7 +221,7 @@ fn data_that_begin_a_page_come_behind_fill_if_the_peer_understands_it() {
     let page = &data[data.as_ptr().align_offset(4096)..][..4096];
     for (takes_fill, filled) in [(false, [].as_slice()), (true, &frame(control::FILL, &[0; 16]))] {
         let bed = Bed::new(&[]);
-        bed.conn.takes_fill.set(takes_fill);
+        bed.conn.features.set(if takes_fill { FEATURE_FILL as u8 } else { 0 });
         bed.iface.shared.next_epoch();
         let (entries, head) = (entries(&[page]), frame_header(9, page.len()).to_ne_bytes());
         bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, None).unwrap();
