@@ -42,7 +42,6 @@ impl Conn {
         self.state.set(State::Established);
         if let Some(peer) = self.socket_address() {
             self.source.set(Source::of(peer.ip()));
-            self.address.get_or_init(|| Box::new(peer));
         }
         self.heard.set(true);
         self.ready.set(!self.has_queued());
@@ -226,7 +225,7 @@ impl Conn {
     }
 
     fn describe_peer(&self) -> String {
-        let address = self.address.get().map(|address| **address).or_else(|| self.socket_address());
+        let address = self.socket_address();
         match address.or_else(|| self.connecting.borrow().as_ref().map(|connecting| connecting.address())) {
             Some(address) => format!("peer {address}, interface {:016x}", self.peer),
             None => format!("peer with interface {:016x}", self.peer),

@@ -13,9 +13,8 @@ mod queue;
 mod receive;
 mod send;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::rc::{Rc, Weak};
@@ -120,8 +119,6 @@ pub(crate) struct Conn {
     is_opened: Cell<bool>,
     /// Random, chosen by the side that opened the socket, and sent over it alone.
     token: u64,
-    /// The address of the peer's socket, once the connection is established: a socket that was reset has none.
-    address: OnceCell<Box<SocketAddr>>,
     /// The source of the peer, once the connection is established.
     source: Cell<Source>,
     /// Its number among those of the interface: later ones have higher numbers.
@@ -184,7 +181,6 @@ impl Conn {
             is_opened: Cell::new(destination.is_some()),
             destination,
             token,
-            address: OnceCell::new(),
             source: Cell::new(Source::UNKNOWN),
             number,
             features: Cell::new(0),
