@@ -13,7 +13,7 @@ use uct_net::{NetOptions, Stage};
 #[test]
 fn private_data_cross_both_ways_and_are_seen_before_the_connection_is_taken() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             let incoming = listener.accept().await?;
             assert_eq!(incoming.private(), b"who I am");
@@ -33,7 +33,7 @@ fn private_data_cross_both_ways_and_are_seen_before_the_connection_is_taken() {
 #[test]
 fn a_caller_that_is_rejected_is_told_why_and_the_next_one_is_taken() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             listener.accept().await?.reject("not on a Sunday").await?;
             drop(listener.accept().await?);
@@ -54,7 +54,7 @@ fn a_caller_that_is_rejected_is_told_why_and_the_next_one_is_taken() {
 #[test]
 fn of_several_requests_one_that_a_transport_can_meet_decides() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             let incoming = listener.accept().await?;
             assert!(incoming.accept().await.is_err(), "no transport sends 1 GiB inline");
@@ -83,7 +83,7 @@ fn a_unix_path_is_an_address_and_is_gone_with_its_listener() {
     let (says, hears) = std::sync::mpsc::channel();
     let server_address = address.clone();
     let server = std::thread::spawn(move || {
-        let net = net(NetOptions::default());
+        let net = net(support::patient());
         net.block_on(async {
             let mut listener = net.listen(server_address).await?;
             assert_eq!(listener.port(), None);
@@ -92,7 +92,7 @@ fn a_unix_path_is_an_address_and_is_gone_with_its_listener() {
         })
     });
     hears.recv_timeout(LIMIT).expect("the server listens");
-    let net = net(NetOptions::default());
+    let net = net(support::patient());
     net.block_on(async { net.connect(&address).await?.send(b"over a path").await }).expect("connected");
     drop(net);
     server.join().expect("the server's thread").expect("the server's side");
@@ -103,7 +103,7 @@ fn a_unix_path_is_an_address_and_is_gone_with_its_listener() {
 #[test]
 fn a_name_is_looked_up() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             listener.accept().await?.accept().await?.recv().within(LIMIT).await.map(|_| ())
         },
@@ -116,7 +116,7 @@ fn a_name_is_looked_up() {
 
 #[test]
 fn every_failure_says_its_stage_the_address_and_what_to_try() {
-    let net = net(NetOptions::default());
+    let net = net(support::patient());
     let fails = |address: &str| {
         let address = address.to_owned();
         net.block_on(async { net.connect(address).within(Duration::from_secs(20)).await })
@@ -154,7 +154,7 @@ fn every_failure_says_its_stage_the_address_and_what_to_try() {
 fn a_listener_that_says_nothing_ends_the_call_at_the_limit() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("an address").to_string();
-    let net = net(NetOptions::default());
+    let net = net(support::patient());
     let limit = Duration::from_millis(100);
     let begun = Instant::now();
     let error = net.block_on(async { net.connect(&address).within(limit).await }).expect_err("silent");
@@ -162,7 +162,7 @@ fn a_listener_that_says_nothing_ends_the_call_at_the_limit() {
     assert_eq!(error.status, Status::TIMED_OUT);
     assert!(error.to_string().contains(&address), "{error}");
 
-    let options = NetOptions { handshake_timeout: limit, ..NetOptions::default() };
+    let options = NetOptions { handshake_timeout: limit, ..support::patient() };
     let net = support::net(options);
     let error = net.block_on(async { net.connect(&address).await }).expect_err("silent");
     assert!(error.to_string().contains("handshake_timeout"), "{error}");
@@ -173,7 +173,7 @@ fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_p
     let (says, hears) = std::sync::mpsc::channel();
     let server_context = support::with(&[("tls", "tcp")]);
     let server = std::thread::spawn(move || {
-        let net = Net::new(&server_context, NetOptions::default()).expect("a net");
+        let net = Net::new(&server_context, support::patient()).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await?;
             says.send(listener.address()).expect("the client waits");
@@ -185,7 +185,7 @@ fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_p
         })
     });
     let address = hears.recv_timeout(LIMIT).expect("the server listens");
-    let net = net(NetOptions::default());
+    let net = net(support::patient());
     net.block_on(async {
         let connection = net.connect(&address).await?;
         let explanation = connection.explanation().to_string();
@@ -207,7 +207,7 @@ fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_p
 #[test]
 fn a_hundred_clients_are_served_by_one_thread() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             let mut connections = Vec::new();
             for _ in 0..100 {
@@ -237,7 +237,7 @@ fn a_hundred_clients_are_served_by_one_thread() {
 
 #[test]
 fn a_shared_key_lets_in_those_who_know_it_and_tells_the_others_nothing() {
-    let with_key = |key: &str| NetOptions { shared_key: Some(key.into()), ..NetOptions::default() };
+    let with_key = |key: &str| NetOptions { shared_key: Some(key.into()), ..support::patient() };
     pair(
         with_key("sixteen bytes or more"),
         async |_net, mut listener| {
@@ -254,13 +254,13 @@ fn a_shared_key_lets_in_those_who_know_it_and_tells_the_others_nothing() {
             let error = refused(with_key("sixteen other bytes"));
             assert_eq!(error.status, Status::REJECTED);
             assert!(error.to_string().contains("does not know the shared key"), "{error}");
-            let error = refused(NetOptions::default());
+            let error = refused(support::patient());
             assert!(error.to_string().contains("requires a shared key"), "{error}");
             net.connect(&address).await?.send(b"known").await
         },
     );
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| listener.accept().await?.accept().await.map(|_| ()),
         async |net, address| {
             let careful = support::net(with_key("sixteen bytes or more"));

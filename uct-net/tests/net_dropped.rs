@@ -23,7 +23,7 @@ fn sends_and_receives_that_are_dropped_lose_nothing_and_double_nothing() {
     let seed = seed::printed() | 1;
     for transport in transports() {
         pair(
-            NetOptions { window: 16_384, ..NetOptions::default() },
+            NetOptions { window: 16_384, ..support::patient() },
             async move |net, mut listener| {
                 let mut random = Random(seed ^ 2);
                 let connection = listener.accept().await?.accept().await?;
@@ -88,7 +88,7 @@ fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
     for transport in transports() {
         let rounds = 60;
         pair(
-            NetOptions { handshake_timeout: Duration::from_secs(30), ..NetOptions::default() },
+            NetOptions { handshake_timeout: Duration::from_secs(30), ..support::patient() },
             async move |_net, mut listener| {
                 let mut random = Random(seed ^ 4);
                 loop {
@@ -130,7 +130,7 @@ fn operations_on_remote_memory_that_are_dropped_keep_their_memory() {
     let seed = seed::printed() | 1;
     for transport in transports() {
         pair(
-            NetOptions::default(),
+            support::patient(),
             async |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 let memory = connection.allocate(1 << 16)?;
@@ -171,7 +171,7 @@ fn operations_on_remote_memory_that_are_dropped_keep_their_memory() {
 #[test]
 fn more_memory_may_be_shared_than_the_window_takes_at_once() {
     pair(
-        NetOptions { window: 4096, ..NetOptions::default() },
+        NetOptions { window: 4096, ..support::patient() },
         async |net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             for _ in 0..60 {
@@ -195,7 +195,7 @@ fn more_memory_may_be_shared_than_the_window_takes_at_once() {
 fn a_message_that_waits_when_the_peer_closes_was_not_sent() {
     for transport in transports() {
         pair(
-            NetOptions { window: 4096, ..NetOptions::default() },
+            NetOptions { window: 4096, ..support::patient() },
             async |net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 net.sleep(Duration::from_millis(50)).await;
@@ -221,7 +221,7 @@ fn a_message_that_waits_when_the_peer_closes_was_not_sent() {
 #[test]
 fn a_connection_closes_once_the_message_ahead_of_the_end_is_taken_back() {
     pair(
-        NetOptions { window: 4096, ..NetOptions::default() },
+        NetOptions { window: 4096, ..support::patient() },
         async |net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             // Does not read, and is there.
@@ -253,7 +253,7 @@ fn a_connection_closes_once_the_message_ahead_of_the_end_is_taken_back() {
 fn a_reader_that_comes_too_late_is_told_that_the_rest_is_lost() {
     for transport in transports() {
         pair(
-            NetOptions { window: 4096, ..NetOptions::default() },
+            NetOptions { window: 4096, ..support::patient() },
             async |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 let other = listener.accept().await?.accept().await?;
@@ -288,7 +288,7 @@ fn an_orderly_end_stays_one_when_the_peer_is_gone() {
     for transport in transports() {
         let (tells, told) = std::sync::mpsc::channel();
         pair(
-            NetOptions::default(),
+            support::patient(),
             async move |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 for number in 0..3_u8 {
@@ -324,7 +324,7 @@ fn a_message_outlives_its_connection_and_its_net() {
     for transport in transports() {
         let kept = std::cell::RefCell::new(Vec::new());
         pair(
-            NetOptions::default(),
+            support::patient(),
             async |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 for number in 0..40_u8 {
@@ -345,5 +345,5 @@ fn a_message_outlives_its_connection_and_its_net() {
             assert!(message.len() == 4000 && message.iter().all(|byte| usize::from(*byte) == number));
         }
     }
-    drop(net(NetOptions::default()));
+    drop(net(support::patient()));
 }

@@ -31,7 +31,7 @@ impl Random {
 const HONEST: usize = 20;
 
 fn options() -> NetOptions {
-    NetOptions { handshake_timeout: Duration::from_millis(300), max_half_open: 16, ..NetOptions::default() }
+    NetOptions { handshake_timeout: Duration::from_millis(300), max_half_open: 16, ..support::patient() }
 }
 
 /// A header of the protocol with anything behind it.

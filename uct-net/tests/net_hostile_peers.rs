@@ -19,7 +19,7 @@ const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 const WINDOW: u32 = 256 << 10;
 
 fn options() -> NetOptions {
-    NetOptions { window: 65_536, max_message: 40_000, ..NetOptions::default() }
+    NetOptions { window: 65_536, max_message: 40_000, ..support::patient() }
 }
 
 /// A server with an honest connection and one of a peer that does `harm`; `check` sees the server's end of the latter. The honest
@@ -49,7 +49,7 @@ fn attacked(
             .expect("the server's side");
         });
         let address = hears.recv_timeout(LIMIT).expect("the server listens");
-        let client = net(NetOptions::default());
+        let client = net(support::patient());
         let honest = client.block_on(async {
             let honest = client.connect(&address).require(transport).await?;
             honest.send(b"before").await?;

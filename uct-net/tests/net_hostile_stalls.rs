@@ -19,7 +19,7 @@ fn options() -> NetOptions {
         handshake_timeout: Duration::from_millis(200),
         lane_timeout: Duration::from_millis(150),
         max_half_open: 8,
-        ..NetOptions::default()
+        ..support::patient()
     }
 }
 
@@ -187,7 +187,7 @@ fn limits_as_long_as_there_are_do_no_harm() {
         handshake_timeout: Duration::MAX,
         lane_timeout: Duration::MAX,
         connect_timeout: Duration::MAX,
-        ..NetOptions::default()
+        ..support::patient()
     };
     pair(
         options,
@@ -211,7 +211,7 @@ fn as_many_silent_callers_as_may_be_keep_nobody_away_for_longer_than_the_limit()
                 .map(|_| TcpStream::connect(&address).expect("queued"))
                 .collect();
             // Longer than they may take, one lot after the other.
-            let patient = support::net(NetOptions { handshake_timeout: LIMIT, ..NetOptions::default() });
+            let patient = support::net(NetOptions { handshake_timeout: LIMIT, ..support::patient() });
             patient
                 .block_on(async { patient.connect(&address).within(LIMIT).await?.send(b"served").await })?;
             drop((silent, net));
@@ -228,7 +228,7 @@ fn a_full_queue_of_a_unix_listener_is_waited_for() {
     listener.bind(&socket2::SockAddr::unix(&path).expect("an address")).expect("bound");
     listener.listen(0).expect("listens");
     let first = std::os::unix::net::UnixStream::connect(&path).expect("the queue takes one");
-    let net = net(NetOptions::default());
+    let net = net(support::patient());
     let address = format!("unix:{}", path.display());
     let error = net.block_on(async { net.connect(address).within(Duration::from_millis(100)).await });
     let error = error.expect_err("nobody accepts");

@@ -31,12 +31,7 @@ fn descriptors() -> usize {
 }
 
 fn options() -> NetOptions {
-    NetOptions {
-        handshake_timeout: LIMIT,
-        connect_timeout: LIMIT,
-        max_half_open: 64,
-        ..NetOptions::default()
-    }
+    NetOptions { handshake_timeout: LIMIT, connect_timeout: LIMIT, max_half_open: 64, ..support::patient() }
 }
 
 type Connecting = Pin<Box<dyn Future<Output = uct_net::Result<Connection>>>>;

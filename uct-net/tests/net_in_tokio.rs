@@ -42,7 +42,7 @@ fn wait_for_no_threads() {
 }
 
 fn in_tokio(wait: Wait) -> Net {
-    Net::in_tokio(&context(), NetOptions { wait, ..NetOptions::default() }).expect("a net")
+    Net::in_tokio(&context(), NetOptions { wait, ..support::patient() }).expect("a net")
 }
 
 /// Two nets of the current runtime, and a connection between them.
@@ -65,7 +65,7 @@ async fn echo(connection: Connection) {
 fn messages_cross_without_a_thread_however_the_net_waits() {
     let _alone = alone();
     wait_for_no_threads();
-    for wait in [Wait::Sleep, Wait::Spin, NetOptions::default().wait] {
+    for wait in [Wait::Sleep, Wait::Spin, support::patient().wait] {
         for transport in transports() {
             for runtime in runtimes() {
                 runtime.block_on(async {
@@ -184,7 +184,7 @@ fn what_was_sent_last_arrives_though_handles_and_runtime_end_at_once() {
     let _alone = alone();
     for transport in transports() {
         for runtime in runtimes() {
-            let server = Net::new(&context(), NetOptions::default()).expect("a net");
+            let server = Net::new(&context(), support::patient()).expect("a net");
             let mut listener = server.block_on(server.listen("127.0.0.1:0")).expect("it listens");
             let address = listener.address().to_owned();
             let receiving = std::thread::spawn(move || {
@@ -214,6 +214,6 @@ fn what_was_sent_last_arrives_though_handles_and_runtime_end_at_once() {
 
 #[test]
 fn outside_of_a_runtime_it_is_refused_with_a_remedy() {
-    let error = Net::in_tokio(&context(), NetOptions::default()).expect_err("there is no runtime");
+    let error = Net::in_tokio(&context(), support::patient()).expect_err("there is no runtime");
     assert!(error.to_string().contains("inside a tokio runtime"), "{error}");
 }

@@ -6,7 +6,6 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use support::{LIMIT, net};
-use uct_net::NetOptions;
 
 const ADDRESS: &str = "UCT_NET_KILLED_ADDRESS";
 const TRANSPORT: &str = "UCT_NET_KILLED_TRANSPORT";
@@ -15,7 +14,7 @@ const TRANSPORT: &str = "UCT_NET_KILLED_TRANSPORT";
 #[test]
 fn the_peer_that_is_killed() {
     let (Ok(address), Ok(transport)) = (std::env::var(ADDRESS), std::env::var(TRANSPORT)) else { return };
-    let net = net(NetOptions::default());
+    let net = net(support::patient());
     net.block_on(async {
         let connection = net.connect(address).require(transport).await.expect("the parent listens");
         connection.send(b"alive").await.expect("sent");
@@ -29,7 +28,7 @@ fn the_peer_that_is_killed() {
 fn a_peer_that_is_killed_is_noticed_by_recv_and_by_closed() {
     for transport in ["posix/memory", "tcp/lo"] {
         for receives in [true, false] {
-            let net = net(NetOptions::default());
+            let net = net(support::patient());
             net.block_on(async {
                 let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
                 let mut child = Command::new(std::env::current_exe().expect("this program has a path"))

@@ -34,7 +34,7 @@ fn messages_around_the_limit_come_whole_and_in_order() {
                 [0, 20_471, 20_472, 20_473, 100, 1 << 20, 3, 300_000, 300_001, 5_000_000];
             pair_of(
                 &with(&[("rndv_thresh", from)]),
-                NetOptions::default(),
+                support::patient(),
                 async |_net, mut listener| {
                     let connection = listener.accept().await?.accept().await?;
                     let mut all = Vec::new();
@@ -82,7 +82,7 @@ fn sends_and_receives_of_large_messages_that_are_dropped_lose_nothing_and_double
     for transport in transports() {
         pair_of(
             &with(&[("rndv_thresh", FROM)]),
-            NetOptions { window: 65_536, ..NetOptions::default() },
+            NetOptions { window: 65_536, ..support::patient() },
             async move |net, mut listener| {
                 let mut random = Random(seed ^ 2);
                 let connection = listener.accept().await?.accept().await?;
@@ -145,7 +145,7 @@ fn connections_that_end_in_the_middle_of_a_large_message_end_on_both_sides() {
     for transport in transports() {
         pair_of(
             &with(&[("rndv_thresh", FROM)]),
-            NetOptions::default(),
+            support::patient(),
             async move |_net, mut listener| {
                 let mut random = Random(seed ^ 8);
                 for _ in 0..ROUNDS {
@@ -197,7 +197,7 @@ fn a_close_waits_until_a_large_message_is_read_or_its_limit_ends() {
         let (tells, told) = std::sync::mpsc::channel();
         pair_of(
             &with(&[("rndv_thresh", FROM)]),
-            NetOptions { window: 65_536, ..NetOptions::default() },
+            NetOptions { window: 65_536, ..support::patient() },
             async move |net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 // Not read, and ahead of the large one: it has to wait, for it is longer than the window.
@@ -225,7 +225,7 @@ fn a_close_waits_until_a_large_message_is_read_or_its_limit_ends() {
 
 /// Whether large messages are offered over this transport.
 fn is_read_natively(transport: &str) -> bool {
-    let net = support::net(NetOptions::default());
+    let net = support::net(support::patient());
     let mut ifaces = net.ifaces().iter().filter(|iface| iface.resource().to_string() == transport);
     ifaces.any(|iface| {
         iface.capabilities().difference(iface.emulated()).contains(uct_core::Capabilities::GET_ZCOPY)
@@ -238,7 +238,7 @@ fn a_peer_may_want_a_large_message_in_parts_and_is_sent_nothing_ahead_of_it() {
         return skip::skip("cma", "the kernel permits no copies between processes, so nothing is offered");
     }
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             let large = message(1, 1_000_000);
@@ -285,7 +285,7 @@ fn a_peer_may_want_a_large_message_in_parts_and_is_sent_nothing_ahead_of_it() {
 fn refused(hostile: impl FnOnce(&mut raw::RawConnection) + Send + 'static) -> String {
     let (says, hears) = std::sync::mpsc::channel();
     pair(
-        NetOptions { max_message: 10_000_000, ..NetOptions::default() },
+        NetOptions { max_message: 10_000_000, ..support::patient() },
         async move |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             let error = connection.recv().within(LIMIT).await.expect_err("it broke the protocol");
@@ -337,7 +337,7 @@ fn offers_that_break_the_protocol_end_their_connection() {
 #[test]
 fn memory_that_a_peer_has_no_key_for_is_asked_for_in_parts() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             assert_eq!(&*connection.recv().within(LIMIT).await?, b"then so");

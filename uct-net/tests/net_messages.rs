@@ -29,7 +29,7 @@ fn messages_of_every_size_come_back_whole_over_every_transport() {
     for transport in transports() {
         let wanted = transport.clone();
         pair(
-            NetOptions::default(),
+            support::patient(),
             async |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 echo(connection).await
@@ -51,7 +51,7 @@ fn messages_of_every_size_come_back_whole_over_every_transport() {
 
 #[test]
 fn many_messages_pass_a_small_window_in_order() {
-    let options = NetOptions { window: 4096, ..NetOptions::default() };
+    let options = NetOptions { window: 4096, ..support::patient() };
     for transport in transports() {
         pair(
             options.clone(),
@@ -82,7 +82,7 @@ fn many_messages_pass_a_small_window_in_order() {
 #[test]
 fn a_reader_that_does_not_read_stops_its_sender_and_nobody_else() {
     pair(
-        NetOptions { window: 8192, ..NetOptions::default() },
+        NetOptions { window: 8192, ..support::patient() },
         async |_net, mut listener| {
             let slow = listener.accept().await?.accept().await?;
             let fast = listener.accept().await?.accept().await?;
@@ -119,7 +119,7 @@ fn a_reader_that_does_not_read_stops_its_sender_and_nobody_else() {
 #[test]
 fn a_message_that_is_longer_than_the_peer_takes_ends_the_connection_with_that_reason() {
     pair(
-        NetOptions { max_message: 100_000, ..NetOptions::default() },
+        NetOptions { max_message: 100_000, ..support::patient() },
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             assert_eq!(connection.recv().within(LIMIT).await?.len(), 100_000);
@@ -143,7 +143,7 @@ fn a_message_that_is_longer_than_the_peer_takes_ends_the_connection_with_that_re
 fn what_was_sent_arrives_though_the_sender_drops_everything_at_once() {
     for transport in transports() {
         pair(
-            NetOptions::default(),
+            support::patient(),
             async |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 for number in 0..100_u8 {
@@ -168,7 +168,7 @@ fn what_was_sent_arrives_though_the_sender_drops_everything_at_once() {
 #[test]
 fn an_aborted_connection_says_why_on_both_sides() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             let error = connection.recv().within(LIMIT).await.expect_err("aborted");
@@ -189,7 +189,7 @@ fn an_aborted_connection_says_why_on_both_sides() {
 #[test]
 fn a_receiver_that_gives_up_loses_nothing() {
     pair(
-        NetOptions::default(),
+        support::patient(),
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             let begun = Instant::now();
@@ -212,7 +212,7 @@ fn a_receiver_that_gives_up_loses_nothing() {
 fn memory_that_a_side_shares_is_read_written_and_counted_by_the_other() {
     for transport in transports() {
         pair(
-            NetOptions::default(),
+            support::patient(),
             async |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 let memory = connection.allocate(4096)?;
@@ -251,7 +251,7 @@ fn memory_that_a_side_shares_is_read_written_and_counted_by_the_other() {
 fn all_ways_to_wait_work() {
     for wait in [Wait::Spin, Wait::Sleep, Wait::Adaptive(Duration::from_micros(20))] {
         pair(
-            NetOptions { wait, ..NetOptions::default() },
+            NetOptions { wait, ..support::patient() },
             async |_net, mut listener| echo(listener.accept().await?.accept().await?).await,
             async |net, address| {
                 let connection = net.connect(address).await?;
@@ -267,7 +267,7 @@ fn all_ways_to_wait_work() {
 
 #[test]
 fn both_ends_may_be_in_one_thread() {
-    let net = net(NetOptions::default());
+    let net = net(support::patient());
     let outcome = net.block_on(async {
         let mut listener = net.listen("127.0.0.1:0").await?;
         let address = listener.address();
@@ -313,8 +313,8 @@ async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
 fn an_option_out_of_range_is_refused_by_name() {
     let context = support::context();
     let refused = |options| uct_net::local::Net::new(&context, options).expect_err("refused").to_string();
-    assert!(refused(NetOptions { window: 100, ..NetOptions::default() }).contains("window = 100"));
-    assert!(refused(NetOptions { max_half_open: 0, ..NetOptions::default() }).contains("max_half_open = 0"));
+    assert!(refused(NetOptions { window: 100, ..support::patient() }).contains("window = 100"));
+    assert!(refused(NetOptions { max_half_open: 0, ..support::patient() }).contains("max_half_open = 0"));
     assert_eq!(Stage::Choose.to_string(), "choose a transport");
 }
 
@@ -322,7 +322,7 @@ fn an_option_out_of_range_is_refused_by_name() {
 fn operations_that_wait_for_room_are_all_done_when_there_is_some() {
     for transport in transports() {
         pair(
-            NetOptions::default(),
+            support::patient(),
             async |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 let memory = connection.allocate(8)?;

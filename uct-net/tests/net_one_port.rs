@@ -24,7 +24,7 @@ const LARGE: usize = 1 << 20;
 
 fn options() -> NetOptions {
     let shared_key = std::env::var(KEY).ok().map(String::into_bytes);
-    NetOptions { shared_key, ..NetOptions::default() }
+    NetOptions { shared_key, ..support::patient() }
 }
 
 fn net() -> Net {

@@ -17,7 +17,7 @@ use support::{LIMIT, context, transports};
 use uct_net::{Connection, Listener, Message, Net, NetOptions, Stream, Wait};
 
 fn net() -> Net {
-    Net::new(&context(), NetOptions::default()).expect("a net")
+    Net::new(&context(), support::patient()).expect("a net")
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn futures_that_several_threads_drop_lose_nothing_and_double_nothing() {
     const COUNT: u64 = 500;
     let seed = seed::printed() | 1;
     for transport in transports() {
-        let options = NetOptions { window: 16_384, ..NetOptions::default() };
+        let options = NetOptions { window: 16_384, ..support::patient() };
         let (left, here, right, there) = pair_with(&transport, options);
         let senders: Vec<_> = (0..SENDERS)
             .map(|sender| {
@@ -298,7 +298,7 @@ fn in_a_runtime(wait: Wait, connections: u64, rounds: u64) {
         handshake_timeout: LIMIT,
         lane_timeout: LIMIT,
         connect_timeout: LIMIT,
-        ..NetOptions::default()
+        ..support::patient()
     };
     let server = Net::new(&context(), options.clone()).expect("a net");
     let client = Net::new(&context(), options).expect("a net");
@@ -338,7 +338,7 @@ fn in_a_runtime(wait: Wait, connections: u64, rounds: u64) {
 
 #[test]
 fn many_connections_of_tasks_that_move_between_threads() {
-    in_a_runtime(NetOptions::default().wait, 200, 20);
+    in_a_runtime(support::patient().wait, 200, 20);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn a_stream_carries_bytes_and_ends_each_way_by_itself() {
     for transport in transports() {
         let (says, hears) = std::sync::mpsc::channel();
         let server = std::thread::spawn(move || {
-            let net = net(NetOptions::default());
+            let net = net(support::patient());
             runtime().block_on(async {
                 net.run_until(async {
                     let mut listener = net.listen("127.0.0.1:0").await?;
@@ -34,7 +34,7 @@ fn a_stream_carries_bytes_and_ends_each_way_by_itself() {
             })
         });
         let address = hears.recv_timeout(LIMIT).expect("the server listens");
-        let net = net(NetOptions::default());
+        let net = net(support::patient());
         let sent: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
         let received = runtime().block_on(async {
             net.run_until(async {
@@ -58,7 +58,7 @@ fn a_stream_carries_bytes_and_ends_each_way_by_itself() {
 
 #[test]
 fn tasks_of_the_runtime_share_a_net_and_its_timers_while_it_sleeps() {
-    let net = net(NetOptions { wait: Wait::Sleep, ..NetOptions::default() });
+    let net = net(NetOptions { wait: Wait::Sleep, ..support::patient() });
     let local = tokio::task::LocalSet::new();
     let runtime = runtime();
     local

@@ -29,6 +29,16 @@ pub fn with(values: &[(&str, &str)]) -> Context {
     Context::builder().sources(sources).build().expect("a context")
 }
 
+/// Options with limits that a busy machine does not reach.
+pub fn patient() -> NetOptions {
+    NetOptions {
+        handshake_timeout: LIMIT / 2,
+        lane_timeout: LIMIT / 3,
+        connect_timeout: LIMIT,
+        ..NetOptions::default()
+    }
+}
+
 /// A net with options.
 pub fn net(options: NetOptions) -> Net {
     Net::new(&context(), options).expect("a net")
@@ -37,7 +47,7 @@ pub fn net(options: NetOptions) -> Net {
 /// The transports that two threads of this process can use between each other, on the loopback device or one of verbs.
 /// `UCT_TEST_TRANSPORTS` names the only ones, `UCT_TEST_REQUIRE` names those that have to be there: `verbs`, or by their names.
 pub fn transports() -> Vec<String> {
-    let net = net(NetOptions::default());
+    let net = net(patient());
     let names = net.ifaces().iter().map(|iface| iface.resource().to_string());
     let mut names: Vec<String> = names.filter(|name| name != "self/memory").collect();
     names.retain(|name| !name.starts_with("tcp/") || name == "tcp/lo");

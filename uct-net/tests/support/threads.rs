@@ -8,7 +8,7 @@ use super::context;
 
 /// Two nets of this process, and a connection between them.
 pub fn pair(transport: &str) -> (Net, Connection, Net, Connection) {
-    pair_with(transport, NetOptions::default())
+    pair_with(transport, super::patient())
 }
 
 /// As [`pair`], with options for both.

@@ -44,7 +44,15 @@ pub fn net() -> Net {
     let env = std::env::vars_os().filter(|(name, _)| name == "UCT_MODULE_DIR").collect();
     let sources = Sources { file: FileSource::None, env, overrides: Vec::new() };
     let context = Context::builder().sources(sources).build().expect("a context");
-    Net::new(&context, NetOptions::default()).expect("a net")
+    Net::new(
+        &context,
+        NetOptions {
+            lane_timeout: std::time::Duration::from_secs(20),
+            handshake_timeout: std::time::Duration::from_secs(30),
+            ..NetOptions::default()
+        },
+    )
+    .expect("a net")
 }
 
 impl Road {
