@@ -9,7 +9,7 @@ use std::ptr;
 use rustix::io::Errno;
 
 /// Pieces of one system call.
-pub(crate) const PIECES: usize = 64;
+pub(crate) const PIECES: usize = 34;
 
 /// Memory that is readable for `'a`, and that may change meanwhile.
 #[derive(Clone, Copy)]
