@@ -1,6 +1,6 @@
 //! A server for many clients in one thread: each connection is a future, and all of them are driven together.
 //!
-//!     echo_server [ADDRESS]     then `connect ADDRESS`, as often and at once as you like
+//!     echo_server [ADDRESS]     then connect ADDRESS, as often and at once as you like
 
 #![forbid(unsafe_code)]
 

@@ -88,7 +88,7 @@ pub(crate) async fn call(
                     };
                     return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
                 }
-                let error = nothing_left(socket, &tried, require, &server, &error);
+                let error = nothing_left(socket, &left, &tried, require, &server, &error);
                 // The server would only see that this side is gone.
                 let _ = send(net, socket, &Frame::Unable { reason: error.reason.clone() }).await;
                 return Err(error);
@@ -535,12 +535,16 @@ fn rejected(socket: &FrameSocket, reason: &str) -> Error {
 
 fn nothing_left(
     socket: &FrameSocket,
+    left: &[Iface],
     tried: &[(String, String)],
     require: &[String],
     server: &Server,
     error: &SelectError,
 ) -> Error {
-    let mut reason = error.to_string();
+    let mut reason = match tried {
+        [_, ..] if left.is_empty() => "no transport is left".to_owned(),
+        _ => error.to_string(),
+    };
     if !require.is_empty() {
         reason = format!("{} is required: {reason}", require.join(" or "));
     }
