@@ -101,7 +101,9 @@ fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     let tests = tests.map(|name| Ok(format!("{}:{GUEST_TESTS}/{name}", built.test_program(name)?.display())));
     let scripts = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
     let files = tests.chain([Ok(scripts)]).collect::<Outcome<_>>()?;
-    Ok(Contents { programs: workspace.for_people(built), files })
+    // `cargo test` builds a program only for the tests of its own package.
+    let programs = workspace.for_people(workspace.build(&["build", "--workspace"])?);
+    Ok(Contents { programs, files })
 }
 
 /// All that is run in guests. What it does not name is not in them: their files are in memory.

@@ -3,27 +3,33 @@
 //! A receive buffer is aligned to the size of the pool's buffers, so that the buffer of a kept message is found from its
 //! address alone. It lives as long as something refers to it: the connection or the interface that receives into it, each handler that
 //! runs on a message in it, each kept message.
+//!
+//! Buffers are mapped, so that a page of one is memory of the machine's once something was written to it, and no earlier: a buffer of
+//! 256 KiB for short messages takes a page or two, and a length that a peer announces costs nothing until its bytes come.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
+use ucs::memory::{Allocation, Method, allocate};
 use ucs::{Error, Result};
 
 /// Bytes of a buffer's head, ahead of its data.
 const HEAD: usize = 64;
 /// Every payload begins at a multiple of this.
 const ALIGNMENT: usize = 8;
-/// Buffers that a pool keeps for the next use.
+/// Receive buffers that a pool keeps for the next use.
 const SPARE: usize = 8;
+/// Send buffers that a pool keeps. Each connection may need one at a time, and a new one has to be mapped.
+const SPARE_TX: usize = 32;
 /// Largest buffer of a single message that is kept for the next one.
 const LARGEST_SPARE: usize = 8 << 20;
 
 #[repr(C, align(64))]
 struct Head {
     references: Cell<u32>,
-    /// Bytes of the whole buffer.
-    size: usize,
+    /// The buffer, in which this head lies.
+    memory: Allocation,
     /// Where the next receive may begin.
     fill: Cell<usize>,
     /// End of the last message that was kept or is being handled: nothing else writes below it.
@@ -57,7 +63,7 @@ impl RxBuffer {
     /// Bytes of the whole buffer; offsets are below.
     #[inline]
     pub(crate) fn size(&self) -> usize {
-        self.head().size
+        self.head().memory.len()
     }
 
     /// The byte at an offset, which is at most the size.
@@ -127,17 +133,14 @@ impl RxPool {
     pub(crate) fn get(&self) -> Result<RxBuffer> {
         let buffer = match self.free.borrow_mut().pop() {
             Some(buffer) => buffer,
-            // SAFETY: the size is not zero.
-            None => self.take_memory(self.size, |layout| unsafe { alloc_zeroed(layout) })?,
+            None => self.take_memory(self.size)?,
         };
         self.reset(buffer);
         buffer.head().references.set(1);
         Ok(buffer)
     }
 
-    /// An empty buffer with one reference and room for `length` bytes of data, more than a buffer of the pool has. Its bytes are not
-    /// initialised and, as long as nothing was written there, not memory of the machine's either: what is announced costs nothing
-    /// until it comes.
+    /// An empty buffer with one reference and room for `length` bytes of data, more than a buffer of the pool has.
     pub(crate) fn get_large(&self, length: usize) -> Result<RxBuffer> {
         let size = self.start + length;
         let buffer = match self.large.take() {
@@ -146,8 +149,7 @@ impl RxPool {
                 if let Some(small) = other {
                     self.free_memory(small);
                 }
-                // SAFETY: the size is not zero.
-                self.take_memory(size, |layout| unsafe { alloc(layout) })?
+                self.take_memory(size)?
             }
         };
         self.reset(buffer);
@@ -200,26 +202,26 @@ impl RxPool {
         self.free_memory(buffer);
     }
 
-    fn layout(&self, size: usize) -> Result<Layout> {
-        Layout::from_size_align(size, self.size).map_err(|_| Error::NO_MEMORY)
-    }
-
-    fn take_memory(&self, size: usize, allocate: impl FnOnce(Layout) -> *mut u8) -> Result<RxBuffer> {
-        let layout = self.layout(size)?;
-        let head = NonNull::new(allocate(layout)).ok_or(Error::NO_MEMORY)?.cast::<Head>();
+    fn take_memory(&self, size: usize) -> Result<RxBuffer> {
+        let memory = map(size, self.size)?;
+        let Some(head) = NonNull::new(memory.as_ptr().cast::<Head>()) else { return Err(Error::NO_MEMORY) };
         let first =
-            Head { references: Cell::new(1), size, fill: Cell::new(self.start), kept_end: Cell::new(HEAD) };
+            Head { references: Cell::new(1), memory, fill: Cell::new(self.start), kept_end: Cell::new(HEAD) };
         // SAFETY: the memory holds a head, and is aligned to more than it needs.
         unsafe { head.write(first) };
         Ok(RxBuffer(head))
     }
 
     fn free_memory(&self, buffer: RxBuffer) {
-        if let Ok(layout) = self.layout(buffer.size()) {
-            // SAFETY: `take_memory` made it with this layout, and no reference is left.
-            unsafe { dealloc(buffer.0.as_ptr().cast(), layout) };
-        }
+        // SAFETY: `take_memory` wrote the head, and no reference to the buffer is left. What is read owns the memory that it is read
+        // from, and nothing reads it there again.
+        drop(unsafe { buffer.0.read() });
     }
+}
+
+/// Memory of zeros, at a multiple of `alignment`.
+fn map(size: usize, alignment: usize) -> Result<Allocation> {
+    allocate(Method::Mmap, size, alignment).map_err(|_| Error::NO_MEMORY)
 }
 
 impl Drop for RxPool {
@@ -232,33 +234,26 @@ impl Drop for RxPool {
 
 /// A send buffer: initialised bytes that are reached by raw pointers, since a message is written into it while it waits.
 pub(crate) struct TxBuffer {
-    base: NonNull<u8>,
+    memory: Allocation,
+    /// Bytes of it that are used.
     size: usize,
 }
 
 impl TxBuffer {
-    /// A buffer with these bytes.
-    pub(crate) fn from_bytes(bytes: Vec<u8>) -> TxBuffer {
-        let bytes = Box::leak(bytes.into_boxed_slice());
-        TxBuffer { size: bytes.len(), base: NonNull::from(bytes).cast() }
+    /// A buffer of this many bytes; they are zero. The program ends where there is no memory, as with a `Vec`.
+    pub(crate) fn new(size: usize) -> TxBuffer {
+        let no_memory = |_| handle_alloc_error(Layout::new::<u8>());
+        TxBuffer { memory: map(size.max(1), ALIGNMENT).unwrap_or_else(no_memory), size }
     }
 
     /// Its first byte.
     pub(crate) fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.memory.as_ptr()
     }
 
     /// Bytes in it.
     pub(crate) fn size(&self) -> usize {
         self.size
-    }
-}
-
-impl Drop for TxBuffer {
-    fn drop(&mut self) {
-        let bytes = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.size);
-        // SAFETY: `from_bytes` leaked a box of this size.
-        drop(unsafe { Box::from_raw(bytes) });
     }
 }
 
@@ -281,13 +276,13 @@ impl TxPool {
 
     /// A buffer; its bytes are anything.
     pub(crate) fn get(&self) -> TxBuffer {
-        self.free.borrow_mut().pop().unwrap_or_else(|| TxBuffer::from_bytes(vec![0; self.size]))
+        self.free.borrow_mut().pop().unwrap_or_else(|| TxBuffer::new(self.size))
     }
 
     /// Takes a buffer back.
     pub(crate) fn put(&self, buffer: TxBuffer) {
         let mut free = self.free.borrow_mut();
-        if buffer.size() == self.size && free.len() < SPARE {
+        if buffer.size() == self.size && free.len() < SPARE_TX {
             free.push(buffer);
         }
     }

@@ -164,11 +164,14 @@ impl Queue {
             if let Segment::Vector(vector) = segment
                 && vector.owner == owner
             {
-                let mut rest = Vec::with_capacity(vector.left);
-                vector.rest().for_each(|block| block.copy_to(&mut rest));
-                let buffer = TxBuffer::from_bytes(rest);
+                let (end, buffer) = (vector.left, TxBuffer::new(vector.left));
+                let mut place = buffer.base();
+                for block in vector.rest() {
+                    // SAFETY: the buffer has room for all that is left of the vector.
+                    unsafe { block.write(place) };
+                    place = place.wrapping_add(block.length());
+                }
                 ended.extend(vector.completion.take());
-                let end = buffer.size();
                 *segment = Segment::Copied { buffer: Rc::new(buffer), start: 0, end };
             }
         }

@@ -6,9 +6,9 @@ use crate::io::buffer::{TxBuffer, TxPool};
 use crate::io::pieces::PIECES;
 
 fn copied(queue: &mut Queue, bytes: &[u8], free: usize) {
-    let mut buffer = bytes.to_vec();
-    buffer.resize(bytes.len() + free, 0xEE);
-    queue.push_buffer(TxBuffer::from_bytes(buffer));
+    let (start, _) = queue.push_buffer(TxBuffer::new(bytes.len() + free));
+    // SAFETY: the buffer has room for the bytes.
+    unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     queue.set_tail(free);
 }
 
@@ -97,7 +97,7 @@ fn a_call_takes_as_many_pieces_as_fit_and_no_empty_ones() {
     let data = pattern(3 * (PIECES + 6));
     let blocks: Vec<&[u8]> = data.chunks(3).flat_map(|block| [&block[..0], block]).collect();
     let (entries, mut queue, mut ended) = (entries(&blocks), Queue::default(), Vec::new());
-    queue.push_buffer(TxBuffer::from_bytes(vec![1; 8]));
+    queue.push_buffer(TxBuffer::new(8));
     queue.push_vector(vector(&entries), 0, 1, None);
     assert_eq!(queue.pieces().len(), PIECES);
     assert_eq!(take(&mut queue, 1000, &mut ended), data[..3 * PIECES]);
