@@ -19,7 +19,12 @@ pub struct Options {
 /// Writes or checks the file.
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     // Each plugin has its own keys.
-    let built = workspace.build(&["build", "--workspace", "--lib", "--bin", "uct_info"])?;
+    run_with(workspace, options, &["build", "--workspace", "--lib", "--bin", "uct_info"])
+}
+
+/// The same with the program and the plugins that a cargo of these arguments builds.
+pub fn run_with(workspace: &Workspace, options: &Options, build: &[&str]) -> Outcome {
+    let built = workspace.build(build)?;
     let mut info = command(built.program("uct_info")?);
     // What this machine has configured is not what the schema says.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCT_")) {

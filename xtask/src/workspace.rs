@@ -15,6 +15,9 @@ use std::time::Duration;
 /// How long one build may take: on a slow machine, with others beside it. What hangs ends all the same.
 pub const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
+/// Builds all libraries, plugins, programs and tests in the profile of tests.
+pub const EVERYTHING: &[&str] = &["build", "--workspace", "--all-targets"];
+
 /// The workspace as cargo describes it.
 pub struct Workspace {
     metadata: Metadata,

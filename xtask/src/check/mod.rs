@@ -15,6 +15,9 @@ use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{config, header};
 use clap::Args;
 
+/// The step that compares config/uct.toml. `test` has built the program for it.
+pub const CONFIG: &str = "config/uct.toml";
+
 /// What to check.
 #[derive(Args, Debug)]
 pub struct Options {
@@ -27,6 +30,7 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let mut steps = Steps::only(&options.only);
     run_steps(workspace, &mut steps);
+    steps.run(CONFIG, || config::run(workspace, &config::Options { check: true }));
     // `test` has it among the other tests.
     steps.run("layout of the plugin boundary", || cargo_step(workspace, &["test", "--package", "uct-abi"]));
     steps.finish()
@@ -57,8 +61,6 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
     });
     let only_check = header::Options { check: true };
     steps.run("C header", || header::run_header(workspace, &only_check));
-    let only_check = config::Options { check: true };
-    steps.run("config/uct.toml", || config::run(workspace, &only_check));
 }
 
 fn cargo_step(workspace: &Workspace, arguments: &[&str]) -> Outcome {

@@ -6,7 +6,7 @@ use crate::process::quote;
 use crate::steps::{Steps, Verdict};
 use crate::test::CONFORMANCE;
 use crate::vm;
-use crate::workspace::{Built, Workspace};
+use crate::workspace::{Built, EVERYTHING, Workspace};
 use serde::Deserialize;
 use std::fs;
 use std::time::Duration;
@@ -94,16 +94,14 @@ fn machines(workspace: &Workspace) -> Outcome<Vec<Machine>> {
 
 fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     vm::install()?;
-    let built = workspace.build(&["test", "--workspace", "--no-run"])?;
+    let built = workspace.build(EVERYTHING)?;
     let scripts = scripts(workspace)?;
     let is_run = |name: &&str| scripts.contains(&format!("{GUEST_TESTS}/{name}"));
     let tests = GUEST_PACKAGES.iter().flat_map(|package| workspace.tests(package)).filter(is_run);
     let tests = tests.map(|name| Ok(format!("{}:{GUEST_TESTS}/{name}", built.test_program(name)?.display())));
     let scripts = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
     let files = tests.chain([Ok(scripts)]).collect::<Outcome<_>>()?;
-    // `cargo test` builds a program only for the tests of its own package.
-    let programs = workspace.for_people(workspace.build(&["build", "--workspace"])?);
-    Ok(Contents { programs, files })
+    Ok(Contents { programs: workspace.for_people(built), files })
 }
 
 /// All that is run in guests. What it does not name is not in them: their files are in memory.

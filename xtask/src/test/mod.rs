@@ -2,7 +2,8 @@
 //! the end what passed, what failed and what was skipped.
 //!
 //! All steps build with `--workspace`, whatever part of it they need: cargo builds a crate with the features that the
-//! chosen packages ask for together, so each other choice would build many crates once more.
+//! chosen packages ask for together, so each other choice would build many crates once more. What tests are linked with is
+//! a choice of its own, so the programs of this profile are built with it, too.
 //! Built on all other commands; continuous integration runs it and nothing else.
 
 mod hostile;
@@ -17,8 +18,8 @@ use crate::apt::{self, Package};
 use crate::failure::{Failure, Outcome};
 use crate::process::{build_for_once, cargo, run as run_command, run_two_at_a_time};
 use crate::steps::{Steps, Verdict};
-use crate::workspace::{BUILD_LIMIT, Workspace};
-use crate::{check, footprint, hello, instructions, vm};
+use crate::workspace::{BUILD_LIMIT, EVERYTHING, Workspace};
+use crate::{check, config, footprint, hello, instructions, vm};
 use clap::Args;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -76,10 +77,9 @@ pub fn run(options: &Options) -> Outcome {
     let mut steps = Steps::only(&options.only);
 
     check::run_steps(&workspace, &mut steps);
-    steps.run("build", || {
-        let mut build = cargo();
-        run_command(build.args(["build", "--workspace"]).current_dir(workspace.root()), BUILD_LIMIT)
-    });
+    steps.run("build", || workspace.build(EVERYTHING).map(drop));
+    let only_check = config::Options { check: true };
+    steps.run(check::CONFIG, || config::run_with(&workspace, &only_check, EVERYTHING));
     steps.run("tests", || tests(&workspace));
     if !is_root() {
         let reason = "this user is not root, or root without its capabilities, as in a container: tests that give files to other \
