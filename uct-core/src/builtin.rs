@@ -13,9 +13,9 @@ pub(crate) fn plugins() -> Vec<&'static UctPlugin> {
         uct_shm::plugin(),
         #[cfg(feature = "rc_verbs")]
         uct_rc_verbs::plugin(),
-        #[cfg(feature = "ud_verbs")]
-        uct_ud_verbs::plugin(),
         #[cfg(feature = "rdmacm")]
         uct_rdmacm::plugin(),
+        #[cfg(feature = "ud_verbs")]
+        uct_ud_verbs::plugin(),
     ]
 }

@@ -168,7 +168,7 @@ pub type Recv<'a> = flavour::Recv<'a, Connection>;
 pub type Close<'a> = flavour::Close<'a, Connection>;
 /// See [`Connection::into_stream`].
 pub type Stream = flavour::Stream<Connection>;
-/// An operation with a limit: see for instance [`Recv::within`].
+/// An operation with a limit; `within` of [`Recv`] and of the others returns it.
 pub type Within<F> = flavour::Within<F, Sleep>;
 
 impl Flavour for Connection {
