@@ -41,7 +41,7 @@ ucs::config_struct! {
         /// Largest number of small segments for each peer. With little traffic 2 are used.
         pub small_seg_count: u32 = "64" in 2..=64,
         /// Time without messages to a peer after which its ring is small again, and the memory that only much traffic needs is given
-        /// back.
+        /// back. Time after which a segment of a peer to which no key was used is unmapped.
         pub trim_timeout: Time = "1s",
         /// Calls of progress from one poll of the sockets to the next. Sockets report new connections and dead peers.
         pub poll_interval: u32 = "1024" in 1..=1_048_576,
@@ -72,6 +72,13 @@ ucs::config_struct! {
         /// Number of descriptors, of those that this process may have (ulimit -n), that connections of peers leave free.
         #[security = true]
         pub reserved_descriptors: u32 = "64" in 0..=1_048_576,
+        /// Largest number of segments of peers that an interface keeps mapped after their last key was released, until no key to them was
+        /// unpacked and used for `trim_timeout`; 0 keeps none.
+        #[security = true]
+        pub max_cached_segments: u32 = "256" in 0..=16_384,
+        /// Largest sum of their sizes. A larger segment is unmapped with its last key.
+        #[security = true]
+        pub max_cached_bytes: MemSize = "1g",
         /// Use copies by the kernel (process_vm_readv) for memory that cannot be mapped.
         pub cma: Ternary = "try",
         /// Time limit for the end of a registration to wait for a copy by the kernel that a peer has started. Memory that is still in use

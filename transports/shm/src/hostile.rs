@@ -18,6 +18,7 @@ use crate::io::{Mapping, Origin, Segment, Source};
 use crate::link::channel::Channel;
 use crate::link::pair_layout::PairLayout;
 use crate::link::place;
+use crate::link::remote::SegmentCache;
 use crate::link::work::PendingWork;
 use crate::proto::addr::{DeviceAddress, IfaceAddress, Route};
 use crate::proto::kind::Kind;
@@ -235,7 +236,7 @@ impl Intruder {
             &to,
             &PairLayout::new(SHAPE, SHAPE).ok()?,
             memory,
-            PendingWork::default(),
+            (PendingWork::default(), Rc::new(SegmentCache::new(0, 0))),
         ))
     }
 

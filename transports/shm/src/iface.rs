@@ -28,7 +28,7 @@ use crate::link::limits::Limits;
 use crate::link::peer::new_doorbell;
 use crate::link::place;
 use crate::link::receive::Handlers;
-use crate::link::remote::registry;
+use crate::link::remote::{SegmentCache, registry};
 use crate::link::ring_pair::RingPair;
 use crate::link::table::Table;
 use crate::link::work::PendingWork;
@@ -53,6 +53,8 @@ pub(crate) struct ShmIface {
     pub(crate) schedule: Schedule,
     /// Shared with the channels, which leave work to progress.
     pub(crate) work: PendingWork,
+    /// Shared with the channels, which keep segments of peers in it.
+    pub(crate) cache: Rc<SegmentCache>,
     pub(crate) doorbell: Doorbell<MappedDoorbell>,
     pub(crate) is_working: Cell<bool>,
     /// Pending requests are running. They run outside handlers.
@@ -140,6 +142,10 @@ impl ShmIface {
             watch: Cell::new(doorbell.watch()),
             schedule: Schedule::new(config.poll_interval),
             work: PendingWork::default(),
+            cache: Rc::new(SegmentCache::new(
+                config.max_cached_segments as usize,
+                config.max_cached_bytes.bytes(),
+            )),
             doorbell,
             is_working: Cell::new(false),
             is_serving: Cell::new(false),

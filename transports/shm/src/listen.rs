@@ -226,6 +226,7 @@ impl ShmIface {
         for connection in self.table.all() {
             connection.channel.trim(self.trim_timeout);
         }
+        self.cache.trim(self.trim_timeout);
         self.door.timer.drain();
         self.door.next_tick.set(Deadline::NEVER);
         let now = clock::ticks();

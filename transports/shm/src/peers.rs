@@ -18,8 +18,8 @@ use crate::link::connection::Connection;
 use crate::link::pair_layout::PairLayout;
 use crate::link::peer::Peer;
 use crate::link::place::Whereabouts;
-use crate::link::remote::registry;
-use crate::link::work::source;
+use crate::link::remote::{SegmentCache, registry};
+use crate::link::work::{PendingWork, source};
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::ring::{FIRST_SLOTS, Geometry, Pool};
 use crate::proto::wire::Hello;
@@ -62,11 +62,16 @@ impl ShmIface {
         let timeout = self.config.connect_timeout.to_duration();
         let directory = self.directory.as_deref();
         let (dial, rings, memory) = self.identity.dial(number, to, directory, timeout, self.shape())?;
-        let channel = Channel::connecting(number, &to.iface, &rings, memory, self.work.clone());
+        let channel = Channel::connecting(number, &to.iface, &rings, memory, self.shared());
         let connection = Rc::new(Connection::new(channel));
         self.begin(&connection, dial)?;
         self.add(&connection);
         Ok(connection)
+    }
+
+    /// What all channels share.
+    fn shared(&self) -> (PendingWork, Rc<SegmentCache>) {
+        (self.work.clone(), Rc::clone(&self.cache))
     }
 
     fn add(&self, connection: &Rc<Connection>) {
@@ -102,7 +107,7 @@ impl ShmIface {
             .and_then(|peer| {
                 let shared = shares.map_or(0, |own| own.channel.number + 1);
                 self.identity.welcome(line.0.as_fd(), number, shared)?;
-                let channel = Channel::accepted(number, rings, memory, peer, self.work.clone());
+                let channel = Channel::accepted(number, rings, memory, peer, self.shared());
                 self.stand(&channel, line)?;
                 let connection = Rc::new(Connection::new(channel));
                 self.add(&connection);
@@ -160,6 +165,7 @@ impl ShmIface {
             // It may be out of the set already.
             let _ = self.events.remove(socket);
         }
+        connection.channel.forget_segments();
         connection.fail(&self.errors, broken);
     }
 }

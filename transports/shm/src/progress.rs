@@ -314,8 +314,9 @@ impl ShmIface {
         }
     }
 
-    /// Gives back what a few connections do not need any more.
+    /// Gives back what a few connections do not need any more, and segments of peers.
     fn trim_some(&self) {
+        self.cache.trim(self.trim_timeout);
         for _ in 0..RESCAN_BATCH.min(self.table.len()) {
             let next = self.trimmed.get() + 1;
             self.trimmed.set(if next >= self.table.numbers() { 0 } else { next });
@@ -395,7 +396,7 @@ impl ShmIface {
         if self.work.has(source::ROOM) {
             self.door.want_tick(Deadline::after(ROOM_WAIT));
         }
-        if self.table.can_trim() {
+        if self.table.can_trim() || !self.cache.is_empty() {
             self.door.want_tick(Deadline::after(self.trim_timeout));
         }
         true

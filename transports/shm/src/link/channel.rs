@@ -7,6 +7,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
 use crate::link::blocked::BlockedOn;
 use crate::link::pair_layout::PairLayout;
 use crate::link::peer::Peer;
-use crate::link::remote::{Allocated, Announced, Lent, PeerView, Words, registry};
+use crate::link::remote::{Allocated, Announced, Lent, PeerView, SegmentCache, Words, registry};
 use crate::link::ring_pair::RingPair;
 use crate::link::work::{PendingWork, source};
 use crate::proto::addr::IfaceAddress;
@@ -40,7 +41,7 @@ pub(crate) struct Broken {
 enum Asked {
     /// The peer was asked, with a key to as many bytes.
     Waiting(u64),
-    /// It has answered: nothing to share, or the segment as long as a key uses it.
+    /// It has answered: nothing to share, or the segment as long as a key or the cache has it.
     Answered(Option<std::sync::Weak<Lent>>, Option<Arc<Lent>>),
 }
 
@@ -66,6 +67,8 @@ pub(crate) struct Channel {
     pub(crate) is_closed: Cell<bool>,
     /// By key and secret.
     segments: RefCell<HashMap<(u64, u64), Asked>>,
+    /// The interface's, which keeps segments between two keys.
+    cache: Rc<SegmentCache>,
     /// The interface's pending work.
     work: PendingWork,
     /// In which we name what we have the kernel copy.
@@ -83,9 +86,9 @@ impl Channel {
         to: &IfaceAddress,
         layout: &PairLayout,
         memory: Mapping,
-        work: PendingWork,
+        (work, cache): (PendingWork, Rc<SegmentCache>),
     ) -> Channel {
-        let channel = Channel::new(number, (to.id, to.key), (layout, memory, true), work);
+        let channel = Channel::new(number, (to.id, to.key), (layout, memory, true), (work, cache));
         channel.rings.sender.prepare();
         // The other ring has its sender at the peer; what it sees until we are ready is ours to write.
         channel.rings.receiver.set_idle();
@@ -98,10 +101,10 @@ impl Channel {
         layout: &PairLayout,
         memory: Mapping,
         peer: Peer,
-        work: PendingWork,
+        (work, cache): (PendingWork, Rc<SegmentCache>),
     ) -> Channel {
         let from = (peer.side.iface, peer.side.key);
-        let channel = Channel::new(number, from, (layout, memory, false), work);
+        let channel = Channel::new(number, from, (layout, memory, false), (work, cache));
         channel.take_peer(peer);
         channel
     }
@@ -110,7 +113,7 @@ impl Channel {
         number: u32,
         (peer_iface, peer_key): (u64, u64),
         (layout, memory, connects): (&PairLayout, Mapping, bool),
-        work: PendingWork,
+        (work, cache): (PendingWork, Rc<SegmentCache>),
     ) -> Channel {
         let memory = Arc::new(memory);
         let [ours, theirs] = layout.words(&memory, connects);
@@ -131,6 +134,7 @@ impl Channel {
             broken: OnceCell::new(),
             is_closed: Cell::new(false),
             segments: RefCell::default(),
+            cache,
             work,
             ours,
             theirs,
@@ -427,6 +431,9 @@ impl Channel {
             Some(Asked::Answered(None, _)) => return Ok(None),
             Some(Asked::Answered(Some(known), fresh)) => {
                 if let Some(segment) = fresh.take().or_else(|| known.upgrade()) {
+                    if let Some(peer) = self.peer() {
+                        self.cache.used(&segment, &peer.table, proof.0);
+                    }
                     return Ok(Some(segment));
                 }
             }
@@ -437,7 +444,7 @@ impl Channel {
         match self.tell(&message, &[]) {
             Ok(()) => {
                 if segments.len() == segments.capacity() {
-                    // Of those that are gone, no key is left that would ask.
+                    // Those that are gone have neither a key nor a place in the cache.
                     segments.retain(|_, asked| match asked {
                         Asked::Waiting(_) => true,
                         Asked::Answered(known, fresh) => {
@@ -450,6 +457,13 @@ impl Channel {
             }
             Err(Errno::AGAIN) => Err(BlockedOn::Segment(proof.0)),
             Err(_) => Ok(None),
+        }
+    }
+
+    /// No key is bound over this channel any more: the cache drops what came over it.
+    pub(crate) fn forget_segments(&self) {
+        if let Some(peer) = self.peer() {
+            self.cache.forget(&peer.table);
         }
     }
 
@@ -534,6 +548,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        self.forget_segments();
         if let Ok(registry) = registry() {
             registry.announcements().close(&self.theirs, self.looks_closed());
         }

@@ -11,12 +11,17 @@ use crate::proto::wire::Side;
 
 /// One that has connected to the interface with number and key 1.
 fn channel() -> Channel {
+    channel_with(&Rc::new(SegmentCache::new(0, 0)))
+}
+
+/// As [`channel`], with this cache.
+fn channel_with(cache: &Rc<SegmentCache>) -> Channel {
     let pool = |stride| Pool { count: 2, stride };
     let shape = Geometry { slots: 64, first: 8, small: pool(1024), bulk: pool(8128) };
     let rings = PairLayout::new(shape, shape).unwrap();
     let segment = Segment::new(&Origin::Memfd, rings.size(), false).unwrap();
     let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
-    Channel::connecting(0, &to, &rings, segment.mapping, PendingWork::default())
+    Channel::connecting(0, &to, &rings, segment.mapping, (PendingWork::default(), Rc::clone(cache)))
 }
 
 /// Gives it a socket to this process, as which the system reports user `uid`; returns the other end.
@@ -25,6 +30,49 @@ fn connected(channel: &Channel, uid: u32) -> OwnedFd {
     let (socket, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     channel.take_line((socket, Credentials { pid: std::process::id(), uid }));
     peer
+}
+
+/// Gives it a welcome of this process.
+fn welcomed(channel: &Channel) {
+    let registry = registry().unwrap();
+    let (_, doorbell) = new_doorbell().unwrap();
+    let (Source::File(doorbell), Source::File(table)) = (doorbell.source, &registry.table().source) else {
+        panic!("both are files")
+    };
+    let (beacon, table_identity) = (registry.beacon().address(), registry.identity());
+    let side = Side { iface: 1, key: 1, table: table_identity, beacon, bell_number: 0, heavy_barrier: 0 };
+    channel.take_peer(Peer::new(side, &[doorbell, table.try_clone().unwrap()]).unwrap());
+}
+
+/// Lends the channel a segment of `length` bytes for a key to `most`, as its peer, and returns it as for that key.
+fn lend(
+    channel: &Channel,
+    peer: &OwnedFd,
+    (proof, most): ((u64, u64), usize),
+    length: usize,
+) -> Result<Arc<Lent>, String> {
+    assert_eq!(channel.segment(proof, most as u64).unwrap_err(), BlockedOn::Segment(proof.0), "it is here");
+    let lent = Segment::new(&Origin::Memfd, length, false).unwrap();
+    let Source::File(memory) = lent.source else { panic!("a memfd is a file") };
+    let (key, secret) = proof;
+    let reply = wire::SegmentReply { key, secret, length: length as u64, sysv_segment: -1, is_writable: 1 };
+    let message = wire::control(Control::SegmentReply, reply.as_bytes());
+    socket::send(peer.as_fd(), &message, &[memory.as_fd()]).unwrap();
+    assert!(channel.receive_control(Trust::SEALED));
+    match channel.broken() {
+        Some(broken) => Err(broken.reason.clone()),
+        None => Ok(channel.segment(proof, most as u64).unwrap().unwrap()),
+    }
+}
+
+/// Requests that wait at the peer's end of the socket.
+fn requests(peer: &OwnedFd) -> usize {
+    let mut buffer = [0; wire::MAX_CONTROL];
+    std::iter::from_fn(|| match socket::receive(peer.as_fd(), &mut buffer) {
+        Received::Message(..) => Some(()),
+        Received::Nothing | Received::Closed => None,
+    })
+    .count()
 }
 
 #[test]
@@ -40,18 +88,10 @@ fn what_fits_no_block_is_not_sent() {
 /// A privileged process may write to programs that its peer may not.
 #[test]
 fn the_kernel_copies_between_processes_of_one_user_only() {
-    let registry = registry().unwrap();
     let own = credentials().effective_uid;
     let copies = |uid| {
         let channel = channel();
-        let (_, doorbell) = new_doorbell().unwrap();
-        let (Source::File(doorbell), Source::File(table)) = (doorbell.source, &registry.table().source)
-        else {
-            panic!("both are files")
-        };
-        let (beacon, table_identity) = (registry.beacon().address(), registry.identity());
-        let side = Side { iface: 1, key: 1, table: table_identity, beacon, bell_number: 0, heavy_barrier: 0 };
-        channel.take_peer(Peer::new(side, &[doorbell, table.try_clone().unwrap()]).unwrap());
+        welcomed(&channel);
         let _peer = connected(&channel, uid);
         channel.cma().is_some()
     };
@@ -66,20 +106,64 @@ fn a_segment_that_is_larger_than_its_key_is_not_mapped() {
     let answered = |length: usize| {
         let channel = channel();
         let peer = connected(&channel, credentials().effective_uid);
-        assert_eq!(channel.segment((3, 5), SIZE as u64).unwrap_err(), BlockedOn::Segment(3));
-        let lent = Segment::new(&Origin::Memfd, length, false).unwrap();
-        let Source::File(memory) = lent.source else { panic!("a memfd is a file") };
-        let length = length as u64;
-        let reply = wire::SegmentReply { key: 3, secret: 5, length, sysv_segment: -1, is_writable: 1 };
-        let message = wire::control(Control::SegmentReply, reply.as_bytes());
-        socket::send(peer.as_fd(), &message, &[memory.as_fd()]).unwrap();
-        assert!(channel.receive_control(Trust::SEALED));
-        match channel.broken() {
-            Some(broken) => Err(broken.reason.clone()),
-            None => Ok(channel.segment((3, 5), SIZE as u64).unwrap().unwrap().mapping.length()),
-        }
+        lend(&channel, &peer, ((3, 5), SIZE), length).map(|segment| segment.mapping.length())
     };
     assert_eq!(answered(SIZE), Ok(SIZE));
     let reason = answered(2 * SIZE).unwrap_err();
     assert!(reason.contains("a segment of 16384 bytes, where the key is to 8192"), "{reason}");
+}
+
+/// A channel with this cache, welcomed and connected, and the peer's end of its socket.
+fn cached(cache: &Rc<SegmentCache>) -> (Channel, OwnedFd) {
+    let channel = channel_with(cache);
+    welcomed(&channel);
+    let peer = connected(&channel, credentials().effective_uid);
+    (channel, peer)
+}
+
+#[test]
+fn a_segment_outlives_its_keys_and_serves_the_same_key_without_a_request() {
+    const SIZE: usize = 8192;
+    let cache = Rc::new(SegmentCache::new(8, u64::MAX));
+    let (channel, peer) = cached(&cache);
+    let first = lend(&channel, &peer, ((3, 5), SIZE), SIZE).unwrap();
+    let base = first.mapping.base();
+    drop(first);
+    assert_eq!(requests(&peer), 1);
+    for _ in 0..10 {
+        let again = channel.segment((3, 5), SIZE as u64).unwrap().unwrap();
+        assert_eq!(again.mapping.base(), base, "it was mapped again");
+    }
+    assert_eq!(requests(&peer), 0);
+    drop(channel);
+    assert!(cache.is_empty(), "the channel is closed, and its segments stay mapped");
+    // As it was without a cache.
+    let (channel, peer) = cached(&Rc::new(SegmentCache::new(0, u64::MAX)));
+    drop(lend(&channel, &peer, ((3, 5), SIZE), SIZE).unwrap());
+    drop(lend(&channel, &peer, ((3, 5), SIZE), SIZE).unwrap());
+    assert_eq!(requests(&peer), 2);
+}
+
+/// The number of a registration is used again; the secret is drawn anew. A hostile peer may use both again, on a connection of its own.
+#[test]
+fn other_memory_of_the_same_number_is_never_found_in_the_cache() {
+    const SIZE: usize = 8192;
+    let cache = Rc::new(SegmentCache::new(8, u64::MAX));
+    let (honest, peer) = cached(&cache);
+    let first = lend(&honest, &peer, ((3, 5), SIZE), SIZE).unwrap();
+    for bit in 0..64 {
+        let other = (3, 5 ^ 1 << bit);
+        assert_eq!(honest.segment(other, SIZE as u64).unwrap_err(), BlockedOn::Segment(3), "bit {bit}");
+    }
+    let next = (3 + (1 << 32), 5);
+    assert_eq!(honest.segment(next, SIZE as u64).unwrap_err(), BlockedOn::Segment(next.0), "a generation");
+    let (hostile, its_end) = cached(&cache);
+    let other = lend(&hostile, &its_end, ((3, 5), SIZE), SIZE).unwrap();
+    assert_ne!(other.mapping.base(), first.mapping.base(), "one peer gets what another one has lent");
+    let found = |channel: &Channel| channel.segment((3, 5), SIZE as u64).unwrap().unwrap();
+    assert!(Arc::ptr_eq(&found(&honest), &first) && Arc::ptr_eq(&found(&hostile), &other));
+    let known = [Arc::downgrade(&first), Arc::downgrade(&other)];
+    drop((first, other));
+    hostile.forget_segments();
+    assert_eq!(known.map(|segment| segment.strong_count()), [1, 0], "the failed channel's alone is unmapped");
 }

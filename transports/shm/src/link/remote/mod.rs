@@ -8,9 +8,11 @@
 //! read-only, and is cleared when the registration ends.
 
 mod announce;
+mod cache;
 mod key;
 mod registry;
 
 pub(crate) use announce::{Announced, Words};
+pub(crate) use cache::SegmentCache;
 pub(crate) use key::{Lent, PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
 pub(crate) use registry::{Allocated, Memh, registry};

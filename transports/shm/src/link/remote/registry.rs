@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use rustix::fs::SealFlags;
+use ucs::memory::fork::ForkGuard;
 use ucs::sync::fixed::{AtomicU64, Ordering};
 use uct_plugin::memory::{Region, Regions};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
@@ -22,6 +23,7 @@ use crate::proto::table::{ENTRIES, TABLE_BYTES, entry, live_value};
 #[derive(Debug)]
 pub(crate) struct Registry {
     process: u32,
+    fork: ForkGuard,
     regions: Regions,
     table: Segment,
     beacon: Beacon,
@@ -74,6 +76,7 @@ impl Registry {
             .map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))?;
         Ok(Registry {
             process: std::process::id(),
+            fork: ForkGuard::new(),
             regions,
             table,
             beacon,
@@ -84,15 +87,15 @@ impl Registry {
 
     /// A child of a fork shares rings and segments with its parent, and both would write to them.
     fn refuse_child(&self) -> Result<(), Failure> {
-        let now = std::process::id();
-        if now == self.process {
+        if self.fork.check().is_ok() {
             return Ok(());
         }
         Err(Failure::new(
             Error::UNSUPPORTED,
             format!(
-                "process {now} is a fork of process {}, which has shared memory open; call exec in the child, or open \
+                "process {} is a fork of process {}, which has shared memory open; call exec in the child, or open \
                  shared memory only after the fork",
+                std::process::id(),
                 self.process
             ),
         ))
@@ -195,6 +198,12 @@ pub(super) fn live_word(table: &Mapping, key: u64) -> &AtomicU64 {
     let word = unsafe { table.base().cast::<AtomicU64>().add(entry(key)) };
     // SAFETY: mapped as long as the table is borrowed, aligned to 8, and only used as an atomic.
     unsafe { word.as_ref() }
+}
+
+/// Whether the registration of `key` is live, by the table of its process.
+pub(super) fn is_live_in(table: &Mapping, key: u64) -> bool {
+    // SYNC: pairs with the Release in `Registry::insert` and `Registry::remove`, of whichever process.
+    live_word(table, key).load(Ordering::Acquire) == live_value(key)
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

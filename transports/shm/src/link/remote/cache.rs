@@ -1,0 +1,192 @@
+//! Segments of peers that stay mapped for a while after the last key to them is released. An application that unpacks a key for each
+//! request would otherwise map the same memory for each request.
+//!
+//! Used by channels, which hand segments to keys. Built on segments that peers have lent. All channels of an interface share one cache, and
+//! with it the limits. The cache only holds segments. A channel finds its own by number and secret of the key, so memory of another peer, or
+//! memory that gets the same number later, is never found in place of the one that a key is to.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ucs::clock;
+
+use super::key::Lent;
+use super::registry::is_live_in;
+use crate::io::Mapping;
+
+/// Shortest time between two searches for segments that are not needed.
+const PACE: Duration = Duration::from_millis(1);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SegmentCache {
+    max_segments: usize,
+    max_bytes: u64,
+    entries: RefCell<Vec<Entry>>,
+    /// When segments that are not needed were last searched for, in nanoseconds.
+    trimmed: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    segment: Arc<Lent>,
+    /// The table of the owner, mapped for the channel that the segment came over.
+    table: Arc<Mapping>,
+    key: u64,
+    /// When a key was last bound to it, in nanoseconds.
+    used: u64,
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        self.segment.mapping.length() as u64
+    }
+}
+
+impl SegmentCache {
+    /// An empty cache for so many segments and bytes.
+    pub(crate) fn new(max_segments: usize, max_bytes: u64) -> SegmentCache {
+        SegmentCache { max_segments, max_bytes, entries: RefCell::default(), trimmed: Cell::new(0) }
+    }
+
+    /// Notes that a key is about to be bound to the segment, and keeps the segment if it is not larger than all that may be kept. Drops those
+    /// that were not used for the longest time, beyond the limits.
+    pub(crate) fn used(&self, segment: &Arc<Lent>, table: &Arc<Mapping>, key: u64) {
+        let used = clock::now();
+        let mut entries = self.entries.borrow_mut();
+        if let Some(known) = entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.segment, segment)) {
+            known.used = used;
+            return;
+        }
+        let new = Entry { segment: Arc::clone(segment), table: Arc::clone(table), key, used };
+        if self.max_segments == 0 || new.bytes() > self.max_bytes {
+            return;
+        }
+        let mut bytes = entries.iter().map(Entry::bytes).sum::<u64>().saturating_add(new.bytes());
+        while entries.len() >= self.max_segments || bytes > self.max_bytes {
+            let oldest = (0..entries.len()).min_by_key(|&index| entries[index].used);
+            let Some(oldest) = oldest else { break };
+            bytes -= entries.swap_remove(oldest).bytes();
+        }
+        entries.push(new);
+    }
+
+    /// Drops segments that were not used for `idle`, and those whose registration has ended. Searches for them at most once in [`PACE`].
+    pub(crate) fn trim(&self, idle: Duration) {
+        let mut entries = self.entries.borrow_mut();
+        if entries.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        let is_past = |since: u64, limit: Duration| Duration::from_nanos(now.saturating_sub(since)) >= limit;
+        if is_past(self.trimmed.get(), idle.min(PACE)) {
+            self.trimmed.set(now);
+            entries.retain(|entry| is_live_in(&entry.table, entry.key) && !is_past(entry.used, idle));
+        }
+    }
+
+    /// Drops the segments that came over the channel for which this table is mapped.
+    pub(crate) fn forget(&self, table: &Arc<Mapping>) {
+        self.entries.borrow_mut().retain(|entry| !Arc::ptr_eq(&entry.table, table));
+    }
+
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.borrow().is_empty()
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::sync::Weak;
+
+    use rustix::fs::SealFlags;
+    use ucs::sync::fixed::Ordering;
+
+    use super::*;
+    use crate::io::{Origin, Segment};
+    use crate::link::remote::registry::live_word;
+    use crate::proto::table::{TABLE_BYTES, live_value};
+
+    const PAGE: usize = 4096;
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// The table of a peer in which these keys are live.
+    fn table(keys: &[u64]) -> Arc<Mapping> {
+        let table = Segment::memfd(TABLE_BYTES, false, SealFlags::empty()).unwrap().mapping;
+        for key in keys {
+            live_word(&table, *key).store(live_value(*key), Ordering::Release);
+        }
+        Arc::new(table)
+    }
+
+    /// Has a key bound to a fresh segment, and released again.
+    fn bind(cache: &SegmentCache, pages: usize, table: &Arc<Mapping>, key: u64) -> Weak<Lent> {
+        let mapping = Segment::new(&Origin::Memfd, pages * PAGE, false).unwrap().mapping;
+        let segment = Arc::new(Lent { mapping, is_writable: true });
+        cache.used(&segment, table, key);
+        // So that no two have the same time.
+        std::thread::sleep(Duration::from_micros(10));
+        Arc::downgrade(&segment)
+    }
+
+    fn is_mapped(segment: &Weak<Lent>) -> bool {
+        segment.strong_count() > 0
+    }
+
+    #[test]
+    fn of_too_many_segments_the_one_unused_for_the_longest_time_goes() {
+        let (cache, table) = (SegmentCache::new(3, u64::MAX), table(&[1, 2, 3, 4, 5]));
+        let all: Vec<Weak<Lent>> = (1..4).map(|key| bind(&cache, 1, &table, key)).collect();
+        assert!(all.iter().all(is_mapped));
+        cache.used(&all[0].upgrade().unwrap(), &table, 1);
+        let fourth = bind(&cache, 1, &table, 4);
+        assert_eq!(all.iter().map(is_mapped).collect::<Vec<bool>>(), [true, false, true]);
+        assert!(is_mapped(&fourth));
+        assert!(!is_mapped(&bind(&SegmentCache::new(0, u64::MAX), 1, &table, 5)), "it is switched off");
+    }
+
+    #[test]
+    fn of_too_many_bytes_as_many_segments_go_as_have_to() {
+        let (cache, table) = (SegmentCache::new(100, 8 * PAGE as u64), table(&[1, 2, 3, 4, 5]));
+        let all: Vec<Weak<Lent>> =
+            [(2, 1), (3, 2), (3, 3)].map(|(pages, key)| bind(&cache, pages, &table, key)).into();
+        assert!(all.iter().all(is_mapped), "they have exactly as many bytes as there may be");
+        let large = bind(&cache, 9, &table, 4);
+        assert!(!is_mapped(&large) && all.iter().all(is_mapped), "what never fits displaces nothing");
+        let next = bind(&cache, 4, &table, 5);
+        assert_eq!(all.iter().map(is_mapped).collect::<Vec<bool>>(), [false, false, true]);
+        assert!(is_mapped(&next));
+    }
+
+    #[test]
+    fn what_is_unused_or_not_registered_any_more_goes_and_what_is_neither_stays() {
+        let (cache, table) = (SegmentCache::new(100, u64::MAX), table(&[1, 2]));
+        let segments = [1, 2].map(|key| bind(&cache, 1, &table, key));
+        cache.trim(LONG);
+        assert!(segments.iter().all(is_mapped));
+        live_word(&table, 1).store(0, Ordering::Release);
+        std::thread::sleep(2 * PACE);
+        cache.trim(LONG);
+        assert_eq!(segments.each_ref().map(is_mapped), [false, true]);
+        // Another registration has the entry of the table.
+        live_word(&table, 2).store(live_value(2 + (1 << 32)), Ordering::Release);
+        std::thread::sleep(2 * PACE);
+        cache.trim(LONG);
+        assert_eq!(segments.each_ref().map(is_mapped), [false, false]);
+        live_word(&table, 2).store(live_value(2), Ordering::Release);
+        let unused = bind(&cache, 1, &table, 2);
+        std::thread::sleep(2 * PACE);
+        cache.trim(2 * PACE);
+        assert!(!is_mapped(&unused) && cache.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_channel_drops_its_segments_and_no_others() {
+        let (cache, tables) = (SegmentCache::new(100, u64::MAX), [table(&[1]), table(&[1])]);
+        let segments = tables.each_ref().map(|table| bind(&cache, 1, table, 1));
+        cache.forget(&tables[0]);
+        assert_eq!(segments.each_ref().map(is_mapped), [false, true]);
+    }
+}
