@@ -23,7 +23,7 @@ pub enum Wait {
 pub struct NetOptions {
     /// How the thread waits. Default: [`Wait::Adaptive`] of 20 µs.
     pub wait: Wait,
-    /// Bytes that a peer may send on one connection ahead of what the application took. 4 KiB to 1 GiB; default 256 KiB.
+    /// Bytes that a peer may send on one connection ahead of what the application took. 4 KiB to 1 GiB; default 1 MiB.
     pub window: u32,
     /// Longest message that is received. A longer one ends its connection. Default 64 MiB.
     pub max_message: usize,
@@ -47,7 +47,7 @@ impl Default for NetOptions {
     fn default() -> NetOptions {
         NetOptions {
             wait: Wait::Adaptive(Duration::from_micros(20)),
-            window: 256 << 10,
+            window: 1 << 20,
             max_message: 64 << 20,
             max_half_open: 128,
             handshake_timeout: Duration::from_secs(5),

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use support::{LIMIT, net, pair, transports};
@@ -74,6 +75,42 @@ fn many_messages_pass_a_small_window_in_order() {
                 }
                 assert_eq!(&*connection.recv().within(LIMIT).await?, b"done");
                 Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn a_stream_of_long_and_short_writes_passes_a_small_window_in_order() {
+    const LENGTH: usize = 3 << 20;
+    let options = NetOptions { window: 4096, ..support::patient() };
+    for transport in transports() {
+        pair(
+            options.clone(),
+            async |_net, mut listener| {
+                let mut stream = listener.accept().await?.accept().await?.into_stream();
+                let (mut came, mut buffer) = (Vec::new(), vec![0; 10_000]);
+                loop {
+                    match poll_fn(|context| stream.poll_read(context, &mut buffer)).await? {
+                        0 => break,
+                        count => came.extend_from_slice(&buffer[..count]),
+                    }
+                }
+                assert!(came == pattern(LENGTH), "{} bytes", came.len());
+                Ok(())
+            },
+            async move |net, address| {
+                let mut stream = net.connect(address).require(transport).await?.into_stream();
+                let sent = pattern(LENGTH);
+                let (mut rest, mut number) = (&*sent, 0);
+                while !rest.is_empty() {
+                    let most = [1, 100, 3000, 65_536][number % 4].min(rest.len());
+                    let count = poll_fn(|context| stream.poll_write(context, &rest[..most])).await?;
+                    assert!((1..=most).contains(&count), "{count} of {most}");
+                    (rest, number) = (&rest[count..], number + 1);
+                }
+                poll_fn(|context| stream.poll_shutdown(context)).await?;
+                stream.connection().close().within(LIMIT).await
             },
         );
     }

@@ -8,8 +8,10 @@ pub mod advice;
 pub mod allocate;
 pub mod fork;
 
+mod copy;
 mod kind;
 pub(crate) mod wiped;
 
 pub use allocate::{Allocation, Method, allocate};
+pub use copy::copy;
 pub use kind::MemoryKind;

@@ -42,8 +42,8 @@ pub trait Flavour: fmt::Debug + Unpin {
     /// Takes a queued message back, if nothing of it has left.
     fn withdraw(&self, ticket: Ticket);
 
-    /// Sends bytes if they can be sent at once; queues as many as `limit` leaves room for if not. Pending if that is none.
-    fn poll_queue(&self, bytes: &[u8], limit: usize, context: &mut Context<'_>) -> Poll<Result<usize>>;
+    /// Sends the beginning of the bytes, as far as it can be sent at once. Pending if nothing can.
+    fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<Result<usize>>;
 
     /// Whether all that is queued has left.
     fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result>;

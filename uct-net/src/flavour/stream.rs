@@ -2,11 +2,10 @@
 
 use std::task::{Context, Poll, ready};
 
+use ucs::memory::copy;
+
 use super::Flavour;
 use crate::error::Result;
-
-/// Most bytes that wait for room before a writer waits.
-const MAX_QUEUED: usize = 256 << 10;
 
 /// A connection as a stream of bytes. The traits `AsyncRead` and `AsyncWrite` of `futures-io` and tokio come with the features of
 /// these names.
@@ -32,7 +31,7 @@ impl<C: Flavour> Stream<C> {
     pub fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<usize>> {
         let rest = ready!(self.poll_fill(context))?;
         let count = rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&rest[..count]);
+        copy(&mut buffer[..count], &rest[..count]);
         self.consume(count);
         Poll::Ready(Ok(count))
     }
@@ -59,12 +58,12 @@ impl<C: Flavour> Stream<C> {
         }
     }
 
-    /// Writes up to `bytes.len()` bytes: to the transport if there is room, else to a queue of at most 256 KiB.
+    /// Writes up to `bytes.len()` bytes: what the transport has room for, and the peer's window.
     pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.connection.poll_queue(bytes, MAX_QUEUED, context)
+        self.connection.poll_write(bytes, context)
     }
 
     /// Done when all that was written is the transport's.

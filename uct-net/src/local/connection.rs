@@ -210,8 +210,8 @@ impl Flavour for Connection {
         self.conn().withdraw(ticket);
     }
 
-    fn poll_queue(&self, bytes: &[u8], limit: usize, context: &mut Context<'_>) -> Poll<Result<usize>> {
-        self.conn().poll_queue(bytes, limit, context)
+    fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
+        self.conn().poll_send_some(bytes, context)
     }
 
     fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result> {

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
+use ucs::memory::copy;
 use uct_core::{
     AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, MemoryDomain, Refused, SendFlags,
     SocketSide,
@@ -116,7 +117,7 @@ impl Lane {
         let pack = |buffer: &mut [u8]| {
             buffer[..TOKEN].copy_from_slice(&self.peer.bits().to_ne_bytes());
             buffer[TOKEN..TOKEN + ENVELOPE].copy_from_slice(&envelope);
-            buffer[TOKEN + ENVELOPE..][..payload.len()].copy_from_slice(payload);
+            copy(&mut buffer[TOKEN + ENVELOPE..][..payload.len()], payload);
             TOKEN + ENVELOPE + payload.len()
         };
         self.ep.am_bcopy(AM_ID, SendFlags::empty(), pack).map(|_length| ())

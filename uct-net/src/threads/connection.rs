@@ -224,19 +224,19 @@ impl Flavour for Connection {
         self.inner.local.with(|_entered, local| local.withdraw(ticket));
     }
 
-    fn poll_queue(&self, bytes: &[u8], limit: usize, context: &mut Context<'_>) -> Poll<Result<usize>> {
-        let taken = self.inner.local.with(|entered, local| {
-            let taken = local.conn().send_or_queue(bytes, limit)?;
-            if taken == 0 {
+    fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
+        let sent = self.inner.local.with(|entered, local| {
+            let sent = local.conn().send_some(bytes)?;
+            if sent == 0 {
                 entered.returns();
             }
-            Ok(taken)
+            Ok(sent)
         })?;
-        if taken > 0 {
-            return Poll::Ready(Ok(taken));
+        if sent > 0 {
+            return Poll::Ready(Ok(sent));
         }
         // There may be room by now.
-        self.writing(context, |local, context| local.poll_queue(bytes, limit, context))
+        self.writing(context, |local, context| local.poll_write(bytes, context))
     }
 
     fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result> {

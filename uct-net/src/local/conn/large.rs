@@ -27,14 +27,6 @@ pub(crate) struct Large {
 }
 
 impl Outgoing {
-    /// Its length in bytes.
-    pub(super) fn len(&self) -> usize {
-        match &self.way {
-            Way::Offer { memory, .. } | Way::Refused(memory) => memory.len(),
-            Way::Undecided | Way::Parts => self.data.len(),
-        }
-    }
-
     /// Whether the peer knows of it.
     pub(super) fn has_begun(&self) -> bool {
         self.sent > 0 || self.is_offered()

@@ -127,9 +127,11 @@ impl State {
         if self.failure.is_some() {
             return Ok(Received { is_due: false, wakers: Vec::new() });
         }
+        let room = self.send.room();
         if !self.send.grant(envelope.granted) {
             return Err("it granted more than its window");
         }
+        let has_room = self.send.room() != room;
         let length = message.len() - start;
         if envelope.kind.is_charged() {
             if self.fin.has_come {
@@ -236,6 +238,9 @@ impl State {
                 self.failure = Some(Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason));
                 wakers = [self.readers.take(), self.writers.take()].concat();
             }
+        }
+        if has_room {
+            wakers.extend(self.writers.take());
         }
         // What was given back without the application: nothing else tells the sender.
         let is_given_back =

@@ -67,32 +67,37 @@ impl Conn {
         Ok(Ticket(number))
     }
 
-    /// Sends bytes now, or queues as many as `limit` leaves room for: 0 if there is none.
-    pub(crate) fn send_or_queue(self: &Rc<Conn>, bytes: &[u8], limit: usize) -> Result<usize, Error> {
-        if self.try_send(bytes)? {
-            return Ok(bytes.len());
+    /// Sends the beginning of `bytes`, in messages of the transport's size, as far as there are credit and room now: 0 if there are none.
+    pub(crate) fn send_some(&self, bytes: &[u8]) -> Result<usize, Error> {
+        let mut sent = 0;
+        while let Some(length) = self.next_piece(&bytes[sent..])?
+            && self.try_send(&bytes[sent..sent + length])?
+        {
+            sent += length;
         }
-        let taken = bytes.len().min(limit.saturating_sub(self.queued()));
-        if taken > 0 {
-            self.queue(Kind::Last, bytes[..taken].to_vec())?;
-        }
-        Ok(taken)
+        Ok(sent)
     }
 
-    /// As [`Conn::send_or_queue`]; registers the caller if there is no room.
-    pub(crate) fn poll_queue(
+    /// How many of the bytes go into a message now; `None` if there are none, or no credit, or something is ahead of them.
+    fn next_piece(&self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        let Some(lane) = self.lane.get().filter(|_| !bytes.is_empty()) else { return Ok(None) };
+        let state = self.state.borrow();
+        state.check_sendable(&self.peer)?;
+        Ok(state.piece(lane, bytes.len()).filter(|_| state.outgoing.is_empty()))
+    }
+
+    /// As [`Conn::send_some`]; registers the caller if nothing was sent.
+    pub(crate) fn poll_send_some(
         self: &Rc<Conn>,
         bytes: &[u8],
-        limit: usize,
         context: &Context<'_>,
     ) -> Poll<Result<usize, Error>> {
-        match self.send_or_queue(bytes, limit)? {
-            0 => {
-                self.wait_for_room(context);
-                Poll::Pending
-            }
-            taken => Poll::Ready(Ok(taken)),
+        match self.send_some(bytes)? {
+            0 if self.next_piece(bytes)?.is_some() => self.wait_for_transport_room(context),
+            0 => self.wait_for_room(context),
+            sent => return Poll::Ready(Ok(sent)),
         }
+        Poll::Pending
     }
 
     /// Whether a queued message has left; registers the caller if not.
@@ -137,11 +142,6 @@ impl Conn {
         // What was behind it may go now: a shorter message, or the end.
         self.become_due();
         wake(writers);
-    }
-
-    /// Bytes that are queued.
-    pub(crate) fn queued(&self) -> usize {
-        self.state.borrow().outgoing.iter().map(|message| message.len() - message.sent).sum()
     }
 
     /// Queues something without credit.
@@ -233,11 +233,8 @@ impl State {
                 let fits = description.len() <= room;
                 return if fits { self.outgoing.pop_front().map(Next::Offer) } else { None };
             }
-            let fragment = lane.fragment();
-            let length = (first.data.len() - first.sent).min(fragment).min(room);
-            // Credit for a part of a short message waits for the rest.
-            let is_worth_it = first.sent + length == first.data.len() || length >= fragment.min(1024);
-            if is_worth_it {
+            let left = first.data.len() - first.sent;
+            if let Some(length) = self.piece(lane, left) {
                 return self.outgoing.pop_front().map(|message| Next::Data(message, length));
             }
         }
@@ -248,6 +245,14 @@ impl State {
             return Some(Next::Control(Kind::Fin, vec![u8::from(deaf)]));
         }
         self.receive.is_due().then(|| Next::Control(Kind::Credit, Vec::new()))
+    }
+
+    /// How many of `left` bytes go into the next message of the transport; `None` until there is credit for a message that is worth it.
+    fn piece(&self, lane: &Lane, left: usize) -> Option<usize> {
+        let fragment = lane.fragment();
+        let length = self.send.room()?.min(left).min(fragment);
+        // Credit for a part of a short message waits for the rest.
+        (length == left || length >= fragment.min(1024)).then_some(length)
     }
 
     /// What [`State::next`] returned was sent, with an offer of credit.
