@@ -12,7 +12,7 @@ use crate::proto::window::{MAX_WINDOW, MIN_WINDOW};
 pub enum Wait {
     /// Polls for ever: lowest latency, one processor.
     Spin,
-    /// Polls for so long after the last event, then sleeps.
+    /// Polls for so long after the last event, then sleeps. While a handshake is under way: for at least 100 µs.
     Adaptive(Duration),
     /// Sleeps at once.
     Sleep,

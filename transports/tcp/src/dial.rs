@@ -22,7 +22,7 @@ impl TcpIface {
         if let Some(conn) = self.table.current(peer) {
             return Ok(conn);
         }
-        let way = route::way(&self.device, &self.families, device, peer, Scope::Network)
+        let way = route::way((&self.device, &self.here), &self.families, device, peer, Scope::Network)
             .map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
         let token = random::secret().map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
         let destination = Rc::new(peer.clone());

@@ -15,10 +15,11 @@ use crate::config::TcpConfig;
 use crate::io::device::{self, Family};
 use crate::io::listener;
 use crate::link::half_open::HalfOpenList;
+use crate::link::route;
 use crate::link::shared::{LISTENERS, Shared};
 use crate::link::table::Table;
 use crate::md::{OWN, TcpMd};
-use crate::proto::addr::IfaceAddress;
+use crate::proto::addr::{DeviceAddress, IfaceAddress};
 
 /// An interface of `tcp`.
 pub(crate) struct TcpIface {
@@ -28,6 +29,8 @@ pub(crate) struct TcpIface {
     pub(crate) max_iov: usize,
     pub(crate) config: Box<TcpConfig>,
     pub(crate) device: net::Device,
+    /// Where the device is: where the interface was opened, and its sockets belong.
+    pub(crate) here: DeviceAddress,
     pub(crate) families: Vec<Family>,
     pub(crate) is_default: bool,
     pub(crate) address: IfaceAddress,
@@ -66,6 +69,7 @@ impl TcpIface {
             shared,
             table: Table::default(),
             config: Box::new(config),
+            here: route::address(&device),
             device,
             families,
             address: IfaceAddress { id, key, sockets },

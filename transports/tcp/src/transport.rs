@@ -105,7 +105,7 @@ impl Iface for TcpIface {
     }
 
     fn device_address(&self, buffer: &mut [u8]) -> Result {
-        route::address(&self.device).write(buffer);
+        self.here.write(buffer);
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Iface for TcpIface {
     fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String> {
         let there = DeviceAddress::read(peer.device)?;
         let address = IfaceAddress::read(peer.iface)?;
-        route::way(&self.device, &self.families, &there, &address, scope).map(drop)
+        route::way((&self.device, &self.here), &self.families, &there, &address, scope).map(drop)
     }
 
     #[inline(always)]

@@ -27,6 +27,10 @@ use crate::proto::envelope::{ENVELOPE, Envelope, MAX_CONNECTIONS, TOKEN, Token};
 
 /// How often an idle thread looks at its sockets while it polls, in passes: a look is a system call.
 const SOCKETS_INTERVAL: u32 = 64;
+/// How often it looks at them while a handshake goes over one.
+const HANDSHAKE_INTERVAL: u32 = 8;
+/// How long an adaptive thread polls at least while a handshake is under way: a sleep costs both sides more than the peer's answer takes.
+const HANDSHAKE_POLLING: Duration = Duration::from_micros(100);
 /// How often a thread that polls for ever lets others run, in passes without an event.
 const YIELD_INTERVAL: u32 = 1024;
 /// How long a thread sleeps at most where an interface cannot wake it.
@@ -208,8 +212,13 @@ impl Net {
             }
             if net.turn() {
                 idle.reset();
-            } else if idle.is_over() && net.prepare_to_sleep() && !net.wake.is_set() {
+            } else if net.wake.is_set() {
+                // Arming takes system calls.
+            } else if idle.is_over(net) && net.prepare_to_sleep() && !net.wake.is_set() {
                 net.reactor.turn(net.longest_sleep()).expect("the system waits for descriptors");
+            } else if net.reactor.has_handshakes() {
+                // Where both sides share a processor, the other one has to run too.
+                std::thread::yield_now();
             }
         }
     }
@@ -227,7 +236,9 @@ impl NetInner {
         self.end_lingering();
         let passes = self.passes.get().wrapping_add(1);
         self.passes.set(passes);
-        if passes.is_multiple_of(SOCKETS_INTERVAL) {
+        let is_answer_due = !is_busy && self.reactor.has_handshakes();
+        let interval = if is_answer_due { HANDSHAKE_INTERVAL } else { SOCKETS_INTERVAL };
+        if passes.is_multiple_of(interval) {
             is_busy |= self.reactor.turn(Duration::ZERO).unwrap_or(false);
         }
         is_busy
@@ -414,7 +425,7 @@ impl Idle {
     }
 
     /// Whether it is time to sleep.
-    pub(crate) fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self, net: &NetInner) -> bool {
         match self.wait {
             Wait::Spin => {
                 self.passes = self.passes.wrapping_add(1);
@@ -425,7 +436,10 @@ impl Idle {
                 false
             }
             Wait::Sleep => true,
-            Wait::Adaptive(limit) => self.since.get_or_insert_with(Instant::now).elapsed() >= limit,
+            Wait::Adaptive(limit) => {
+                let least = if net.reactor.has_handshakes() { HANDSHAKE_POLLING } else { Duration::ZERO };
+                self.since.get_or_insert_with(Instant::now).elapsed() >= limit.max(least)
+            }
         }
     }
 }

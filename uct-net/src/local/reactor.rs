@@ -22,6 +22,8 @@ pub(crate) struct Reactor {
     sources: RefCell<Slab<Rc<Wakers>>>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     timers_made: Cell<u64>,
+    /// Handshakes that are under way.
+    handshakes: Cell<usize>,
     /// The driver, while it sleeps in a runtime that may run other tasks of the thread meanwhile.
     #[cfg(feature = "tokio")]
     sleeper: Cell<Option<Waker>>,
@@ -55,6 +57,7 @@ pub(crate) struct Watched<F: AsFd> {
     reactor: Rc<Reactor>,
     place: usize,
     wakers: Rc<Wakers>,
+    is_write_watched: Cell<bool>,
 }
 
 impl Reactor {
@@ -67,6 +70,7 @@ impl Reactor {
             sources: RefCell::default(),
             timers: RefCell::default(),
             timers_made: Cell::new(0),
+            handshakes: Cell::new(0),
             #[cfg(feature = "tokio")]
             sleeper: Cell::new(None),
         })
@@ -113,6 +117,17 @@ impl Reactor {
         wake(&self.sleeper);
     }
 
+    /// Whether a handshake is under way: its peer probably answers within microseconds.
+    pub(crate) fn has_handshakes(&self) -> bool {
+        self.handshakes.get() > 0
+    }
+
+    /// A handshake is under way as long as this lives.
+    pub(crate) fn begin_handshake(self: &Rc<Reactor>) -> Underway {
+        self.handshakes.set(self.handshakes.get() + 1);
+        Underway(Rc::clone(self))
+    }
+
     /// When the next timer is due.
     pub(crate) fn first_timer(&self) -> Option<Instant> {
         let timers = self.timers.borrow();
@@ -143,12 +158,11 @@ impl Reactor {
     pub(crate) fn watch<F: AsFd>(self: &Rc<Reactor>, file: F) -> Result<Watched<F>, SystemError> {
         let wakers = Rc::new(Wakers::default());
         let place = self.sources.borrow_mut().insert(Rc::clone(&wakers));
-        let events = Events::READ | Events::WRITE | Events::EDGE_TRIGGERED;
-        if let Err(error) = self.set.add(&file, events, place as u64) {
+        if let Err(error) = self.set.add(&file, Events::READ | Events::EDGE_TRIGGERED, place as u64) {
             self.sources.borrow_mut().remove(place);
             return Err(error);
         }
-        Ok(Watched { file, reactor: Rc::clone(self), place, wakers })
+        Ok(Watched { file, reactor: Rc::clone(self), place, wakers, is_write_watched: Cell::new(false) })
     }
 
     /// Ends after that time.
@@ -183,7 +197,14 @@ impl<F: AsFd> Watched<F> {
         context: &mut Context<'_>,
         attempt: impl FnMut(&F) -> std::io::Result<T>,
     ) -> Poll<std::io::Result<T>> {
-        self.poll(&self.wakers.write, context, attempt)
+        let outcome = self.poll(&self.wakers.write, context, attempt);
+        // Watched from the first time that it had no room: otherwise each write that is acknowledged would wake this side.
+        if outcome.is_pending() && !self.is_write_watched.replace(true) {
+            let events = Events::READ | Events::WRITE | Events::EDGE_TRIGGERED;
+            let modified = self.reactor.set.modify(&self.file, events, self.place as u64);
+            modified.map_err(|error| std::io::Error::other(error.to_string()))?;
+        }
+        outcome
     }
 
     fn poll<T>(
@@ -210,6 +231,15 @@ impl<F: AsFd> Drop for Watched<F> {
     fn drop(&mut self) {
         let _ = self.reactor.set.remove(&self.file);
         self.reactor.sources.borrow_mut().remove(self.place);
+    }
+}
+
+/// A handshake that is under way.
+pub(crate) struct Underway(Rc<Reactor>);
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.handshakes.set(self.0.handshakes.get() - 1);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::reactor::{Reactor, Watched};
+use super::reactor::{Reactor, Underway, Watched};
 use crate::error::{Error, Result, Stage};
 use crate::proto::frame::{HEADER, check_magic, parse_header};
 use crate::proto::handshake::Frame;
@@ -68,6 +68,7 @@ pub(crate) struct FrameSocket {
     /// For errors.
     peer: String,
     is_network: bool,
+    _underway: Underway,
 }
 
 /// A socket that is called.
@@ -151,7 +152,8 @@ impl FrameSocket {
     ) -> Result<FrameSocket, ucs::sys::SystemError> {
         // A Unix socket has nothing to delay.
         let is_network = socket.set_tcp_nodelay(true).is_ok();
-        Ok(FrameSocket { socket: reactor.watch(Raw(socket))?, peer, is_network })
+        let _underway = reactor.begin_handshake();
+        Ok(FrameSocket { socket: reactor.watch(Raw(socket))?, peer, is_network, _underway })
     }
 
     pub(crate) fn peer(&self) -> &str {

@@ -54,7 +54,7 @@ impl Net {
             if is_busy {
                 idle.reset();
             }
-            if is_busy || !idle.is_over() || !sleep(&net, &watched, timer.as_mut(), context) {
+            if is_busy || !idle.is_over(&net) || !sleep(&net, &watched, timer.as_mut(), context) {
                 // Once more, after the other tasks of the thread have had their turn.
                 context.waker().wake_by_ref();
             }

@@ -151,7 +151,7 @@ impl Core {
             entered.returns();
             return Step::Again;
         }
-        if !idle.is_over() || entered.look_at_sockets() {
+        if !idle.is_over(entered.net()) || entered.look_at_sockets() {
             entered.returns();
             return Step::Again;
         }

@@ -24,13 +24,12 @@ pub(crate) struct Way {
 
 /// The route to a peer, chosen without traffic; the error is a human-readable reason.
 pub(crate) fn way(
-    device: &net::Device,
+    (device, here): (&net::Device, &DeviceAddress),
     families: &[Family],
     there: &DeviceAddress,
     peer: &IfaceAddress,
     scope: Scope,
 ) -> Result<Way, String> {
-    let here = address(device);
     let is_same_machine = here.host == there.host;
     let is_local = is_same_machine && here.namespace == there.namespace;
     if there.is_loopback && !is_local {
