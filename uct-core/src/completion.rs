@@ -220,14 +220,15 @@ impl Completion {
         Status::from_raw(status).into_result()
     }
 
-    /// Makes progress until nothing is outstanding, for `limit` at most; then the result. Blocks and polls all the time: to
-    /// sleep meanwhile, see [`Worker::wait`].
+    /// Makes progress until nothing is outstanding, for `limit` at most; then the result. Blocks: polls until there was no event for
+    /// [`Worker::SPIN`], then sleeps until the next one. Where an interface of the worker cannot wake it, it polls all the time, as
+    /// [`Worker::progress_until`] with [`Completion::is_done`] does everywhere.
     ///
     /// # Errors
     /// [`Error::TIMED_OUT`] while operations are outstanding, which go on; else as [`Completion::result`].
     pub fn wait(&self, limit: Duration) -> Result {
         let worker = Worker::of(&self.inner.worker);
-        if worker.progress_until(limit, || self.is_done()) { self.result() } else { Err(Error::TIMED_OUT) }
+        if worker.wait_or_poll(limit, || self.is_done()) { self.result() } else { Err(Error::TIMED_OUT) }
     }
 
     /// Forgets the result, for the next use.

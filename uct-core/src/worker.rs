@@ -65,6 +65,8 @@ const TIMERS: u64 = 2;
 
 /// So many calls of progress without an event make a worker idle that waits for something.
 const IDLE_CALLS: u32 = 64;
+/// Longest sleep of a worker that waits for room. Room may come without an event.
+const NAP: Duration = Duration::from_micros(250);
 
 /// An open interface, for a worker that is about to sleep.
 pub(crate) trait Armed {
@@ -154,8 +156,13 @@ impl Worker {
         count
     }
 
+    /// Time without an event after which [`Completion::wait`](crate::Completion::wait) and [`Worker::retry`] sleep: 50 µs, two to three times
+    /// what a wake-up costs. Longer than most round trips over `posix` and `tcp` take, so that these are polled for.
+    pub const SPIN: Duration = Duration::from_micros(50);
+
     /// Calls [`Worker::progress`] until `done` returns true or `limit` is over, however much happens meanwhile; returns
-    /// whether it was done. Polls all the time; see [`Worker::wait_until`].
+    /// whether it was done. Never sleeps, but yields the processor after 64 calls without an event: `done` may depend on
+    /// what is no event, such as memory that peers put to. [`Worker::wait_until`] sleeps.
     pub fn progress_until(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {
         let give_way = |_| {
             // The peer may need this processor.
@@ -175,19 +182,46 @@ impl Worker {
     /// # Errors
     /// As [`Worker::wait`].
     pub fn wait_until(&self, limit: Duration, spin: Duration, done: impl FnMut() -> bool) -> Result<bool> {
+        self.wait_in_naps(limit, spin, Duration::MAX, done)
+    }
+
+    /// As [`Worker::wait_until`] with [`Worker::SPIN`]. Polls where an interface cannot wake the worker.
+    pub(crate) fn wait_or_poll(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {
+        self.nap_or_poll(limit, Duration::MAX, done)
+    }
+
+    /// As [`Worker::wait_or_poll`], asleep for at most `nap` at a time.
+    fn nap_or_poll(&self, limit: Duration, nap: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let end = Deadline::after(limit);
+        let waited = self.wait_in_naps(limit, Worker::SPIN, nap, &mut done);
+        waited.unwrap_or_else(|_| self.progress_until(end.remaining(), done))
+    }
+
+    /// As [`Worker::wait_until`], asleep for at most `nap` at a time.
+    fn wait_in_naps(
+        &self,
+        limit: Duration,
+        spin: Duration,
+        nap: Duration,
+        done: impl FnMut() -> bool,
+    ) -> Result<bool> {
         let (end, mut spinning) = (Deadline::after(limit), Deadline::after(spin));
-        let sleep = |had_event| {
+        let rest = |had_event| {
             if had_event {
                 spinning = Deadline::after(spin);
             }
             if spinning.expired() {
-                self.wait(end.remaining())?;
-            } else {
-                std::thread::yield_now();
+                match self.arm() {
+                    Ok(()) => return self.sleep(end.remaining().min(nap)).map(|_woken| ()),
+                    // Also as long as a transport is on the stack.
+                    Err(Error::BUSY) => {}
+                    Err(error) => return Err(error),
+                }
             }
+            std::thread::yield_now();
             Ok(())
         };
-        self.until(limit, done, sleep)
+        self.until(limit, done, rest)
     }
 
     /// Progress until `done` or `limit`. After [`IDLE_CALLS`] without an event it calls `idle` with whether there was one since the
@@ -218,15 +252,16 @@ impl Worker {
         Ok(true)
     }
 
-    /// Tries an operation until it is not refused for want of room ([`Error::NO_RESOURCE`]), with progress in between.
-    /// For a notification instead, see [`crate::Ep::pending_add`].
+    /// Tries an operation until it is not refused for want of room ([`Error::NO_RESOURCE`]), with progress in between. Blocks.
+    /// Polls until there was no event for [`Worker::SPIN`]; then it sleeps for at most 250 µs at a time, because room may come
+    /// without an event. For a notification instead, see [`crate::Ep::pending_add`].
     ///
     /// # Errors
     /// The operation's; [`Error::TIMED_OUT`] if there is no room for `limit`.
     pub fn retry<T>(&self, limit: Duration, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         let mut outcome = operation();
         if matches!(outcome, Err(Error::NO_RESOURCE)) {
-            self.progress_until(limit, || {
+            self.nap_or_poll(limit, NAP, || {
                 outcome = operation();
                 !matches!(outcome, Err(Error::NO_RESOURCE))
             });
@@ -286,6 +321,11 @@ impl Worker {
             Err(Error::BUSY) => return Ok(true),
             Err(error) => return Err(error),
         }
+        self.sleep(limit)
+    }
+
+    /// Sleeps, armed, until the next event or `limit`; returns whether there was one.
+    fn sleep(&self, limit: Duration) -> Result<bool> {
         let mut buffer = EventBuffer::<16>::new();
         let events = self.inner.events.wait(&mut buffer, Some(limit)).map_err(Error::from)?;
         let mut woken = false;

@@ -151,6 +151,47 @@ fn wait_until_polls_while_there_are_events_and_sleeps_afterwards() {
     assert_eq!(worker.wait_until(LONG, Duration::ZERO, || seen.get() == 1), Ok(true));
 }
 
+/// Processor time of this thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn what_waits_for_long_takes_little_of_the_processor() {
+    let worker = worker();
+    let (_iface, _ep) = open(&worker);
+    let limit = Duration::from_millis(400);
+    let taken = |wait: &dyn Fn()| {
+        let (start, before) = (Instant::now(), processor_time());
+        wait();
+        assert!(start.elapsed() >= limit, "it gave up after {:?}", start.elapsed());
+        processor_time() - before
+    };
+    let waited = taken(&|| assert!(!worker.wait_or_poll(limit, || false)));
+    assert!(waited < limit / 10, "waiting took {waited:?}");
+    let retried = taken(&|| {
+        let refused: crate::Result<()> = worker.retry(limit, || Err(Error::NO_RESOURCE));
+        assert_eq!(refused, Err(Error::TIMED_OUT));
+    });
+    assert!(retried < limit / 2, "trying again took {retried:?}");
+}
+
+/// A handler may wait. The transport on the stack cannot be armed, and the worker polls.
+#[test]
+fn a_handler_that_waits_ends_with_its_limit() {
+    let worker = worker();
+    let (iface, ep) = open(&worker);
+    let (inside, ended) = (worker.clone(), Rc::new(Cell::new(None)));
+    let place = Rc::clone(&ended);
+    iface.set_am_handler(ID, move |_| {
+        place.set(Some(inside.wait_or_poll(Duration::from_millis(20), || false)));
+    });
+    ep.am_short(ID, 0, &[]).expect("a message");
+    assert!(worker.progress_until(LONG, || ended.get().is_some()));
+    assert_eq!(ended.get(), Some(false));
+}
+
 #[test]
 fn retry_ends_with_any_other_answer_or_its_limit() {
     let worker = worker();
