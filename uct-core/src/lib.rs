@@ -66,7 +66,7 @@ pub use context::{Absent, Context, ContextBuilder, Discovery};
 pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags, SocketSide};
 pub use error::{ContextError, OpenError, Refused};
 pub use iface::{Iface, IfaceOptions};
-pub use md::{Access, Memory, MemoryDomain, MemoryKind, MemorySlice, RemoteKey};
+pub use md::{Access, Memory, MemoryDomain, MemoryKind, MemorySlice, RegisteredPool, RemoteKey};
 pub use resource::{DeviceKind, Resource};
 pub use stats::{Count, Counters};
 pub use ucs::{Error, Result, Status, clock, config as configuration, sys as system, units};

@@ -18,6 +18,7 @@ use uct_abi::{
 };
 
 use super::MemoryDomain;
+use super::free_pieces::Place;
 use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::reason::Reason;
@@ -62,6 +63,8 @@ enum Ownership {
     Vector { capacity: usize },
     /// The caller's.
     Caller,
+    /// Part of a pool's chunk, which is registered as a whole.
+    Piece { _chunk: Memory, _place: Place },
 }
 
 impl Memory {
@@ -207,6 +210,18 @@ impl Memory {
         ownership: Ownership,
     ) -> Memory {
         Memory { inner: Rc::new(MemoryInner { md: md.clone(), memh, address, length, ownership }) }
+    }
+
+    /// `length` bytes of a chunk at `offset`, which are within it, for as long as `place` is taken.
+    pub(super) fn piece(chunk: &Memory, offset: usize, length: usize, place: Place) -> Memory {
+        let MemoryInner { md, memh, .. } = &*chunk.inner;
+        Memory::of(
+            md,
+            *memh,
+            chunk.at(offset, length),
+            length,
+            Ownership::Piece { _chunk: chunk.clone(), _place: place },
+        )
     }
 
     /// First address, as peers name it in put, get and atomics.
@@ -397,6 +412,7 @@ impl MemoryInner {
         let ops = self.md.inner.ops;
         let slot = match self.ownership {
             Ownership::Domain => ops.mem_free,
+            Ownership::Piece { .. } => return true,
             Ownership::Host(_) | Ownership::Vector { .. } | Ownership::Caller => ops.mem_dereg,
         };
         let end = slot.expect("the loader fills every slot");

@@ -1,6 +1,8 @@
 //! Memory domains: what registers and allocates memory for the transports of one component; its memory and its keys.
 
+mod free_pieces;
 mod memory;
+mod pool;
 mod rkey;
 
 use std::fmt;
@@ -16,6 +18,7 @@ use crate::error::Refused;
 use crate::reason::Reason;
 
 pub use memory::{Access, Memory, MemoryKind, MemorySlice};
+pub use pool::RegisteredPool;
 pub use rkey::RemoteKey;
 pub(crate) use rkey::{Gate, RkeyInner};
 
