@@ -27,7 +27,7 @@ use crate::proto::envelope::{ENVELOPE, Envelope, MAX_CONNECTIONS, TOKEN, Token};
 
 /// How often an idle thread looks at its sockets while it polls, in passes: a look is a system call.
 const SOCKETS_INTERVAL: u32 = 64;
-/// How often it looks at them while a handshake goes over one.
+/// How often it looks at them, and lets others run, while a handshake goes over one.
 const HANDSHAKE_INTERVAL: u32 = 8;
 /// How long an adaptive thread polls at least while a handshake is under way: a sleep costs both sides more than the peer's answer takes.
 const HANDSHAKE_POLLING: Duration = Duration::from_micros(100);
@@ -216,7 +216,7 @@ impl Net {
                 // Arming takes system calls.
             } else if idle.is_over(net) && net.prepare_to_sleep() && !net.wake.is_set() {
                 net.reactor.turn(net.longest_sleep()).expect("the system waits for descriptors");
-            } else if net.reactor.has_handshakes() {
+            } else if net.reactor.has_handshakes() && net.passes.get().is_multiple_of(HANDSHAKE_INTERVAL) {
                 // Where both sides share a processor, the other one has to run too.
                 std::thread::yield_now();
             }
