@@ -66,7 +66,8 @@ impl EpInner {
 }
 
 impl Ep {
-    /// Writes to remote memory; the bytes are copied. Limit: [`crate::OpLimits::max_short`].
+    /// Writes to remote memory; the bytes are copied. Limit: [`crate::OpLimits::max_short`], which is more than any slice has where remote
+    /// memory is reached directly (`self`, shared memory). The call for data that are in a slice: it copies them once there.
     ///
     /// # Errors
     /// [`ucs::Error::NO_RESOURCE`]; `OUT_OF_RANGE` or `INVALID_PARAM` where address or key is known to be wrong, else
@@ -86,7 +87,8 @@ impl Ep {
         ep.put_short(data, remote_address, key)
     }
 
-    /// Writes what `pack` produces, as in [`Ep::am_bcopy`], to remote memory.
+    /// Writes what `pack` produces, as in [`Ep::am_bcopy`], to remote memory. Over shared memory `pack` writes to a private buffer, which is
+    /// then copied. Data that are in a slice already are copied once less by [`Ep::put_short`].
     ///
     /// # Errors
     /// As [`Ep::put_short`].
@@ -131,7 +133,7 @@ impl Ep {
     }
 
     /// Reads remote memory; done at return. Where the transport has it at all: only where remote memory is reached
-    /// directly.
+    /// directly. One copy, where [`Ep::get_bcopy`] makes one and its closure often another.
     ///
     /// # Errors
     /// As [`Ep::put_short`]; `UNSUPPORTED`.
