@@ -17,10 +17,26 @@ use crate::worker::{Worker, WorkerInner};
 /// How an operation was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// It is done; the completion is not involved, and its callback is not called. What that says of the peer: docs/completion.md.
+    /// It is done; the completion is not involved, and its callback is not called: see [`Posted::notify`]. What that says of the peer:
+    /// docs/completion.md.
     Done,
     /// It is in flight; the completion reports the end.
     InProgress,
+}
+
+impl Posted {
+    /// Calls the callback of `completion`, which the operation was started with, if it was done at once and no other operation of the
+    /// completion is outstanding. So what follows an operation is in one place, however it ends:
+    /// `ep.put_zcopy(…, &completion)?.notify(&completion)`. The callback runs inside this call then, not from progress.
+    pub fn notify(self, completion: &Completion) -> Posted {
+        if self == Posted::Done
+            && completion.is_done()
+            && let Some(callback) = &completion.inner.callback
+        {
+            callback(completion.result());
+        }
+        self
+    }
 }
 
 /// How an atomic with a result was started.
@@ -178,7 +194,7 @@ impl Completion {
     }
 
     /// A completion that also calls `callback` whenever all outstanding operations have ended, from progress, with the
-    /// first error. Operations that are [`Posted::Done`] at once do not count.
+    /// first error. Operations that are [`Posted::Done`] at once do not count, unless [`Posted::notify`] is called for them.
     pub fn with_callback(worker: &Worker, callback: impl Fn(Result) + 'static) -> Completion {
         Completion::build(worker, Some(Box::new(callback)))
     }

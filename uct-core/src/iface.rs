@@ -1,5 +1,6 @@
 //! Interfaces: one transport on one device, open on a worker.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::ffi::c_void;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::am::{AmId, HandlerTable, Owned};
 use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
 use crate::completion::{Completion, Posted, flushed};
 use crate::config::text;
-use crate::ep::{EpRecord, Flush};
+use crate::ep::{EpRecord, Flush, packing};
 use crate::error::{OpenError, Refused};
 use crate::log;
 use crate::md::MemoryDomain;
@@ -84,6 +85,7 @@ impl Worker {
         self.inner.check_fork("open an interface", || resource.to_string())?;
         let iface = Iface::open(self, resource, options)?;
         self.watch(&iface)?;
+        self.inner.install_handlers(&iface.inner);
         Ok(iface)
     }
 
@@ -156,6 +158,9 @@ impl Iface {
         // SAFETY: the interface is open, and the table is ours and says its size.
         let status = unsafe { query(raw, &raw mut attr) };
         Reason::new().check(status, "query the interface", || resource.to_string())?;
+        if !is_composed {
+            packing::note(&attr);
+        }
         let _ = inner.attr.set(attr);
 
         let iface = Iface { inner };
@@ -173,6 +178,12 @@ impl Iface {
     /// Whether any thread may use it, by one at a time, or the thread of its worker alone.
     pub fn is_for_any_thread(&self) -> bool {
         self.attributes().flags & uct_abi::UCT_IFACE_ATTR_ANY_THREAD != 0
+    }
+
+    /// Whether a failed packing ([`crate::Ep::am_bcopy`]) sends nothing. Only plugins in C
+    /// may be without it: an empty message is sent. While such a plugin is in use that registers memory itself, other transports do so, too.
+    pub fn sends_nothing_after_failed_packing(&self) -> bool {
+        self.attributes().flags & uct_abi::UCT_IFACE_ATTR_PACK_NONE != 0
     }
 
     /// What it can do.
@@ -408,6 +419,10 @@ impl IfaceInner {
 impl Armed for IfaceInner {
     fn arm_all(&self) -> Result {
         self.arm(Events::from_bits_truncate(self.attributes().events))
+    }
+
+    fn object(self: Rc<Self>) -> Rc<dyn Any> {
+        self
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct WorkerInner {
     events: EventSet,
     async_watched: Cell<bool>,
     armed: RefCell<Vec<Weak<dyn Armed>>>,
+    /// The handlers that every interface gets.
+    everywhere: RefCell<Vec<(u8, Rc<dyn Install>)>>,
     pub(crate) context: Context,
     fork: ForkGuard,
     fork_reported: Cell<bool>,
@@ -72,6 +74,15 @@ const NAP: Duration = Duration::from_micros(250);
 pub(crate) trait Armed {
     /// Arms for all events of the interface.
     fn arm_all(&self) -> Result;
+
+    /// The object itself, of whatever type.
+    fn object(self: Rc<Self>) -> Rc<dyn Any>;
+}
+
+/// A handler of messages that every interface of a worker gets.
+pub(crate) trait Install {
+    /// Sets it for one interface; other objects it leaves alone.
+    fn install(&self, object: Rc<dyn Any>);
 }
 
 /// The key of what other threads submit.
@@ -110,6 +121,7 @@ impl Worker {
             events,
             async_watched: Cell::new(false),
             armed: RefCell::default(),
+            everywhere: RefCell::default(),
             context: context.clone(),
             fork: ForkGuard::new(),
             fork_reported: Cell::new(false),
@@ -419,6 +431,29 @@ impl WorkerInner {
         let mut armed = self.armed.borrow_mut();
         armed.retain(|iface| iface.strong_count() > 0);
         armed.push(iface);
+    }
+
+    /// The open interfaces, and connection managers.
+    pub(crate) fn objects(&self) -> Vec<Rc<dyn Any>> {
+        self.armed.borrow().iter().filter_map(|armed| Some(armed.upgrade()?.object())).collect()
+    }
+
+    /// Keeps a handler of an id, or none, for interfaces that are opened later. Returns the one so far: to drop it may run other code.
+    pub(crate) fn replace_handler(
+        &self,
+        id: u8,
+        handler: Option<Rc<dyn Install>>,
+    ) -> Option<Rc<dyn Install>> {
+        let mut handlers = self.everywhere.borrow_mut();
+        let index = handlers.iter().position(|(of, _)| *of == id);
+        let so_far = index.map(|index| handlers.swap_remove(index).1);
+        handlers.extend(handler.map(|handler| (id, handler)));
+        so_far
+    }
+
+    /// Sets the handlers of the worker for an interface that has just been opened.
+    pub(crate) fn install_handlers(&self, iface: &Rc<impl Any>) {
+        self.everywhere.borrow().iter().for_each(|(_, handler)| handler.install(Rc::clone(iface) as _));
     }
 
     /// Wakes the sleeping worker when a descriptor becomes readable.

@@ -105,6 +105,10 @@ static ptrdiff_t am_bcopy(UctEp *ep, uint8_t id, UctPack pack, void *argument, u
     if (status != UCT_OK)
         return status;
     length = pack(data_of(endpoint_of(ep)->iface, message), argument);
+    if (length == UCT_PACK_NONE) {
+        free(message);
+        return UCT_ERR_INVALID_PARAM;
+    }
     if (length > MAX_BCOPY) {
         /* What lies behind the buffer is overwritten: nothing is safe any more. */
         say(UCT_LOG_ERROR, __FILE__, __LINE__, "an application packed more than max_bcopy");

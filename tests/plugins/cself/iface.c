@@ -126,6 +126,7 @@ static UctStatus iface_query(UctIface *handle, UctIfaceAttr *attr)
                         UCT_CAP_CONNECT_TO_IFACE | UCT_CAP_CB_SYNC | UCT_CAP_EP_CHECK | UCT_CAP_ERRHANDLE_SHORT_BUF |
                         UCT_CAP_ERRHANDLE_ZCOPY_BUF | UCT_CAP_ERRHANDLE_AM_ID,
         .events = UCT_EVENT_SEND_COMP | UCT_EVENT_RECV | UCT_EVENT_RECV_SIG,
+        .flags = UCT_IFACE_ATTR_PACK_NONE,
         .am = {
             .max_short = MAX_SHORT,
             .max_bcopy = MAX_BCOPY,

@@ -109,7 +109,7 @@ pub(crate) fn attributes(limits: &Limits, port: &PortAddress) -> IfaceAttr {
         latency: attr::model(port.port.latency()),
         latency_growth: 1e-9,
         bandwidth_shared: UctFigure { value: port.port.bandwidth(), origin: UCT_ORIGIN_DEVICE },
-        flags: UCT_IFACE_ATTR_ANY_THREAD,
+        flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE,
         ..attr::blank()
     };
     if limits.has_atomics {

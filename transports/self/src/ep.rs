@@ -45,13 +45,8 @@ impl Endpoint for SelfEp {
 
     #[inline]
     fn am_bcopy(&self, id: u8, pack: Pack, _signaled: bool) -> Result<usize> {
-        let mut length = 0;
-        self.iface.send(id, |buffer| {
-            // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
-            length = unsafe { pack.write(buffer.as_ptr()) };
-            length
-        })?;
-        Ok(length)
+        // SAFETY: the buffer holds `seg_size` initialised bytes, which is the `max_bcopy`.
+        self.iface.send(id, |buffer| unsafe { pack.write(buffer.as_ptr(), isize::MAX as usize) })
     }
 
     fn am_zcopy(
@@ -73,7 +68,7 @@ impl Endpoint for SelfEp {
             let body = unsafe { buffer.add(header.len()) };
             // SAFETY: as above.
             unsafe { iov.gather(body.as_ptr()) };
-            total
+            Ok(total)
         })?;
         Ok(Outcome::Done)
     }
@@ -95,15 +90,16 @@ impl SelfEp {
         if payload.len() > self.iface.max_short() {
             return Err(Error::INVALID_PARAM);
         }
-        self.iface.send(id, |buffer| {
+        let sent = self.iface.send(id, |buffer| {
             // SAFETY: a buffer holds the largest short message.
             unsafe { buffer.cast::<u64>().write_unaligned(header) };
             // SAFETY: as above.
             let body = unsafe { buffer.add(WORD) };
             // SAFETY: as above, and a pool's buffer is no part of the payload.
             unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
-            WORD + payload.len()
-        })
+            Ok(WORD + payload.len())
+        });
+        sent.map(drop)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
+use ucs::Error;
 use ucs::event_set::EventFd;
 use uct_plugin::memory::{Accessor, MessagePool};
-use uct_plugin::{AmHandlers, Result};
+use uct_plugin::{AmHandlers, Disposition, Result};
 
 /// Bytes of a short message's header.
 pub(crate) const WORD: usize = size_of::<u64>();
@@ -36,17 +37,31 @@ impl SelfIface {
         self.seg_size.min(256)
     }
 
-    /// Delivers the message that `fill` writes into a buffer, and wakes a sleeper; `fill` returns the length.
+    /// Delivers the message that `fill` writes into a buffer, and wakes a sleeper; `fill` returns the length, as this does.
     #[inline]
-    pub(crate) fn send(&self, id: u8, fill: impl FnOnce(NonNull<u8>) -> usize) -> Result {
-        self.buffers.with_buffer(|buffer| {
-            let length = fill(buffer);
-            if self.is_armed.get() {
-                self.wake();
-            }
-            // SAFETY: the message was just written into a buffer of the pool; the headroom lies ahead of it.
-            unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) }
-        })
+    pub(crate) fn send(&self, id: u8, fill: impl FnOnce(NonNull<u8>) -> Result<usize>) -> Result<usize> {
+        let buffer = self.buffers.get()?;
+        let length = match fill(buffer) {
+            Ok(length) => length,
+            Err(error) => return Err(self.not_filled(buffer, error)),
+        };
+        if self.is_armed.get() {
+            self.wake();
+        }
+        // SAFETY: the message was just written into a buffer of the pool; the headroom lies ahead of it.
+        if unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) } == Disposition::Consumed {
+            // SAFETY: it came from this pool just now, and no handler has kept it.
+            unsafe { self.buffers.put(buffer) };
+        }
+        Ok(length)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_filled(&self, buffer: NonNull<u8>, error: Error) -> Error {
+        // SAFETY: it came from this pool just now, and nothing has it.
+        unsafe { self.buffers.put(buffer) };
+        error
     }
 
     /// Delivers a short message, which the handler copies if it keeps it, and wakes a sleeper.

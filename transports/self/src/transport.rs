@@ -80,7 +80,7 @@ impl Iface for SelfIface {
             overhead: attr::model(10e-9),
             latency: attr::model(0.0),
             bandwidth_dedicated: attr::model(19360e6),
-            flags: UCT_IFACE_ATTR_ANY_THREAD,
+            flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE,
             ..attr::blank()
         }
     }

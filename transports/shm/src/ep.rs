@@ -83,14 +83,17 @@ impl ShmEp {
 
     /// Sends packed data.
     #[inline]
-    fn send_packed(&self, channel: &Channel, id: u8, data: &[u8]) -> Result<usize> {
-        let length = data.len();
-        // SAFETY: there is room for as many bytes.
-        let copy = |target| unsafe { copy_small(data.as_ptr(), target, length) };
+    fn send_packed(&self, channel: &Channel, id: u8, scratch: &[u8], length: usize) -> Result<usize> {
+        // SAFETY: so many bytes were packed into the buffer, and there is room for them.
+        let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
         if length <= INLINE_BYTES
             && let Some(sent) = self.send_short(channel, id, length, copy)
         {
             return sent.map(|()| length);
+        }
+        // Not ahead of this, since a short message cannot be longer than the buffer.
+        if length > scratch.len() {
+            return Err(Error::INVALID_PARAM);
         }
         channel.send(id, length, copy).map(|()| length).map_err(|on| self.blocked(on))
     }
@@ -211,8 +214,8 @@ impl Endpoint for ShmEp {
         // Not in the slot or segment, because the peer may write there.
         self.iface.with_scratch(|scratch| {
             // SAFETY: the buffer has the size of the largest message.
-            let length = unsafe { pack.write(scratch.as_mut_ptr()) };
-            self.send_packed(channel, id, &scratch[..length])
+            let length = unsafe { pack.write(scratch.as_mut_ptr(), usize::MAX) }?;
+            self.send_packed(channel, id, scratch, length)
         })
     }
 
@@ -260,8 +263,8 @@ impl Endpoint for ShmEp {
         // Not in the target: the application must have no reference to memory that its owner reads and writes.
         self.iface.with_scratch(|scratch| {
             // SAFETY: the buffer has the size of the largest message.
-            let length = unsafe { pack.write(scratch.as_mut_ptr()) };
-            self.put_short(&scratch[..length], remote_address, rkey)?;
+            let length = unsafe { pack.write(scratch.as_mut_ptr(), usize::MAX) }?;
+            self.put_short(scratch.get(..length).ok_or(Error::INVALID_PARAM)?, remote_address, rkey)?;
             Ok(length)
         })
     }

@@ -174,7 +174,7 @@ impl UdIface {
             latency: attr::model(self.latency + LATENCY),
             bandwidth_shared: attr::model(self.bandwidth),
             max_num_eps: self.max_connections.into(),
-            flags: UCT_IFACE_ATTR_ANY_THREAD,
+            flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE,
             ..attr::blank()
         }
     }

@@ -225,6 +225,10 @@ extern "C" {
 // Flag of an interface's attributes: its connections are sockets, and it takes over one that is connected already (`ep_adopt`).
 #define UCT_IFACE_ATTR_ADOPTS (UINT64_C(1) << 1)
 
+// Flag of an interface's attributes: a pack callback may return `UCT_PACK_NONE`. Without it the host sends an empty message where the
+// application's packing fails.
+#define UCT_IFACE_ATTR_PACK_NONE (UINT64_C(1) << 2)
+
 // Side of an adopted socket: this side has called, and begins the handshake.
 #define UCT_SIDE_CALLED 0
 
@@ -375,6 +379,9 @@ extern "C" {
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
+
+// What a `UctPack` returns that has no message.
+#define UCT_PACK_NONE 18446744073709551615ull
 
 // What a slot returns: zero is success, positive is "going on", negative is an error.
 typedef int32_t UctStatus;
@@ -839,6 +846,9 @@ typedef struct UctIov {
 
 // Packs a message into the transport's buffer and returns its length in bytes. It never writes more than the
 // `max_bcopy` of the operation. A transport calls it at most once for each operation.
+//
+// For interfaces with `UCT_IFACE_ATTR_PACK_NONE` it may return `UCT_PACK_NONE`: the transport sends nothing, takes its buffer back,
+// and the slot returns `UCT_ERR_INVALID_PARAM`.
 typedef size_t (*UctPack)(void *destination, void *argument);
 
 // An unpacked remote key; the plugin's own, shareable by all endpoints of the memory domain.

@@ -75,6 +75,10 @@ pub const UCT_IFACE_ATTR_ANY_THREAD: u64 = 1 << 0;
 /// Flag of an interface's attributes: its connections are sockets, and it takes over one that is connected already (`ep_adopt`).
 pub const UCT_IFACE_ATTR_ADOPTS: u64 = 1 << 1;
 
+/// Flag of an interface's attributes: a pack callback may return `UCT_PACK_NONE`. Without it the host sends an empty message where the
+/// application's packing fails.
+pub const UCT_IFACE_ATTR_PACK_NONE: u64 = 1 << 2;
+
 /// Side of an adopted socket: this side has called, and begins the handshake.
 pub const UCT_SIDE_CALLED: u32 = 0;
 /// Side of an adopted socket: this side has accepted it.

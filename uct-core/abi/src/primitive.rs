@@ -70,8 +70,17 @@ pub struct UctPendingReq {
 // The array's length is a plain number because the generator of the C header reads nothing else.
 const _: () = assert!(size_of::<[u64; 5]>() == UCT_PENDING_PRIVATE);
 
+/// What a [`UctPack`] returns that has no message.
+pub const UCT_PACK_NONE: usize = 0xffff_ffff_ffff_ffff;
+
+// The number is plain because the generator of the C header reads nothing else.
+const _: () = assert!(UCT_PACK_NONE == usize::MAX);
+
 /// Packs a message into the transport's buffer and returns its length in bytes. It never writes more than the
 /// `max_bcopy` of the operation. A transport calls it at most once for each operation.
+///
+/// For interfaces with `UCT_IFACE_ATTR_PACK_NONE` it may return [`UCT_PACK_NONE`]: the transport sends nothing, takes its buffer back,
+/// and the slot returns `UCT_ERR_INVALID_PARAM`.
 pub type UctPack = unsafe extern "C" fn(destination: *mut c_void, argument: *mut c_void) -> usize;
 
 /// Takes the data of a `get_bcopy`; called once, before the completion.

@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::clock::Deadline;
-use uct_plugin::abi::{UCT_FLUSH_CANCEL, UCT_FLUSH_REMOTE, UctPendingReq};
+use uct_plugin::abi::{
+    UCT_FLUSH_CANCEL, UCT_FLUSH_REMOTE, UCT_IFACE_ATTR_PACK_NONE, UCT_PACK_NONE, UctPendingReq,
+};
 use uct_plugin::memory::{Accessor, RegionDomain, Regions};
 use uct_plugin::rma::{ByRequests, Initiator, Payload, RemoteLimits, Request, Requests};
 use uct_plugin::{Completion, Endpoint, Error, Failure, Flush, Iov, Outcome, Pack, Result};
@@ -37,6 +39,13 @@ impl ComposedEp {
     /// The sizes of messages, where put, get and atomics are made of them.
     fn sizes(&self) -> Result<Sizes> {
         self.iface.sizes.ok_or(Error::UNSUPPORTED)
+    }
+
+    /// What the plugin is given in place of a length if there is no message; it may not know that there are none.
+    #[cold]
+    fn no_message(&self) -> usize {
+        let knows_none = self.iface.plugin.attributes().flags & UCT_IFACE_ATTR_PACK_NONE != 0;
+        if knows_none { UCT_PACK_NONE } else { 0 }
     }
 
     /// Sends what `fill` writes as a message of any id.
@@ -82,7 +91,7 @@ impl Requests for ComposedEp {
         self.may_request()?;
         let mut data = vec![0; self.sizes()?.put];
         // SAFETY: it has as many bytes as the attributes promise, all of them initialised.
-        let length = unsafe { pack.write(data.as_mut_ptr()) };
+        let length = unsafe { pack.write(data.as_mut_ptr(), data.len()) }?;
         let request = head(length)?;
         self.sender.accept_request(&self.iface.address, &request, &data[..length]);
         if self.sender.has_unsent() {
@@ -157,8 +166,11 @@ impl Endpoint for ComposedEp {
     }
 
     fn am_bcopy(&self, id: u8, pack: Pack, signaled: bool) -> Result<usize> {
-        // SAFETY: the plugin's buffer holds what the attributes promise, and nothing else uses it.
-        self.send(id, signaled, |buffer| unsafe { pack.write(buffer) })
+        self.send(id, signaled, |buffer| {
+            // SAFETY: the plugin's buffer holds what the attributes promise, and nothing else uses it.
+            let packed = unsafe { pack.write(buffer, isize::MAX as usize) };
+            packed.unwrap_or_else(|_| self.no_message())
+        })
     }
 
     fn am_zcopy(

@@ -82,7 +82,8 @@ impl Sender {
         let sent = self.plugin.am_bcopy(CHANNEL, signaled, |buffer| {
             // SAFETY: the plugin's buffer is longer than a head.
             unsafe { buffer.copy_from_nonoverlapping(head.as_ptr(), HEAD) };
-            HEAD + fill(buffer.wrapping_add(HEAD))
+            // `UCT_PACK_NONE` stays what it is.
+            fill(buffer.wrapping_add(HEAD)).saturating_add(HEAD)
         });
         self.noted(sent).map(|length| length - HEAD)
     }

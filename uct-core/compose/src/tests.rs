@@ -103,7 +103,7 @@ impl Endpoint for WireEp {
         self.0.room.set(left);
         let mut frame = vec![0; LONGEST];
         // SAFETY: the frame has `max_bcopy` bytes, initialised.
-        let length = unsafe { pack.write(frame.as_mut_ptr()) };
+        let length = unsafe { pack.write(frame.as_mut_ptr(), usize::MAX) }?;
         assert!(length <= LONGEST, "a frame is longer than the plugin's messages");
         frame.truncate(length);
         self.0.frames.borrow_mut().push_back((id, frame));

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use ucs::{Error, Result};
 use uct_abi::{UctPack, UctUnpack};
 
 /// Writes a message into the transport's buffer. Two words, in the order of a slot's arguments.
@@ -17,15 +18,20 @@ impl Pack {
         Pack { callback, argument }
     }
 
-    /// Lets the application write at `destination`; returns how many bytes it wrote, never more than the `max_bcopy`
-    /// that the interface reports for the operation.
+    /// Lets the application write at `destination`; returns how many bytes it wrote, at most `limit`: the `max_bcopy` that the interface
+    /// reports for the operation, or more if the caller checks the length itself.
+    ///
+    /// # Errors
+    /// [`Error::INVALID_PARAM`] if the application has no message: nothing is to be sent.
     ///
     /// # Safety
     /// `destination` is initialised memory, writable for `max_bcopy` bytes, and used by nothing else.
     #[inline(always)]
-    pub unsafe fn write(self, destination: *mut u8) -> usize {
+    pub unsafe fn write(self, destination: *mut u8, limit: usize) -> Result<usize> {
         // SAFETY: the callback goes with its argument (`UctPack`), and the caller vouches for the destination.
-        unsafe { (self.callback)(destination.cast(), self.argument) }
+        let length = unsafe { (self.callback)(destination.cast(), self.argument) };
+        // `UCT_PACK_NONE` is beyond every limit.
+        if length > limit { Err(Error::INVALID_PARAM) } else { Ok(length) }
     }
 }
 

@@ -14,7 +14,8 @@ use crate::stats::{Count, Counter};
 use crate::worker::WorkerInner;
 
 impl Iface {
-    /// Has `handler` called with every message of `id`, in place of the handler so far. It runs inside
+    /// Has `handler` called with every message of `id`, in place of the handler so far; for all interfaces of a worker see
+    /// [`crate::Worker::set_am_handler`]. It runs inside
     /// [`crate::Worker::progress`] (of `self`: inside the send) and may call anything, also send.
     ///
     /// The interface owns the handler. One that owns the interface or an endpoint of it keeps the interface open until
@@ -22,6 +23,7 @@ impl Iface {
     pub fn set_am_handler(&self, id: AmId, handler: impl Fn(AmMessage<'_>) + 'static) {
         let handler = Box::new(Handler {
             received: Counter::default(),
+            id,
             iface: NonNull::from(&*self.inner),
             worker: NonNull::from(&*self.inner.worker),
             function: handler,
@@ -36,6 +38,7 @@ impl Iface {
 /// What a handler is called with.
 struct Handler<F> {
     received: Counter,
+    id: AmId,
     /// The interface that owns the handler.
     iface: NonNull<IfaceInner>,
     /// Its worker, cached.
@@ -69,7 +72,7 @@ unsafe extern "C" fn deliver<F: Fn(AmMessage<'_>) + 'static>(
     // SAFETY: the interface owns the handler, and is not closed while a handler runs (`WorkerInner::close`).
     let iface = unsafe { handler.iface.as_ref() };
     let data = NonNull::new(data.cast::<u8>()).unwrap_or(NonNull::dangling());
-    let message = AmMessage::new(data, length, flags, iface, &kept);
+    let message = AmMessage::new(handler.id, data, length, flags, iface, &kept);
     // SAFETY: the interface holds its worker, and so does what is left of an interface that the handler has dropped.
     unsafe { handler.worker.as_ref() }.call_application(|| (handler.function)(message));
     if kept.get() { UCT_INPROGRESS } else { UCT_OK }

@@ -9,13 +9,17 @@ use std::slice;
 
 use uct_abi::{UCT_AM_DESC, UCT_AM_SHARED};
 
+use super::AmId;
 use crate::iface::{Iface, IfaceInner};
 
 /// A received message, as its handler sees it: `&[u8]` of all that was sent, the 8-byte header of a short one included.
 ///
 /// The data are the transport's and gone when the handler returns, unless it keeps the message. Where they lie in memory that the
 /// peer can write, they are copied when they are first read; [`AmMessage::len`] reads nothing of them.
+///
+/// It does not say which peer sent it: see docs/completion.md, which says why, and how to reply.
 pub struct AmMessage<'a> {
+    id: AmId,
     data: NonNull<u8>,
     length: usize,
     flags: u32,
@@ -29,13 +33,20 @@ impl<'a> AmMessage<'a> {
     /// The message that a transport delivers; `kept` is set if the handler keeps it.
     #[inline]
     pub(super) fn new(
+        id: AmId,
         data: NonNull<u8>,
         length: usize,
         flags: u32,
         iface: &'a IfaceInner,
         kept: &'a Cell<bool>,
     ) -> AmMessage<'a> {
-        AmMessage { data, length, flags, iface, kept, copy: OnceCell::new() }
+        AmMessage { id, data, length, flags, iface, kept, copy: OnceCell::new() }
+    }
+
+    /// The id that it was sent with.
+    #[inline]
+    pub fn id(&self) -> AmId {
+        self.id
     }
 
     /// How many bytes were sent.
@@ -123,7 +134,10 @@ impl Drop for AmMessage<'_> {
 
 impl fmt::Debug for AmMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AmMessage").field("length", &self.length).finish_non_exhaustive()
+        f.debug_struct("AmMessage")
+            .field("id", &self.id)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }
 

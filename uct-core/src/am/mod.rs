@@ -1,6 +1,7 @@
 //! Active messages on the receiving side: ids, handlers, and messages that are kept.
 
 mod deliver;
+mod everywhere;
 mod handlers;
 mod message;
 mod table;

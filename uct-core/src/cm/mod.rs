@@ -353,6 +353,10 @@ unsafe extern "C" fn advance(argument: *mut c_void) -> u32 {
 }
 
 impl Armed for CmInner {
+    fn object(self: Rc<Self>) -> Rc<dyn std::any::Any> {
+        self
+    }
+
     fn arm_all(&self) -> Result {
         // The next progress is to look, whatever has happened by then.
         self.rounds.set(0);

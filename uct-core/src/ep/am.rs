@@ -1,15 +1,11 @@
 //! Sending active messages.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::ffi::c_void;
-use std::mem::{MaybeUninit, needs_drop};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::{ptr, slice};
+use std::mem::MaybeUninit;
 
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_INVALID_PARAM, UCT_ERR_NO_RESOURCE, UctIov};
 
+use super::packing::{self, Packing};
 use super::{Ep, EpInner, SendFlags};
 use crate::am::AmId;
 use crate::completion::{Completion, Held, Posted};
@@ -53,11 +49,11 @@ impl EpInner {
         self.refused(answer as i32, counter, 0).map(|()| 0)
     }
 
-    /// After a packed message that is empty or was refused: there may have been a panic.
+    /// After a packed message that is empty or was refused: the closure may have failed.
     #[cold]
     #[inline(never)]
     fn packed_nothing(&self, answer: isize) -> Result<usize> {
-        resume();
+        packing::end()?;
         self.counted_length(answer, &self.counters.am_bcopy)
     }
 
@@ -135,10 +131,12 @@ impl Ep {
     /// Sends what `pack` writes: it gets the transport's own buffer, of [`crate::OpLimits::max_bcopy`] bytes with
     /// arbitrary contents, and returns how many of them are the message. Returns that length.
     ///
-    /// `pack` is called only if there is room. A panic of it is resumed here, after an empty message has gone out.
+    /// `pack` is called only if there is room. A message whose length is known is checked ahead of packing by [`Ep::am_bcopy_iov`]; here
+    /// `pack` compares it with the buffer's, and returns it if it is beyond: nothing is sent then. Neither is anything after a panic of `pack`,
+    /// which is resumed here. (Unless the transport cannot take its buffer back: [`crate::Iface::sends_nothing_after_failed_packing`].)
     ///
     /// # Errors
-    /// [`Error::NO_RESOURCE`]; the error of a failed endpoint.
+    /// [`Error::NO_RESOURCE`]; [`Error::INVALID_PARAM`] if `pack` returned more than there is room for; the error of a failed endpoint.
     #[inline]
     pub fn am_bcopy<F>(&self, id: AmId, flags: SendFlags, pack: F) -> Result<usize>
     where
@@ -150,7 +148,7 @@ impl Ep {
         // SAFETY: the endpoint is alive, and callback and argument belong together.
         let answer =
             unsafe { slot(ep.raw.get(), id.get(), Packing::<F>::write, packing.argument(), flags.bits()) };
-        // As in `Packing::run`.
+        // After a failure the message is empty, or was not sent. So what most messages return says that there was none.
         if answer <= 0 {
             return ep.packed_nothing(answer);
         }
@@ -220,92 +218,4 @@ impl Ep {
             posted
         })
     }
-}
-
-/// A pack closure that is passed through the transport.
-pub(super) struct Packing<F> {
-    pack: Option<F>,
-    capacity: usize,
-}
-
-thread_local! {
-    /// The panic of a pack closure, on its way around the transport's frames. Not a part of the packing: most closures do not
-    /// panic, and so need not know where to.
-    static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
-}
-
-impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
-    /// Has `call` pass the closure to the transport, and resumes its panic. `call` returns what was packed.
-    #[inline]
-    pub(super) fn run(
-        pack: F,
-        capacity: usize,
-        call: impl FnOnce(*mut c_void) -> Result<usize>,
-    ) -> Result<usize> {
-        let answer = call(Packing::new(pack, capacity).argument());
-        // After a panic the message is empty, or was not sent. So what most messages answer says that there was none.
-        if !answer.is_ok_and(|length| length > 0) {
-            resume();
-        }
-        answer
-    }
-
-    #[inline]
-    fn new(pack: F, capacity: usize) -> Packing<F> {
-        Packing { pack: Some(pack), capacity }
-    }
-
-    /// The argument of [`Packing::write`].
-    #[inline]
-    fn argument(&mut self) -> *mut c_void {
-        ptr::from_mut(self).cast()
-    }
-
-    pub(super) unsafe extern "C" fn write(destination: *mut c_void, argument: *mut c_void) -> usize {
-        // SAFETY: `argument` is what a transport is given with this function.
-        let packing = unsafe { &mut *argument.cast::<Packing<F>>() };
-        // What needs no drop may stay where it was.
-        let pack = if needs_drop::<F>() {
-            packing.pack.take()
-        } else {
-            // SAFETY: a transport packs once (`UctPack`), so this is the only one that is used.
-            unsafe { ptr::read(&raw const packing.pack) }
-        };
-        // SAFETY: as above: it was there.
-        let pack = unsafe { pack.unwrap_unchecked() };
-        let capacity = packing.capacity;
-        // SAFETY: the transport offers initialised memory of at least `max_bcopy` bytes (`UctPack`).
-        let buffer = unsafe { slice::from_raw_parts_mut(destination.cast::<u8>(), capacity) };
-        let packed = catch_unwind(AssertUnwindSafe(|| {
-            let length = pack(buffer);
-            if length > capacity {
-                beyond(length, capacity);
-            }
-            length
-        }));
-        packed.unwrap_or_else(keep)
-    }
-}
-
-/// Keeps a panic for [`resume`]; the message is empty.
-#[cold]
-#[inline(never)]
-fn keep(panic: Box<dyn Any + Send>) -> usize {
-    PANIC.set(Some(panic));
-    0
-}
-
-/// Goes on with a closure's panic, if there was one.
-#[cold]
-#[inline(never)]
-fn resume() {
-    if let Some(panic) = PANIC.take() {
-        resume_unwind(panic);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn beyond(length: usize, capacity: usize) -> ! {
-    panic!("a pack closure answered {length} bytes for a buffer of {capacity}")
 }

@@ -17,6 +17,7 @@ mod failure;
 mod flags;
 mod forked;
 mod invalid;
+pub(crate) mod packing;
 mod pending;
 mod rma;
 

@@ -7,7 +7,8 @@ use ucs::sync::fixed::Ordering;
 
 use ucs::Result;
 
-use super::am::{Packing, held};
+use super::am::held;
+use super::packing::Packing;
 use super::{Ep, EpInner};
 use crate::completion::{Completion, Held, Posted};
 use crate::md::{MemorySlice, RemoteKey};

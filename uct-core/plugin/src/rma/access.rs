@@ -35,13 +35,12 @@ impl<E: Endpoint> RemoteAccess<E> for ByRegion {
         let mut result = Ok(0);
         buffers.with_buffer(|buffer| {
             // SAFETY: the pool's buffers are initialised and hold the `max_bcopy` (`buffers`).
-            let length = unsafe { pack.write(buffer.as_ptr()) };
-            // SAFETY: as above, and this call's alone.
-            let packed = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
-            let target = reach(ep, key, address, length, MemoryAccess::REMOTE_PUT);
-            result = target.map(|target| {
-                target.write(0, packed);
-                length
+            let length = unsafe { pack.write(buffer.as_ptr(), isize::MAX as usize) };
+            result = length.and_then(|length| {
+                // SAFETY: as above, and this call's alone.
+                let packed = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), length) };
+                reach(ep, key, address, length, MemoryAccess::REMOTE_PUT)?.write(0, packed);
+                Ok(length)
             });
             Disposition::Consumed
         })?;

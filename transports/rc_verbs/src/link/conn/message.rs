@@ -70,13 +70,14 @@ impl Conn {
         let buffers = &self.shared.buffers;
         let Some(buffer) = buffers.message() else { return Err(self.no_resource()) };
         // SAFETY: the buffer is initialised, has room for `seg_size` bytes, which is `max_bcopy`, and is this call's.
-        let length = unsafe { pack.write(buffer.as_ptr()) };
-        let posted = self.send_packed(id, &buffer, length, solicited);
+        let packed = unsafe { pack.write(buffer.as_ptr(), self.shared.limits.seg_size) };
+        let posted =
+            packed.and_then(|length| Ok((length, self.send_packed(id, &buffer, length, solicited)?)));
         match posted {
-            Ok(Some(number)) => self.retain_buffer(number, buffer),
-            Ok(None) | Err(_) => buffers.put_message(buffer),
+            Ok((_, Some(number))) => self.retain_buffer(number, buffer),
+            Ok((_, None)) | Err(_) => buffers.put_message(buffer),
         }
-        posted.map(|_| length)
+        posted.map(|(length, _)| length)
     }
 
     /// Posts a message of the first bytes of a buffer; returns the number of the work request that still needs it, whose the
@@ -89,12 +90,8 @@ impl Conn {
         length: usize,
         solicited: bool,
     ) -> Result<Option<u32>> {
-        let limits = &self.shared.limits;
-        if length > limits.seg_size {
-            return Err(Error::INVALID_PARAM);
-        }
         let next = self.message_flags()?;
-        if length <= limits.max_inline {
+        if length <= self.shared.limits.max_inline {
             // SAFETY: the length was just checked, and no work request has the caller's buffer.
             let bytes = unsafe { buffer.bytes(length) };
             return self.send_inline(id, &[InlineData::new(bytes)], next, solicited).map(|()| None);

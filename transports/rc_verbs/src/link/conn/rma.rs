@@ -74,16 +74,14 @@ impl Conn {
         }
         let Some(buffer) = self.shared.buffers.message() else { return Err(self.no_resource()) };
         // SAFETY: as for an active message.
-        let length = unsafe { pack.write(buffer.as_ptr()) };
-        match self.write_packed(&buffer, length, address, rkey) {
-            Ok(Some(number)) => self.remember(number, TxOp::Buffer(buffer)),
-            Ok(None) => self.shared.buffers.put_message(buffer),
-            Err(error) => {
-                self.shared.buffers.put_message(buffer);
-                return Err(error);
-            }
+        let packed = unsafe { pack.write(buffer.as_ptr(), self.shared.limits.seg_size) };
+        let posted =
+            packed.and_then(|length| Ok((length, self.write_packed(&buffer, length, address, rkey)?)));
+        match posted {
+            Ok((_, Some(number))) => self.remember(number, TxOp::Buffer(buffer)),
+            Ok((_, None)) | Err(_) => self.shared.buffers.put_message(buffer),
         }
-        Ok(length)
+        posted.map(|(length, _)| length)
     }
 
     /// Posts a write of the first bytes of a buffer; returns the number of the work request that still needs it, whose the
@@ -95,9 +93,6 @@ impl Conn {
         address: u64,
         rkey: &Rkey,
     ) -> Result<Option<u32>> {
-        if length > self.shared.limits.seg_size {
-            return Err(Error::INVALID_PARAM);
-        }
         let key = rkey.check(address, length, MemoryAccess::REMOTE_PUT)?;
         if length == 0 {
             return Ok(None);

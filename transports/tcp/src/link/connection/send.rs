@@ -60,15 +60,15 @@ impl Conn {
         }
         let place = self.place(shared, N + shared.seg_size())?;
         let body = place.start.wrapping_add(N);
-        let (length, head) = self.while_packing(shared, || {
+        let packed: Result<_> = self.while_packing(shared, || {
             // SAFETY: the place has room for `seg_size` bytes behind the head, which is the `max_bcopy`, and is used by nothing else while
             // this connection packs.
-            let length = unsafe { pack.write(body) };
-            (length, head(length))
+            let length = unsafe { pack.write(body, shared.seg_size()) }?;
+            Ok((length, head(length)?))
         });
-        debug_assert!(length <= shared.seg_size(), "no more than max_bcopy is packed");
+        let (length, head) = packed?;
         // SAFETY: the place has room for the head.
-        unsafe { place.start.cast::<[u8; N]>().write(head?) };
+        unsafe { place.start.cast::<[u8; N]>().write(head) };
         // SAFETY: the place has room for the zeros.
         unsafe { body.wrapping_add(length).cast::<[u8; PADDING]>().write(ZEROS) };
         // SAFETY: the frame and its zeros were written, and nothing was sent while this connection packed.

@@ -52,13 +52,16 @@ impl Conn {
         let packet = guard.with(|core| core.packet(self.connection, usize::MAX));
         let mut packet = packet.map_err(|error| self.not_sent(error))?;
         // SAFETY: behind the head, the buffer has room for what the attributes promise as `max_bcopy`, initialised.
-        let length = unsafe { pack.write(packet.message().wrapping_add(ahead)) };
+        let packed = unsafe { pack.write(packet.message().wrapping_add(ahead), shared.limits.message) };
         // SAFETY: the buffer holds an MTU, which no head of a message exceeds, initialised, and nothing else uses it.
         let place = unsafe { std::slice::from_raw_parts_mut(packet.message(), ahead) };
-        if let Err(error) = head(place, length) {
-            guard.with(|core| core.unsend(packet));
-            return Err(error);
-        }
+        let length = match packed.and_then(|length| head(place, length).map(|()| length)) {
+            Ok(length) => length,
+            Err(error) => {
+                guard.with(|core| core.unsend(packet));
+                return Err(error);
+            }
+        };
         packet.begin(ahead + length, wakes);
         let sent =
             guard.with(|core| core.send_fitting(self.connection, kind, packet).map(|()| core.is_ticking));
