@@ -12,7 +12,7 @@ use uct_plugin::memory::{Access, Accessor, PACKED_KEY, RemoteKey, Window};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::registry::{Allocated, Memh, is_live_in, live_word, registry};
+use super::registry::{Allocated, Memh, live_word, registry};
 use crate::io::{Mapping, Segment};
 use crate::proto::key::Tail;
 use crate::proto::kind::Kind;
@@ -215,7 +215,9 @@ impl Rkey {
 
     /// Whether the registration lives, by the table of its process.
     pub(crate) fn is_live(&self, peer: &PeerView<'_>) -> bool {
-        peer.identity == self.remote.identity && is_live_in(peer.table, self.remote.key)
+        // SYNC: as in `reach`. Not `is_live_in`: the value is known.
+        peer.identity == self.remote.identity
+            && live_word(peer.table, self.remote.key).load(Ordering::Acquire) == self.value
     }
 
     /// The local address of remote memory that is mapped.
