@@ -9,7 +9,7 @@ pub use tree::Tree;
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
 use crate::man;
-use crate::workspace::{Built, Workspace};
+use crate::workspace::{Built, EVERYTHING, Workspace};
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,17 +57,17 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
 pub enum Profile {
     /// For people.
     Release,
-    /// For tests of the installation: it takes a quarter of the time.
+    /// For tests of the installation, which have these programs already.
     Dev,
 }
 
 /// The programs and plugins, which are what the workspace builds by default.
 pub fn build(workspace: &Workspace, profile: Profile) -> Outcome<Built> {
-    let mut arguments = vec!["build"];
-    if profile == Profile::Release {
-        arguments.push("--release");
-    }
-    Ok(workspace.for_people(workspace.build(&arguments)?))
+    let arguments = match profile {
+        Profile::Release => &["build", "--release"],
+        Profile::Dev => EVERYTHING,
+    };
+    Ok(workspace.for_people(workspace.build(arguments)?))
 }
 
 /// Writes all that is installed.

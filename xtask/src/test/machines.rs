@@ -4,7 +4,7 @@
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::quote;
 use crate::steps::{Steps, Verdict};
-use crate::test::CONFORMANCE;
+use crate::test::{CONFORMANCE, SUITE};
 use crate::vm;
 use crate::workspace::{Built, EVERYTHING, Workspace};
 use serde::Deserialize;
@@ -95,10 +95,16 @@ fn machines(workspace: &Workspace) -> Outcome<Vec<Machine>> {
 fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     vm::install()?;
     let built = workspace.build(EVERYTHING)?;
+    // The suite runs the verbs transports linked in, too.
+    let linked = ["test", "--workspace", "--no-run", "--features", "uct-conformance/verbs", "--test", SUITE];
+    let linked = workspace.build(&linked)?;
     let scripts = scripts(workspace)?;
     let is_run = |name: &&str| scripts.contains(&format!("{GUEST_TESTS}/{name}"));
     let tests = GUEST_PACKAGES.iter().flat_map(|package| workspace.tests(package)).filter(is_run);
-    let tests = tests.map(|name| Ok(format!("{}:{GUEST_TESTS}/{name}", built.test_program(name)?.display())));
+    let tests = tests.map(|name| {
+        let program = if name == SUITE { &linked } else { &built }.test_program(name)?;
+        Ok(format!("{}:{GUEST_TESTS}/{name}", program.display()))
+    });
     let scripts = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
     let files = tests.chain([Ok(scripts)]).collect::<Outcome<_>>()?;
     Ok(Contents { programs: workspace.for_people(built), files })

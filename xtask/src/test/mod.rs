@@ -2,8 +2,7 @@
 //! the end what passed, what failed and what was skipped.
 //!
 //! All steps build with `--workspace`, whatever part of it they need: cargo builds a crate with the features that the
-//! chosen packages ask for together, so each other choice would build many crates once more. What tests are linked with is
-//! a choice of its own, so the programs of this profile are built with it, too.
+//! chosen packages ask for together, so each other choice would build many crates once more.
 //! Built on all other commands; continuous integration runs it and nothing else.
 
 mod hostile;
