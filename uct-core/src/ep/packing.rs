@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::{ptr, slice};
+use ucs::sync::fixed::{AtomicBool, Ordering};
 
 use ucs::{Error, Result};
 use uct_abi::{UCT_IFACE_ATTR_PACK_NONE, UCT_PACK_NONE};
