@@ -212,6 +212,22 @@ fn streams_of_tokio_bring_back_what_was_sent() {
 }
 
 #[test]
+fn a_server_is_known_by_its_certificate_and_over_transports_of_the_machine_alone() {
+    let program = env!("CARGO_BIN_EXE_tls_handshake");
+    let file = std::env::temp_dir().join(format!("uct-tls-handshake-{}.der", std::process::id()));
+    let file = file.to_str().unwrap();
+    let mut server = example(program, &[file]).spawn().unwrap();
+    let first = line(server.stdout.as_mut().unwrap());
+    let address = first.split_whitespace().last().unwrap();
+    let printed = run(program, &[file, address], None);
+    std::fs::remove_file(file).unwrap();
+    let over = printed.lines().next().unwrap().strip_prefix("over ").unwrap();
+    assert!(over.ends_with("/memory"), "{printed}");
+    assert!(printed.contains("the server says hello\n"), "{printed}");
+    assert!(output(server).contains(&format!("a client over {over}")));
+}
+
+#[test]
 fn hyper_answers_over_shared_memory_and_over_each_other_transport() {
     for (transport, device) in to_other_processes() {
         let program = env!("CARGO_BIN_EXE_hyper_shm");

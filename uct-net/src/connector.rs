@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::{Net, Stream};
 
 /// Connects a client to the listener that a URI names: for `hyper_util`'s legacy client, and for tonic's
-/// `Endpoint::connect_with_connector`. Cheap to clone. TLS is not its task: `https` connects in clear, to port 443 if none is given.
+/// `Endpoint::connect_with_connector`. Cheap to clone. TLS inside the stream is not its task: `https` connects to port 443 if none is given,
+/// and adds none.
 #[derive(Clone, Debug)]
 pub struct UctConnector {
     net: Net,

@@ -53,16 +53,23 @@ pub mod local;
 mod options;
 mod proto;
 mod threads;
+#[cfg(feature = "tls")]
+mod tls;
 
 #[cfg(feature = "hyper")]
 pub use connector::UctConnector;
 
 pub use error::{Error, Result, Stage};
 pub use options::{NetOptions, Wait};
+/// The version of rustls whose settings [`Tls`] takes.
+#[cfg(feature = "tls")]
+pub use rustls;
 pub use threads::{
     Accept, Close, Connect, Connecting, Connection, Incoming, Listener, Memory, MemorySlice, Message, Net,
     Operation, Recv, RemoteMemory, Send, Stream, Streams, Within,
 };
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsPeer};
 
 /// The code of the page compiles and runs.
 #[cfg(doctest)]

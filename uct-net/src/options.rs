@@ -39,6 +39,10 @@ pub struct NetOptions {
     /// ones. It proves who is there and hides nothing: a host on the path reads and can change what follows. Default: none, and
     /// any process that reaches the listener may ask for a connection.
     pub shared_key: Option<Vec<u8>>,
+    /// TLS for the handshake, and where messages may go then: [`crate::Tls`] says what is encrypted and what is not. The key above
+    /// may be required as well. Default: none.
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::Tls>,
     /// What transports are judged for. Default: a message of 8 bytes.
     pub request: Request,
 }
@@ -54,12 +58,22 @@ impl Default for NetOptions {
             lane_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(30),
             shared_key: None,
+            #[cfg(feature = "tls")]
+            tls: None,
             request: Request::new(Operation::AmShort, 8),
         }
     }
 }
 
 impl NetOptions {
+    /// Which transports these options leave out, for a person.
+    pub(crate) fn limit(&self) -> Option<&'static str> {
+        #[cfg(feature = "tls")]
+        return self.tls.as_ref().and_then(crate::Tls::limit);
+        #[cfg(not(feature = "tls"))]
+        None
+    }
+
     /// What is out of range, for a person.
     pub(crate) fn problem(&self) -> Option<String> {
         if !(MIN_WINDOW..=MAX_WINDOW).contains(&self.window) {
@@ -75,6 +89,10 @@ impl NetOptions {
             return Some(format!(
                 "shared_key: expected at least {MIN_KEY} bytes; shorter ones can be guessed"
             ));
+        }
+        #[cfg(feature = "tls")]
+        if let Some(problem) = self.tls.as_ref().and_then(crate::Tls::problem) {
+            return Some(problem);
         }
         None
     }

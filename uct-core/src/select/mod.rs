@@ -136,6 +136,20 @@ impl Selector {
         Ok(self)
     }
 
+    /// Takes out the interfaces for which there is a reason. The reason becomes the verdict on them.
+    #[must_use]
+    pub fn without(mut self, reason: impl Fn(&Resource) -> Option<String>) -> Selector {
+        let refused = &mut self.refused;
+        self.ifaces.retain(|iface| match reason(iface.resource()) {
+            Some(reason) => {
+                refused.push((iface.resource().clone(), reason));
+                false
+            }
+            None => true,
+        });
+        self
+    }
+
     /// The open interfaces.
     pub fn ifaces(&self) -> &[Iface] {
         &self.ifaces

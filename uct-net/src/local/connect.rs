@@ -28,6 +28,8 @@ pub struct Connect {
     requests: Vec<Request>,
     require: Vec<String>,
     private: Vec<u8>,
+    #[cfg(feature = "tls")]
+    server_name: Option<String>,
 }
 
 impl Net {
@@ -42,6 +44,8 @@ impl Net {
             requests: Vec::new(),
             require: Vec::new(),
             private: Vec::new(),
+            #[cfg(feature = "tls")]
+            server_name: None,
         }
     }
 }
@@ -72,8 +76,18 @@ impl Connect {
         self
     }
 
+    /// The name that the listener's certificate has to be for, with [`crate::NetOptions::tls`]. Default: the host of the address; a
+    /// Unix path has none.
+    #[cfg(feature = "tls")]
+    pub fn server_name(mut self, name: impl Into<String>) -> Connect {
+        self.server_name = Some(name.into());
+        self
+    }
+
     /// Notes how far it has come.
     async fn run(self, stage: Rc<Cell<Stage>>) -> Result<Connection> {
+        #[cfg(feature = "tls")]
+        let session = super::secure::session(&self.net, &self.address, self.server_name.as_deref())?;
         let Connect { net, address, mut requests, require, private, .. } = self;
         if requests.is_empty() {
             requests.push(net.options.request);
@@ -85,6 +99,10 @@ impl Connect {
             match FrameSocket::dial(&net.reactor, &place).await {
                 Ok(socket) => {
                     stage.set(Stage::Handshake);
+                    #[cfg(feature = "tls")]
+                    if let Some(session) = session {
+                        handshake::secure(&net, &socket, session).await?;
+                    }
                     return handshake::call(&net, &socket, &requests, &require, private).await;
                 }
                 Err(error) => last = Some(error),

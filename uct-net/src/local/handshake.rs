@@ -11,7 +11,11 @@ use super::conn::Conn;
 use super::connection::{Connection, Explanation};
 use super::lane::HalfLane;
 use super::net::NetHandle;
+#[cfg(feature = "tls")]
+use super::session::Session;
 use super::socket::FrameSocket;
+#[cfg(feature = "tls")]
+use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::{Kind, Token};
 use crate::proto::handshake::{End, Frame};
@@ -25,6 +29,25 @@ struct Server {
     addresses: PeerAddresses,
     explanation: String,
     private: Vec<u8>,
+}
+
+/// Completes TLS, within a limit for all of it.
+#[cfg(feature = "tls")]
+pub(crate) async fn secure(net: &NetHandle, socket: &FrameSocket, session: Session) -> Result<TlsPeer> {
+    let secured = limited(net, socket, Limit::handshake(net), "complete TLS", socket.secure(session)).await;
+    secured.map_err(|error| match error.status {
+        Status::CONNECTION_RESET => error.hint("it may not use TLS: set tls on both sides or on neither"),
+        _ => error,
+    })
+}
+
+/// Refuses a caller that expects other security, and waits until it has hung up, within a limit.
+pub(crate) async fn part(net: &NetHandle, socket: &FrameSocket) {
+    let parting = async {
+        socket.part().await;
+        Ok(())
+    };
+    let _ = limited(net, socket, Limit::handshake(net), "hang up", parting).await;
 }
 
 /// Runs the client's side.
@@ -88,7 +111,7 @@ pub(crate) async fn call(
                     };
                     return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
                 }
-                let error = nothing_left(socket, &left, &tried, require, &server, &error);
+                let error = nothing_left(net, socket, &left, &tried, require, &server, &error);
                 // The server would only see that this side is gone.
                 let _ = send(net, socket, &Frame::Unable { reason: error.reason.clone() }).await;
                 return Err(error);
@@ -534,6 +557,7 @@ fn rejected(socket: &FrameSocket, reason: &str) -> Error {
 }
 
 fn nothing_left(
+    net: &NetHandle,
     socket: &FrameSocket,
     left: &[Iface],
     tried: &[(String, String)],
@@ -553,9 +577,10 @@ fn nothing_left(
     }
     let theirs =
         server.addresses.ifaces.iter().map(|iface| format!("{}/{}", iface.address.transport, iface.device));
-    let theirs: Vec<String> = theirs.collect();
+    let theirs = theirs.collect::<Vec<_>>().join(", ");
+    let limit = net.options.limit().map_or_else(String::new, |limit| format!("; {limit}"));
     Error::new(Stage::Choose, socket.peer(), Status::UNREACHABLE, reason)
-        .hint(format!("the peer has {}", theirs.join(", ")))
+        .hint(format!("the peer has {theirs}{limit}"))
 }
 
 /// Removes a connection that did not come to stand.

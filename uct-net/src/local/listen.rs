@@ -11,7 +11,9 @@ use super::connect::resolve;
 use super::connection::Connection;
 use super::handshake;
 use super::net::{Net, NetHandle};
-use super::socket::{FrameSocket, ListeningSocket, Place};
+#[cfg(feature = "tls")]
+use super::secure;
+use super::socket::{FrameSocket, ListeningSocket, NO_TLS, Place};
 use crate::error::{Error, Result, Stage};
 
 /// Callers that wait in the system's queue.
@@ -31,6 +33,8 @@ pub struct Incoming {
     net: NetHandle,
     socket: Option<FrameSocket>,
     client: (Vec<u8>, PeerAddresses),
+    #[cfg(feature = "tls")]
+    tls_peer: Option<crate::TlsPeer>,
 }
 
 impl Net {
@@ -40,6 +44,8 @@ impl Net {
     /// No such address, in use, or forbidden; the error says which and what to try.
     pub async fn listen(&self, address: impl fmt::Display) -> Result<Listener> {
         let address = address.to_string();
+        #[cfg(feature = "tls")]
+        secure::check_listener(&self.inner, &address)?;
         let place = resolve(&address).await?.into_iter().next();
         let place = place.ok_or_else(|| {
             Error::new(Stage::Resolve, &*address, ucs::Error::INVALID_ADDR, "it has no address")
@@ -105,8 +111,25 @@ impl Listener {
 }
 
 async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
-    let client = handshake::greet(&net, &socket).await?;
-    Ok(Incoming { net, socket: Some(socket), client })
+    #[cfg(feature = "tls")]
+    let tls_peer = secure::accept(&net, &socket).await?;
+    let client = match handshake::greet(&net, &socket).await {
+        Ok(client) => client,
+        Err(error) => {
+            if error.status == ucs::Error::UNSUPPORTED {
+                handshake::refuse(&net, &socket, NO_TLS).await?;
+                handshake::part(&net, &socket).await;
+            }
+            return Err(error);
+        }
+    };
+    Ok(Incoming {
+        net,
+        socket: Some(socket),
+        client,
+        #[cfg(feature = "tls")]
+        tls_peer,
+    })
 }
 
 impl Incoming {
@@ -118,6 +141,12 @@ impl Incoming {
     /// What the caller sent along.
     pub fn private(&self) -> &[u8] {
         &self.client.0
+    }
+
+    /// What TLS has proved of the caller; `None` without [`crate::NetOptions::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls_peer(&self) -> Option<&crate::TlsPeer> {
+        self.tls_peer.as_ref()
     }
 
     /// Takes the connection; done when a message has crossed it both ways.

@@ -11,6 +11,10 @@ pub(crate) mod message;
 pub(crate) mod net;
 pub(crate) mod reactor;
 mod remote;
+#[cfg(feature = "tls")]
+mod secure;
+#[cfg(feature = "tls")]
+mod session;
 mod socket;
 #[cfg(feature = "tokio")]
 mod tokio;

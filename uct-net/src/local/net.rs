@@ -118,6 +118,11 @@ impl Net {
         if let Some(problem) = options.problem() {
             return Err(Error { status: Status::INVALID_PARAM, ..failed(problem) });
         }
+        #[cfg(feature = "tls")]
+        let selector = match &options.tls {
+            Some(tls) => selector.without(|resource| tls.refuses(resource)),
+            None => selector,
+        };
         if selector.ifaces().is_empty() {
             let explanation = selector.explain(&options.request, None);
             let reason = format!("no transport is open: {}", explanation.why_none());

@@ -1,5 +1,7 @@
 //! The handshake's socket: frames over TCP or a Unix socket, without blocking.
 
+#[cfg(feature = "tls")]
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,9 +12,19 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::reactor::{Reactor, Underway, Watched};
+#[cfg(feature = "tls")]
+use super::session::{self, Session};
+#[cfg(feature = "tls")]
+use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
-use crate::proto::frame::{HEADER, check_magic, parse_header};
+use crate::proto::frame::{HEADER, check_magic, is_tls, parse_header};
 use crate::proto::handshake::Frame;
+
+/// What a caller with TLS meets at a listener without.
+pub(crate) const NO_TLS: &str =
+    "the peer begins TLS, which this side does not use: set tls on both sides or on neither";
+/// Bytes of a peer that is refused, at most, before it is hung up on.
+const MOST_DISCARDED: usize = 256 << 10;
 
 /// How long a caller waits for room in the queue of a Unix listener before it calls again.
 const FULL_QUEUE: Duration = Duration::from_millis(5);
@@ -68,6 +80,8 @@ pub(crate) struct FrameSocket {
     /// For errors.
     peer: String,
     is_network: bool,
+    #[cfg(feature = "tls")]
+    session: RefCell<Option<Session>>,
     _underway: Underway,
 }
 
@@ -153,7 +167,14 @@ impl FrameSocket {
         // A Unix socket has nothing to delay.
         let is_network = socket.set_tcp_nodelay(true).is_ok();
         let _underway = reactor.begin_handshake();
-        Ok(FrameSocket { socket: reactor.watch(Raw(socket))?, peer, is_network, _underway })
+        Ok(FrameSocket {
+            socket: reactor.watch(Raw(socket))?,
+            peer,
+            is_network,
+            #[cfg(feature = "tls")]
+            session: RefCell::new(None),
+            _underway,
+        })
     }
 
     pub(crate) fn peer(&self) -> &str {
@@ -211,13 +232,13 @@ impl FrameSocket {
         std::future::poll_fn(|context| {
             self.socket.poll_write(context, |raw| {
                 while sent < bytes.len() {
-                    sent += (&raw.0).write(&bytes[sent..])?;
+                    sent += self.write_some(&raw.0, &bytes[sent..])?;
                 }
-                Ok(())
+                self.flush(&raw.0)
             })
         })
         .await
-        .map_err(|error| self.failed(ucs::Error::CONNECTION_RESET, format!("the peer is gone: {error}")))
+        .map_err(|error| self.lost(&error))
     }
 
     /// Receives a frame.
@@ -226,7 +247,11 @@ impl FrameSocket {
         let mut header = [0; HEADER];
         let (magic, rest) = header.split_at_mut(4);
         self.read(magic).await?;
-        check_magic([magic[0], magic[1], magic[2], magic[3]]).map_err(bad)?;
+        let magic = [magic[0], magic[1], magic[2], magic[3]];
+        if is_tls(magic) {
+            return Err(self.failed(ucs::Error::UNSUPPORTED, NO_TLS.to_owned()));
+        }
+        check_magic(magic).map_err(bad)?;
         self.read(rest).await?;
         let (what, length) = parse_header(&header).map_err(bad)?;
         let mut body = Vec::new();
@@ -245,7 +270,7 @@ impl FrameSocket {
         let outcome = std::future::poll_fn(|context| {
             self.socket.poll_read(context, |raw| {
                 while filled < buffer.len() {
-                    match (&raw.0).read(&mut buffer[filled..])? {
+                    match self.read_some(&raw.0, &mut buffer[filled..])? {
                         0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                         count => filled += count,
                     }
@@ -254,12 +279,83 @@ impl FrameSocket {
             })
         })
         .await;
-        outcome.map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                self.failed(ucs::Error::CONNECTION_RESET, "the peer hung up".to_owned())
+        outcome.map_err(|error| self.lost(&error))
+    }
+
+    fn read_some(&self, mut socket: &Socket, buffer: &mut [u8]) -> std::io::Result<usize> {
+        #[cfg(feature = "tls")]
+        if let Some(session) = &mut *self.session.borrow_mut() {
+            return session.read(socket, buffer);
+        }
+        socket.read(buffer)
+    }
+
+    fn write_some(&self, mut socket: &Socket, bytes: &[u8]) -> std::io::Result<usize> {
+        #[cfg(feature = "tls")]
+        if let Some(session) = &mut *self.session.borrow_mut() {
+            return session.write(socket, bytes);
+        }
+        socket.write(bytes)
+    }
+
+    /// Sends what is encrypted and has not left.
+    #[cfg(feature = "tls")]
+    fn flush(&self, socket: &Socket) -> std::io::Result<()> {
+        self.session.borrow_mut().as_mut().map_or(Ok(()), |session| session.flush(socket))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn flush(&self, _socket: &Socket) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// Sends and receives inside TLS from now on, once both sides have proved what they have to.
+    #[cfg(feature = "tls")]
+    pub(crate) async fn secure(&self, session: Session) -> Result<TlsPeer> {
+        let session = RefCell::new(session);
+        let outcome = std::future::poll_fn(|context| {
+            let mut session = session.borrow_mut();
+            loop {
+                std::task::ready!(self.socket.poll_write(context, |raw| session.flush(&raw.0)))?;
+                if !session.is_handshaking() {
+                    return std::task::Poll::Ready(Ok(session.peer()));
+                }
+                std::task::ready!(self.socket.poll_read(context, |raw| session.advance(&raw.0)))?;
             }
-            _ => self.failed(ucs::Error::CONNECTION_RESET, format!("the peer is gone: {error}")),
-        })
+        });
+        let peer = outcome.await.map_err(|error: std::io::Error| self.lost(&error))?;
+        *self.session.borrow_mut() = Some(session.into_inner());
+        Ok(peer)
+    }
+
+    /// Says no more, and waits until the peer has hung up: a socket that is closed with unread bytes may lose what was sent last.
+    pub(crate) async fn part(&self) {
+        let _ = self.socket.get().0.shutdown(std::net::Shutdown::Write);
+        let (mut chunk, mut left) = ([0; 4096], MOST_DISCARDED);
+        let mut discard = |raw: &Raw| loop {
+            match (&raw.0).read(&mut chunk)? {
+                count @ 1.. if count < left => left -= count,
+                _ => return Ok(()),
+            }
+        };
+        // However it ends, it is over.
+        let _ = std::future::poll_fn(|context| self.socket.poll_read(context, &mut discard)).await;
+    }
+
+    /// What an error of the socket means.
+    fn lost(&self, error: &std::io::Error) -> Error {
+        #[cfg(feature = "tls")]
+        if let Some((reason, hint)) = session::words(error) {
+            let status =
+                if session::is_foreign(error) { ucs::Error::UNSUPPORTED } else { ucs::Error::REJECTED };
+            let failure = self.failed(status, reason);
+            return if hint.is_empty() { failure } else { failure.hint(hint) };
+        }
+        let reason = match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => "the peer hung up".to_owned(),
+            _ => format!("the peer is gone: {error}"),
+        };
+        self.failed(ucs::Error::CONNECTION_RESET, reason)
     }
 
     pub(crate) fn failed(&self, status: ucs::Error, reason: String) -> Error {

@@ -35,6 +35,11 @@ pub(crate) fn check_magic(magic: [u8; 4]) -> Result<(), BadFrame> {
     bad(format!("the peer begins with \"{found}\", expected \"{expected}\": it speaks another protocol"))
 }
 
+/// Whether bytes are the beginning of TLS: a record of its handshake.
+pub(crate) fn is_tls(magic: [u8; 4]) -> bool {
+    matches!(magic, [22, 3, ..])
+}
+
 /// Reads the header of a frame: what it is, and the length of its body.
 pub(crate) fn parse_header(header: &[u8; HEADER]) -> Result<(u8, usize), BadFrame> {
     let [a, b, c, d, version, what, zero, zeros, length @ ..] = *header;

@@ -20,6 +20,8 @@ pub struct Connect {
     requests: Vec<Request>,
     require: Vec<String>,
     private: Vec<u8>,
+    #[cfg(feature = "tls")]
+    server_name: Option<String>,
 }
 
 /// See [`super::Net::connect`]. Dropping it gives the attempt up.
@@ -35,6 +37,8 @@ impl Connect {
             requests: Vec::new(),
             require: Vec::new(),
             private: Vec::new(),
+            #[cfg(feature = "tls")]
+            server_name: None,
         }
     }
 
@@ -62,6 +66,13 @@ impl Connect {
         self.private = private.into();
         self
     }
+
+    /// The name that the listener's certificate has to be for, as [`crate::local::Connect::server_name`].
+    #[cfg(feature = "tls")]
+    pub fn server_name(mut self, name: impl Into<String>) -> Connect {
+        self.server_name = Some(name.into());
+        self
+    }
 }
 
 impl IntoFuture for Connect {
@@ -69,12 +80,18 @@ impl IntoFuture for Connect {
     type IntoFuture = Connecting;
 
     fn into_future(self) -> Connecting {
-        let Connect { engine, address, limit, requests, require, private } = self;
+        #[cfg(feature = "tls")]
+        let server_name = self.server_name;
+        let Connect { engine, address, limit, requests, require, private, .. } = self;
         let begin = move |entered: &super::engine::Entered<'_>| {
             let net = crate::local::Net { inner: entered.net().clone() };
             let mut connect = net.connect(address).private(private);
             connect = require.into_iter().fold(connect, crate::local::Connect::require);
             connect = requests.into_iter().fold(connect, crate::local::Connect::request);
+            #[cfg(feature = "tls")]
+            if let Some(name) = server_name {
+                connect = connect.server_name(name);
+            }
             if let Some(limit) = limit {
                 connect = connect.within(limit);
             }

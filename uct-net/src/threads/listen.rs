@@ -70,6 +70,8 @@ impl Listener {
             outcome.map_ok(|incoming| Incoming {
                 peer: incoming.peer().to_owned(),
                 private: incoming.private().to_vec(),
+                #[cfg(feature = "tls")]
+                tls_peer: incoming.tls_peer().cloned(),
                 inner: entered.confine(Cell::new(Some(incoming))),
             })
         })
@@ -102,6 +104,8 @@ pub struct Incoming {
     inner: Confined<Cell<Option<local::Incoming>>>,
     peer: String,
     private: Vec<u8>,
+    #[cfg(feature = "tls")]
+    tls_peer: Option<crate::TlsPeer>,
 }
 
 impl Incoming {
@@ -113,6 +117,12 @@ impl Incoming {
     /// What the caller sent along.
     pub fn private(&self) -> &[u8] {
         &self.private
+    }
+
+    /// What TLS has proved of the caller; `None` without [`crate::NetOptions::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls_peer(&self) -> Option<&crate::TlsPeer> {
+        self.tls_peer.as_ref()
     }
 
     /// Takes the connection; done when a message has crossed it both ways.

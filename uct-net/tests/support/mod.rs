@@ -82,14 +82,35 @@ where
     pair_of(&context(), options, server, client);
 }
 
+/// As [`pair`], with options for the server and for the client.
+pub fn pair_with<S, C>((server_options, client_options): (NetOptions, NetOptions), server: S, client: C)
+where
+    S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
+    C: AsyncFnOnce(&Net, String) -> Result<()>,
+{
+    pair_between(&context(), (server_options, client_options), server, client);
+}
+
 /// As [`pair`], with nets of this context.
 pub fn pair_of<S, C>(context: &Context, options: NetOptions, server: S, client: C)
 where
     S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
     C: AsyncFnOnce(&Net, String) -> Result<()>,
 {
+    pair_between(context, (options.clone(), options), server, client);
+}
+
+fn pair_between<S, C>(
+    context: &Context,
+    (server_options, client_options): (NetOptions, NetOptions),
+    server: S,
+    client: C,
+) where
+    S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
+    C: AsyncFnOnce(&Net, String) -> Result<()>,
+{
     let (sender, receiver) = mpsc::channel();
-    let (server_options, server_context) = (options.clone(), context.clone());
+    let server_context = context.clone();
     let thread = std::thread::spawn(move || {
         let net = Net::new(&server_context, server_options).expect("a net");
         net.block_on(async {
@@ -100,7 +121,7 @@ where
         .expect("the server's side");
     });
     let address = receiver.recv_timeout(LIMIT).expect("the server listens");
-    let net = Net::new(context, options).expect("a net");
+    let net = Net::new(context, client_options).expect("a net");
     net.block_on(client(&net, address)).expect("the client's side");
     drop(net);
     thread.join().expect("the server's thread");

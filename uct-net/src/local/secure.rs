@@ -1,0 +1,100 @@
+//! TLS of a listener and of a caller, as the options say.
+
+use rustls::pki_types::ServerName;
+use ucs::Error as Status;
+
+use super::handshake;
+use super::net::NetHandle;
+use super::session::Session;
+use super::socket::FrameSocket;
+use crate::TlsPeer;
+use crate::error::{Error, Result, Stage};
+
+/// Whether the options permit to listen.
+pub(crate) fn check_listener(net: &NetHandle, address: &str) -> Result {
+    match &net.options.tls {
+        Some(tls) if tls.server.is_none() => {
+            let error =
+                Error::new(Stage::Listen, address, Status::INVALID_PARAM, "tls has no settings for a server");
+            Err(error.hint("give Tls::server"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The server's side of TLS, if it is required. A caller that is refused sees why.
+pub(crate) async fn accept(net: &NetHandle, socket: &FrameSocket) -> Result<Option<TlsPeer>> {
+    let Some(settings) = net.options.tls.as_ref().and_then(|tls| tls.server.as_ref()) else {
+        return Ok(None);
+    };
+    let session = Session::server(settings)
+        .map_err(|error| socket.failed(Status::INVALID_PARAM, format!("the settings of TLS: {error}")))?;
+    match handshake::secure(net, socket, session).await {
+        Ok(peer) => Ok(Some(peer)),
+        Err(error) => {
+            if error.status == Status::UNSUPPORTED {
+                handshake::refuse(
+                    net,
+                    socket,
+                    "this listener requires TLS: set tls on both sides or on neither",
+                )
+                .await?;
+            }
+            handshake::part(net, socket).await;
+            Err(error)
+        }
+    }
+}
+
+/// The client's side of TLS, if the options have it, for the name that the certificate has to be for.
+pub(crate) fn session(net: &NetHandle, address: &str, name: Option<&str>) -> Result<Option<Session>> {
+    let refused = |reason: String| Error::new(Stage::Resolve, address, Status::INVALID_PARAM, reason);
+    let Some(tls) = &net.options.tls else {
+        return match name {
+            Some(name) => Err(refused(format!("server_name {name:?} is given, and there is no TLS"))
+                .hint("set NetOptions::tls, or give no server_name")),
+            None => Ok(None),
+        };
+    };
+    let settings = tls
+        .client
+        .as_ref()
+        .ok_or_else(|| refused("tls has no settings for a client".to_owned()).hint("give Tls::client"))?;
+    let name = match name.or_else(|| host(address)) {
+        Some(name) => name,
+        None => {
+            return Err(refused("a path has no name that a certificate is for".to_owned())
+                .hint("give Connect::server_name"));
+        }
+    };
+    let server = ServerName::try_from(name.to_owned()).map_err(|_| {
+        refused(format!("{name:?} is no name that a certificate can be for"))
+            .hint("give Connect::server_name")
+    })?;
+    let session = Session::client(settings, server)
+        .map_err(|error| refused(format!("the settings of TLS: {error}")))?;
+    Ok(Some(session))
+}
+
+/// The host of an address, without the brackets and the scope of an IPv6 address.
+fn host(address: &str) -> Option<&str> {
+    if address.starts_with("unix:") {
+        return None;
+    }
+    let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Some(host.split_once('%').map_or(host, |(host, _scope)| host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host;
+
+    #[test]
+    fn the_host_of_an_address_is_the_name_of_its_certificate() {
+        assert_eq!(host("db.example:7000"), Some("db.example"));
+        assert_eq!(host("1.2.3.4:7000"), Some("1.2.3.4"));
+        assert_eq!(host("[fe80::1%eth0]:7000"), Some("fe80::1"));
+        assert_eq!(host("unix:/run/service"), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! TLS for the handshake of connections: with which settings, and where messages may go afterwards.
+
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ServerConfig};
+use uct_core::{DeviceKind, Resource};
+
+/// TLS for the handshake, and where messages may go afterwards.
+///
+/// The handshake runs inside TLS: both sides know each other as the settings of rustls demand, and addresses, tokens, keys and private
+/// data are encrypted. Messages, streams and remote memory use a transport, which TLS does **not** encrypt. So a program
+/// chooses: [`Tls::confidential`] lets them go nowhere but within the machine, [`Tls::handshake_only`] lets them cross a network in
+/// clear. To encrypt a stream that crosses a network, run TLS inside the stream.
+///
+/// ```
+/// use uct_net::rustls::{ClientConfig, RootCertStore};
+/// use uct_net::{NetOptions, Tls};
+///
+/// fn options(roots: RootCertStore) -> NetOptions {
+///     let trusted = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+///     NetOptions { tls: Some(Tls::confidential().client(trusted)), ..NetOptions::default() }
+/// }
+/// ```
+#[derive(Clone)]
+#[must_use = "it takes effect as `NetOptions::tls`"]
+pub struct Tls {
+    pub(crate) client: Option<Arc<ClientConfig>>,
+    pub(crate) server: Option<Arc<ServerConfig>>,
+    may_leave_the_machine: bool,
+}
+
+/// What TLS has proved of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPeer {
+    /// The peer's certificate, which the verifier of the settings has accepted, and those behind it. Empty if none was asked for.
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// The protocol that ALPN has chosen, if the settings name any.
+    pub protocol: Option<Vec<u8>>,
+}
+
+impl Tls {
+    /// Nothing leaves this machine in clear: the handshake is encrypted, and only transports within the machine are used
+    /// (shared memory and `self`). A peer on another machine is refused, with the reason. The system, root and processes that may
+    /// debug this one can read shared memory.
+    pub fn confidential() -> Tls {
+        Tls { client: None, server: None, may_leave_the_machine: false }
+    }
+
+    /// The handshake is encrypted and nothing else: **messages, streams and remote memory cross the network in clear**, and a
+    /// host on the path can read and change them. The peer is who its certificate says at the time of the handshake.
+    pub fn handshake_only() -> Tls {
+        Tls { may_leave_the_machine: true, ..Tls::confidential() }
+    }
+
+    /// Settings for [`crate::Net::connect`]. Without them, connecting is an error.
+    pub fn client(mut self, settings: impl Into<Arc<ClientConfig>>) -> Tls {
+        self.client = Some(settings.into());
+        self
+    }
+
+    /// Settings for [`crate::Net::listen`]. Without them, listening is an error.
+    pub fn server(mut self, settings: impl Into<Arc<ServerConfig>>) -> Tls {
+        self.server = Some(settings.into());
+        self
+    }
+
+    /// What is missing, for a person.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let is_empty = self.client.is_none() && self.server.is_none();
+        is_empty.then(|| "tls has no settings: give Tls::client, Tls::server or both".to_owned())
+    }
+
+    /// Why a transport may not carry messages.
+    pub(crate) fn refuses(&self, resource: &Resource) -> Option<String> {
+        let is_near = matches!(resource.kind, DeviceKind::Myself | DeviceKind::SharedMemory);
+        self.limit().filter(|_| !is_near).map(str::to_owned)
+    }
+
+    /// What is not permitted, and by what.
+    pub(crate) fn limit(&self) -> Option<&'static str> {
+        const LIMIT: &str = "Tls::confidential permits no transport that leaves the machine, as messages would be in clear there; \
+                             Tls::handshake_only does";
+        (!self.may_leave_the_machine).then_some(LIMIT)
+    }
+}
+
+/// Without keys.
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls")
+            .field("has_client", &self.client.is_some())
+            .field("has_server", &self.server.is_some())
+            .field("may_leave_the_machine", &self.may_leave_the_machine)
+            .finish()
+    }
+}
