@@ -78,7 +78,7 @@ impl Strangers {
             // SYNC: pairs with the store in `drop`.
             while !told.load(Ordering::Acquire) {
                 if let Ok(mut stranger) = TcpStream::connect(&address) {
-                    let words: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"UCTN\x03\x01", b""][round % 3];
+                    let words: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"UCTN\x04\x01", b""][round % 3];
                     let _ = stranger.write_all(words);
                     open.push_back(stranger);
                 }

@@ -1,6 +1,7 @@
 //! The two sides of a handshake, over the socket; see [`crate::proto::handshake`] for the order of frames.
 
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use ucs::Error as Status;
@@ -29,6 +30,7 @@ struct Server {
     addresses: PeerAddresses,
     explanation: String,
     private: Vec<u8>,
+    end: End,
 }
 
 /// Completes TLS, within a limit for all of it.
@@ -64,7 +66,9 @@ pub(crate) async fn call(
     let addresses = net.selector.addresses();
     send(net, socket, &Frame::Hello { private, addresses }).await?;
     let server = match receive(net, socket, "take the connection").await? {
-        Frame::Welcome { private, addresses, explanation } => Server { addresses, explanation, private },
+        Frame::Welcome { private, addresses, explanation, end } => {
+            Server { addresses, explanation, private, end }
+        }
         Frame::Refused { reason } => return Err(rejected(socket, &reason)),
         other => return Err(unexpected(socket, &other)),
     };
@@ -122,7 +126,8 @@ pub(crate) async fn call(
         let opened = if socket.is_network() && choice.iface.adopts() {
             open_over(net, socket, &choice.iface, &address).await
         } else {
-            open_lane(net, socket, &choice.iface, &address).await
+            let end = tried.is_empty().then_some(&server.end);
+            open_lane(net, socket, &choice.iface, &address, end).await
         };
         match opened {
             Ok(conn) => {
@@ -204,27 +209,56 @@ async fn propose(net: &NetHandle, socket: &FrameSocket, lane: Frame, what: &str)
     }
 }
 
-/// The client opens a lane and has a message cross it both ways.
+/// The client opens a lane and has a message cross it both ways. `end` is the server's, if this is the first lane that is tried.
 async fn open_lane(
     net: &NetHandle,
     socket: &FrameSocket,
     iface: &Iface,
     theirs: &IfaceAddress,
+    end: Option<&End>,
 ) -> Result<Rc<Conn>, Attempt> {
     let Own { address: own, conn, guard } = Own::new(net, socket, iface)?;
     let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| next("this side", &error))?;
     let endpoint = half.address().map_err(|error| next("this side has no endpoint address", &error))?;
-    let end = own_end(net, &conn, endpoint);
-    let lane = Frame::Lane { own, theirs: theirs.clone(), end };
-    let peer = propose(net, socket, lane, "open its end of the lane").await?;
-    let lane =
-        half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(|error| next("this side", &error))?;
-    conn.open(lane, peer.window);
-    conn.control(Kind::Probe, Vec::new());
-    probe(net, &conn, false).await.map_err(|error| next("no message came back", &error))?;
+    let (theirs_too, own_end) = (theirs.clone(), own_end(net, &conn, endpoint));
+    let open = |peer: &End| {
+        let lane = half.connect(iface, theirs, &peer.endpoint, peer.token);
+        conn.open(lane.map_err(|error| next("this side", &error))?, peer.window);
+        conn.control(Kind::Probe, Vec::new());
+        Ok::<_, Attempt>(())
+    };
+    match end.filter(|_| own_end.endpoint.is_empty()) {
+        Some(peer) => {
+            send(net, socket, &Frame::Direct { own, theirs: theirs_too, end: own_end }).await?;
+            open(peer)?;
+            probe_or_refusal(net, socket, &conn).await?;
+        }
+        None => {
+            let lane = Frame::Lane { own, theirs: theirs_too, end: own_end };
+            open(&propose(net, socket, lane, "open its end of the lane").await?)?;
+            probe(net, &conn, false).await.map_err(|error| next("no message came back", &error))?;
+        }
+    }
     send(net, socket, &Frame::Connected).await?;
     guard.keep();
     Ok(conn)
+}
+
+/// Waits for the answer over the lane, and for the server's refusal to open it.
+async fn probe_or_refusal(net: &NetHandle, socket: &FrameSocket, conn: &Conn) -> Result<(), Attempt> {
+    let (mut answer, mut frame) = (std::pin::pin!(probe(net, conn, false)), std::pin::pin!(socket.receive()));
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(answered) = answer.as_mut().poll(context) {
+            return Poll::Ready(answered.map_err(|error| next("no message came back", &error)));
+        }
+        let frame = std::task::ready!(frame.as_mut().poll(context));
+        Poll::Ready(Err(match frame {
+            Ok(Frame::Unable { reason }) => Attempt::NextLane(format!("the peer: {reason}")),
+            Ok(other) => unexpected(socket, &other).into(),
+            Err(error) => error.into(),
+        }))
+    })
+    .await
 }
 
 /// This side's end of a lane.
@@ -367,12 +401,19 @@ pub(crate) async fn take(
         let end = explanation.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
         explanation.truncate(end);
     }
-    send(net, socket, &Frame::Welcome { private, addresses: net.selector.addresses(), explanation }).await?;
+    // The first lane's connection, if its endpoints need no more of each other.
+    let conn = net.add(socket.peer())?;
+    let mut first = Some((Rc::clone(&conn), Forget { net, token: Some(conn.token()) }));
+    let (addresses_of_this_side, end) = (net.selector.addresses(), own_end(net, &conn, Vec::new()));
+    let welcome = Frame::Welcome { private, addresses: addresses_of_this_side, explanation, end };
+    send(net, socket, &welcome).await?;
     let mut tried: Vec<(String, String)> = Vec::new();
     let mut frame = receive(net, socket, "choose a transport").await?;
     loop {
+        let direct = first.take().filter(|_| matches!(frame, Frame::Direct { .. }));
         let (theirs, own, end) = match frame {
             Frame::Lane { own, theirs, end } => (own, theirs, end),
+            Frame::Direct { own, theirs, end } if direct.is_some() => (own, theirs, end),
             Frame::Over { own, theirs, end } => {
                 let Some(iface) = adopting(net, socket, &theirs) else {
                     let reason = "it has no such interface open that takes over this socket".to_owned();
@@ -399,10 +440,12 @@ pub(crate) async fn take(
             other => return Err(unexpected(socket, &other)),
         };
         let name = format!("{} of the peer's choice", own.transport);
-        match open_chosen(net, socket, &verdicts, &theirs, &own, &end) {
-            Ok((conn, iface, ready)) => {
-                let guard = Forget { net, token: Some(conn.token()) };
-                send(net, socket, &Frame::Ready { end: ready }).await?;
+        let is_direct = direct.is_some();
+        match open_chosen(net, socket, &verdicts, direct, (&theirs, &own, &end)) {
+            Ok((conn, guard, iface, ready)) => {
+                if !is_direct {
+                    send(net, socket, &Frame::Ready { end: ready }).await?;
+                }
                 // The client sends a message over the lane, then says so; or tries another one.
                 let time = net.options.lane_timeout.saturating_mul(2);
                 let limit = Limit { time, option: "twice lane_timeout" };
@@ -446,15 +489,15 @@ fn adopting(net: &NetHandle, socket: &FrameSocket, theirs: &IfaceAddress) -> Opt
     net.selector.ifaces().iter().filter(|_| socket.is_network()).find(is_meant).cloned()
 }
 
-/// Opens the server's end of the lane that the client has chosen; an error is for the client.
-fn open_chosen(
-    net: &NetHandle,
+/// Opens the server's end of the lane that the client has chosen, of the connection in the Welcome or of a new one; an error is for
+/// the client.
+fn open_chosen<'a>(
+    net: &'a NetHandle,
     socket: &FrameSocket,
     verdicts: &Explained,
-    theirs: &IfaceAddress,
-    own: &IfaceAddress,
-    end: &End,
-) -> std::result::Result<(Rc<Conn>, Iface, End), String> {
+    first: Option<(Rc<Conn>, Forget<'a>)>,
+    (theirs, own, end): (&IfaceAddress, &IfaceAddress, &End),
+) -> std::result::Result<(Rc<Conn>, Forget<'a>, Iface, End), String> {
     let is_meant = |iface: &&Iface| iface.address().as_ref() == Ok(own);
     let iface = net.selector.ifaces().iter().find(is_meant).ok_or("it has no such interface open")?;
     let name = iface.resource().to_string();
@@ -462,15 +505,26 @@ fn open_chosen(
     if verdict.is_none_or(|candidate| candidate.cost().is_none()) {
         return Err(format!("it judges {name} unusable: see its explanation"));
     }
-    let conn = net.add(socket.peer()).map_err(|error| error.reason)?;
-    let guard = Forget { net, token: Some(conn.token()) };
+    let is_direct = first.is_some();
+    let (conn, guard) = match first {
+        Some(first) => first,
+        None => {
+            let conn = net.add(socket.peer()).map_err(|error| error.reason)?;
+            let guard = Forget { net, token: Some(conn.token()) };
+            (conn, guard)
+        }
+    };
     let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| error.to_string())?;
     let endpoint = half.address().map_err(|error| format!("{name} has no endpoint address: {error}"))?;
+    if is_direct && !endpoint.is_empty() {
+        return Err(format!(
+            "endpoints of {name} need each other's addresses: the client has to wait for one"
+        ));
+    }
     let lane = half.connect(iface, theirs, &end.endpoint, end.token).map_err(|error| error.to_string())?;
     conn.open(lane, end.window);
-    guard.keep();
     let ready = own_end(net, &conn, endpoint);
-    Ok((conn, iface.clone(), ready))
+    Ok((conn, guard, iface.clone(), ready))
 }
 
 fn on_failure(conn: &Rc<Conn>) -> impl FnOnce(EpFailure) + use<> {
@@ -486,16 +540,13 @@ fn on_failure(conn: &Rc<Conn>) -> impl FnOnce(EpFailure) + use<> {
 async fn probe(net: &NetHandle, conn: &Conn, asked: bool) -> Result {
     let limit = net.options.lane_timeout;
     let mut sleep = net.reactor.sleep(limit);
-    std::future::poll_fn(|context| {
-        use std::task::Poll;
-        match conn.poll_probe(asked, context) {
-            Ok(true) => Poll::Ready(Ok(())),
-            Err(error) => Poll::Ready(Err(error)),
-            Ok(false) => sleep.poll_due(context).map(|()| {
-                let reason = format!("no message came over the lane within {limit:?} (lane_timeout)");
-                Err(Error::new(Stage::Open, conn.peer(), Status::TIMED_OUT, reason))
-            }),
-        }
+    std::future::poll_fn(|context| match conn.poll_probe(asked, context) {
+        Ok(true) => Poll::Ready(Ok(())),
+        Err(error) => Poll::Ready(Err(error)),
+        Ok(false) => sleep.poll_due(context).map(|()| {
+            let reason = format!("no message came over the lane within {limit:?} (lane_timeout)");
+            Err(Error::new(Stage::Open, conn.peer(), Status::TIMED_OUT, reason))
+        }),
     })
     .await
 }

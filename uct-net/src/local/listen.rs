@@ -13,7 +13,7 @@ use super::handshake;
 use super::net::{Net, NetHandle};
 #[cfg(feature = "tls")]
 use super::secure;
-use super::socket::{FrameSocket, ListeningSocket, NO_TLS, Place};
+use super::socket::{FrameSocket, ListeningSocket, Place};
 use crate::error::{Error, Result, Stage};
 
 /// Callers that wait in the system's queue.
@@ -116,8 +116,9 @@ async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
     let client = match handshake::greet(&net, &socket).await {
         Ok(client) => client,
         Err(error) => {
+            // It speaks another version, or TLS: a refusal in words, and not an end that it cannot explain.
             if error.status == ucs::Error::UNSUPPORTED {
-                handshake::refuse(&net, &socket, NO_TLS).await?;
+                handshake::refuse(&net, &socket, &error.reason).await?;
                 handshake::part(&net, &socket).await;
             }
             return Err(error);

@@ -17,12 +17,11 @@ use super::session::{self, Session};
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
-use crate::proto::frame::{HEADER, check_magic, is_tls, parse_header};
+use crate::proto::frame::{HEADER, VERSION, check_magic, is_tls, parse_header};
 use crate::proto::handshake::Frame;
 
 /// What a caller with TLS meets at a listener without.
-pub(crate) const NO_TLS: &str =
-    "the peer begins TLS, which this side does not use: set tls on both sides or on neither";
+const NO_TLS: &str = "the peer begins TLS, which this side does not use: set tls on both sides or on neither";
 /// Bytes of a peer that is refused, at most, before it is hung up on.
 const MOST_DISCARDED: usize = 256 << 10;
 
@@ -253,7 +252,10 @@ impl FrameSocket {
         }
         check_magic(magic).map_err(bad)?;
         self.read(rest).await?;
-        let (what, length) = parse_header(&header).map_err(bad)?;
+        let (what, length) = parse_header(&header).map_err(|error| {
+            let status = if header[4] == VERSION { ucs::Error::IO_ERROR } else { ucs::Error::UNSUPPORTED };
+            self.failed(status, error.0)
+        })?;
         let mut body = Vec::new();
         let mut chunk = [0; 4096];
         // Memory is taken for what arrives, not for what is announced.

@@ -3,9 +3,18 @@
 //! ```text
 //! client                                  server
 //!   Hello      what I have          →
-//!              ←  Welcome  what I have, and how each of mine looks from here     (or Refused: the end)
+//!              ←  Welcome  what I have, how each of mine looks from here, my end (or Refused: the end)
+//!   Direct     this pair of ours    →
+//!   a message over the lane         →
+//!              ←  its answer over the lane                          (or Unable, or nothing in time: a Lane)
+//!   Connected                       →
+//! ```
+//!
+//! A lane whose endpoints need each other's addresses, and each one after the first, which has its own end on both sides:
+//!
+//! ```text
 //!   Lane       this pair of ours    →
-//!              ←  Ready                                                           (or Unable: the next Lane)
+//!              ←  Ready, my end                                                     (or Unable: the next Lane)
 //!   a message over the lane         →
 //!              ←  its answer over the lane                                        (or nothing in time: the next Lane)
 //!   Connected                       →
@@ -47,12 +56,14 @@ pub(crate) enum Frame {
     /// The client's first.
     Hello { private: Vec<u8>, addresses: PeerAddresses },
     /// The server takes the connection.
-    Welcome { private: Vec<u8>, addresses: PeerAddresses, explanation: String },
+    Welcome { private: Vec<u8>, addresses: PeerAddresses, explanation: String, end: End },
     /// The server does not; the end.
     Refused { reason: String },
     /// The client has chosen a pair of interfaces: its own and the server's.
     Lane { own: IfaceAddress, theirs: IfaceAddress, end: End },
-    /// The same, over the socket of the handshake.
+    /// The same, to the end that is in the Welcome. The first message over the lane comes without waiting.
+    Direct { own: IfaceAddress, theirs: IfaceAddress, end: End },
+    /// The same as Lane, over the socket of the handshake.
     Over { own: IfaceAddress, theirs: IfaceAddress, end: End },
     /// The server has opened the lane.
     Ready { end: End },
@@ -103,6 +114,7 @@ impl Frame {
             Frame::Welcome { .. } => "Welcome",
             Frame::Refused { .. } => "Refused",
             Frame::Lane { .. } => "Lane",
+            Frame::Direct { .. } => "Direct",
             Frame::Over { .. } => "Over",
             Frame::Ready { .. } => "Ready",
             Frame::Unable { .. } => "Unable",
@@ -121,13 +133,17 @@ impl Frame {
             Frame::Hello { private, addresses } => {
                 Writer::new(1).field(check_private(private)?).field(&pack(addresses)?)
             }
-            Frame::Welcome { private, addresses, explanation } => {
+            Frame::Welcome { private, addresses, explanation, end } => {
                 let addresses = pack(addresses)?;
-                Writer::new(2).field(check_private(private)?).field(&addresses).field(explanation.as_bytes())
+                let writer = Writer::new(2).field(check_private(private)?).field(&addresses);
+                end.write(writer.field(explanation.as_bytes()))
             }
             Frame::Refused { reason } => Writer::new(3).field(reason.as_bytes()),
             Frame::Lane { own, theirs, end } => {
                 end.write(Writer::new(4).field(&pack_one(own)?).field(&pack_one(theirs)?))
+            }
+            Frame::Direct { own, theirs, end } => {
+                end.write(Writer::new(12).field(&pack_one(own)?).field(&pack_one(theirs)?))
             }
             Frame::Over { own, theirs, end } => {
                 end.write(Writer::new(11).field(&pack_one(own)?).field(&pack_one(theirs)?))
@@ -151,6 +167,7 @@ impl Frame {
                 private: private(&mut reader)?,
                 addresses: addresses(&mut reader)?,
                 explanation: reader.text()?,
+                end: End::read(&mut reader)?,
             },
             3 => Frame::Refused { reason: reader.text()? },
             4 => Frame::Lane {
@@ -165,6 +182,11 @@ impl Frame {
             9 => Frame::Challenge { nonce: array(&mut reader)?, proof: array(&mut reader)? },
             10 => Frame::Answer { proof: array(&mut reader)? },
             11 => Frame::Over {
+                own: address(&mut reader)?,
+                theirs: address(&mut reader)?,
+                end: End::read(&mut reader)?,
+            },
+            12 => Frame::Direct {
                 own: address(&mut reader)?,
                 theirs: address(&mut reader)?,
                 end: End::read(&mut reader)?,
@@ -250,9 +272,15 @@ mod tests {
         let end = End { token: Token::new(5, 77), window: 65536, endpoint: vec![3; 20] };
         vec![
             Frame::Hello { private: b"private".to_vec(), addresses: addresses.clone() },
-            Frame::Welcome { private: vec![], addresses, explanation: "CHOSEN tcp/lo\n".to_owned() },
+            Frame::Welcome {
+                private: vec![],
+                addresses,
+                explanation: "CHOSEN tcp/lo\n".to_owned(),
+                end: end.clone(),
+            },
             Frame::Refused { reason: "no".to_owned() },
             Frame::Lane { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
+            Frame::Direct { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Over { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Ready { end },
             Frame::Unable { reason: "not that one".to_owned() },
@@ -295,7 +323,7 @@ mod tests {
             assert!(Frame::parse(5, &bytes[HEADER..]).unwrap_err().to_string().contains("window"));
         }
         assert!(Frame::parse(0, &[]).is_err());
-        assert!(Frame::parse(11, &[]).is_err());
+        assert!(Frame::parse(13, &[]).is_err());
     }
 
     #[test]
@@ -314,7 +342,7 @@ mod tests {
         }
 
         #[test]
-        fn no_change_of_a_frame_makes_it_panic(which in 0usize..10, at in any::<prop::sample::Index>(), value in any::<u8>()) {
+        fn no_change_of_a_frame_makes_it_panic(which in 0usize..12, at in any::<prop::sample::Index>(), value in any::<u8>()) {
             let mut bytes = frames()[which].to_bytes().unwrap();
             let at = at.index(bytes.len());
             bytes[at] = value;

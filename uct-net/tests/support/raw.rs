@@ -19,7 +19,9 @@ pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;
 pub const LANE: u8 = 4;
 pub const OVER: u8 = 11;
+pub const DIRECT: u8 = 12;
 pub const READY: u8 = 5;
+pub const UNABLE: u8 = 6;
 pub const CONNECTED: u8 = 7;
 
 pub const LAST: u8 = 1;
@@ -39,7 +41,7 @@ const OWN_TOKEN: u64 = 0x0123_4567_89ab_cdef;
 
 /// A body with its header.
 pub fn frame(what: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = b"UCTN\x03".to_vec();
+    let mut bytes = b"UCTN\x04".to_vec();
     bytes.extend_from_slice(&[what, 0, 0]);
     bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
     bytes.extend_from_slice(body);
@@ -76,6 +78,9 @@ pub struct Call {
     theirs: IfaceAddress,
     own: IfaceAddress,
     iface: Iface,
+    /// The token in the Welcome.
+    token: u64,
+    window: u32,
 }
 
 /// A connection of such a peer.
@@ -132,6 +137,15 @@ impl Raw {
         Ok((header[5], body))
     }
 
+    /// Lets what was sent arrive.
+    pub fn settle(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < std::time::Duration::from_millis(50) {
+            self.worker.progress();
+            std::thread::yield_now();
+        }
+    }
+
     /// Calls, and says Hello.
     pub fn hello(&self, address: &str) -> TcpStream {
         let mut socket = TcpStream::connect(address).expect("the listener lives");
@@ -146,6 +160,8 @@ impl Raw {
         assert_eq!(what, WELCOME);
         take_field(&mut body);
         let peer = PeerAddresses::unpack(&take_field(&mut body)).expect("addresses");
+        take_field(&mut body);
+        let (token, window) = end(&body);
         let named = |iface: &&Iface| iface.resource().to_string() == transport;
         let iface = self.selector.ifaces().iter().find(named).expect("this transport").clone();
         let name = transport.split('/').next().expect("a name");
@@ -154,13 +170,19 @@ impl Raw {
         };
         let theirs = peer.ifaces.iter().find(same).expect("the peer has it").address.clone();
         let own = iface.address().expect("an address");
-        Call { raw: Rc::clone(self), socket, theirs, own, iface }
+        Call { raw: Rc::clone(self), socket, theirs, own, iface, token, window }
     }
 }
 
+/// The token and the window of an end.
+fn end(body: &[u8]) -> (u64, u32) {
+    let number = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().expect("eight bytes"));
+    (number(0), number(8) as u32)
+}
+
 impl Call {
-    /// Says which lane.
-    pub fn lane(&mut self) {
+    /// Says which lane, with a frame of this kind.
+    pub fn say(&mut self, what: u8) {
         let fields = [
             field(&self.own.pack().expect("an address")),
             field(&self.theirs.pack().expect("an address")),
@@ -168,7 +190,19 @@ impl Call {
             (256_u64 << 10).to_le_bytes().to_vec(),
             field(b""),
         ];
-        self.socket.write_all(&frame(LANE, &fields.concat())).expect("sent");
+        self.socket.write_all(&frame(what, &fields.concat())).expect("sent");
+    }
+
+    /// Says which lane, and waits for Ready.
+    pub fn lane(&mut self) {
+        self.say(LANE);
+    }
+
+    /// Opens this side's end of a lane to the end in the Welcome, before the peer has heard of it.
+    pub fn open_early(self) -> RawConnection {
+        let ep = self.iface.connect_with(&self.theirs, |_| {}).expect("an endpoint");
+        let (token, window) = (self.token, self.window);
+        RawConnection { call: self, ep, token, window }
     }
 
     /// Opens the lane; the peer has said Ready.
@@ -176,8 +210,7 @@ impl Call {
         self.lane();
         let (what, body) = self.raw.read(&mut self.socket).expect("an answer");
         assert_eq!(what, READY);
-        let token = u64::from_le_bytes(body[..8].try_into().expect("eight bytes"));
-        let window = u64::from_le_bytes(body[8..16].try_into().expect("eight bytes")) as u32;
+        let (token, window) = end(&body);
         let ep = self.iface.connect_with(&self.theirs, |_| {}).expect("an endpoint");
         RawConnection { call: self, ep, token, window }
     }

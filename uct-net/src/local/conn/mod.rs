@@ -83,6 +83,8 @@ impl Conn {
     pub(crate) fn open(&self, lane: Lane, window: u32) {
         self.state.borrow_mut().send = SendWindow::new(window);
         let _ = self.lane.set(lane);
+        // The peer's first message may have come before.
+        self.become_due();
     }
 
     /// Has the engine call [`Conn::pump_due`] after the transports have returned.
