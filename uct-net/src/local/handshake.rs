@@ -82,6 +82,8 @@ pub(crate) async fn call(
     let request = cheapest(&Selector::of(&net.worker, left.clone()), requests, &server.addresses);
     let mut tried: Vec<(String, String)> = Vec::new();
     loop {
+        // The end in the Welcome is that of the first lane.
+        let end = tried.is_empty().then_some(&server.end);
         // Once something was tried, the reasons of the rest are the first explanation's.
         let chosen = if require.is_empty() && tried.is_empty() {
             net.selector.choose(request, Some(&server.addresses))
@@ -98,7 +100,7 @@ pub(crate) async fn call(
                 let over = over_this_socket(socket, &left, &server.addresses);
                 if let Some((iface, theirs)) = over.filter(|(iface, _)| suits(iface)) {
                     let name = iface.resource().to_string();
-                    let conn = match open_over(net, socket, &iface, theirs).await {
+                    let conn = match open_over(net, socket, &iface, theirs, end).await {
                         Ok(conn) => conn,
                         Err(Attempt::Failed(error)) => return Err(error),
                         Err(Attempt::NextLane(reason)) => {
@@ -124,9 +126,8 @@ pub(crate) async fn call(
         let address = choice.peer.expect("a choice for a peer has the peer's address");
         let name = choice.iface.resource().to_string();
         let opened = if socket.is_network() && choice.iface.adopts() {
-            open_over(net, socket, &choice.iface, &address).await
+            open_over(net, socket, &choice.iface, &address, end).await
         } else {
-            let end = tried.is_empty().then_some(&server.end);
             open_lane(net, socket, &choice.iface, &address, end).await
         };
         match opened {
@@ -288,10 +289,20 @@ async fn open_over(
     socket: &FrameSocket,
     iface: &Iface,
     theirs: &IfaceAddress,
+    end: Option<&End>,
 ) -> Result<Rc<Conn>, Attempt> {
     let Own { address: own, conn, guard } = Own::new(net, socket, iface)?;
-    let lane = Frame::Over { own, theirs: theirs.clone(), end: own_end(net, &conn, Vec::new()) };
-    let peer = propose(net, socket, lane, "take over the socket").await?;
+    let (theirs_too, own_end) = (theirs.clone(), own_end(net, &conn, Vec::new()));
+    let peer = match end {
+        Some(peer) => {
+            send(net, socket, &Frame::Takeover { own, theirs: theirs_too, end: own_end }).await?;
+            peer.clone()
+        }
+        None => {
+            let lane = Frame::Over { own, theirs: theirs_too, end: own_end };
+            propose(net, socket, lane, "take over the socket").await?
+        }
+    };
     take_socket(socket, &conn, iface, theirs, SocketSide::Called, &peer)?;
     conn.control(Kind::Probe, Vec::new());
     probe(net, &conn, false).await?;
@@ -410,7 +421,7 @@ pub(crate) async fn take(
     let mut tried: Vec<(String, String)> = Vec::new();
     let mut frame = receive(net, socket, "choose a transport").await?;
     loop {
-        let direct = first.take().filter(|_| matches!(frame, Frame::Direct { .. }));
+        let direct = first.take().filter(|_| matches!(frame, Frame::Direct { .. } | Frame::Takeover { .. }));
         let (theirs, own, end) = match frame {
             Frame::Lane { own, theirs, end } => (own, theirs, end),
             Frame::Direct { own, theirs, end } if direct.is_some() => (own, theirs, end),
@@ -426,10 +437,19 @@ pub(crate) async fn take(
                 let conn = net.add(socket.peer())?;
                 let guard = Forget { net, token: Some(conn.token()) };
                 send(net, socket, &Frame::Ready { end: own_end(net, &conn, Vec::new()) }).await?;
-                take_socket(socket, &conn, &iface, &own, SocketSide::Accepted, &end)?;
-                // The client's message comes behind this side's part of the transport's handshake: both have heard of each other.
-                probe(net, &conn, true).await?;
-                guard.keep();
+                accept_over(net, socket, (&conn, guard), &iface, (&own, &end)).await?;
+                let explanation = chosen_by_peer(&iface, verdicts, tried);
+                return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
+            }
+            Frame::Takeover { own, theirs, end } => {
+                let Some((conn, guard)) = direct else {
+                    return Err(unexpected(socket, &Frame::Takeover { own, theirs, end }));
+                };
+                let iface = adopting(net, socket, &theirs).ok_or_else(|| {
+                    let reason = "the peer hands this socket to an interface that does not take it over";
+                    socket.failed(Status::UNREACHABLE, reason.to_owned())
+                })?;
+                accept_over(net, socket, (&conn, guard), &iface, (&own, &end)).await?;
                 let explanation = chosen_by_peer(&iface, verdicts, tried);
                 return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
             }
@@ -466,6 +486,21 @@ pub(crate) async fn take(
         }
         check_patience(net, socket, &tried)?;
     }
+}
+
+/// The server makes the socket of the handshake the lane.
+async fn accept_over(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    (conn, guard): (&Rc<Conn>, Forget<'_>),
+    iface: &Iface,
+    (own, end): (&IfaceAddress, &End),
+) -> Result {
+    take_socket(socket, conn, iface, own, SocketSide::Accepted, end)?;
+    // The client's message comes behind this side's part of the transport's handshake: both have heard of each other.
+    probe(net, conn, true).await?;
+    guard.keep();
+    Ok(())
 }
 
 /// What the server knows of the choice.

@@ -23,6 +23,14 @@
 //! A lane that is a socket takes the one of the handshake, so that the listener's port is the only one that has to be reachable:
 //!
 //! ```text
+//!   Takeover   this pair of ours, the last frame: both hand the socket to their interfaces   →
+//!   a message over the lane         →
+//!              ←  its answer over the lane
+//! ```
+//!
+//! After another lane was tried the socket has its own end on both sides:
+//!
+//! ```text
 //!   Over       this pair of ours    →
 //!              ←  Ready, the last frame: both hand the socket to their interfaces   (or Unable: the next Lane)
 //!   a message over the lane         →
@@ -63,6 +71,8 @@ pub(crate) enum Frame {
     Lane { own: IfaceAddress, theirs: IfaceAddress, end: End },
     /// The same, to the end that is in the Welcome. The first message over the lane comes without waiting.
     Direct { own: IfaceAddress, theirs: IfaceAddress, end: End },
+    /// The same as Direct, over the socket of the handshake. No frame follows.
+    Takeover { own: IfaceAddress, theirs: IfaceAddress, end: End },
     /// The same as Lane, over the socket of the handshake.
     Over { own: IfaceAddress, theirs: IfaceAddress, end: End },
     /// The server has opened the lane.
@@ -115,6 +125,7 @@ impl Frame {
             Frame::Refused { .. } => "Refused",
             Frame::Lane { .. } => "Lane",
             Frame::Direct { .. } => "Direct",
+            Frame::Takeover { .. } => "Takeover",
             Frame::Over { .. } => "Over",
             Frame::Ready { .. } => "Ready",
             Frame::Unable { .. } => "Unable",
@@ -144,6 +155,9 @@ impl Frame {
             }
             Frame::Direct { own, theirs, end } => {
                 end.write(Writer::new(12).field(&pack_one(own)?).field(&pack_one(theirs)?))
+            }
+            Frame::Takeover { own, theirs, end } => {
+                end.write(Writer::new(13).field(&pack_one(own)?).field(&pack_one(theirs)?))
             }
             Frame::Over { own, theirs, end } => {
                 end.write(Writer::new(11).field(&pack_one(own)?).field(&pack_one(theirs)?))
@@ -187,6 +201,11 @@ impl Frame {
                 end: End::read(&mut reader)?,
             },
             12 => Frame::Direct {
+                own: address(&mut reader)?,
+                theirs: address(&mut reader)?,
+                end: End::read(&mut reader)?,
+            },
+            13 => Frame::Takeover {
                 own: address(&mut reader)?,
                 theirs: address(&mut reader)?,
                 end: End::read(&mut reader)?,
@@ -281,6 +300,7 @@ mod tests {
             Frame::Refused { reason: "no".to_owned() },
             Frame::Lane { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Direct { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
+            Frame::Takeover { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Over { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Ready { end },
             Frame::Unable { reason: "not that one".to_owned() },
@@ -323,7 +343,7 @@ mod tests {
             assert!(Frame::parse(5, &bytes[HEADER..]).unwrap_err().to_string().contains("window"));
         }
         assert!(Frame::parse(0, &[]).is_err());
-        assert!(Frame::parse(13, &[]).is_err());
+        assert!(Frame::parse(14, &[]).is_err());
     }
 
     #[test]
@@ -342,7 +362,7 @@ mod tests {
         }
 
         #[test]
-        fn no_change_of_a_frame_makes_it_panic(which in 0usize..12, at in any::<prop::sample::Index>(), value in any::<u8>()) {
+        fn no_change_of_a_frame_makes_it_panic(which in 0usize..13, at in any::<prop::sample::Index>(), value in any::<u8>()) {
             let mut bytes = frames()[which].to_bytes().unwrap();
             let at = at.index(bytes.len());
             bytes[at] = value;

@@ -20,6 +20,7 @@ pub const WELCOME: u8 = 2;
 pub const LANE: u8 = 4;
 pub const OVER: u8 = 11;
 pub const DIRECT: u8 = 12;
+pub const TAKEOVER: u8 = 13;
 pub const READY: u8 = 5;
 pub const UNABLE: u8 = 6;
 pub const CONNECTED: u8 = 7;
