@@ -19,12 +19,20 @@ pub struct UctConnector {
     net: Net,
     address: Option<String>,
     require: Vec<String>,
+    #[cfg(feature = "tls")]
+    server_name: Option<String>,
 }
 
 impl UctConnector {
     /// Connects to host and port of each URI.
     pub fn new(net: &Net) -> UctConnector {
-        UctConnector { net: net.clone(), address: None, require: Vec::new() }
+        UctConnector {
+            net: net.clone(),
+            address: None,
+            require: Vec::new(),
+            #[cfg(feature = "tls")]
+            server_name: None,
+        }
     }
 
     /// Connects to this address whatever the URI is: for instance `unix:/run/service`.
@@ -38,6 +46,14 @@ impl UctConnector {
     #[must_use]
     pub fn require(mut self, name: impl Into<String>) -> UctConnector {
         self.require.push(name.into());
+        self
+    }
+
+    /// The name in the listener's certificate, as [`crate::Connect::server_name`].
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> UctConnector {
+        self.server_name = Some(name.into());
         self
     }
 
@@ -62,6 +78,8 @@ impl Service<Uri> for UctConnector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connect = self.net.connect(self.address_of(&uri));
         let connect = self.require.iter().cloned().fold(connect, crate::Connect::require);
+        #[cfg(feature = "tls")]
+        let connect = self.server_name.iter().cloned().fold(connect, crate::Connect::server_name);
         Box::pin(async move { Ok(TokioIo::new(connect.await?.into_stream())) })
     }
 }
