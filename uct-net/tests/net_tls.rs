@@ -109,13 +109,25 @@ fn both_flavours_know_the_peer_by_its_certificate() {
     let address = listener.address().to_owned();
     let accepting = std::thread::spawn({
         let left = left.clone();
-        move || left.block_on(async { listener.accept().await.map(|it| it.tls_peer().is_some()) })
+        move || {
+            left.block_on(async {
+                let incoming = listener.accept().await?;
+                let peer = incoming.tls_peer().cloned();
+                let connection = incoming.accept().await?;
+                connection.send(b"known").await?;
+                connection.close().await?;
+                Ok::<_, Error>(peer)
+            })
+        }
     });
     let right = uct_net::Net::new(&context(), both).expect("a net");
-    let error =
-        right.block_on(right.connect(address).server_name(HERE).into_future()).expect_err("not taken");
-    assert_eq!(error.status, Status::REJECTED, "{error}");
-    assert_eq!(accepting.join().expect("the server's thread"), Ok(true));
+    let received = right.block_on(async {
+        let connection = right.connect(address).server_name(HERE).await?;
+        connection.recv().await.map(|message| message.to_vec())
+    });
+    assert_eq!(received, Ok(b"known".to_vec()));
+    let peer = accepting.join().expect("the server's thread").expect("a connection").expect("TLS");
+    assert_eq!(peer.certificates.len(), 1);
 }
 
 #[test]
@@ -307,7 +319,7 @@ fn a_shared_key_is_proved_inside_of_tls() {
 /// A listener with a short limit.
 fn impatient() -> (Doorkeeper, NetOptions) {
     let (server, client) = trusting(Tls::confidential);
-    let brief = Duration::from_millis(300);
+    let brief = Duration::from_secs(1);
     (Doorkeeper::new(NetOptions { handshake_timeout: brief, max_half_open: 4, ..server }), client)
 }
 
@@ -343,9 +355,9 @@ fn a_caller_that_stalls_anywhere_in_tls_is_hung_up_on_at_the_limit() {
         caller.set_read_timeout(Some(LIMIT)).expect("set");
         // An answer to the whole hello may come first.
         let _ = caller.read_to_end(&mut Vec::new());
-        assert!(begun.elapsed() >= Duration::from_millis(300));
+        assert!(begun.elapsed() >= Duration::from_secs(1));
     }
-    let log = door.says("did not complete TLS within 300ms (handshake_timeout)");
+    let log = door.says("did not complete TLS within 1s (handshake_timeout)");
     assert!(!log.contains("panicked"), "{log}");
 
     // A byte now and then does not prolong it: the limit is for all of TLS.
