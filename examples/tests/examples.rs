@@ -196,6 +196,61 @@ fn one_server_echoes_to_many_clients_at_once() {
 }
 
 #[test]
+fn a_key_value_server_serves_many_clients_over_each_transport_and_ends_in_time() {
+    const SECONDS: u64 = 6;
+    let program = env!("CARGO_BIN_EXE_key_value");
+    let begin = Instant::now();
+    let seconds = SECONDS.to_string();
+    let mut server = Server::start(program, &["serve", "127.0.0.1:0", &seconds], "posix,tcp");
+    // A client that connects, asks for nothing, and never takes notice of the end.
+    let silent = uct_net::local::Net::new(&uct_core::Context::builder().build().unwrap(), Default::default());
+    let silent = silent.unwrap();
+    let connection = silent.block_on(silent.connect(&server.address).require("tcp").into_future()).unwrap();
+
+    let long = "x".repeat(100_000);
+    let transports = [("posix", "posix/memory"), ("tcp", "tcp/lo")];
+    let start = |(transport, _): (&str, _), number: usize| {
+        let key = format!("{transport}{number}");
+        let requests = ["put", &key, &long, "get", &key, "put", &key, "", "put", "common", transport];
+        let mut client = example(program, &[&[&*server.address][..], &requests].concat());
+        (key, client.env("UCT_TLS", transport).spawn().unwrap())
+    };
+    let clients: Vec<_> = transports.iter().flat_map(|&it| (0..3).map(move |i| (it, i))).collect();
+    let clients: Vec<_> = clients.into_iter().map(|(it, i)| (it.1, start(it, i))).collect();
+    for (resource, (key, client)) in clients {
+        let expected =
+            format!("over {resource}\n{key}: stored\n{key} = {long}\n{key}: stored\ncommon: stored\n");
+        assert_eq!(output(client), expected);
+    }
+    // What one transport stored, the other one reads.
+    for (transport, resource) in transports {
+        let requests = [&*server.address, "get", "posix0", "get", "tcp2", "get", "none"];
+        let printed = run(program, &requests, Some(transport));
+        assert_eq!(printed, format!("over {resource}\nposix0 = \ntcp2 = \nnone: missing\n"));
+    }
+
+    let mut lines = Vec::new();
+    while !lines.last().is_some_and(|line: &String| line.contains(" of a processor")) {
+        lines.push(server.lines.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{error}: {lines:?}")));
+    }
+    let status = loop {
+        match server.child.try_wait().unwrap() {
+            None if begin.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(5)),
+            status => break status,
+        }
+    };
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
+    let ended = begin.elapsed();
+    assert_eq!(lines.iter().filter(|line| line.ends_with("closed by the client")).count(), 8, "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("close (") && line.contains("not within 1s")), "{lines:?}");
+    let last = lines.last().unwrap();
+    let used: u64 = last.split_whitespace().nth(5).unwrap().parse().unwrap();
+    assert!(last.starts_with("7 keys after ") && used < 1_000_000, "it slept while idle: {last}");
+    assert!((SECONDS..SECONDS + 10).contains(&ended.as_secs()), "{ended:?}: {lines:?}");
+    drop(connection);
+}
+
+#[test]
 fn streams_of_tokio_bring_back_what_was_sent() {
     for (transport, device) in to_other_processes() {
         let program = env!("CARGO_BIN_EXE_tokio_echo");
