@@ -31,9 +31,10 @@ pub(crate) struct Options {
     /// short, bcopy or zcopy; default: the first that supports the size.
     #[arg(short = 'D', value_name = "LAYOUT", value_enum)]
     pub layout: Option<Layout>,
-    /// Bytes of a message, without the header of 8 bytes that active messages have: 8, 64k, a list 8:64:4k, or a
-    /// range that doubles, 8..1m. connect has no size.
-    #[arg(short = 's', value_name = "SIZE[:SIZE...]", default_value = "8")]
+    /// Bytes of a message, without the header of 8 bytes that active messages have: 8, 64k, a list 8,64,4k, or a
+    /// range that doubles, 8..1m. A size that the test or the transport does not take is left out, with the reason. connect has no
+    /// size.
+    #[arg(short = 's', value_name = "SIZE[,SIZE...]", default_value = "8")]
     pub sizes: Sizes,
     /// Iterations; default: 100000, fewer for large messages and 1000 for
     /// connect.
@@ -107,11 +108,11 @@ impl Options {
         if self.plot.is_some() && !measures {
             return Err("--plot: a server has no figures; use it at the client, or with -l".into());
         }
-        for &size in self.sizes() {
-            if let Err(expected) = self.test.check_size(size) {
-                let test = self.test.name();
-                return Err(format!("-s {size}: {test} takes {expected}").into());
-            }
+        let sizes = self.sizes();
+        if let Some((size, reason)) = sizes.iter().find_map(|&size| Some((size, self.why_not(size)?)))
+            && sizes.iter().all(|&size| self.why_not(size).is_some())
+        {
+            return Err(format!("-s {size}: {reason}").into());
         }
         if self.wait != Wait::Poll && self.test.polls_memory() {
             return Err(format!(
@@ -138,6 +139,17 @@ impl Options {
     /// The sizes to measure. A connection has none.
     pub(crate) fn sizes(&self) -> &[usize] {
         if self.test == Test::Connect { &[0] } else { &self.sizes.0 }
+    }
+
+    /// Why the test does not take a size, on any transport.
+    pub(crate) fn why_not(&self, size: usize) -> Option<String> {
+        let expected = self.test.check_size(size).err()?;
+        Some(format!("{} takes {expected}", self.test.name()))
+    }
+
+    /// The sizes that the test takes.
+    pub(crate) fn possible_sizes(&self) -> Vec<usize> {
+        self.sizes().iter().copied().filter(|&size| self.why_not(size).is_none()).collect()
     }
 
     /// Whether only the result is printed.

@@ -9,7 +9,7 @@ use uct_tools_common::{Failure, output};
 use crate::kind::Test;
 use crate::options::Options;
 use crate::plan::{Case, Plan};
-use crate::result::{Chosen, Outcome, description, messages_in_turn};
+use crate::result::{Chosen, LeftOut, Outcome, description, messages_in_turn};
 use crate::run::Interim;
 use crate::sizes::shown;
 
@@ -46,20 +46,33 @@ impl Output {
         if self.style == Style::Table { output(&format!("{line}\n")) } else { Ok(()) }
     }
 
-    /// What is measured, and the head of the table.
-    pub(crate) fn begin(&mut self, options: &Options, plan: &Plan, chosen: &Chosen) -> Result<(), Failure> {
+    /// What is measured and what is not, and the head of the table.
+    pub(crate) fn begin(
+        &mut self,
+        options: &Options,
+        plan: &Plan,
+        chosen: &Chosen,
+        left_out: &[LeftOut],
+    ) -> Result<(), Failure> {
+        let left_out =
+            left_out.iter().map(|LeftOut { size, reason }| format!("{} left out: {reason}", shown(*size)));
         match self.style {
             Style::Nothing => Ok(()),
-            Style::Csv => output(
-                "size,layout,iterations,p50_us,p90_us,p99_us,p999_us,max_us,average_us,bandwidth_MB_s,rate_msg_s,\
-                 cpu_client_ns,cpu_server_ns\n",
-            ),
+            Style::Csv => {
+                // The reader of the values expects nothing else.
+                left_out.for_each(|line| eprintln!("uct_perftest: {line}"));
+                output(
+                    "size,layout,iterations,p50_us,p90_us,p99_us,p999_us,max_us,average_us,bandwidth_MB_s,rate_msg_s,\
+                     cpu_client_ns,cpu_server_ns\n",
+                )
+            }
             Style::Table => {
                 let test = plan.test;
                 let explanation = if options.explain { &*chosen.explanation } else { "" };
                 let time = test.time_name();
+                let left_out: String = left_out.map(|line| format!("# {line}\n")).collect();
                 output(&format!(
-                    "{explanation}# {}: {} {time} over {}, waiting by {}\n# {}\n{RULE}\n\
+                    "{explanation}# {}: {} {time} over {}, waiting by {}\n# {}\n{left_out}{RULE}\n\
                      |              |              |{:^30}|   bandwidth (MB/s)  |  message rate (msg/s) |\n{RULE}\n\
                      |    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  \
                      overall  |\n{RULE}\n",

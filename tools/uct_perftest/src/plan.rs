@@ -105,9 +105,7 @@ pub(crate) fn fits(test: Test, layout: Layout, size: usize, iface: &Iface) -> Re
     if !iface.capabilities().contains(operation.capability()) {
         return Err(format!("{resource} has no {name}"));
     }
-    // The limit of am_short leaves the header out; that of am_zcopy is for the vector.
-    let extra = if test.class() == Class::Am && layout == Layout::Bcopy { HEADER } else { 0 };
-    let (least, most) = (operation.minimum(attr), operation.limit(attr).saturating_sub(extra));
+    let (least, most) = (operation.minimum(attr), most(test, layout, iface));
     if size > most {
         let advice = "choose a smaller -s, another -D, or leave -D out";
         return Err(format!(
@@ -126,7 +124,18 @@ pub(crate) fn fits(test: Test, layout: Layout, size: usize, iface: &Iface) -> Re
     Ok(())
 }
 
-/// The first layout in which an interface takes a size.
+/// Bytes of the largest message that a layout takes. The limit of am_short does not contain the header.
+fn most(test: Test, layout: Layout, iface: &Iface) -> usize {
+    let extra = header(test, layout);
+    test.operation(layout).limit(iface.attributes()).saturating_sub(extra)
+}
+
+/// Bytes of header within the limit of a layout.
+pub(crate) fn header(test: Test, layout: Layout) -> usize {
+    if test.class() == Class::Am && layout != Layout::Short { HEADER } else { 0 }
+}
+
+/// The first layout in which an interface takes a size; if none does, why the one with the largest limit does not.
 pub(crate) fn layout(
     test: Test,
     wanted: Option<Layout>,
@@ -139,14 +148,13 @@ pub(crate) fn layout(
     if test.class().is_net() {
         return Ok(Layout::Auto);
     }
-    let mut refusals = Vec::new();
-    for layout in Layout::ALL {
-        match fits(test, layout, size, iface) {
-            Ok(()) => return Ok(layout),
-            Err(refusal) => refusals.push(refusal),
-        }
+    if let Some(layout) = Layout::ALL.into_iter().find(|&layout| fits(test, layout, size, iface).is_ok()) {
+        return Ok(layout);
     }
-    Err(refusals.pop().unwrap_or_default())
+    let able = |layout: &Layout| iface.capabilities().contains(test.operation(*layout).capability());
+    let layouts = Layout::ALL.into_iter().filter(able);
+    let largest = layouts.max_by_key(|&layout| most(test, layout, iface)).unwrap_or(Layout::Short);
+    fits(test, largest, size, iface).map(|()| largest)
 }
 
 /// Whether an interface has what the control messages of a test need.

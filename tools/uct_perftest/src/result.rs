@@ -32,6 +32,16 @@ pub(crate) struct Record {
     pub outstanding: u32,
     pub host: Host,
     pub results: Vec<Outcome>,
+    /// Sizes that were asked for and not measured.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A size that the test or the transport does not take.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LeftOut {
+    pub size: usize,
+    pub reason: String,
 }
 
 /// Where it was measured: the client's machine.
@@ -117,7 +127,7 @@ impl Chosen {
 }
 
 impl Record {
-    pub(crate) fn of(options: &Options, plan: &Plan, chosen: Chosen) -> Record {
+    pub(crate) fn of(options: &Options, plan: &Plan, chosen: Chosen, left_out: Vec<LeftOut>) -> Record {
         let Chosen { resource, reason, .. } = chosen;
         Record {
             schema: JSON_VERSION,
@@ -140,6 +150,7 @@ impl Record {
                     .to_owned(),
             },
             results: Vec::new(),
+            left_out,
         }
     }
 }

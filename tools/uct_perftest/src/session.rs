@@ -91,25 +91,27 @@ pub(crate) fn loopback(options: &Options, output: &mut Output) -> Result<Record,
 }
 
 fn alone(options: &Options, choice: &Choice, output: &mut Output) -> Result<Record, Failure> {
-    let plan = setup::plan(options, &choice.iface)?;
-    let chosen = Chosen::of(&choice.iface, &choice.explanation);
-    output.begin(options, &plan, &chosen)?;
+    let (plan, left_out) = setup::plan(options, &choice.iface)?;
+    let chosen = Chosen::of(&choice.iface, &setup::of_named(options, choice.explanation.clone()));
+    output.begin(options, &plan, &chosen, &left_out)?;
     let side = connect_alone(&choice.iface, plan.clone(), options.timeout)?;
-    measure(options, chosen, &plan, &side, output)
+    measure(Record::of(options, &plan, chosen, left_out), options, &plan, &side, output)
 }
 
 fn client_talk(options: &Options, net: &Net, address: &str, output: &mut Output) -> Result<Record, Failure> {
-    let mut peer = Peer::call(net, address, &setup::requests(options), options.timeout)
+    let selector = Selector::of(net.worker(), net.ifaces().to_vec());
+    let mut peer = Peer::call(net, address, &setup::requests(options, &selector), options.timeout)
         .map_err(|failure| setup::advise(options, net, failure))?;
-    let plan = match setup::plan(options, peer.iface()) {
+    let (plan, left_out) = match setup::plan(options, peer.iface()) {
         Ok(plan) => plan,
         Err(failure) => return Err(peer.give_up(failure)),
     };
     peer.send_value(Kind::Plan, &plan)?;
-    let chosen = Chosen::of(peer.iface(), peer.explanation());
-    output.begin(options, &plan, &chosen)?;
+    let chosen = Chosen::of(peer.iface(), &setup::of_named(options, peer.explanation().clone()));
+    output.begin(options, &plan, &chosen, &left_out)?;
     let side = side(peer, &plan, Role::Active, options)?;
-    measure(options, chosen, &plan, &side, output).map_err(|failure| side.give_up(failure))
+    let record = Record::of(options, &plan, chosen, left_out);
+    measure(record, options, &plan, &side, output).map_err(|failure| side.give_up(failure))
 }
 
 fn side(peer: Peer, plan: &Plan, role: Role, options: &Options) -> Result<Side, Failure> {
@@ -120,13 +122,12 @@ fn side(peer: Peer, plan: &Plan, role: Role, options: &Options) -> Result<Side, 
 }
 
 fn measure(
+    mut record: Record,
     options: &Options,
-    chosen: Chosen,
     plan: &Plan,
     side: &Side,
     output: &mut Output,
 ) -> Result<Record, Failure> {
-    let mut record = Record::of(options, plan, chosen);
     for case in &plan.cases {
         let mut progress = output.case(plan, case);
         let measured = side.run(case, options.batch, &mut |interim| progress.tell(interim))?;

@@ -1,4 +1,4 @@
-//! Message sizes as the command line has them: `8`, `8:64:4k`, `8..1m`.
+//! Message sizes as the command line has them: `8`, `8,64,4k`, `8:64:4k`, `8..1m`.
 
 use uct_core::units::MemSize;
 
@@ -16,7 +16,7 @@ impl std::str::FromStr for Sizes {
 
     fn from_str(text: &str) -> Result<Sizes, String> {
         let mut sizes = Vec::new();
-        for part in text.split(':') {
+        for part in text.split([',', ':']) {
             match part.split_once("..") {
                 None => sizes.push(size(part)?),
                 Some((first, last)) => {
@@ -43,7 +43,7 @@ fn size(text: &str) -> Result<usize, String> {
     let size: MemSize = text.parse().map_err(|error| format!("{error}"))?;
     match size.to_usize() {
         bytes if bytes <= LARGEST => Ok(bytes),
-        _ => Err(format!("{text}: expected at most 1g; e.g. 8, 64k, 8:64:4k or 8..1m")),
+        _ => Err(format!("{text}: expected at most 1g; e.g. 8, 64k, 8,64,4k or 8..1m")),
     }
 }
 
@@ -61,6 +61,8 @@ mod tests {
         let sizes = |text: &str| text.parse::<Sizes>().unwrap().0;
         assert_eq!(sizes("8"), [8]);
         assert_eq!(sizes("0:1:4k"), [0, 1, 4096]);
+        assert_eq!(sizes("8,64,4096"), [8, 64, 4096]);
+        assert_eq!(sizes("8..32,1k"), [8, 16, 32, 1024]);
         assert_eq!(sizes("8..64:1k"), [8, 16, 32, 64, 1024]);
         assert_eq!(sizes("0..5"), [0, 1, 2, 4, 5]);
         assert_eq!(sizes("3..3"), [3]);
@@ -68,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for wrong in ["", "x", "8:", "64..8", "inf", "auto", "2g", "..", "-1"] {
+        for wrong in ["", "x", "8:", "8,", "64..8", "inf", "auto", "2g", "..", "-1"] {
             assert!(wrong.parse::<Sizes>().is_err(), "{wrong}");
         }
     }

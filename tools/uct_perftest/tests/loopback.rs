@@ -97,6 +97,73 @@ fn a_sweep_goes_from_layout_to_layout_where_no_other_is_named() {
 }
 
 #[test]
+fn a_size_that_does_not_fit_is_left_out_and_named_and_the_others_are_measured() {
+    for resource in resources() {
+        let (transport, device) = (&resource.transport, &resource.device);
+        // More than any transport sends in place, beside the header too; a list in each of its forms.
+        let line = format!("-l -x {transport} -d {device} -t am_lat -D bcopy -s 8,16:1k..1m -n 5 -w 1");
+        let document = parse(&ended(&format!("{line} --json")).success());
+        let sizes = |part: &str| -> Vec<u64> {
+            let all = document[part].as_array().unwrap();
+            all.iter().map(|it| it["size"].as_u64().unwrap()).collect()
+        };
+        let (measured, left_out) = (sizes("results"), sizes("left_out"));
+        assert_eq!([&measured[..], &left_out[..]].concat().len(), 13, "{document:#}");
+        assert_eq!(measured[..3], [8, 16, 1024]);
+        assert_eq!(left_out.last(), Some(&(1 << 20)), "{document:#}");
+        let reason = document["left_out"][0]["reason"].as_str().unwrap();
+        assert!(reason.contains("more than the") && reason.contains("am_bcopy"), "{reason}");
+        let printed = ended(&line).success();
+        assert!(printed.contains("# 1m left out: 1048576 bytes are more than the"), "{printed}");
+    }
+    let line = ended("-l -x self -t fadd -s 4..16 -n 5 -w 1 -f").success();
+    assert!(line.contains("# 16 left out: fadd takes 4 or 8 bytes"), "{line}");
+}
+
+/// The limit of a message without a copy holds for the header, too.
+#[test]
+fn the_largest_message_that_fits_is_measured_and_one_byte_more_is_left_out() {
+    for resource in resources() {
+        let (transport, device) = (&resource.transport, &resource.device);
+        let line = |size: &str| {
+            ended(&format!("-l -x {transport} -d {device} -t am_lat -D zcopy -s {size} -n 2 -w 1 --json"))
+        };
+        let probe = line("64,1g");
+        if probe.code != Some(0) && probe.stderr.contains(" has no ") {
+            println!("skipped: {resource}: {}", probe.stderr);
+            continue;
+        }
+        let document = parse(&probe.success());
+        let reason = document["left_out"][0]["reason"].as_str().unwrap().to_owned();
+        let (_, most) = reason.split_once("more than the ").unwrap();
+        let most: u64 = most.split(' ').next().unwrap().parse().unwrap();
+        if most > 1 << 20 {
+            println!("skipped: {resource}: {most} bytes take too long");
+            continue;
+        }
+        let document = parse(&line(&format!("{most},{}", most + 1)).success());
+        assert_eq!(document["results"][0]["size"], most);
+        assert_eq!(document["left_out"][0]["size"], most + 1);
+    }
+}
+
+#[test]
+fn where_a_transport_is_named_no_other_one_is_explained() {
+    for resource in resources() {
+        let transport = &resource.transport;
+        let printed = ended(&format!("-l -x {transport} -n 5 -w 1 --explain")).success();
+        let verdicts = printed
+            .lines()
+            .filter(|line| ["CHOSEN", "USABLE", "REJECTED"].iter().any(|verdict| line.starts_with(verdict)));
+        for line in verdicts {
+            assert!(line.split_whitespace().nth(1).unwrap().starts_with(transport.as_str()), "{line}");
+        }
+        let refused = ended(&format!("-l -x {transport} -D short -s 1g -n 5")).failure();
+        assert!(!refused.contains("tls = "), "{refused}");
+    }
+}
+
+#[test]
 fn a_batch_may_be_given_and_a_window_keeps_messages_back_without_losing_any() {
     for resource in resources() {
         let (transport, device) = (&resource.transport, &resource.device);
