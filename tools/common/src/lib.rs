@@ -47,6 +47,11 @@ impl CommonOptions {
         self.overrides.iter().fold(builder, set)
     }
 
+    /// Whether a manual page or completions are asked for.
+    pub fn generates(&self) -> bool {
+        self.generate_man.is_some() || self.generate_completions.is_some()
+    }
+
     /// Writes manual page or completions of a program, if asked to.
     pub fn generate<Program: CommandFactory>(&self) -> Option<Result<(), Failure>> {
         let mut command = Program::command();

@@ -5,15 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+mod build;
 mod config;
 mod cost;
 mod devices;
 mod doctor;
 mod explain;
+mod files;
 mod iface;
 mod matrix;
 mod options;
 mod system;
+mod topology;
 mod version;
 
 use std::cell::OnceCell;
@@ -49,11 +52,21 @@ fn run(options: &Options) -> Result<(), Failure> {
     let context = options.common.builder().build()?;
     let mut sections = Sections::new(options.json);
 
-    if options.build {
+    if options.versions {
         sections.add("version", &version::Version::of(&context))?;
+    }
+    if options.build {
+        sections.add("build", &build::Build::of(&context))?;
     }
     if options.facts {
         sections.add("system", &system::System::read()?)?;
+    }
+    if options.topology {
+        let topology = topology::Topology::of(&context)?;
+        if let Some(path) = &options.svg {
+            topology.draw(path)?;
+        }
+        sections.add("topology", &topology)?;
     }
     if options.values || options.docs {
         sections.add("config", &config::Values::of(&context, options.docs))?;

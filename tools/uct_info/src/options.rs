@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{ArgGroup, CommandFactory, Parser};
+use clap::{CommandFactory, Parser};
 use uct_core::select::{Operation, PeerAddresses, Request};
 use uct_tools_common::{CommonOptions, Failure};
 
@@ -12,13 +12,12 @@ use uct_tools_common::{CommonOptions, Failure};
 /// Options can be combined. With --json the output is one object with a key for each section.
 #[derive(Debug, Parser)]
 #[command(name = "uct_info", version, arg_required_else_help = true)]
-#[command(group = ArgGroup::new("section").multiple(true).required(true).args([
-    "build", "devices", "matrix", "values", "docs", "facts", "explain", "address", "config_template", "doctor",
-    "generate_man", "generate_completions",
-]))]
 pub(crate) struct Options {
     /// Versions of library and plugin boundary, plugins that are used or failed, and the machine.
     #[arg(short = 'v', help_heading = "Sections")]
+    pub versions: bool,
+    /// How this program was built: version, commit, profile, transports that are linked in, plugin boundary, plugin directories.
+    #[arg(short = 'b', help_heading = "Sections")]
     pub build: bool,
     /// Devices and transports with their capabilities and costs.
     #[arg(short = 'd', help_heading = "Sections")]
@@ -35,6 +34,9 @@ pub(crate) struct Options {
     /// System facts: processors, memory, namespaces, network devices.
     #[arg(short = 's', help_heading = "Sections")]
     pub facts: bool,
+    /// Topology: NUMA nodes, the devices at each with their links and transports, namespaces of this process.
+    #[arg(short = 'T', help_heading = "Sections")]
+    pub topology: bool,
     /// The choice for an operation, with the reasons for every candidate.
     #[arg(long, help_heading = "Sections")]
     pub explain: bool,
@@ -50,6 +52,9 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Sections", conflicts_with = "json")]
     pub config_template: bool,
 
+    /// Draw the topology.
+    #[arg(long, value_name = "FILE.svg", requires = "topology")]
+    pub svg: Option<PathBuf>,
     /// Only this transport, in -d and --matrix.
     #[arg(short = 't', value_name = "TRANSPORT")]
     pub transport: Option<String>,
@@ -80,6 +85,23 @@ fn bytes(text: &str) -> Result<usize, String> {
 impl Options {
     /// What clap does not check.
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        let flags = [
+            self.versions,
+            self.build,
+            self.devices,
+            self.matrix,
+            self.values,
+            self.docs,
+            self.facts,
+            self.topology,
+            self.explain,
+            self.address,
+            self.config_template,
+        ];
+        if !flags.contains(&true) && self.doctor.is_none() && !self.common.generates() {
+            let missing = "which section? For example -d, or --explain; --help lists them";
+            return Err(Options::command().error(ErrorKind::MissingRequiredArgument, missing));
+        }
         match self.doctor.as_deref() {
             Some([alone]) => Err(Options::command().error(
                 ErrorKind::WrongNumberOfValues,

@@ -7,9 +7,13 @@ use support::{ended, info, json, list, parse, text, transports};
 
 #[test]
 fn all_sections_fit_into_one_json_object() {
-    let document = json(&["-v", "-s", "-c", "-d", "--matrix", "--address", "--explain", "--json"]);
+    let document =
+        json(&["-v", "-b", "-s", "-T", "-c", "-d", "--matrix", "--address", "--explain", "--json"]);
     let keys: Vec<&str> = document.as_object().unwrap().keys().map(String::as_str).collect();
-    let sections = ["address", "config", "devices", "explain", "matrix", "schema", "system", "version"];
+    let sections = [
+        "address", "build", "config", "devices", "explain", "matrix", "schema", "system", "topology",
+        "version",
+    ];
     assert_eq!(keys, sections);
     assert_eq!(document["schema"], 1);
 }
@@ -17,7 +21,8 @@ fn all_sections_fit_into_one_json_object() {
 #[test]
 fn the_page_of_the_programs_names_every_section_and_its_fields() {
     let page = include_str!("../../../docs/tools.md");
-    let document = json(&["-v", "-d", "-c", "-s", "--matrix", "--explain", "--address", "--json"]);
+    let document =
+        json(&["-v", "-b", "-d", "-c", "-s", "-T", "--matrix", "--explain", "--address", "--json"]);
     for (section, value) in document.as_object().unwrap() {
         let first = value.as_array().and_then(|all| all.first()).unwrap_or(value);
         let fields = first.as_object().into_iter().flat_map(|object| object.keys());
@@ -41,6 +46,57 @@ fn the_version_names_the_plugin_boundary_and_every_plugin() {
     for plugin in plugins {
         assert!(printed.contains(text(plugin, "/name")) && printed.contains(text(plugin, "/origin")));
     }
+}
+
+#[test]
+fn the_build_is_that_of_this_program_whatever_the_configuration_permits() {
+    let linked = |arguments: &[&str]| {
+        let document = json(arguments);
+        assert_eq!(text(&document, "/build/version"), env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            text(&document, "/build/profile"),
+            if cfg!(debug_assertions) { "debug" } else { "release" }
+        );
+        list(&document, "/build/features").to_vec()
+    };
+    let all = linked(&["-b", "--json"]);
+    assert_eq!(all, ["self", "shm", "tcp"]);
+    assert_eq!(linked(&["-b", "--json", "--set", "modules=tcp"]), all);
+    let printed = ended(&["-b"]).success();
+    let commit = option_env!("UCT_COMMIT").unwrap_or("not recorded");
+    assert!(printed.contains(&format!("# Commit: {commit}")), "{printed}");
+    for directory in list(&json(&["-b", "--json"]), "/build/plugin_directories") {
+        assert!(printed.contains(directory.as_str().unwrap()), "{printed}");
+    }
+}
+
+#[test]
+fn the_topology_has_every_resource_at_its_device_and_is_drawn() {
+    let document = json(&["-T", "-d", "--json"]);
+    let devices = list(&document, "/topology/devices");
+    for resource in list(&document, "/devices/resources") {
+        let (name, transport) = (&resource["device"], &resource["transport"]);
+        let has = |device: &&serde_json::Value| {
+            device["name"] == *name && list(device, "/transports").contains(transport)
+        };
+        assert_eq!(devices.iter().filter(has).count(), 1, "{resource}");
+    }
+    let lo = devices.iter().find(|device| device["name"] == "lo").expect("the loopback device");
+    assert!(lo["link"]["megabits_per_second"].as_u64().unwrap() > 0 && lo["numa_node"].is_null());
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+    let spaces = list(&document, "/topology/namespaces");
+    let net = spaces.iter().find(|space| space["kind"] == "net").unwrap();
+    assert_eq!(format!("net:[{}]", net["inode"]), own);
+
+    let file = tempfile::NamedTempFile::with_suffix(".svg").unwrap();
+    let printed = ended(&["-T", "--svg", file.path().to_str().unwrap()]).success();
+    let drawn = std::fs::read_to_string(file.path()).unwrap();
+    for device in devices {
+        assert!(printed.contains(text(device, "/name")) && drawn.contains(text(device, "/name")), "{device}");
+    }
+    let line = ended(&["-T", "--svg", "/nonexistent/x.svg"]).failure();
+    assert!(line.contains("--svg /nonexistent/x.svg"), "{line}");
+    assert_eq!(ended(&["-v", "--svg", "x.svg"]).code, Some(2));
 }
 
 #[test]

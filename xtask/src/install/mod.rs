@@ -9,10 +9,12 @@ pub use tree::Tree;
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
 use crate::man;
+use crate::process::{cargo, command, output};
 use crate::workspace::{Built, EVERYTHING, Workspace};
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where the plugins go, below the prefix. The library searches it as `../lib/uct` of a program and below the usual prefixes.
 pub const PLUGINS: &str = "lib/uct";
@@ -63,11 +65,27 @@ pub enum Profile {
 
 /// The programs and plugins, which are what the workspace builds by default.
 pub fn build(workspace: &Workspace, profile: Profile) -> Outcome<Built> {
-    let arguments = match profile {
-        Profile::Release => &["build", "--release"],
-        Profile::Dev => EVERYTHING,
+    let built = match profile {
+        Profile::Release => {
+            let mut build = cargo();
+            build.args(["build", "--release"]);
+            // `uct_info -b` prints it. Sources without git have none.
+            if let Some(commit) = commit(workspace) {
+                build.env("UCT_COMMIT", commit);
+            }
+            workspace.run_build(&mut build)?
+        }
+        Profile::Dev => workspace.build(EVERYTHING)?,
     };
-    Ok(workspace.for_people(workspace.build(arguments)?))
+    Ok(workspace.for_people(built))
+}
+
+/// The commit of the sources, with a mark if they were changed since.
+fn commit(workspace: &Workspace) -> Option<String> {
+    let mut git = command("git");
+    git.args(["describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]).current_dir(workspace.root());
+    let commit = output(&mut git, Duration::from_secs(60)).ok()?;
+    Some(commit.trim().to_owned()).filter(|commit| !commit.is_empty())
 }
 
 /// Writes all that is installed.

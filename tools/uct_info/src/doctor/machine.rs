@@ -7,9 +7,9 @@ use uct_core::system::{net, pages, process};
 use uct_core::{Context, IfaceOptions, OpenError, Worker};
 use uct_tools_common::Failure;
 
-use super::files::Files;
 use super::finding::{Finding, Verdict};
 use super::{memory, network, verbs};
+use crate::files::Files;
 
 /// The section.
 #[derive(Serialize)]

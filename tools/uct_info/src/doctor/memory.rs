@@ -4,8 +4,8 @@ use rustix::fs::{Access, access};
 use uct_core::system::pages::TransparentHugePages;
 use uct_core::system::process::PtraceScope;
 
-use super::files::Files;
 use super::finding::{Finding, Verdict};
+use crate::files::Files;
 
 const VERBS: &str = "rc_verbs, ud_verbs";
 const CAP_IPC_LOCK: u32 = 14;

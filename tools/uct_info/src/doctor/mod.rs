@@ -2,7 +2,6 @@
 //! it is about this machine (`machine`): what keeps a transport from being used or being fast, and the remedy.
 
 mod cm;
-mod files;
 mod finding;
 mod machine;
 mod memory;

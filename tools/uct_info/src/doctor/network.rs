@@ -1,7 +1,7 @@
 //! The network of `tcp`: devices, buffers, congestion control.
 
-use super::files::Files;
 use super::finding::{Finding, Verdict};
+use crate::files::Files;
 
 const SUBJECT: &str = "tcp";
 /// A fast network: 10⁶ bits per second.

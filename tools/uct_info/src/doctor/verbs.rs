@@ -3,8 +3,8 @@
 
 use std::io;
 
-use super::files::Files;
 use super::finding::{Finding, Verdict};
+use crate::files::Files;
 
 const DEVICES: &str = "/sys/class/infiniband";
 const VERBS: &str = "rc_verbs, ud_verbs";
