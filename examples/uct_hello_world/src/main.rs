@@ -30,6 +30,7 @@ pub(crate) const HELLO: AmId = AmId::new(0).unwrap();
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
+    uct_tools_common::complete::reply::<Options>();
     let options = Options::parse();
     if let Some(result) = options.generate() {
         return report(result);

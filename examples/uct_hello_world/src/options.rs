@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, ValueEnum};
 use uct_core::select::{Operation, Request};
 use uct_core::units::MemSize;
+use uct_tools_common::complete;
 
 use crate::Failure;
 
@@ -24,10 +25,10 @@ pub(crate) struct Options {
     #[arg(short = 'z', group = "flavour")]
     zcopy: bool,
     /// Device to use, e.g. mlx5_0:1, eth0, memory.
-    #[arg(short = 'd', value_name = "DEVICE")]
+    #[arg(short = 'd', value_name = "DEVICE", add = complete::devices())]
     pub dev_name: Option<String>,
     /// Transport to use, e.g. rc_verbs, tcp, posix, self.
-    #[arg(short = 't', value_name = "TRANSPORT")]
+    #[arg(short = 't', value_name = "TRANSPORT", add = complete::transports())]
     pub tl_name: Option<String>,
     /// Host name or address of the server; makes this the client.
     #[arg(short = 'n', value_name = "HOST")]
@@ -51,7 +52,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrules file and environment.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, add = complete::keys())]
     pub overrides: Vec<(String, String)>,
     /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
@@ -164,14 +165,9 @@ impl Options {
 
     /// Writes manual page and completions, if asked to.
     pub(crate) fn generate(&self) -> Option<Result<(), Failure>> {
-        let mut command = Options::command();
         if let Some(dir) = &self.generate_man {
-            return Some(clap_mangen::generate_to(command, dir).map_err(Failure::from));
+            return Some(clap_mangen::generate_to(Options::command(), dir).map_err(Failure::from));
         }
-        let dir = self.generate_completions.as_ref()?;
-        let generated = clap_complete::Shell::value_variants().iter().try_for_each(|shell| {
-            clap_complete::generate_to(*shell, &mut command, "uct_hello_world", dir).map(drop)
-        });
-        Some(generated.map_err(Failure::from))
+        self.generate_completions.as_ref().map(|dir| complete::write::<Options>(dir))
     }
 }

@@ -4,11 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod complete;
+
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, CommandFactory};
 use tracing_subscriber::EnvFilter;
 use uct_core::{Context, ContextBuilder};
 
@@ -22,7 +24,7 @@ pub struct CommonOptions {
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
     /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrules file and environment.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Configuration")]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Configuration", add = complete::keys())]
     pub overrides: Vec<(String, String)>,
     /// Write the manual page into a directory.
     #[arg(long, value_name = "DIR", hide = true)]
@@ -54,16 +56,10 @@ impl CommonOptions {
 
     /// Writes manual page or completions of a program, if asked to.
     pub fn generate<Program: CommandFactory>(&self) -> Option<Result<(), Failure>> {
-        let mut command = Program::command();
         if let Some(dir) = &self.generate_man {
-            return Some(clap_mangen::generate_to(command, dir).map_err(Failure::from));
+            return Some(clap_mangen::generate_to(Program::command(), dir).map_err(Failure::from));
         }
-        let dir = self.generate_completions.as_ref()?;
-        let name = command.get_name().to_owned();
-        let generated = clap_complete::Shell::value_variants()
-            .iter()
-            .try_for_each(|shell| clap_complete::generate_to(*shell, &mut command, &name, dir).map(drop));
-        Some(generated.map_err(Failure::from))
+        self.generate_completions.as_ref().map(|dir| complete::write::<Program>(dir))
     }
 }
 

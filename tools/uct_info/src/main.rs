@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use uct_core::select::Selector;
 use uct_core::{Context, IfaceOptions, Worker};
-use uct_tools_common::{Failure, init_log, output, report};
+use uct_tools_common::{Failure, complete, init_log, output, report};
 
 use options::Options;
 
@@ -36,6 +36,7 @@ use options::Options;
 const JSON_VERSION: u32 = 1;
 
 fn main() -> ExitCode {
+    complete::reply::<Options>();
     let options = Options::parse();
     if let Err(error) = options.check() {
         error.exit();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use uct_core::select::{Operation, PeerAddresses, Request};
-use uct_tools_common::{CommonOptions, Failure};
+use uct_tools_common::{CommonOptions, Failure, complete};
 
 /// Shows the transports of this machine, their configuration, and the choice of selection with its reasons.
 ///
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE.svg", requires = "topology")]
     pub svg: Option<PathBuf>,
     /// Only this transport, in -d and --matrix.
-    #[arg(short = 't', value_name = "TRANSPORT")]
+    #[arg(short = 't', value_name = "TRANSPORT", add = complete::transports())]
     pub transport: Option<String>,
     /// Operation to explain: am_short, put_zcopy, …
     #[arg(long, value_name = "OPERATION", default_value = "am_short", requires = "explain")]

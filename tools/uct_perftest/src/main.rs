@@ -22,12 +22,13 @@ mod svg;
 use std::process::ExitCode;
 
 use clap::Parser;
-use uct_tools_common::{Failure, init_log, output as print, report};
+use uct_tools_common::{Failure, complete, init_log, output as print, report};
 
 use options::Options;
 use output::Output;
 
 fn main() -> ExitCode {
+    complete::reply::<Options>();
     let options = Options::parse();
     if let Some(result) = options.common.generate::<Options>() {
         return report("uct_perftest", result);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use uct_tools_common::{CommonOptions, Failure};
+use uct_tools_common::{CommonOptions, Failure, complete};
 
 use crate::kind::{Layout, Test, Wait};
 use crate::sizes::Sizes;
@@ -23,10 +23,10 @@ pub(crate) struct Options {
     #[arg(short = 't', value_name = "TEST", value_enum, default_value_t = Test::AmLat)]
     pub test: Test,
     /// Transport, e.g. tcp, posix, self, rc_verbs.
-    #[arg(short = 'x', value_name = "TRANSPORT")]
+    #[arg(short = 'x', value_name = "TRANSPORT", add = complete::transports())]
     pub transport: Option<String>,
     /// Device, e.g. eth0, memory, mlx5_0:1.
-    #[arg(short = 'd', value_name = "DEVICE")]
+    #[arg(short = 'd', value_name = "DEVICE", add = complete::devices())]
     pub device: Option<String>,
     /// short, bcopy or zcopy; default: the first that supports the size.
     #[arg(short = 'D', value_name = "LAYOUT", value_enum)]
