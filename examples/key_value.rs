@@ -103,15 +103,15 @@ async fn client(net: &Net, incoming: Incoming, store: &RefCell<Store>, end: Inst
     let peer = incoming.peer().to_owned();
     let served = async {
         let connection = net.within(until(end), incoming.accept()).await.ok_or("the time is over")??;
-        let answered = net.within(until(end), answer_all(&connection, store)).await.transpose()?;
+        let finished = net.within(until(end), serve_requests(&connection, store)).await.transpose()?;
         connection.close().within(CLOSING).await?;
-        let side = if answered.is_some() { "client" } else { "server" };
+        let side = if finished.is_some() { "client" } else { "server" };
         Result::Ok(format!("over {}, closed by the {side}", connection.explanation().chosen))
     };
     println!("{peer}: {}", served.await.unwrap_or_else(|error| error.to_string()));
 }
 
-async fn answer_all(connection: &Connection, store: &RefCell<Store>) -> Result {
+async fn serve_requests(connection: &Connection, store: &RefCell<Store>) -> Result {
     // The peer's key is unpacked once, and the local buffer registered once: both cost more than many a get.
     let theirs = connection.shared().await?;
     let ours = connection.allocate(BUFFER)?;
@@ -121,13 +121,13 @@ async fn answer_all(connection: &Connection, store: &RefCell<Store>) -> Result {
             Err(error) if error.is_closed_by_peer() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let reply = answer(connection, (&ours, &theirs), store, &request).await?;
+        let reply = carry_out(connection, (&ours, &theirs), store, &request).await?;
         connection.send(reply.as_bytes()).await?;
     }
 }
 
-/// Carries out one request, and returns the reply. The request is the peer's: nothing in it is believed.
-async fn answer(
+/// Carries out one request, and returns the reply. The request is the peer's: nothing in it is trusted.
+async fn carry_out(
     connection: &Connection,
     (ours, theirs): (&Memory, &RemoteMemory),
     store: &RefCell<Store>,
