@@ -8,7 +8,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ enum Asked {
     /// The peer was asked, with a key to as many bytes.
     Waiting(u64),
     /// It has answered: nothing to share, or the segment as long as a key or the cache has it.
-    Answered(Option<std::sync::Weak<Lent>>, Option<Arc<Lent>>),
+    Answered(Option<Weak<Lent>>),
 }
 
 /// See the module.
@@ -65,9 +65,9 @@ pub(crate) struct Channel {
     broken: OnceCell<Broken>,
     /// The peer's end of the socket is closed; what is in the ring is still to be received.
     pub(crate) is_closed: Cell<bool>,
-    /// By key and secret.
+    /// What the peer was asked for, and its answers, by key and secret.
     segments: RefCell<HashMap<(u64, u64), Asked>>,
-    /// The interface's, which keeps segments between two keys.
+    /// The interface's, which holds segments that no key has.
     cache: Rc<SegmentCache>,
     /// The interface's pending work.
     work: PendingWork,
@@ -428,9 +428,9 @@ impl Channel {
         let mut segments = self.segments.borrow_mut();
         match segments.get_mut(&proof) {
             Some(Asked::Waiting(_)) => return Err(BlockedOn::Segment(proof.0)),
-            Some(Asked::Answered(None, _)) => return Ok(None),
-            Some(Asked::Answered(Some(known), fresh)) => {
-                if let Some(segment) = fresh.take().or_else(|| known.upgrade()) {
+            Some(Asked::Answered(None)) => return Ok(None),
+            Some(Asked::Answered(Some(known))) => {
+                if let Some(segment) = known.upgrade() {
                     if let Some(peer) = self.peer() {
                         self.cache.used(&segment, &peer.table, proof.0);
                     }
@@ -447,8 +447,8 @@ impl Channel {
                     // Those that are gone have neither a key nor a place in the cache.
                     segments.retain(|_, asked| match asked {
                         Asked::Waiting(_) => true,
-                        Asked::Answered(known, fresh) => {
-                            fresh.is_some() || known.as_ref().is_some_and(|known| known.strong_count() > 0)
+                        Asked::Answered(known) => {
+                            known.as_ref().is_some_and(|known| known.strong_count() > 0)
                         }
                     });
                 }
@@ -482,7 +482,7 @@ impl Channel {
     ) -> Result<(), String> {
         let mut segments = self.segments.borrow_mut();
         let proof = (reply.key, reply.secret);
-        let Some(&Asked::Waiting(most)) = segments.get(&proof) else {
+        let (Some(&Asked::Waiting(most)), Some(peer)) = (segments.get(&proof), self.peer()) else {
             return Err("a segment that was not asked for".to_owned());
         };
         if reply.length > most {
@@ -498,14 +498,13 @@ impl Channel {
         };
         // Good memory that is configured otherwise here is reached as memory that cannot be shared.
         let mapping = mapping.filter(|mapping| !mapping.as_ref().is_err_and(|e| e.errno == libc::ENOTSUP));
-        let answer = match mapping.transpose().map_err(|error| error.to_string())? {
-            Some(mapping) => {
-                let segment = Arc::new(Lent { mapping, is_writable });
-                Asked::Answered(Some(Arc::downgrade(&segment)), Some(segment))
-            }
-            None => Asked::Answered(None, None),
-        };
-        segments.insert(proof, answer);
+        let answer = mapping.transpose().map_err(|error| error.to_string())?.map(|mapping| {
+            let segment = Arc::new(Lent { mapping, is_writable });
+            let known = Arc::downgrade(&segment);
+            self.cache.arrived(segment, &peer.table, reply.key);
+            known
+        });
+        segments.insert(proof, Asked::Answered(answer));
         Ok(())
     }
 

@@ -105,6 +105,7 @@ fn a_segment_that_is_larger_than_its_key_is_not_mapped() {
     const SIZE: usize = 8192;
     let answered = |length: usize| {
         let channel = channel();
+        welcomed(&channel);
         let peer = connected(&channel, credentials().effective_uid);
         lend(&channel, &peer, ((3, 5), SIZE), length).map(|segment| segment.mapping.length())
     };

@@ -1,5 +1,5 @@
-//! Segments of peers that stay mapped for a while after the last key to them is released. An application that unpacks a key for each
-//! request would otherwise map the same memory for each request.
+//! Segments of peers that no key has: those that have arrived for a key which is not bound yet, and those that stay mapped for a while after
+//! their last key is released. An application that unpacks a key for each request would otherwise map the same memory for each request.
 //!
 //! Used by channels, which hand segments to keys. Built on segments that peers have lent. All channels of an interface share one cache, and
 //! with it the limits. The cache only holds segments. A channel finds its own by number and secret of the key, so memory of another peer, or
@@ -17,6 +17,8 @@ use crate::io::Mapping;
 
 /// Shortest time between two searches for segments that are not needed.
 const PACE: Duration = Duration::from_millis(1);
+/// Shortest time for which a segment that has arrived waits for its key.
+const AWAIT: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -34,8 +36,10 @@ struct Entry {
     /// The table of the owner, mapped for the channel that the segment came over.
     table: Arc<Mapping>,
     key: u64,
-    /// When a key was last bound to it, in nanoseconds.
+    /// When a key was last bound to it, or when it has arrived, in nanoseconds.
     used: u64,
+    /// No key was bound to it since it has arrived. The limits do not apply yet.
+    is_new: bool,
 }
 
 impl Entry {
@@ -50,24 +54,37 @@ impl SegmentCache {
         SegmentCache { max_segments, max_bytes, entries: RefCell::default(), trimmed: Cell::new(0) }
     }
 
+    /// Holds a segment that has arrived until a key is bound to it, or until that takes too long.
+    pub(crate) fn arrived(&self, segment: Arc<Lent>, table: &Arc<Mapping>, key: u64) {
+        let table = Arc::clone(table);
+        self.entries.borrow_mut().push(Entry { segment, table, key, used: clock::now(), is_new: true });
+    }
+
     /// Notes that a key is about to be bound to the segment, and keeps the segment if it is not larger than all that may be kept. Drops those
     /// that were not used for the longest time, beyond the limits.
     pub(crate) fn used(&self, segment: &Arc<Lent>, table: &Arc<Mapping>, key: u64) {
         let used = clock::now();
         let mut entries = self.entries.borrow_mut();
-        if let Some(known) = entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.segment, segment)) {
-            known.used = used;
-            return;
+        if let Some(index) = entries.iter().position(|entry| Arc::ptr_eq(&entry.segment, segment)) {
+            if !entries[index].is_new {
+                entries[index].used = used;
+                return;
+            }
+            entries.swap_remove(index);
         }
-        let new = Entry { segment: Arc::clone(segment), table: Arc::clone(table), key, used };
+        let (segment, table) = (Arc::clone(segment), Arc::clone(table));
+        let new = Entry { segment, table, key, used, is_new: false };
         if self.max_segments == 0 || new.bytes() > self.max_bytes {
             return;
         }
-        let mut bytes = entries.iter().map(Entry::bytes).sum::<u64>().saturating_add(new.bytes());
-        while entries.len() >= self.max_segments || bytes > self.max_bytes {
-            let oldest = (0..entries.len()).min_by_key(|&index| entries[index].used);
-            let Some(oldest) = oldest else { break };
+        let kept = || entries.iter().filter(|entry| !entry.is_new);
+        let (mut count, mut bytes) = (kept().count(), kept().map(Entry::bytes).sum::<u64>());
+        bytes = bytes.saturating_add(new.bytes());
+        while count >= self.max_segments || bytes > self.max_bytes {
+            let kept = (0..entries.len()).filter(|&index| !entries[index].is_new);
+            let Some(oldest) = kept.min_by_key(|&index| entries[index].used) else { break };
             bytes -= entries.swap_remove(oldest).bytes();
+            count -= 1;
         }
         entries.push(new);
     }
@@ -82,7 +99,10 @@ impl SegmentCache {
         let is_past = |since: u64, limit: Duration| Duration::from_nanos(now.saturating_sub(since)) >= limit;
         if is_past(self.trimmed.get(), idle.min(PACE)) {
             self.trimmed.set(now);
-            entries.retain(|entry| is_live_in(&entry.table, entry.key) && !is_past(entry.used, idle));
+            entries.retain(|entry| {
+                let limit = if entry.is_new { idle.max(AWAIT) } else { idle };
+                is_live_in(&entry.table, entry.key) && !is_past(entry.used, limit)
+            });
         }
     }
 
@@ -180,6 +200,28 @@ mod tests {
         std::thread::sleep(2 * PACE);
         cache.trim(2 * PACE);
         assert!(!is_mapped(&unused) && cache.is_empty());
+    }
+
+    #[test]
+    fn what_has_arrived_waits_for_its_key_whatever_the_limits_and_not_for_ever() {
+        let (cache, table) = (SegmentCache::new(0, 0), table(&[1, 2, 3]));
+        let arrive = |key| {
+            let mapping = Segment::new(&Origin::Memfd, PAGE, false).unwrap().mapping;
+            let segment = Arc::new(Lent { mapping, is_writable: true });
+            cache.arrived(Arc::clone(&segment), &table, key);
+            Arc::downgrade(&segment)
+        };
+        let [bound, ended, unused] = [1, 2, 3].map(arrive);
+        live_word(&table, 2).store(0, Ordering::Release);
+        cache.trim(Duration::ZERO);
+        assert_eq!([&bound, &ended, &unused].map(is_mapped), [true, false, true]);
+        cache.used(&bound.upgrade().unwrap(), &table, 1);
+        assert_eq!([&bound, &unused].map(is_mapped), [false, true], "the limits apply to what a key had");
+        std::thread::sleep(AWAIT);
+        cache.trim(LONG);
+        assert!(is_mapped(&unused));
+        cache.trim(Duration::ZERO);
+        assert!(cache.is_empty() && !is_mapped(&unused));
     }
 
     #[test]
