@@ -20,7 +20,7 @@ use crate::am::{AmId, HandlerTable, Owned};
 use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
 use crate::completion::{Completion, Posted, flushed};
 use crate::config::text;
-use crate::ep::{EpRecord, Flush, packing};
+use crate::ep::{EpRecord, Flush};
 use crate::error::{OpenError, Refused};
 use crate::log;
 use crate::md::MemoryDomain;
@@ -158,9 +158,6 @@ impl Iface {
         // SAFETY: the interface is open, and the table is ours and says its size.
         let status = unsafe { query(raw, &raw mut attr) };
         Reason::new().check(status, "query the interface", || resource.to_string())?;
-        if !is_composed {
-            packing::note(&attr);
-        }
         let _ = inner.attr.set(attr);
 
         let iface = Iface { inner };
@@ -180,8 +177,8 @@ impl Iface {
         self.attributes().flags & uct_abi::UCT_IFACE_ATTR_ANY_THREAD != 0
     }
 
-    /// Whether a failed packing ([`crate::Ep::am_bcopy`]) sends nothing. Only plugins in C
-    /// may be without it: an empty message is sent. While such a plugin is in use that registers memory itself, other transports do so, too.
+    /// Whether a failed packing ([`crate::Ep::am_bcopy`]) sends nothing. Otherwise it sends an empty message, because the plugin, which is
+    /// written in C, cannot take its buffer back.
     pub fn sends_nothing_after_failed_packing(&self) -> bool {
         self.attributes().flags & uct_abi::UCT_IFACE_ATTR_PACK_NONE != 0
     }

@@ -143,7 +143,7 @@ impl Ep {
         F: FnOnce(&mut [u8]) -> usize,
     {
         let ep = &*self.inner;
-        let mut packing = Packing::new(pack, ep.am_max_bcopy);
+        let mut packing = Packing::new(pack, &ep.am_buffer);
         let slot = slot!(ep.am_bcopy);
         // SAFETY: the endpoint is alive, and callback and argument belong together.
         let answer =
@@ -163,7 +163,7 @@ impl Ep {
     /// As [`Ep::am_bcopy`]; [`Error::INVALID_PARAM`] beyond the limit, and nothing is sent.
     pub fn am_bcopy_iov(&self, id: AmId, flags: SendFlags, parts: &[&[u8]]) -> Result<usize> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
-        if total > self.inner.am_max_bcopy {
+        if total > self.inner.am_buffer.capacity() {
             self.inner.log_invalid(&self.inner.counters.am_bcopy, total);
             return Err(Error::INVALID_PARAM);
         }

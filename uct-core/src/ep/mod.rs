@@ -17,7 +17,7 @@ mod failure;
 mod flags;
 mod forked;
 mod invalid;
-pub(crate) mod packing;
+mod packing;
 mod pending;
 mod rma;
 
@@ -41,6 +41,8 @@ use crate::iface::{Iface, IfaceInner};
 use crate::md::{Gate, MemoryDomain};
 use crate::reason::Reason;
 use crate::stats::{Counters, EpCounters};
+
+use packing::PackBuffer;
 
 pub use failure::EpFailure;
 pub(crate) use failure::{EpRecord, OnFailure};
@@ -69,8 +71,8 @@ pub(crate) struct EpInner {
     gate: Gate,
     /// The interface's memory domain, cached.
     md: MemoryDomain,
-    /// The interface's limit of a buffered copy of a message, cached.
-    am_max_bcopy: usize,
+    /// The buffer of a message that is packed, cached.
+    am_buffer: PackBuffer,
     counters: EpCounters,
     record: EpRecord,
 }
@@ -103,7 +105,7 @@ impl EpInner {
             iface: Rc::clone(iface),
             gate: Gate::new(&iface.md),
             md: iface.md.clone(),
-            am_max_bcopy: iface.attributes().am.max_bcopy,
+            am_buffer: PackBuffer::new(iface.attributes().am.max_bcopy, iface.attributes()),
             counters: EpCounters::default(),
             record: EpRecord::new(&iface.worker, iface.resource(), on_failure),
         });

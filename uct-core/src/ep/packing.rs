@@ -6,7 +6,6 @@ use std::ffi::c_void;
 use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::{ptr, slice};
-use ucs::sync::fixed::{AtomicBool, Ordering};
 
 use ucs::{Error, Result};
 use uct_abi::{UCT_IFACE_ATTR_PACK_NONE, UCT_PACK_NONE};
@@ -14,20 +13,32 @@ use uct_abi::{UCT_IFACE_ATTR_PACK_NONE, UCT_PACK_NONE};
 use crate::attr::IfaceAttr;
 
 /// A pack closure that is passed through the transport.
-pub(super) struct Packing<F> {
+pub(super) struct Packing<'a, F> {
     pack: Option<F>,
-    /// Bytes of the transport's buffer.
-    capacity: usize,
+    buffer: &'a PackBuffer,
 }
 
-/// Whether a plugin is in use that does not know [`UCT_PACK_NONE`]. A closure that fails does not know its endpoint, since all others
-/// would pay for that, so this is for the whole process.
-static HAS_OLD_PLUGIN: AtomicBool = AtomicBool::new(false);
+/// The buffer into which closures pack messages of one kind on one interface.
+pub(super) struct PackBuffer {
+    /// Its bytes.
+    capacity: usize,
+    /// What the transport gets in place of a length if there is no message: [`UCT_PACK_NONE`], or the length of an empty
+    /// message where the plugin does not know that.
+    no_message: usize,
+}
 
-/// Notes what the plugin of an interface knows. Ahead of its first endpoint.
-pub(crate) fn note(attributes: &IfaceAttr) {
-    if attributes.flags & UCT_IFACE_ATTR_PACK_NONE == 0 {
-        HAS_OLD_PLUGIN.store(true, Ordering::Relaxed);
+impl PackBuffer {
+    /// A buffer of so many bytes of an interface with these attributes.
+    #[inline]
+    pub(super) fn new(capacity: usize, attributes: &IfaceAttr) -> PackBuffer {
+        let knows_none = attributes.flags & UCT_IFACE_ATTR_PACK_NONE != 0;
+        PackBuffer { capacity, no_message: if knows_none { UCT_PACK_NONE } else { 0 } }
+    }
+
+    /// Its bytes: the length of the longest message.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
     }
 }
 
@@ -44,15 +55,15 @@ thread_local! {
     static FAILURE: Cell<Option<Failure>> = const { Cell::new(None) };
 }
 
-impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
+impl<F: FnOnce(&mut [u8]) -> usize> Packing<'_, F> {
     /// Has `call` pass the closure to the transport, and reports how it failed. `call` returns what was packed.
     #[inline]
     pub(super) fn run(
         pack: F,
-        capacity: usize,
+        buffer: &PackBuffer,
         call: impl FnOnce(*mut c_void) -> Result<usize>,
     ) -> Result<usize> {
-        let answer = call(Packing::new(pack, capacity).argument());
+        let answer = call(Packing::new(pack, buffer).argument());
         // As in `Ep::am_bcopy`.
         if !answer.is_ok_and(|length| length > 0) {
             end()?;
@@ -61,8 +72,8 @@ impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
     }
 
     #[inline]
-    pub(super) fn new(pack: F, capacity: usize) -> Packing<F> {
-        Packing { pack: Some(pack), capacity }
+    pub(super) fn new(pack: F, buffer: &PackBuffer) -> Packing<'_, F> {
+        Packing { pack: Some(pack), buffer }
     }
 
     /// The argument of [`Packing::write`].
@@ -73,7 +84,7 @@ impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
 
     pub(super) unsafe extern "C" fn write(destination: *mut c_void, argument: *mut c_void) -> usize {
         // SAFETY: `argument` is what a transport is given with this function.
-        let packing = unsafe { &mut *argument.cast::<Packing<F>>() };
+        let packing = unsafe { &mut *argument.cast::<Packing<'_, F>>() };
         // What needs no drop may stay where it was.
         let pack = if needs_drop::<F>() {
             packing.pack.take()
@@ -83,24 +94,25 @@ impl<F: FnOnce(&mut [u8]) -> usize> Packing<F> {
         };
         // SAFETY: as above: it was there.
         let pack = unsafe { pack.unwrap_unchecked() };
-        let capacity = packing.capacity;
+        let PackBuffer { capacity, .. } = *packing.buffer;
         // SAFETY: the transport offers initialised memory of at least `max_bcopy` bytes (`UctPack`).
         let buffer = unsafe { slice::from_raw_parts_mut(destination.cast::<u8>(), capacity) };
         match catch_unwind(AssertUnwindSafe(|| pack(buffer))) {
             Ok(length) if length <= capacity => length,
-            Ok(length) => fail(Failure::TooLong(length, capacity)),
-            Err(panic) => fail(Failure::Panic(panic)),
+            Ok(length) => packing.buffer.fail(Failure::TooLong(length, capacity)),
+            Err(panic) => packing.buffer.fail(Failure::Panic(panic)),
         }
     }
 }
 
-/// Keeps a failure for [`end`]; returns what the transport is given in place of a length: [`UCT_PACK_NONE`], or an empty message
-/// where a plugin does not know that.
-#[cold]
-#[inline(never)]
-fn fail(failure: Failure) -> usize {
-    FAILURE.set(Some(failure));
-    if HAS_OLD_PLUGIN.load(Ordering::Relaxed) { 0 } else { UCT_PACK_NONE }
+impl PackBuffer {
+    /// Keeps a failure for [`end`]. Returns what the transport gets in place of a length.
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, failure: Failure) -> usize {
+        FAILURE.set(Some(failure));
+        self.no_message
+    }
 }
 
 /// Reports the failure of a closure, if there was one: goes on with its panic.
@@ -115,6 +127,30 @@ pub(super) fn end() -> Result {
                 "INVALID_PARAM: a pack closure returned {length} bytes for a buffer of {capacity} (max_bcopy); nothing was sent"
             );
             Err(Error::INVALID_PARAM)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the transport gets of a closure, and its failure.
+    fn packed<F: FnOnce(&mut [u8]) -> usize>(pack: F, buffer: &PackBuffer) -> (usize, Result) {
+        let mut bytes = [0_u8; 4];
+        let mut packing = Packing::new(pack, buffer);
+        // SAFETY: the buffer has as many bytes as it says, and the argument is that of a closure which was not called yet.
+        let length = unsafe { Packing::<F>::write(bytes.as_mut_ptr().cast(), packing.argument()) };
+        (length, end())
+    }
+
+    #[test]
+    fn a_plugin_that_cannot_send_nothing_changes_nothing_for_others() {
+        let current = PackBuffer { capacity: 4, no_message: UCT_PACK_NONE };
+        let old = PackBuffer { capacity: 4, no_message: 0 };
+        for (buffer, nothing) in [(&current, UCT_PACK_NONE), (&old, 0), (&current, UCT_PACK_NONE)] {
+            assert_eq!(packed(|bytes| bytes.len() + 1, buffer), (nothing, Err(Error::INVALID_PARAM)));
+            assert_eq!(packed(|bytes| bytes.len(), buffer), (4, Ok(())));
         }
     }
 }

@@ -8,7 +8,7 @@ use ucs::sync::fixed::Ordering;
 use ucs::Result;
 
 use super::am::held;
-use super::packing::Packing;
+use super::packing::{PackBuffer, Packing};
 use super::{Ep, EpInner};
 use crate::completion::{Completion, Held, Posted};
 use crate::md::{MemorySlice, RemoteKey};
@@ -101,7 +101,8 @@ impl Ep {
         let ep = &*self.inner;
         ep.same_domain(key.domain())?;
         let slot = slot!(ep.put_bcopy);
-        Packing::run(pack, ep.iface.attributes().put.max_bcopy, |packing| {
+        let attributes = ep.iface.attributes();
+        Packing::run(pack, &PackBuffer::new(attributes.put.max_bcopy, attributes), |packing| {
             // SAFETY: the endpoint is alive, callback and argument belong together, the key is of the domain.
             let answer =
                 unsafe { slot(ep.raw.get(), Packing::<F>::write, packing, remote_address, key.raw()) };
