@@ -145,7 +145,7 @@ fn silence_garbage_and_an_end_fail_the_endpoint() {
         far.write_all(&[7; HELLO]).unwrap();
         let (_ep, failed) = over(&side, &peer.address(), near, end);
         drive(&[&side], || !failed.borrow().is_empty());
-        assert!(failed.borrow()[0].1.contains("does not speak"), "{failed:?}");
+        assert!(failed.borrow()[0].1.contains("does not use this protocol"), "{failed:?}");
 
         let (near, far) = sockets();
         drop(far);

@@ -221,7 +221,7 @@ fn clients_beyond_the_limit_of_all_wait_in_the_system() {
 fn a_server_that_breaks_the_protocol_fails_the_client() {
     let scene = Scene::new(&[]);
     let bad: [(&[u8], Error, &str); 5] = [
-        (b"SSH-2.0-x\r\n", Error::IO_ERROR, "does not speak"),
+        (b"SSH-2.0-x\r\n", Error::IO_ERROR, "does not use the protocol"),
         (&frame(1, NOTIFY, 0, b""), Error::IO_ERROR, "out of turn"),
         (&frame(1, REQUEST, 0, b""), Error::IO_ERROR, "out of turn"),
         (&frame(1, ACCEPT, 2065, b""), Error::IO_ERROR, "2065 bytes"),

@@ -95,7 +95,7 @@ impl EventSet {
             .map_err(|errno| failure("modify", fd.as_raw_fd(), errno))
     }
 
-    /// Removes a descriptor. An event of it that another thread has fetched already may still be on its way.
+    /// Removes a descriptor. An event of it that another thread has fetched already may still be delivered.
     pub fn remove(&self, fd: impl AsFd) -> Result<(), SystemError> {
         let fd = fd.as_fd();
         epoll::delete(&self.epoll, fd).map_err(|errno| failure("remove", fd.as_raw_fd(), errno))

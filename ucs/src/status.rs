@@ -132,7 +132,7 @@ impl Error {
         Status(self.0.get())
     }
 
-    /// The error of a status; [`Error::IO_ERROR`] stands in where the status is no error.
+    /// The error of a status; [`Error::IO_ERROR`] if the status is no error.
     pub const fn from_status(status: Status) -> Error {
         match NonZeroI32::new(status.0) {
             Some(code) if status.0 < 0 => Error(code),

@@ -11,7 +11,7 @@ use ucs::units::NameList;
 /// "transport". `places` says where more of them were looked for; it may be empty.
 pub(crate) fn warn(config: &Config, key: &str, list: &NameList, what: &str, known: &[&str], places: &str) {
     let Some(setting) = config.value("", key) else { return };
-    // A program that sets it looks at what comes of it, and says so itself.
+    // A program that sets it checks the result, and reports it itself.
     let is_set_by_program = setting.origin == Origin::Override;
     // Where there is none at all, none of the entries need be wrong: the transports may be excluded that would have some.
     if is_set_by_program || known.is_empty() {

@@ -144,7 +144,7 @@ impl Worker {
     /// Returns how many events were handled; 0 means that there was nothing to do.
     ///
     /// Of several interfaces, one that has had no event in 4,096 calls while another had some *rests*: every 64th call
-    /// looks at it ([`LOOK`](ucs::datastruct::callbackq::LOOK)), until it has an event again. So an interface that carries nothing costs
+    /// polls it ([`IDLE_INTERVAL`](ucs::datastruct::callbackq::IDLE_INTERVAL)), until it has an event again. So an interface that carries nothing costs
     /// nothing that can be measured. [`Worker::arm`] and [`Worker::wait`] end all rest.
     ///
     /// In a forked child it does nothing and logs that once: the worker belongs to the parent.

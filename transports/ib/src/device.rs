@@ -9,7 +9,7 @@ use crate::error::IbError;
 use crate::events::EventStream;
 use crate::verbs::{Context, Device, DeviceList, VerbsTable};
 
-/// The adapters of this machine that speak InfiniBand or RoCE, in the library's order.
+/// The adapters of this machine that use InfiniBand or RoCE, in the library's order.
 ///
 /// # Errors
 /// [`IbError::NoDevices`] if there are none.

@@ -8,7 +8,7 @@ use crate::error::IbError;
 use crate::verbs::Context;
 use crate::verbs::abi::{IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_ACTIVE_DEFER, ibv_port_attr};
 
-/// What the port's wire speaks.
+/// The link layer of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkLayer {
     /// InfiniBand: peers are found by LID.
@@ -75,7 +75,7 @@ pub struct Port {
     pub is_active: bool,
     /// The state as text.
     pub state: &'static str,
-    /// What the wire speaks.
+    /// The link layer.
     pub link_layer: LinkLayer,
     /// The MTU in use.
     pub active_mtu: Mtu,

@@ -65,7 +65,7 @@ impl Side {
     }
 }
 
-/// An endpoint with the failures that it told of.
+/// An endpoint with the failures that it reported.
 pub struct Link {
     pub ep: Ep,
     pub failures: Rc<RefCell<Vec<String>>>,

@@ -140,7 +140,7 @@ impl Endpoint for RcEp {
         if self.conn.has_room_for_message() && !self.conn.is_blocked.get() {
             return Err(Error::BUSY);
         }
-        self.conn.mark(HAS_PENDING);
+        self.conn.set_flag(HAS_PENDING);
         // SAFETY: the caller's promise; the connection is in its `Rc` until the group is empty.
         unsafe { self.conn.shared.pending.add(&self.conn.group, request) };
         Ok(())
@@ -188,7 +188,7 @@ impl Endpoint for RcEp {
 
     fn destroy(self: Rc<Self>) {
         self.conn.status.close();
-        self.conn.mark(DESTROYED);
+        self.conn.set_flag(DESTROYED);
         self.conn.shared.pending.purge(&self.conn.group, &mut |_| {});
         self.iface.reap(&self.conn);
     }

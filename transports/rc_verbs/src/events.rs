@@ -9,7 +9,7 @@ use crate::iface::RcIface;
 impl RcIface {
     /// Arms the descriptor; see `Iface::arm`.
     pub(crate) fn arm_for(&self, events: u32) -> Result {
-        if self.shared.agenda.is_asked() || self.watches.mailbox.is_full() || !self.shared.pending.is_idle() {
+        if self.shared.agenda.has_work() || self.watches.mailbox.is_full() || !self.shared.pending.is_idle() {
             return Err(Error::BUSY);
         }
         // Notifications are read first: there may be a completion that was not polled yet.
@@ -31,7 +31,7 @@ impl RcIface {
         if !self.shared.completions.stash() {
             return Ok(());
         }
-        self.shared.agenda.ask();
+        self.shared.agenda.add_work();
         Err(Error::BUSY)
     }
 
@@ -41,8 +41,8 @@ impl RcIface {
 
     /// Whether a sleeper must be woken for a look.
     pub(crate) fn has_something_to_watch(&self) -> bool {
-        let asks = self.schedule.asks();
-        self.conns.all().iter().any(|conn| conn.queue.is_connected() && (asks || !conn.queue.is_quiet()))
+        let probes = self.schedule.probes();
+        self.conns.all().iter().any(|conn| conn.queue.is_connected() && (probes || !conn.queue.is_quiet()))
     }
 
     /// Handles asynchronous events of the device.

@@ -38,7 +38,7 @@ pub(crate) struct RcIface {
     /// Consecutive polls that may still skip the receive queue.
     pub(crate) rx_passes: Cell<u8>,
     /// Polls that received nothing while no send completion was awaited.
-    pub(crate) quiet_looks: Cell<u8>,
+    pub(crate) empty_polls: Cell<u8>,
     pub(crate) conns: ConnTable,
     /// Connections removed from the table during a progress that may be using them.
     pub(crate) reaped: RefCell<Vec<Rc<Conn>>>,
@@ -131,7 +131,7 @@ impl RcIface {
             am: params.am,
             shared: Rc::new(shared),
             rx_passes: Cell::new(0),
-            quiet_looks: Cell::new(0),
+            empty_polls: Cell::new(0),
             conns: ConnTable::default(),
             reaped: RefCell::default(),
             ticks: Cell::new(0),

@@ -20,7 +20,7 @@ const SENT_EVERY: u8 = 8;
 impl RcIface {
     #[inline(always)]
     pub(crate) fn make_progress(&self) -> u32 {
-        if !self.shared.agenda.is_calm() || self.watches.mailbox.is_full() {
+        if !self.shared.agenda.is_empty() || self.watches.mailbox.is_full() {
             return self.progress_with_work();
         }
         self.shared.agenda.run();
@@ -44,7 +44,7 @@ impl RcIface {
     #[inline(always)]
     fn go_round(&self) -> u32 {
         let count = self.poll();
-        if self.shared.agenda.is_asked() {
+        if self.shared.agenda.has_work() {
             self.do_deferred();
         }
         let served = self.shared.pending.dispatch(Blocked::Endpoint);
@@ -70,8 +70,8 @@ impl RcIface {
         }
         let received = self.poll_rx();
         let is_turn = || {
-            let looks = self.quiet_looks.get().wrapping_add(1);
-            self.quiet_looks.set(looks);
+            let looks = self.empty_polls.get().wrapping_add(1);
+            self.empty_polls.set(looks);
             looks.is_multiple_of(SENT_EVERY)
         };
         let is_busy = || self.shared.cq_available.get() < self.shared.limits.tx_cq_len;
@@ -124,7 +124,7 @@ impl RcIface {
     #[inline(always)]
     fn refill(&self) {
         if !self.shared.rx.ring.fill(REFILL) {
-            self.shared.agenda.ask();
+            self.shared.agenda.add_work();
         }
     }
 
@@ -179,7 +179,7 @@ impl RcIface {
         }
     }
 
-    /// Looks for ends of sends.
+    /// Polls the send queue.
     #[inline(never)]
     pub(crate) fn poll_tx(&self) -> u32 {
         self.poll_sent()
@@ -255,7 +255,7 @@ impl RcIface {
     #[cold]
     fn do_work(&self) -> u32 {
         let mut count = 0;
-        count += self.work_off();
+        count += self.end_stashed();
         if self.watches.mailbox.is_full() {
             let (events, is_tick) = self.watches.mailbox.take();
             for event in events {
@@ -280,7 +280,7 @@ impl RcIface {
     /// What is to be done behind the queues.
     #[cold]
     pub(crate) fn do_deferred(&self) {
-        self.shared.agenda.answer();
+        self.shared.agenda.begin_work();
         for (index, error, reason) in self.shared.agenda.take_failing() {
             if let Some(conn) = self.conns.get(index) {
                 conn.fail(error, &reason);
@@ -317,7 +317,7 @@ impl RcIface {
     }
 
     /// Handles the completions of sends that were taken out of the queue earlier.
-    pub(crate) fn work_off(&self) -> u32 {
+    pub(crate) fn end_stashed(&self) -> u32 {
         let mut count = 0;
         while let Some(wc) = self.shared.completions.take_sent() {
             self.ended(&wc);
@@ -345,22 +345,22 @@ impl RcIface {
         self.shared.rx.leave(&conn.window);
         if self.shared.agenda.is_running() {
             self.reaped.borrow_mut().push(conn);
-            self.shared.agenda.ask();
+            self.shared.agenda.add_work();
         }
     }
 
-    /// Looks at every endpoint, once a tick.
+    /// Checks every peer, once a tick.
     #[cold]
     fn watch_peers(&self) {
         // Completions that were not polled, because the program made no progress, must not count as a stall.
-        self.work_off();
+        self.end_stashed();
         while self.poll_tx() > 0 {}
         let schedule = self.schedule;
         let tick = self.ticks.get().wrapping_add(1);
         self.ticks.set(tick);
-        let is_question_time = schedule.asks_at(tick);
+        let is_probe_due = schedule.probes_at(tick);
         for conn in self.conns.all() {
-            conn.watch(&schedule, is_question_time);
+            conn.watch(&schedule, is_probe_due);
         }
     }
 }

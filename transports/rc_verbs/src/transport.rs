@@ -96,7 +96,7 @@ impl Iface for RcIface {
         self.shared.agenda.run();
         let deadline = Instant::now() + self.shared.limits.linger;
         while self.conns.all().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {
-            self.work_off();
+            self.end_stashed();
             self.poll_tx();
             self.do_deferred();
             std::thread::yield_now();
@@ -128,7 +128,7 @@ impl Iface for RcIface {
         let element = unsafe { self.shared.rx.ring.released(data) };
         self.shared.rx.ring.put(element);
         if !self.shared.rx.ring.fill(1) || self.shared.agenda.has_deferred() {
-            self.shared.agenda.ask();
+            self.shared.agenda.add_work();
         }
     }
 

@@ -211,7 +211,7 @@ impl Conn {
         call(id).map_err(|error| refusal(&error, step, &self.peer.to_string()))
     }
 
-    /// The queue pair to work; with a token of the application only a look at whether the peer is there.
+    /// The queue pair to work; with a token of the application only a check that the peer is reachable.
     fn prepare(&self) -> Result<(), Refusal> {
         let (id, qp, peer) = (self.id.borrow(), self.qp.borrow(), self.peer.to_string());
         let Some(id) = id.as_ref() else {

@@ -1,4 +1,4 @@
-//! What stands in the way of connections to an address: the steps that a connection takes, one finding each.
+//! What prevents connections to an address: the steps that a connection takes, one finding each.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

@@ -6,7 +6,7 @@
 //! - `io`: librdmacm's structures, functions, channels and identifiers.
 //! - `link`: devices and their queue pairs, deadlines, refusals with what this machine has to do with them.
 //! - `config`, `md`, `shared` (what connections share), `conn` (one side of a connection),
-//!   `doctor` (what stands in the way), `cm` (the connection manager).
+//!   `doctor` (what prevents a connection), `cm` (the connection manager).
 
 mod cm;
 mod config;

@@ -427,7 +427,7 @@ impl Endpoint for ShmEp {
             Err(Error::NO_RESOURCE) => self.connection.get().ok_or(Error::NOT_CONNECTED)?,
             connection => connection?,
         };
-        if channel.looks_closed() {
+        if channel.is_socket_closed() {
             channel.is_closed.set(true);
             channel.raise();
             return Err(Error::CONNECTION_RESET);

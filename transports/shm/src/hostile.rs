@@ -164,7 +164,7 @@ impl Intruder {
                 key: from.key,
                 table: 1,
                 beacon: 0,
-                bell_number: 0,
+                doorbell_number: 0,
                 heavy_barrier: 0,
             },
             to_key: to.key,
@@ -302,7 +302,7 @@ impl Lair {
             key: self.iface.key,
             table: 1,
             beacon: 0,
-            bell_number: 0,
+            doorbell_number: 0,
             heavy_barrier: 0,
         };
         wire::control(Control::Welcome, Welcome { from, shares, reserved: 0 }.as_bytes())

@@ -140,7 +140,7 @@ impl Md for ShmMd {
     fn deregister(&self, memh: Memh) -> Result {
         let registry = registry().map_err(|failure| failure.status)?;
         registry.remove(&memh);
-        if registry.settle(&memh, self.copy_timeout) {
+        if registry.wait_for_copies(&memh, self.copy_timeout) {
             return Ok(());
         }
         // Memory that was allocated here stays mapped; other memory must be kept by its owner.

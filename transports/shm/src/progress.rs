@@ -14,7 +14,7 @@ use uct_plugin::Error;
 use crate::iface::{HALF_OPEN, LISTENER, ShmIface, TIMER};
 use crate::link::connection::Connection;
 use crate::link::work::source;
-use crate::proto::ring::settle;
+use crate::proto::ring::publish_idle;
 use crate::proto::schedule::{LINE_INTERVAL, SLOW_PATH_INTERVAL};
 
 /// Epochs without a message after which a ring becomes idle.
@@ -387,7 +387,7 @@ impl ShmIface {
         self.doorbell.arm();
         // Without connections nobody else has the doorbell.
         if self.table.len() > 0 {
-            settle();
+            publish_idle();
         }
         // A sender from now on finds the rings idle and rings the doorbell, which the next call therefore polls.
         self.schedule.slow_path_within(1);

@@ -22,7 +22,7 @@ use crate::proto::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 /// Connections taken in one progress.
 const ACCEPTS: usize = 32;
 /// How long the listeners rest when the system has no descriptor for another connection.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl TcpIface {
     /// Takes waiting connections.
@@ -34,7 +34,7 @@ impl TcpIface {
                     count += 1;
                     if is_among_last(&socket, self.config.reserved_descriptors / 2) {
                         drop(socket);
-                        self.lack_descriptors(&"the descriptors of the process are running out");
+                        self.pause_accepting(&"the descriptors of the process are running out");
                         break;
                     }
                     // One that cannot be watched is closed.
@@ -43,7 +43,7 @@ impl TcpIface {
                 Ok(None) => break,
                 Err(error) => {
                     // Out of descriptors, most likely.
-                    self.lack_descriptors(&error);
+                    self.pause_accepting(&error);
                     break;
                 }
             }
@@ -52,7 +52,7 @@ impl TcpIface {
     }
 
     /// Closes a connection without a complete handshake to make room; without one the listeners pause.
-    fn lack_descriptors(&self, reason: &dyn std::fmt::Display) {
+    fn pause_accepting(&self, reason: &dyn std::fmt::Display) {
         self.count_dropped();
         if !self.half_open.borrow_mut().drop_oldest() {
             self.rest(reason);
@@ -87,7 +87,7 @@ impl TcpIface {
         for listener in &self.listeners {
             let _ = self.shared.events().remove(listener);
         }
-        let until = Deadline::after(REST);
+        let until = Deadline::after(ACCEPT_PAUSE);
         let mut half_open = self.half_open.borrow_mut();
         half_open.resting = Some(until);
         if let Some(left_out) = half_open.rests.admit() {

@@ -18,7 +18,7 @@ use crate::link::half_open::HALF_OPEN;
 use crate::link::shared::{LISTENERS, SPIN_ALONE, TIMER};
 
 /// Consecutive empty receives after which only the event set watches a connection.
-const COLD: u32 = 4096;
+const IDLE_RECEIVES: u32 = 4096;
 /// Receives on the active connection between polls of the event set, if there are others; a power of two (`SPIN_ALONE`).
 const SPIN_AMONG: u32 = 4;
 /// Events of one system call.
@@ -82,7 +82,7 @@ impl TcpIface {
         } else {
             let misses = self.table.misses() + 1;
             self.table.set_misses(misses);
-            if misses >= COLD {
+            if misses >= IDLE_RECEIVES {
                 self.table.set_active(None);
             }
         }
@@ -214,16 +214,16 @@ impl TcpIface {
         let timers = &self.shared.timers;
         timers.drain();
         let now = clock::ticks();
-        let is_keepalive = timers.next_look().expired_at(now);
+        let is_keepalive = timers.next_check().expired_at(now);
         let mut next = self.tick_half_open(now).min(self.table.tick_announced(&self.shared, now));
         for conn in self.table.all() {
             next = next.min(conn.tick(&self.shared, now, is_keepalive));
         }
         if is_keepalive {
-            timers.schedule_look();
+            timers.schedule_check();
         }
         if !self.table.is_empty() {
-            next = next.min(timers.next_look());
+            next = next.min(timers.next_check());
         }
         timers.want_tick(next);
     }

@@ -9,7 +9,7 @@ use crate::link::lock::Guard;
 impl UdIface {
     /// Looks what the device has to say of itself.
     #[cold]
-    pub(crate) fn look_at_device(&self, guard: &Guard<'_, Core>) {
+    pub(crate) fn check_device(&self, guard: &Guard<'_, Core>) {
         while let Some(event) = self.events.next() {
             match event {
                 AsyncEvent::DeviceFatal | AsyncEvent::CqError => guard.with(|core| {

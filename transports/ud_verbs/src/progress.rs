@@ -264,8 +264,8 @@ impl UdIface {
     fn slow_path(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
         guard.with(|core| core.queue.reap());
-        if guard.with(|core| std::mem::take(&mut core.must_look_at_device)) {
-            self.look_at_device(guard);
+        if guard.with(|core| std::mem::take(&mut core.must_check_device)) {
+            self.check_device(guard);
         }
         while let Some((completion, result)) = guard.with(Core::reap_zombie) {
             completion.complete(result);

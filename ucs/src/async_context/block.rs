@@ -1,7 +1,7 @@
 //! The lock that keeps handlers from running, and remembers that some were missed.
 //!
 //! Used by the asynchronous context, whose thread never waits for the application: it tries, and if the lock is
-//! held it leaves a note, which the holder finds on its way out. Built on `sync`; modelled with loom below.
+//! held it sets a flag, which the holder reads when it releases the lock. Built on `sync`; modelled with loom below.
 //!
 //! Lock and note are bits of one atomic, so the holder's release and the thread's note cannot pass each
 //! other: either the note is there when the holder tries to release, or the thread sees that the lock is free

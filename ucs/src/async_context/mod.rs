@@ -33,7 +33,7 @@
 //! # Resolution
 //!
 //! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll` mode, if
-//! `poll` is called steadily: [`poll::LOOK_INTERVAL`] for timers, and [`poll::FD_CHECK_INTERVAL`] more for
+//! `poll` is called steadily: [`poll::CLOCK_INTERVAL`] for timers, and [`poll::FD_CHECK_INTERVAL`] more for
 //! descriptors; at worst [`poll::MAX_STRIDE`] calls more when their rate drops suddenly.
 
 mod block;
@@ -257,7 +257,7 @@ impl AsyncHandle {
         self.shared.poll()
     }
 
-    /// Counts one call of [`poll`](Self::poll), and returns true, if that call would look at nothing. For a caller that has
+    /// Counts one call of [`poll`](Self::poll), and returns true, if that call would check nothing. For a caller that has
     /// found [`WorkSource::Async`](crate::pending_work::WorkSource::Async) to be the only source of work: a load and a store in place of a call.
     #[inline]
     pub fn passes(&self) -> bool {
@@ -277,7 +277,7 @@ impl AsyncHandle {
     }
 
     /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it, and the next
-    /// [`poll`](Self::poll) look at everything. Returns `BUSY` if a timer is due already; then poll first. In the thread
+    /// [`poll`](Self::poll) check everything. Returns `BUSY` if a timer is due already; then poll first. In the thread
     /// modes it always succeeds.
     pub fn arm(&self) -> status::Result {
         self.shared.arm()

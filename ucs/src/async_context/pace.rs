@@ -8,10 +8,10 @@ use crate::clock;
 use crate::pending_work::{PendingWork, WorkSource};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How late a timer is at most, if `poll` is called steadily: the longest time between two looks at the clock.
-pub const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// How late a timer is at most, if `poll` is called steadily: the longest time between two reads of the clock.
+pub const CLOCK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The most calls of `poll` between two looks at the clock.
+/// The most calls of `poll` between two reads of the clock.
 pub const MAX_STRIDE: u32 = 64;
 
 /// Counts calls so that most of them end at once.
@@ -23,12 +23,12 @@ pub(super) struct Pace {
     pending_work: PendingWork,
     /// Registered handlers; stays 0 in the thread modes.
     registered: AtomicU32,
-    /// Calls until the next look at the clock.
+    /// Calls until the next read of the clock.
     calls_left: AtomicU32,
-    /// Calls between two looks; adapted so that looks come once or a few times per [`LOOK_INTERVAL`].
+    /// Calls between two reads; adapted so that reads come once or a few times per [`CLOCK_INTERVAL`].
     stride: AtomicU32,
     /// The tick of the last look.
-    last_look: AtomicU64,
+    last_check: AtomicU64,
     /// The tick before which there is nothing to do.
     next_check: AtomicU64,
 }
@@ -40,7 +40,7 @@ impl Pace {
             registered: AtomicU32::new(0),
             calls_left: AtomicU32::new(0),
             stride: AtomicU32::new(1),
-            last_look: AtomicU64::new(0),
+            last_check: AtomicU64::new(0),
             next_check: AtomicU64::new(0),
         }
     }
@@ -52,22 +52,22 @@ impl Pace {
         } else {
             self.pending_work.remove(WorkSource::Async);
         }
-        self.look_soon();
+        self.check_soon();
     }
 
-    /// Makes the next call of `poll` look at everything.
-    pub(super) fn look_soon(&self) {
+    /// Makes the next call of `poll` check everything.
+    pub(super) fn check_soon(&self) {
         self.next_check.store(0, Ordering::Relaxed);
         self.calls_left.store(0, Ordering::Relaxed);
     }
 
-    /// The tick of the last look at the clock.
+    /// The tick of the last read of the clock.
     #[cfg(test)]
-    pub(super) fn last_look(&self) -> u64 {
-        self.last_look.load(Ordering::Relaxed)
+    pub(super) fn last_check(&self) -> u64 {
+        self.last_check.load(Ordering::Relaxed)
     }
 
-    /// Whether this call is one of those that look at nothing, and counts it if so.
+    /// Whether this call is one of those that check nothing, and counts it if so.
     #[inline]
     pub(super) fn passes(&self) -> bool {
         let left = self.calls_left.load(Ordering::Relaxed);
@@ -94,10 +94,10 @@ impl Pace {
             return false;
         }
         let now = clock::ticks();
-        let elapsed = now.saturating_sub(self.last_look.load(Ordering::Relaxed));
-        let interval = clock::duration_to_ticks(LOOK_INTERVAL);
+        let elapsed = now.saturating_sub(self.last_check.load(Ordering::Relaxed));
+        let interval = clock::duration_to_ticks(CLOCK_INTERVAL);
         let stride = adapted(self.stride.load(Ordering::Relaxed), elapsed, interval);
-        self.last_look.store(now, Ordering::Relaxed);
+        self.last_check.store(now, Ordering::Relaxed);
         self.stride.store(stride, Ordering::Relaxed);
         self.calls_left.store(stride - 1, Ordering::Relaxed);
         now >= self.next_check.load(Ordering::Relaxed)

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-pub use super::pace::{LOOK_INTERVAL, MAX_STRIDE};
+pub use super::pace::{CLOCK_INTERVAL, MAX_STRIDE};
 
 use super::Mode;
 use super::handler::HandlerId;
@@ -14,7 +14,7 @@ use super::shared::{Io, Shared};
 use crate::clock;
 use crate::event_set::{Event, EventBuffer, Events};
 
-/// How often the kernel is asked for ready descriptors: with the first look at the clock after this time, if `poll` is
+/// How often the kernel is asked for ready descriptors: with the first read of the clock after this time, if `poll` is
 /// called steadily. Their events are rare ones (a port goes down): a program that polls for messages must not pay for them.
 pub const FD_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -34,7 +34,7 @@ impl Shared {
             return 0;
         }
         if self.block.is_entered_here() || !self.block.try_enter() {
-            // A thread that runs a handler looks again afterwards; a thread that has blocked looks at its unblock.
+            // A thread that runs a handler checks again afterwards; a thread that has blocked checks at its unblock.
             let is_blocked = self.registry().running.is_none();
             if is_blocked && self.block.note_missed() && self.block.try_enter() {
                 self.unblock();

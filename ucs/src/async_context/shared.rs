@@ -205,7 +205,7 @@ impl Shared {
     /// A timer may be due earlier than before.
     pub(super) fn timers_changed(&self, registry: &mut Registry) {
         if self.mode == Mode::Poll {
-            self.pace.look_soon();
+            self.pace.check_soon();
         } else {
             self.program_timer(registry);
         }
@@ -348,7 +348,7 @@ impl Shared {
             return Ok(());
         }
         if due <= clock::ticks() {
-            self.pace.look_soon();
+            self.pace.check_soon();
             return Err(status::Error::BUSY);
         }
         if registry.programmed != due {
@@ -360,7 +360,7 @@ impl Shared {
             self.program_timer(&mut registry);
         }
         // The thread that is woken finds what woke it.
-        self.pace.look_soon();
+        self.pace.check_soon();
         Ok(())
     }
 

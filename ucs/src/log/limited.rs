@@ -21,7 +21,7 @@ const SECOND: u64 = 1_000_000_000;
 /// }
 /// ```
 ///
-/// Usable from any thread. Costs nothing until something is logged, and then a look at the clock.
+/// Usable from any thread. Costs nothing until something is logged, and then a read of the clock.
 #[derive(Debug)]
 pub struct Limited {
     lines_a_second: u64,

@@ -138,7 +138,7 @@ impl Place {
         *count += 1;
         let place = Place::leak(record);
         places.entry(key).or_default().push(place);
-        // Outside of the lock: subscribers look at a new callsite, and may log.
+        // Outside of the lock: subscribers inspect a new callsite, and may log.
         drop(guard);
         callsite::register(place);
         place

@@ -47,7 +47,7 @@ pub struct Section<'a> {
     thread: PhantomData<*const ()>,
 }
 
-/// Looks at a counter in a row without a pause, then with the processor given up in between, then with a sleep.
+/// Reads of a counter in a row without a pause, then with the processor given up in between, then with a sleep.
 const SPINS: u32 = 100;
 const YIELDS: u32 = 1000;
 

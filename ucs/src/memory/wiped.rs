@@ -21,7 +21,7 @@ mod real {
     /// Bytes from one word to the next.
     const LINE: usize = 64;
 
-    /// Looks at the list until it is taken for locked for ever.
+    /// Attempts to read the list until it is taken for locked for ever.
     const ATTEMPTS: u32 = 10_000;
 
     /// A word. Cheap to clone; any thread.

@@ -17,7 +17,7 @@ pub struct HostId(pub [u8; 16]);
 /// The identity of this machine. Computed once.
 ///
 /// It is the kernel's boot identifier, 16 random bytes. Where a container hides that, a hash of the host name
-/// and the kernel's version stands in, which is weaker: see [`is_random`](HostId::is_random).
+/// and the kernel's version is used instead, which is weaker: see [`is_random`](HostId::is_random).
 pub fn host_id() -> HostId {
     static ID: OnceLock<HostId> = OnceLock::new();
     *ID.get_or_init(|| boot_id().map_or_else(|| HostId::from_names(&hostname(), &kernel()), HostId))

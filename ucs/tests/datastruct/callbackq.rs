@@ -10,7 +10,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use ucs::datastruct::callbackq::{
-    CallbackId, CallbackQ, CallbackQHandle, FAST_SLOTS, LOOK, Oneshot, QueueClosed, TERM,
+    CallbackId, CallbackQ, CallbackQHandle, FAST_SLOTS, IDLE_INTERVAL, Oneshot, QueueClosed, TERM,
 };
 
 use crate::watched;
@@ -148,15 +148,15 @@ fn what_does_nothing_while_others_do_something_rests_until_it_does_something() {
         busy.calls.take();
         busy.answer.set(1);
         dispatch(&queue, TERM);
-        assert_eq!((idle.calls.take(), busy.calls.take()), (TERM / LOOK * others, TERM));
+        assert_eq!((idle.calls.take(), busy.calls.take()), (TERM / IDLE_INTERVAL * others, TERM));
 
         // It does something: found by the next look, and called each time from then on.
         idle.answer.set(1);
-        dispatch(&queue, LOOK);
+        dispatch(&queue, IDLE_INTERVAL);
         assert_eq!(idle.calls.take(), others, "one look");
         idle.answer.set(0);
-        dispatch(&queue, LOOK);
-        assert_eq!(idle.calls.take(), LOOK * others);
+        dispatch(&queue, IDLE_INTERVAL);
+        assert_eq!(idle.calls.take(), IDLE_INTERVAL * others);
 
         dispatch(&queue, 2 * TERM);
         idle.calls.take();
@@ -168,8 +168,8 @@ fn what_does_nothing_while_others_do_something_rests_until_it_does_something() {
         busy.answer.set(0);
         dispatch(&queue, 2 * TERM);
         idle.calls.take();
-        dispatch(&queue, LOOK / 2);
-        assert_eq!(idle.calls.take(), LOOK / 2 * others, "all is quiet, so nothing rests");
+        dispatch(&queue, IDLE_INTERVAL / 2);
+        assert_eq!(idle.calls.take(), IDLE_INTERVAL / 2 * others, "all is quiet, so nothing rests");
         ids.into_iter().for_each(|id| assert!(queue.remove(id).is_some()));
     }
 }
@@ -187,8 +187,8 @@ fn what_is_added_or_moved_does_not_rest() {
     queue.remove(first);
     idle.calls.take();
     busy.calls.take();
-    (0..LOOK / 2).for_each(|_| _ = queue.dispatch());
-    assert_eq!((idle.calls.take(), busy.calls.take()), (LOOK / 2, LOOK / 2));
+    (0..IDLE_INTERVAL / 2).for_each(|_| _ = queue.dispatch());
+    assert_eq!((idle.calls.take(), busy.calls.take()), (IDLE_INTERVAL / 2, IDLE_INTERVAL / 2));
     ids.into_iter().for_each(|id| assert!(queue.remove(id).is_some()));
 }
 

@@ -13,7 +13,7 @@
  * - Nothing may unwind through a slot. `uct-plugin` guards each one.
  * - Handlers of messages, completions, pending requests and error handlers run inside `progress`, and may call any slot of the
  *   same worker's objects, `progress` of the same interface among them. The host destroys and closes nothing from inside a slot: it
- *   waits until no call of a plugin is under way on that thread.
+ *   waits until no call of a plugin is in progress on that thread.
  * - In the child of a fork the host calls no slot of an endpoint that was made before it.
  * - All objects of one interface belong to the thread of its worker, unless a slot or `UCT_IFACE_ATTR_ANY_THREAD` says
  *   otherwise. No slot blocks, unless it says so. Strings are UTF-8 without a terminating zero (`UctStr`).
@@ -542,7 +542,7 @@ typedef struct UctCmData {
     const struct UctCmToken *token;
 } UctCmData;
 
-// Takes a finding of `diagnose`: `UCT_OK`, or the status of what stands in the way; and a line of text, valid for the call.
+// Takes a finding of `diagnose`: `UCT_OK`, or the status of the obstacle; and a line of text, valid for the call.
 typedef void (*UctEmitFinding)(void *context, UctStatus status, struct UctStr text);
 
 // A connection manager; the plugin's own.
@@ -619,7 +619,7 @@ typedef struct UctCmOps {
                               struct UctSocketAddress *peer);
     // Destroys, at any time; a connection that is established is disconnected without a reason. No event follows. *Mandatory.*
     void (*ep_destroy)(struct UctCmEp *ep);
-    // Finds out what stands in the way of connections to an address, of a peer or of this machine, and emits a finding for each
+    // Finds out what prevents connections to an address, of a peer or of this machine, and emits a finding for each
     // step, up to the first obstacle. Needs no open connection manager. Blocks for some seconds at most. Since minor version 3.
     UctStatus (*diagnose)(const struct UctSocketAddress *address, UctEmitFinding emit, void *context);
 } UctCmOps;
@@ -808,7 +808,7 @@ typedef struct UctIfaceOps {
     UctStatus (*fence)(struct UctIface *iface, uint32_t flags);
     // The transport's own counters.
     UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
-    // Takes a connected socket, over which another protocol may have been spoken before: what comes next is the transport's own
+    // Takes a connected socket, which another protocol may have used before: what comes next is the transport's own
     // handshake. For interfaces with `UCT_IFACE_ATTR_ADOPTS`. `side` is a `UCT_SIDE_*`.
     //
     // With null `params` and `ep` the interface treats the socket, which this side has accepted, as one that its own listener has

@@ -178,7 +178,7 @@ pub struct UctCmData {
     pub token: *const UctCmToken,
 }
 
-/// Takes a finding of `diagnose`: `UCT_OK`, or the status of what stands in the way; and a line of text, valid for the call.
+/// Takes a finding of `diagnose`: `UCT_OK`, or the status of the obstacle; and a line of text, valid for the call.
 pub type UctEmitFinding = unsafe extern "C" fn(context: *mut c_void, status: UctStatus, text: UctStr);
 
 /// The calls of a connection manager.
@@ -264,7 +264,7 @@ pub struct UctCmOps {
     >,
     /// Destroys, at any time; a connection that is established is disconnected without a reason. No event follows. *Mandatory.*
     pub ep_destroy: Option<unsafe extern "C" fn(ep: *mut UctCmEp)>,
-    /// Finds out what stands in the way of connections to an address, of a peer or of this machine, and emits a finding for each
+    /// Finds out what prevents connections to an address, of a peer or of this machine, and emits a finding for each
     /// step, up to the first obstacle. Needs no open connection manager. Blocks for some seconds at most. Since minor version 3.
     pub diagnose: Option<
         unsafe extern "C" fn(

@@ -262,7 +262,7 @@ pub struct UctIfaceOps {
     pub counters: Option<
         unsafe extern "C" fn(iface: *mut UctIface, emit: UctEmitCounter, context: *mut c_void) -> UctStatus,
     >,
-    /// Takes a connected socket, over which another protocol may have been spoken before: what comes next is the transport's own
+    /// Takes a connected socket, which another protocol may have used before: what comes next is the transport's own
     /// handshake. For interfaces with `UCT_IFACE_ATTR_ADOPTS`. `side` is a `UCT_SIDE_*`.
     ///
     /// With null `params` and `ep` the interface treats the socket, which this side has accepted, as one that its own listener has

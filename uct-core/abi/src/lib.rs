@@ -13,7 +13,7 @@
 //! - Nothing may unwind through a slot. `uct-plugin` guards each one.
 //! - Handlers of messages, completions, pending requests and error handlers run inside `progress`, and may call any slot of the
 //!   same worker's objects, `progress` of the same interface among them. The host destroys and closes nothing from inside a slot: it
-//!   waits until no call of a plugin is under way on that thread.
+//!   waits until no call of a plugin is in progress on that thread.
 //! - In the child of a fork the host calls no slot of an endpoint that was made before it.
 //! - All objects of one interface belong to the thread of its worker, unless a slot or [`UCT_IFACE_ATTR_ANY_THREAD`] says
 //!   otherwise. No slot blocks, unless it says so. Strings are UTF-8 without a terminating zero ([`UctStr`]).

@@ -199,7 +199,7 @@ impl Endpoint for ComposedEp {
     unsafe fn pending_add(&self, request: NonNull<UctPendingReq>) -> Result {
         self.sender.status.check()?;
         if self.sender.waiting.is_empty() {
-            if !self.sender.is_lacking() {
+            if !self.sender.is_blocked() {
                 return Err(Error::BUSY);
             }
             self.iface.note_waiting(&self.sender);

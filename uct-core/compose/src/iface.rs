@@ -182,7 +182,7 @@ impl ComposedIface {
 
     /// Whether accepted frames of endpoints, or responses to peers, are queued.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.peers.is_owing() || self.busy.borrow().iter().any(|sender| sender.has_unsent())
+        self.peers.has_unsent_responses() || self.busy.borrow().iter().any(|sender| sender.has_unsent())
     }
 
     /// Most entries of a vector.
@@ -237,7 +237,7 @@ impl ComposedIface {
     /// Whether there is work that no event reports.
     pub(crate) fn has_work(&self) -> bool {
         !self.answers.borrow().is_empty()
-            || self.peers.is_owing()
+            || self.peers.has_unsent_responses()
             || !self.busy.borrow().is_empty()
             || !self.waiting.borrow().is_empty()
             || !self.flushes.is_empty()
@@ -253,7 +253,7 @@ impl ComposedIface {
             self.take_answer(&frame);
         }
         if self.plugin.take_failed() {
-            self.look_at_failures();
+            self.check_failures();
             self.must_tidy.set(true);
         }
         // Deeper inside a call of the plugin's is on the stack, which nothing is destroyed under.
@@ -293,7 +293,7 @@ impl ComposedIface {
     }
 
     /// Fails the endpoints whose plugin's endpoint has failed.
-    fn look_at_failures(&self) {
+    fn check_failures(&self) {
         for sender in self.senders() {
             if let Some((error, reason)) = sender.plugin.failure() {
                 sender.fail(&self.errors, &self.pending, error, &reason);
@@ -315,7 +315,7 @@ impl ComposedIface {
         self.flushes.end(|wait| self.ended(wait));
         let waiting: Vec<_> = self.waiting.borrow().iter().filter_map(Weak::upgrade).collect();
         for sender in &waiting {
-            sender.forget_lack();
+            sender.clear_blocked();
             self.pending.schedule(&sender.waiting);
         }
         let served = self.pending.dispatch(Blocked::Endpoint);

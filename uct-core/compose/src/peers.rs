@@ -146,7 +146,7 @@ impl Peers {
     }
 
     /// Whether there are queued responses.
-    pub(crate) fn is_owing(&self) -> bool {
+    pub(crate) fn has_unsent_responses(&self) -> bool {
         !self.responding.borrow().is_empty()
     }
 

@@ -45,12 +45,12 @@ impl Sender {
     }
 
     /// Whether the last send was refused for lack of resources.
-    pub(crate) fn is_lacking(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.lacks.get() || self.has_unsent() || self.initiator.admit().is_err()
     }
 
     /// The next send is tried again.
-    pub(crate) fn forget_lack(&self) {
+    pub(crate) fn clear_blocked(&self) {
         self.lacks.set(false);
     }
 

@@ -1,4 +1,4 @@
-//! Whether an endpoint has failed, and whether the application was told.
+//! Whether an endpoint has failed, and whether that was reported.
 //!
 //! For: transports whose endpoints can fail. A failure is reported once, from progress, and not after the endpoint was destroyed.
 

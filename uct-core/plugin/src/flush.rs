@@ -110,7 +110,7 @@ mod tests {
         let set = FlushSet::default();
         assert_eq!(set.begin(Vec::<u32>::new(), None), Outcome::Done);
         assert_eq!(set.begin(vec![1], None), Outcome::InProgress);
-        assert!(set.is_empty(), "without a completion nobody is told");
+        assert!(set.is_empty(), "without a completion nothing is reported");
         for (waits, completion) in [(vec![1, 2], first), (vec![2, 3], second), (vec![4], third)] {
             assert_eq!(set.begin(waits, completion), Outcome::InProgress);
         }

@@ -75,7 +75,7 @@ impl PendingQueue {
         self.dispatch_by(move || blocked)
     }
 
-    /// As [`PendingQueue::dispatch`]; `blocked` is asked after each request that was told to wait.
+    /// As [`PendingQueue::dispatch`]; `blocked` is called after each request that has to wait.
     #[inline(always)]
     pub fn dispatch_by(&self, blocked: impl FnMut() -> Blocked) -> u32 {
         if self.is_idle() { 0 } else { self.serve(blocked) }

@@ -67,7 +67,7 @@ pub enum CmEvent<'a> {
     },
 }
 
-/// One end of a connection. Cheap to clone; it is destroyed when the last clone is gone, at any time. The peer is told then, and no
+/// One end of a connection. Cheap to clone; it is destroyed when the last clone is gone, at any time. The peer is notified then, and no
 /// event is reported afterwards.
 #[derive(Clone)]
 pub struct CmEp {

@@ -1,4 +1,4 @@
-//! Events of a plugin's connection manager on their way to the application.
+//! Events of a plugin's connection manager, until the application gets them.
 
 use std::ffi::c_void;
 use std::slice;

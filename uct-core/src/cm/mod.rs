@@ -40,7 +40,7 @@ use crate::worker::{Armed, Worker, WorkerInner};
 pub use endpoint::{CmEp, CmEvent, ConnectOptions};
 pub use listener::{Listener, Request};
 
-/// Calls of progress between two looks at a connection manager without recent events: each look is a system call.
+/// Calls of progress between two polls of a connection manager without recent events: each poll is a system call.
 const IDLE_ROUNDS: u32 = 256;
 /// The same while there are events.
 const BUSY_ROUNDS: u32 = 4;
@@ -132,14 +132,14 @@ impl CmData<'_> {
 /// What one step of a diagnosis found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What stands in the way, if something does.
+    /// The obstacle, if there is one.
     pub obstacle: Option<Error>,
     /// A line of text, with the remedy of an obstacle.
     pub words: String,
 }
 
 impl Context {
-    /// Finds out what stands in the way of connections of a component's connection manager to an address, of a peer or of this
+    /// Finds out what prevents connections of a component's connection manager to an address, of a peer or of this
     /// machine: a finding for each step, up to the first obstacle. Blocks for some seconds at most. A peer's program is not called.
     ///
     /// # Errors

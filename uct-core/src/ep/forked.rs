@@ -70,7 +70,7 @@ pub(super) unsafe fn add(ep: &EpInner) {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
         // SAFETY: functions of this library, which the C library forgets should it be unloaded. There is no memory for them
-        // at worst, and a child is told nothing then.
+        // at worst, and nothing is reported to a child then.
         unsafe { libc::pthread_atfork(Some(lock_list), Some(unlock_list), Some(refuse)) };
     });
     endpoints().get_or_insert_default().0.insert(NonNull::from(ep));

@@ -183,7 +183,7 @@ impl Iface {
     }
 
     /// As [`Iface::connect_with`], over a socket that is connected already: the endpoint uses this one and no other. The peer does the
-    /// same with the other end. Whatever was spoken over the socket before has ended, and the caller vouches that its other end is
+    /// same with the other end. Any earlier protocol on the socket has ended, and the caller vouches that its other end is
     /// the peer's. The peer need not be reachable at its address.
     ///
     /// # Errors
@@ -287,7 +287,7 @@ impl Ep {
         Ok(())
     }
 
-    /// Asks whether the peer lives. A dead one fails the endpoint.
+    /// Probes the peer. A dead one fails the endpoint.
     ///
     /// # Errors
     /// The error of the failure; [`ucs::Error::NO_RESOURCE`].

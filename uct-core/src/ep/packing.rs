@@ -1,4 +1,4 @@
-//! The closure that packs a message, on its way through the transport, and how it may fail.
+//! The closure that packs a message, as it is passed through the transport, and how it may fail.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -50,7 +50,7 @@ enum Failure {
 }
 
 thread_local! {
-    /// The failure of a pack closure, on its way around the transport's frames. Not a part of the packing: most closures do not
+    /// The failure of a pack closure, passed around the transport's frames. Not a part of the packing: most closures do not
     /// fail, and so need not know where to.
     static FAILURE: Cell<Option<Failure>> = const { Cell::new(None) };
 }

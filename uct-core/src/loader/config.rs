@@ -107,7 +107,7 @@ fn unlimited(field: &UctConfigField) -> bool {
     field.minimum == 0 && field.maximum == 0
 }
 
-/// The bounds of a kind that is never negative. The greatest `i64` stands for "no upper bound".
+/// The bounds of a kind that is never negative. The greatest `i64` means "no upper bound".
 fn unsigned_bounds(field: &UctConfigField) -> Result<(u64, u64), String> {
     if unlimited(field) {
         return Ok((0, u64::MAX));

@@ -1,4 +1,4 @@
-//! Looks at a file before the system's loader does, which dies of a signal on a library that was cut off.
+//! Checks a file before the system's loader reads it, which dies of a signal on a library that was cut off.
 //!
 //! Used by [`open`](super::open). No dependencies. It tells honest accidents (a text file, another machine's library,
 //! half a download) apart; a file made to harm is code like any plugin, and trusted as one.

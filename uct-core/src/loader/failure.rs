@@ -134,7 +134,7 @@ pub enum LoadFailureKind {
         problem: String,
     },
     /// The file ends too early.
-    #[error("is cut off: it has {length} bytes, its headers speak of {expected}")]
+    #[error("is cut off: it has {length} bytes, its headers name {expected}")]
     Truncated {
         /// Length in bytes.
         length: u64,

@@ -148,7 +148,7 @@ fn standard_directories() -> impl Iterator<Item = PathBuf> {
 }
 
 /// The directory of the executable. A program that `cargo` built for a test or as an example lies one directory below
-/// the plugins that were built with it, so the directory above stands in.
+/// the plugins that were built with it, so the directory above is used instead.
 fn executable_directory() -> Option<PathBuf> {
     let directory = std::env::current_exe().ok()?.parent()?.to_owned();
     match directory.parent() {

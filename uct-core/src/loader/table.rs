@@ -1,4 +1,4 @@
-//! Which slots each table of the boundary has, which of them a plugin owes, and what stands in for the others.
+//! Which slots each table of the boundary has, which of them a plugin must fill, and what replaces the others.
 //!
 //! Used by [`overlay`](super::overlay), and endpoints in a child of a fork. Built on `uct-abi`. A slot that is added to a table
 //! does not compile before it is listed here.

@@ -236,7 +236,7 @@ mod tests {
             );
             done(worker.retry(LONG, || ep.flush(crate::Flush::REMOTE, Some(&completion))));
             assert_eq!((target.to_vec(), beside.to_vec()), (vec![3; 1000], vec![7; 1000]), "{transport}");
-            // What is in flight keeps its piece, whoever drops it.
+            // What is in flight keeps its piece, even if the last handle is dropped.
             let (slice, place) = (back.slice(..), back.address());
             let posted = worker.retry(LONG, || {
                 ep.get_zcopy(std::slice::from_ref(&slice), target.address(), &second, &completion)

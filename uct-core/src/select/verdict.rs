@@ -24,7 +24,7 @@ pub enum Stage {
     Size,
     /// The peer is out of its reach.
     Unreachable,
-    /// The peer would be within its reach, but something stands in the way.
+    /// The peer would be within its reach, but there is an obstacle.
     Impeded,
 }
 

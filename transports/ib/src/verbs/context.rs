@@ -55,7 +55,7 @@ impl Context {
     fn open_error(device: &Device, errno: i32) -> IbError {
         use std::io::ErrorKind::{NotFound, PermissionDenied};
         let (device, uverbs) = (device.name(), device.uverbs_name());
-        // The library tries several ways and keeps the errno of the last: look at the file ourselves.
+        // The library tries several ways and keeps the errno of the last: so the file is checked here.
         let file = format!("/dev/infiniband/{uverbs}");
         match std::fs::File::options().read(true).write(true).open(file).map_err(|error| error.kind()) {
             Err(PermissionDenied) => IbError::NoPermission { device, uverbs },

@@ -100,7 +100,7 @@ impl Device {
         text(&self.raw().ibdev_path)
     }
 
-    /// Whether this is an adapter that speaks InfiniBand or RoCE (not iWARP, nor a vendor's protocol).
+    /// Whether this is an adapter that uses InfiniBand or RoCE (not iWARP, nor a vendor's protocol).
     pub fn is_channel_adapter(&self) -> bool {
         self.raw().node_type == IBV_NODE_CA
     }

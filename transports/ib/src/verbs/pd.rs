@@ -20,7 +20,7 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    /// Makes a domain, without a look at whether anything can be registered in it.
+    /// Makes a domain, without a check that anything can be registered in it.
     pub(super) fn allocate(context: &Arc<Context>) -> Result<Arc<Self>, IbError> {
         // SAFETY: the context is open.
         let raw = unsafe { (context.table().alloc_pd)(context.as_ptr()) };

@@ -128,7 +128,7 @@ struct Rest {
     caps: QpCaps,
 }
 
-/// Stands in where a provider has no function of its own.
+/// Used where a provider has no function of its own.
 unsafe extern "C" fn no_post_send(_: *mut ibv_qp, _: *mut ibv_send_wr, _: *mut *mut ibv_send_wr) -> i32 {
     libc::ENOSYS
 }
@@ -399,7 +399,7 @@ impl Qp {
     /// Posts a request with inline data, which are copied before this returns. Does not block.
     ///
     /// A datagram's address handle must live until the request has ended; a dropped one gives an error completion at
-    /// worst on providers that look at it late, so the transports keep handles as long as endpoints.
+    /// worst on providers that read it late, so the transports keep handles as long as endpoints.
     ///
     /// # Errors
     /// As [`Qp::post_send`]. More data than [`QpCaps::max_inline`] are refused.

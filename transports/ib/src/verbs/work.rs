@@ -164,7 +164,7 @@ macro_rules! common {
             }
 
             /// Makes it a datagram to this queue pair. The handle must live until the request has completed, which
-            /// the transport sees to (posting checks only that it is in the same domain).
+            /// the transport checks (posting checks only that it is in the same domain).
             #[inline]
             pub fn to(mut self, ah: &'a Ah, qp_number: u32, qkey: u32) -> Self {
                 self.0.wr.ud = ibv_wr_ud { ah: ah.as_ptr(), remote_qpn: qp_number, remote_qkey: qkey };

@@ -7,9 +7,9 @@ use uct_plugin::Error;
 /// The notes, and whether progress is running.
 #[derive(Default)]
 pub(crate) struct Agenda {
-    /// [`Agenda::RUNNING`] and [`Agenda::ASKED`]: one byte, so that one comparison says that neither is the case.
+    /// [`Agenda::RUNNING`] and [`Agenda::WORK`]: one byte, so that one comparison says that neither is the case.
     state: Cell<u8>,
-    /// Connections that lack something that all share; with something to do; about to fail.
+    /// Connections that are blocked on something that all share; with deferred work; about to fail.
     blocked: RefCell<Vec<u32>>,
     has_blocked: Cell<bool>,
     deferred: RefCell<Vec<u32>>,
@@ -18,11 +18,11 @@ pub(crate) struct Agenda {
 
 impl Agenda {
     const RUNNING: u8 = 1;
-    const ASKED: u8 = 2;
+    const WORK: u8 = 2;
 
-    /// Neither is progress on the stack, nor anything to do.
+    /// Progress is not on the stack, and there is no work.
     #[inline]
-    pub(crate) fn is_calm(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.state.get() == 0
     }
 
@@ -31,21 +31,21 @@ impl Agenda {
         self.state.get() & Agenda::RUNNING != 0
     }
 
-    /// Whether there is something to do.
+    /// Whether there is work.
     #[inline]
-    pub(crate) fn is_asked(&self) -> bool {
-        self.state.get() & Agenda::ASKED != 0
+    pub(crate) fn has_work(&self) -> bool {
+        self.state.get() & Agenda::WORK != 0
     }
 
-    /// There is something to do.
+    /// Adds work.
     #[inline]
-    pub(crate) fn ask(&self) {
-        self.state.set(self.state.get() | Agenda::ASKED);
+    pub(crate) fn add_work(&self) {
+        self.state.set(self.state.get() | Agenda::WORK);
     }
 
-    /// What was asked for is about to be done.
-    pub(crate) fn answer(&self) {
-        self.state.set(self.state.get() & !Agenda::ASKED);
+    /// The work is about to be done.
+    pub(crate) fn begin_work(&self) {
+        self.state.set(self.state.get() & !Agenda::WORK);
     }
 
     #[inline]
@@ -92,7 +92,7 @@ impl Agenda {
     #[cold]
     pub(crate) fn fail_later(&self, index: u32, error: Error, reason: String) {
         self.failing.borrow_mut().push((index, error, reason));
-        self.ask();
+        self.add_work();
     }
 
     pub(crate) fn take_failing(&self) -> Vec<(u32, Error, String)> {

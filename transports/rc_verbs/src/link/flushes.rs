@@ -27,20 +27,20 @@ pub(crate) fn start(
         }
     }
     let outcome = flushes.begin(waits, completion);
-    look_again(flushes, agenda);
+    check_again(flushes, agenda);
     Ok(outcome)
 }
 
 /// Completes the flushes that have nothing to wait for any more.
 pub(crate) fn end(flushes: &Flushes, conns: &ConnTable, agenda: &Agenda) {
     flushes.end(|&(index, number)| (!is_waited_for(conns, index, number)).then_some(Ok(())));
-    look_again(flushes, agenda);
+    check_again(flushes, agenda);
 }
 
 /// Every progress checks them, which is where flushes end.
-fn look_again(flushes: &Flushes, agenda: &Agenda) {
+fn check_again(flushes: &Flushes, agenda: &Agenda) {
     if !flushes.is_empty() {
-        agenda.ask();
+        agenda.add_work();
     }
 }
 

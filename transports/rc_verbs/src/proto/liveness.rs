@@ -1,4 +1,4 @@
-//! Whether a peer lives: nothing acknowledged for too long is a dead peer. How often to look, and what to make of it.
+//! Whether a peer lives: nothing acknowledged for too long is a dead peer. How often peers are checked, and what follows.
 //!
 //! The device's own retry count does not do: software RoCE counts losses of packets against it although others get through, and takes
 //! the largest count for ever; so the device tries for as long as it likes, and the time is kept here.
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ucs::units::Time;
 
-/// Looks in the time after which a peer is dead.
-const LOOKS: u8 = 4;
+/// Checks in the time after which a peer is dead.
+const CHECKS: u8 = 4;
 
-/// How often to look, and what to look for.
+/// How often peers are checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Schedule {
-    /// Between two looks; `None` never looks.
+    /// Between two checks; `None`: none.
     pub(crate) tick: Option<Duration>,
     /// Ticks between two probes of idle peers; 0 never.
     keepalive: u32,
@@ -23,11 +23,11 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// For peers that are dead after `timeout`, and asked every `keepalive` while idle.
+    /// For peers that are dead after `timeout`, and are probed every `keepalive` while idle.
     pub(crate) fn new(timeout: Time, keepalive: Time) -> Schedule {
         let usable = |time: Time| !time.is_inf() && time.seconds() > 0.0;
         let tick = match (usable(timeout), usable(keepalive)) {
-            (true, _) => timeout.seconds() / f64::from(LOOKS),
+            (true, _) => timeout.seconds() / f64::from(CHECKS),
             (false, true) => keepalive.seconds(),
             (false, false) => return Schedule { tick: None, keepalive: 0, gives_up: false },
         };
@@ -44,25 +44,25 @@ impl Schedule {
     }
 
     /// Whether idle peers are probed at this tick.
-    pub(crate) fn asks_at(&self, tick: u32) -> bool {
-        self.asks() && tick.is_multiple_of(self.keepalive)
+    pub(crate) fn probes_at(&self, tick: u32) -> bool {
+        self.probes() && tick.is_multiple_of(self.keepalive)
     }
 
-    /// Whether idle peers are asked at all.
-    pub(crate) fn asks(&self) -> bool {
+    /// Whether idle peers are probed at all.
+    pub(crate) fn probes(&self) -> bool {
         self.keepalive > 0
     }
 
-    /// Whether a peer that has acknowledged nothing at so many looks in a row is dead.
+    /// Whether a peer that has acknowledged nothing at so many checks in a row is dead.
     pub(crate) fn gives_up_after(&self, stalls: u8) -> bool {
-        self.gives_up && stalls > LOOKS
+        self.gives_up && stalls > CHECKS
     }
 }
 
 /// How long one peer has acknowledged nothing.
 #[derive(Default)]
 pub(crate) struct Pulse {
-    /// The last work request that had ended at the last look, and looks since at which none had.
+    /// The last work request that had ended at the last check, and checks since at which none had.
     last_ended: Cell<u32>,
     stalls: Cell<u8>,
 }
@@ -73,7 +73,7 @@ impl Pulse {
         self.stalls.set(0);
     }
 
-    /// Whether anything has ended since the last look, by the number of the last that has.
+    /// Whether anything has ended since the last check, by the number of the last that has.
     pub(crate) fn has_beaten(&self, ended: u32) -> bool {
         let has = self.last_ended.replace(ended) != ended;
         if has {
@@ -114,7 +114,7 @@ mod tests {
     fn a_peer_is_dead_after_some_looks_without_an_end() {
         let (schedule, pulse) = (schedule(2.0, 5.0), Pulse::default());
         assert!(pulse.has_beaten(7));
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS {
             assert!(!pulse.has_beaten(7));
             assert!(!schedule.gives_up_after(pulse.stall()));
         }

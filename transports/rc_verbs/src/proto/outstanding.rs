@@ -125,7 +125,7 @@ impl<T> Ring<T> {
         grown.end = self.end;
         for offset in 0..self.len() {
             let position = self.first.wrapping_add(offset);
-            // SAFETY: as many as there are from the first on are initialised; the old ring goes without a look at them.
+            // SAFETY: as many as there are from the first on are initialised; the old ring is dropped without reading them.
             let outstanding = unsafe { self.place(position).assume_init_read() };
             grown.place(position).write(outstanding);
         }

@@ -69,7 +69,7 @@ pub enum Message<'a> {
 pub enum Bad {
     /// Another version.
     #[error(
-        "the peer speaks version {0} of the private data's format, this side version {VERSION}: use the same release on both"
+        "the peer has version {0} of the private data's format, this side version {VERSION}: use the same release on both"
     )]
     Version(u8),
     /// Another kind than the event says.

@@ -65,7 +65,7 @@ impl Step {
     }
 }
 
-/// A cause that an error number of a step stands for.
+/// A cause of an error number of a step.
 pub struct Row {
     /// The steps that it is for; none for all.
     pub steps: &'static [Step],

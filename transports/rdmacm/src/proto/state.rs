@@ -8,7 +8,7 @@ use uct_plugin::cm::{CmState, Due, Input as Heard};
 
 use super::refusal::Refusal;
 
-/// The step that is under way.
+/// The step in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Client: the peer's address is being resolved.
@@ -117,7 +117,7 @@ impl Machine {
         Machine { phase: Phase::Accepted, state: CmState::server() }
     }
 
-    /// The step that is under way.
+    /// The step in progress.
     pub fn phase(&self) -> Phase {
         self.phase
     }

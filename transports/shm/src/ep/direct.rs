@@ -109,7 +109,7 @@ impl ShmEp {
         range: Range,
     ) -> Result<Option<Direct<'a>>> {
         let channel = &connection.channel;
-        channel.look_for_welcome();
+        channel.poll_welcome();
         let Some(peer) = channel.view() else { return Err(self.blocked(BlockedOn::Welcome)) };
         if !rkey.is_live(&peer) {
             return Err(Error::INVALID_PARAM);

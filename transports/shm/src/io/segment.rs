@@ -159,7 +159,7 @@ pub fn accept(
     let refuse = |what: &str| SystemError::new(format!("take a segment from the peer: {what}"), libc::EPERM);
     // Seals come first: what holds for the size of a file that cannot shrink holds from then on.
     let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-    let look = |errno: Errno| SystemError::new("look at a segment of the peer", errno);
+    let look = |errno: Errno| SystemError::new("check a segment of the peer", errno);
     let stat = fstat(fd).map_err(look)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(refuse("it is no regular file"));
@@ -194,7 +194,7 @@ pub fn attach_sysv(id: i32, length: usize, owner: Credentials, trust: Trust) -> 
     let mut status: libc::shmid_ds = unsafe { std::mem::zeroed() };
     // SAFETY: IPC_STAT fills the structure.
     if unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut status) } < 0 {
-        return Err(SystemError::last(format!("look at System V segment {id}")));
+        return Err(SystemError::last(format!("check System V segment {id}")));
     }
     let refuse =
         |what: String| Err(SystemError::new(format!("attach System V segment {id}: {what}"), libc::EPERM));
@@ -226,7 +226,7 @@ fn has_huge_pages(mapping: &Mapping) -> Result<bool, SystemError> {
     for advice in [libc::MADV_DONTDUMP, libc::MADV_DODUMP] {
         // SAFETY: the mapping has its first page; the advice is about core dumps and changes no memory.
         if unsafe { libc::madvise(base, small, advice) } != 0 {
-            let error = SystemError::last("look at the pages of a segment of the peer");
+            let error = SystemError::last("check the pages of a segment of the peer");
             return if error.errno == libc::EINVAL { Ok(true) } else { Err(error) };
         }
     }

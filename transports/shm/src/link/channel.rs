@@ -205,7 +205,7 @@ impl Channel {
     }
 
     /// Sends a message over the socket. `EAGAIN` while there is none, or if the peer does not read.
-    fn tell(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    fn send_control(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         socket::send(self.socket().ok_or(Errno::AGAIN)?, message, fds)
     }
 
@@ -224,14 +224,14 @@ impl Channel {
     /// Sends `length` bytes that `fill` writes, wherever they fit.
     pub(crate) fn send(&self, tag: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result<(), BlockedOn> {
         if length <= INLINE_BYTES {
-            return self.settle(self.rings.sender.send_inline(tag, length, fill));
+            return self.complete_send(self.rings.sender.send_inline(tag, length, fill));
         }
         let block = self.reserve(length)?;
         self.rings.sender.fill_block(&block, fill);
-        self.settle(self.rings.sender.send_block(tag, block, length))
+        self.complete_send(self.rings.sender.send_block(tag, block, length))
     }
 
-    /// Reserves a block for `length` bytes. What fits no block ends the channel: the handshake has seen to it that all does.
+    /// Reserves a block for `length` bytes. A message that fits no block ends the channel: the handshake has checked the sizes.
     pub(crate) fn reserve(&self, length: usize) -> Result<Block, BlockedOn> {
         if !self.rings.sender.has_room().map_err(|corrupt| self.corrupt(&corrupt))? {
             return Err(BlockedOn::Slot);
@@ -259,7 +259,7 @@ impl Channel {
 
     /// Completes a send: rings the doorbell if the receiver is idle.
     #[inline(always)]
-    pub(crate) fn settle(&self, sent: Result<Sent, Refused>) -> Result<(), BlockedOn> {
+    pub(crate) fn complete_send(&self, sent: Result<Sent, Refused>) -> Result<(), BlockedOn> {
         match sent {
             Ok(Sent::Quiet) => Ok(()),
             Ok(Sent::Attend) => {
@@ -310,17 +310,17 @@ impl Channel {
     /// Rings the peer's doorbell. The first message since the ring became idle wakes the peer whatever the doorbell contains, because another
     /// peer may have overwritten it.
     fn ring(&self, is_first: bool) {
-        self.look_for_welcome();
+        self.poll_welcome();
         // The peer has not accepted yet. It polls the ring when it does.
         let Some(peer) = self.peer() else { return };
-        if peer.doorbell.ring(peer.side.bell_number) || is_first {
+        if peer.doorbell.ring(peer.side.doorbell_number) || is_first {
             // If the socket is full, the peer has been woken already.
-            let _ = self.tell(&wire::control(Control::Wake, &[]), &[]);
+            let _ = self.send_control(&wire::control(Control::Wake, &[]), &[]);
         }
     }
 
     /// Takes the peer's first message if it is there.
-    pub(crate) fn look_for_welcome(&self) {
+    pub(crate) fn poll_welcome(&self) {
         if self.peer().is_none() && self.broken().is_none() {
             self.receive_control(Trust::SEALED);
         }
@@ -348,7 +348,7 @@ impl Channel {
             }
             Control::Wake => Ok(()),
             Control::SegmentRequest => {
-                wire::body::<wire::SegmentRequest>(body).map(|request| self.give_segment(&request))
+                wire::body::<wire::SegmentRequest>(body).map(|request| self.send_segment(&request))
             }
             Control::SegmentReply => {
                 wire::body(body).and_then(|reply| self.take_segment(&reply, &fds, trust))
@@ -441,7 +441,7 @@ impl Channel {
         }
         let request = wire::SegmentRequest { key: proof.0, secret: proof.1 };
         let message = wire::control(Control::SegmentRequest, zerocopy::IntoBytes::as_bytes(&request));
-        match self.tell(&message, &[]) {
+        match self.send_control(&message, &[]) {
             Ok(()) => {
                 if segments.len() == segments.capacity() {
                     // Those that are gone have neither a key nor a place in the cache.
@@ -509,7 +509,7 @@ impl Channel {
     }
 
     /// Hands the segment of a registration to the peer, if it shows the key and the memory is lent.
-    pub(crate) fn give_segment(&self, request: &wire::SegmentRequest) {
+    pub(crate) fn send_segment(&self, request: &wire::SegmentRequest) {
         let (key, secret) = (request.key, request.secret);
         let allocated = registry().ok().and_then(|registry| registry.allocated(key, secret));
         let segment = allocated.filter(|allocated| allocated.is_lent);
@@ -526,13 +526,13 @@ impl Channel {
             }
         };
         let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
-        if let Err(errno) = self.tell(&message, fd.as_slice()) {
+        if let Err(errno) = self.send_control(&message, fd.as_slice()) {
             tracing::debug!("a segment could not be handed to the peer: {errno}");
         }
     }
 
     /// Whether the peer's end of the socket is closed, without taking anything from it.
-    pub(crate) fn looks_closed(&self) -> bool {
+    pub(crate) fn is_socket_closed(&self) -> bool {
         self.is_closed.get() || self.socket().is_some_and(socket::is_closed)
     }
 
@@ -549,7 +549,7 @@ impl Drop for Channel {
     fn drop(&mut self) {
         self.forget_segments();
         if let Ok(registry) = registry() {
-            registry.announcements().close(&self.theirs, self.looks_closed());
+            registry.announcements().close(&self.theirs, self.is_socket_closed());
         }
     }
 }

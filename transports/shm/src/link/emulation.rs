@@ -382,7 +382,7 @@ impl Emulation {
         if slot.as_ref().is_some_and(|put| put.owner == owner) {
             let put = slot.take();
             drop(slot);
-            put.into_iter().for_each(|put| tell(put.notify, error));
+            put.into_iter().for_each(|put| fail_put(put.notify, error));
         }
     }
 
@@ -390,14 +390,14 @@ impl Emulation {
     pub(crate) fn fail(&self, error: Error) {
         self.initiator.fail(error);
         let put = self.put.borrow_mut().take();
-        put.into_iter().for_each(|put| tell(put.notify, error));
+        put.into_iter().for_each(|put| fail_put(put.notify, error));
         *self.ahead.borrow_mut() = None;
         self.answers.borrow_mut().clear();
         self.has_work.set(false);
     }
 }
 
-fn tell(notify: Notify, error: Error) {
+fn fail_put(notify: Notify, error: Error) {
     if let Notify::Completion(completion) = notify {
         completion.complete(Err(error));
     }

@@ -80,7 +80,7 @@ impl Identity {
             key: self.address.key,
             table: registry.identity(),
             beacon: registry.beacon().address(),
-            bell_number: number,
+            doorbell_number: number,
             heavy_barrier: register_heavy_barrier().into(),
         })
     }
@@ -89,7 +89,7 @@ impl Identity {
     fn descriptors(&self) -> Result<[BorrowedFd<'_>; 2], Failure> {
         match (&self.doorbell.source, &registry()?.table().source) {
             (Source::File(doorbell), Source::File(table)) => Ok([doorbell.as_fd(), table.as_fd()]),
-            _ => Err(Failure::new(Error::SHMEM_SEGMENT, "bell and table are not files")),
+            _ => Err(Failure::new(Error::SHMEM_SEGMENT, "doorbell and table are not files")),
         }
     }
 
@@ -149,7 +149,7 @@ impl Identity {
         match socket::send(socket.as_fd(), &message, &descriptors) {
             // Closed already: the refusal can be read.
             Ok(()) | Err(Errno::PIPE) => Ok(Some((socket, peer))),
-            // The system has no room for it, or for more descriptors on their way.
+            // The system has no room for it, or for more descriptors in flight.
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => {
                 dial.line = Some((socket, peer));
                 Ok(None)

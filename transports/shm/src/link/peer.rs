@@ -32,7 +32,10 @@ impl Peer {
     /// Maps doorbell and table, whose descriptors came with the message.
     pub(crate) fn new(side: Side, fds: &[OwnedFd]) -> Result<Peer, String> {
         let [doorbell, table, ..] = fds else {
-            return Err(format!("{} descriptors came along, where a bell and a table are needed", fds.len()));
+            return Err(format!(
+                "{} descriptors came along, where a doorbell and a table are needed",
+                fds.len()
+            ));
         };
         let doorbell_memory = accept(doorbell.as_fd(), DOORBELL_BYTES, true, Trust::SEALED)
             .map_err(|error| error.to_string())?;

@@ -107,7 +107,7 @@ impl Table {
     /// The connection that the peer of ours has made, to share its ping-pong line as the peer has asked for; `None` until it is here.
     pub(crate) fn shared_by(&self, own: &Channel) -> Option<Rc<Connection>> {
         self.find(|channel| {
-            let number = channel.peer().map(|peer| peer.side.bell_number.wrapping_add(1));
+            let number = channel.peer().map(|peer| peer.side.doorbell_number.wrapping_add(1));
             !channel.connects
                 && (channel.peer_iface, channel.peer_key) == (own.peer_iface, own.peer_key)
                 && channel.process().is_some()

@@ -56,7 +56,7 @@ pub(crate) struct Side {
     /// Address of the process's beacon.
     pub(crate) beacon: u64,
     /// Number of the ring for which the peer rings this side's doorbell.
-    pub(crate) bell_number: u32,
+    pub(crate) doorbell_number: u32,
     /// 1 if the process has registered for heavy barriers.
     pub(crate) heavy_barrier: u32,
 }
@@ -178,7 +178,7 @@ pub(crate) fn parse_control(message: &[u8]) -> Result<(Control, &[u8]), String> 
         return Err("a message of another program".to_owned());
     }
     if head.version != VERSION {
-        return Err(format!("the peer speaks version {}, this side version {VERSION}", head.version));
+        return Err(format!("the peer has version {}, this side version {VERSION}", head.version));
     }
     if head.length as usize != body.len() {
         return Err(format!("a message of {} bytes that announces {}", body.len(), head.length));

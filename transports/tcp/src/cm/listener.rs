@@ -17,7 +17,7 @@ use ucs::sys::socket;
 use uct_plugin::cm::{CmEvent, CmPath, CmUser};
 use uct_plugin::{Failure, Result};
 
-use super::request::{Pending, TcpCmRequest, tell};
+use super::request::{Pending, TcpCmRequest, send_frame};
 use super::{Source, TcpCm};
 use crate::io::socket::is_among_last;
 use crate::proto::cm::{self, BadFrame, HEADER, Inbox, Kind, MAX_DATA, Refusal};
@@ -27,7 +27,7 @@ const BACKLOG: u32 = 4096;
 /// Callers taken in one look.
 const ACCEPTS: usize = 64;
 /// How long a listener rests that has no room for another caller.
-const REST: Duration = Duration::from_millis(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A listener.
 pub(crate) struct TcpCmListener {
@@ -89,7 +89,7 @@ impl TcpCmListener {
     /// Takes no caller for a while: they wait in the system.
     fn rest(&self) {
         self.cm.watch(self.number, &self.socket, Events::empty());
-        let until = Deadline::after(REST);
+        let until = Deadline::after(ACCEPT_PAUSE);
         self.cm.set_deadline(self.number, self.rest.replace(until), until);
     }
 
@@ -126,7 +126,7 @@ impl TcpCmListener {
             self.warn(&format_args!(
                 "{peer} was refused: too many requests of its source wait (cm_max_pending_per_source)"
             ));
-            let _ = tell(&socket, &cm::refuse(Refusal::TooMany));
+            let _ = send_frame(&socket, &cm::refuse(Refusal::TooMany));
             dismiss(&socket);
             return 0;
         };
@@ -201,7 +201,7 @@ impl Caller {
             Received::Bad(bad) => {
                 listener.warn(&format_args!("a client at {peer} was refused: {bad}"));
                 if matches!(bad, BadFrame::Version(_)) {
-                    let _ = tell(&request.socket, &cm::refuse(Refusal::Version));
+                    let _ = send_frame(&request.socket, &cm::refuse(Refusal::Version));
                 }
                 dismiss(&request.socket);
                 0

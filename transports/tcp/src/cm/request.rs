@@ -83,12 +83,12 @@ pub(crate) struct TcpCmRequest {
 }
 
 impl TcpCmRequest {
-    /// The client is told that it is rejected.
+    /// Sends the client the rejection.
     pub(super) fn reject(self, data: &[u8]) -> Result {
-        let told = self.check().and_then(|()| tell(&self.socket, &cm::write(Kind::Reject, data)));
+        let sent = self.check().and_then(|()| send_frame(&self.socket, &cm::write(Kind::Reject, data)));
         // A child of a fork may have the descriptor too.
         let _ = self.socket.shutdown(Shutdown::Both);
-        told
+        sent
     }
 
     /// Whether the client is there.
@@ -102,7 +102,7 @@ impl TcpCmRequest {
 }
 
 /// Sends a frame over a socket that has sent none before, and so has room for one.
-pub(super) fn tell(socket: &Socket, frame: &[u8]) -> Result {
+pub(super) fn send_frame(socket: &Socket, frame: &[u8]) -> Result {
     match send(socket, frame, SendFlags::NOSIGNAL) {
         Ok(sent) if sent == frame.len() => Ok(()),
         _ => Err(Error::CONNECTION_RESET),

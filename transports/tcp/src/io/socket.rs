@@ -27,7 +27,7 @@ pub(crate) struct Options {
     pub(crate) user_timeout: Time,
 }
 
-/// A non-blocking socket on its way to `peer`. An error other than "in progress" is immediate, as on loopback.
+/// A non-blocking socket that connects to `peer`. An error other than "in progress" is immediate, as on loopback.
 pub(crate) fn connect(peer: SocketAddr, source: Option<SocketAddr>, options: &Options) -> io::Result<Socket> {
     let socket =
         Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;

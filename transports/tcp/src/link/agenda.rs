@@ -206,7 +206,7 @@ impl Agenda {
     }
 
     /// Something that flushes wait for may have ended.
-    pub(crate) fn look_at_flushes(&self) {
+    pub(crate) fn check_flushes(&self) {
         if !self.flushes.is_empty() {
             self.note_busy();
         }

@@ -1,4 +1,4 @@
-//! Room for large messages on their way in: how much of it is taken, by which sources, and which connections wait.
+//! Room for large messages that arrive: how much of it is taken, by which sources, and which connections wait.
 //!
 //! It knows connections by their numbers. A message that finds no room waits behind those of its source, and of two sources whose shares have
 //! room the one whose message came first is served first. A source takes at most its share, so no source waits for another one's
@@ -204,7 +204,7 @@ mod tests {
         ConnId::of_token(FIRST_TOKEN | u64::from(number))
     }
 
-    /// Who is served now, in order.
+    /// The connections that are served now, in order.
     fn served(announced: &mut Announced) -> Vec<(ConnId, Room)> {
         std::iter::from_fn(|| announced.serve()).collect()
     }

@@ -138,7 +138,7 @@ impl Table {
         self.misses.set(misses);
     }
 
-    /// Something happened on the socket of a connection on its way.
+    /// Something happened on the socket of a connection that is being established.
     pub(crate) fn on_connecting(&self, shared: &Shared, conn: &Rc<Conn>, events: Events) {
         let Some(other) = conn.on_connecting(shared, events, &self.all()) else { return };
         let was_active = self.active().is_some_and(|active| Rc::ptr_eq(&active, &other));
@@ -149,7 +149,7 @@ impl Table {
         conn.go_on(shared, &other);
     }
 
-    /// A connection was accepted from a peer that says it is `peer`: connections on their way may wait for it.
+    /// A connection was accepted from a peer that says it is `peer`: connections that are being established may wait for it.
     pub(crate) fn on_claimant(&self, shared: &Shared, peer: u64) {
         for conn in self.all().into_iter().filter(|conn| conn.peer == peer && conn.is_connecting()) {
             conn.on_claimant(shared);

@@ -11,7 +11,7 @@ use ucs::units::Time;
 pub(crate) struct Timers {
     descriptor: TimerFd,
     next_tick: Cell<Deadline>,
-    next_look: Cell<Deadline>,
+    next_check: Cell<Deadline>,
     interval: Time,
     timeout: Time,
 }
@@ -22,11 +22,11 @@ impl Timers {
         let timers = Timers {
             descriptor: TimerFd::new()?,
             next_tick: Cell::new(Deadline::NEVER),
-            next_look: Cell::new(Deadline::NEVER),
+            next_check: Cell::new(Deadline::NEVER),
             interval,
             timeout,
         };
-        timers.schedule_look();
+        timers.schedule_check();
         Ok(timers)
     }
 
@@ -51,25 +51,25 @@ impl Timers {
     }
 
     /// When connections are checked next.
-    pub(crate) fn next_look(&self) -> Deadline {
-        self.next_look.get()
+    pub(crate) fn next_check(&self) -> Deadline {
+        self.next_check.get()
     }
 
-    pub(crate) fn schedule_look(&self) {
+    pub(crate) fn schedule_check(&self) {
         let next = if self.interval.is_inf() {
             Deadline::NEVER
         } else {
             Deadline::after(self.interval.to_duration())
         };
-        self.next_look.set(next);
+        self.next_check.set(next);
     }
 
     /// When connections are checked next, for a new one.
     pub(crate) fn keepalive_tick(&self) -> Deadline {
-        if self.next_look.get().expired() {
-            self.schedule_look();
+        if self.next_check.get().expired() {
+            self.schedule_check();
         }
-        self.next_look.get()
+        self.next_check.get()
     }
 
     /// How many looks a peer may leave unanswered.

@@ -66,11 +66,11 @@ pub(crate) struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadFrame {
     /// Not of this kind at all.
-    #[error("it does not speak the protocol of this connection manager")]
+    #[error("it does not use the protocol of this connection manager")]
     Foreign,
     /// Of another version.
     #[error(
-        "it speaks version {0} of the protocol, this side version {VERSION}: use the same release on both sides"
+        "it has version {0} of the protocol, this side version {VERSION}: use the same release on both sides"
     )]
     Version(u16),
     /// Of no known kind.
@@ -120,7 +120,7 @@ impl Inbox {
         self.bytes.is_empty()
     }
 
-    /// The next frame, if it is complete. What is wrong is told as early as the bytes show it.
+    /// The next frame, if it is complete. An error is returned as early as the bytes show it.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, BadFrame> {
         let bytes = &self.bytes;
         if bytes.iter().zip(MAGIC).any(|(byte, magic)| *byte != magic) {

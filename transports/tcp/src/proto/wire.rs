@@ -137,11 +137,11 @@ pub(crate) struct Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadHello {
     /// Not of this kind at all.
-    #[error("the peer does not speak this protocol")]
+    #[error("the peer does not use this protocol")]
     Foreign,
     /// Of another version.
     #[error(
-        "the peer speaks version {0} of the wire, this side version {VERSION}: use the same release on both sides"
+        "the peer has version {0} of the wire, this side version {VERSION}: use the same release on both sides"
     )]
     Version(u16),
     /// Damaged.

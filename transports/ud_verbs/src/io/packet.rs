@@ -138,7 +138,7 @@ impl Packet {
     /// Writes the protocol's header.
     #[inline]
     pub(crate) fn set_header(&mut self, header: &[u8; HEADER]) {
-        // SAFETY: the buffer holds at least a header, and is owned. A device that still reads the former copy sees
+        // SAFETY: the buffer holds at least a header, and is owned. A device that still reads the earlier copy sees
         // either header of each aligned word: both name the same message.
         unsafe { self.data().cast::<[u8; HEADER]>().write(*header) };
     }

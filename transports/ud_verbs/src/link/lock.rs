@@ -140,7 +140,7 @@ impl<T> Lock<T> {
         assert!(!self.is_borrowed.replace(true), "the interface's state is in use further up the stack");
         let _returned = Returned(&self.is_borrowed);
         self.value.with_mut(|value| {
-            // SAFETY: this side holds the value, which both callers see to, and the flag just set keeps out a second reference.
+            // SAFETY: this side holds the value, which both callers ensure, and the flag just set keeps out a second reference.
             work(unsafe { &mut *value })
         })
     }

@@ -28,7 +28,7 @@ pub(crate) struct Paths {
 struct AddressHandles<H> {
     of: HashMap<AddressVector, Arc<H>>,
     /// Handles that no new path gets.
-    former: Vec<Former<H>>,
+    retired: Vec<Retired<H>>,
     /// Most handles there may be for an unauthenticated peer to get one more.
     most: usize,
     /// Unauthenticated peers get no new handle before.
@@ -36,7 +36,7 @@ struct AddressHandles<H> {
 }
 
 /// A handle that no new path gets.
-struct Former<H> {
+struct Retired<H> {
     handle: Arc<H>,
     /// The last work request posted when no path had it any more.
     posted: Option<u32>,
@@ -116,12 +116,12 @@ impl Paths {
         if self.handles.is_full() {
             self.handles.retire_unused();
         }
-        self.handles.former.retain_mut(|former| {
-            if Arc::strong_count(&former.handle) > 1 {
-                former.posted = None;
+        self.handles.retired.retain_mut(|retired| {
+            if Arc::strong_count(&retired.handle) > 1 {
+                retired.posted = None;
                 return true;
             }
-            let posted = *former.posted.get_or_insert(queue.last_posted());
+            let posted = *retired.posted.get_or_insert(queue.last_posted());
             !queue.has_ended(posted)
         });
     }
@@ -145,7 +145,7 @@ impl<H> AddressHandles<H> {
     fn new(most: u32) -> AddressHandles<H> {
         AddressHandles {
             of: HashMap::new(),
-            former: Vec::new(),
+            retired: Vec::new(),
             most: most as usize,
             paused_until: Time::default(),
         }
@@ -200,18 +200,18 @@ impl<H> AddressHandles<H> {
 
     /// Whether there are as many handles as unauthenticated peers may cause.
     fn is_full(&self) -> bool {
-        self.of.len() + self.former.len() >= self.most
+        self.of.len() + self.retired.len() >= self.most
     }
 
     /// Has no new path get any of the handles.
     fn retire_all(&mut self) {
-        self.former.extend(self.of.drain().map(|(_, handle)| Former { handle, posted: None }));
+        self.retired.extend(self.of.drain().map(|(_, handle)| Retired { handle, posted: None }));
     }
 
     /// Has no new path get a handle that no path has.
     fn retire_unused(&mut self) {
         let unused = self.of.extract_if(|_, handle| Arc::strong_count(handle) == 1);
-        self.former.extend(unused.map(|(_, handle)| Former { handle, posted: None }));
+        self.retired.extend(unused.map(|(_, handle)| Retired { handle, posted: None }));
     }
 }
 

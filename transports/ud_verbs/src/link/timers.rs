@@ -1,7 +1,7 @@
 //! The timers of an interface in the worker's asynchronous context.
 //!
 //! Built on `uct_plugin::Worker`. A slow timer always runs, for keepalive and the like; a fast one
-//! as long as something is due soon. Neither waits for the worker's thread: if that is inside, it sees to what is due.
+//! as long as something is due soon. Neither waits for the worker's thread: if that is inside, it handles what is due.
 //! While the worker sleeps a tick would wake it, so one that comes only when something is due takes the fast one's place.
 
 use std::cell::Cell;
@@ -55,14 +55,14 @@ impl Timers {
         unsafe { self.worker.async_add_timer(interval, tick, argument) }
     }
 
-    /// Starts the fast timer if something is due before the slow one sees to it.
+    /// Starts the fast timer if something is due before the slow one ticks.
     #[cold]
     pub(crate) fn keep_ticking(&self, guard: &Guard<'_, Core>) {
         let (is_wanted, sleeper) = guard.with(|core| {
             if !is_near(core) {
                 return (false, None);
             }
-            // Who sleeps between messages is likely to sleep again soon.
+            // A worker that sleeps between messages is likely to sleep again soon.
             if core.asleep_until.is_some() && core.calls_since_sleep < AWAKE {
                 core.calls_since_sleep += 1;
                 core.pending_work.add();
@@ -81,7 +81,7 @@ impl Timers {
 
     /// The worker is about to sleep: lets a timer wake it when something is due, and not before.
     pub(crate) fn prepare_sleep(&self, guard: &Guard<'_, Core>) {
-        let (former, interval) = guard.with(|core| {
+        let (old_timer, interval) = guard.with(|core| {
             core.calls_since_sleep = 0;
             let deadline = core.table.refresh_timeout();
             let until = core.asleep_until.unwrap_or_default();
@@ -100,7 +100,7 @@ impl Timers {
             core.asleep_until = Some(latest);
             (core.timer.take(), Some(Duration::from_nanos(latest.since(core.clock.now()))))
         });
-        if let Some(timer) = former {
+        if let Some(timer) = old_timer {
             self.worker.async_remove(timer);
         }
         if let Some(interval) = interval {

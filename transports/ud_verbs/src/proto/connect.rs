@@ -22,7 +22,7 @@ pub enum ConnectError<E> {
 
 impl<T: Handles> Table<T> {
     /// Makes an owned connection to the interface of this `identity`, whose datagrams come from `origin`: one that is served already, or a new one that
-    /// [`Event::Connected`] or [`Event::Failed`] will speak of. `resolve` makes the path if it is needed.
+    /// [`Event::Connected`] or [`Event::Failed`] will name. `resolve` makes the path if it is needed.
     ///
     /// # Errors
     /// [`ConnectError`]; nothing has changed then.
@@ -69,7 +69,7 @@ impl<T: Handles> Table<T> {
         connection.deadlines.retransmit = deadline;
         self.pairings.insert(pairing, id);
         self.schedule(id, deadline);
-        self.speak(id);
+        self.schedule_output(id);
     }
 
     /// Makes an owned connection whose peer [`Table::connect_to`] names later.
@@ -123,7 +123,7 @@ impl<T: Handles> Table<T> {
         let deadline = now.plus(wait);
         connection.deadlines.end = deadline;
         self.schedule(id, deadline);
-        self.speak(id);
+        self.schedule_output(id);
     }
 
     /// Cuts a connection off: what is outstanding is abandoned, the peer is notified once. An owned connection stays
@@ -172,7 +172,7 @@ impl<T: Handles> Table<T> {
         if was_asked_for {
             self.events.push_back(Event::Connected(id));
         }
-        self.speak(id);
+        self.schedule_output(id);
     }
 
     /// Takes the body of a CONNECT in; returns the connection that it concerns, if it is not answered without one, or
@@ -204,7 +204,7 @@ impl<T: Handles> Table<T> {
             if invitation.key.is_in(connection.to) && connection.phase != Phase::Connecting {
                 // It has not received the acceptance, or this is a late copy from an earlier connection.
                 connection.due.accept = connection.is_connected();
-                self.speak(id);
+                self.schedule_output(id);
                 return Some(Some(id));
             }
         }
@@ -271,7 +271,7 @@ impl<T: Handles> Table<T> {
         let deadline = now.plus(connection.timeout).min(silent_since.plus(self.timing.give_up));
         connection.deadlines.retransmit = deadline;
         self.schedule(id, deadline);
-        self.speak(id);
+        self.schedule_output(id);
     }
 
     /// The peer's user has closed its endpoint.
@@ -279,12 +279,12 @@ impl<T: Handles> Table<T> {
         let connection = &mut self.connections[id.index()];
         connection.finish_received = true;
         let now = connection.last_heard;
-        self.settle_finish(now, id);
-        self.speak(id);
+        self.finish_if_acknowledged(now, id);
+        self.schedule_output(id);
     }
 
     /// Sees how far the goodbyes have come.
-    pub(super) fn settle_finish(&mut self, now: Time, id: ConnectionId) {
+    pub(super) fn finish_if_acknowledged(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if connection.is_finished() {
             connection.receiver.explain();
@@ -318,6 +318,6 @@ impl<T: Handles> Table<T> {
         connection.deadlines =
             super::connection::Deadlines { end: deadline, ..super::connection::Deadlines::NONE };
         self.schedule(id, deadline);
-        self.speak(id);
+        self.schedule_output(id);
     }
 }

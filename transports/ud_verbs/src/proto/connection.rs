@@ -1,4 +1,4 @@
-//! One connection: both halves, its state, its deadlines, and what it has to say.
+//! One connection: both halves, its state, its deadlines, and what it has to send.
 //!
 //! Built on `sender` and `receiver`; the [table](super::table) owns the connections and calls them.
 
@@ -63,7 +63,7 @@ pub enum Failure {
     Malformed,
     /// The peer refused the connection because of its wire version (major, minor).
     #[error(
-        "the peer speaks wire version {0}.{1}, this side {major}.{minor}: use the same release on both sides",
+        "the peer has wire version {0}.{1}, this side {major}.{minor}: use the same release on both sides",
         major = super::control::WIRE_VERSION.0, minor = super::control::WIRE_VERSION.1
     )]
     OtherVersion(u8, u8),

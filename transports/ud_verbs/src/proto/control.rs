@@ -58,7 +58,7 @@ use super::psn::Psn;
 const MAGIC: u32 = u32::from_le_bytes(*b"udrv");
 /// Version of what is on the wire: major, minor.
 pub const WIRE_VERSION: (u8, u8) = (3, 0);
-/// Packets that one acknowledgement can speak of beyond the first missing one, and the largest window.
+/// Packets that one acknowledgement can describe beyond the first missing one, and the largest window.
 pub const WINDOW_LIMIT: u32 = 256;
 /// Longest address that a CONNECT carries.
 pub const ADDRESS_LIMIT: usize = 96;
@@ -113,7 +113,7 @@ impl Invitation {
 pub struct Refusal(pub u16);
 
 impl Refusal {
-    /// The other side speaks another major version.
+    /// The other side has another major version.
     pub const VERSION: Refusal = Refusal(1);
 }
 

@@ -50,7 +50,7 @@ struct Lab {
     now: Time,
     packets: u32,
     returned: u32,
-    /// Datagrams on their way: to which table, and what.
+    /// Datagrams in flight: to which table, and what.
     wire: Vec<(usize, Vec<u8>)>,
 }
 

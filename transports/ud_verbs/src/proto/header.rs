@@ -68,7 +68,7 @@ pub(super) fn with_window(word: u64, packets: u32) -> u64 {
 }
 
 /// Names a connection at its receiver: 20 bits of index and 28 random ones, so that a packet meant for an
-/// earlier user of the index, or for no connection, is noticed. Not a defence against someone who reads the traffic.
+/// earlier user of the index, or for no connection, is noticed. No defence against a process that reads the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 

@@ -43,7 +43,7 @@ impl<T: Handles> Table<T> {
     /// Whether [`Table::poll_transmit`] may have something.
     #[inline]
     pub fn has_output(&self) -> bool {
-        !self.talkers.is_empty()
+        !self.output_queue.is_empty()
     }
 
     /// The next datagram to be sent; to be called only while one can be sent. The connections take turns.
@@ -91,7 +91,7 @@ impl<T: Handles> Table<T> {
     /// The next connection that has something to say, and what.
     fn choose(&mut self) -> Option<(ConnectionId, Choice)> {
         loop {
-            let id = self.talkers.pop_front()?;
+            let id = self.output_queue.pop_front()?;
             if id == ConnectionId::ANSWER {
                 return Some((id, Choice::Answer));
             }
@@ -116,7 +116,7 @@ impl<T: Handles> Table<T> {
 
     fn requeue(&mut self, id: ConnectionId) {
         if self.connections[id.index()].has_output() {
-            self.speak(id);
+            self.schedule_output(id);
         }
     }
 
@@ -124,7 +124,7 @@ impl<T: Handles> Table<T> {
     pub(super) fn answer(&mut self, answer: Answer<T::Path>) {
         if self.answers.len() < ANSWERS_MAX {
             self.answers.push_back(answer);
-            self.talkers.push_back(ConnectionId::ANSWER);
+            self.output_queue.push_back(ConnectionId::ANSWER);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What arrives: messages on the short way, and everything else.
+//! What arrives: in-order messages, and everything else.
 //!
 //! Built on `table` and `connection`; the interface calls it with every datagram.
 
@@ -125,7 +125,7 @@ impl<T: Handles> Table<T> {
         self.receive_unusual(id, header, packet)
     }
 
-    /// Sees to it that a packet which was simply the next one is acknowledged, unless what was sent since has done that.
+    /// Schedules the acknowledgement of an in-order packet, unless a packet that was sent since carries it.
     #[inline]
     fn heard_message(&mut self, now: Time, id: ConnectionId, header: Header) {
         let connection = &mut self.connections[id.index()];
@@ -137,7 +137,7 @@ impl<T: Handles> Table<T> {
         }
         if header.wants_ack() || unacknowledged >= self.settings.ack_every {
             connection.due.ack = true;
-            self.speak(id);
+            self.schedule_output(id);
         } else if connection.deadlines.ack == Time::NEVER {
             let deadline = now.plus(self.timing.ack_delay);
             connection.deadlines.ack = deadline;
@@ -181,7 +181,7 @@ impl<T: Handles> Table<T> {
                 Received::Discard(Some(id), packet, Discard::TooFarAhead)
             }
         };
-        self.speak(id);
+        self.schedule_output(id);
         received
     }
 
@@ -195,7 +195,7 @@ impl<T: Handles> Table<T> {
         let (kind, packet) = connection.receiver.pop_held()?;
         self.held -= 1;
         connection.due.ack = true;
-        self.speak(id);
+        self.schedule_output(id);
         if kind == kind::FINISH {
             self.note_finish(id);
             return Some(Ready::Free(packet));
@@ -216,26 +216,26 @@ impl<T: Handles> Table<T> {
         match connection.phase {
             Phase::Unconnected | Phase::Connecting => self.receive_sequenced(now, id, header, packet),
             Phase::Connected | Phase::Finished => {
-                self.answer_late(now, id);
+                self.repeat_ack(now, id);
                 Received::Discard(Some(id), packet, Discard::Over)
             }
             Phase::Failed(_) | Phase::Aborted => {
                 connection.due.reset = connection.path.is_some() && connection.to != 0;
-                self.speak(id);
+                self.schedule_output(id);
                 Received::Discard(Some(id), packet, Discard::Over)
             }
         }
     }
 
     /// The peer has not received the last acknowledgement: it may take more than one.
-    fn answer_late(&mut self, now: Time, id: ConnectionId) {
+    fn repeat_ack(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         connection.receiver.explain();
         connection.due.ack = true;
         if !connection.is_owned {
             connection.deadlines.end = now.plus(self.timing.linger);
         }
-        self.speak(id);
+        self.schedule_output(id);
     }
 
     /// Takes in what a packet's header acknowledges; returns whether the packet is honest.
@@ -261,16 +261,16 @@ impl<T: Handles> Table<T> {
         }
         connection.restart_retransmission(now);
         if connection.sender.is_disturbed() {
-            self.look_for_losses(now, id);
+            self.detect_losses(now, id);
         }
         if self.connections[id.index()].finish_sent {
-            self.settle_finish(now, id);
+            self.finish_if_acknowledged(now, id);
         }
         true
     }
 
-    /// Finds packets that are lost, and sees to it that they are sent again.
-    pub(super) fn look_for_losses(&mut self, now: Time, id: ConnectionId) {
+    /// Finds lost packets, and schedules their retransmission.
+    pub(super) fn detect_losses(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         let again = connection.sender.detect_losses(now.stamp());
         connection.deadlines.loss = again.map_or(Time::NEVER, |rest| now.plus(rest));
@@ -278,7 +278,7 @@ impl<T: Handles> Table<T> {
         let resends = connection.sender.may_resend();
         self.schedule(id, deadline);
         if resends {
-            self.speak(id);
+            self.schedule_output(id);
         }
     }
 
@@ -294,7 +294,7 @@ impl<T: Handles> Table<T> {
         connection.last_heard = now;
         connection.receiver.explain();
         connection.due.ack = true;
-        self.speak(id);
+        self.schedule_output(id);
         Some(id)
     }
 
@@ -356,16 +356,16 @@ impl<T: Handles> Table<T> {
                 let connection = &mut self.connections[id.index()];
                 connection.receiver.pinged(read_ping(body)?);
                 connection.due.ack = true;
-                self.speak(id);
+                self.schedule_output(id);
                 self.heard(now, id);
             }
             (kind::PING, Phase::Finished) => {
                 connection.receiver.pinged(read_ping(body)?);
-                self.answer_late(now, id);
+                self.repeat_ack(now, id);
             }
             (kind::PING, Phase::Failed(_) | Phase::Aborted) => {
                 connection.due.reset = connection.path.is_some() && connection.to != 0;
-                self.speak(id);
+                self.schedule_output(id);
             }
             (kind::RESET, Phase::Connected) => {
                 if !connection.is_in_step(header) {
@@ -395,7 +395,7 @@ impl<T: Handles> Table<T> {
             connection.restart_retransmission(now);
         }
         if news.arrived || news.echoed {
-            self.look_for_losses(now, id);
+            self.detect_losses(now, id);
         }
         Some(())
     }

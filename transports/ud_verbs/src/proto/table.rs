@@ -69,7 +69,7 @@ pub struct Table<T: Handles> {
     pub(super) settings: Settings,
     pub(super) timing: Timing,
     /// Connections with something to say, in the order in which they came.
-    pub(super) talkers: VecDeque<ConnectionId>,
+    pub(super) output_queue: VecDeque<ConnectionId>,
     /// Connections with a deadline.
     pub(super) timed: Vec<ConnectionId>,
     /// No deadline is earlier.
@@ -89,7 +89,7 @@ pub struct Table<T: Handles> {
     /// Connections that peers have made, by port, and all together.
     pub(super) peers_of_port: HashMap<[u8; 16], u32>,
     pub(super) peers: u32,
-    /// Returns to requests that have no connection; for each there is [`ConnectionId::ANSWER`] among the talkers.
+    /// Returns to requests that have no connection; for each there is [`ConnectionId::ANSWER`] among the output_queue.
     pub(super) answers: VecDeque<Answer<T::Path>>,
     /// The last of them that was sent.
     pub(super) answered: Option<Answer<T::Path>>,
@@ -175,7 +175,7 @@ impl<T: Handles> Table<T> {
             secret: Secret::new(settings.seed),
             settings,
             timing,
-            talkers: VecDeque::new(),
+            output_queue: VecDeque::new(),
             timed: Vec::new(),
             earliest: Time::NEVER,
             keepalive_at: Time::NEVER,
@@ -332,7 +332,7 @@ impl<T: Handles> Table<T> {
         let connection = &mut self.connections[id.index()];
         if connection.is_connected() && connection.sender.outstanding() != 0 {
             connection.due.ping = true;
-            self.speak(id);
+            self.schedule_output(id);
         }
     }
 
@@ -350,7 +350,7 @@ impl<T: Handles> Table<T> {
         let deadline = connection.deadlines.retransmit.min(now.plus(connection.timeout));
         connection.deadlines.retransmit = deadline;
         self.schedule(id, deadline);
-        self.speak(id);
+        self.schedule_output(id);
     }
 
     /// Whether the response to [`Table::probe`] is awaited.
@@ -455,15 +455,15 @@ impl<T: Handles> Table<T> {
     }
 
     /// Puts the connection into the queue of those with something to say.
-    pub(super) fn speak(&mut self, id: ConnectionId) {
+    pub(super) fn schedule_output(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if !connection.is_queued {
             connection.is_queued = true;
-            self.talkers.push_back(id);
+            self.output_queue.push_back(id);
         }
     }
 
-    /// Sees to it that the connection gets attention at `deadline`, which it has set.
+    /// Has the timer serve the connection at `deadline`, which it has set.
     #[inline]
     pub(super) fn schedule(&mut self, id: ConnectionId, deadline: Time) {
         self.earliest = self.earliest.min(deadline);

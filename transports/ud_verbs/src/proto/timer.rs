@@ -20,7 +20,7 @@ impl<T: Handles> Table<T> {
         self.earliest
     }
 
-    /// As [`Table::next_timeout`], looked up anew: what has been acknowledged since does not count any more. Looks at every
+    /// As [`Table::next_timeout`], computed anew: what has been acknowledged since does not count any more. Reads every
     /// connection that had a deadline.
     pub fn refresh_timeout(&mut self) -> Time {
         let next = |&id: &ConnectionId| self.connections[id.index()].deadlines.earliest();
@@ -38,12 +38,12 @@ impl<T: Handles> Table<T> {
             if connection.deadlines.ack != Time::NEVER {
                 connection.deadlines.ack = Time::NEVER;
                 connection.due.ack = true;
-                self.speak(id);
+                self.schedule_output(id);
             }
         }
     }
 
-    /// Sees to all deadlines that have passed. What there is to say then comes from [`Table::poll_transmit`].
+    /// Handles all deadlines that have passed. What is to be sent then comes from [`Table::poll_transmit`].
     pub fn handle_timeout(&mut self, now: Time) {
         if now < self.earliest {
             return;
@@ -66,7 +66,7 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// Sees to one connection's deadlines; returns its next one.
+    /// Handles one connection's deadlines; returns its next one.
     fn expire(&mut self, now: Time, id: ConnectionId) -> Time {
         let deadlines = self.connections[id.index()].deadlines;
         if deadlines.earliest() > now {
@@ -80,10 +80,10 @@ impl<T: Handles> Table<T> {
             let connection = &mut self.connections[id.index()];
             connection.deadlines.ack = Time::NEVER;
             connection.due.ack = true;
-            self.speak(id);
+            self.schedule_output(id);
         }
         if deadlines.loss <= now {
-            self.look_for_losses(now, id);
+            self.detect_losses(now, id);
         }
         if deadlines.retransmit <= now {
             self.overdue(now, id);
@@ -125,7 +125,7 @@ impl<T: Handles> Table<T> {
         // Giving up is not put off by the back-off.
         let end = silent_since.plus(self.timing.give_up);
         connection.deadlines.retransmit = now.plus(wait).min(end).max(now.plus(1));
-        self.speak(id);
+        self.schedule_output(id);
     }
 
     /// Asks the peers of idle connections whether they live.

@@ -324,16 +324,16 @@ impl Network {
             if self.nodes[node].is_dead {
                 continue;
             }
-            self.speak(node);
+            self.schedule_output(node);
             if let Some(header) = self.nodes[node].late.take() {
                 self.nodes[node].table.complete_plain(self.now, header);
-                self.speak(node);
+                self.schedule_output(node);
             }
         }
     }
 
     /// Fetches news, and sends what is to be sent.
-    fn speak(&mut self, node: usize) {
+    fn schedule_output(&mut self, node: usize) {
         self.collect(node);
         self.send(node);
         let mut packets = Vec::new();

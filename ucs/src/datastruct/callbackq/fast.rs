@@ -1,7 +1,7 @@
 //! The callbacks that a dispatch calls directly, and which of them rest.
 //!
 //! A worker with many interfaces open has traffic on one or two of them. To call the others each time would add their time to every
-//! message, so a callback that does nothing while others do something rests: it is called at every [`LOOK`]th dispatch only. The first
+//! message, so a callback that does nothing while others do something rests: it is called at every [`IDLE_INTERVAL`]th dispatch only. The first
 //! time it does something it is called at each dispatch again. While no callback does anything, none rests.
 //! No dependencies. `CallbackQ` owns the slots, `slow` fills them.
 
@@ -12,12 +12,12 @@ use std::ptr;
 use super::{Callback, FAST_SLOTS, RawCallback};
 
 /// A resting callback is called at every dispatch whose number is a multiple of this.
-pub const LOOK: u32 = 64;
+pub const IDLE_INTERVAL: u32 = 64;
 
 /// After so many dispatches the callbacks that have done nothing meanwhile begin to rest, if any other did something.
 pub const TERM: u32 = 4096;
 
-const _: () = assert!(TERM.is_multiple_of(LOOK) && u32::MAX % TERM == TERM - 1);
+const _: () = assert!(TERM.is_multiple_of(IDLE_INTERVAL) && u32::MAX % TERM == TERM - 1);
 
 /// A set of slots: bit `i` for slot `i`.
 type Slots = u32;
@@ -92,7 +92,7 @@ impl Fast {
     pub(super) unsafe fn dispatch(&self) -> u32 {
         let number = self.dispatches.get().wrapping_add(1);
         self.dispatches.set(number);
-        if number.is_multiple_of(LOOK) {
+        if number.is_multiple_of(IDLE_INTERVAL) {
             // SAFETY: the caller's promise.
             return unsafe { self.dispatch_all(number) };
         }

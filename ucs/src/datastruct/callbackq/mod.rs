@@ -4,8 +4,8 @@
 //! also from across the plugin boundary, which is why a callback is a C function with an argument.
 //!
 //! Up to [`FAST_SLOTS`] callbacks are called one after the other, without a lock, a search or a list; a single one is called
-//! without a look at anything else. Of several, those that have nothing to do while others have rest ([`LOOK`]). Whatever else there may be to do (callbacks beyond these, one-shots, changes from other
-//! threads) hides behind one flag, which is all that a dispatch looks at.
+//! without reading anything else. Of several, those that have nothing to do while others have rest ([`IDLE_INTERVAL`]). Whatever else there may be to do (callbacks beyond these, one-shots, changes from other
+//! threads) is announced by one flag, which is all that a dispatch reads.
 //!
 //! # Guarantees
 //!
@@ -15,7 +15,7 @@
 //!   calls of one thread. A callback removed from another thread may be running then, and may be called until the next dispatch begins;
 //!   [`CallbackQHandle::remove_then`] reports when that is over.
 //! - What a callback adds runs in this dispatch or in the next one. A dispatch ends: one-shots added by one-shots wait for the next.
-//! - Each callback runs once a dispatch, with two exceptions: one that rests runs at every [`LOOK`]th dispatch, and where callbacks
+//! - Each callback runs once a dispatch, with two exceptions: one that rests runs at every [`IDLE_INTERVAL`]th dispatch, and where callbacks
 //!   dispatch again, the outer dispatch may pass over or repeat some.
 
 mod fast;
@@ -32,7 +32,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-pub use fast::{LOOK, TERM};
+pub use fast::{IDLE_INTERVAL, TERM};
 pub use oneshot::{Oneshot, OneshotKey};
 pub use remote::{CallbackQHandle, QueueClosed};
 
@@ -119,7 +119,7 @@ impl CallbackQ {
     /// As [`CallbackQ::dispatch`], for a caller that has just found no pending work.
     #[inline]
     pub fn dispatch_fast(&self) -> u32 {
-        // SAFETY: the entry always has a callback (`with_pending_work` and `choose_entry` see to it).
+        // SAFETY: the entry always has a callback (`with_pending_work` and `choose_entry` ensure it).
         let entry = unsafe { self.entry.get().unwrap_unchecked() };
         // SAFETY: the caller of `add` vouched for the callback until it is removed, and no slot holds a removed one. The walk
         // gets the slots, which live as long as the queue.

@@ -19,7 +19,7 @@ unsafe extern "C" fn tally(argument: *mut c_void) -> u32 {
     1
 }
 
-/// An argument on its way to a thread that only passes it back.
+/// An argument for a thread that only passes it back.
 struct Argument(*mut c_void);
 
 // SAFETY: the dispatching thread alone follows the pointer.

@@ -215,7 +215,7 @@ mod tests {
     fn a_queue_has_work_no_longer_than_it_must() {
         let queue = CallbackQ::new();
         let asks = || queue.shared.pending_work.has(WorkSource::Queue);
-        // SAFETY: the callback does not look at its argument.
+        // SAFETY: the callback does not read its argument.
         let add = || unsafe { queue.add(one, ptr::null_mut()) };
         let mut ids: Vec<_> = (0..FAST_SLOTS).map(|_| add()).collect();
         assert!(!asks());

@@ -79,7 +79,7 @@ struct Cold {
     /// How many elements the next chunk is to have.
     next_chunk: Cell<u32>,
     growing: Cell<bool>,
-    /// Whether a failure to allocate was logged already, so that a starved data path does not fill the log.
+    /// Whether a failure to allocate was logged already, so that a data path without memory does not fill the log.
     failure_logged: Cell<bool>,
 }
 

@@ -95,7 +95,7 @@ pub trait ConnectionManager: Sized + 'static {
     /// The addresses of this side and of the peer, as this side sees them.
     fn addresses(ep: &Rc<Self::Ep>) -> Result<(SocketAddr, SocketAddr)>;
 
-    /// Finds out what stands in the way of connections to an address, of a peer or of this machine: a finding for each step, up to
+    /// Finds out what prevents connections to an address, of a peer or of this machine: a finding for each step, up to
     /// the first obstacle. Needs no open connection manager; blocks for some seconds at most.
     fn diagnose(address: SocketAddr) -> Result<Vec<Finding>> {
         let _ = address;
@@ -109,7 +109,7 @@ pub trait ConnectionManager: Sized + 'static {
 /// What one step of a diagnosis found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What stands in the way, if something does.
+    /// The obstacle, if there is one.
     pub obstacle: Option<Error>,
     /// A line of text, with the remedy of an obstacle.
     pub words: String,

@@ -55,7 +55,7 @@ pub enum Due {
 #[derive(Clone, Copy, Debug)]
 pub struct CmState {
     phase: Phase,
-    /// It was established, as far as this side was told.
+    /// It was established, as far as this side knows.
     was_connected: bool,
     /// This side has called [`CmState::disconnect`].
     disconnected_here: bool,

@@ -72,7 +72,7 @@ struct Slots {
     free: Vec<u32>,
 }
 
-/// One live or former region.
+/// One region, live or ended.
 pub struct Region {
     base: u64,
     length: u64,

@@ -16,7 +16,7 @@
 //! all up to *n* were carried out. Each access is checked against a live registration, its key, its bounds and its rights, and an
 //! access that fails the check touches nothing.
 //!
-//! # What the transport sees to
+//! # What the transport provides
 //!
 //! - It serves a request only when it can queue a response of [`Limits::get_segment`] bytes. An initiator never requests more than
 //!   [`Limits::get_bytes`] at a time, so a target that can queue that much never has to stop receiving: no deadlock.

@@ -1,6 +1,6 @@
 //! The tables of a transport, made of its types: one guarded function a slot.
 //!
-//! Every slot turns raw arguments into safe ones, calls the trait, and turns the answer back. What the host owes (valid
+//! Every slot turns raw arguments into safe ones, calls the trait, and turns the answer back. What the host guarantees (valid
 //! pointers, one thread, ids below 32) is written in `uct-abi`; each SAFETY comment below names the part it leans on.
 
 mod cm;

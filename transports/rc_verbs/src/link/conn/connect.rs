@@ -25,7 +25,7 @@ impl Conn {
     }
 
     fn own_psn(&self) -> u32 {
-        // Differs between the connections of a queue pair number, so that late packets of a former one are not taken.
+        // Differs between the connections of a queue pair number, so that late packets of an earlier one are not taken.
         (self.qp.number().wrapping_mul(0x9e37_79b9) ^ self.shared.salt) & 0xff_ffff
     }
 

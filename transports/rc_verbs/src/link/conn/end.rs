@@ -34,7 +34,7 @@ impl Conn {
                 unsafe { self.end_further(number) };
             }
         }
-        if self.marks.get() != 0 || self.queue.is_fenced() {
+        if self.flags.get() != 0 || self.queue.is_fenced() {
             self.after_end();
         }
     }
@@ -59,7 +59,7 @@ impl Conn {
     fn after_end(&self) {
         self.lift_fence();
         if self.group.is_empty() {
-            self.unmark(HAS_PENDING);
+            self.clear_flag(HAS_PENDING);
         } else {
             self.shared.pending.schedule(&self.group);
         }

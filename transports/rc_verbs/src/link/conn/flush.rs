@@ -106,7 +106,7 @@ impl Conn {
         self.queue.has_reads() || !self.emulated.borrow().is_empty()
     }
 
-    /// Sees to it that the end of the last read or atomic is announced.
+    /// Requests a completion for the last read or atomic.
     pub(crate) fn announce_reads(&self) {
         if self.queue.has_unsignaled() && !self.post_noop() {
             self.defer();

@@ -6,14 +6,14 @@ use super::Conn;
 use crate::proto::liveness::Schedule;
 
 impl Conn {
-    /// Checks the peer once a tick; an idle one is probed if `asks` is set.
-    pub(crate) fn watch(&self, schedule: &Schedule, asks: bool) {
+    /// Checks the peer once a tick; an idle one is probed if `probes` is set.
+    pub(crate) fn watch(&self, schedule: &Schedule, probes: bool) {
         if self.failure().is_some() || !self.queue.is_connected() {
             return;
         }
         if self.queue.is_quiet() {
             self.pulse.rest();
-            if asks {
+            if probes {
                 self.post_noop();
             }
             return;

@@ -30,7 +30,7 @@ use crate::proto::outstanding::OutstandingQueue;
 use crate::proto::send_queue::SendQueue;
 use crate::proto::window::PeerWindow;
 
-/// A mark of a connection: its group may have pending requests.
+/// A flag of a connection: its group may have pending requests.
 pub(crate) const HAS_PENDING: u8 = 1;
 /// The host has destroyed its endpoint; it lives until everything in flight has ended.
 pub(crate) const DESTROYED: u8 = 2;
@@ -45,7 +45,7 @@ pub(crate) struct Conn {
     /// How many messages the peer may send.
     pub(crate) window: PeerWindow,
     /// What the end of a work request checks: [`HAS_PENDING`] and [`DESTROYED`]; rarely set.
-    pub(crate) marks: Cell<u8>,
+    pub(crate) flags: Cell<u8>,
     /// It is in the agenda's list of connections that are blocked on shared resources.
     pub(crate) is_blocked: Cell<bool>,
     /// It is in the agenda's list of connections with deferred work.
@@ -68,7 +68,7 @@ impl Conn {
             queue: SendQueue::new(shared.limits.tx_queue_len),
             index,
             window,
-            marks: Cell::new(0),
+            flags: Cell::new(0),
             is_blocked: Cell::new(false),
             is_deferred: Cell::new(false),
             pulse: Pulse::default(),
@@ -94,17 +94,17 @@ impl Conn {
         is_first
     }
 
-    pub(crate) fn mark(&self, mark: u8) {
-        self.marks.set(self.marks.get() | mark);
+    pub(crate) fn set_flag(&self, flag: u8) {
+        self.flags.set(self.flags.get() | flag);
     }
 
-    pub(crate) fn unmark(&self, mark: u8) {
-        self.marks.set(self.marks.get() & !mark);
+    pub(crate) fn clear_flag(&self, flag: u8) {
+        self.flags.set(self.flags.get() & !flag);
     }
 
     /// Whether the host has destroyed it.
     pub(crate) fn is_destroyed(&self) -> bool {
-        self.marks.get() & DESTROYED != 0
+        self.flags.get() & DESTROYED != 0
     }
 }
 

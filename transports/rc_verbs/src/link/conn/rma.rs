@@ -222,7 +222,7 @@ impl Conn {
 
     /// Waits until a work request has ended, and leaves all completions to progress.
     fn wait_for(&self, number: u32) -> Result {
-        self.shared.agenda.ask();
+        self.shared.agenda.add_work();
         self.shared.completions.wait_for(self.shared.limits.longest_wait, |wc| {
             let is_own = (wc.wr_id() >> 32) as u32 == self.index;
             let is_it = is_own && (wc.wr_id() as u32).wrapping_sub(number) < 1 << 31;

@@ -139,7 +139,7 @@ impl Conn {
         if !self.is_deferred.replace(true) {
             self.shared.agenda.defer(self.index);
         }
-        self.shared.agenda.ask();
+        self.shared.agenda.add_work();
     }
 
     /// Has progress fail it.

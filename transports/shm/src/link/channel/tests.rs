@@ -40,7 +40,7 @@ fn welcomed(channel: &Channel) {
         panic!("both are files")
     };
     let (beacon, table_identity) = (registry.beacon().address(), registry.identity());
-    let side = Side { iface: 1, key: 1, table: table_identity, beacon, bell_number: 0, heavy_barrier: 0 };
+    let side = Side { iface: 1, key: 1, table: table_identity, beacon, doorbell_number: 0, heavy_barrier: 0 };
     channel.take_peer(Peer::new(side, &[doorbell, table.try_clone().unwrap()]).unwrap());
 }
 

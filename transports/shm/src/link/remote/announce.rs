@@ -56,7 +56,7 @@ impl Words {
     #[inline]
     pub(crate) fn announce(&self, secret: u64) -> Option<Announced<'_>> {
         self.named().store(name(secret), Ordering::Relaxed);
-        // SYNC: pairs with the fence in `Announcements::settle`: it sees the name, or we see that the registration has ended.
+        // SYNC: pairs with the fence in `Announcements::wait_for_copies`: it sees the name, or we see that the registration has ended.
         fence(Ordering::SeqCst);
         let announced = Announced(self);
         (self.closed().load(Ordering::Relaxed) == 0).then_some(announced)
@@ -95,7 +95,7 @@ impl Announcements {
     /// The ring is about to be closed. `is_gone` is whether the peer has closed it, or is dead.
     pub(crate) fn close(&self, words: &Arc<Words>, is_gone: bool) {
         words.closed().store(1, Ordering::Relaxed);
-        // SYNC: as in `settle`.
+        // SYNC: as in `wait_for_copies`.
         fence(Ordering::SeqCst);
         let known = &mut *self.lock();
         known.open.retain(|other| !Arc::ptr_eq(other, words));
@@ -109,7 +109,7 @@ impl Announcements {
     }
 
     /// Waits until no peer names a registration that has just ended, by its secret. Returns false if `limit` has passed first.
-    pub(crate) fn settle(&self, secret: u64, limit: Duration) -> bool {
+    pub(crate) fn wait_for_copies(&self, secret: u64, limit: Duration) -> bool {
         // SYNC: pairs with the fence in `Words::announce`.
         fence(Ordering::SeqCst);
         if !self.has(secret) {
@@ -156,13 +156,13 @@ mod tests {
         all.add(&words);
         let limit = Duration::from_millis(50);
         let copy = words.announce(7).unwrap();
-        assert!(all.settle(8, limit));
-        assert!(!all.settle(7, limit), "nothing waits for a copy in progress");
+        assert!(all.wait_for_copies(8, limit));
+        assert!(!all.wait_for_copies(7, limit), "nothing waits for a copy in progress");
         drop(copy);
-        assert!(all.settle(7, limit));
+        assert!(all.wait_for_copies(7, limit));
         let copy = words.announce(u64::MAX).unwrap();
         let ends = std::thread::scope(|scope| {
-            let end = scope.spawn(|| all.settle(u64::MAX, Duration::from_secs(20)));
+            let end = scope.spawn(|| all.wait_for_copies(u64::MAX, Duration::from_secs(20)));
             std::thread::sleep(limit);
             drop(copy);
             end.join().unwrap()
@@ -176,16 +176,16 @@ mod tests {
         all.add(&words);
         let copy = words.announce(7).unwrap();
         all.close(&words, false);
-        assert!(!all.settle(7, Duration::ZERO), "the copy is forgotten");
+        assert!(!all.wait_for_copies(7, Duration::ZERO), "the copy is forgotten");
         drop(copy);
-        assert!(all.settle(7, Duration::ZERO));
+        assert!(all.wait_for_copies(7, Duration::ZERO));
         assert!(words.announce(7).is_none());
         // A dead peer copies nothing, whatever it has left behind.
         let dead = self::words();
         all.add(&dead);
         std::mem::forget(dead.announce(9).unwrap());
         all.close(&dead, true);
-        assert!(all.settle(9, Duration::ZERO));
+        assert!(all.wait_for_copies(9, Duration::ZERO));
         assert!(all.lock().open.is_empty() && all.lock().left.is_empty());
         for key in 0..2 * LEFT_BEHIND as u64 {
             let words = self::words();

@@ -125,7 +125,7 @@ impl Registry {
     /// `access` permits.
     ///
     /// # Safety
-    /// The memory stays valid for reads and writes until [`Registry::remove`] has returned and [`Registry::settle`] has returned true; no
+    /// The memory stays valid for reads and writes until [`Registry::remove`] has returned and [`Registry::wait_for_copies`] has returned true; no
     /// reference to it exists meanwhile. The registration keeps a segment that is in `allocated`.
     pub(crate) unsafe fn insert(
         &self,
@@ -171,8 +171,8 @@ impl Registry {
 
     /// Waits until the kernel copies nothing for a peer from or to the memory of a removed registration. Returns false if `limit` has passed
     /// first; the memory must then not be used for anything else.
-    pub(crate) fn settle(&self, memh: &Memh, limit: Duration) -> bool {
-        !memh.is_remote || self.announcements.settle(memh.region.secret(), limit)
+    pub(crate) fn wait_for_copies(&self, memh: &Memh, limit: Duration) -> bool {
+        !memh.is_remote || self.announcements.wait_for_copies(memh.region.secret(), limit)
     }
 
     /// Where peers name what they have the kernel copy.
@@ -283,10 +283,13 @@ mod tests {
         registry.announcements().add(&words);
         registry.remove(&memh);
         let named = words.announce(key).unwrap();
-        assert!(registry.settle(&memh, Duration::from_millis(50)), "named by what everybody can read");
+        assert!(
+            registry.wait_for_copies(&memh, Duration::from_millis(50)),
+            "named by what everybody can read"
+        );
         drop(named);
         let named = words.announce(secret).unwrap();
-        assert!(!registry.settle(&memh, Duration::from_millis(50)), "a copy is in progress");
+        assert!(!registry.wait_for_copies(&memh, Duration::from_millis(50)), "a copy is in progress");
         drop(named);
         registry.announcements().close(&words, true);
     }

@@ -55,7 +55,7 @@ impl<M: DoorbellMemory> Doorbell<M> {
         // SYNC: both pair with the swaps in `take`. The word first, so that a receiver that sees the summary finds the bit.
         self.memory.word(word).fetch_or(1 << (ring % 64), Ordering::SeqCst);
         self.memory.summary().fetch_or(1 << word, Ordering::SeqCst);
-        // SYNC: with the heavy barrier of `settle`: the receiver sees the bit, or we see that it has armed. That needs
+        // SYNC: with the heavy barrier of `publish_idle`: the receiver sees the bit, or we see that it has armed. That needs
         // SeqCst here and above; then the swap: of two ringers one wakes.
         self.memory.armed().load(Ordering::SeqCst) != 0 && self.memory.armed().swap(0, Ordering::SeqCst) != 0
     }
@@ -87,7 +87,7 @@ impl<M: DoorbellMemory> Doorbell<M> {
         }
     }
 
-    /// Asks to be woken. Call `settle` afterwards, then poll rings and doorbell once more before sleeping.
+    /// Asks to be woken. Call `publish_idle` afterwards, then poll rings and doorbell once more before sleeping.
     pub fn arm(&self) {
         self.memory.armed().store(1, Ordering::Relaxed);
     }

@@ -20,7 +20,7 @@ use super::layout::{AHEAD, CREDIT_OFFSET, Layout, RELEASE_OFFSET};
 ///
 /// All references and pointers stay valid as long as the implementor lives, and point to distinct memory for distinct
 /// arguments: 8 bytes for words, 56 for a body, the layout's capacity for a block. A slot is named by its offset in the
-/// ring. Arguments are in the layout's range, the caller sees to that.
+/// ring. Arguments are in the layout's range, which the caller checks.
 pub unsafe trait RingMemory: Sized {
     /// The shape.
     fn layout(&self) -> &Layout;

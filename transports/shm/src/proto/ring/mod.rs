@@ -50,7 +50,7 @@ pub use doorbell::{DOORBELL_BYTES, Doorbell, MappedDoorbell};
 use layout::LayoutError;
 pub use layout::{FIRST_BYTES, FIRST_SLOTS, Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
-pub use receiver::{Body, Delivery, Message, Receiver, Watch, settle};
+pub use receiver::{Body, Delivery, Message, Receiver, Watch, publish_idle};
 pub use sender::{Block, Refused, Sender, Sent, Trim};
 pub use turn_line::{MappedTurnLine, TurnLine};
 

@@ -5,7 +5,7 @@
 use ucs::sync::atomic::{AtomicBool, Ordering};
 use ucs::sync::{Arc, thread};
 
-use super::receiver::settle;
+use super::receiver::publish_idle;
 use super::sender::Refused;
 use super::testing::Talker;
 use super::watched::{WatchedDoorbell, WatchedRing, WatchedTurnLine};
@@ -227,7 +227,7 @@ fn a_block_is_written_again_only_after_its_release() {
     });
 }
 
-/// The receiver goes to sleep while a message is on its way: it sees the message, or it is woken.
+/// The receiver goes to sleep while a message is in flight: it sees the message, or it is woken.
 fn sleeping_receiver(fenced: bool) {
     explore(move || {
         let memory = WatchedRing::new(4, 1);
@@ -248,7 +248,7 @@ fn sleeping_receiver(fenced: bool) {
                 // SAFETY: a body has room for a u64 and is aligned to it.
                 let sent = sender.send_inline(7, 8, |body| unsafe { body.cast::<u64>().write(1) });
                 if sent == Ok(Sent::Attend) && sender.attend() == Ok(true) && doorbell.ring(0) {
-                    // SYNC: stands for the wake-up through the kernel.
+                    // SYNC: models the wake-up through the kernel.
                     woken.store(true, Ordering::SeqCst);
                 }
             })
@@ -256,7 +256,7 @@ fn sleeping_receiver(fenced: bool) {
         let doorbell = Doorbell::new(doorbell);
         receiver.set_idle();
         doorbell.arm();
-        settle();
+        publish_idle();
         let asleep = !receiver.has_message() && !doorbell.has_rung();
         if !asleep {
             doorbell.disarm();

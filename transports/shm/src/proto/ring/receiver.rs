@@ -270,7 +270,7 @@ impl<M: RingMemory> Receiver<M> {
     /// Marks the ring idle: the sender rings the doorbell from now on.
     ///
     /// A message that is being sent at this moment may arrive without a ring of the doorbell. Poll the ring for some time longer, or call
-    /// [`settle`] and poll once more.
+    /// [`publish_idle`] and poll once more.
     pub fn set_idle(&self) {
         self.flags.set(self.flags.get() | Credit::IDLE);
         self.grant();
@@ -373,7 +373,7 @@ impl Watch {
 
 /// Makes `set_idle` of any number of rings and `arm` of a doorbell visible to all senders. A message that is not in its ring after this call
 /// will ring the doorbell.
-pub fn settle() {
+pub fn publish_idle() {
     // SYNC: pairs with the barriers in `Sender::send_slot`, `Sender::attend` and `Doorbell::ring`.
     barrier::heavy();
 }

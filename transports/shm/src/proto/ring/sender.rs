@@ -66,7 +66,7 @@ pub enum Trim {
 /// Which blocks of a pool are in use; see [`Receiver`](super::Receiver) for the other half.
 #[derive(Debug)]
 struct Blocks {
-    /// Free as of the last look at the release word.
+    /// Free according to the release word when it was last read.
     free: Cell<u64>,
     /// Toggled when a block is reserved; free again when the receiver has toggled its own.
     taken: Cell<u64>,
@@ -434,7 +434,7 @@ impl<M: RingMemory> Sender<M> {
     /// What the caller has to do for a published message.
     #[inline(always)]
     fn sent(&self, memory: &M) -> Sent {
-        // SYNC: with the heavy barrier in `settle`: the receiver sees the message, or we see that it is idle.
+        // SYNC: with the heavy barrier in `publish_idle`: the receiver sees the message, or we see that it is idle.
         barrier::light(self.fenced.get());
         let credit = memory.credit().load(Ordering::Relaxed);
         if credit == self.seen.get() { Sent::Quiet } else { Sent::Attend }

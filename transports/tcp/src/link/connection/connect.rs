@@ -27,7 +27,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Longest wait between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
-/// A connection on its way.
+/// A connection that is being established.
 pub(crate) struct Connecting {
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -87,7 +87,7 @@ impl Conn {
         self.attempt(shared);
     }
 
-    /// Begins with a socket that is connected already. The connection belongs to whoever has it, and is no answer to a peer that asks
+    /// Begins with a socket that is connected already. The connection belongs to the side that has it, and is no answer to a peer that asks
     /// for its own.
     pub(crate) fn connect_over(
         &self,
@@ -193,7 +193,7 @@ impl Conn {
         shared.timers.want_tick(until);
     }
 
-    /// Something happened on the socket of a connection on its way; `siblings` are all connections of the interface. Returns the one
+    /// Something happened on the socket of a connection that is being established; `siblings` are all connections of the interface. Returns the one
     /// whose socket was taken over: it is to be forgotten, and this one to [go on](Conn::go_on).
     pub(crate) fn on_connecting(
         self: &Rc<Self>,
@@ -330,7 +330,7 @@ impl Conn {
             (HelloKind::Refuse, refusal) if refusal != Some(Refusal::Duplicate) => {
                 let reason = match refusal {
                     Some(Refusal::Version) => {
-                        "the peer speaks another version of the wire: use the same release"
+                        "the peer has another version of the wire: use the same release"
                     }
                     Some(Refusal::WrongIface) => {
                         "another interface listens at this address now: the peer's has gone, ask for its address again"

@@ -38,7 +38,7 @@ impl Conn {
             }
             control::FILL if payload.len() > MAX_FILL => return Err("a fill is too long"),
             control::FILL => {}
-            control::PING => self.tell(shared, control::PONG),
+            control::PING => self.send_control(shared, control::PONG),
             control::PONG => self.probing.set(false),
             control::USE => self.on_use(),
             control::UNUSE => self.on_unuse(shared),
@@ -70,7 +70,7 @@ impl Conn {
 
     /// Whether requests were carried out and not acknowledged.
     #[inline(always)]
-    pub(super) fn target_owes(&self) -> bool {
+    pub(super) fn has_unacknowledged(&self) -> bool {
         self.target.has_unacknowledged()
     }
 
@@ -133,7 +133,7 @@ impl Conn {
             self.pump(shared);
         }
         self.note_pending(shared);
-        shared.agenda.look_at_flushes();
+        shared.agenda.check_flushes();
         if self.is_retiring() {
             self.mark_dirty(shared);
         }
@@ -142,11 +142,11 @@ impl Conn {
     /// Sends a keepalive probe.
     pub(crate) fn probe(&self, shared: &Shared) {
         if self.state.get() == State::Established && !self.probing.replace(true) {
-            self.tell(shared, control::PING);
+            self.send_control(shared, control::PING);
         }
     }
 
-    pub(super) fn tell(&self, shared: &Shared, kind: u8) {
+    pub(super) fn send_control(&self, shared: &Shared, kind: u8) {
         self.queue_response(shared, &frame_header(kind, 0).to_ne_bytes(), Memory::EMPTY);
     }
 }

@@ -24,7 +24,7 @@ const PEERS_TURN: Duration = Duration::from_millis(200);
 /// Largest number of accepted connections that the peer is asked to confirm; others may have claimed its id falsely.
 const MOST_CLAIMS: u32 = 4;
 
-/// What a connection on its way has asked its peer about.
+/// What a connection that is being established has asked its peer.
 pub(super) struct Claims {
     /// The accepted connection that the last hello named.
     asked: Option<ConnId>,
@@ -171,7 +171,7 @@ impl Conn {
         self.is_opened.get() && self.peer == peer && self.is_open_to_endpoints()
     }
 
-    /// Whether the peer, which connects too, is to use this connection instead. Of two that are on their way it is the one of the
+    /// Whether the peer, which connects too, is to use this connection instead. Of two that are being established it is the one of the
     /// interface with the smaller id.
     pub(crate) fn is_instead(&self, own: u64, peer: u64) -> bool {
         self.is_own_to(peer) && (self.state.get() == State::Established || own < peer && self.is_attempting())

@@ -45,7 +45,7 @@ impl Conn {
         }
         self.heard.set(true);
         self.ready.set(!self.has_queued());
-        self.tell_use(shared);
+        self.send_use(shared);
         self.mark_dirty(shared);
         shared.timers.want_tick(shared.timers.keepalive_tick());
         tracing::debug!(peer = self.describe_peer(), "a connection is established");
@@ -56,7 +56,7 @@ impl Conn {
         self.socket.borrow().as_ref().and_then(|socket| socket.peer_addr().ok()?.as_socket())
     }
 
-    /// Whether it is on its way.
+    /// Whether it is being established.
     pub(crate) fn is_connecting(&self) -> bool {
         self.state.get() == State::Connecting
     }
@@ -92,13 +92,13 @@ impl Conn {
         }
         self.own_use.set(Use::Using);
         if self.state.get() == State::Established {
-            self.tell_use(shared);
+            self.send_use(shared);
         }
     }
 
-    fn tell_use(&self, shared: &Shared) {
+    fn send_use(&self, shared: &Shared) {
         if self.own_use.get() == Use::Using && !self.use_told.replace(true) {
-            self.tell(shared, control::USE);
+            self.send_control(shared, control::USE);
         }
     }
 
@@ -145,7 +145,7 @@ impl Conn {
             State::Connecting => self.fail(shared, Error::CANCELED, "it is not needed any more"),
             State::Established => {
                 self.own_use.set(Use::Over);
-                self.tell(shared, control::UNUSE);
+                self.send_control(shared, control::UNUSE);
                 if self.peer_use.get() == Use::Over {
                     self.fail(shared, Error::CANCELED, "it is not needed any more");
                 } else if self.peer_use.get() == Use::Never {
@@ -221,7 +221,7 @@ impl Conn {
             }
         }
         shared.note_failure(words);
-        shared.agenda.look_at_flushes();
+        shared.agenda.check_flushes();
     }
 
     fn describe_peer(&self) -> String {

@@ -45,7 +45,7 @@ const OPERATIONS: usize = 4096;
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// On its way.
+    /// Being established.
     Connecting,
     /// Messages pass.
     Established,
@@ -135,7 +135,7 @@ pub(crate) struct Conn {
     linger: Cell<Deadline>,
     /// Requests of the peer for remote memory that were refused.
     refused: Cell<u16>,
-    /// Looks at the peer that it left unanswered.
+    /// Checks of a peer that has not answered.
     silent: Cell<u32>,
     probing: Cell<bool>,
 }

@@ -127,7 +127,7 @@ impl Conn {
         if self.hold.get() & hold::ANSWERS != 0 && self.copied_bytes() <= shared.answer_limit() / 2 {
             self.release(shared, hold::ANSWERS);
         }
-        if self.target_owes() && !self.is_blocked() {
+        if self.has_unacknowledged() && !self.is_blocked() {
             self.acknowledge(shared);
         }
     }
@@ -308,7 +308,7 @@ impl Conn {
     /// carried out.
     #[inline(always)]
     fn after_frames(self: &Rc<Self>, shared: &Shared) {
-        if self.target_owes() && !self.is_blocked() {
+        if self.has_unacknowledged() && !self.is_blocked() {
             self.acknowledge(shared);
         }
         if self.is_held() {
@@ -325,7 +325,7 @@ impl Conn {
         }
     }
 
-    /// Sees to it that the frame begun at `start` fits where it is.
+    /// Makes room for the frame begun at `start`.
     fn make_whole(self: &Rc<Self>, shared: &Shared, buffer: RxBuffer, start: usize, end: usize) {
         let have = end - start;
         let needed = if have < FRAME_HEADER {

@@ -105,7 +105,7 @@ pub(crate) struct Shared {
     events: EventSet,
     pub(crate) timers: Timers,
     accepted: RefCell<Box<Accepted>>,
-    /// Room for large messages on their way in.
+    /// Room for large messages that arrive.
     announced: RefCell<Box<Announced>>,
     owners: Cell<u32>,
     /// What `scratch` points to.

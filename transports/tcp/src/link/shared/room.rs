@@ -1,4 +1,4 @@
-//! Room for connections that peers open, and for large messages on their way in.
+//! Room for connections that peers open, and for large messages that arrive.
 
 use std::net::IpAddr;
 use std::time::Duration;

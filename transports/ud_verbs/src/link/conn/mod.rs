@@ -138,7 +138,7 @@ impl Conn {
         self.shared.add_work(&guard);
     }
 
-    /// Asks whether the peer lives.
+    /// Probes the peer.
     pub(crate) fn check(&self, completion: Option<Completion>) -> Result<Outcome> {
         let guard = self.shared.enter();
         match guard.with(|core| core.table.phase(self.connection)) {

@@ -108,7 +108,7 @@ mod tests {
         }
         assert_eq!(spare.buffers, Spare::LEAST);
         spare.adapt(0);
-        assert_eq!(spare.buffers, Spare::LEAST, "who goes leaves room");
+        assert_eq!(spare.buffers, Spare::LEAST, "a peer that has gone leaves room");
         spare.adapt(1);
         assert_eq!(spare.buffers, Spare::MOST);
     }

@@ -77,11 +77,11 @@ pub(crate) struct Core {
     pub(crate) quiet_ticks: u32,
     pub(crate) worker: Worker,
     /// When the events of the device were last due to be checked, and whether they are due.
-    looked_at_device: Time,
-    pub(crate) must_look_at_device: bool,
+    device_checked_at: Time,
+    pub(crate) must_check_device: bool,
     /// There may be work that no datagram causes.
     pub(crate) pending_work: PendingWork,
-    /// The failure of the queue pair has been seen to.
+    /// The failure of the queue pair has been handled.
     is_broken: bool,
     deferred: Option<DeferredAck>,
     /// Datagrams too short to be one.
@@ -93,7 +93,7 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 
 /// Nanoseconds between two checks of the events of the device.
-const LOOK_EVERY: u64 = 400_000_000;
+const DEVICE_CHECK_INTERVAL: u64 = 400_000_000;
 
 /// Nanoseconds that a device which has failed is given to end what was posted.
 const DYING: u64 = 100_000_000;
@@ -131,8 +131,8 @@ impl Core {
             calls_since_sleep: 0,
             quiet_ticks: 0,
             worker,
-            looked_at_device: Time::default(),
-            must_look_at_device: false,
+            device_checked_at: Time::default(),
+            must_check_device: false,
             pending_work: PendingWork::SOME,
             is_broken: false,
             deferred: None,
@@ -146,7 +146,7 @@ impl Core {
         Ok(core)
     }
 
-    /// Leaves what there is to do to the next progress, unless the protocol has something to say; returns whether it did.
+    /// Leaves what there is to do to the next progress, unless the protocol has something to send; returns whether it did.
     #[inline]
     pub(crate) fn leave_work(&mut self) -> bool {
         self.clock.expire();
@@ -164,7 +164,7 @@ impl Core {
             || self.queue.should_reap()
             || !self.zombies.is_empty()
             || (self.queue.broken.is_some() && !self.is_broken)
-            || self.must_look_at_device;
+            || self.must_check_device;
         self.pending_work.set(has_work);
         has_work
     }
@@ -174,9 +174,9 @@ impl Core {
         self.clock.read();
         self.process_deferred();
         self.idle_ticks = self.idle_ticks.saturating_add(1);
-        if self.clock.now().since(self.looked_at_device) > LOOK_EVERY {
-            self.looked_at_device = self.clock.now();
-            self.must_look_at_device = true;
+        if self.clock.now().since(self.device_checked_at) > DEVICE_CHECK_INTERVAL {
+            self.device_checked_at = self.clock.now();
+            self.must_check_device = true;
         }
         if self.idle_ticks > 2 {
             self.listen();

@@ -1,10 +1,10 @@
-//! What the protocol has to say beyond new messages: control packets, and messages again.
+//! What the protocol sends beyond new messages: control packets, and messages again.
 
 use super::Core;
 use crate::proto::{Body, HEADER_SIZE};
 
 impl Core {
-    /// Sends what the protocol has to say, while there is room.
+    /// Sends what the protocol has queued, while there is room.
     pub(crate) fn transmit(&mut self) {
         if !self.table.has_output() {
             return;

@@ -12,7 +12,7 @@ use crate::proto::{ConnectionId, Phase};
 pub(crate) enum Collected {
     /// A completion to be called.
     Completion(Completion, Result),
-    /// The peer has acknowledged messages, whose completions are seen to.
+    /// The peer has acknowledged messages, whose completions are handled.
     News,
     /// Nothing.
     Nothing,

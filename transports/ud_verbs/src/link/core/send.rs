@@ -100,7 +100,7 @@ impl Core {
     /// Sends a message of bytes that fit, whether or not requests of the application's wait.
     pub(crate) fn send_bytes(&mut self, id: ConnectionId, kind: u8, bytes: &[u8]) -> Result {
         let mut packet = self.packet(id, bytes.len())?;
-        // SAFETY: the bytes fit into a message, as their maker sees to, and the buffer is no part of them.
+        // SAFETY: the bytes fit into a message, which their maker checks, and the buffer is no part of them.
         unsafe { packet.message().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         packet.begin(bytes.len(), false);
         self.send(id, kind, packet)

@@ -41,7 +41,7 @@ fn what_the_socket_does_not_take_waits_within_the_limit_and_arrives_in_order() {
     // A buffer is begun only below the limit, and filled to its end.
     assert!(queued > 40_000 - 1016 && queued <= 40_000 + 16_411, "{queued}");
     // Responses are queued regardless of the limit.
-    bed.conn.tell(&bed.iface.shared, crate::proto::wire::control::PONG);
+    bed.conn.send_control(&bed.iface.shared, crate::proto::wire::control::PONG);
     assert_eq!(bed.conn.queued_bytes(), queued + 8);
     assert!(bed.read_all() == [sent, frame(crate::proto::wire::control::PONG, &[])].concat());
     assert!(!bed.conn.is_blocked() && bed.conn.has_room(&bed.iface.shared) && !bed.conn.has_queued());
