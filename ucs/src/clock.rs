@@ -1,7 +1,7 @@
 //! Time: a monotonic clock that costs one `rdtsc`, and deadlines.
 //!
 //! For timers, time-outs and measurements on the data path. Built on the CPU's time stamp counter, or on
-//! `CLOCK_MONOTONIC` where that counter cannot be trusted. The async context, transports and tools stand on
+//! `CLOCK_MONOTONIC` where that counter cannot be trusted. Used by the async context, transports and tools, which are built on
 //! it.
 //!
 //! # Why the calibration is here
@@ -175,7 +175,7 @@ impl Calibration {
         let nanoseconds = end.nanoseconds.saturating_sub(start.nanoseconds);
         let ratios = (scaled_ratio(nanoseconds, ticks), scaled_ratio(ticks, nanoseconds));
         let (Some(nanoseconds_per_tick), Some(ticks_per_nanosecond)) = ratios else {
-            // A counter that stands still or runs away is no clock.
+            // A counter that stops or runs away is no clock.
             return Calibration::SYSTEM_CLOCK;
         };
         Calibration {

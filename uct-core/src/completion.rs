@@ -131,7 +131,7 @@ impl Owned {
     /// Of a box.
     fn boxed<T: 'static>(value: T) -> (Owned, NonNull<T>) {
         /// # Safety
-        /// The place is a box of this type, and nobody uses it any more.
+        /// The place is a box of this type, and nothing uses it any more.
         unsafe fn free<T>(place: NonNull<c_void>) {
             // SAFETY: the caller's promise.
             drop(unsafe { Box::from_raw(place.cast::<T>().as_ptr()) });
@@ -159,7 +159,7 @@ impl Room {
     #[inline]
     fn take<T: 'static>(&self, value: T) -> Result<(Owned, NonNull<T>), T> {
         /// # Safety
-        /// The place is a room with a value of this type, which nobody uses any more.
+        /// The place is a room with a value of this type, which nothing uses any more.
         unsafe fn leave<T>(place: NonNull<c_void>) {
             // SAFETY: the caller's promise.
             let room = unsafe { place.cast::<Room>().as_ref() };
@@ -241,7 +241,7 @@ impl Completion {
     /// [`Worker::progress_until`] with [`Completion::is_done`] does everywhere.
     ///
     /// # Errors
-    /// [`Error::TIMED_OUT`] while operations are outstanding, which go on; else as [`Completion::result`].
+    /// [`Error::TIMED_OUT`] while operations are outstanding, which continue; else as [`Completion::result`].
     pub fn wait(&self, limit: Duration) -> Result {
         let worker = Worker::of(&self.inner.worker);
         if worker.wait_or_poll(limit, || self.is_done()) { self.result() } else { Err(Error::TIMED_OUT) }

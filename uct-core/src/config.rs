@@ -89,7 +89,7 @@ pub(crate) enum AllocMethod {
 }
 
 impl CoreConfig {
-    /// The devices of a kind that may be used, and the key that says so.
+    /// The devices of a kind that may be used, and the key that permits them.
     pub(crate) fn devices(&self, kind: DeviceKind) -> (&NameList, &'static str) {
         match kind {
             DeviceKind::Network => (&self.net_devices, "net_devices"),

@@ -143,7 +143,7 @@ impl Iface {
             };
             let md = inner.md.inner.raw();
             if is_composed {
-                // SAFETY: as below; the domain says that it was made so, and the loader fills every slot.
+                // SAFETY: as below; the domain was made so, and the loader fills every slot.
                 return unsafe { uct_compose::open(md, transport.ops, &params, &mut raw, reason.as_mut()) };
             }
             // SAFETY: the slot goes with the table, the domain is open; the parameters are ours: the worker and the
@@ -155,7 +155,7 @@ impl Iface {
 
         let mut attr = blank_iface();
         let query = inner.ops.query.expect("the loader fills every slot");
-        // SAFETY: the interface is open, and the table is ours and says its size.
+        // SAFETY: the interface is open, and the table is ours and contains its size.
         let status = unsafe { query(raw, &raw mut attr) };
         Reason::new().check(status, "query the interface", || resource.to_string())?;
         let _ = inner.attr.set(attr);
@@ -423,7 +423,7 @@ impl Armed for IfaceInner {
     }
 }
 
-/// Told by a transport that an endpoint has failed.
+/// Called by a transport when an endpoint has failed.
 unsafe extern "C" fn failed(_argument: *mut c_void, ep: *mut c_void, status: UctStatus, reason: UctStr) {
     // SAFETY: a string of a plugin is valid for the call.
     let reason = unsafe { log::words(reason) };

@@ -27,7 +27,7 @@
 //! # }
 //! ```
 //!
-//! The vocabulary and the semantics are those of UCX's UCT (`uct/api/uct.h`); where this crate promises more, it says so.
+//! The vocabulary and the semantics are those of UCX's UCT (`uct/api/uct.h`); where this crate promises more, its documentation states it.
 
 mod address;
 mod am;

@@ -8,7 +8,7 @@ use ucs::config::{Config, Origin, nearest};
 use ucs::units::NameList;
 
 /// Warns of the entries of a list, where file or environment set it, that match none of `known`; `what` they are, such as
-/// "transport". `places` says where more of them were looked for; it may be empty.
+/// "transport". `places` names where more of them were searched for; it may be empty.
 pub(crate) fn warn(config: &Config, key: &str, list: &NameList, what: &str, known: &[&str], places: &str) {
     let Some(setting) = config.value("", key) else { return };
     // A program that sets it checks the result, and reports it itself.

@@ -266,7 +266,7 @@ fn busy_completion(setup: &Setup) {
     if pair.retry("a fetch", fetch).expect("a fetch") != Fetched::InProgress {
         setup.skip("its atomics are done at once");
     }
-    assert_eq!(fetch(), Err(Error::BUSY), "a completion has one place for a old value");
+    assert_eq!(fetch(), Err(Error::BUSY), "a completion has one place for an old value");
     pair.until("the fetch", || completion.is_done());
     completion.result().expect("a fetch");
 }

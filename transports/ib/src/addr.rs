@@ -33,7 +33,7 @@ pub struct DeviceAddress {
     pub mtu: Mtu,
     /// The LID; 0 on Ethernet.
     pub lid: u16,
-    /// The partition key; its highest bit says full member.
+    /// The partition key; its highest bit means full member.
     pub pkey: u16,
     /// The GID.
     pub gid: Gid,

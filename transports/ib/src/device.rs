@@ -56,7 +56,7 @@ impl IbDevice {
 
     /// Whether the device is the kernel's software RoCE (`rdma_rxe`), which has faults of its own.
     pub fn is_software_roce(&self) -> bool {
-        // What the driver says in place of a vendor; no vendor has it.
+        // What drivers report in place of a vendor; no vendor has it.
         self.context.attr().vendor_id == 0xff_ffff
     }
 
@@ -71,7 +71,7 @@ impl IbDevice {
 /// Splits `mlx5_0:1` into device and port.
 ///
 /// # Errors
-/// A sentence that says what was expected.
+/// A sentence with what was expected.
 pub fn parse_device_name(name: &str) -> Result<(&str, u8), String> {
     name.split_once(':')
         .filter(|(device, _)| !device.is_empty())

@@ -1,7 +1,7 @@
 //! GIDs: what the entries of a port's table are, and which one to use.
 //!
 //! For `port_address.rs`. Built on the context's GID query and on sysfs for the types and network devices.
-//! An index says nothing (it moves when addresses come and go), so the choice goes by what an entry is.
+//! An index has no meaning (it moves when addresses come and go), so the choice goes by what an entry is.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

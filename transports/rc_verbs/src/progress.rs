@@ -223,7 +223,7 @@ impl RcIface {
             conn.failed_send(wc);
             return self.wake_blocked();
         }
-        // SAFETY: a work request of a reliable connection ends behind those ahead of it, and the completion says that it has.
+        // SAFETY: a work request of a reliable connection ends behind those ahead of it, and the completion reports that it has.
         unsafe { conn.end_up_to(wc.wr_id() as u32, &self.shared) };
         if self.shared.agenda.has_blocked() {
             self.wake_blocked();

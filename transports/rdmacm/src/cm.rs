@@ -234,7 +234,7 @@ impl RdmaCm {
                 self.request(&listener, event);
             }
             Some(Owner::Conn(conn)) => conn.event(event),
-            // Of a request that nobody has answered yet, or of a listener: its device is gone.
+            // Of a request that is not answered yet, or of a listener: its device is gone.
             Some(Owner::Listener(_)) => tracing::debug!(?event, "rdmacm: an event of a listener"),
             // A request that overtook the end of its listener: dropping it rejects it.
             None => {}

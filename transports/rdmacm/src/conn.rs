@@ -112,7 +112,7 @@ impl Conn {
         let mut conn = Conn::new(shared, key, user, Machine::client(), id, peer);
         (conn.source, conn.timeout) = (source, timeout.unwrap_or(conn.timeout));
         match conn.act(Act::ResolveAddress) {
-            // What the network says is an event, however early.
+            // An answer of the network is an event, however early.
             Err(refusal) if refusal.status == Error::UNREACHABLE => conn.on(Input::Broken(refusal)),
             other => other?,
         }
@@ -148,7 +148,7 @@ impl Conn {
         conn.timeout = timeout.unwrap_or(conn.timeout);
         conn.path.replace(Some(path));
         if let Err(refusal) = conn.answer_request(&data, token, &param) {
-            // The client hears that it was refused on purpose, unless it has gone.
+            // Sends the client an explicit rejection, unless it has gone.
             if let Some(id) = conn.id.take() {
                 let _ = reject(id, &[]);
             }
@@ -460,7 +460,7 @@ impl Conn {
         self.set_deadline();
         let (phase, is_leaving) = (self.machine.borrow().phase(), self.machine.borrow().is_leaving());
         match phase {
-            // A server that awaits the notification hears the end.
+            // A server that awaits the notification gets the end.
             Phase::Prepared if self.act(Act::Establish).is_ok() => drop(self.act(Act::Disconnect)),
             Phase::Established if !is_leaving => drop(self.act(Act::Disconnect)),
             Phase::Unanswered => drop(self.act(Act::Disconnect)),

@@ -22,7 +22,7 @@ pub(crate) struct SelfIface {
     pub(crate) event: EventFd,
     /// A message that is delivered from the stack is in its handler.
     pub(crate) is_on_stack: Cell<bool>,
-    /// Somebody sleeps until a message comes.
+    /// A thread sleeps until a message comes.
     pub(crate) is_armed: Cell<bool>,
 }
 

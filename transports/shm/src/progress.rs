@@ -385,7 +385,7 @@ impl ShmIface {
             connection.channel.rings.receiver.set_idle();
         }
         self.doorbell.arm();
-        // Without connections nobody else has the doorbell.
+        // Without connections no other process has the doorbell.
         if self.table.len() > 0 {
             publish_idle();
         }

@@ -151,7 +151,7 @@ impl Iface for ShmIface {
 
     fn arm(&self, events: u32) -> Result {
         if events & UCT_EVENT_SEND_COMP != 0 && !self.waiting.borrow().is_empty() {
-            // Room in a ring makes no noise.
+            // No event reports room in a ring.
             return Err(Error::BUSY);
         }
         if self.is_working.get() || self.poll_sockets() > 0 || !self.fall_asleep() {

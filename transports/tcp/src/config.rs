@@ -118,7 +118,7 @@ ucs::config_struct! {
 }
 
 impl TcpConfig {
-    /// What it says of connections.
+    /// Its settings of connections.
     pub(crate) fn link(&self) -> Settings {
         Settings {
             seg_size: self.tx_seg_size.to_usize(),
@@ -141,7 +141,7 @@ impl TcpConfig {
         }
     }
 
-    /// What it says of sockets.
+    /// Its settings of sockets.
     pub(crate) fn socket_options(&self) -> Options {
         Options {
             sndbuf: self.sndbuf,

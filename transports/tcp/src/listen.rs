@@ -193,7 +193,7 @@ impl TcpIface {
         }
     }
 
-    /// Says why a connection is not taken, and nothing else: no id and no key.
+    /// Sends why a connection is not taken, and nothing else: no id and no key.
     fn refuse(&self, socket: &Socket, refusal: Refusal) {
         let hello = Hello { sender: 0, refusal: Some(refusal), ..self.shared.hello(HelloKind::Refuse) };
         self.dismiss(socket, &hello);

@@ -7,7 +7,7 @@ use crate::link::core::Core;
 use crate::link::lock::Guard;
 
 impl UdIface {
-    /// Looks what the device has to say of itself.
+    /// Reads the events of the device.
     #[cold]
     pub(crate) fn check_device(&self, guard: &Guard<'_, Core>) {
         while let Some(event) = self.events.next() {

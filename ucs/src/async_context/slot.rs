@@ -53,7 +53,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Tells the thread to end and waits for it, for `limit` at most. The thread itself does not wait.
+    /// Stops the thread and waits for it, for `limit` at most. The thread itself does not wait.
     pub(super) fn stop(&self, wake: &EventFd, limit: Duration) {
         // SYNC: Release pairs with the Acquire in `must_stop`.
         self.must_stop.store(true, Ordering::Release);

@@ -98,7 +98,7 @@ struct FileReader<'a> {
 }
 
 impl FileReader<'_> {
-    /// One problem for each line: what the parser says of the rest of a line that it lost track in is noise.
+    /// One problem for each line: further errors of the parser in the same line are consequences of the first.
     fn syntax(&mut self, errors: &[toml::de::Error]) {
         let mut last_line = 0;
         for error in errors {

@@ -59,7 +59,7 @@ impl<'a, L: Lookup> Reader<'a, L> {
     }
 
     /// The value of `key`, or of `default` if the lookup has none; `None` if `kind` or the type does not accept it,
-    /// of which [`finish`](Self::finish) tells.
+    /// which [`finish`](Self::finish) reports.
     pub fn read<T: ConfigType>(&mut self, key: &str, kind: &Kind, default: &str) -> Option<T> {
         let given = self.lookup.text(self.section, key);
         let text = given.as_deref().unwrap_or(default);

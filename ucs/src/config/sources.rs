@@ -32,7 +32,7 @@ pub enum FileSource {
     /// `system`. None of them is fine, and so is a directory that this user may not look into.
     ///
     /// A file that was not named explicitly counts only if it is a plain file of this user or of root (see [`Trust`]) that no other
-    /// user may write to; otherwise the search goes on, with a warning.
+    /// user may write to; otherwise the search continues, with a warning.
     Search {
         /// The current directory, or what takes its place.
         directory: PathBuf,

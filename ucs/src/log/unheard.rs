@@ -75,7 +75,7 @@ impl Subscriber for Printer {
             };
         }
         line.push('\n');
-        // Nobody is left to be told that it is closed.
+        // Nothing is left that could report that it is closed.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 

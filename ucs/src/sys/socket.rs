@@ -13,7 +13,7 @@ use super::SystemError;
 /// The state of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connect {
-    /// The connection stands.
+    /// The connection is established.
     Connected,
     /// The outcome is not known yet. When the socket becomes writable, call [`connect_outcome`].
     InProgress,

@@ -8,7 +8,7 @@
 /// It goes back to the last `*` at most, so that no pattern makes it run away.
 pub fn glob_matches(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern, name);
-    // Where to go on if a later part does not match: behind the last `*`, one character of the name further.
+    // Where to continue if a later part does not match: behind the last `*`, one character of the name further.
     let mut retry: Option<(&str, &str)> = None;
     loop {
         if let Some(rest) = pattern.strip_prefix('*') {

@@ -31,7 +31,7 @@ impl NameList {
         self.negated
     }
 
-    /// Whether it contains every name because it says so: `all` or `*`.
+    /// Whether it contains every name explicitly: `all` or `*`.
     pub fn is_all(&self) -> bool {
         !self.negated && self.entries.iter().any(|entry| is_wildcard(entry))
     }

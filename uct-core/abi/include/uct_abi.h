@@ -15,8 +15,8 @@
  *   same worker's objects, `progress` of the same interface among them. The host destroys and closes nothing from inside a slot: it
  *   waits until no call of a plugin is in progress on that thread.
  * - In the child of a fork the host calls no slot of an endpoint that was made before it.
- * - All objects of one interface belong to the thread of its worker, unless a slot or `UCT_IFACE_ATTR_ANY_THREAD` says
- *   otherwise. No slot blocks, unless it says so. Strings are UTF-8 without a terminating zero (`UctStr`).
+ * - All objects of one interface belong to the thread of its worker, unless a slot or `UCT_IFACE_ATTR_ANY_THREAD` states
+ *   otherwise. No slot blocks, unless its documentation states it. Strings are UTF-8 without a terminating zero (`UctStr`).
  * - Statements about semantics follow UCX's `uct/api/uct.h`.
  */
 
@@ -398,7 +398,7 @@ typedef struct UctSocketAddress {
     uint8_t ip[16];
 } UctSocketAddress;
 
-// The data endpoint whose connection is established: what the connection manager tells the peer's about it.
+// The data endpoint whose connection is established: what the connection manager sends the peer about it.
 typedef struct UctCmToken {
     // Size of this table in bytes.
     size_t size;
@@ -425,7 +425,7 @@ typedef struct UctCmEvent {
     size_t size;
     // `UCT_CM_*`.
     uint32_t kind;
-    // `UCT_OK`, unless the kind says otherwise.
+    // `UCT_OK`, unless stated otherwise for the kind.
     UctStatus status;
     // The `user` of the endpoint; with `UCT_CM_REQUEST` that of the listener.
     void *user;
@@ -530,7 +530,7 @@ typedef struct UctCmConnectParams {
     uint64_t timeout;
 } UctCmConnectParams;
 
-// What one side tells the other. Valid for the call.
+// What one side sends the other. Valid for the call.
 typedef struct UctCmData {
     // Size of this table in bytes.
     size_t size;
@@ -607,7 +607,7 @@ typedef struct UctCmOps {
                         struct UctText *reason);
     // Rejects a request with private data, and consumes it, also with an error. Any thread. *Mandatory.*
     UctStatus (*reject)(struct UctCmRequest *request, const uint8_t *data, size_t length);
-    // Tells the server that the client knows, once, after `UCT_CM_CONNECTED`. *Mandatory.*
+    // Notifies the server that the client is connected, once, after `UCT_CM_CONNECTED`. *Mandatory.*
     UctStatus (*notify)(struct UctCmEp *ep);
     // Disconnects, with a reason for the peer. Each side calls it once. `UCT_ERR_BUSY`: neither `UCT_CM_CONNECTED` nor `UCT_CM_NOTIFIED`
     // was reported. `UCT_INPROGRESS`: called before, and the peer has not disconnected. `UCT_ERR_NOT_CONNECTED`: both sides have
@@ -1020,7 +1020,7 @@ typedef void (*UctEmitDevice)(void *context, const struct UctDevice *device);
 
 // Receives an active message. `data` are aligned to 8 bytes and readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
 // it may return `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
-// `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
+// `release`. Any other result gives the data back. Without `UCT_AM_SHARED`, nothing writes to the data meanwhile.
 typedef UctStatus (*UctAmCallback)(void *argument, void *data, size_t length, uint32_t flags);
 
 // The handlers of an interface by their ids; none is ever null. The host owns the table and changes it between calls; host and
@@ -1067,7 +1067,7 @@ typedef struct UctTlOps {
     const struct UctIfaceOps *iface_ops;
     // The calls of its endpoints. *Mandatory.*
     const struct UctEpOps *ep_ops;
-    // Lists the devices. An error with a reason says why there are none. *Mandatory.*
+    // Lists the devices. An error with a reason explains why there are none. *Mandatory.*
     UctStatus (*query_devices)(struct UctMd *md,
                                const struct UctConfig *config,
                                UctEmitDevice emit,
@@ -1128,7 +1128,7 @@ typedef struct UctMdOps {
     size_t size;
     // Closes; interfaces, registrations and keys of it are gone by then. *Mandatory.*
     void (*close)(struct UctMd *md);
-    // Fills `attr`, whose `size` says how much of it the host knows. *Mandatory.*
+    // Fills `attr`, whose `size` is how much of it the host knows. *Mandatory.*
     UctStatus (*query)(struct UctMd *md, struct UctMdAttr *attr);
     // Registers `length` bytes at `address` for `UCT_MD_ACCESS_*`. The memory stays valid until deregistered.
     UctStatus (*mem_reg)(struct UctMd *md,
@@ -1170,7 +1170,7 @@ typedef struct UctMdOps {
     UctStatus (*rkey_ptr)(struct UctMd *md, struct UctRkey *rkey, uint64_t remote_address, void **local);
     // Orders two keys: `result` is negative, zero or positive.
     UctStatus (*rkey_compare)(struct UctMd *md, struct UctRkey *left, struct UctRkey *right, int32_t *result);
-    // Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
+    // Fills `window`, whose `size` is how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
     // this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was returned
     // holds until the key is released.
     UctStatus (*rkey_window)(struct UctMd *md, struct UctRkey *rkey, struct UctWindow *window);
@@ -1191,7 +1191,7 @@ typedef struct UctComponentOps {
     size_t tl_count;
     // The calls of its memory domains. *Mandatory.*
     const struct UctMdOps *md_ops;
-    // Lists the memory domains that can be opened here. An error with a reason says why there are none. *Mandatory.*
+    // Lists the memory domains that can be opened here. An error with a reason explains why there are none. *Mandatory.*
     UctStatus (*query_mds)(const struct UctConfig *config,
                            UctEmitName emit,
                            void *context,

@@ -44,7 +44,7 @@ pub struct UctSocketAddress {
     pub ip: [u8; 16],
 }
 
-/// The data endpoint whose connection is established: what the connection manager tells the peer's about it.
+/// The data endpoint whose connection is established: what the connection manager sends the peer about it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctCmToken {
@@ -78,7 +78,7 @@ pub struct UctCmEvent {
     pub size: usize,
     /// `UCT_CM_*`.
     pub kind: u32,
-    /// `UCT_OK`, unless the kind says otherwise.
+    /// `UCT_OK`, unless stated otherwise for the kind.
     pub status: UctStatus,
     /// The `user` of the endpoint; with `UCT_CM_REQUEST` that of the listener.
     pub user: *mut c_void,
@@ -164,7 +164,7 @@ pub struct UctCmConnectParams {
     pub timeout: u64,
 }
 
-/// What one side tells the other. Valid for the call.
+/// What one side sends the other. Valid for the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctCmData {
@@ -247,7 +247,7 @@ pub struct UctCmOps {
     /// Rejects a request with private data, and consumes it, also with an error. Any thread. *Mandatory.*
     pub reject:
         Option<unsafe extern "C" fn(request: *mut UctCmRequest, data: *const u8, length: usize) -> UctStatus>,
-    /// Tells the server that the client knows, once, after `UCT_CM_CONNECTED`. *Mandatory.*
+    /// Notifies the server that the client is connected, once, after `UCT_CM_CONNECTED`. *Mandatory.*
     pub notify: Option<unsafe extern "C" fn(ep: *mut UctCmEp) -> UctStatus>,
     /// Disconnects, with a reason for the peer. Each side calls it once. `UCT_ERR_BUSY`: neither `UCT_CM_CONNECTED` nor `UCT_CM_NOTIFIED`
     /// was reported. `UCT_INPROGRESS`: called before, and the peer has not disconnected. `UCT_ERR_NOT_CONNECTED`: both sides have

@@ -18,7 +18,7 @@ pub struct UctComponentOps {
     pub tl_count: usize,
     /// The calls of its memory domains. *Mandatory.*
     pub md_ops: *const UctMdOps,
-    /// Lists the memory domains that can be opened here. An error with a reason says why there are none. *Mandatory.*
+    /// Lists the memory domains that can be opened here. An error with a reason explains why there are none. *Mandatory.*
     pub query_mds: Option<
         unsafe extern "C" fn(
             config: *const UctConfig,

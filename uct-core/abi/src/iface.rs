@@ -12,7 +12,7 @@ pub const UCT_AM_IDS: usize = 32;
 
 /// Receives an active message. `data` are aligned to 8 bytes and readable for `length` bytes until it returns. With `UCT_AM_DESC` in `flags`
 /// it may return `UCT_INPROGRESS`: then the data, and `rx_headroom` writable bytes ahead of them, are its own until
-/// `release`. Any other answer gives the data back. Without `UCT_AM_SHARED`, nobody writes to the data meanwhile.
+/// `release`. Any other result gives the data back. Without `UCT_AM_SHARED`, nothing writes to the data meanwhile.
 pub type UctAmCallback =
     unsafe extern "C" fn(argument: *mut c_void, data: *mut c_void, length: usize, flags: u32) -> UctStatus;
 
@@ -181,7 +181,7 @@ pub struct UctTlOps {
     pub iface_ops: *const UctIfaceOps,
     /// The calls of its endpoints. *Mandatory.*
     pub ep_ops: *const UctEpOps,
-    /// Lists the devices. An error with a reason says why there are none. *Mandatory.*
+    /// Lists the devices. An error with a reason explains why there are none. *Mandatory.*
     pub query_devices: Option<
         unsafe extern "C" fn(
             md: *mut UctMd,

@@ -1,5 +1,5 @@
 //! The layout of every table, as data: a test compares it with the committed `layout.txt`, and a C compiler with the
-//! header, so that nobody changes the boundary by accident.
+//! header, so that the boundary is not changed by accident.
 
 use core::mem::{align_of, offset_of, size_of};
 

@@ -15,8 +15,8 @@
 //!   same worker's objects, `progress` of the same interface among them. The host destroys and closes nothing from inside a slot: it
 //!   waits until no call of a plugin is in progress on that thread.
 //! - In the child of a fork the host calls no slot of an endpoint that was made before it.
-//! - All objects of one interface belong to the thread of its worker, unless a slot or [`UCT_IFACE_ATTR_ANY_THREAD`] says
-//!   otherwise. No slot blocks, unless it says so. Strings are UTF-8 without a terminating zero ([`UctStr`]).
+//! - All objects of one interface belong to the thread of its worker, unless a slot or [`UCT_IFACE_ATTR_ANY_THREAD`] states
+//!   otherwise. No slot blocks, unless its documentation states it. Strings are UTF-8 without a terminating zero ([`UctStr`]).
 //! - Statements about semantics follow UCX's `uct/api/uct.h`.
 
 #![no_std]

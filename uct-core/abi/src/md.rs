@@ -82,7 +82,7 @@ pub struct UctMdOps {
     pub size: usize,
     /// Closes; interfaces, registrations and keys of it are gone by then. *Mandatory.*
     pub close: Option<unsafe extern "C" fn(md: *mut UctMd)>,
-    /// Fills `attr`, whose `size` says how much of it the host knows. *Mandatory.*
+    /// Fills `attr`, whose `size` is how much of it the host knows. *Mandatory.*
     pub query: Option<unsafe extern "C" fn(md: *mut UctMd, attr: *mut UctMdAttr) -> UctStatus>,
     /// Registers `length` bytes at `address` for `UCT_MD_ACCESS_*`. The memory stays valid until deregistered.
     pub mem_reg: Option<
@@ -155,7 +155,7 @@ pub struct UctMdOps {
             result: *mut i32,
         ) -> UctStatus,
     >,
-    /// Fills `window`, whose `size` says how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
+    /// Fills `window`, whose `size` is how much of it the host knows. `UCT_ERR_UNSUPPORTED`: the memory never lies in
     /// this process. `UCT_ERR_NO_RESOURCE`: it does not yet, and may after an operation with the key. What was returned
     /// holds until the key is released.
     pub rkey_window:

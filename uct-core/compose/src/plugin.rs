@@ -109,7 +109,7 @@ impl PluginIface {
         }
         iface.raw.set(raw);
         let mut attr = attr::blank();
-        // SAFETY: the interface is open, and the table says its size.
+        // SAFETY: the interface is open, and the table contains its size.
         match unsafe { slot!(ops, query)(raw, &raw mut attr) } {
             UCT_OK => iface.attr.set(attr),
             status => return Err(status),

@@ -66,7 +66,7 @@ unsafe extern "C" fn pass_on(
 ) -> UctStatus {
     // SAFETY: the callback is called with its argument (`UctAmTable`).
     let entry = unsafe { entry(argument) };
-    // SAFETY: the plugin's data, as it says of them with the flags.
+    // SAFETY: the plugin's data, as it describes them with the flags.
     unsafe { deliver(entry, entry.id, data.cast(), length, flags) }
 }
 

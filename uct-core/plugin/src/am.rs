@@ -45,14 +45,14 @@ impl AmHandlers {
     /// `data` is readable for `length` bytes until the call returns.
     #[inline]
     pub unsafe fn deliver_shared(&self, id: u8, data: *const u8, length: usize) {
-        // SAFETY: the caller's promise; the flag says what else may happen to the data.
+        // SAFETY: the caller's promise; the flag states what else may happen to the data.
         unsafe { self.call(id, data.cast_mut(), length, UCT_AM_SHARED) };
     }
 
     /// Delivers `length` bytes at `data`, which the handler may keep.
     ///
     /// # Safety
-    /// `data` is readable for `length` bytes, preceded by `rx_headroom` writable bytes, and nobody but the handler
+    /// `data` is readable for `length` bytes, preceded by `rx_headroom` writable bytes, and nothing but the handler
     /// touches either until the call returns [`Disposition::Consumed`], or until the data are released.
     #[inline(always)]
     pub unsafe fn deliver_desc(&self, id: u8, data: *mut u8, length: usize) -> Disposition {

@@ -1,4 +1,4 @@
-//! What a transport says about itself.
+//! What a transport reports about itself.
 
 use uct_abi::*;
 
@@ -115,7 +115,7 @@ pub enum DeviceKind {
     Myself = UCT_DEVICE_SELF,
 }
 
-/// How far [`crate::Iface::is_reachable`] looks.
+/// How far [`crate::Iface::is_reachable`] checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The same device.

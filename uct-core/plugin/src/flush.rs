@@ -74,7 +74,7 @@ impl<W> FlushSet<W> {
         self.fail_where(|_| true, error);
     }
 
-    /// Ends those with an error that wait for something of which `chosen` says so.
+    /// Ends those with an error that wait for something that `chosen` accepts.
     pub fn fail_where(&self, mut chosen: impl FnMut(&W) -> bool, error: Error) {
         let (failed, open): (Vec<_>, Vec<_>) =
             self.0.take().into_iter().partition(|flush| flush.waits.iter().any(&mut chosen));

@@ -56,7 +56,7 @@ impl PendingQueue {
         // SAFETY: the private bytes are the transport's while the request is queued, aligned and large enough (asserted
         // above).
         unsafe { element.write(ArbiterElement::default()) };
-        // SAFETY: the request stays where it is while queued, the caller says so of the group.
+        // SAFETY: the request stays where it is while queued, and so does the group, by the caller's promise.
         unsafe { ArbiterGroup::push(NonNull::from(&group.0), element) };
         self.schedule(group);
     }
@@ -86,7 +86,7 @@ impl PendingQueue {
         let mut served = 0;
         self.arbiter.dispatch(1, |_, group, element| {
             let request = request(element);
-            // SAFETY: the request is queued, so it is valid until its function says it is done.
+            // SAFETY: the request is queued, so it is valid until its function reports that it is done.
             let function = unsafe { (*request.as_ptr()).func };
             let outer = self.serving.replace(group.as_ptr());
             // SAFETY: the function takes the request it is part of.

@@ -32,7 +32,7 @@ pub trait Component: 'static {
     /// Its memory domains.
     type Md: Md;
 
-    /// The names of the memory domains that can be opened here; a failure says why there are none.
+    /// The names of the memory domains that can be opened here; a failure explains why there are none.
     fn memory_domains(settings: &Settings<'_>) -> Result<Vec<String>, Failure>;
 
     /// Opens a memory domain.
@@ -133,7 +133,7 @@ pub trait Transport: 'static {
     /// Its interfaces.
     type Iface: Iface<Md = Self::Md>;
 
-    /// The devices there are; a failure says why there are none.
+    /// The devices there are; a failure explains why there are none.
     fn devices(md: &Self::Md, settings: &Settings<'_>) -> Result<Vec<Device>, Failure>;
 
     /// Opens an interface on a device.
@@ -325,7 +325,7 @@ pub trait Endpoint: Sized + 'static {
     /// flush, fence and check have nothing to wait for then, and nothing is ever pending.
     const AT_ONCE: bool = false;
     /// Most entries of a vector; the interface's attributes name the same. Operations with more are refused before they get
-    /// here. Without it, the transport looks by itself.
+    /// here. Without it, the transport polls by itself.
     const MAX_IOV: usize = usize::MAX;
 
     /// Sends 8 bytes of header and the payload, both copied.

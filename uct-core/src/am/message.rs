@@ -118,7 +118,7 @@ impl Deref for AmMessage<'_> {
         if self.flags & UCT_AM_SHARED != 0 {
             return &self.copy.get_or_init(|| self.copied())[self.iface.rx_headroom..];
         }
-        // SAFETY: the transport delivers readable data that nobody writes until the handler returns (`UctAmCallback`).
+        // SAFETY: the transport delivers readable data that nothing writes until the handler returns (`UctAmCallback`).
         unsafe { slice::from_raw_parts(self.data.as_ptr(), self.length) }
     }
 }

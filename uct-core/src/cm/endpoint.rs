@@ -169,7 +169,7 @@ impl CmEp {
         Status::from_raw(status).into_result()
     }
 
-    /// Client: tells the server, once, from [`CmEvent::Connected`] on.
+    /// Client: notifies the server, once, from [`CmEvent::Connected`] on.
     ///
     /// # Errors
     /// [`Error::BUSY`]: not connected yet. [`Error::NOT_CONNECTED`]: failed or disconnected. [`Error::INVALID_PARAM`]: called before,
@@ -247,7 +247,7 @@ impl Drop for CmEpInner {
         let (cm, raw, record) = (Rc::clone(&self.cm), self.raw.get(), Rc::clone(&self.record));
         self.cm.worker.close(Box::new(move || {
             let slot = cm.ops.ep_destroy.expect("a mandatory slot");
-            // SAFETY: nobody holds the endpoint any more, and no transport is on the stack.
+            // SAFETY: nothing holds the endpoint any more, and no transport is on the stack.
             unsafe { slot(raw) };
             drop((handler, record));
         }));

@@ -76,7 +76,7 @@ impl Drop for Listener {
         let (cm, raw, record) = (Rc::clone(&self.cm), self.raw, Rc::clone(&self.record));
         self.cm.worker.close(Box::new(move || {
             let slot = cm.ops.listener_destroy.expect("a mandatory slot");
-            // SAFETY: nobody holds the listener any more, and no transport is on the stack.
+            // SAFETY: nothing holds the listener any more, and no transport is on the stack.
             unsafe { slot(raw) };
             drop((handler, record));
         }));

@@ -44,7 +44,7 @@ pub use listener::{Listener, Request};
 const IDLE_ROUNDS: u32 = 256;
 /// The same while there are events.
 const BUSY_ROUNDS: u32 = 4;
-/// Looks without an event after which it counts as idle.
+/// Polls without an event after which it counts as idle.
 const IDLE_LOOKS: u32 = 64;
 
 /// A connection manager, open on a worker. Cheap to clone; it is closed when the last clone, listener and endpoint is gone.
@@ -63,7 +63,7 @@ struct CmInner {
     progress: Cell<Option<CallbackId>>,
     /// Calls of progress until the next look.
     rounds: Cell<u32>,
-    /// Looks without an event.
+    /// Polls without an event.
     looks: Cell<u32>,
     is_inside: Cell<bool>,
 }
@@ -81,7 +81,7 @@ pub struct CmLimits {
     pub disconnect: usize,
 }
 
-/// What one side tells the other: private data and, where the transport has one, the token of the data endpoint.
+/// What one side sends the other: private data and, where the transport has one, the token of the data endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CmData<'a> {
     /// Private data; the peer gets exactly these bytes.
@@ -277,7 +277,7 @@ impl CmInner {
             max_disconnect_data: 0,
         };
         let query = self.ops.query.expect("a mandatory slot");
-        // SAFETY: it is open, and the table is ours and says its size.
+        // SAFETY: it is open, and the table is ours and contains its size.
         let status = unsafe { query(raw, &raw mut attr) };
         Reason::new().check(status, "query", || self.subject())?;
         self.attr.set(CmLimits {
@@ -313,7 +313,7 @@ impl CmInner {
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Looks for events, and runs what is due.
+    /// Polls for events, and runs what is due.
     fn look(&self) -> u32 {
         if self.is_inside.replace(true) {
             return 0;

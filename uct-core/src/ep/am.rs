@@ -102,7 +102,7 @@ impl Ep {
         ep.counted(status, &ep.counters.am_short, size_of::<u64>() + payload.len())
     }
 
-    /// Sends the gathered parts, copied; the first 8 bytes stand where [`Ep::am_short`] has its header.
+    /// Sends the gathered parts, copied; the first 8 bytes are at the place of the header of [`Ep::am_short`].
     ///
     /// # Errors
     /// As [`Ep::am_short`]; the limit counts all bytes but the first 8.
@@ -148,7 +148,7 @@ impl Ep {
         // SAFETY: the endpoint is alive, and callback and argument belong together.
         let answer =
             unsafe { slot(ep.raw.get(), id.get(), Packing::<F>::write, packing.argument(), flags.bits()) };
-        // After a failure the message is empty, or was not sent. So what most messages return says that there was none.
+        // After a failure the message is empty, or was not sent. So the result of most messages shows that there was none.
         if answer <= 0 {
             return ep.packed_nothing(answer);
         }

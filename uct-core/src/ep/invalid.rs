@@ -1,4 +1,4 @@
-//! Why an operation returned `INVALID_PARAM`, which says no more: a line of debug for each.
+//! Why an operation returned `INVALID_PARAM`, which contains no more: a line of debug for each.
 
 #![forbid(unsafe_code)]
 

@@ -361,7 +361,7 @@ impl Drop for Ep {
             // SAFETY: the endpoint is alive until it is destroyed below, and no transport is on the stack.
             unsafe { pending::purge(ops, raw) };
             let destroy = ops.destroy.expect("the loader fills every slot");
-            // SAFETY: nobody holds the endpoint any more, and nothing is pending.
+            // SAFETY: nothing holds the endpoint any more, and nothing is pending.
             unsafe { destroy(raw) };
         }));
     }

@@ -115,7 +115,7 @@ impl PackBuffer {
     }
 }
 
-/// Reports the failure of a closure, if there was one: goes on with its panic.
+/// Reports the failure of a closure, if there was one: resumes its panic.
 #[cold]
 #[inline(never)]
 pub(super) fn end() -> Result {

@@ -17,7 +17,7 @@ use super::{Ep, EpInner};
 pub enum Pending {
     /// It is done; forget it.
     Done,
-    /// It did a part; keep it and go on with others.
+    /// It did a part; keep it and continue with others.
     Again,
     /// Resources are still missing; keep it and stop serving this endpoint for now.
     Wait,
@@ -98,7 +98,7 @@ pub(super) unsafe fn purge(ops: &UctEpOps, raw: *mut UctEp) -> usize {
 }
 
 unsafe fn free<F>(header: *mut Header) {
-    // SAFETY: the request was made in `pending_add` with this type, and nobody else has it.
+    // SAFETY: the request was made in `pending_add` with this type, and nothing else has it.
     drop(unsafe { Box::from_raw(header.cast::<Request<F>>()) });
 }
 

@@ -72,7 +72,7 @@ impl Ep {
     ///
     /// # Errors
     /// [`ucs::Error::NO_RESOURCE`]; `OUT_OF_RANGE` or `INVALID_PARAM` where address or key is known to be wrong, else
-    /// the endpoint's flush or failure tells; `INVALID_PARAM` beyond the limit or for a key of another domain.
+    /// the endpoint's flush or failure reports it; `INVALID_PARAM` beyond the limit or for a key of another domain.
     #[inline]
     pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
         let ep = &*self.inner;

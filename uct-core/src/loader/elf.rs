@@ -1,6 +1,6 @@
 //! Checks a file before the system's loader reads it, which dies of a signal on a library that was cut off.
 //!
-//! Used by [`open`](super::open). No dependencies. It tells honest accidents (a text file, another machine's library,
+//! Used by [`open`](super::open). No dependencies. It detects accidents (a text file, another machine's library,
 //! half a download) apart; a file made to harm is code like any plugin, and trusted as one.
 
 use super::failure::LoadFailureKind;
@@ -17,7 +17,7 @@ const PROGRAM_HEADER: usize = 56;
 const SEGMENT_LOAD: u32 = 1;
 const SEGMENT_DYNAMIC: u32 = 2;
 
-/// Where the program headers stand in a file.
+/// Where the program headers are in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProgramHeaders {
     /// From the beginning of the file, in bytes.

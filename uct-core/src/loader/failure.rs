@@ -1,6 +1,6 @@
 //! Why a plugin is not there.
 //!
-//! Used by the log, `uct_info` and the explanation of a choice. Built on `thiserror`. Every failure says what was
+//! Used by the log, `uct_info` and the explanation of a choice. Built on `thiserror`. Every failure contains what was
 //! found, what was expected, and ([`LoadFailure::hint`]) what to do.
 
 #![forbid(unsafe_code)]
@@ -98,7 +98,7 @@ pub enum LoadFailureKind {
         /// The system's word.
         error: Arc<io::Error>,
     },
-    /// Somebody else may write to the file, its directory, or a link that leads to it, and so could have any code run.
+    /// Another user may write to the file, its directory, or a link that leads to it, and so could have any code run.
     #[error("is not trusted to hold code{}: {writer}", because_of(at.as_deref()))]
     NotTrusted {
         /// The link or directory; `None` if it is the file, or directory to search, itself.
@@ -174,7 +174,7 @@ pub enum LoadFailureKind {
     Magic {
         /// [`uct_abi::UCT_MAGIC`].
         expected: u64,
-        /// What stands there.
+        /// What is there.
         found: u64,
     },
     /// Made for another, incompatible host.

@@ -51,7 +51,7 @@ type Init = Option<unsafe extern "C" fn(*const UctHost, *mut uct_abi::UctText) -
 /// The first thing that is wrong, in the order of the boundary.
 ///
 /// # Safety
-/// `plugin` is null, or points to a table that says its magic, its versions and its size truly as far as it has them,
+/// `plugin` is null, or points to a table whose magic, versions and size are correct as far as it has them,
 /// whose pointers lead to what their types say, and that stays as it is for ever.
 pub(super) unsafe fn prepare(plugin: *const UctPlugin) -> Result<Prepared, LoadFailureKind> {
     // SAFETY: the caller promises a table, or null.
@@ -94,7 +94,7 @@ unsafe fn check_version(plugin: *const UctPlugin) -> Result<(), LoadFailureKind>
         return Err(LoadFailureKind::Magic { expected: UCT_MAGIC, found });
     }
     let versions = plugin.wrapping_byte_add(offset_of!(UctPlugin, abi_major)).cast::<[u32; 2]>();
-    // SAFETY: behind our magic two versions of four bytes stand in every version of the table.
+    // SAFETY: behind our magic two versions of four bytes are in every version of the table.
     let [found_major, found_minor] = unsafe { versions.read() };
     if found_major != UCT_ABI_MAJOR {
         return Err(LoadFailureKind::AbiMajor { expected_major: UCT_ABI_MAJOR, found_major, found_minor });

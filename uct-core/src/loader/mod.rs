@@ -315,7 +315,7 @@ impl Loading {
         files: &mut Vec<PluginFile>,
         settings: &LoaderSettings,
     ) {
-        // SAFETY: a reference to a table that lives for ever; the code that linked it in promises that it is what it says.
+        // SAFETY: a reference to a table that lives for ever; the code that linked it in promises that it is one.
         let plugin = match unsafe { registry::prepared(table) } {
             Ok(plugin) => plugin,
             Err(kind) => return self.fail(built_in_name(table), None, kind),

@@ -65,7 +65,7 @@ fn open_failure(path: &Path, error: libloading::Error) -> LoadFailureKind {
     }
 }
 
-/// The name ahead of glibc's "cannot open shared object file"; about the plugin itself it says the plugin's path.
+/// The name ahead of glibc's "cannot open shared object file"; for the plugin itself that is the plugin's path.
 fn missing_library(path: &Path, message: &str) -> Option<String> {
     let (library, _) = message.split_once(": cannot open shared object file")?;
     (Path::new(library) != path).then(|| library.to_owned())

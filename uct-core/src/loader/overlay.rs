@@ -10,7 +10,7 @@ use super::{failure::LoadFailureKind, table::Table};
 /// Copies a plugin's table: at most as much as both sides know, and only whole words. Mandatory slots must be there;
 /// of the rest every one that is missing or null is replaced.
 ///
-/// `subject` says in messages what the table belongs to.
+/// `subject` names in messages what the table belongs to.
 ///
 /// # Safety
 /// Where `offered` is not null and aligned, it points to a table that is readable up to its `size` and at least up to
@@ -33,7 +33,7 @@ pub(super) unsafe fn overlay<T: Table>(offered: *const T, subject: &str) -> Resu
     let mut table = MaybeUninit::<T>::zeroed();
     // A slot of which only a part is there is not there.
     let known = size.min(size_of::<T>()) & !(size_of::<usize>() - 1);
-    // SAFETY: `known` is no more than the plugin's table has, as its `size` says, nor than ours has; ours is new
+    // SAFETY: `known` is no more than the plugin's table has, by its `size`, nor than ours has; ours is new
     // memory.
     unsafe { offered.cast::<u8>().copy_to_nonoverlapping(table.as_mut_ptr().cast::<u8>(), known) };
     // SAFETY: all bytes are initialised, and `Table` promises that every pattern of bits is a value.

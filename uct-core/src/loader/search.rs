@@ -27,7 +27,7 @@ const INSTALLED: &[&str] = match option_env!("UCT_BUILD_PLUGIN_DIR") {
     None => &["/usr/local/lib/uct", "/usr/lib/uct"],
 };
 
-/// A file whose name says that it is a plugin.
+/// A file whose name is that of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PluginFile {
     /// `NAME` of `libuct_NAME.so`.
@@ -56,7 +56,7 @@ pub(super) fn plugin_files(settings: &LoaderSettings) -> Found {
     }
     if settings.search_standard {
         for directory in standard_directories() {
-            // Nobody asked for these by name, so it is no failure if one is not there.
+            // These were not named explicitly, so it is no failure if one is not there.
             if let Err(error) = search(&directory, trust, &mut found) {
                 tracing::debug!(directory = %directory.display(), %error, "no plugins here");
             }
@@ -131,7 +131,7 @@ fn look(named: &Path, directory: &Path, trust: &Trust, found: &mut Found) -> std
     Ok(Seen::Plugins(count))
 }
 
-/// `NAME` of `libuct_NAME.so`; a name is what can stand in a symbol.
+/// `NAME` of `libuct_NAME.so`; a name is what a symbol can contain.
 fn plugin_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_prefix("libuct_")?.strip_suffix(".so")?;
     let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

@@ -18,9 +18,9 @@ use uct_abi::{
 pub(super) unsafe trait Table: Copy + 'static {
     /// The name of the type, for messages.
     const NAME: &'static str;
-    /// Where `size` stands, in bytes.
+    /// Where `size` is, in bytes.
     const SIZE_OFFSET: usize;
-    /// The end of the last mandatory slot, in bytes: a table that says it is shorter is refused.
+    /// The end of the last mandatory slot, in bytes: a table whose size is smaller is refused.
     const MINIMUM: usize;
 
     /// The first mandatory slot that is null, zero or empty.
@@ -151,7 +151,7 @@ impl Presence for UctStr {
     }
 }
 
-/// The type of a slot, with functions that stand in for a plugin's.
+/// The type of a slot, with functions that replace a plugin's.
 pub(crate) trait Slot {
     /// Where a plugin offers none.
     const UNSUPPORTED: Self;
@@ -159,7 +159,7 @@ pub(crate) trait Slot {
     const FORKED: Self;
 }
 
-/// What the functions that stand in answer.
+/// What these functions return.
 trait Answer {
     fn of(status: UctStatus) -> Self;
 }

@@ -21,7 +21,7 @@ const TEXT_LIMIT: usize = 64 * 1024;
 /// Longest reason that a plugin can give, in bytes.
 const REASON_CAPACITY: usize = 1024;
 
-/// Reads a string of a plugin; an absent one is empty. `what` says in the error what it is: "name of a transport".
+/// Reads a string of a plugin; an absent one is empty. `what` names it in the error: "name of a transport".
 ///
 /// # Errors
 /// Longer than any real text, a null pointer with a length, or not UTF-8.

@@ -249,7 +249,7 @@ impl Memory {
         &self.inner.md
     }
 
-    /// Whether somebody else holds it: a clone, a slice, an outstanding operation.
+    /// Whether something else holds it: a clone, a slice, an outstanding operation.
     pub fn is_shared(&self) -> bool {
         Rc::strong_count(&self.inner) > 1
     }
@@ -355,7 +355,7 @@ impl Memory {
         Ok(packed)
     }
 
-    /// Tells the system that a part will be used soon (`true`) or is back to normal.
+    /// Advises the system that a part will be used soon (`true`) or is back to normal.
     ///
     /// # Errors
     /// [`Error::UNSUPPORTED`] where the domain cannot, [`Error::OUT_OF_RANGE`] outside, [`Error::INVALID_PARAM`] in a
@@ -380,7 +380,7 @@ impl Memory {
     /// peers that are in flight, a copy or a system call each. If one does not end in time, what is given back is a copy.
     ///
     /// # Errors
-    /// The memory itself, if somebody else holds it (an outstanding operation, a slice, a clone), if it is not a
+    /// The memory itself, if something else holds it (an outstanding operation, a slice, a clone), if it is not a
     /// vector's, or in a child of a fork.
     pub fn into_bytes(self) -> Result<Vec<u8>, Memory> {
         if self.inner.md.inner.is_parents() {

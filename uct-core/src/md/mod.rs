@@ -157,7 +157,7 @@ impl MemoryDomain {
     ///
     /// # Safety
     /// The `length` bytes at `address` stay valid for reads and writes until the last [`Memory`], slice or
-    /// outstanding operation that refers to them is gone, and nobody holds a reference to them meanwhile: peers may
+    /// outstanding operation that refers to them is gone, and nothing holds a reference to them meanwhile: peers may
     /// write to them at any time. If the log warns then that they are lost, a peer writes to them still: they stay valid for ever.
     pub unsafe fn register_raw(
         &self,
@@ -205,7 +205,7 @@ impl MemoryDomain {
 fn query(ops: &UctMdOps, raw: *mut UctMd) -> MdAttr {
     let mut attr = blank_md();
     let query = ops.query.expect("the loader fills every slot");
-    // SAFETY: the domain is open, and the table is ours and says its size.
+    // SAFETY: the domain is open, and the table is ours and contains its size.
     let status = unsafe { query(raw, &raw mut attr) };
     if status == uct_abi::UCT_OK { attr } else { blank_md() }
 }

@@ -252,7 +252,7 @@ impl RemoteKey {
             value: 0,
         };
         let slot = inner.md.inner.ops.rkey_window.expect("the loader fills every slot");
-        // SAFETY: domain and key are live, and the table is ours and says its size.
+        // SAFETY: domain and key are live, and the table is ours and contains its size.
         let status = unsafe { slot(inner.md.inner.raw(), inner.raw, &raw mut table) };
         self.window.may_come.set(status == UCT_ERR_NO_RESOURCE);
         let (local, live) = (NonNull::new(table.local), NonNull::new(table.live.cast_mut()));
@@ -319,7 +319,7 @@ impl RemoteKey {
 impl Drop for RkeyInner {
     fn drop(&mut self) {
         let release = self.md.inner.ops.rkey_release.expect("the loader fills every slot");
-        // SAFETY: outstanding operations hold the key alive, so nobody uses it any more.
+        // SAFETY: outstanding operations hold the key alive, so nothing uses it any more.
         unsafe { release(self.md.inner.raw(), self.raw) };
     }
 }

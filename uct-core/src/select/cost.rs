@@ -1,7 +1,7 @@
 //! The cost model: overhead + latency + size / bandwidth.
 //!
 //! The terms are UCX's (`uct_iface_attr`). What an interface emulates costs the round trips that it takes; a get costs the
-//! way there and back. Each number says where it came from.
+//! way there and back. Each number has its origin.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Whether a choice is a fall back: something nearer or faster would have been there, but for an impediment.
 //!
 //! A transport whose device is not in the machine, whose peer is on another machine, or which the user excluded is no
-//! loss. One that refuses to open, or whose peer stands behind an obstacle, is.
+//! loss. One that refuses to open, or whose peer is behind an obstacle, is.
 
 use super::explain::{Candidate, Explanation};
 use super::verdict::{Stage, Verdict};

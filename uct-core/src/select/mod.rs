@@ -257,7 +257,7 @@ impl Selector {
     /// What is not open: excluded, refused, without a device, not loaded.
     fn add_absent(&self, candidates: &mut Vec<Candidate>) {
         for (resource, reason) in &self.refused {
-            let hint = "the reason says what the transport lacks; uct_info -d shows its limits";
+            let hint = "the reason names what the transport lacks; uct_info -d shows its limits";
             candidates.push(Candidate::of(resource, rejected(Stage::Open, reason.clone(), hint)));
         }
         for resource in self.context.resources() {

@@ -140,7 +140,7 @@ impl PeerAddresses {
         if unlisted > 0 {
             refusals.push(format!("and {unlisted} more"));
         }
-        let hint = "the reason says what separates the two sides";
+        let hint = "the reason names what separates the two sides";
         Err(rejected(stage, refusals.join("; "), hint))
     }
 }

@@ -79,14 +79,14 @@ fn decode(event: &ibv_async_event) -> AsyncEvent {
 
 /// For events of a port.
 fn port(event: &ibv_async_event) -> u8 {
-    // SAFETY: the type says that the element is a port number.
+    // SAFETY: for this type the element is a port number.
     let port = unsafe { event.element.port_num };
     u8::try_from(port).unwrap_or(0)
 }
 
 /// For events of a queue pair.
 fn qp_number(event: &ibv_async_event) -> u32 {
-    // SAFETY: the type says that the element is a queue pair.
+    // SAFETY: for this type the element is a queue pair.
     let qp = unsafe { event.element.qp };
     if qp.is_null() {
         return 0;

@@ -29,7 +29,7 @@ pub fn status(table: &VerbsTable) -> ForkSupport {
     ask(table, false)
 }
 
-/// Enables fork support if wanted, and says how it is.
+/// Enables fork support if wanted, and returns its state.
 fn ask(table: &VerbsTable, enable: bool) -> ForkSupport {
     let known = table.is_fork_initialized.map(|status| {
         // SAFETY: takes nothing, and only reads the library's state and the kernel's answer to a query.

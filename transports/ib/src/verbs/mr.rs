@@ -44,7 +44,7 @@ impl Access {
 
 impl Pd {
     /// Makes a domain, and registers a little memory in it for a moment: where nothing can be registered, the domain is of
-    /// no use, and this is where its user hears why.
+    /// no use, and this is where its user learns why.
     ///
     /// # Errors
     /// The failed verb; [`IbError::Memlock`] if the limit on locked memory is too low for a few buffers.

@@ -294,12 +294,12 @@ impl Qp {
         self.modify(&mut attr, mask, &format!("to RTS with {connect:?}"))
     }
 
-    /// To the state and with the attributes that a connection manager has computed; `mask` says which of them are set.
+    /// To the state and with the attributes that a connection manager has computed; `mask` has those that are set.
     ///
     /// # Errors
     /// The failed verb; the queue pair stays where it is.
     pub fn apply(&self, mut attr: ibv_qp_attr, mask: i32) -> Result<(), IbError> {
-        let what = format!("to {:?} as rdma_cm says", QpState::from_raw(attr.qp_state));
+        let what = format!("to {:?} as rdma_cm computed", QpState::from_raw(attr.qp_state));
         self.modify(&mut attr, mask, &what)
     }
 
@@ -385,12 +385,12 @@ impl Qp {
     /// Posts a request over registered memory. Does not block.
     ///
     /// # Safety
-    /// The memory of the pieces stays valid until a completion says that the request has ended (its own, or a later one
-    /// of this queue pair), or the queue pair is gone. Memory that is read into (reads, atomics) is touched by nobody
+    /// The memory of the pieces stays valid until a completion reports that the request has ended (its own, or a later one
+    /// of this queue pair), or the queue pair is gone. Memory that is read into (reads, atomics) is touched by nothing
     /// else until then. A datagram's address handle lives as long.
     ///
     /// # Errors
-    /// The provider's error number; [`PostError::is_full`] says whether to try again later.
+    /// The provider's error number; [`PostError::is_full`]: try again later.
     #[inline]
     pub unsafe fn post_send(&self, mut request: SendWr<'_>) -> Result<(), PostError> {
         self.post_raw(&mut request.0)

@@ -71,7 +71,7 @@ function_table! {
 /// A failure is not kept: the next caller tries again.
 ///
 /// # Errors
-/// [`IbError::LibraryMissing`] says what was tried and which package has it; [`IbError::LibrarySymbol`] names a function
+/// [`IbError::LibraryMissing`] names what was tried and the package that has it; [`IbError::LibrarySymbol`] names a function
 /// that the library found does not have.
 pub fn load() -> Result<&'static VerbsTable, IbError> {
     static TABLE: OnceCell<&'static VerbsTable> = OnceCell::new();

@@ -7,7 +7,7 @@ use uct_plugin::Error;
 /// The notes, and whether progress is running.
 #[derive(Default)]
 pub(crate) struct Agenda {
-    /// [`Agenda::RUNNING`] and [`Agenda::WORK`]: one byte, so that one comparison says that neither is the case.
+    /// [`Agenda::RUNNING`] and [`Agenda::WORK`]: one byte, so that one comparison shows that neither is set.
     state: Cell<u8>,
     /// Connections that are blocked on something that all share; with deferred work; about to fail.
     blocked: RefCell<Vec<u32>>,

@@ -1,6 +1,6 @@
 //! What one send queue has posted and may post: work requests by number, room, and credits for messages.
 //!
-//! Work requests end in the order in which they were posted, so the number of the last that has ended says it of all ahead of it.
+//! Work requests end in the order in which they were posted, so the number of the last that has ended covers all ahead of it.
 
 use std::cell::Cell;
 

@@ -42,7 +42,7 @@ impl Immediate {
         Self(1 << 5 | (grant as u32) << 16)
     }
 
-    /// Whether it says anything about how much either side may send.
+    /// Whether it changes how much either side may send.
     #[inline]
     pub(crate) const fn has_grant(self) -> bool {
         self.0 >> 16 != 0

@@ -53,7 +53,7 @@ pub struct rdma_cm_id {
     pub port_num: u8,
 }
 
-/// What one side says of itself when it connects or accepts.
+/// The parameters of one side when it connects or accepts.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rdma_conn_param {

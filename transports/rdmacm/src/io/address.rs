@@ -41,7 +41,7 @@ pub(super) fn from_raw(raw: &sockaddr_storage) -> Option<SocketAddr> {
     let place = std::ptr::from_ref(raw);
     match i32::from(raw.ss_family) {
         AF_INET => {
-            // SAFETY: the family says which structure it is; the storage is large enough and aligned.
+            // SAFETY: the family determines the structure; the storage is large enough and aligned.
             let v4 = unsafe { place.cast::<sockaddr_in>().read() };
             let ip = IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddr::new(ip, u16::from_be(v4.sin_port)))

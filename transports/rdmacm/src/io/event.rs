@@ -83,7 +83,7 @@ impl Event {
             status: raw.status,
             // SAFETY: the event is not acknowledged, and is one that has parameters.
             param: if has_param { unsafe { param(&raw.conn) } } else { EventParam::default() },
-            // SAFETY: a request's identifier is new, and nobody else owns it.
+            // SAFETY: a request's identifier is new, and nothing else owns it.
             request: is_request.then(|| unsafe { Id::adopt(channel, raw.id) }),
         }
     }

@@ -30,7 +30,7 @@ impl std::fmt::Debug for Id {
     }
 }
 
-/// What this side says of itself when it connects or accepts.
+/// The parameters of this side when it connects or accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnParam<'a> {
     /// Private data as they are sent.
@@ -67,7 +67,7 @@ impl Id {
     /// The failed call.
     pub fn new(channel: &Arc<Channel>, key: usize) -> Result<Id, CmError> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the channel lives, `raw` is a place for a pointer, and the context is a number that nobody follows.
+        // SAFETY: the channel lives, `raw` is a place for a pointer, and the context is a number that is never dereferenced.
         let failed = unsafe {
             (channel.table().create_id)(channel.as_ptr(), &raw mut raw, key as *mut c_void, RDMA_PS_TCP)
         };
@@ -80,7 +80,7 @@ impl Id {
     /// The identifier that came with a connection request on the channel.
     ///
     /// # Safety
-    /// It is one, and nobody else owns it.
+    /// It is one, and nothing else owns it.
     pub(super) unsafe fn adopt(channel: &Arc<Channel>, raw: *mut rdma_cm_id) -> Id {
         Id { channel: channel.clone(), raw }
     }
@@ -112,7 +112,7 @@ impl Id {
 
     fn option(&self, option: c_int, mut value: c_int) -> Result<(), CmError> {
         let place = (&raw mut value).cast::<c_void>();
-        // SAFETY: the identifier lives, and the value is an int, as the manual page says.
+        // SAFETY: the identifier lives, and the value is an int, according to the manual page.
         let failed = unsafe {
             (self.channel.table().set_option)(self.raw, RDMA_OPTION_ID, option, place, size_of::<c_int>())
         };
@@ -220,7 +220,7 @@ impl Id {
         self.result("rdma_reject", failed)
     }
 
-    /// Answers the peer's response: the connection stands. The connecting side only.
+    /// Answers the peer's response: the connection is established. The connecting side only.
     ///
     /// # Errors
     /// The failed call.
@@ -240,7 +240,7 @@ impl Id {
         self.result("rdma_disconnect", failed)
     }
 
-    /// The attributes that bring a queue pair of this connection to a state, and the mask of those that are set.
+    /// The attributes that move a queue pair of this connection to a state, and the mask of those that are set.
     ///
     /// # Errors
     /// The failed call. `EINVAL` for [`QpStep::Init`] is the only sign that the peer of a request is gone.

@@ -45,7 +45,7 @@ function_table! {
 /// A failure is not kept: the next caller tries again.
 ///
 /// # Errors
-/// [`CmError::LibraryMissing`] says which package has the library; [`CmError::LibrarySymbol`] names a function that the
+/// [`CmError::LibraryMissing`] names the package that has the library; [`CmError::LibrarySymbol`] names a function that the
 /// library found does not have.
 pub fn load() -> Result<&'static CmTable, CmError> {
     static TABLE: OnceCell<&'static CmTable> = OnceCell::new();

@@ -72,7 +72,7 @@ impl Devices {
 }
 
 impl Device {
-    /// A queue pair that carries nothing: its number and its state stand for the connection.
+    /// A queue pair that carries nothing: its number and its state represent the connection.
     ///
     /// # Errors
     /// The device has no more.

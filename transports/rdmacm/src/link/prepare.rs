@@ -31,7 +31,7 @@ const READY_TO_SEND: i32 = IBV_QP_STATE
     | IBV_QP_SQ_PSN
     | IBV_QP_MAX_QP_RD_ATOMIC;
 
-/// Brings a queue pair in state RESET to INIT, where receives can be posted. Does not block.
+/// Moves a queue pair in state RESET to INIT, where receives can be posted. Does not block.
 ///
 /// # Errors
 /// [`ucs::Error::CONNECTION_RESET`]: the client of the request is gone, of which this is the only sign.
@@ -42,7 +42,7 @@ pub fn initialize(id: &Id, qp: &Qp, peer: &str) -> Result<(), Refusal> {
     apply(qp, attr, mask, peer)
 }
 
-/// Brings a queue pair in state INIT to RTR and RTS. Blocks for a second at most, while the kernel looks for the peer's hardware
+/// Moves a queue pair in state INIT to RTR and RTS. Blocks for a second at most, while the kernel looks for the peer's hardware
 /// address.
 ///
 /// # Errors

@@ -72,7 +72,7 @@ pub enum Bad {
         "the peer has version {0} of the private data's format, this side version {VERSION}: use the same release on both"
     )]
     Version(u8),
-    /// Another kind than the event says.
+    /// Another kind than that of the event.
     #[error("the peer's private data are of kind {0} where kind {1} belongs")]
     Kind(u8, u8),
     /// A length beyond the end.

@@ -44,7 +44,7 @@ pub enum Step {
     Accept,
     /// Bringing a queue pair to work.
     QueuePair,
-    /// Telling the peer that the connection stands.
+    /// Notifying the peer that the connection is established.
     Establish,
 }
 

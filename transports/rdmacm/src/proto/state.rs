@@ -1,6 +1,6 @@
 //! The steps of one connection over rdma_cm, without I/O: an event leads to what has to be done and what is reported.
 //!
-//! [`CmState`] of the SDK decides what the application may call and hears. This adds what rdma_cm wants in between.
+//! [`CmState`] of the SDK decides what the application may call, and which events it gets. This adds what rdma_cm wants in between.
 
 use ucs::{Error, Result};
 use uct_plugin::Outcome;
@@ -21,7 +21,7 @@ pub enum Phase {
     Asked,
     /// Client: the server has accepted, and the queue pair is being prepared.
     Preparing,
-    /// Client: prepared, and the server was not told yet.
+    /// Client: prepared, and the server was not notified yet.
     Prepared,
     /// Server: accepted, and the client's answer is awaited.
     Accepted,
@@ -38,7 +38,7 @@ pub enum Phase {
 pub enum Input {
     /// The peer's address is resolved.
     AddressResolved,
-    /// It is not, for now: nobody answered yet.
+    /// It is not, for now: there was no answer yet.
     AddressLate,
     /// The route is resolved.
     RouteResolved,
@@ -63,9 +63,9 @@ pub enum Act {
     ResolveRoute,
     /// Send the request.
     Connect,
-    /// Bring the queue pair to work; then comes [`Input::Prepared`].
+    /// Move the queue pair to RTS; then comes [`Input::Prepared`].
     Prepare,
-    /// Tell the server that the connection stands.
+    /// Notify the server that the connection is established.
     Establish,
     /// Disconnect, or answer that the peer did.
     Disconnect,

@@ -432,7 +432,7 @@ impl Source for TcpCmEp {
     }
 }
 
-/// Whether an error says something of the way to the peer, not of what the application asked for.
+/// Whether an error concerns the path to the peer, not the request of the application.
 fn is_of_the_network(error: &SystemError, source: Option<SocketAddr>) -> bool {
     match error.errno {
         libc::ECONNREFUSED | libc::ECONNRESET | libc::ETIMEDOUT => true,

@@ -22,7 +22,7 @@ use super::{Source, TcpCm};
 use crate::io::socket::is_among_last;
 use crate::proto::cm::{self, BadFrame, HEADER, Inbox, Kind, MAX_DATA, Refusal};
 
-/// Clients that may wait in the system, unless the application says how many. The system has a limit of its own.
+/// Clients that may wait in the system, unless the application gives a number. The system has a limit of its own.
 const BACKLOG: u32 = 4096;
 /// Callers taken in one look.
 const ACCEPTS: usize = 64;

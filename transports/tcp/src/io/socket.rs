@@ -13,7 +13,7 @@ use ucs::units::{MemSize, Time};
 /// A congestion control that every system has and every user may take, and that sends as fast as the peer receives.
 const UNPACED: &str = "reno";
 
-/// What the configuration says of sockets.
+/// The configuration of sockets.
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) sndbuf: MemSize,

@@ -149,14 +149,14 @@ impl Table {
         conn.go_on(shared, &other);
     }
 
-    /// A connection was accepted from a peer that says it is `peer`: connections that are being established may wait for it.
+    /// A connection was accepted from a peer that claims to be `peer`: connections that are being established may wait for it.
     pub(crate) fn on_claimant(&self, shared: &Shared, peer: u64) {
         for conn in self.all().into_iter().filter(|conn| conn.peer == peer && conn.is_connecting()) {
             conn.on_claimant(shared);
         }
     }
 
-    /// What was noted for a connection: sends, resumes, and says good-bye if its last endpoint has gone.
+    /// What was noted for a connection: sends, resumes, and ends its use if its last endpoint has gone.
     pub(crate) fn look_after(&self, shared: &Shared, conn: &Rc<Conn>) {
         conn.take_dirty();
         conn.flush_unless_blocked(shared);

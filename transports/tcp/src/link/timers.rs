@@ -72,7 +72,7 @@ impl Timers {
         self.next_check.get()
     }
 
-    /// How many looks a peer may leave unanswered.
+    /// How many checks a peer may leave unanswered.
     pub(crate) fn most_silent_ticks(&self) -> u32 {
         let interval = self.interval.seconds().max(1e-3);
         (self.timeout.seconds() / interval).ceil().clamp(1.0, f64::from(u32::MAX)) as u32

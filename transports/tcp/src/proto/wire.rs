@@ -232,7 +232,7 @@ pub(crate) fn check_start(bytes: &[u8]) -> Result<(), BadHello> {
     }
 }
 
-/// Compares a secret with what a peer says it is. One comparison of two registers: how long it takes does not depend on where they
+/// Compares a secret with the one that a peer sent. One comparison of two registers: how long it takes does not depend on where they
 /// differ.
 pub(crate) fn is_same(secret: u64, said: u64) -> bool {
     std::hint::black_box(secret ^ said) == 0

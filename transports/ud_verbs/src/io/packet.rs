@@ -115,7 +115,7 @@ impl Packet {
         self.data().wrapping_add(HEADER)
     }
 
-    /// Says what the datagram consists of: `length` bytes of message in the buffer, and nothing else yet.
+    /// Sets what the datagram consists of: `length` bytes of message in the buffer, and nothing else yet.
     #[inline]
     pub(crate) fn begin(&mut self, length: usize, wakes: bool) {
         self.length = (HEADER + length) as u32;

@@ -223,7 +223,7 @@ impl Queue {
         Error::IO_ERROR
     }
 
-    /// Looks what has ended. Resumes a queue pair that stopped at a failed request: what was lost is sent again.
+    /// Polls for ended requests. Resumes a queue pair that stopped at a failed request: what was lost is sent again.
     pub(crate) fn reap(&mut self) {
         let mut buffer = WcBuffer::<16>::new();
         loop {

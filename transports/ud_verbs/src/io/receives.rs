@@ -42,7 +42,7 @@ pub(crate) struct Arrival {
     pub(crate) source: Source,
 }
 
-/// Who sent a datagram, as its completion says.
+/// The sender of a datagram, according to its completion.
 #[derive(Clone, Copy)]
 pub(crate) struct Source {
     pub(crate) qp: u32,

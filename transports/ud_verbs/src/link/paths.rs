@@ -24,7 +24,7 @@ pub(crate) struct Paths {
     handles: AddressHandles<Ah>,
 }
 
-/// Address handles, by what each was made of: so a port has one, whatever else its address says.
+/// Address handles, by what each was made of: so a port has one, whatever else is in its address.
 struct AddressHandles<H> {
     of: HashMap<AddressVector, Arc<H>>,
     /// Handles that no new path gets.
@@ -52,7 +52,7 @@ impl Paths {
         Paths { port, pd: Arc::clone(pd), preferences, handles: AddressHandles::new(most) }
     }
 
-    /// Where a datagram comes from, as the device says.
+    /// The origin of a datagram, as reported by the device.
     #[inline]
     pub(crate) fn origin(&self, arrival: &Arrival) -> Origin {
         let source = arrival.source;
@@ -165,7 +165,7 @@ impl<H> AddressHandles<H> {
         Ok(handle)
     }
 
-    /// The handle for the path from `port` back to an unauthenticated peer, which says that its port is this one, and whose
+    /// The handle for the path from `port` back to an unauthenticated peer, which claims that its port is this one, and whose
     /// datagram came by this route.
     fn back<E: std::fmt::Display>(
         &mut self,

@@ -1,6 +1,6 @@
 //! The congestion window: slow start, then one packet more per round trip, half at a loss.
 //!
-//! Built on nothing else; it tells the [sender](super::sender) how much may be outstanding.
+//! Built on nothing else; it limits how much the [sender](super::sender) may have outstanding.
 
 /// How many packets may be in flight.
 #[derive(Clone, Copy, Debug)]

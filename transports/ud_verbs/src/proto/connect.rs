@@ -80,7 +80,7 @@ impl<T: Handles> Table<T> {
         self.allocate(now, true).ok_or(ConnectError::Full(self.settings.connections_max))
     }
 
-    /// Tells a connection made by [`Table::create`] its peer, from the peer's address.
+    /// Sets the peer of a connection made by [`Table::create`], from the peer's address.
     ///
     /// # Errors
     /// The path, if the connection is not waiting for a peer.

@@ -44,7 +44,7 @@ pub enum Failure {
     /// The peer did not respond for the time to give up.
     #[error("the peer has not answered in time: its process, its port or the network is down")]
     Silent,
-    /// The peer says that the connection is gone.
+    /// The peer reports that the connection is gone.
     #[error("the peer has closed its interface or given this connection up")]
     Reset,
     /// The peer refused an access to its memory.

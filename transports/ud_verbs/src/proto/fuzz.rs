@@ -25,8 +25,8 @@ fn origin(side: usize) -> Origin {
     Origin { port: [side as u8 + 1; 16], qp: 1 }
 }
 
-/// Two interfaces with a connection between them; `data` says what is sent, what of it arrives, how it is damaged, and
-/// what else arrives. Whatever it says, nothing panics, and what is given to the table comes back.
+/// Two interfaces with a connection between them; `data` determines what is sent, what of it arrives, how it is damaged, and
+/// what else arrives. Whatever it is, nothing panics, and what is given to the table comes back.
 pub fn fuzz_packets(data: &[u8]) {
     let settings =
         Settings { connections_max: 8, held_max: 16, seed: data.len() as u128 + 2, ..Settings::default() };

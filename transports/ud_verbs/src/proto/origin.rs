@@ -13,7 +13,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Nobody's: no datagram comes from there.
+    /// That of no peer: no datagram comes from there.
     pub const NONE: Origin = Origin { port: [0; 16], qp: 0 };
 }
 

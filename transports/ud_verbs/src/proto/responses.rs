@@ -57,7 +57,7 @@ impl Responses {
         true
     }
 
-    /// Sends from the front until `send` says that one must wait; returns whether none is left.
+    /// Sends from the front until `send` reports that one must wait; returns whether none is left.
     pub(crate) fn send_all(&self, mut send: impl FnMut(&[u8]) -> bool) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         while let Some(response) = waiting.front() {

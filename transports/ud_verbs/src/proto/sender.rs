@@ -228,7 +228,7 @@ impl<S> Sender<S> {
         if is_there { self.slots.get(self.unacknowledged)?.packet.as_ref() } else { None }
     }
 
-    /// The peer has all packets before `ack`. `delay` is how long it held this back, if it says so.
+    /// The peer has all packets before `ack`. `delay` is how long it held this back, if it reports that.
     /// Returns how many packets this acknowledges.
     #[inline]
     pub(super) fn on_ack(&mut self, now: Stamp, ack: Psn, delay: Option<u64>) -> Result<u32, Bogus> {
@@ -386,7 +386,7 @@ impl<S> Sender<S> {
         self.arrived | self.lost != 0 || self.in_recovery
     }
 
-    /// Looks for packets that should have arrived by now; returns after how many nanoseconds to look again, if at all.
+    /// Looks for packets that should have arrived by now; returns after how many nanoseconds to check again, if at all.
     pub(super) fn detect_losses(&mut self, now: Stamp) -> Option<u64> {
         let allowed = self.newest.trip + self.reorder_allowance();
         let mut again: Option<u64> = None;

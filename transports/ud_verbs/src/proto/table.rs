@@ -279,7 +279,7 @@ impl<T: Handles> Table<T> {
     }
 
     /// The place of the next message among all that are sent on the connection: what was sent so far is acknowledged
-    /// when [`Table::has_reached`] says so of it.
+    /// when [`Table::has_reached`] returns true for it.
     pub fn mark(&self, id: ConnectionId) -> Psn {
         self.connections[id.index()].sender.next()
     }

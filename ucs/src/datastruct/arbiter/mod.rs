@@ -33,10 +33,10 @@ use link::{Link, List};
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArbiterResult {
-    /// Done with the element: take it out and go on with the next one of the group, or with the next group once the
+    /// Done with the element: take it out and continue with the next one of the group, or with the next group once the
     /// batch is full. The element is no longer queued when the callback is called, so the callback may have freed it.
     Remove,
-    /// Keep the element and go on with the next group; this group comes again in the same dispatch.
+    /// Keep the element and continue with the next group; this group comes again in the same dispatch.
     NextGroup,
     /// Keep the element and take the group off the arbiter until it is scheduled again.
     Deschedule,
@@ -84,7 +84,7 @@ impl Arbiter {
         }
     }
 
-    /// Calls `callback` with elements of the scheduled groups until none is left or the callback says stop: at most
+    /// Calls `callback` with elements of the scheduled groups until none is left or the callback returns stop: at most
     /// `per_group` (0 counts as 1) of a group in its turn, then the next group. It does not end as long as the callback
     /// keeps returning [`ArbiterResult::NextGroup`].
     ///

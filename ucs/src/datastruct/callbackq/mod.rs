@@ -192,7 +192,7 @@ impl CallbackQ {
         self.remove_oneshots_if(key, |_| true)
     }
 
-    /// Removes the one-shots of a key that have not run yet and for which `is_removed` says so; returns how many those
+    /// Removes the one-shots of a key that have not run yet and for which `is_removed` returns true; returns how many those
     /// were. Where the argument of a raw one owns something, `is_removed` is the place to free it.
     pub fn remove_oneshots_if(&self, key: OneshotKey, is_removed: impl FnMut(&Oneshot) -> bool) -> usize {
         self.apply_changes();

@@ -86,7 +86,7 @@ pub trait ConnectionManager: Sized + 'static {
     /// Rejects a request. Any thread.
     fn reject(request: Self::Request, data: &[u8]) -> Result;
 
-    /// Tells the server that the client is connected.
+    /// Notifies the server that the client is connected.
     fn notify(ep: &Rc<Self::Ep>) -> Result;
 
     /// Disconnects; see [`CmState::disconnect`].
@@ -141,7 +141,7 @@ pub struct CmConnect {
     pub timeout: Option<Duration>,
 }
 
-/// What one side tells the other.
+/// What one side sends the other.
 #[derive(Clone, Copy)]
 pub struct CmData<'a> {
     /// Private data.

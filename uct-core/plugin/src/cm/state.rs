@@ -174,7 +174,7 @@ impl CmState {
         self.phase == Phase::Resolving
     }
 
-    /// Whether the peer may be told that this side disconnects.
+    /// Whether the peer may be notified that this side disconnects.
     pub fn is_connected(&self) -> bool {
         matches!(self.phase, Phase::Connected | Phase::Established)
     }
@@ -189,7 +189,7 @@ impl CmState {
         self.disconnected_here
     }
 
-    /// Where it stands, for messages: what was awaited.
+    /// Its state, for messages: what was awaited.
     pub fn stage(&self) -> &'static str {
         match self.phase {
             Phase::Resolving => "resolve",

@@ -32,7 +32,7 @@ pub trait RegionKey: Sized + Send + Sync {
     /// Turns packed bytes, which are untrusted, into a key.
     ///
     /// # Errors
-    /// They are none; the reason says why.
+    /// They are none; the reason explains why.
     fn unpack(regions: &Regions, packed: &[u8]) -> Result<Self, Failure>;
 
     /// The region itself, where it is this process's.

@@ -1,7 +1,7 @@
 //! Memory of peers that lies in this process, and that the host therefore accesses without a call of the transport: words by
 //! put, get and atomics.
 //!
-//! Used by memory domains, which return a [`Window`] for a key, and endpoints, whose [`Gate`] says when such accesses may go
+//! Used by memory domains, which return a [`Window`] for a key, and endpoints, whose [`Gate`] controls when such accesses may go
 //! ahead. All else, and all that a window does not cover, comes to the endpoint's methods.
 
 use std::cell::Cell;
@@ -66,7 +66,7 @@ impl<'key> Window<'key> {
 #[derive(Debug)]
 pub struct Gate {
     is_open: Cell<bool>,
-    /// Where the host looks, while it does.
+    /// The word that the host reads, while it does.
     host: Cell<Option<NonNull<UctGate>>>,
 }
 

@@ -1,6 +1,6 @@
 //! Put, get and atomics of an endpoint, made of requests: what every transport whose wire only moves bytes does in the same way.
 //!
-//! Built on the initiator. The transport implements [`Requests`], which says how a request is sent and what holds for the endpoint, and
+//! Built on the initiator. The transport implements [`Requests`], which defines how a request is sent and what holds for the endpoint, and
 //! names [`ByRequests`] as [`Endpoint::Remote`]. An operation that it implements differently, such as a large put from the memory of the
 //! data, overrides the endpoint's method.
 
@@ -51,7 +51,7 @@ pub trait Requests {
     /// What numbers the requests and remembers the operations.
     ///
     /// # Errors
-    /// There is none yet, or a request would be of no use, as far as can be told at once.
+    /// There is none yet, or a request would be of no use, as far as is known at once.
     fn initiator(&self) -> Result<&Initiator>;
 
     /// The number of the endpoint among those that share the initiator.
@@ -90,7 +90,7 @@ pub trait Requests {
     /// It is not done by then.
     fn wait_until(&self, done: impl Fn() -> bool) -> Result;
 
-    /// Has `read` read memory that is of this very process, where a key of this identity says so.
+    /// Has `read` read memory that is of this very process, where the key has this identity.
     fn of_own_process(
         &self,
         identity: u64,
@@ -137,7 +137,7 @@ pub trait Requests {
         Ok(())
     }
 
-    /// Sends an atomic. The operation says whether there is a result.
+    /// Sends an atomic. The operation determines whether there is a result.
     ///
     /// # Errors
     /// Nothing was sent; as [`Requests::may_request`].

@@ -148,7 +148,7 @@ impl Initiator {
         self.request(Opcode::Put, AtomicOp::Add, key, address, length, [0; 2])
     }
 
-    /// An atomic, for an [`Operation`] that says whether there is a result.
+    /// An atomic, for an [`Operation`] that determines whether there is a result.
     ///
     /// # Errors
     /// As [`Initiator::put`]; [`Error::INVALID_PARAM`] where the address is not aligned.

@@ -12,7 +12,7 @@
 //!
 //! A request takes the next sequence number and counts as posted once it was passed to [`Initiator::posted`]; one that could not be
 //! sent is dropped, and the number goes to the next. The target carries requests out in order. It responds to every get, fetching
-//! atomic and error, and acknowledges the rest in one go, when the transport calls for it: a response to request *n* says that
+//! atomic and error, and acknowledges the rest in one go, when the transport calls for it: a response to request *n* means that
 //! all up to *n* were carried out. Each access is checked against a live registration, its key, its bounds and its rights, and an
 //! access that fails the check touches nothing.
 //!

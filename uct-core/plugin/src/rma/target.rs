@@ -1,4 +1,4 @@
-//! The target's side: carries requests out on registered memory, and says how it went.
+//! The target's side: carries requests out on registered memory, and returns their results.
 
 use std::cell::Cell;
 
@@ -146,7 +146,7 @@ impl Target {
     }
 
     fn answer<'a>(&self, sequence: u32, kind: ResponseKind, status: Status, data: Data<'a>) -> Answer<'a> {
-        // The response says that all requests ahead of it were carried out.
+        // The response means that all requests ahead of it were carried out.
         self.unacknowledged.set(None);
         // A get is at most `u32::MAX` bytes long.
         let header = Response { kind, sequence, status, length: data.length() as u32 }.header();

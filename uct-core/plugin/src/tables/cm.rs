@@ -141,11 +141,11 @@ unsafe extern "C" fn query<C: ConnectionManager>(cm: *mut UctCm, attr: *mut UctC
     guard::status("cm_query", || {
         // SAFETY: the connection manager is open.
         let attributes = unsafe { opened::<C>(cm) }.attributes();
-        // SAFETY: `attr` is the host's and says its size (`UctCmAttr`).
+        // SAFETY: `attr` is the host's and contains its size (`UctCmAttr`).
         let room = unsafe { (*attr).size }.min(size_of::<UctCmAttr>());
         // SAFETY: both tables hold `room` bytes.
         unsafe { attr.cast::<u8>().copy_from_nonoverlapping((&raw const attributes).cast(), room) };
-        // SAFETY: as above; the size tells the host how much was filled.
+        // SAFETY: as above; the size is how much was filled.
         unsafe { (*attr).size = room };
         UCT_OK
     })

@@ -361,7 +361,7 @@ unsafe extern "C" fn pending_add<E: Endpoint>(ep: *mut UctEp, request: *mut UctP
         let Some(request) = NonNull::new(request) else { return Error::INVALID_PARAM.status().raw() };
         // SAFETY: the endpoint is alive.
         let ep = unsafe { alive::<E>(ep) };
-        // SAFETY: the host lends the request until it was served or purged (`UctPendingReq`).
+        // SAFETY: the request is the transport's until it was served or purged (`UctPendingReq`).
         Status::from(unsafe { ep.pending_add(request) }).raw()
     })
 }

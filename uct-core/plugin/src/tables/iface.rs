@@ -76,11 +76,11 @@ unsafe extern "C" fn query<I: Iface>(iface: *mut UctIface, attr: *mut UctIfaceAt
     guard::status("query", || {
         // SAFETY: the interface is open.
         let attributes = unsafe { open::<I>(iface) }.attributes();
-        // SAFETY: `attr` is the host's and says its size (`UctIfaceAttr`).
+        // SAFETY: `attr` is the host's and contains its size (`UctIfaceAttr`).
         let room = unsafe { (*attr).size }.min(size_of::<UctIfaceAttr>());
         // SAFETY: both tables hold `room` bytes.
         unsafe { attr.cast::<u8>().copy_from_nonoverlapping((&raw const attributes).cast(), room) };
-        // SAFETY: as above; the size says how much was filled.
+        // SAFETY: as above; the size is how much was filled.
         unsafe { (*attr).size = room };
         UCT_OK
     })

@@ -66,7 +66,7 @@ unsafe extern "C" fn query<M: Md>(md: *mut UctMd, attr: *mut UctMdAttr) -> UctSt
     guard::status("query", || {
         // SAFETY: the domain is open.
         let attributes = unsafe { domain::<M>(md) }.attributes();
-        // SAFETY: `attr` is the host's and says its size (`UctMdAttr`).
+        // SAFETY: `attr` is the host's and contains its size (`UctMdAttr`).
         let room = unsafe { (*attr).size }.min(size_of::<UctMdAttr>());
         // SAFETY: both tables hold `room` bytes, and the first field keeps the host's own size below.
         unsafe { attr.cast::<u8>().copy_from_nonoverlapping((&raw const attributes).cast(), room) };
@@ -266,7 +266,7 @@ unsafe extern "C" fn rkey_window<M: Md>(
         // SAFETY: the domain is open.
         let found = unsafe { domain::<M>(md) }.window(rkey);
         answer(found.map(|found| {
-            // SAFETY: `window` is the host's and says its size (`UctWindow`).
+            // SAFETY: `window` is the host's and contains its size (`UctWindow`).
             let room = unsafe { (*window).size }.min(size_of::<UctWindow>());
             // SAFETY: both tables hold `room` bytes, and the first field keeps the host's own size below.
             unsafe {

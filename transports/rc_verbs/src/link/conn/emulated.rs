@@ -1,6 +1,6 @@
 //! Emulated atomics: the steps of each, one after another and in order.
 //!
-//! Built on `link::emulation`, which says what a step is.
+//! Built on `link::emulation`, which defines the steps.
 
 use uct_ib::verbs::SendWr;
 use uct_plugin::atomic::{Change, Width};
@@ -98,7 +98,7 @@ impl Conn {
         }
         if let Some(Emulated::Flush(completion)) = self.emulated.borrow_mut().pop_front() {
             if self.queue.is_quiet() {
-                // Told from progress, where every step but the first is made; the first is never a flush.
+                // Reported by progress, where every step but the first is made; the first is never a flush.
                 completion.complete(Ok(()));
             } else {
                 self.remember(self.queue.last(), TxOp::Notify(completion));

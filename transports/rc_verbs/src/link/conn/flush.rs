@@ -54,7 +54,7 @@ impl Conn {
             }
             return Ok(Outcome::InProgress);
         }
-        // The acknowledgement of a reliable connection says that the peer's memory has the data, so a flush that waits
+        // The acknowledgement of a reliable connection means that the peer's memory has the data, so a flush that waits
         // for the peer is the same.
         self.ensure_signaled()?;
         self.notify(completion)

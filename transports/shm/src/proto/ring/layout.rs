@@ -36,7 +36,7 @@ pub const FIRST_BYTES: usize = 2048;
 /// Largest number of first slots.
 pub const FIRST_SLOTS: u32 = ((FIRST_BYTES - SLOT_OFFSET) / SLOT_BYTES) as u32;
 /// How far ahead of a message lines are fetched for writing. Close to the end of the slots that is a line that this side writes too, at no
-/// harm. The next slot would be wrong: that is the line at which the receiver looks while it waits.
+/// harm. The next slot would be wrong: that is the line that the receiver polls.
 pub(super) const AHEAD: usize = 4 * SLOT_BYTES;
 const PAGE: usize = 4096;
 

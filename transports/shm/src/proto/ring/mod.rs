@@ -8,7 +8,7 @@
 //!
 //! - **Publication.** The first word of a slot contains the sequence number of the message in the slot. The sender writes it last. The
 //!   receiver polls for the next sequence number, and polls nothing else.
-//! - **Growth.** With little traffic only the first slots are used. The control word of a message tells where the next message is: in the first
+//! - **Growth.** With little traffic only the first slots are used. The control word of a message contains where the next message is: in the first
 //!   slot, or in the next one. The sender alone decides to use all slots, and to return to the first ones ([`Sender::trim`]).
 //! - **Credit.** The receiver publishes its position in batches, in a word of its own. The sender reads that word after each message.
 //!   The word is nearly always unchanged and in the sender's cache.

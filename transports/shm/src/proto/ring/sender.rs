@@ -160,7 +160,7 @@ pub struct Sender<M> {
     acknowledged: Cell<u64>,
     /// Offset of the slot of the next message.
     slot: Cell<usize>,
-    /// Offset of the last slot in this part. The message in it tells the receiver where to go on.
+    /// Offset of the last slot in this part. The message in it tells the receiver where the next one is.
     last: Cell<usize>,
     /// How many positions may be in flight: as many as slots are used.
     window: Cell<u64>,

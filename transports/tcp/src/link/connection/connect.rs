@@ -262,7 +262,7 @@ impl Conn {
         self.connecting.borrow().as_ref().is_some_and(|connecting| connecting.wants_own)
     }
 
-    /// What this side says of itself.
+    /// What this side reports of itself.
     pub(crate) fn hello(&self, shared: &Shared, kind: HelloKind) -> Hello {
         Hello { in_use: self.own_use.get() == Use::Using, ..shared.hello(kind) }
     }

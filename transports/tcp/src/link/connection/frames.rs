@@ -17,7 +17,7 @@ use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 const DIRECT_PUT: usize = 16 << 10;
 
 impl Conn {
-    /// Handles a whole frame; the refusal says what is wrong with it, and ends the connection.
+    /// Handles a whole frame; the refusal describes what is wrong with it, and ends the connection.
     pub(super) fn on_frame(
         self: &Rc<Self>,
         shared: &Shared,
@@ -81,7 +81,7 @@ impl Conn {
         }
     }
 
-    /// A put that has begun to arrive and is large; the refusal says what is wrong.
+    /// A put that has begun to arrive and is large; the refusal describes what is wrong.
     pub(super) fn begin_put(
         &self,
         shared: &Shared,

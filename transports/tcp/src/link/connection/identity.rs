@@ -62,7 +62,7 @@ impl Conn {
         Some(Claim { token: conn.token, listener, source })
     }
 
-    /// Whether the peer says to be this one, and could be believed.
+    /// Whether the peer claims to be this one, and may be.
     fn claims_to_be(&self, peer: u64) -> bool {
         let is_alive = self.state.get() == State::Established && self.broken.get().is_none();
         is_alive && self.destination.is_none() && self.peer == peer && self.token != 0
@@ -98,7 +98,7 @@ impl Conn {
         if has_to_wait { self.pause(shared, PEERS_TURN) } else { self.attempt(shared) }
     }
 
-    /// A connection was accepted of which the peer says that it is its own.
+    /// A connection was accepted that the peer claims as its own.
     pub(crate) fn on_claimant(self: &Rc<Self>, shared: &Shared) {
         let waits = match self.connecting.borrow_mut().as_mut() {
             Some(connecting) => std::mem::take(&mut connecting.claims().waits),

@@ -76,7 +76,7 @@ impl Conn {
         !self.members.borrow().is_empty()
     }
 
-    /// Whether the peer opened it and sent nothing behind its hello, or no more than says that it lives.
+    /// Whether the peer opened it and sent nothing behind its hello, or no more than a sign of life.
     pub(crate) fn is_unused(&self) -> bool {
         const SIGNS: u64 = 8 * FRAME_HEADER as u64;
         let socket = self.socket.borrow();
@@ -125,7 +125,7 @@ impl Conn {
         self.own_use.get() == Use::Using && self.members.borrow().is_empty()
     }
 
-    /// Says good-bye once everything has left.
+    /// Notifies the peer that it is unused, once everything has left.
     pub(crate) fn retire(self: &Rc<Self>, shared: &Shared) {
         if !self.is_retiring() {
             return;
@@ -252,7 +252,7 @@ impl Conn {
             self.fail(shared, Error::CANCELED, "the peer did not close it in time");
             return Deadline::NEVER;
         }
-        // While nothing is read from the peer, that nothing was heard says nothing of it.
+        // While nothing is read from the peer, silence does not mean that the peer is dead.
         if is_keepalive && !self.is_held() && (self.is_in_use() || !self.initiator.is_idle()) {
             if self.heard.replace(false) {
                 self.silent.set(0);

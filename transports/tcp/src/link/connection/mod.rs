@@ -1,6 +1,6 @@
 //! A connection: one socket between two interfaces, which all endpoints between them share.
 //!
-//! Built on a non-blocking socket and on what it shares with its siblings. `connect` and `life` bring it up and down, `identity` finds
+//! Built on a non-blocking socket and on what it shares with its siblings. `connect` and `life` establish and end it, `identity` finds
 //! out whose it is, `send` and `receive` move frames, `frames` treats those that are no active messages; `part` is what frames are put
 //! together from.
 

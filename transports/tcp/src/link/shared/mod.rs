@@ -50,7 +50,7 @@ const HEADS: usize = 64;
 const SCRATCH_OFFSET: usize = 64;
 const _: () = assert!(HEADS >= FRAME_HEADER + uct_plugin::rma::MAX_REQUEST + PADDING);
 
-/// What the configuration says of connections.
+/// The configuration of connections.
 pub(crate) struct Settings {
     pub(crate) seg_size: usize,
     pub(crate) rx_seg_size: usize,
@@ -412,7 +412,7 @@ impl Shared {
         self.last_failure.borrow().clone()
     }
 
-    /// What this side says of itself.
+    /// What this side reports of itself.
     pub(crate) fn hello(&self, kind: HelloKind) -> Hello {
         Hello {
             kind,

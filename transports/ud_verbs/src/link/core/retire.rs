@@ -75,7 +75,7 @@ impl Core {
         None
     }
 
-    /// Tells peers and takes the last buffers back when the interface closes; returns completions still to be called.
+    /// Notifies peers and takes the last buffers back when the interface closes; returns completions still to be called.
     pub(crate) fn abandon(&mut self, id: ConnectionId) -> Option<(Completion, Result)> {
         self.process_deferred();
         while let Some(packet) = self.table.pop_acknowledged(id) {

@@ -1,4 +1,4 @@
-//! The packets that were sent and not yet fetched back, each where its number says.
+//! The packets that were sent and not yet fetched back, each at the place of its number.
 //!
 //! Built on `psn`. A number's place is its low bits, so that neither sending nor an acknowledgement searches or wraps.
 
