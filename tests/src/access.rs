@@ -1,6 +1,6 @@
 //! The flavours of put and get as one: limits, and carrying one out to its end.
 //!
-//! For cases that hold for every flavour. Built on `pair`. An operation has gone wrong wherever the initiator is told
+//! For cases that hold for every flavour. Built on `pair`. An operation has failed where the initiator is notified
 //! so: by the call, the completion, the flush behind it, or the error handler.
 
 use std::cell::RefCell;

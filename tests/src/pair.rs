@@ -88,7 +88,7 @@ impl Inbox {
     }
 }
 
-/// An endpoint, and what its error handler was told.
+/// An endpoint, and what its error handler got.
 #[derive(Clone)]
 pub struct Link {
     /// The endpoint.
@@ -97,7 +97,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What the error handler was told so far.
+    /// What the error handler got so far.
     pub fn failures(&self) -> Vec<EpFailure> {
         self.failures.borrow().clone()
     }

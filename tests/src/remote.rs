@@ -28,7 +28,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Speaks over this socket.
+    /// Communicates over this socket.
     pub fn new(socket: UnixStream) -> Peer {
         socket.set_nonblocking(true).expect("a socket can be non-blocking");
         Peer { socket, buffer: Vec::new() }

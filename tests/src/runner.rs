@@ -41,7 +41,7 @@ pub fn run(config: Result<Config, String>) -> ExitCode {
     }
 }
 
-/// Sees to the log and to the words of panics.
+/// Sets up the log and the messages of panics.
 pub(crate) fn prepare() {
     let print = std::env::var("UCT_TEST_LOG").ok().and_then(|level| level.parse().ok());
     log::install(print.unwrap_or(LevelFilter::OFF));

@@ -36,7 +36,7 @@ const NEIGHBOURS: usize = 4;
 const OUTSTANDING: usize = 16;
 /// Sizes on both sides of what the allocator unmaps as soon as it is freed.
 const SIZES: [usize; 4] = [64, 4096, 64 << 10, 1 << 20];
-/// How long the owner waits for an access to memory that it has told of.
+/// How long the owner waits for an access to memory that it has announced.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -154,7 +154,7 @@ fn run(task: &str) -> Result<(), Failure> {
             return Err(target
                 .join()
                 .expect("the target does not panic")
-                .expect_err("it told of no interface")
+                .expect_err("it announced no interface")
                 .into());
         };
         let initiators: Vec<_> = (1..=INITIATORS as u64)

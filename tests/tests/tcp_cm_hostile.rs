@@ -45,7 +45,7 @@ impl Scene {
         assert!(self.worker.progress_until(LIMIT, done), "it did not happen: {what}");
     }
 
-    /// A client that is told of failures.
+    /// A client that records failures.
     fn client(&self, address: SocketAddr) -> (CmEp, Failures) {
         let failures = Failures::default();
         let kept = Rc::clone(&failures);
@@ -257,7 +257,7 @@ fn a_peer_that_dies_after_the_connection_stands_is_a_loss() {
     stream.write_all(&frame(1, ACCEPT, 0, b"")).unwrap();
     scene.until("it is connected", || ep.notify().is_ok());
     drop(stream);
-    scene.until("the loss is told", || !failures.borrow().is_empty());
+    scene.until("the loss is reported", || !failures.borrow().is_empty());
     assert!(
         failures.borrow()[0].1.contains("closed") || failures.borrow()[0].1.contains("reset"),
         "{failures:?}"

@@ -1,6 +1,6 @@
-//! Who is who: what an unauthenticated peer learns, and what a peer that was given an address can do in the name of another.
+//! Identities: what an unauthenticated peer learns, and what a peer that was given an address can do in the name of another.
 //!
-//! The attacker is a socket of the test. It speaks the handshake that docs/tcp.md describes, and may know the addresses of both
+//! The attacker is a socket of the test. It uses the handshake that docs/tcp.md describes, and may know the addresses of both
 //! victims.
 
 #[path = "support/tcp.rs"]

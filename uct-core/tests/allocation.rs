@@ -1,4 +1,4 @@
-//! Memory is allocated by the first method of `alloc_prio` that works, in its order, and who fails is told why by each.
+//! Memory is allocated by the first method of `alloc_prio` that works, in its order; a failure contains the reason of each.
 
 use uct_core::configuration::Sources;
 use uct_core::{Access, Context, Memory, MemoryKind, Refused, Worker};

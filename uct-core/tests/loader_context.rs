@@ -1,4 +1,4 @@
-//! A context with good and bad plugins from files: what is good works to the last call, what is bad is told.
+//! A context with good and bad plugins from files: good plugins work to the last call, bad ones are reported.
 
 mod loader_support;
 

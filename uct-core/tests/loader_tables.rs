@@ -195,11 +195,11 @@ fn every_slot_that_a_plugin_leaves_out_answers_unsupported() {
     let component = &loaded.plugins[0].components[0];
     let transport = &component.transports[0];
     let (md, iface, ep) = (component.md_ops, transport.iface_ops, transport.ep_ops);
-    /// Calls a slot with zeroes and nulls, of which a function that stands in uses none.
+    /// Calls a slot with zeroes and nulls, of which a replacement uses none.
     macro_rules! call {
         ($table:ident.$slot:ident($($argument:expr),*)) => {{
             let slot = $table.$slot.expect(stringify!($slot));
-            // SAFETY: what stands in for an absent slot touches none of its arguments.
+            // SAFETY: the replacement of an absent slot touches none of its arguments.
             unsafe { slot(ptr::null_mut(), $($argument),*) }
         }};
     }

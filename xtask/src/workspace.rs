@@ -1,5 +1,5 @@
 //! Where things are in this workspace, and how they are built.
-//! Built on `cargo metadata`; used by every command that looks at or builds a crate.
+//! Built on `cargo metadata`; used by every command that reads or builds a crate.
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{cargo, echo, line, spawn, wait};

@@ -36,7 +36,7 @@ struct iface {
     struct message *first, **last;
     size_t queued, limit;
     uint64_t sent, received;
-    /* Endpoints with pending requests, who is to be served next ahead, and who is being served now. */
+    /* Endpoints with pending requests, the next one to be served first, and the one that is being served. */
     struct endpoint *first_waiting, *last_waiting, *serving;
     int event_fd;
     uint32_t armed;

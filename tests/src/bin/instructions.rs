@@ -447,7 +447,7 @@ fn progress_among(pair: &Pair, batch: u64) {
     progress_message(pair, batch);
 }
 
-/// The other process, with what it has told of itself.
+/// The other process, and what it has reported of itself.
 struct Elsewhere {
     process: Child,
     address: IfaceAddress,

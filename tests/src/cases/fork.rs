@@ -73,7 +73,10 @@ fn child_is_refused(setup: &Setup) {
         crate::log::take();
         assert_eq!((worker.progress(), worker.progress()), (0, 0), "a worker of the parent makes progress");
         let logged = crate::log::take();
-        assert!(logged.len() == 1 && logged[0].text.contains("forked child"), "it is told once: {logged:?}");
+        assert!(
+            logged.len() == 1 && logged[0].text.contains("forked child"),
+            "it is logged once: {logged:?}"
+        );
         let words = [
             worker.open_resource(&resource, Default::default()).expect_err("an interface").to_string(),
             side.iface.connect(&address).expect_err("an endpoint").to_string(),

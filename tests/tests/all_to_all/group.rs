@@ -84,7 +84,7 @@ impl Group {
         self.drain()
     }
 
-    /// Kills a process while all talk; how long it took until the last of the others was told, which each is once.
+    /// Kills a process while all exchange messages; returns the time until the last of the others had the failure reported, once each.
     pub fn kill(&mut self, victim: usize) -> Result<Duration, String> {
         self.say(process::TALK);
         std::thread::sleep(Duration::from_millis(300));
@@ -97,7 +97,9 @@ impl Group {
             if let Some(wrong) = reports.iter().find(|report| {
                 report.failures > 1 || (report.failures == 1 && report.failed != victim as u64)
             }) {
-                return Err(format!("process {victim} was killed, and another one was told of {wrong:?}"));
+                return Err(format!(
+                    "process {victim} was killed, and another one had these failures reported: {wrong:?}"
+                ));
             }
             let told = reports.iter().filter(|report| report.failures == 1).count();
             if told == reports.len() {

@@ -35,7 +35,7 @@ pub const END: &[u8] = b"end";
 const SLEEP: Duration = Duration::from_secs(1);
 /// The same while a message waits for room.
 const SHORT_SLEEP: Duration = Duration::from_millis(5);
-/// How many rounds pass between two looks at the socket while there is something to do.
+/// How many rounds pass between two polls of the socket while there is something to do.
 const ROUNDS: u32 = 16;
 /// The test that started this process ends it long before.
 const LIMIT: Duration = Duration::from_secs(86_400);

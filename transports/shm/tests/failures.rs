@@ -164,7 +164,7 @@ fn a_killed_peer_is_told_once_and_others_go_on() {
             doomed.kill();
             assert!(
                 here.worker.progress_until(LIMIT, || !failures.borrow().is_empty()),
-                "{transport}, {kind}: nobody is told"
+                "{transport}, {kind}: no failure is reported"
             );
             assert!(start.elapsed() < AT_ONCE, "{transport}: told after {:?}", start.elapsed());
             here.progress_for(Duration::from_millis(50));

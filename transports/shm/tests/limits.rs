@@ -210,7 +210,7 @@ fn a_crowd_at_the_door_costs_little_and_keeps_nobody_out() {
     let start = Instant::now();
     while target.ask("tell").received == 0 {
         honest.worker.progress();
-        assert!(start.elapsed() < LIMIT, "who has waited is not served");
+        assert!(start.elapsed() < LIMIT, "a peer that has waited is not served");
     }
     let mut silent = Vec::new();
     while sent < connects {

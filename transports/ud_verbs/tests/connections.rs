@@ -1,6 +1,6 @@
 //! Connections begin, end and fail as they should, whichever packet is lost.
 //!
-//! Stands on the simulator.
+//! Built on the simulator.
 
 mod simulator;
 

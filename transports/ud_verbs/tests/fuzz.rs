@@ -1,6 +1,6 @@
 //! The fuzz target's entry, over random inputs and over inputs that begin well and go wrong.
 //!
-//! Stands on the protocol's `fuzz_packets`.
+//! Built on the protocol's `fuzz_packets`.
 
 mod simulator;
 

@@ -1,6 +1,6 @@
 //! Hostile peers beside honest ones: what they say concerns nobody's connection but their own, and costs a bounded amount.
 //!
-//! Stands on the simulator.
+//! Built on the simulator.
 
 mod simulator;
 
@@ -52,7 +52,7 @@ fn runs(usual: u64) -> u64 {
 /// Everything that was sent so far: from, to, bytes.
 type Heard = Rc<RefCell<Vec<(usize, usize, Vec<u8>)>>>;
 
-/// Has every datagram written down, as one sees it who reads the traffic.
+/// Records every datagram, as a process does that reads the traffic.
 fn listen(network: &mut Network) -> Heard {
     let heard = Heard::default();
     let all = heard.clone();
@@ -204,7 +204,7 @@ fn rest(seed: u64) -> (Network, EndpointId, Reset) {
     let user = network.connect(VICTIM, HONEST, 40);
     let back = network.connect(HONEST, VICTIM, 30);
     assert!(network.run(10 * SECOND, |network| network.is_flushed()), "{}", network.describe());
-    // The acknowledgement of the last message is on its way.
+    // The acknowledgement of the last message is in flight.
     network.pass(SECOND);
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     let heard = heard.borrow();

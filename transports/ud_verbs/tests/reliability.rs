@@ -1,6 +1,6 @@
 //! Every message arrives once and in order, whatever the network does.
 //!
-//! Stands on the simulator.
+//! Built on the simulator.
 
 mod simulator;
 
@@ -252,18 +252,18 @@ fn there_is_room_for_what_is_under_way() {
         let done = network.run(600 * SECOND, |network| {
             let (under_way, room) = (network.under_way(1), network.nodes[1].table.room());
             most = most.max(under_way);
-            assert!(under_way <= room + SPARE, "{under_way} datagrams under way, room for {room}");
+            assert!(under_way <= room + SPARE, "{under_way} datagrams in flight, room for {room}");
             network.is_flushed()
         });
         assert!(done);
-        assert!(most > 32 || network.faults.loss > 0, "{most} datagrams under way at most");
+        assert!(most > 32 || network.faults.loss > 0, "{most} datagrams in flight at most");
     }
     let mut network = Network::new(2, 5, Faults::default(), Settings::default());
     let user = network.connect(0, 1, 1000);
     network.pass(SECOND);
     network.close(user);
     network.pass(60 * SECOND);
-    assert_eq!(network.nodes[1].table.room(), 0, "who is gone needs none");
+    assert_eq!(network.nodes[1].table.room(), 0, "a peer that is gone needs none");
 }
 
 #[test]

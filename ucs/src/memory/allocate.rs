@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn heap_and_mmap_give_what_has_for() {
+    fn heap_and_mmap_give_what_is_requested() {
         for method in [Method::Heap, Method::Mmap] {
             for (length, alignment) in [(1, 1), (4097, 64), (100_000, 4096), (10_000, 1 << 21)] {
                 works(method, length, alignment).unwrap();

@@ -354,7 +354,7 @@ fn a_spilled_callback_moves_up_when_a_fast_slot_is_free() {
     queue.remove(ids[0]);
     queue.remove(ids[3]);
     for round in 2..5 {
-        // Spilled callbacks are called by a dispatch that looks at the pending work, and by no other.
+        // Spilled callbacks are called by a dispatch that checks the pending work, and by no other.
         let count = if round == 2 { queue.dispatch() } else { queue.dispatch_fast() };
         assert_eq!(count as usize, FAST_SLOTS);
         assert!(

@@ -1,6 +1,6 @@
 //! The peers that access memory of this side, and the responses to each.
 //!
-//! Built on `uct_plugin::rma`, which checks and carries out, and on the plugin's endpoints. A plugin does not say who has sent a message, so
+//! Built on `uct_plugin::rma`, which checks and carries out, and on the plugin's endpoints. A plugin does not report the sender of a message, so
 //! a request names the interface that it comes from, and the response goes there, with the token of the request. Only the
 //! side that created the token knows it. A request that names another interface causes a response that that interface drops.
 

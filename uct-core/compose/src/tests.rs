@@ -134,7 +134,7 @@ unsafe extern "C" fn open_wire(
 
 unsafe extern "C" fn close_md(_md: *mut UctMd) {}
 
-/// What the application was told: messages by id, and failures.
+/// What the application got: messages by id, and failures.
 #[derive(Default)]
 struct Told {
     messages: RefCell<Vec<Vec<u8>>>,

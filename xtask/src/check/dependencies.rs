@@ -59,7 +59,7 @@ impl<'a> Relation<'a> {
 /// Why a package may not have that dependency; `None` if it may.
 fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str> {
     if package == "uct-abi" {
-        return Some("the plugin boundary stands on nothing");
+        return Some("the plugin boundary uses no other crate");
     }
     if VERBS_BINDINGS.contains(&on.name) && package != "uct-ib" {
         return Some("only uct-ib names a verbs binding");
@@ -69,7 +69,7 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         return None;
     }
     let (allowed, reason): (&[&str], _) = match manifest.split('/').next().unwrap_or_default() {
-        "ucs" => (&[], "ucs stands on no crate of this workspace"),
+        "ucs" => (&[], "ucs uses no crate of this workspace"),
         // A plugin is its transport, exported.
         "transports" if package.strip_suffix("-plugin") == Some(on.name) => return None,
         "transports" if package.ends_with("-plugin") => {
@@ -82,7 +82,7 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "transports" => (&["ucs", "uct-plugin"], "a transport may use ucs and uct-plugin"),
         "uct-core" if package == "uct-plugin" => (&["ucs", "uct-abi"], "it may use ucs and uct-abi"),
         "uct-core" if package == "uct-compose" => {
-            (&["ucs", "uct-plugin"], "it stands on plugins as a transport does on the system")
+            (&["ucs", "uct-plugin"], "it uses plugins as a transport uses the system")
         }
         "uct-core" => {
             if BUILT_IN.contains(&on.name) && on.optional {

@@ -78,7 +78,7 @@ struct Curve {
     points: Vec<(u64, Rounds)>,
 }
 
-/// Who is measured.
+/// What is measured.
 struct Contestants<'a> {
     transport: &'a str,
     ours: PathBuf,

@@ -31,7 +31,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree of `prefix`, below `destdir`; makes its directories, so that one that cannot be written is told at once.
+    /// The tree of `prefix`, below `destdir`; makes its directories, so that one that cannot be written is reported at once.
     pub fn open(prefix: &Path, destdir: Option<&Path>) -> Outcome<Self> {
         let Ok(relative) = prefix.strip_prefix("/") else {
             return Err(Failure::new(format!(

@@ -21,7 +21,7 @@ pub fn run_or_skip(workspace: &Workspace) -> Outcome<Verdict> {
         return Ok(Verdict::Impossible(reason.to_owned()));
     }
     let mut tests = miri();
-    // Threads of the tests look at the clock.
+    // Threads of the tests read the clock.
     tests.args(TESTS).env("MIRIFLAGS", "-Zmiri-disable-isolation").current_dir(workspace.root());
     run(tests.arg("--target-dir").arg(workspace.target().join("miri")), LIMIT)?;
     Ok(Verdict::Passed)

@@ -89,7 +89,7 @@ unsafe extern "C" fn am_short(
     status
 }
 
-/// A pack callback on its way, and whether a bit of what it packs is flipped.
+/// A pack callback that is passed on, and whether a bit of what it packs is flipped.
 struct Flip {
     pack: UctPack,
     argument: *mut c_void,

@@ -1,4 +1,4 @@
-//! The client of the crate `redis`, multiplexed and pipelined, with a small server that speaks RESP.
+//! The client of the crate `redis`, multiplexed and pipelined, with a small server for RESP.
 
 use std::collections::HashMap;
 

@@ -49,7 +49,7 @@ impl Context {
         // SAFETY: zeroed, and filled by the library.
         let mut event = unsafe { event.assume_init() };
         let decoded = decode(&event);
-        // SAFETY: the event is acknowledged once, here. Queues cannot be destroyed before that, so `decode` could look at
+        // SAFETY: the event is acknowledged once, here. Queues cannot be destroyed before that, so `decode` could read
         // them; afterwards only numbers are kept.
         unsafe { (self.table().ack_async_event)(&mut event) };
         Some(decoded)

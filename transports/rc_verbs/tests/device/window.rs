@@ -28,7 +28,7 @@ fn a_window_grows_only_when_the_sender_is_held_up_and_goes_with_its_endpoint() {
     for message in 1..=500 {
         send(1);
         until(&left, &right, "a message", || right.received.get() == message);
-        // A grant may be on its way.
+        // A credit update may be in flight.
         left.worker.progress();
     }
     assert_eq!(counter(&right, "rx_windows"), first, "nobody was held up");

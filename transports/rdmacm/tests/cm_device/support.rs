@@ -40,7 +40,7 @@ impl Told {
     }
 }
 
-/// An endpoint and what it was told.
+/// An endpoint and its events.
 pub struct End {
     pub ep: CmEp,
     pub told: Rc<RefCell<VecDeque<Told>>>,
@@ -213,20 +213,20 @@ impl Net {
         (listening, client, server)
     }
 
-    /// What an end is told next.
+    /// The next event of an end.
     #[track_caller]
     pub fn told(&self, end: &End) -> Told {
         self.until("an event", || end.told.borrow_mut().pop_front())
     }
 
-    /// The client is told that the server is resolved.
+    /// The client gets the event that the server is resolved.
     #[track_caller]
     pub fn resolved(&self, end: &End) {
         let told = self.told(end);
         assert!(matches!(told, Told::Resolved(..)), "{told:?}");
     }
 
-    /// The failure that an end is told of.
+    /// The failure that is reported to an end.
     #[track_caller]
     pub fn failure(&self, end: &End) -> (Error, Vec<u8>, String) {
         match self.told(end) {

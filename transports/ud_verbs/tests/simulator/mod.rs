@@ -1,6 +1,6 @@
 //! A network of interfaces in one thread, with its own clock, that goes wrong as a seed says.
 //!
-//! Stands on the protocol's public face; the tests beside it stand on it.
+//! Built on the protocol's public interface; used by the tests beside it.
 #![allow(dead_code, reason = "every test file uses a part")]
 
 #[path = "../../../../ucs/testing/property.rs"]
@@ -145,7 +145,7 @@ pub struct Node {
 
 type Filter = Box<dyn FnMut(usize, usize, &mut Vec<u8>) -> bool>;
 
-/// A datagram on its way: when it arrives, a number that makes the order unique, to whom, from where, and its bytes.
+/// A datagram in flight: when it arrives, a number that makes the order unique, to whom, from where, and its bytes.
 type OnWire = Reverse<(Time, u64, usize, usize, Vec<u8>)>;
 
 pub struct Network {
@@ -441,7 +441,7 @@ impl Network {
         self.put(from, to, bytes);
     }
 
-    /// Puts a datagram on its way, whatever is in it.
+    /// Sends a datagram, whatever is in it.
     pub fn put(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         let mut delay = self.faults.delay + self.random.below(self.faults.jitter + 1);
         if self.random.chance(self.faults.reorder) {
@@ -498,7 +498,7 @@ impl Network {
         }
     }
 
-    /// Datagrams on their way to a node.
+    /// Datagrams in flight to a node.
     pub fn under_way(&self, to: usize) -> u32 {
         self.wire.iter().filter(|Reverse(datagram)| datagram.2 == to).count() as u32
     }
@@ -541,7 +541,7 @@ impl Network {
     }
 }
 
-/// Message number `sequence` of an endpoint: who sends it, its number, and bytes that follow from both.
+/// Message number `sequence` of an endpoint: its sender, its number, and bytes that follow from both.
 fn message(from: EndpointId, sequence: u64) -> Vec<u8> {
     let mut body = Vec::new();
     body.extend_from_slice(&(from.node as u32).to_le_bytes());
@@ -565,7 +565,7 @@ fn deliver(node: &mut Node, sender: usize, bytes: &[u8]) {
     let body = &bytes[16..];
     let field = |range: std::ops::Range<usize>| body[range].try_into().map_or(0, u32::from_le_bytes) as usize;
     let from = EndpointId { node: field(0..4), serial: field(4..8) };
-    assert_eq!(from.node, sender, "it speaks for itself");
+    assert_eq!(from.node, sender, "it names itself as the sender");
     let expected = node.delivered.entry(from).or_default();
     assert_eq!(sequence(body), *expected, "each message of {from:?} once and in order");
     assert_eq!(body, message(from, *expected), "contents of {from:?}");

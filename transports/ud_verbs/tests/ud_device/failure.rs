@@ -1,4 +1,4 @@
-//! A queue pair that fails: every endpoint on it is told once, in bounded time, and everything else goes on.
+//! A queue pair that fails: every endpoint on it reports one failure, in bounded time, and everything else continues.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::support::{ID, Side, connect, context, devices, resident, until};
 
 const ENDPOINTS: usize = 16;
 
-/// Breaks the queue pair under busy endpoints, and looks at all that must follow.
+/// Breaks the queue pair under busy endpoints, and checks all that must follow.
 fn break_one(device: &str) {
     let context = context(&[("keepalive_timeout", "1500ms")]);
     // The oldest queue pair is the victim's.

@@ -25,7 +25,7 @@ struct Hostile {
     end: End,
     way: std::sync::Arc<Ah>,
     qp: u32,
-    /// Identity of the interface in whose name it speaks.
+    /// Identity of the interface that it names as the sender.
     identity: u64,
     /// What it has said and heard, to be said again.
     known: Vec<Vec<u8>>,
@@ -160,7 +160,7 @@ fn forged_changed_and_repeated_packets_do_not_touch_an_honest_pair() {
     assert!(sent > 0);
     until(&[&honest, &victim], "the honest peer's messages", || victim.received.get() == sent);
     assert!(near.failures.borrow().is_empty() && far.failures.borrow().is_empty());
-    // Who is spoken for reaches the victim, and is reached, all the same; unless it is behind the same port, which has all that
+    // The interface that it names reaches the victim, and is reached, all the same; unless it is behind the same port, which has all that
     // it may have.
     if names.len() > 1 {
         let before = honest.received.get();

@@ -205,7 +205,7 @@ fn the_error_of_an_operation_that_tells_nobody_comes_with_the_flush_of_its_owner
     pair.settle();
     assert_eq!(other.result(), Some(Status::OK));
     assert_eq!(own.result(), Some(Status::INVALID_PARAM));
-    assert_eq!(pair.initiator.flush(7, None), Ok(Outcome::Done), "it is told once");
+    assert_eq!(pair.initiator.flush(7, None), Ok(Outcome::Done), "it is reported once");
 }
 
 #[test]
