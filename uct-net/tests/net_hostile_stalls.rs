@@ -193,7 +193,7 @@ fn a_listener_that_stalls_ends_the_call_at_the_limit_of_its_stage() {
         // No frame follows: it is no hello of the transport.
         ready(caller);
     });
-    assert!(error.to_string().contains("does not speak this protocol"), "{error}");
+    assert!(error.to_string().contains("does not use this protocol"), "{error}");
 
     let error = client_of(Duration::from_millis(100), "posix/memory", |raw, caller| {
         assert_eq!(welcome(raw, caller), raw::DIRECT)
