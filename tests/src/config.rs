@@ -39,7 +39,7 @@ impl Config {
     /// # Errors
     /// A variable and what was expected of it.
     pub fn from_environment() -> Result<Config, String> {
-        let soak = number("UCT_TEST_SOAK_SECONDS")?.unwrap_or(5);
+        let soak = number("UCT_TEST_SOAK_SECONDS")?.unwrap_or(2);
         Ok(Config {
             transports: names("UCT_TEST_TRANSPORTS", "all")?,
             devices: names("UCT_TEST_DEVICES", "lo")?,

@@ -33,7 +33,8 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 static ONCE: OnceLock<()> = OnceLock::new();
 
-/// Has every later [`cargo`] build without what would make another build after a change sooner. It takes less time and space.
+/// Has every later [`cargo`] build without what would make another build after a change sooner, and without the lines of backtraces. It
+/// takes less time and space.
 pub fn build_for_once() {
     let _ = ONCE.set(());
 }
@@ -41,8 +42,12 @@ pub fn build_for_once() {
 /// The cargo that runs this program.
 pub fn cargo() -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    if ONCE.get().is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
-        cargo.env("CARGO_INCREMENTAL", "0");
+    if ONCE.get().is_some() {
+        for (name, value) in [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")] {
+            if std::env::var_os(name).is_none() {
+                cargo.env(name, value);
+            }
+        }
     }
     cargo
 }
@@ -84,8 +89,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     check(command, status)
 }
 
-/// Runs commands, two at a time, in their order. What a command prints is shown when it has ended. All of them run, whichever fails.
-pub fn run_two_at_a_time(commands: Vec<Command>, limit: Duration) -> Outcome {
+/// Runs commands, so many at a time, in their order. What a command prints is shown when it has ended. All of them run, whichever fails.
+pub fn run_side_by_side(at_a_time: usize, commands: Vec<Command>, limit: Duration) -> Outcome {
     let waiting = Mutex::new(VecDeque::from(commands));
     let failures = Mutex::new(Vec::new());
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -98,8 +103,9 @@ pub fn run_two_at_a_time(commands: Vec<Command>, limit: Duration) -> Outcome {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(run_all);
-        run_all();
+        for _ in 0..at_a_time {
+            scope.spawn(run_all);
+        }
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failures.is_empty() {
@@ -256,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn two_commands_run_at_a_time_and_each_failure_is_reported() {
+    fn commands_run_side_by_side_and_each_failure_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         // Each of the first two ends only once the other has begun.
         let meet = |mine: &str, other: &str| {
@@ -271,7 +277,7 @@ mod tests {
             command
         };
         let commands = vec![meet("a", "b"), meet("b", "a"), fail("3"), fail("4")];
-        let failure = run_two_at_a_time(commands, Duration::from_secs(60)).unwrap_err().to_string();
+        let failure = run_side_by_side(2, commands, Duration::from_secs(60)).unwrap_err().to_string();
         assert!(failure.contains("exit status: 3") && failure.contains("exit status: 4"), "{failure}");
         assert_eq!(failure.lines().count(), 2, "{failure}");
     }

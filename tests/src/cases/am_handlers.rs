@@ -82,7 +82,7 @@ fn progress_inside(setup: &Setup) {
 }
 
 fn progress_inside_has_an_end(setup: &Setup) {
-    const COUNT: u64 = 100_000;
+    const COUNT: u64 = 10_000;
     /// Far more than any transport nests, far less than a stack takes.
     const LEVELS: u32 = 100;
     const STACK: usize = 192 << 10;

@@ -3,7 +3,7 @@
 
 use super::{TEST_LIMIT, require_root};
 use crate::failure::{Failure, Outcome};
-use crate::process::{cargo, run as run_command, run_two_at_a_time};
+use crate::process::{cargo, run as run_command, run_side_by_side};
 use crate::workspace::{BUILD_LIMIT, Workspace};
 use std::time::UNIX_EPOCH;
 
@@ -42,7 +42,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
         test
     };
     run_command(test(&names).arg("--no-run"), BUILD_LIMIT)?;
-    run_two_at_a_time(names.iter().map(|name| test(&[name])).collect(), TEST_LIMIT)
+    run_side_by_side(2, names.iter().map(|name| test(&[name])).collect(), TEST_LIMIT)
 }
 
 #[cfg(test)]

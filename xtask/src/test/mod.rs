@@ -15,7 +15,7 @@ mod witness;
 
 use crate::apt::{self, Package};
 use crate::failure::{Failure, Outcome};
-use crate::process::{build_for_once, cargo, run as run_command, run_two_at_a_time};
+use crate::process::{build_for_once, cargo, run as run_command, run_side_by_side};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, EVERYTHING, Workspace};
 use crate::{check, config, footprint, hello, instructions, vm};
@@ -176,8 +176,8 @@ fn require_root(test: &mut Command) {
 }
 
 /// Runs the suite on every transport, linked statically and as a plugin, and what else is in its package's tests/. The suite has its own
-/// runner, which gives each case a watchdog and lists what it skipped and why. Much of the time is waiting, so two programs run at a
-/// time; those that take longest begin.
+/// runner, which gives each case a watchdog and lists what it skipped and why. Much of the time is waiting, most of all where a mistake is planted
+/// that makes the suite wait; so three programs run at a time, and those that take longest begin.
 fn conformance(workspace: &Workspace, require: &str) -> Outcome {
     let others = workspace.tests(CONFORMANCE).filter(|name| *name != SUITE && !hostile::is_hostile(name));
     let (long, short): (Vec<&str>, Vec<&str>) = others.partition(|name| LONG.contains(name));
@@ -205,7 +205,7 @@ fn conformance(workspace: &Workspace, require: &str) -> Outcome {
     commands.push(test(&short));
 
     run_command(test(&[&[SUITE], LONG, &short].concat()).arg("--no-run"), BUILD_LIMIT)?;
-    run_two_at_a_time(commands, TEST_LIMIT)
+    run_side_by_side(3, commands, TEST_LIMIT)
 }
 
 /// Whether a list has a name.
