@@ -92,8 +92,11 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
             (&["ucs", "uct-abi", "uct-compose"], reason)
         }
         "uct-net" => (&["ucs", "uct-core"], "connections are built on uct-core, and use ucs beside it"),
-        "examples" => (&["uct-core", "uct-net"], "a program uses uct-core and uct-net alone"),
-        "tools" => (
+        "examples" if package != "uct_hello_world" => {
+            (&["uct-core", "uct-net"], "a program uses uct-core and uct-net alone")
+        }
+        // Among them uct_hello_world, which is installed as the tools are.
+        "examples" | "tools" => (
             &["uct-core", "uct-net", "uct-tools-common"],
             "a tool uses uct-core, uct-net and what tools share",
         ),
