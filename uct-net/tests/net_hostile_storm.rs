@@ -5,6 +5,7 @@ mod raw;
 mod support;
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
 use std::pin::Pin;
@@ -14,6 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use raw::Raw;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{LIMIT, net, pair};
 use uct_net::NetOptions;
 use uct_net::local::{Connection, Incoming, Listener};
@@ -273,4 +275,25 @@ fn descriptors_are_given_back_by_callers_that_stall_and_by_nets() {
     }
     let after = descriptors();
     assert!(after <= before, "{before} descriptors before, {after} after");
+}
+
+#[test]
+fn a_listener_without_descriptors_lets_its_callers_wait_and_serves_them_later() {
+    let _alone = alone();
+    let net = net(options());
+    let mut listener = net.block_on(net.listen("127.0.0.1:0")).expect("a listener");
+    let raw = Raw::new();
+    let _caller = raw.hello(&listener.address());
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors() as u64 + 64), ..limits }).unwrap();
+    let mut taken = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        taken.push(file);
+    }
+    let early = net.block_on(net.within(Duration::from_millis(350), listener.accept()));
+    setrlimit(Resource::Nofile, limits).unwrap();
+    drop(taken);
+    assert!(early.is_none(), "{early:?}");
+    let later = net.block_on(net.within(LIMIT, listener.accept()));
+    later.expect("an answer in time").expect("the caller that waited");
 }

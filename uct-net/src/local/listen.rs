@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use uct_core::select::PeerAddresses;
 
@@ -11,6 +12,7 @@ use super::connect::resolve;
 use super::connection::Connection;
 use super::handshake;
 use super::net::{Net, NetHandle};
+use super::reactor::Sleep;
 #[cfg(feature = "tls")]
 use super::secure;
 use super::socket::{FrameSocket, ListeningSocket, Place};
@@ -18,6 +20,8 @@ use crate::error::{Error, Result, Stage};
 
 /// Callers that wait in the system's queue.
 const BACKLOG: i32 = 1024;
+/// How long a listener waits when the system refuses to take a caller, for instance for want of descriptors. The caller stays in the queue.
+const REFUSED: Duration = Duration::from_millis(100);
 
 /// Waits for callers at an address. Dropping it closes it; connections that it made live on.
 pub struct Listener {
@@ -26,6 +30,8 @@ pub struct Listener {
     /// Callers that have not introduced themselves yet.
     half_open: Vec<Pin<Box<dyn Future<Output = Result<Incoming>>>>>,
     ready: VecDeque<Incoming>,
+    /// The rest of [`REFUSED`].
+    pause: Option<Sleep>,
 }
 
 /// A caller that waits for an answer. Dropping it rejects it.
@@ -51,7 +57,8 @@ impl Net {
             Error::new(Stage::Resolve, &*address, ucs::Error::INVALID_ADDR, "it has no address")
         })?;
         let socket = ListeningSocket::bind(&self.inner.reactor, &place, BACKLOG)?;
-        Ok(Listener { net: self.inner.clone(), socket, half_open: Vec::new(), ready: VecDeque::new() })
+        let net = self.inner.clone();
+        Ok(Listener { net, socket, half_open: Vec::new(), ready: VecDeque::new(), pause: None })
     }
 }
 
@@ -70,20 +77,29 @@ impl Listener {
     }
 
     /// The next caller. Callers that fail to introduce themselves in time, or say something else, are dropped with a
-    /// line in the log at debug level. Half-open callers make progress in this call alone.
+    /// line in the log at debug level. Half-open callers make progress in this call alone. Where the system refuses to take callers, for
+    /// instance for want of descriptors, they wait in its queue: it is asked again every 100 ms, with a warning in the log.
     ///
     /// # Errors
-    /// The system refuses to take callers, for instance for want of descriptors; it may work later.
+    /// None at present. A failure that ends the listener for good will be one.
     pub async fn accept(&mut self) -> Result<Incoming> {
         std::future::poll_fn(|context| self.poll_accept(context)).await
     }
 
     pub(crate) fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
-        let mut is_asked = false;
+        if self.pause.as_mut().is_some_and(|pause| pause.poll_due(context).is_ready()) {
+            self.pause = None;
+        }
+        let mut is_asked = self.pause.is_some();
         while !is_asked && self.half_open.len() + self.ready.len() < self.net.options.max_half_open {
             match self.socket.poll_accept(&self.net.reactor, context) {
                 Poll::Ready(Ok(socket)) => self.half_open.push(Box::pin(introduce(self.net.clone(), socket))),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) => {
+                    ucs::log::warn!("no callers are taken for {REFUSED:?}: {error}");
+                    let mut pause = self.net.reactor.sleep(REFUSED);
+                    is_asked = pause.poll_due(context).is_pending();
+                    self.pause = is_asked.then_some(pause);
+                }
                 Poll::Pending => is_asked = true,
             }
         }

@@ -41,10 +41,6 @@ impl Listener {
         &self.address
     }
 
-    pub(super) fn engine(&self) -> &Arc<Engine> {
-        self.inner.engine()
-    }
-
     /// The port, if it has one.
     pub fn port(&self) -> Option<u16> {
         self.port
@@ -53,7 +49,7 @@ impl Listener {
     /// The next caller, as [`local::Listener::accept`].
     ///
     /// # Errors
-    /// The system refuses to take callers, for instance for want of descriptors; it may work later.
+    /// Those of [`local::Listener::accept`].
     pub fn accept(&mut self) -> Accept<'_> {
         Accept { listener: self }
     }

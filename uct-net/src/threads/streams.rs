@@ -4,30 +4,24 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use super::connection::{Connection, Stream};
-use super::limit::Limit;
 use super::listen::Listener;
 use super::operation::Operation;
-use crate::flavour::Timer;
 
 /// Callers whose connections are being opened at once.
 const MAX_OPENING: usize = 128;
-/// How long it waits when the system refuses to take callers, for instance for want of descriptors.
-const REFUSED: Duration = Duration::from_millis(100);
 
 /// Takes every caller of a listener. Several connections are opened at once, so a slow caller holds up nobody.
 pub struct Streams {
     listener: Listener,
     opening: Vec<Operation<Connection>>,
-    pause: Option<Limit>,
 }
 
 impl Listener {
     /// Accepts every caller, as a stream of bytes.
     pub fn into_streams(self) -> Streams {
-        Streams { listener: self, opening: Vec::new(), pause: None }
+        Streams { listener: self, opening: Vec::new() }
     }
 }
 
@@ -45,18 +39,12 @@ impl Streams {
 
     /// As [`Streams::next`].
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Stream> {
-        if self.pause.as_mut().is_some_and(|pause| pause.poll_due(context).is_ready()) {
-            self.pause = None;
-        }
-        while self.pause.is_none() && self.opening.len() < MAX_OPENING {
+        while self.opening.len() < MAX_OPENING {
             match self.listener.poll_accept(context) {
                 Poll::Ready(Ok(incoming)) => self.opening.push(incoming.accept()),
                 Poll::Ready(Err(error)) => {
-                    ucs::log::warn!("no callers are taken for {REFUSED:?}: {error}");
-                    let mut pause = Limit::new(self.listener.engine(), REFUSED);
-                    if pause.poll_due(context).is_pending() {
-                        self.pause = Some(pause);
-                    }
+                    ucs::log::warn!("{} takes no more callers: {error}", self.listener.address());
+                    break;
                 }
                 Poll::Pending => break,
             }
