@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+use std::env;
+use std::path::PathBuf;
+
 use ucs::config::{Config, Section};
 use ucs::memory::allocate::Method;
 use ucs::units::{MemSize, NameList};
@@ -46,7 +49,7 @@ ucs::config_struct! {
         pub acc_devices: NameList = "all",
         /// Loopback devices that may be used.
         pub self_devices: NameList = "all",
-        /// Directories that are searched for transport plugins (libuct_NAME.so), separated by commas, ahead of the standard ones.
+        /// Directories that are searched for transport plugins (libuct_NAME.so), separated by commas or colons, ahead of the standard ones.
         #[security = true]
         pub module_dir: Vec<String> = "",
         /// Users, by number, whose plugins are loaded besides those of root, of this user, and of the program's owner.
@@ -89,6 +92,12 @@ pub(crate) enum AllocMethod {
 }
 
 impl CoreConfig {
+    /// The directories of `module_dir`, of which each entry may be several, as in `PATH`.
+    pub(crate) fn module_dirs(&self) -> Vec<PathBuf> {
+        let directories = self.module_dir.iter().flat_map(env::split_paths);
+        directories.filter(|directory| !directory.as_os_str().is_empty()).collect()
+    }
+
     /// The devices of a kind that may be used, and the key that permits them.
     pub(crate) fn devices(&self, kind: DeviceKind) -> (&NameList, &'static str) {
         match kind {

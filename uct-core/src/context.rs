@@ -128,7 +128,7 @@ impl ContextBuilder {
             )
         })?;
         let settings = LoaderSettings {
-            module_dirs: early.module_dir.iter().filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
+            module_dirs: early.module_dirs(),
             search_standard: true,
             module_owners,
             modules: early.modules,

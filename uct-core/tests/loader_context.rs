@@ -100,3 +100,16 @@ fn a_file_of_the_working_directory_that_nobody_named_says_not_where_plugins_are(
     assert!(has_plugin(named));
     assert!(has_plugin(Sources::default().file(&file)));
 }
+
+#[test]
+fn directories_of_plugins_are_separated_by_commas_or_colons() {
+    let three = [Modules::new(), Modules::new(), Modules::new()];
+    let [first, second, third] = three.each_ref().map(|modules| modules.directory.path());
+    let directories = format!("{}:{},{}", first.display(), second.display(), third.display());
+    let sources = Sources::default().set("module_dir", &directories);
+    let context = Context::builder().sources(sources).build().expect("a context");
+    let searched = context.searched().iter().take(3).map(|searched| searched.directory.clone());
+    let wanted = [first, second, third].map(|directory| fs::canonicalize(directory).expect("it is there"));
+    assert_eq!(searched.collect::<Vec<_>>(), wanted);
+    assert_eq!(context.load_failures().len(), 0);
+}

@@ -91,14 +91,6 @@ fn every_directory_that_was_looked_at_is_told_once() {
 }
 
 #[test]
-fn directories_with_a_colon_between_them_get_a_hint() {
-    let settings =
-        LoaderSettings { module_dirs: vec!["/nowhere/a:/nowhere/b".into()], ..Modules::new().settings() };
-    let loaded = load(&settings, &[], &HOST);
-    assert!(loaded.failures[0].hint().contains("separated by commas"), "{}", loaded.failures[0].hint());
-}
-
-#[test]
 fn the_first_directory_wins_and_the_other_file_is_told() {
     let (first, second) = (Modules::new(), Modules::new());
     first.bad("twice", &[]);

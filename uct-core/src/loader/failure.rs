@@ -35,14 +35,7 @@ impl LoadFailure {
 
     /// What to do about it, as one sentence.
     pub fn hint(&self) -> String {
-        let several =
-            self.path.as_ref().is_some_and(|path| path.as_os_str().as_encoded_bytes().contains(&b':'));
-        match self.kind {
-            LoadFailureKind::Directory { .. } if several => {
-                "several directories are separated by commas, not colons".to_owned()
-            }
-            _ => self.kind.hint(),
-        }
+        self.kind.hint()
     }
 }
 
