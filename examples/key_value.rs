@@ -1,7 +1,7 @@
 //! A key-value server for many clients. Requests are messages; values move by get and put, over whatever transport a client has.
 //!
 //!     key_value serve ADDRESS SECONDS                the server, for so many seconds
-//!     key_value ADDRESS put KEY VALUE get KEY …      a client: one request after the other
+//!     key_value ADDRESS put KEY VALUE get KEY ...    a client: one request after the other
 //!
 //! A client shares one buffer. To store a value it writes the value there and sends `put LENGTH KEY`; the server gets the bytes and
 //! replies `stored`. To read one it sends `get KEY`; the server puts the bytes there and replies `found LENGTH`. The server shares
