@@ -58,6 +58,9 @@ fn may_make_namespaces() -> bool {
     probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
+/// How variables begin that cargo sets for a test.
+const OWN: [&[u8]; 2] = [b"CARGO_MANIFEST_", b"CARGO_PKG_"];
+
 /// The program: what cargo built last, or one beside this test, where there is no cargo.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -71,6 +74,12 @@ fn program() -> &'static Path {
         build.arg(target).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
         if profile.ends_with("release") {
             build.arg("--release");
+        }
+        // What describes this test's package. Build scripts read it, so with it some crates would be built again.
+        let names = std::env::vars_os().map(|(name, _)| name);
+        for name in names.filter(|name| OWN.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix)))
+        {
+            build.env_remove(name);
         }
         match build.status() {
             Ok(status) if status.success() => profile.join("uct_hello_world"),
