@@ -102,7 +102,8 @@ fn receive_asleep(count: u64, answers: bool, send: impl Fn(&Side, &Link)) {
     );
     let unasked = (took.as_secs_f64() * SLOW_TICKS).ceil();
     assert!(spurious as f64 <= 0.01 * woken as f64 + unasked, "{spurious} of {woken}");
-    assert!(belated as f64 <= 0.05 * woken as f64, "{belated} of {woken} at once");
+    // How many depends on how an emulated machine shares its processors: 1 in 46 alone, 1 in 16 beside another one.
+    assert!(belated as f64 <= 0.25 * woken as f64, "{belated} of {woken} at once");
 }
 
 #[test]
