@@ -32,7 +32,7 @@ pub struct Options {
 /// Builds, runs a server and a client, and fails unless the server printed the string that the client sent.
 pub fn run(options: &Options) -> Outcome {
     let workspace = Workspace::load()?;
-    let built = workspace.build(&["build", "--release", "--workspace", "--bin", "uct_hello_world"])?;
+    let built = workspace.build_release("uct_hello_world")?;
     if let Some(plugin) = plugin_of(&workspace, &options.arguments) {
         workspace.build(&["build", "--release", "--package", plugin])?;
     }

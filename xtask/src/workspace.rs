@@ -159,6 +159,13 @@ impl Workspace {
         self.run_build(cargo().args(arguments))
     }
 
+    /// Builds a program as people do, with optimisation. Always with the same packages, whichever of them has it, so that all programs share what
+    /// they stand on; and not with the whole workspace, because that has features, TLS for instance, which none of these programs uses.
+    pub fn build_release(&self, program: &str) -> Outcome<Built> {
+        let packages = ["--package", "uct_hello_world", "--package", "uct-conformance"];
+        self.run_build(cargo().args(["build", "--release"]).args(packages).args(["--bin", program]))
+    }
+
     /// As [`Workspace::build`], with a cargo that has more than arguments.
     pub fn run_build(&self, build: &mut Command) -> Outcome<Built> {
         echo(build.current_dir(self.root()));

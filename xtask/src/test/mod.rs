@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything. It installs what it needs, runs all that can be run on this machine, and says at
 //! the end what passed, what failed and what was skipped.
 //!
-//! All steps build with `--workspace`, whatever part of it they need: cargo builds a crate with the features that the
-//! chosen packages ask for together, so each other choice would build many crates once more.
+//! All steps build with `--workspace`, whatever part of it they need, and release builds with the same packages: cargo builds a crate with
+//! the features that the chosen packages ask for together, so each other choice would build many crates once more.
 //! Built on all other commands; continuous integration runs it and nothing else.
 
 mod hostile;
