@@ -116,6 +116,9 @@ fn a_caller_of_another_version_is_refused_in_words() {
         let said = caller.join().expect("the caller's thread");
         assert_eq!(said[..6], *b"UCTN\x04\x03", "what its version reads, and says that it is another one");
         let said = String::from_utf8_lossy(&said).into_owned();
-        assert!(said.contains("the peer speaks version 3, this side 4; update the older one"), "{said:?}");
+        assert!(
+            said.contains("the peer has version 3, this side version 4; update the older one"),
+            "{said:?}"
+        );
     });
 }

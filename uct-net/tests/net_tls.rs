@@ -184,8 +184,8 @@ fn a_certificate_that_is_not_accepted_is_an_error_of_both_sides_in_words() {
     let error = refused(&door, client(&authority));
     expect(&error, &["the peer requires a certificate of this side", "with_client_auth_cert"]);
     door.says("the peer presents no certificate, and this side requires one");
-    let stranger = other.issue("client.test");
-    let error = refused(&door, with(Tls::confidential().client(authority.client(Some(&stranger)))));
+    let unknown = other.issue("client.test");
+    let error = refused(&door, with(Tls::confidential().client(authority.client(Some(&unknown)))));
     expect(&error, &["the peer does not accept the certificate of this side"]);
     door.says("the peer's certificate is not accepted");
     let known = authority.issue("client.test");
@@ -202,7 +202,7 @@ fn a_side_with_tls_and_one_without_each_say_what_they_met() {
         let error = refused(&door, support::patient());
         expect(&error, &["the peer rejected the connection: this listener requires TLS"]);
         assert_eq!(error.status, Status::REJECTED);
-        door.says("the peer speaks without TLS, which this side requires");
+        door.says("the peer does not use TLS, which this side requires");
         call(&door, client.clone(), named).expect("let in");
         drop(door);
 
@@ -210,7 +210,7 @@ fn a_side_with_tls_and_one_without_each_say_what_they_met() {
         let error = call(&door, client.clone(), named).expect_err("no TLS there");
         expect(
             &error,
-            &["the peer speaks without TLS, which this side requires", "on both sides or on neither"],
+            &["the peer does not use TLS, which this side requires", "on both sides or on neither"],
         );
         door.says("the peer begins TLS, which this side does not use");
         call(&door, support::patient(), |connect| connect).expect("let in");

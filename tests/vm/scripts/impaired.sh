@@ -5,7 +5,7 @@
 export UCT_TEST_DEVICES=mlx5_0:1 UCT_TEST_FAR_DEVICE=mlx5_1:1
 # A lost packet is noticed after this time; the default is for networks, not for a cable of a few microseconds.
 export UCT_RC_VERBS_TIMEOUT=16ms
-# Nobody dies here. With every packet lost that may be lost, a guest that shares its processors needs longer than the default now and then.
+# No peer dies here, and in a guest that shares its processors an acknowledgement may take longer than the default.
 export UCT_RC_VERBS_PEER_TIMEOUT=30s
 
 # The kernel asks for a neighbour's address for a second only; losing that question is no matter of the transports.

@@ -145,7 +145,7 @@ impl Session {
     }
 }
 
-/// Whether the peer does not speak TLS at all.
+/// Whether the peer does not use TLS at all.
 pub(crate) fn is_foreign(error: &std::io::Error) -> bool {
     error.get_ref().is_some_and(|cause| cause.is::<NotTls>())
 }
@@ -156,10 +156,10 @@ pub(crate) fn words(error: &std::io::Error) -> Option<(String, &'static str)> {
     let cause = error.get_ref()?;
     if let Some(NotTls(first)) = cause.downcast_ref() {
         return Some(if first.starts_with(b"UCTN") {
-            let words = "the peer speaks without TLS, which this side requires".to_owned();
+            let words = "the peer does not use TLS, which this side requires".to_owned();
             (words, "set tls on both sides or on neither")
         } else {
-            (format!("{}, expected TLS", NotTls(*first)), "another protocol is spoken at that port")
+            (format!("{}, expected TLS", NotTls(*first)), "that port has another protocol")
         });
     }
     if let Some(problem) = cause.downcast_ref::<TooMany>() {

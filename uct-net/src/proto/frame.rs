@@ -26,13 +26,13 @@ fn bad<T>(problem: impl Into<String>) -> Result<T, BadFrame> {
     Err(BadFrame(problem.into()))
 }
 
-/// Checks the first bytes of a header: a peer that speaks something else may send no more.
+/// Checks the first bytes of a header: a peer with another protocol may send no more.
 pub(crate) fn check_magic(magic: [u8; 4]) -> Result<(), BadFrame> {
     if magic == MAGIC {
         return Ok(());
     }
     let (found, expected) = (magic.escape_ascii(), MAGIC.escape_ascii());
-    bad(format!("the peer begins with \"{found}\", expected \"{expected}\": it speaks another protocol"))
+    bad(format!("the peer begins with \"{found}\", expected \"{expected}\": it uses another protocol"))
 }
 
 /// Whether bytes are the beginning of TLS: a record of its handshake.
@@ -45,7 +45,9 @@ pub(crate) fn parse_header(header: &[u8; HEADER]) -> Result<(u8, usize), BadFram
     let [a, b, c, d, version, what, zero, zeros, length @ ..] = *header;
     check_magic([a, b, c, d])?;
     if version != VERSION {
-        return bad(format!("the peer speaks version {version}, this side {VERSION}; update the older one"));
+        return bad(format!(
+            "the peer has version {version}, this side version {VERSION}; update the older one"
+        ));
     }
     let length = u32::from_le_bytes(length) as usize;
     if [zero, zeros] != [0, 0] || length > MAX_BODY {
