@@ -1,6 +1,7 @@
 //! The walk-through of `transports/README.md` leads where it says: its blocks become files, its commands are run.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -39,8 +40,9 @@ fn the_walk_through_makes_a_plugin_that_passes_the_suite() {
         }
         write(&project.join(path), &text);
     }
-    // The versions that this workspace uses are there; nothing is fetched.
+    // The versions that this workspace uses are there, and built; nothing is fetched.
     write(&project.join("Cargo.lock"), &fs::read_to_string(root.join("Cargo.lock")).unwrap());
+    share_target(&project);
 
     let output: String = commands.iter().map(|commands| shell(&project, commands)).collect();
     let passed =
@@ -84,6 +86,20 @@ fn write(path: &Path, text: &str) {
     }
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
+}
+
+/// Makes the project's target directory that of this workspace.
+fn share_target(project: &Path) {
+    let ours = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let link = project.join("target");
+    if fs::read_link(&link).is_ok_and(|old| old == ours) {
+        return;
+    }
+    // What an older test built here.
+    if link.exists() {
+        fs::remove_dir_all(&link).unwrap();
+    }
+    symlink(ours, &link).unwrap();
 }
 
 /// Runs a block of commands as the page has them, in the project.

@@ -25,12 +25,31 @@ pub struct Config {
     pub module_dirs: Vec<PathBuf>,
     /// Order of the cases, and their random choices (`UCT_TEST_SEED`).
     pub seed: u64,
+    /// Which of the cases (`UCT_TEST_PART`): `2/3` is every third one, from the second on. So processes share them.
+    pub part: Part,
     /// How long a soak takes (`UCT_TEST_SOAK_SECONDS`).
     pub soak: Duration,
     /// Longest time for one case; afterwards it hangs.
     pub case_limit: Duration,
     /// Whether transports that are linked statically are tested, too.
     pub built_in: bool,
+}
+
+/// One of several parts of equal size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl Part {
+    /// All there is.
+    pub const WHOLE: Part = Part { number: 1, of: 1 };
+
+    /// Leaves what belongs to this part.
+    pub(crate) fn take<T>(self, all: Vec<T>) -> Vec<T> {
+        all.into_iter().skip(self.number - 1).step_by(self.of).collect()
+    }
 }
 
 impl Config {
@@ -47,6 +66,7 @@ impl Config {
             require: words("UCT_TEST_REQUIRE"),
             module_dirs: Vec::new(),
             seed: number("UCT_TEST_SEED")?.unwrap_or_else(Random::fresh_seed),
+            part: part("UCT_TEST_PART")?,
             soak: Duration::from_secs(soak),
             case_limit: Duration::from_secs(300 + soak),
             built_in: true,
@@ -63,6 +83,16 @@ fn names(variable: &str, default: &str) -> Result<NameList, String> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty());
     let value = value.as_deref().unwrap_or(default);
     value.parse().map_err(|error| format!("{variable}={value}: {error}; expected names, as tcp,self"))
+}
+
+fn part(variable: &str) -> Result<Part, String> {
+    let Ok(value) = env::var(variable) else { return Ok(Part::WHOLE) };
+    let read = || {
+        let (number, of) = value.split_once('/')?;
+        let (number, of) = (number.parse().ok()?, of.parse().ok()?);
+        (1..=of).contains(&number).then_some(Part { number, of })
+    };
+    read().ok_or_else(|| format!("{variable}={value}: expected a part of all, such as 1/2 or 2/2"))
 }
 
 fn number(variable: &str) -> Result<Option<u64>, String> {

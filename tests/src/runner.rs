@@ -71,6 +71,7 @@ fn run_all(config: Config) -> ExitCode {
             trials.push(trial(case, target, able, &config, &notes));
         }
     }
+    trials = config.part.take(trials);
     trials.extend(config.require.iter().map(|name| required(name, &found)));
     Random::new(config.seed).shuffle(&mut trials);
 

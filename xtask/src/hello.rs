@@ -30,12 +30,17 @@ pub struct Options {
 }
 
 /// Builds, runs a server and a client, and fails unless the server printed the string that the client sent.
-pub fn run(options: &Options) -> Outcome {
-    let workspace = Workspace::load()?;
-    let built = workspace.build_release("uct_hello_world")?;
-    if let Some(plugin) = plugin_of(&workspace, &options.arguments) {
-        workspace.build(&["build", "--release", "--package", plugin])?;
-    }
+pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
+    let mut build = vec!["build", "--package", "uct_hello_world"];
+    build.extend(
+        plugin_of(workspace, &options.arguments).into_iter().flat_map(|plugin| ["--package", plugin]),
+    );
+    run_with(workspace, options, &build)
+}
+
+/// As [`run`], with a build that makes the program and the plugin among others.
+pub fn run_with(workspace: &Workspace, options: &Options, build: &[&str]) -> Outcome {
+    let built = workspace.build(build)?;
     let program = built.program("uct_hello_world")?;
 
     let address = if options.arguments.iter().any(|argument| argument == "-6") { "::1" } else { "127.0.0.1" };

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 /// What it needs beside cargo.
@@ -131,11 +132,15 @@ fn same_names(program: &BTreeSet<&str>, ceilings: &[Operation]) -> Outcome {
 /// The difference of two runs, of what happens inside the program's function `measured`: what is rare or happens once
 /// is in both and cancels. Or why the machine does not permit the operation.
 fn per_operation(program: &Path, name: &str) -> Outcome<Result<f64, String>> {
-    let short = match instructions(program, name, OPERATIONS)? {
+    let (short, long) = thread::scope(|scope| {
+        let long = scope.spawn(|| instructions(program, name, 2 * OPERATIONS));
+        (instructions(program, name, OPERATIONS), long.join())
+    });
+    let short = match short? {
         Ok(short) => short,
         Err(reason) => return Ok(Err(reason)),
     };
-    let long = instructions(program, name, 2 * OPERATIONS)?.map_err(Failure::new)?;
+    let long = long.map_err(|_| Failure::new("the thread that counts failed"))??.map_err(Failure::new)?;
     let difference = long.checked_sub(short).ok_or_else(|| {
         Failure::new(format!(
             "`{name}`: {OPERATIONS} operations took {short} instructions, twice as many {long}"

@@ -87,7 +87,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Dist => dist::run(&Workspace::load()?).map(|()| 0),
         Command::Man => man::run().map(|()| 0),
         Command::Mutants(options) => mutants::run(&Workspace::load()?, &options).map(|()| 0),
-        Command::Hello(options) => hello::run(&options).map(|()| 0),
+        Command::Hello(options) => hello::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Header(options) => header::run_header(&Workspace::load()?, &options).map(|()| 0),
         Command::Vm(options) => vm::run(&options),
     }

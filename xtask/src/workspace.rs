@@ -15,6 +15,9 @@ use std::time::Duration;
 /// How long one build may take: on a slow machine, with others beside it. What hangs ends all the same.
 pub const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
+/// The package of the suite that every transport is put through, and of the programs that measure.
+pub const CONFORMANCE: &str = "uct-conformance";
+
 /// Builds all libraries, plugins, programs and tests in the profile of tests.
 pub const EVERYTHING: &[&str] = &["build", "--workspace", "--all-targets"];
 
@@ -159,11 +162,10 @@ impl Workspace {
         self.run_build(cargo().args(arguments))
     }
 
-    /// Builds a program as people do, with optimisation. Always with the same packages, whichever of them has it, so that all programs share what
-    /// they stand on; and not with the whole workspace, because that has features, TLS for instance, which none of these programs uses.
+    /// Builds a program that measures, with optimisation. Not with the whole workspace, because that has features, TLS for instance, which none
+    /// of these programs uses.
     pub fn build_release(&self, program: &str) -> Outcome<Built> {
-        let packages = ["--package", "uct_hello_world", "--package", "uct-conformance"];
-        self.run_build(cargo().args(["build", "--release"]).args(packages).args(["--bin", program]))
+        self.run_build(cargo().args(["build", "--release", "--package", CONFORMANCE, "--bin", program]))
     }
 
     /// As [`Workspace::build`], with a cargo that has more than arguments.

@@ -29,15 +29,26 @@ pub struct Options {
 /// Runs the steps and prints their table.
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let mut steps = Steps::only(&options.only);
-    run_steps(workspace, &mut steps);
+    run_steps(workspace, &mut steps, Targets::All);
+    let bare = ["check", "--package", "uct-core", "--no-default-features"];
+    steps.run("core without transports", || cargo_step(workspace, &bare));
     steps.run(CONFIG, || config::run(workspace, &config::Options { check: true }));
     // `test` has it among the other tests.
     steps.run("layout of the plugin boundary", || cargo_step(workspace, &["test", "--package", "uct-abi"]));
     steps.finish()
 }
 
+/// What clippy reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Targets {
+    /// Tests and examples, too.
+    All,
+    /// Libraries and programs: a clone for tests builds nothing else twice.
+    Used,
+}
+
 /// The steps that `check` and `test` share.
-pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
+pub fn run_steps(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
     steps.run("format", || cargo_step(workspace, &["fmt", "--all", "--check"]));
     steps.run("lock file", || {
         let mut metadata = cargo();
@@ -50,14 +61,16 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps) {
     steps.run("pages", || pages::check(workspace));
     steps.run_or_skip("licences", || licences::check(workspace));
     steps.run("packages", || packages::check(workspace));
-    let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-    steps.run("clippy", || cargo_step(workspace, &clippy));
-    let bare = ["check", "--package", "uct-core", "--no-default-features"];
-    steps.run("core without transports", || cargo_step(workspace, &bare));
+    let all = (targets == Targets::All).then_some("--all-targets");
+    let clippy = ["clippy", "--workspace"].into_iter().chain(all).chain(["--", "--deny", "warnings"]);
+    steps.run("clippy", || cargo_step(workspace, &clippy.collect::<Vec<_>>()));
     steps.run("documentation", || {
         let mut doc = cargo();
         doc.env("RUSTDOCFLAGS", "-D warnings").current_dir(workspace.root());
-        run_command(doc.args(["doc", "--workspace", "--no-deps"]), BUILD_LIMIT)
+        doc.args(["doc", "--workspace", "--no-deps", "--lib"]);
+        // They have the names of the libraries that they are made of.
+        doc.args(workspace.plugin_packages().flat_map(|plugin| ["--exclude", plugin.name.as_str()]));
+        run_command(&mut doc, BUILD_LIMIT)
     });
     let only_check = header::Options { check: true };
     steps.run("C header", || header::run_header(workspace, &only_check));

@@ -4,7 +4,7 @@
 use super::groups::Group;
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{capture, cargo, line};
-use crate::workspace::BUILD_LIMIT;
+use crate::workspace::{BUILD_LIMIT, CONFORMANCE};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -141,8 +141,8 @@ impl Tests {
         let mut test = cargo();
         test.arg("test").current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
         match what {
-            SUITE => test.args(["--package", crate::test::CONFORMANCE, "--test", "conformance"]),
-            TCP => test.args(["--package", crate::test::CONFORMANCE, "--test", "tcp_*"]),
+            SUITE => test.args(["--package", CONFORMANCE, "--test", "conformance"]),
+            TCP => test.args(["--package", CONFORMANCE, "--test", "tcp_*"]),
             package => test.args(["--package", package, "--lib", "--tests"]),
         };
         if !matches!(what, SUITE | TCP) {

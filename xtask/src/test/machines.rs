@@ -4,9 +4,9 @@
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::quote;
 use crate::steps::{Steps, Verdict};
-use crate::test::{CONFORMANCE, SUITE};
+use crate::test::SUITE;
 use crate::vm;
-use crate::workspace::{Built, EVERYTHING, Workspace};
+use crate::workspace::{Built, CONFORMANCE, EVERYTHING, Workspace};
 use serde::Deserialize;
 use std::fs;
 use std::time::Duration;

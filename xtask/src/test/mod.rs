@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything. It installs what it needs, runs all that can be run on this machine, and says at
 //! the end what passed, what failed and what was skipped.
 //!
-//! All steps build with `--workspace`, whatever part of it they need, and release builds with the same packages: cargo builds a crate with
+//! All steps build with `--workspace`, whatever part of it they need, and release builds with the same package: cargo builds a crate with
 //! the features that the chosen packages ask for together, so each other choice would build many crates once more.
 //! Built on all other commands; continuous integration runs it and nothing else.
 
@@ -17,7 +17,7 @@ use crate::apt::{self, Package};
 use crate::failure::{Failure, Outcome};
 use crate::process::{build_for_once, cargo, run as run_command, run_side_by_side};
 use crate::steps::{Steps, Verdict};
-use crate::workspace::{BUILD_LIMIT, EVERYTHING, Workspace};
+use crate::workspace::{BUILD_LIMIT, CONFORMANCE, EVERYTHING, Workspace};
 use crate::{check, config, footprint, hello, instructions, vm};
 use clap::Args;
 use rustix::process::geteuid;
@@ -26,15 +26,11 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// The suite that every transport is put through.
-pub const CONFORMANCE: &str = "uct-conformance";
 /// For machines that are slow and busy; each test has a limit of its own.
 const TEST_LIMIT: Duration = Duration::from_secs(5400);
 /// The test program with the suite, and those beside it that take longest.
 const SUITE: &str = "conformance";
 const LONG: &[&str] = &["planted", "all_to_all", "c_transport", "ends_of_memory"];
-/// The transports that one of the two runs of the suite has; the other has all others.
-const ONE_SIDE: &str = "self,tcp";
 
 /// Nothing is built and tested without these.
 const NEEDED: &[Package] = &[
@@ -75,7 +71,7 @@ pub fn run(options: &Options) -> Outcome {
     let require = if options.require.is_empty() { built_in(&workspace) } else { options.require.join(",") };
     let mut steps = Steps::only(&options.only);
 
-    check::run_steps(&workspace, &mut steps);
+    check::run_steps(&workspace, &mut steps, check::Targets::Used);
     steps.run("build", || workspace.build(EVERYTHING).map(drop));
     let only_check = config::Options { check: true };
     steps.run(check::CONFIG, || config::run_with(&workspace, &only_check, EVERYTHING));
@@ -94,7 +90,7 @@ pub fn run(options: &Options) -> Outcome {
     steps.run("models", || models::run(&workspace));
     steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
     steps.run_or_skip("verbs structures", || witness::run_or_skip(&workspace));
-    steps.run("hello", || hello::run(&hello::Options::default()));
+    steps.run("hello", || hello::run_with(&workspace, &hello::Options::default(), EVERYTHING));
     steps.run("installation", || installed::run(&workspace));
     steps.run_or_skip("installation in an empty root", || installed::run_in_empty_root(&workspace));
     steps.run("applications outside of the workspace", || outside::run(&workspace));
@@ -177,7 +173,7 @@ fn require_root(test: &mut Command) {
 
 /// Runs the suite on every transport, linked statically and as a plugin, and what else is in its package's tests/. The suite has its own
 /// runner, which gives each case a watchdog and lists what it skipped and why. Much of the time is waiting, most of all where a mistake is planted
-/// that makes the suite wait; so three programs run at a time, and those that take longest begin.
+/// that makes the suite wait; so four programs run at a time, and those that take longest begin.
 fn conformance(workspace: &Workspace, require: &str) -> Outcome {
     let others = workspace.tests(CONFORMANCE).filter(|name| *name != SUITE && !hostile::is_hostile(name));
     let (long, short): (Vec<&str>, Vec<&str>) = others.partition(|name| LONG.contains(name));
@@ -191,26 +187,17 @@ fn conformance(workspace: &Workspace, require: &str) -> Outcome {
         test.env("UCT_MODULE_DIR", workspace.target().join("debug")).current_dir(workspace.root());
         test
     };
-    let side = |transports: &str, required: &dyn Fn(&&str) -> bool| {
-        let mut side = test(&[SUITE]);
-        let required: Vec<&str> = require.split(',').filter(required).collect();
-        side.env("UCT_TEST_TRANSPORTS", transports).env("UCT_TEST_REQUIRE", required.join(","));
-        side
+    let part = |part: &str| {
+        let mut suite = test(&[SUITE]);
+        suite.env("UCT_TEST_PART", part).env("UCT_TEST_REQUIRE", require);
+        suite
     };
-    let mut commands = vec![
-        side(&format!("^{ONE_SIDE}"), &|name| !names(ONE_SIDE, name)),
-        side(ONE_SIDE, &|name| names(ONE_SIDE, name)),
-    ];
+    let mut commands = vec![part("1/2"), part("2/2")];
     commands.extend(LONG.iter().map(|name| test(&[name])));
     commands.push(test(&short));
 
     run_command(test(&[&[SUITE], LONG, &short].concat()).arg("--no-run"), BUILD_LIMIT)?;
-    run_side_by_side(3, commands, TEST_LIMIT)
-}
-
-/// Whether a list has a name.
-fn names(list: &str, name: &str) -> bool {
-    list.split(',').any(|listed| listed == name)
+    run_side_by_side(4, commands, TEST_LIMIT)
 }
 
 /// The transports that any machine with Linux has, as the plugins' names say it. The others need devices.

@@ -24,12 +24,19 @@ pub fn run(workspace: &Workspace) -> Outcome {
 
 fn build(workspace: &Workspace, packages: &[&Package]) -> Outcome<Built> {
     let mut build = cargo();
-    // A directory of its own, so that nothing else is built again because of the flag. What takes time in a model is
-    // loom, which the workspace's manifest optimises; the rest is sooner built than it would be optimised.
+    // For a named target, so that the flag is not for macros and build scripts, which are built already, and so that what has it is kept
+    // apart. What takes time in a model is loom, which the workspace's manifest optimises; the rest is sooner built than it would be optimised.
     build.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
-    build.args(["test", "--no-run", "--lib", "--target-dir"]).arg(workspace.target().join("loom"));
+    build.args(["test", "--no-run", "--lib", "--target", &host()?]);
     build.args(packages.iter().flat_map(|package| ["--package", package.name.as_str()]));
     workspace.run_build(&mut build)
+}
+
+/// The target that programs are built for here, where none is named.
+fn host() -> Outcome<String> {
+    let said = output(command("rustc").arg("-vV"), LIMIT)?;
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| Failure::new(format!("`rustc -vV` names no host:\n{said}")))
 }
 
 fn models(package: &Package, built: &Built) -> Outcome {
