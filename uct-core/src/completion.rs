@@ -17,8 +17,8 @@ use crate::worker::{Worker, WorkerInner};
 /// How an operation was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// It is done; the completion is not involved, and its callback is not called: see [`Posted::notify`]. What that says of the peer:
-    /// docs/completion.md.
+    /// It is done; the completion is not involved, and its callback is not called: see [`Posted::notify`]. docs/completion.md has what this
+    /// means for the peer.
     Done,
     /// It is in flight; the completion reports the end.
     InProgress,

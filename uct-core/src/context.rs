@@ -45,7 +45,7 @@ pub(crate) struct ContextInner {
     discovery: OnceLock<Discovery>,
 }
 
-/// What the components returned when they were asked for their devices.
+/// The devices of all components, and the reasons of those that have none.
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
     /// All that can be opened.
@@ -93,7 +93,7 @@ impl ContextBuilder {
         self
     }
 
-    /// Reads from these sources alone: a test, or a program with rules of its own.
+    /// Reads only from these sources, in place of file and environment.
     #[must_use]
     pub fn sources(mut self, sources: Sources) -> Self {
         self.sources = sources;
@@ -245,7 +245,7 @@ impl Context {
         self.inner.config_file.as_deref()
     }
 
-    /// What was odd in the configuration; already logged.
+    /// Warnings about the configuration, such as unknown keys; already logged.
     pub fn config_warnings(&self) -> &[Warning] {
         &self.inner.warnings
     }

@@ -167,12 +167,12 @@ impl Iface {
         Ok(iface)
     }
 
-    /// What it can do and what it costs.
+    /// Its capabilities, limits and costs.
     pub fn attributes(&self) -> &IfaceAttr {
         self.inner.attributes()
     }
 
-    /// Whether any thread may use it, by one at a time, or the thread of its worker alone.
+    /// Whether any thread may use it, one at a time; otherwise only the thread of its worker.
     pub fn is_for_any_thread(&self) -> bool {
         self.attributes().flags & uct_abi::UCT_IFACE_ATTR_ANY_THREAD != 0
     }
@@ -183,12 +183,12 @@ impl Iface {
         self.attributes().flags & uct_abi::UCT_IFACE_ATTR_PACK_NONE != 0
     }
 
-    /// What it can do.
+    /// Its capabilities.
     pub fn capabilities(&self) -> Capabilities {
         Capabilities::from_bits_retain(self.attributes().capabilities)
     }
 
-    /// Which of its capabilities it composes from others: they need the peer's processor, or round trips.
+    /// Its emulated capabilities: composed of other operations, with round trips, or carried out by the peer's processor.
     pub fn emulated(&self) -> Capabilities {
         Capabilities::from_bits_retain(self.attributes().emulated)
     }
@@ -220,7 +220,7 @@ impl Iface {
         self.inner.drop_handlers(removed);
     }
 
-    /// Has the worker's progress drive the interface.
+    /// Makes the worker's progress drive the interface.
     pub fn progress_enable(&self) {
         let inner = &self.inner;
         if inner.progress.get().is_none() {
@@ -238,7 +238,7 @@ impl Iface {
         }
     }
 
-    /// Has the worker's progress pass the interface over.
+    /// Makes the worker's progress skip the interface.
     pub fn progress_disable(&self) {
         if let Some(id) = self.inner.progress.take() {
             self.inner.worker.remove_own_progress(id);
@@ -295,10 +295,10 @@ impl Iface {
     }
 
     /// Flushes all endpoints: [`Posted::Done`] if nothing is outstanding, else the completion reports the end. Without a
-    /// completion, [`Posted::InProgress`] means "ask again".
+    /// completion, [`Posted::InProgress`] means: make progress and call it again.
     ///
     /// # Errors
-    /// [`Error::NO_RESOURCE`]: progress and ask again. [`Error::INVALID_PARAM`] in a child of a fork.
+    /// [`Error::NO_RESOURCE`]: make progress and call it again. [`Error::INVALID_PARAM`] in a child of a fork.
     pub fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
         self.inner.worker.check_process()?;
         let slot = self.inner.ops.flush.expect("the loader fills every slot");

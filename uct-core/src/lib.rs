@@ -1,10 +1,12 @@
-//! Discovers, loads, selects and drives transports.
+//! Loads transports, selects among them, and drives them.
 //!
-//! Used by applications and communication libraries. Built on `ucs` and, at the boundary to the transports, on `uct-abi`.
+//! Used by applications and communication libraries; `uct-net` adds connections by address. Built on `ucs` and, at the boundary to the
+//! transports, on `uct-abi`.
 //!
-//! A [`Context`] loads transports and knows what there is; a [`Worker`] drives what one thread uses of it; an [`Iface`] is
-//! one transport on one device; an [`Ep`] is a connection to a peer. Data move by active messages ([`Ep::am_short`],
-//! [`Ep::am_bcopy`], [`Ep::am_zcopy`]), put, get and atomics, and [`Worker::progress`] drives it all.
+//! A [`Context`] reads the configuration, loads transports and lists their devices. A [`Worker`] drives the interfaces of one thread. An [`Iface`] is
+//! one transport on one device. An [`Ep`] sends to one peer. Data move by active messages ([`Ep::am_short`],
+//! [`Ep::am_bcopy`], [`Ep::am_zcopy`]), put, get and atomics. [`Worker::progress`] receives, completes operations and sends queued data.
+//! [`select::Selector`] chooses the interface with the lowest estimated cost.
 //!
 //! ```
 //! use std::{cell::Cell, rc::Rc};
@@ -27,7 +29,15 @@
 //! # }
 //! ```
 //!
-//! The vocabulary and the semantics are those of UCX's UCT (`uct/api/uct.h`); where this crate promises more, its documentation states it.
+//! - **Threads.** `Context` and [`MemoryDomain`] may be used by any thread. `Worker`, `Iface`, `Ep`, [`Memory`] and [`Completion`] belong to one
+//!   thread; a [`WorkerHandle`] wakes a worker from others.
+//! - **Blocking.** Operations of an endpoint do not block, except [`Ep::get_short`] over transports that wait for the peer. Building a
+//!   context, opening interfaces, [`Ep::connect_to_ep`], allocating and registering memory make system calls and may block. `wait` and `retry` block up to the limit that they are given.
+//! - **Errors.** Operations return an [`Error`], which is a status. [`Error::NO_RESOURCE`] means that nothing happened: make progress and try
+//!   again. Errors of set-up ([`ContextError`], [`OpenError`], [`Refused`]) contain the reason as text. docs/errors.md lists causes and remedies.
+//! - **Units.** Lengths are bytes, costs seconds, bandwidths bytes per second.
+//!
+//! The vocabulary and the semantics are those of UCX's UCT (`uct/api/uct.h`). Where this crate guarantees more, its documentation states it.
 
 mod address;
 mod am;

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::{Stream, Streams};
 
-/// `axum::serve(listener.into_streams(), router)`. The address is the peer's, for a person.
+/// For `axum::serve(listener.into_streams(), router)`. The address of a connection is the peer's, as text for humans.
 impl axum::serve::Listener for Streams {
     type Io = Stream;
     type Addr = String;

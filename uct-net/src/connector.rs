@@ -12,8 +12,7 @@ use crate::error::Error;
 use crate::{Net, Stream};
 
 /// Connects a client to the listener that a URI names: for `hyper_util`'s legacy client, and for tonic's
-/// `Endpoint::connect_with_connector`. Cheap to clone. TLS inside the stream is not its task: `https` connects to port 443 if none is given,
-/// and adds none.
+/// `Endpoint::connect_with_connector`. Cheap to clone. It adds no TLS: a URI with `https` and no port connects to port 443, and that is all.
 #[derive(Clone, Debug)]
 pub struct UctConnector {
     net: Net,
@@ -24,7 +23,7 @@ pub struct UctConnector {
 }
 
 impl UctConnector {
-    /// Connects to host and port of each URI.
+    /// Connects to the host and port of each URI; without a port to 80, with `https` to 443.
     pub fn new(net: &Net) -> UctConnector {
         UctConnector {
             net: net.clone(),
@@ -35,7 +34,7 @@ impl UctConnector {
         }
     }
 
-    /// Connects to this address whatever the URI is: for instance `unix:/run/service`.
+    /// Connects to this address whatever the URI is, for example `unix:/run/service`.
     #[must_use]
     pub fn at(mut self, address: impl Into<String>) -> UctConnector {
         self.address = Some(address.into());

@@ -1,27 +1,27 @@
-//! What goes wrong between two programs, for a person: at which stage, with which peer, why, and what to try.
+//! The error of a connection: stage, peer, status, reason and remedy.
 
 use std::fmt;
 
 use ucs::Error as Status;
 
-/// How far a connection came.
+/// The stage of a connection at which an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The address was read or looked up.
+    /// Parsing or resolving the address.
     Resolve,
-    /// The listener's socket was opened.
+    /// Opening the listener's socket.
     Listen,
-    /// The peer's listener was called.
+    /// Calling the peer's listener.
     Dial,
-    /// Both sides say what they have.
+    /// Exchanging interfaces, addresses and verdicts.
     Handshake,
-    /// A transport was chosen.
+    /// Choosing a transport.
     Choose,
-    /// Endpoints were opened and a first message sent.
+    /// Opening endpoints and sending the first message in each direction.
     Open,
-    /// The connection is in use.
+    /// Using the connection.
     Connected,
-    /// The connection is closing or closed.
+    /// Closing, or after the end.
     Close,
 }
 
@@ -40,19 +40,19 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Why something between two programs failed.
+/// Why an operation between two programs failed. Prints itself as one line: stage, peer, reason, remedy.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{stage} ({peer}): {reason}{}", hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
 pub struct Error {
-    /// How far it came.
+    /// The stage at which it failed.
     pub stage: Stage,
-    /// The peer, or the address that was given.
+    /// The peer's address, or the address that the application passed.
     pub peer: String,
-    /// The status that comes nearest.
+    /// The nearest status; the table is in docs/errors.md.
     pub status: Status,
-    /// What happened, in the words of the system, the transport or the peer.
+    /// What happened, as reported by the system, the transport or the peer.
     pub reason: String,
-    /// What to try.
+    /// What to do about it, if known.
     pub hint: Option<String>,
 }
 
@@ -73,12 +73,12 @@ impl Error {
         self
     }
 
-    /// Whether the operation ended because its time was over. The connection may live on.
+    /// Whether the operation ended at its time limit. An established connection continues.
     pub fn is_timeout(&self) -> bool {
         self.status == Status::TIMED_OUT
     }
 
-    /// Whether the peer closed the connection in order.
+    /// Whether the peer has closed the connection, with everything delivered that it had sent.
     pub fn is_closed_by_peer(&self) -> bool {
         self.stage == Stage::Close && self.status == Status::NOT_CONNECTED
     }
@@ -101,5 +101,5 @@ impl From<Error> for std::io::Error {
     }
 }
 
-/// The outcome of a call.
+/// The result of a call.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;

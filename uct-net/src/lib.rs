@@ -1,8 +1,9 @@
-//! Listen, connect, send and receive by address: messages, remote memory and streams of bytes as futures, over the best
-//! transport that both programs have.
+//! Connections by address: messages, remote memory and streams of bytes as futures, over the fastest transport that both programs
+//! can use.
 //!
-//! For: programs that want a connection and not the plumbing. Built on `uct-core`; [`local::Connection::endpoint`] leads there.
-//! Two flavours: the handles of this module are `Send` and `Sync`, those of [`local`] are for one thread and cost less.
+//! Used by applications. Built on `uct-core`, whose operations are available through [`local::Connection::endpoint`].
+//! There are two flavours with the same calls: the handles of this module are `Send` and `Sync`, those of [`local`] belong to one thread and
+//! need no lock.
 //!
 //! ```
 //! use std::{sync::mpsc, thread};
@@ -10,12 +11,12 @@
 //! use uct_net::{NetOptions, Result, local::Net};
 //!
 //! # fn main() -> Result {
-//! let (says, hears) = mpsc::channel();
+//! let (address, listening) = mpsc::channel();
 //! let server = thread::spawn(move || -> Result {
 //!     let net = Net::new(&Context::builder().build().unwrap(), NetOptions::default())?;
 //!     net.block_on(async {
 //!         let mut listener = net.listen("127.0.0.1:0").await?;
-//!         says.send(listener.address()).unwrap();
+//!         address.send(listener.address()).unwrap();
 //!         let connection = listener.accept().await?.accept().await?;
 //!         let message = connection.recv().await?;
 //!         connection.send(&message).await?;
@@ -25,7 +26,7 @@
 //!
 //! let net = Net::new(&Context::builder().build().unwrap(), NetOptions::default())?;
 //! net.block_on(async {
-//!     let connection = net.connect(hears.recv().unwrap()).await?;
+//!     let connection = net.connect(listening.recv().unwrap()).await?;
 //!     println!("{}", connection.explanation());
 //!     connection.send(b"hello").await?;
 //!     assert_eq!(&*connection.recv().await?, b"hello");
@@ -35,8 +36,22 @@
 //! # }
 //! ```
 //!
-//! "Connected" means that a message has crossed both ways. What goes wrong says at which stage, with which peer, why, and what
-//! to try ([`Error`]).
+//! A connection is returned after a message has crossed it in both directions. An [`Error`] contains the stage, the peer, the status, the
+//! reason and often a remedy.
+//!
+//! - **Blocking.** Only `Net::new`, `Net::block_on`, dropping the last handle of a `Net`, and `Connection::allocate` block. Everything else
+//!   is a future, and has a limit of time only where one is given (`within`) or documented.
+//! - **Progress.** The handles of this module are driven by the thread that uses one, otherwise by a thread of the [`Net`]. Those of
+//!   [`local`] are driven by [`local::Net::block_on`] (with feature `tokio` also `run_until`) and by nothing else.
+//! - **Units.** Lengths and offsets are bytes.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tokio` | tokio's `AsyncRead` and `AsyncWrite` for streams, `Net::in_tokio`, `local::Net::run_until` |
+//! | `futures-io` | the traits of `futures-io` for streams |
+//! | `hyper` | `UctConnector`, for clients of hyper and tonic |
+//! | `axum` | [`Streams`] as a listener of axum |
+//! | `tls` | `Tls`, for the handshake of connections |
 
 #![deny(unsafe_code)]
 

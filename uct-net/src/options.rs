@@ -1,4 +1,4 @@
-//! What a program may choose for all of its connections.
+//! The options of a network: of all connections of one `Net`.
 
 use std::time::Duration;
 
@@ -7,43 +7,44 @@ use uct_core::select::{Operation, Request};
 use crate::proto::proof::MIN_KEY;
 use crate::proto::window::{MAX_WINDOW, MIN_WINDOW};
 
-/// How a thread waits that has nothing to do.
+/// How a thread waits while nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Polls for ever: lowest latency, one processor.
+    /// Polls without end: lowest latency, and takes a whole processor.
     Spin,
-    /// Polls for so long after the last event, then sleeps. While a handshake is under way: for at least 100 µs.
+    /// Polls for this time after the last event, then sleeps. During a handshake it polls for at least 100 µs.
     Adaptive(Duration),
-    /// Sleeps at once.
+    /// Sleeps immediately. A wake-up takes some microseconds, often 20 or more.
     Sleep,
 }
 
-/// What a program may choose for all of its connections.
+/// The options of a network: of all connections of one `Net`. `Net::new` refuses values out of range with an error.
 #[derive(Clone)]
 pub struct NetOptions {
     /// How the thread waits. Default: [`Wait::Adaptive`] of 20 µs.
     pub wait: Wait,
-    /// Bytes that a peer may send on one connection ahead of what the application took. 4 KiB to 1 GiB; default 1 MiB.
+    /// Bytes that a peer may send on one connection before the application receives them. 4 KiB to 1 GiB; default 1 MiB.
     pub window: u32,
-    /// Longest message that is received. A longer one ends its connection. Default 64 MiB.
+    /// Longest message that is received, in bytes. A longer one ends its connection. Default 64 MiB.
     pub max_message: usize,
-    /// Callers that a listener has taken and `accept` has not returned yet; more wait in the system's queue. Default 128.
+    /// Callers that a listener has taken from the system and `accept` has not returned yet; further ones wait in the system's queue. At least 1;
+    /// default 128.
     pub max_half_open: usize,
-    /// How long a peer has for each step of the handshake. Default 5 s.
+    /// Time limit for the peer in each step of the handshake. Default 5 s.
     pub handshake_timeout: Duration,
-    /// How long a lane has to carry its first message both ways before the next candidate is tried. Default 2 s.
+    /// Time limit for a lane to carry its first message in both directions; then the next candidate is tried. Default 2 s.
     pub lane_timeout: Duration,
-    /// How long [`crate::local::Connect`] takes at most, when no limit is given. Default 30 s.
+    /// Time limit of connecting as a whole, unless `Connect::within` sets one. Default 30 s.
     pub connect_timeout: Duration,
-    /// A key that both sides have: each proves to the other that it knows it before any address is told. At least 16 bytes, random
-    /// ones. It proves who is there and hides nothing: a host on the path reads and can change what follows. Default: none, and
-    /// any process that reaches the listener may ask for a connection.
+    /// A key that both sides have. Each proves to the other that it knows the key before any address is sent. At least 16 random
+    /// bytes. The key authenticates the handshake and encrypts nothing: a host on the path can read and change what follows. Default: none; then
+    /// any process that reaches the listener may request a connection.
     pub shared_key: Option<Vec<u8>>,
-    /// TLS for the handshake, and where messages may go then: [`crate::Tls`] says what is encrypted and what is not. The key above
-    /// may be required as well. Default: none.
+    /// TLS for the handshake, and the transports that are permitted with it: [`crate::Tls`] documents what is encrypted and what is not.
+    /// `shared_key` may be required as well. Default: none.
     #[cfg(feature = "tls")]
     pub tls: Option<crate::Tls>,
-    /// What transports are judged for. Default: a message of 8 bytes.
+    /// The operation and size for which selection compares the transports. Default: a message of 8 bytes.
     pub request: Request,
 }
 
@@ -66,7 +67,7 @@ impl Default for NetOptions {
 }
 
 impl NetOptions {
-    /// Which transports these options leave out, for a person.
+    /// Which transports these options exclude, as text.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         #[cfg(feature = "tls")]
         return self.tls.as_ref().and_then(crate::Tls::limit);
@@ -74,7 +75,7 @@ impl NetOptions {
         None
     }
 
-    /// What is out of range, for a person.
+    /// What is out of range, as text.
     pub(crate) fn problem(&self) -> Option<String> {
         if !(MIN_WINDOW..=MAX_WINDOW).contains(&self.window) {
             return Some(format!(

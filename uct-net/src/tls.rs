@@ -1,4 +1,4 @@
-//! TLS for the handshake of connections: with which settings, and where messages may go afterwards.
+//! TLS for the handshake of connections: its settings, and the transports that are permitted with it.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use uct_core::{DeviceKind, Resource};
 
-/// TLS for the handshake, and where messages may go afterwards.
+/// TLS for the handshake, and the transports that are permitted with it.
 ///
-/// The handshake runs inside TLS: both sides know each other as the settings of rustls demand, and addresses, tokens, keys and private
-/// data are encrypted. Messages, streams and remote memory use a transport, which TLS does **not** encrypt. So a program
-/// chooses: [`Tls::confidential`] lets them go nowhere but within the machine, [`Tls::handshake_only`] lets them cross a network in
+/// The handshake runs inside TLS: each side authenticates the other as the settings of rustls require, and addresses, tokens, keys and private
+/// data are encrypted. Messages, streams and remote memory use a transport, which TLS does **not** encrypt. A program therefore
+/// chooses: [`Tls::confidential`] permits only transports within the machine, [`Tls::handshake_only`] permits all, and data cross a network in
 /// clear. To encrypt a stream that crosses a network, run TLS inside the stream.
 ///
 /// ```
@@ -30,25 +30,25 @@ pub struct Tls {
     may_leave_the_machine: bool,
 }
 
-/// What TLS has proved of a peer.
+/// What TLS has proved about a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPeer {
-    /// The peer's certificate, which the verifier of the settings has accepted, and those behind it. Empty if none was asked for.
+    /// The peer's certificate, which the verifier of the settings has accepted, and its chain. Empty if the settings request none.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// The protocol that ALPN has chosen, if the settings name any.
+    /// The protocol that ALPN has negotiated, if the settings name any.
     pub protocol: Option<Vec<u8>>,
 }
 
 impl Tls {
     /// Nothing leaves this machine in clear: the handshake is encrypted, and only transports within the machine are used
-    /// (shared memory and `self`). A peer on another machine is refused, with the reason. The system, root and processes that may
+    /// (shared memory and `self`). A peer on another machine is refused with the reason. The system, root and processes that may
     /// debug this one can read shared memory.
     pub fn confidential() -> Tls {
         Tls { client: None, server: None, may_leave_the_machine: false }
     }
 
     /// The handshake is encrypted and nothing else: **messages, streams and remote memory cross the network in clear**, and a
-    /// host on the path can read and change them. The peer is who its certificate says at the time of the handshake.
+    /// host on the path can read and change them. The certificate identifies the peer at the time of the handshake only.
     pub fn handshake_only() -> Tls {
         Tls { may_leave_the_machine: true, ..Tls::confidential() }
     }
@@ -65,19 +65,19 @@ impl Tls {
         self
     }
 
-    /// What is missing, for a person.
+    /// What is missing, as text.
     pub(crate) fn problem(&self) -> Option<String> {
         let is_empty = self.client.is_none() && self.server.is_none();
         is_empty.then(|| "tls has no settings: give Tls::client, Tls::server or both".to_owned())
     }
 
-    /// Why a transport may not carry messages.
+    /// Why a transport must not carry messages.
     pub(crate) fn refuses(&self, resource: &Resource) -> Option<String> {
         let is_near = matches!(resource.kind, DeviceKind::Myself | DeviceKind::SharedMemory);
         self.limit().filter(|_| !is_near).map(str::to_owned)
     }
 
-    /// What is not permitted, and by what.
+    /// What is not permitted, and by which setting.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         const LIMIT: &str = "Tls::confidential permits no transport that leaves the machine, as messages would be in clear there; \
                              Tls::handshake_only does";

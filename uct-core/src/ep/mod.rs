@@ -159,8 +159,8 @@ impl EpInner {
 }
 
 impl Iface {
-    /// Creates an endpoint to a peer's interface. A connection is made in the background: sends return `NO_RESOURCE`
-    /// until it is established. A failure is reported to the error handler.
+    /// Creates an endpoint to a peer's interface. The connection is made in the background: until it is established the transport queues
+    /// messages up to its limit, and further sends return `NO_RESOURCE`. A failure is logged, and [`Ep::failure`] returns it.
     ///
     /// # Errors
     /// The transport's refusal.
@@ -252,16 +252,16 @@ impl Ep {
         self.inner.record.failure()
     }
 
-    /// What it was asked to do so far.
+    /// Counts of its operations so far.
     pub fn counters(&self) -> Counters {
         self.inner.counters.snapshot()
     }
 
     /// Flushes: [`Posted::Done`] if nothing is outstanding, else the completion reports the end. Without a completion,
-    /// [`Posted::InProgress`] means "ask again".
+    /// [`Posted::InProgress`] means: make progress and call it again.
     ///
     /// # Errors
-    /// `NO_RESOURCE`: progress and ask again, or queue.
+    /// `NO_RESOURCE`: make progress and call it again, or queue it.
     pub fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
         let ep = &*self.inner;
         let slot = slot!(ep.flush);
@@ -274,7 +274,7 @@ impl Ep {
         posted
     }
 
-    /// Operations after it are not visible at the peer before those ahead of it.
+    /// Orders operations: those after it take effect at the peer after those before it. Does not block.
     ///
     /// # Errors
     /// The transport's error.
@@ -287,7 +287,7 @@ impl Ep {
         Ok(())
     }
 
-    /// Probes the peer. A dead one fails the endpoint.
+    /// Probes the peer. If it is dead, the endpoint fails.
     ///
     /// # Errors
     /// The error of the failure; [`ucs::Error::NO_RESOURCE`].
@@ -301,7 +301,7 @@ impl Ep {
     /// Its own address, for a peer's [`Ep::connect_to_ep`].
     ///
     /// # Errors
-    /// `UNSUPPORTED` where endpoints have none.
+    /// `UNSUPPORTED` if the transport's endpoints have none.
     pub fn address(&self) -> Result<Vec<u8>> {
         let ep = &*self.inner;
         let mut address = vec![0; ep.iface.attributes().ep_addr_len];
@@ -311,7 +311,7 @@ impl Ep {
         Ok(address)
     }
 
-    /// What a connection manager of the same device has to know of it, for [`crate::cm::CmData`].
+    /// The data that a connection manager of the same device needs about it, for [`crate::cm::CmData`].
     ///
     /// # Errors
     /// [`ucs::Error::UNSUPPORTED`] where connection managers need nothing.
@@ -324,7 +324,8 @@ impl Ep {
         Ok(CmToken { qp_number: token.qp_number, has_srq: token.has_srq != 0 })
     }
 
-    /// Connects an endpoint that was created unconnected to the peer's.
+    /// Connects an endpoint that was created unconnected to the peer's. Over `rc_verbs` it blocks while the kernel resolves the peer's
+    /// hardware address, for up to 3 s.
     ///
     /// # Errors
     /// The transport's refusal.

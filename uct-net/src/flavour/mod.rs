@@ -1,6 +1,6 @@
-//! What both flavours of a connection have in common: the futures of its operations, limits on their time, and its stream.
+//! What both flavours of a connection have in common: the futures of its operations, their time limits, and its stream.
 //!
-//! A flavour says how its connection is used, with a lock or without ([`Flavour`]); the rest is written once.
+//! A flavour implements access to its connection, with a lock or without ([`Flavour`]); the rest is written once.
 
 mod operations;
 mod stream;
@@ -21,13 +21,13 @@ use crate::local::conn::Ticket;
 pub trait Flavour: fmt::Debug + Unpin {
     /// A received message.
     type Message: Deref<Target = [u8]> + fmt::Debug + Unpin;
-    /// A time that ends.
+    /// A timer.
     type Timer: Timer;
 
-    /// The peer's address, for a person.
+    /// The peer's address, as text for humans.
     fn peer_name(&self) -> &str;
 
-    /// Ends after that time.
+    /// A timer that ends after this time.
     fn timer(&self, time: Duration) -> Self::Timer;
 
     /// The next message.

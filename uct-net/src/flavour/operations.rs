@@ -10,7 +10,7 @@ use super::within::Within;
 use crate::error::{Result, Stage};
 use crate::local::conn::Ticket;
 
-/// A message on its way out. Dropping it takes back a message of which nothing has left; what has begun goes on.
+/// A message that is being sent. Dropping this withdraws a message of which nothing has been sent; otherwise it is sent completely.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Send<'a, C: Flavour> {
     connection: &'a C,
@@ -28,7 +28,7 @@ impl<'a, C: Flavour> Send<'a, C> {
         Send { connection, step: Step::New(message) }
     }
 
-    /// With a limit. A message of which nothing has left by then is taken back.
+    /// With a time limit. A message of which nothing has been sent by then is withdrawn.
     pub fn within(self, limit: Duration) -> Within<Send<'a, C>, C::Timer> {
         let connection = self.connection;
         Within::new(self, connection, limit, Stage::Connected)
@@ -65,7 +65,7 @@ impl<C: Flavour> fmt::Debug for Send<'_, C> {
     }
 }
 
-/// The next message. Dropping it loses nothing.
+/// The next message. Dropping this loses no message.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Recv<'a, C: Flavour> {
@@ -77,7 +77,7 @@ impl<'a, C: Flavour> Recv<'a, C> {
         Recv { connection }
     }
 
-    /// With a limit.
+    /// With a time limit.
     pub fn within(self, limit: Duration) -> Within<Recv<'a, C>, C::Timer> {
         let connection = self.connection;
         Within::new(self, connection, limit, Stage::Connected)
@@ -92,7 +92,7 @@ impl<C: Flavour> Future for Recv<'_, C> {
     }
 }
 
-/// The end of a connection. Once it was polled the connection is closed, also if it is dropped.
+/// The end of a connection. After the first poll the connection is closed, even if this is dropped.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Close<'a, C: Flavour> {
@@ -105,7 +105,7 @@ impl<'a, C: Flavour> Close<'a, C> {
         Close { connection, is_begun: false }
     }
 
-    /// With a limit. The connection is closed either way; over the limit nobody knows what the peer received.
+    /// With a time limit. The connection is closed in any case. After the limit it is unknown what the peer has received.
     pub fn within(self, limit: Duration) -> Within<Close<'a, C>, C::Timer> {
         let connection = self.connection;
         Within::new(self, connection, limit, Stage::Close)

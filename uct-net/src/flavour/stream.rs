@@ -7,8 +7,8 @@ use ucs::memory::copy;
 use super::Flavour;
 use crate::error::Result;
 
-/// A connection as a stream of bytes. The traits `AsyncRead` and `AsyncWrite` of `futures-io` and tokio come with the features of
-/// these names.
+/// A connection as a stream of bytes. Features `futures-io` and `tokio` add the traits `AsyncRead` and `AsyncWrite` of these crates. A poll
+/// never blocks. Dropping the stream drops the connection.
 #[derive(Debug)]
 pub struct Stream<C: Flavour> {
     connection: C,
@@ -22,12 +22,12 @@ impl<C: Flavour> Stream<C> {
         Stream { connection, message: None, read: 0 }
     }
 
-    /// The connection below.
+    /// The connection that it uses.
     pub fn connection(&self) -> &C {
         &self.connection
     }
 
-    /// Reads up to `buffer.len()` bytes; 0 is the end.
+    /// Reads up to `buffer.len()` bytes, and returns how many. 0 is the end, if the buffer is not empty.
     pub fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<usize>> {
         let rest = ready!(self.poll_fill(context))?;
         let count = rest.len().min(buffer.len());
@@ -36,7 +36,7 @@ impl<C: Flavour> Stream<C> {
         Poll::Ready(Ok(count))
     }
 
-    /// What was received and not read yet; empty at the end.
+    /// The bytes that were received and not read yet; empty at the end.
     pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<&[u8]>> {
         while self.message.as_ref().is_none_or(|message| self.read == message.len()) {
             self.message = None;
@@ -50,7 +50,7 @@ impl<C: Flavour> Stream<C> {
         Poll::Ready(Ok(self.message.as_ref().map_or(&[], |message| &message[self.read..])))
     }
 
-    /// Marks bytes of [`Stream::poll_fill`] as read.
+    /// Marks the first `count` bytes of [`Stream::poll_fill`] as read.
     pub fn consume(&mut self, count: usize) {
         self.read += count;
         if self.message.as_ref().is_some_and(|message| self.read >= message.len()) {
@@ -58,7 +58,7 @@ impl<C: Flavour> Stream<C> {
         }
     }
 
-    /// Writes up to `bytes.len()` bytes: what the transport has room for, and the peer's window.
+    /// Writes up to `bytes.len()` bytes, as many as the transport and the peer's window have room for, and returns how many.
     pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
@@ -66,12 +66,12 @@ impl<C: Flavour> Stream<C> {
         self.connection.poll_write(bytes, context)
     }
 
-    /// Done when all that was written is the transport's.
+    /// Done when the transport has everything that was written.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result> {
         self.connection.poll_flushed(context)
     }
 
-    /// Ends this side's writing: the peer reads what was written and then the end. Reading goes on.
+    /// Ends the direction from this side to the peer, which reads what was written and then the end. Reading continues.
     pub fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<Result> {
         self.connection.poll_shutdown(context)
     }

@@ -1,4 +1,4 @@
-//! A limit on the time of an operation.
+//! The time limit of an operation.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::Flavour;
 use crate::error::{Error, Result, Stage};
 
-/// A time that ends.
+/// A timer.
 pub trait Timer: Unpin {
     /// Whether it has ended; registers the caller if not.
     fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()>;
 }
 
-/// An operation with a limit: see for instance [`crate::Recv::within`]. Over the limit it is `TIMED_OUT`, and the connection goes on.
+/// An operation with a time limit: see for example [`crate::Recv::within`]. After the limit it returns `TIMED_OUT`, and the connection continues.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Within<F, T> {
     operation: F,

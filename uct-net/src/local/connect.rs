@@ -19,7 +19,7 @@ use super::net::{Net, NetHandle};
 use super::socket::{FrameSocket, Place};
 use crate::error::{Error, Result, Stage};
 
-/// A connection that is to be made. Await it, or add what it needs first.
+/// An attempt to connect, made by `.await`. Its methods set what the attempt needs.
 #[must_use = "nothing is connected until it is awaited"]
 pub struct Connect {
     net: NetHandle,
@@ -33,9 +33,12 @@ pub struct Connect {
 }
 
 impl Net {
-    /// Connects to a listener: `host:port`, `1.2.3.4:7000`, `[::1]:7000`, or `unix:/path`. Both sides say what they have, the best
-    /// transport that both can use is opened, and a message crosses it both ways before the connection is returned. If a
-    /// transport that was chosen does not work, the next one is tried, with a warning.
+    /// Connects to a listener: `host:port`, `1.2.3.4:7000`, `[::1]:7000`, or `unix:/path`. Both sides send their interfaces, the cheapest
+    /// transport that both can use is opened, and a message crosses it in both directions before the connection is returned. If
+    /// the chosen transport does not work, the next one is tried, with a warning in the log.
+    ///
+    /// The future returns an [`crate::Error`] with the stage at which it failed: the address does not resolve, no listener replies, the listener
+    /// rejects, no common transport, or the time limit. Nothing blocks: a host name is resolved in a thread of its own.
     pub fn connect(&self, address: impl fmt::Display) -> Connect {
         Connect {
             net: self.inner.clone(),
@@ -51,32 +54,32 @@ impl Net {
 }
 
 impl Connect {
-    /// How long it may take in all.
+    /// Time limit of the whole attempt, after which the error is `TIMED_OUT`. Default: [`crate::NetOptions::connect_timeout`].
     pub fn within(mut self, limit: Duration) -> Connect {
         self.limit = limit;
         self
     }
 
-    /// Only a transport (`posix`), a device (`eth0`) or both (`tcp/eth0`) of this name. May be repeated: any of them.
+    /// Permits only a transport (`posix`), a device (`eth0`) or both (`tcp/eth0`) of this name. May be repeated: any of them.
     pub fn require(mut self, name: impl Into<String>) -> Connect {
         self.require.push(name.into());
         self
     }
 
-    /// What the connection is mostly for. May be repeated: the transport is judged for the one that costs least. Default:
-    /// [`crate::NetOptions::request`].
+    /// The operation and size for which selection compares the transports. May be repeated: of several requests the one that can be met at the
+    /// lowest cost counts. Default: [`crate::NetOptions::request`].
     pub fn request(mut self, request: Request) -> Connect {
         self.requests.push(request);
         self
     }
 
-    /// Bytes for the listener, which sees them before it accepts. At most 64 KiB.
+    /// Private data for the listener, which can read them before it accepts. At most 64 KiB; more is an error of connecting.
     pub fn private(mut self, private: impl Into<Vec<u8>>) -> Connect {
         self.private = private.into();
         self
     }
 
-    /// The name that the listener's certificate has to be for, with [`crate::NetOptions::tls`]. Default: the host of the address; a
+    /// The name that the listener's certificate must be valid for, with [`crate::NetOptions::tls`]. Default: the host of the address; a
     /// Unix path has none.
     #[cfg(feature = "tls")]
     pub fn server_name(mut self, name: impl Into<String>) -> Connect {

@@ -1,4 +1,4 @@
-//! A connection: messages both ways, in order, each whole.
+//! A connection: messages in both directions, complete and in order.
 
 use std::fmt;
 use std::rc::Rc;
@@ -20,8 +20,8 @@ const POLLS: u32 = 8;
 
 /// A connection to another program. Cheap to clone within the thread.
 ///
-/// Messages arrive whole and in order, or the connection fails; a dead peer fails it, and a reason comes with each failure. When the
-/// last handle is dropped, what was sent is delivered and the peer sees an orderly end.
+/// Messages arrive complete and in order, or the connection fails with a reason; a dead peer makes it fail. Dropping the last handle
+/// delivers what was sent, for up to 1 s, and the peer gets an orderly end.
 #[derive(Clone)]
 pub struct Connection {
     inner: Rc<Handle>,
@@ -36,16 +36,16 @@ struct Handle {
     private: Vec<u8>,
 }
 
-/// Why a connection goes over the transport that it goes over, as both sides see it.
+/// Which transport was chosen for a connection, and why, as reported by both sides.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// Transport and device: `posix/memory`.
+    /// Transport and device, for example `posix/memory`.
     pub chosen: String,
     /// The verdict of this side on each of its candidates.
     pub ours: uct_core::select::Explanation,
     /// The verdict of the peer on each of its candidates.
     pub theirs: String,
-    /// What was tried first and did not work, with the reason.
+    /// Candidates that were tried first and did not work, each with the reason.
     pub tried: Vec<(String, String)>,
 }
 
@@ -78,49 +78,51 @@ impl Connection {
         &self.inner.net
     }
 
-    /// Who it leads to, for a person.
+    /// The peer's address, as text for humans.
     pub fn peer(&self) -> &str {
         self.inner.conn.peer()
     }
 
-    /// What the peer sent along with the handshake; empty if nothing.
+    /// The private data that the peer sent with the handshake; may be empty.
     pub fn private(&self) -> &[u8] {
         &self.inner.private
     }
 
-    /// Why it goes over the transport that it goes over.
+    /// Which transport was chosen, and why.
     pub fn explanation(&self) -> &Explanation {
         &self.inner.explanation
     }
 
-    /// The interface that it goes over.
+    /// The interface that it uses.
     pub fn iface(&self) -> &Iface {
         &self.inner.iface
     }
 
-    /// The endpoint that it goes over, for operations that this crate does not have.
+    /// The endpoint that it uses, for operations that this crate does not have.
     pub fn endpoint(&self) -> &Ep {
         &self.inner.conn.lane().expect("a connection has a lane").ep
     }
 
-    /// Sends a message of any length; done when it is the transport's. The bytes are copied at the first poll, and the future does not
-    /// use them afterwards. A future that is dropped takes back a message of which nothing has left; what has begun goes on.
+    /// Sends a message of up to the peer's [`crate::NetOptions::max_message`] bytes. Done when the transport has it; waits while the peer's window is
+    /// full, without a limit (see [`Send::within`]). The bytes are copied at the first poll, and not used afterwards. Dropping the future
+    /// withdraws a message of which nothing has been sent; otherwise it is sent completely.
     ///
     /// # Errors
-    /// The connection has failed or is closed. A message that is longer than the peer takes fails the connection.
+    /// The connection has failed or is closed. A longer message ends the connection.
     pub fn send<'a>(&'a self, message: &'a [u8]) -> Send<'a> {
         Send::new(self, message)
     }
 
-    /// Receives the next message. A future that is dropped loses nothing.
+    /// Receives the next message. A future that is dropped loses no message. Waits without a limit; see [`Recv::within`].
     ///
     /// # Errors
-    /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]); what arrived before comes first.
+    /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]). Messages that arrived before are returned first.
     pub fn recv(&self) -> Recv<'_> {
         Recv::new(self)
     }
 
-    /// Closes: sends what is queued, tells the peer, and is done when the peer has received it all. The peer need not have read it.
+    /// Closes the connection: sends what is queued and the end, and is done when the peer's library has received everything. The peer's
+    /// application need not have read it. Without a limit ([`Close::within`]) it waits as long as the peer is alive.
     ///
     /// # Errors
     /// The connection has failed.
@@ -128,17 +130,18 @@ impl Connection {
         Close::new(self)
     }
 
-    /// As a stream of bytes, without bounds of messages. Both sides have to do so.
+    /// Makes a stream of bytes of the connection, without boundaries of messages. Both sides have to do this.
     pub fn into_stream(self) -> Stream {
         Stream::new(self)
     }
 
-    /// Gives the connection up at once: nothing that is queued is sent, and the peer sees an error with the reason.
+    /// Ends the connection immediately: queued messages are not sent, and the peer gets an error with the reason, of which up to 64 bytes are
+    /// sent. On this side the connection has failed with `CANCELED`.
     pub fn abort(&self, reason: &str) {
         self.inner.conn.abort(reason);
     }
 
-    /// Waits until the connection has ended, and says why.
+    /// Waits until the connection has ended, and returns the reason.
     pub async fn closed(&self) -> Error {
         std::future::poll_fn(|context| self.inner.conn.poll_closed(context)).await
     }
@@ -168,7 +171,7 @@ pub type Recv<'a> = flavour::Recv<'a, Connection>;
 pub type Close<'a> = flavour::Close<'a, Connection>;
 /// See [`Connection::into_stream`].
 pub type Stream = flavour::Stream<Connection>;
-/// An operation with a limit; `within` of [`Recv`] and of the others returns it.
+/// An operation with a time limit, as `within` of [`Recv`], [`Send`] and [`Close`] returns it.
 pub type Within<F> = flavour::Within<F, Sleep>;
 
 impl Flavour for Connection {

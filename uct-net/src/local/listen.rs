@@ -23,7 +23,7 @@ const BACKLOG: i32 = 1024;
 /// How long a listener waits when the system refuses to take a caller, for instance for want of descriptors. The caller stays in the queue.
 const REFUSED: Duration = Duration::from_millis(100);
 
-/// Waits for callers at an address. Dropping it closes it; connections that it made live on.
+/// Waits for callers at an address. Dropping it closes its socket; connections that it has made continue.
 pub struct Listener {
     net: NetHandle,
     socket: ListeningSocket,
@@ -34,7 +34,7 @@ pub struct Listener {
     pause: Option<Sleep>,
 }
 
-/// A caller that waits for an answer. Dropping it rejects it.
+/// A caller that waits to be accepted. Dropping this rejects it.
 pub struct Incoming {
     net: NetHandle,
     socket: Option<FrameSocket>,
@@ -44,10 +44,10 @@ pub struct Incoming {
 }
 
 impl Net {
-    /// Listens at `[::]:7000`, `0.0.0.0:7000`, `name:7000` or `unix:/path`; port 0 takes any, see [`Listener::address`].
+    /// Listens at `[::]:7000`, `0.0.0.0:7000`, `name:7000` or `unix:/path`. With port 0 the system chooses one, see [`Listener::address`].
     ///
     /// # Errors
-    /// No such address, in use, or forbidden; the error says which and what to try.
+    /// No such address, address in use, or not permitted; the error names which, and a remedy.
     pub async fn listen(&self, address: impl fmt::Display) -> Result<Listener> {
         let address = address.to_string();
         #[cfg(feature = "tls")]
@@ -63,12 +63,12 @@ impl Net {
 }
 
 impl Listener {
-    /// Where it listens, with the port that it got, as [`Net::connect`] takes it.
+    /// The address that it listens on, with the port that the system chose, in the form that [`Net::connect`] takes.
     pub fn address(&self) -> String {
         self.socket.place().to_string()
     }
 
-    /// The port, if it has one.
+    /// The port; `None` for a Unix socket.
     pub fn port(&self) -> Option<u16> {
         match self.socket.place() {
             Place::Ip(address) => Some(address.port()),
@@ -76,9 +76,10 @@ impl Listener {
         }
     }
 
-    /// The next caller. Callers that fail to introduce themselves in time, or say something else, are dropped with a
-    /// line in the log at debug level. Half-open callers make progress in this call alone. Where the system refuses to take callers, for
-    /// instance for want of descriptors, they wait in its queue: it is asked again every 100 ms, with a warning in the log.
+    /// The next caller. Waits without a limit. Callers that do not complete the first step of the handshake in time, or violate the protocol, are
+    /// dropped with a line in the log at level debug. Half-open callers make progress only while this future is polled. If the system refuses to
+    /// accept a caller, for example because no descriptor is free, the caller stays in the system's queue, and the listener tries again every
+    /// 100 ms, with a warning in the log.
     ///
     /// # Errors
     /// None at present. A failure that ends the listener for good will be one.
@@ -150,44 +151,45 @@ async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
 }
 
 impl Incoming {
-    /// The caller's address, for a person.
+    /// The caller's address, as text for humans.
     pub fn peer(&self) -> &str {
         self.socket.as_ref().map_or("", FrameSocket::peer)
     }
 
-    /// What the caller sent along.
+    /// The private data that the caller sent; may be empty.
     pub fn private(&self) -> &[u8] {
         &self.client.0
     }
 
-    /// What TLS has proved of the caller; `None` without [`crate::NetOptions::tls`].
+    /// What TLS has proved about the caller; `None` without [`crate::NetOptions::tls`].
     #[cfg(feature = "tls")]
     pub fn tls_peer(&self) -> Option<&crate::TlsPeer> {
         self.tls_peer.as_ref()
     }
 
-    /// Takes the connection; done when a message has crossed it both ways.
+    /// Accepts the caller: chooses the transport with it and opens it. Done when a message has crossed in both directions. Each step has the
+    /// limit of [`crate::NetOptions::handshake_timeout`].
     ///
     /// # Errors
-    /// The caller is gone, says nothing, or no transport works.
+    /// The caller has gone or does not reply in time, or no transport works.
     pub async fn accept(self) -> Result<Connection> {
         self.accept_with(Vec::new()).await
     }
 
-    /// As [`Incoming::accept`], with up to 64 KiB for the caller.
+    /// As [`Incoming::accept`], with private data for the caller, up to 64 KiB.
     ///
     /// # Errors
-    /// As [`Incoming::accept`].
+    /// As [`Incoming::accept`]; more private data.
     pub async fn accept_with(mut self, private: impl Into<Vec<u8>>) -> Result<Connection> {
         let socket = self.socket.take().expect("present until it is answered");
         let client = std::mem::take(&mut self.client);
         handshake::take(&self.net, &socket, client, private.into()).await
     }
 
-    /// Rejects the caller, which sees the reason.
+    /// Rejects the caller, whose error contains the reason.
     ///
     /// # Errors
-    /// The caller is gone.
+    /// The caller has gone.
     pub async fn reject(mut self, reason: &str) -> Result {
         let socket = self.socket.take().expect("present until it is answered");
         handshake::refuse(&self.net, &socket, reason).await

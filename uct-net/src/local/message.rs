@@ -12,7 +12,7 @@ const COPIED: usize = 1024;
 /// Most messages of a thread that stay where they were received; further ones are copied.
 const MAX_KEPT: usize = 32;
 
-/// A received message: `&[u8]` of what was sent. Dropping it gives the memory back.
+/// A received message; dereferences to its bytes. It may lie in a buffer of the transport, which is released by the drop.
 pub struct Message {
     place: Place,
     start: usize,
@@ -68,7 +68,7 @@ impl Message {
         }
     }
 
-    /// The bytes, without a copy where the message has memory of its own.
+    /// The bytes: without a copy if the message has memory of its own, otherwise copied.
     pub fn into_vec(self) -> Vec<u8> {
         match self.place {
             Place::Bytes(bytes) if self.start == 0 => bytes,

@@ -1,4 +1,4 @@
-//! The flavour for one thread: nothing is locked, nothing is `Send`. A thread that wants it makes a [`Net`] of its own.
+//! The flavour for one thread: no lock, and no object is `Send`. Each thread that uses it makes a [`Net`] of its own.
 
 mod agenda;
 pub(crate) mod conn;

@@ -1,4 +1,4 @@
-//! What one thread uses of the network: its worker, its interfaces, its connections, and the engine that drives them.
+//! The network of one thread: its worker, its interfaces, its connections, and the engine that drives them.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -40,14 +40,13 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long that message may wait for room, if the thread goes on: a peer that computes makes none.
 const LAST_WORD: Duration = Duration::from_secs(60);
 
-/// What one thread uses of the network: all permitted transports, open, and the connections over them. Cheap to clone
+/// The network of one thread: all permitted transports, open, and the connections over them. Cheap to clone
 /// within the thread.
 ///
-/// Nothing moves by itself: something has to drive it. [`Net::block_on`] does, and the futures of this crate do for a moment
-/// when they are polled; in a tokio runtime `Net::run_until` does (feature `tokio`).
+/// It makes progress only while it is driven: by [`Net::block_on`], in a tokio runtime by `Net::run_until` (feature `tokio`), and for
+/// a short time by each poll of a future of this crate.
 ///
-/// When the last handle, connection and listener of it is dropped, what was sent last is delivered first: this blocks for up to
-/// 1 s.
+/// Dropping the last handle, connection or listener delivers what was sent last. This blocks for up to 1 s.
 #[derive(Clone)]
 pub struct Net {
     pub(crate) inner: NetHandle,
@@ -99,18 +98,18 @@ struct Lingering {
 }
 
 impl Net {
-    /// Opens every transport that the configuration permits.
+    /// Opens every transport that the configuration permits. Blocks meanwhile.
     ///
     /// # Errors
-    /// An option is out of range, the system has no descriptor left, or no transport could be opened; then the error says why
-    /// for each.
+    /// An option is out of range, the system has no descriptor left, or no transport could be opened; that error contains the reason
+    /// of each.
     pub fn new(context: &Context, options: NetOptions) -> Result<Net> {
         let worker = Worker::new(context).map_err(|error| failed(error.to_string()))?;
         let selector = Selector::examine(&worker, &IfaceOptions::default());
         Net::over(&worker, selector, options)
     }
 
-    /// Uses interfaces that the application has chosen, on a worker of its own.
+    /// A network over interfaces that the application has opened on its worker.
     ///
     /// # Errors
     /// As [`Net::new`].
@@ -166,12 +165,12 @@ impl Net {
         Ok(Net { inner: NetHandle(inner) })
     }
 
-    /// Ends after that time.
+    /// Ends after this time.
     pub async fn sleep(&self, time: Duration) {
         self.inner.reactor.sleep(time).await;
     }
 
-    /// What the future returns, or `None` if that takes longer than the limit; then it is dropped.
+    /// The output of the future, or `None` if it is not ready within the limit; it is dropped then.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut sleep = self.inner.reactor.sleep(limit);
         let mut future = pin!(future);
@@ -182,12 +181,12 @@ impl Net {
         .await
     }
 
-    /// The worker of this thread, for what the application does beside it. Active message [`AM_ID`] is taken.
+    /// The worker of this network, for other operations of the application. Active message id [`AM_ID`] (31) is in use.
     pub fn worker(&self) -> &Worker {
         &self.inner.worker
     }
 
-    /// The interfaces that connections are made over.
+    /// The open interfaces, over which connections are made.
     pub fn ifaces(&self) -> &[Iface] {
         self.inner.selector.ifaces()
     }
@@ -197,7 +196,7 @@ impl Net {
         self.inner.wait.set(wait);
     }
 
-    /// Drives everything until the future is ready; sleeps while there is nothing to do, as [`NetOptions::wait`] says. Blocks.
+    /// Runs the future, and drives the network until it is ready. Blocks; while nothing happens it waits as [`NetOptions::wait`] specifies.
     ///
     /// # Panics
     /// The system refuses to wait for descriptors.

@@ -1,4 +1,4 @@
-//! Memory that one side shares and the other side reads and writes.
+//! Remote memory: one side shares it, the other one reads and writes it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Kind;
 use crate::proto::handshake::Shared;
 
-/// Memory of a peer, with the key that opens it.
+/// Memory that the peer has shared: its length, and the key to access it.
 #[derive(Clone, Debug)]
 pub struct RemoteMemory {
     address: u64,
@@ -42,20 +42,21 @@ impl RemoteMemory {
 }
 
 impl Connection {
-    /// Memory that the transport of this connection can share and send in place, with zeros in it.
+    /// Allocates `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
+    /// it is shared. Blocks for some system calls.
     ///
     /// # Errors
-    /// There is none left, or a limit of the system's; the error says which.
+    /// No memory, or a limit of the system, which the error names.
     pub fn allocate(&self, length: usize) -> Result<Memory> {
         let memory = self.iface().memory_domain().allocate(length, Access::all(), MemoryKind::Host);
         memory.map_err(|refused| self.failed(refused.status, refused.to_string()))
     }
 
-    /// Tells the peer of memory ([`Connection::allocate`]), which it may read and write from then on, for as long as the
-    /// memory is registered.
+    /// Sends address and key of memory ([`Connection::allocate`]) to the peer, which may read and write it from then on, until the
+    /// memory is deregistered. Done when the transport has the message.
     ///
     /// # Errors
-    /// The connection has failed, or the memory is of another transport.
+    /// The connection has failed, or the memory belongs to another transport.
     pub async fn share(&self, memory: &Memory) -> Result {
         let key = memory.packed_key().map_err(|status| self.failed(status, "the memory has no key"))?;
         let shared = Shared { address: memory.address(), length: memory.len() as u64, key };
@@ -63,10 +64,10 @@ impl Connection {
         poll_fn(|context| self.conn().poll_left(ticket, context)).await
     }
 
-    /// The next memory that the peer shared.
+    /// The next memory that the peer has shared. Waits for it without a limit. Up to 64 pieces may wait here; one more ends the connection.
     ///
     /// # Errors
-    /// The connection has failed or the peer has closed it; or the key is none of this transport's.
+    /// The connection has failed, the peer has closed it, or the key does not belong to this transport.
     pub async fn shared(&self) -> Result<RemoteMemory> {
         let shared = poll_fn(|context| match self.conn().poll_shared(context) {
             Ok(Some(shared)) => Poll::Ready(Ok(shared)),
@@ -79,17 +80,18 @@ impl Connection {
         Ok(RemoteMemory { address, length, key })
     }
 
-    /// Writes local memory, in place, to the peer's from `offset` on; done when the local memory may be used again. See
-    /// [`Connection::flush`] for when the peer has it. A future that is dropped leaves the operation to end by itself: it holds
-    /// the memory until then.
+    /// Writes local memory to the peer's memory from byte `offset` on, without a copy. Done when the local memory may be used again; the bytes are
+    /// at the peer when [`Connection::flush`] is done. An operation that has started continues when the future is dropped, and keeps the
+    /// memory until it has ended.
     ///
     /// # Errors
-    /// The range is not part of the remote memory; the peer does not permit it; the connection has failed.
+    /// `OUT_OF_RANGE` if the range is not part of the remote memory. `INVALID_PARAM` if the slice is longer than one put of the transport
+    /// (`max_zcopy`; a datagram over `ud_verbs`). The peer does not permit it. The connection has failed.
     pub async fn put(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64) -> Result {
         self.transfer(local, remote, offset, true).await
     }
 
-    /// Reads the peer's memory from `offset` on into local memory, in place. As [`Connection::put`].
+    /// Reads the peer's memory from byte `offset` on into local memory, without a copy. As [`Connection::put`]; done when the bytes are here.
     ///
     /// # Errors
     /// As [`Connection::put`].
@@ -97,10 +99,10 @@ impl Connection {
         self.transfer(local, remote, offset, false).await
     }
 
-    /// Adds to a word of 64 bits of the peer's memory at `offset`; returns what was there before.
+    /// Adds to the word of 64 bits at `offset` of the peer's memory, as one atomic operation, modulo 2^64; returns the old value.
     ///
     /// # Errors
-    /// As [`Connection::put`]; the word is not aligned to 8 bytes.
+    /// As [`Connection::put`]; the address of the word is not a multiple of 8.
     pub async fn fetch_add(&self, remote: &RemoteMemory, offset: u64, value: u64) -> Result<u64> {
         let address = self.range(remote, offset, size_of::<u64>())?;
         let operation = Operation::new(self);
@@ -114,7 +116,7 @@ impl Connection {
         Ok(fetched.old_value(&operation.completion))
     }
 
-    /// Done when the peer has all that was put, and every atomic has been done.
+    /// Done when all earlier puts and atomics of this connection have taken effect at the peer.
     ///
     /// # Errors
     /// The connection has failed, or one of the operations was refused.
@@ -153,7 +155,7 @@ impl Connection {
         if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
     }
 
-    /// Tries an operation of [`Connection::endpoint`] until the transport has room for it.
+    /// Repeats an operation of [`Connection::endpoint`] while it returns `NO_RESOURCE`, when the transport may have room again.
     ///
     /// # Errors
     /// The operation's, with the reason if the connection has failed.

@@ -34,8 +34,8 @@ fn sleep(
 }
 
 impl Net {
-    /// Drives everything while the future runs, as part of a task of a tokio runtime; other tasks of the same thread
-    /// (`spawn_local`) may use the connections meanwhile. Sleeps as [`crate::NetOptions::wait`] says.
+    /// Runs the future inside a task of a tokio runtime, and drives the network until it is ready. Other tasks of the same thread
+    /// (`spawn_local`) may use the connections meanwhile. While nothing happens it waits as [`crate::NetOptions::wait`] specifies.
     ///
     /// # Errors
     /// The runtime cannot watch a descriptor: it has no I/O driver.

@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::engine::Engine;
 use super::operation::Operation;
 
-/// A connection that is to be made. Await it, or add what it needs first.
+/// An attempt to connect, made by `.await`. Its methods set what the attempt needs.
 #[must_use = "nothing is connected until it is awaited"]
 pub struct Connect {
     engine: Arc<Engine>,
@@ -24,7 +24,7 @@ pub struct Connect {
     server_name: Option<String>,
 }
 
-/// See [`super::Net::connect`]. Dropping it gives the attempt up.
+/// The future of [`super::Net::connect`]. Dropping it ends the attempt.
 pub type Connecting = Operation<Connection>;
 
 impl Connect {
@@ -42,32 +42,32 @@ impl Connect {
         }
     }
 
-    /// How long it may take in all.
+    /// Time limit of the whole attempt, after which the error is `TIMED_OUT`. Default: [`crate::NetOptions::connect_timeout`].
     pub fn within(mut self, limit: Duration) -> Connect {
         self.limit = Some(limit);
         self
     }
 
-    /// Only a transport (`posix`), a device (`eth0`) or both (`tcp/eth0`) of this name. May be repeated: any of them.
+    /// Permits only a transport (`posix`), a device (`eth0`) or both (`tcp/eth0`) of this name. May be repeated: any of them.
     pub fn require(mut self, name: impl Into<String>) -> Connect {
         self.require.push(name.into());
         self
     }
 
-    /// What the connection is mostly for. May be repeated: the transport is judged for the one that costs least. Default:
-    /// [`crate::NetOptions::request`].
+    /// The operation and size for which selection compares the transports. May be repeated: of several requests the one that can be met at the
+    /// lowest cost counts. Default: [`crate::NetOptions::request`].
     pub fn request(mut self, request: Request) -> Connect {
         self.requests.push(request);
         self
     }
 
-    /// Bytes for the listener, which sees them before it accepts. At most 64 KiB.
+    /// Private data for the listener, which can read them before it accepts. At most 64 KiB; more is an error of connecting.
     pub fn private(mut self, private: impl Into<Vec<u8>>) -> Connect {
         self.private = private.into();
         self
     }
 
-    /// The name that the listener's certificate has to be for, as [`crate::local::Connect::server_name`].
+    /// The name that the listener's certificate must be valid for, as [`crate::local::Connect::server_name`].
     #[cfg(feature = "tls")]
     pub fn server_name(mut self, name: impl Into<String>) -> Connect {
         self.server_name = Some(name.into());

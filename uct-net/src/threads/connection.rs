@@ -23,8 +23,8 @@ const PATIENT_POLLS: u32 = 64;
 
 /// A connection to another program, for any thread. Cheap to clone.
 ///
-/// As [`crate::local::Connection`]: messages arrive whole and in order, or the connection fails. Several threads may send and
-/// receive at once; each message goes to one receiver.
+/// As [`crate::local::Connection`]: messages arrive complete and in order, or the connection fails. Several threads may send and
+/// receive at once; each message is received by one of them.
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Shared>,
@@ -52,17 +52,17 @@ impl Connection {
         Connection { inner: Arc::new(inner) }
     }
 
-    /// The peer's address, for a person.
+    /// The peer's address, as text for humans.
     pub fn peer(&self) -> &str {
         &self.inner.peer
     }
 
-    /// What the peer sent along with the handshake; empty if nothing.
+    /// The private data that the peer sent with the handshake; may be empty.
     pub fn private(&self) -> &[u8] {
         &self.inner.private
     }
 
-    /// Why it goes over the transport that it goes over.
+    /// Which transport was chosen, and why.
     pub fn explanation(&self) -> &Explanation {
         &self.inner.explanation
     }
@@ -70,20 +70,21 @@ impl Connection {
     /// Sends a message of any length, as [`crate::local::Connection::send`].
     ///
     /// # Errors
-    /// The connection has failed or is closed. A message that is longer than the peer takes fails the connection.
+    /// The connection has failed or is closed. A message longer than the peer's [`crate::NetOptions::max_message`] ends the connection.
     pub fn send<'a>(&'a self, message: &'a [u8]) -> Send<'a> {
         Send::new(self, message)
     }
 
-    /// Receives the next message. A future that is dropped loses nothing.
+    /// Receives the next message. A future that is dropped loses no message. Waits without a limit; see [`Recv::within`].
     ///
     /// # Errors
-    /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]); what arrived before comes first.
+    /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]). Messages that arrived before are returned first.
     pub fn recv(&self) -> Recv<'_> {
         Recv::new(self)
     }
 
-    /// Closes: sends what is queued, tells the peer, and is done when the peer has received it all. The peer need not have read it.
+    /// Closes the connection: sends what is queued and the end, and is done when the peer's library has received everything. The peer's
+    /// application need not have read it. Without a limit ([`Close::within`]) it waits as long as the peer is alive.
     ///
     /// # Errors
     /// The connection has failed.
@@ -91,17 +92,18 @@ impl Connection {
         Close::new(self)
     }
 
-    /// As a stream of bytes, without bounds of messages. Both sides have to do so.
+    /// Makes a stream of bytes of the connection, without boundaries of messages. Both sides have to do this.
     pub fn into_stream(self) -> Stream {
         Stream::new(self)
     }
 
-    /// Gives the connection up at once: nothing that is queued is sent, and the peer sees an error with the reason.
+    /// Ends the connection immediately: queued messages are not sent, and the peer gets an error with the reason, of which up to 64 bytes are
+    /// sent. On this side the connection has failed with `CANCELED`.
     pub fn abort(&self, reason: &str) {
         self.inner.local.with(|_entered, local| local.abort(reason));
     }
 
-    /// Waits until the connection has ended, and says why.
+    /// Waits until the connection has ended, and returns the reason.
     pub async fn closed(&self) -> Error {
         std::future::poll_fn(|context| {
             self.waiting(&self.inner.reader, context, |_entered, local, context| {
@@ -164,7 +166,7 @@ pub type Recv<'a> = flavour::Recv<'a, Connection>;
 pub type Close<'a> = flavour::Close<'a, Connection>;
 /// See [`Connection::into_stream`].
 pub type Stream = flavour::Stream<Connection>;
-/// An operation with a limit; `within` of [`Recv`] and of the others returns it.
+/// An operation with a time limit, as `within` of [`Recv`], [`Send`] and [`Close`] returns it.
 pub type Within<F> = flavour::Within<F, Limit>;
 
 impl Flavour for Connection {

@@ -14,7 +14,7 @@ use super::outside::Signals;
 use crate::error::Result;
 use crate::local;
 
-/// Waits for callers at an address. Dropping it closes it; connections that it made live on.
+/// Waits for callers at an address. Dropping it closes its socket; connections that it has made continue.
 pub struct Listener {
     inner: Confined<RefCell<local::Listener>>,
     signal: Signals,
@@ -36,17 +36,17 @@ impl Listener {
         })
     }
 
-    /// Where it listens, with the port that it got, as [`super::Net::connect`] takes it.
+    /// The address that it listens on, with the port that the system chose, in the form that [`super::Net::connect`] takes.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The port, if it has one.
+    /// The port; `None` for a Unix socket.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The next caller, as [`local::Listener::accept`].
+    /// The next caller, as [`local::Listener::accept`]. Waits without a limit.
     ///
     /// # Errors
     /// Those of [`local::Listener::accept`].
@@ -80,7 +80,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// See [`Listener::accept`]. Dropping it loses no caller.
+/// The future of [`Listener::accept`]. Dropping it loses no caller.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Accept<'a> {
@@ -95,7 +95,7 @@ impl Future for Accept<'_> {
     }
 }
 
-/// A caller that waits for an answer. Dropping it rejects it.
+/// A caller that waits to be accepted. Dropping this rejects it.
 pub struct Incoming {
     inner: Confined<Cell<Option<local::Incoming>>>,
     peer: String,
@@ -105,44 +105,45 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The caller's address, for a person.
+    /// The caller's address, as text for humans.
     pub fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// What the caller sent along.
+    /// The private data that the caller sent; may be empty.
     pub fn private(&self) -> &[u8] {
         &self.private
     }
 
-    /// What TLS has proved of the caller; `None` without [`crate::NetOptions::tls`].
+    /// What TLS has proved about the caller; `None` without [`crate::NetOptions::tls`].
     #[cfg(feature = "tls")]
     pub fn tls_peer(&self) -> Option<&crate::TlsPeer> {
         self.tls_peer.as_ref()
     }
 
-    /// Takes the connection; done when a message has crossed it both ways.
+    /// Accepts the caller: chooses the transport with it and opens it. Done when a message has crossed in both directions. Each step has the
+    /// limit of [`crate::NetOptions::handshake_timeout`].
     ///
     /// # Errors
-    /// The caller is gone, says nothing, or no transport works.
+    /// The caller has gone or does not reply in time, or no transport works.
     pub fn accept(self) -> Operation<Connection> {
         self.accept_with(Vec::new())
     }
 
-    /// As [`Incoming::accept`], with up to 64 KiB for the caller.
+    /// As [`Incoming::accept`], with private data for the caller, up to 64 KiB.
     ///
     /// # Errors
-    /// As [`Incoming::accept`].
+    /// As [`Incoming::accept`]; more private data.
     pub fn accept_with(self, private: impl Into<Vec<u8>>) -> Operation<Connection> {
         let (incoming, private) = (&self.inner, private.into());
         let begin = move |entered: &Entered<'_>| take(incoming, entered).accept_with(private);
         Operation::new(incoming.engine(), begin, Connection::new)
     }
 
-    /// Rejects the caller, which sees the reason.
+    /// Rejects the caller, whose error contains the reason.
     ///
     /// # Errors
-    /// The caller is gone.
+    /// The caller has gone.
     pub fn reject(self, reason: &str) -> Operation<()> {
         let (incoming, reason) = (&self.inner, reason.to_owned());
         let begin = move |entered: &Entered<'_>| {

@@ -10,18 +10,18 @@ use super::engine::Entered;
 /// Most bytes that are copied while the engine is held.
 const CHUNK: usize = 64 << 10;
 
-/// Registered memory that a connection can share, put from and get into: see [`super::Connection::allocate`]. Cheap to clone; it is
-/// deregistered and freed when the last clone, slice or outstanding operation is gone.
+/// Registered memory that a connection can share, put from and get into: see [`super::Connection::allocate`]. Cheap to clone. It is
+/// deregistered and freed after the last clone, slice and operation in flight.
 ///
-/// A peer that it is shared with may change it at any time, so its bytes are copied in and out. Copies of several threads exclude
-/// each other in pieces of 64 KiB.
+/// A peer that it is shared with may change it at any time, so its bytes are copied in and out. Copies run under the lock of the [`super::Net`], in
+/// pieces of 64 KiB.
 #[derive(Clone)]
 pub struct Memory {
     inner: Arc<Confined<uct_core::Memory>>,
     length: usize,
 }
 
-/// A part of memory, for one operation. It keeps the memory alive.
+/// A part of a [`Memory`], for one operation. It keeps the memory registered.
 #[derive(Clone, Debug)]
 pub struct MemorySlice {
     pub(super) memory: Memory,
@@ -38,7 +38,7 @@ impl Memory {
         &self.inner
     }
 
-    /// Bytes: at least as many as were asked for.
+    /// Its length in bytes: at least the length that was requested.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -48,10 +48,10 @@ impl Memory {
         self.length == 0
     }
 
-    /// Copies `source` in at `offset`.
+    /// Copies `source` to the bytes from `offset` on.
     ///
     /// # Panics
-    /// When it does not fit.
+    /// If the range ends beyond the memory.
     pub fn write(&self, offset: usize, source: &[u8]) {
         self.check(offset, source.len());
         for (number, chunk) in source.chunks(CHUNK).enumerate() {
@@ -59,10 +59,10 @@ impl Memory {
         }
     }
 
-    /// Copies bytes at `offset` out.
+    /// Copies the bytes from `offset` on to `target`.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If the range ends beyond the memory.
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         self.check(offset, target.len());
         for (number, chunk) in target.chunks_mut(CHUNK).enumerate() {
@@ -70,17 +70,17 @@ impl Memory {
         }
     }
 
-    /// All bytes, copied out.
+    /// A copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length];
         self.read(0, &mut bytes);
         bytes
     }
 
-    /// Reads 8 aligned bytes at `offset` as one atomic number.
+    /// Reads the 8 bytes at `offset` atomically, as a number in native byte order.
     ///
     /// # Panics
-    /// When they are outside, or `offset` is not a multiple of 8.
+    /// If they lie beyond the memory, or `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> u64 {
         self.check(offset, size_of::<u64>());
         assert!(offset.is_multiple_of(size_of::<u64>()), "an atomic load at {offset} is not aligned");
@@ -90,7 +90,7 @@ impl Memory {
     /// A part of it, for an operation.
     ///
     /// # Panics
-    /// When the range is outside.
+    /// If the range ends beyond the memory, or before it starts.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> MemorySlice {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -119,12 +119,12 @@ impl Memory {
 }
 
 impl MemorySlice {
-    /// Bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }

@@ -9,7 +9,7 @@ use super::confined::Confined;
 use super::engine::Entered;
 use crate::local;
 
-/// A received message: `&[u8]` of what was sent. Dropping it gives the memory back.
+/// A received message; dereferences to its bytes. It may lie in a buffer of the transport, which is released by the drop.
 pub struct Message {
     place: Place,
 }
@@ -29,7 +29,7 @@ impl Message {
         Message { place }
     }
 
-    /// The bytes, without a copy where the message has memory of its own.
+    /// The bytes: without a copy if the message has memory of its own, otherwise copied.
     pub fn into_vec(self) -> Vec<u8> {
         match self.place {
             Place::Own(bytes) => bytes,

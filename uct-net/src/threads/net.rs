@@ -1,4 +1,4 @@
-//! The network as several threads use it.
+//! A network for several threads.
 
 use std::fmt;
 use std::pin::pin;
@@ -17,41 +17,41 @@ use crate::error::Result;
 use crate::flavour::Timer;
 use crate::options::NetOptions;
 
-/// All permitted transports, open, and the connections over them, for any thread: this and all that comes of it is `Send` and `Sync`.
-/// Cheap to clone.
+/// All permitted transports, open, and the connections over them. This handle and every object made with it are `Send` and `Sync`. Cheap to
+/// clone.
 ///
 /// Every thread that uses a handle makes progress in place, under one lock, which is held for short moments and never while code of
-/// the application runs. When no thread does, a thread of its own (`uct-net`) waits for events, so any runtime will do, and wakers
-/// are called by whichever thread finds the event.
+/// the application runs. When no thread does, the network's own thread (`uct-net`) waits for events. It therefore works with any executor. A waker is
+/// called by the thread that finds the event.
 ///
-/// A transport that says nothing of threads, such as a plugin in C, is used by the engine's own thread alone: then all of the net's
-/// transports are, and each operation costs a way to that thread and back.
+/// If an open transport does not declare that any thread may use it, such as a plugin in C, the network's own thread carries out all
+/// operations, and each is handed to that thread and back.
 ///
-/// When the last handle, connection and listener of it is dropped, what was sent last is delivered first: this blocks for up to
-/// 3 s, unless a waker of the application that the engine's own thread called drops it.
+/// Dropping the last handle, connection or listener delivers what was sent last. This blocks for up to 3 s, except inside a waker that
+/// the network's own thread calls.
 #[derive(Clone)]
 pub struct Net {
     engine: Arc<Engine>,
 }
 
 impl Net {
-    /// Opens every transport that the configuration permits, and starts the thread.
+    /// Opens every transport that the configuration permits, and starts the network's own thread. Blocks meanwhile.
     ///
     /// # Errors
-    /// As [`crate::local::Net::new`]; the system has no thread left.
+    /// As [`crate::local::Net::new`]; the system refuses another thread.
     pub fn new(context: &Context, options: NetOptions) -> Result<Net> {
         Ok(Net { engine: Engine::start(context, options)? })
     }
 
-    /// As [`Net::new`], driven by a task of the current tokio runtime in place of a thread of its own: the runtime's workers receive
-    /// and wake, and its event loop waits for the transports. If the runtime ends while handles are left, a thread takes over.
-    /// Where a transport says nothing of threads, there is a thread from the start.
+    /// As [`Net::new`], driven by a task of the current tokio runtime in place of a thread: the runtime's threads receive
+    /// and wake tasks, and its event loop waits for the transports. If the runtime ends while handles are left, a thread takes over.
+    /// If an open transport does not declare that any thread may use it, there is a thread from the start.
     ///
     /// Dropping the last handle does not block: the task delivers what was sent last, for up to 1 s. If the runtime ends
-    /// meanwhile, that blocks for as long.
+    /// during that time, its end waits for the task.
     ///
     /// # Errors
-    /// As [`Net::new`]; there is no current runtime.
+    /// As [`Net::new`]; the calling thread has no current runtime.
     ///
     /// # Panics
     /// The runtime has no I/O driver or no timers: it was built without `enable_all`.
@@ -73,18 +73,18 @@ impl Net {
     /// Listens at an address, as [`crate::local::Net::listen`].
     ///
     /// # Errors
-    /// No such address, in use, or forbidden; the error says which and what to try.
+    /// No such address, address in use, or not permitted; the error names which, and a remedy.
     pub fn listen(&self, address: impl fmt::Display) -> Operation<Listener> {
         Listener::open(&self.engine, address.to_string())
     }
 
-    /// Ends after that time.
+    /// Ends after this time.
     pub async fn sleep(&self, time: Duration) {
         let mut limit = Limit::new(&self.engine, time);
         std::future::poll_fn(|context| limit.poll_due(context)).await;
     }
 
-    /// What the future returns, or `None` if that takes longer than the limit; then it is dropped.
+    /// The output of the future, or `None` if it is not ready within the limit; it is dropped then.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut limit = Limit::new(&self.engine, limit);
         let mut future = pin!(future);
@@ -95,9 +95,9 @@ impl Net {
         .await
     }
 
-    /// Drives everything until the future is ready, in this thread; several threads may do so at once. Sleeps while there is nothing
-    /// to do, as [`NetOptions::wait`] says. Blocks. While code of the future itself runs, nothing else is driven: what computes for
-    /// long belongs into another thread.
+    /// Runs the future in this thread, and drives the network until it is ready. Blocks; while nothing happens it waits as
+    /// [`NetOptions::wait`] specifies. Several threads may do this at once. While the future's own code runs, this thread drives nothing: move
+    /// long computations to other threads.
     ///
     /// # Panics
     /// The system has no descriptor left.

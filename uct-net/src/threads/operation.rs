@@ -13,7 +13,7 @@ use crate::error::Result;
 
 type Local<L> = Pin<Box<dyn Future<Output = Result<L>>>>;
 
-/// What the engine works at. Dropping it gives the operation up, as the function that returned it says.
+/// The future of an operation. Dropping it cancels the operation, unless the function that returned it documents otherwise.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Operation<T> {
     task: Box<dyn Task<T>>,

@@ -1,4 +1,4 @@
-//! Memory that one side shares and the other side reads and writes, from any thread.
+//! Remote memory: one side shares it, the other one reads and writes it; from any thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::operation::Operation;
 use crate::error::{Error, Result, Stage};
 use crate::local;
 
-/// Memory of a peer, with the key that opens it. Cheap to clone.
+/// Memory that the peer has shared: its length, and the key to access it. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteMemory {
     inner: Arc<Confined<local::RemoteMemory>>,
@@ -40,21 +40,22 @@ impl fmt::Debug for RemoteMemory {
     }
 }
 
-/// An operation begins when it is first polled. Dropping one that has begun leaves it to end by itself: it holds its memory until
-/// then.
+/// An operation starts when it is first polled. One that has started continues when its future is dropped, and keeps its memory until it has
+/// ended.
 impl Connection {
-    /// Memory that the transport of this connection can share and send in place, with zeros in it.
+    /// Allocates `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
+    /// it is shared. Blocks for some system calls.
     ///
     /// # Errors
-    /// There is none left, or a limit of the system's; the error says which.
+    /// No memory, or a limit of the system, which the error names.
     pub fn allocate(&self, length: usize) -> Result<Memory> {
         self.local().with(|entered, local| local.allocate(length).map(|memory| Memory::new(entered, memory)))
     }
 
-    /// Tells the peer of memory ([`Connection::allocate`]), as [`crate::local::Connection::share`].
+    /// Sends address and key of memory ([`Connection::allocate`]) to the peer, as [`crate::local::Connection::share`].
     ///
     /// # Errors
-    /// The connection has failed, or the memory is of another transport or of another `Net`.
+    /// The connection has failed, or the memory belongs to another transport or another `Net`.
     pub fn share(&self, memory: &Memory) -> Operation<()> {
         let begin = |entered: &Entered<'_>, local: local::Connection| {
             let memory = self.owned(entered, memory.confined());
@@ -63,7 +64,7 @@ impl Connection {
         self.operation(begin, |_entered, ()| ())
     }
 
-    /// The next memory that the peer shared.
+    /// The next memory that the peer has shared. Waits for it without a limit. Up to 64 pieces may wait here; one more ends the connection.
     ///
     /// # Errors
     /// As [`crate::local::Connection::shared`].
@@ -72,10 +73,11 @@ impl Connection {
         self.operation(begin, RemoteMemory::new)
     }
 
-    /// Writes local memory, in place, to the peer's from `offset` on, as [`crate::local::Connection::put`].
+    /// Writes local memory to the peer's memory from byte `offset` on, without a copy, as [`crate::local::Connection::put`].
     ///
     /// # Errors
-    /// The range is not part of the remote memory; the peer does not permit it; the connection has failed; the memory is of another
+    /// `OUT_OF_RANGE` if the range is not part of the remote memory. `INVALID_PARAM` if the slice is longer than one put of the transport
+    /// (`max_zcopy`; a datagram over `ud_verbs`). The peer does not permit it. The connection has failed. The memory belongs to another
     /// `Net`.
     pub fn put(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64) -> Operation<()> {
         let begin = |entered: &Entered<'_>, connection: local::Connection| {
@@ -85,7 +87,7 @@ impl Connection {
         self.operation(begin, |_entered, ()| ())
     }
 
-    /// Reads the peer's memory from `offset` on into local memory, in place. As [`Connection::put`].
+    /// Reads the peer's memory from byte `offset` on into local memory, without a copy. As [`Connection::put`]; done when the bytes are here.
     ///
     /// # Errors
     /// As [`Connection::put`].
@@ -97,10 +99,10 @@ impl Connection {
         self.operation(begin, |_entered, ()| ())
     }
 
-    /// Adds to a word of 64 bits of the peer's memory at `offset`; returns what was there before.
+    /// Adds to the word of 64 bits at `offset` of the peer's memory, as one atomic operation, modulo 2^64; returns the old value.
     ///
     /// # Errors
-    /// As [`Connection::put`]; the word is not aligned to 8 bytes.
+    /// As [`Connection::put`]; the address of the word is not a multiple of 8.
     pub fn fetch_add(&self, remote: &RemoteMemory, offset: u64, value: u64) -> Operation<u64> {
         let begin = |entered: &Entered<'_>, connection: local::Connection| {
             let remote = self.owned(entered, &remote.inner);
@@ -109,7 +111,7 @@ impl Connection {
         self.operation(begin, |_entered, old| old)
     }
 
-    /// Done when the peer has all that was put, and every atomic has been done.
+    /// Done when all earlier puts and atomics of this connection have taken effect at the peer.
     ///
     /// # Errors
     /// The connection has failed, or one of the operations was refused.

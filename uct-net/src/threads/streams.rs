@@ -12,27 +12,27 @@ use super::operation::Operation;
 /// Callers whose connections are being opened at once.
 const MAX_OPENING: usize = 128;
 
-/// Takes every caller of a listener. Several connections are opened at once, so a slow caller holds up nobody.
+/// Accepts every caller of a listener. Up to 128 connections are opened at once, so a slow caller does not delay others.
 pub struct Streams {
     listener: Listener,
     opening: Vec<Operation<Connection>>,
 }
 
 impl Listener {
-    /// Accepts every caller, as a stream of bytes.
+    /// Accepts every caller, and returns a stream of bytes for each.
     pub fn into_streams(self) -> Streams {
         Streams { listener: self, opening: Vec::new() }
     }
 }
 
 impl Streams {
-    /// Where it listens, as [`Listener::address`].
+    /// The address that it listens on, as [`Listener::address`].
     pub fn address(&self) -> &str {
         self.listener.address()
     }
 
-    /// The stream of the next caller. One that fails to connect is left out, with a line in the log at debug level. A future that is
-    /// dropped loses no caller.
+    /// The stream of the next caller. A caller that fails to connect is skipped, with a line in the log at level debug. A future that is
+    /// dropped loses no caller. Waits without a limit.
     pub async fn next(&mut self) -> Stream {
         poll_fn(|context| self.poll_next(context)).await
     }
