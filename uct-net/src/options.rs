@@ -84,7 +84,7 @@ impl NetOptions {
             ));
         }
         if self.max_half_open == 0 {
-            return Some("max_half_open = 0: expected at least 1, or nobody can connect".to_owned());
+            return Some("max_half_open = 0: expected at least 1; with 0 no caller could connect".to_owned());
         }
         if self.shared_key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Some(format!(

@@ -91,7 +91,7 @@ fn a_caller_that_reads_nothing_ends_at_the_limit() {
         std::thread::sleep(Duration::from_millis(700));
     });
     assert!(
-        error.to_string().contains("take what this side says within 200ms (handshake_timeout)"),
+        error.to_string().contains("take what this side sends within 200ms (handshake_timeout)"),
         "{error}"
     );
 }

@@ -84,7 +84,7 @@ fn run(options: &Options) -> Result<(), Failure> {
             "no client came"
         };
         Err(format!(
-            "{missing} within {seconds} s; allow more with --timeout, or see what the other side says"
+            "{missing} within {seconds} s; allow more with --timeout, or see the output of the other side"
         )
         .into())
     })

@@ -136,11 +136,11 @@ impl IntoFuture for Connect {
                     format!("not connected within {limit:?}"),
                 );
                 Err(error.hint(match stage.get() {
-                    Stage::Handshake => "the listener was reached and does not go on: it may be busy",
+                    Stage::Handshake => "the listener was reached and does not continue: it may be busy",
                     Stage::Resolve => {
-                        "the name is not looked up in time: check the resolver, or use a number"
+                        "the name was not resolved in time: check the resolver, or use an IP address"
                     }
-                    _ => "nobody answers there: check the address, the network and its firewalls",
+                    _ => "nothing replies at this address: check the address, the network and its firewalls",
                 }))
             })
         }))

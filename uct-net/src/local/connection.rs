@@ -103,8 +103,8 @@ impl Connection {
         &self.inner.conn.lane().expect("a connection has a lane").ep
     }
 
-    /// Sends a message of up to the peer's [`crate::NetOptions::max_message`] bytes. Done when the transport has it; waits while the peer's window is
-    /// full, without a limit (see [`Send::within`]). The bytes are copied at the first poll, and not used afterwards. Dropping the future
+    /// Sends a message of up to the peer's [`crate::NetOptions::max_message`] bytes. Done when the transport has it, and a large one that goes by
+    /// rendezvous (key `rndv_thresh`) when the peer has read it. Waits while the peer's window is full, without a limit (see [`Send::within`]). The bytes are copied at the first poll, and not used afterwards. Dropping the future
     /// withdraws a message of which nothing has been sent; otherwise it is sent completely.
     ///
     /// # Errors

@@ -597,7 +597,7 @@ async fn receive_within(net: &NetHandle, socket: &FrameSocket, limit: Limit, wha
 
 /// Sends a frame, within a limit: a peer that reads nothing leaves no room for it.
 async fn send(net: &NetHandle, socket: &FrameSocket, frame: &Frame) -> Result {
-    limited(net, socket, Limit::handshake(net), "take what this side says", socket.send(frame)).await
+    limited(net, socket, Limit::handshake(net), "take what this side sends", socket.send(frame)).await
 }
 
 /// A limit, and the option that it comes from.

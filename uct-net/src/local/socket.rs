@@ -368,7 +368,7 @@ impl FrameSocket {
 fn dial_failed(place: &Place, error: &std::io::Error) -> Error {
     use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound};
     let hint = match error.kind() {
-        ConnectionRefused => "nobody listens there: start the server first, and check the port",
+        ConnectionRefused => "no program listens there: start the server first, and check the port",
         NotFound => "there is no such path: start the server first",
         NetworkUnreachable | HostUnreachable => "no route leads there: check the address and the network",
         _ => "",

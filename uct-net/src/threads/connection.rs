@@ -67,7 +67,7 @@ impl Connection {
         &self.inner.explanation
     }
 
-    /// Sends a message of any length, as [`crate::local::Connection::send`].
+    /// Sends a message of up to the peer's [`crate::NetOptions::max_message`] bytes, as [`crate::local::Connection::send`].
     ///
     /// # Errors
     /// The connection has failed or is closed. A message longer than the peer's [`crate::NetOptions::max_message`] ends the connection.
