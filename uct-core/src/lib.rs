@@ -32,7 +32,8 @@
 //! - **Threads.** `Context` and [`MemoryDomain`] may be used by any thread. `Worker`, `Iface`, `Ep`, [`Memory`] and [`Completion`] belong to one
 //!   thread; a [`WorkerHandle`] wakes a worker from others.
 //! - **Blocking.** Operations of an endpoint do not block, except [`Ep::get_short`] over transports that wait for the peer. Building a
-//!   context, opening interfaces, [`Ep::connect_to_ep`], allocating and registering memory make system calls and may block. `wait` and `retry` block up to the limit that they are given.
+//!   context, opening interfaces, [`Ep::connect_to_ep`], allocating and registering memory make system calls and may block. `wait` and `retry`
+//!   block up to the limit that they are given.
 //! - **Errors.** Operations return an [`Error`], which is a status. [`Error::NO_RESOURCE`] means that nothing happened: make progress and try
 //!   again. Errors of set-up ([`ContextError`], [`OpenError`], [`Refused`]) contain the reason as text. docs/errors.md lists causes and remedies.
 //! - **Units.** Lengths are bytes, costs seconds, bandwidths bytes per second.

@@ -103,9 +103,10 @@ impl Connection {
         &self.inner.conn.lane().expect("a connection has a lane").ep
     }
 
-    /// Sends a message of up to the peer's [`crate::NetOptions::max_message`] bytes. Done when the transport has it, and a large one that goes by
-    /// rendezvous (key `rndv_thresh`) when the peer has read it. Waits while the peer's window is full, without a limit (see [`Send::within`]). The bytes are copied at the first poll, and not used afterwards. Dropping the future
-    /// withdraws a message of which nothing has been sent; otherwise it is sent completely.
+    /// Sends a message of up to the peer's [`crate::NetOptions::max_message`] bytes. Done when the transport has it, and a large one that goes
+    /// by rendezvous (key `rndv_thresh`) when the peer has read it. Waits while the peer's window is full, without a limit (see
+    /// `Send::within`). The bytes are copied at the first poll, and not used afterwards. Dropping the future withdraws a message of which
+    /// nothing has been sent; otherwise it is sent completely.
     ///
     /// # Errors
     /// The connection has failed or is closed. A longer message ends the connection.
@@ -113,7 +114,7 @@ impl Connection {
         Send::new(self, message)
     }
 
-    /// Receives the next message. A future that is dropped loses no message. Waits without a limit; see [`Recv::within`].
+    /// Receives the next message. A future that is dropped loses no message. Waits without a limit; see `Recv::within`.
     ///
     /// # Errors
     /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]). Messages that arrived before are returned first.
@@ -122,7 +123,7 @@ impl Connection {
     }
 
     /// Closes the connection: sends what is queued and the end, and is done when the peer's library has received everything. The peer's
-    /// application need not have read it. Without a limit ([`Close::within`]) it waits as long as the peer is alive.
+    /// application need not have read it. Without a limit (`Close::within`) it waits as long as the peer is alive.
     ///
     /// # Errors
     /// The connection has failed.

@@ -75,7 +75,7 @@ impl Connection {
         Send::new(self, message)
     }
 
-    /// Receives the next message. A future that is dropped loses no message. Waits without a limit; see [`Recv::within`].
+    /// Receives the next message. A future that is dropped loses no message. Waits without a limit; see `Recv::within`.
     ///
     /// # Errors
     /// The connection has failed, or the peer has closed it ([`Error::is_closed_by_peer`]). Messages that arrived before are returned first.
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Closes the connection: sends what is queued and the end, and is done when the peer's library has received everything. The peer's
-    /// application need not have read it. Without a limit ([`Close::within`]) it waits as long as the peer is alive.
+    /// application need not have read it. Without a limit (`Close::within`) it waits as long as the peer is alive.
     ///
     /// # Errors
     /// The connection has failed.
