@@ -1,7 +1,6 @@
 //! The walk-through of `transports/README.md` leads where it says: its blocks become files, its commands are run.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -42,7 +41,7 @@ fn the_walk_through_makes_a_plugin_that_passes_the_suite() {
     }
     // The versions that this workspace uses are there, and built; nothing is fetched.
     write(&project.join("Cargo.lock"), &fs::read_to_string(root.join("Cargo.lock")).unwrap());
-    share_target(&project);
+    copy_built(&project);
 
     let output: String = commands.iter().map(|commands| shell(&project, commands)).collect();
     let passed =
@@ -88,18 +87,39 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Makes the project's target directory that of this workspace.
-fn share_target(project: &Path) {
-    let ours = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let link = project.join("target");
-    if fs::read_link(&link).is_ok_and(|old| old == ours) {
-        return;
+/// Copies what this workspace has built of other people's crates, with its dates, into the project's target directory: cargo takes what
+/// would come out the same as built. The directory itself cannot be shared, because all programs here would load the plugin.
+fn copy_built(project: &Path) {
+    let ours = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug");
+    for directory in ["deps", "build", ".fingerprint"] {
+        copy_others(&ours.join(directory), &project.join("target/debug").join(directory), true);
     }
-    // What an older test built here.
-    if link.exists() {
-        fs::remove_dir_all(&link).unwrap();
+}
+
+/// Of the names in the top directory, those of other people's crates that a dependency leaves.
+fn copy_others(from: &Path, to: &Path, is_top: bool) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = {
+            let entry = entry.unwrap();
+            (entry.path(), entry.file_name())
+        };
+        let text = name.to_string_lossy();
+        let is_ours =
+            || ["uct", "ucs", "xtask"].iter().any(|ours| text.trim_start_matches("lib").starts_with(ours));
+        let is_program = || text.contains('-') && !text.contains('.');
+        let to = to.join(&name);
+        if is_top && is_ours() || to.exists() && !path.is_dir() {
+            continue;
+        }
+        if path.is_dir() {
+            copy_others(&path, &to, false);
+        } else if !(is_top && is_program()) {
+            let modified = fs::metadata(&path).unwrap().modified().unwrap();
+            fs::copy(&path, &to).unwrap();
+            fs::File::options().write(true).open(&to).unwrap().set_modified(modified).unwrap();
+        }
     }
-    symlink(ours, &link).unwrap();
 }
 
 /// Runs a block of commands as the page has them, in the project.

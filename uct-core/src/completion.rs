@@ -490,6 +490,23 @@ mod tests {
     }
 
     #[test]
+    fn the_old_value_of_an_atomic_is_what_it_returned_or_what_its_completion_has() {
+        let worker = worker();
+        let completion = Completion::new(&worker);
+        assert_eq!(Fetched::Done(7).wait(&completion, Duration::ZERO), Ok(7));
+        let begun = completion.begin();
+        let started = completion.started(uct_abi::UCT_INPROGRESS, None, std::iter::empty);
+        assert_eq!(started, Ok(Posted::InProgress));
+        assert_eq!(Fetched::InProgress.wait(&completion, Duration::ZERO), Err(Error::TIMED_OUT));
+        completion.inner.fetched.set(9);
+        // SAFETY: the completion is alive, and this thread's.
+        unsafe { (*begun).count = 0 };
+        // SAFETY: the last operation has ended.
+        unsafe { finished(begun) };
+        assert_eq!(Fetched::InProgress.wait(&completion, Duration::ZERO), Ok(9));
+    }
+
+    #[test]
     fn the_room_takes_one_value_of_six_words_at_most() {
         #[repr(align(16))]
         struct Aligned(#[expect(dead_code, reason = "its size counts")] u64);

@@ -131,3 +131,48 @@ fn wrong(section: &str, key: &str, problem: String) -> LoadFailureKind {
     };
     LoadFailureKind::ConfigKey { key, problem }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uct_abi::UctStr;
+
+    fn read(kind: u32, minimum: i64, maximum: i64) -> Result<Kind, String> {
+        let none = UctStr { data: std::ptr::null(), length: 0 };
+        let field = UctConfigField {
+            name: none,
+            kind,
+            flags: 0,
+            minimum,
+            maximum,
+            choices: none,
+            default_text: none,
+            doc: none,
+        };
+        super::kind(&field, "")
+    }
+
+    #[test]
+    fn whole_numbers_have_the_bounds_that_the_plugin_names() {
+        assert_eq!(read(UCT_CONFIG_INT, 0, 0), Ok(Kind::INT));
+        assert_eq!(read(UCT_CONFIG_INT, -3, 5), Ok(Kind::Int { min: -3, max: 5 }));
+        assert_eq!(read(UCT_CONFIG_INT, 5, 5), Ok(Kind::Int { min: 5, max: 5 }));
+        assert_eq!(read(UCT_CONFIG_UINT, 0, 0), Ok(Kind::UInt { min: 0, max: u64::MAX }));
+        assert_eq!(read(UCT_CONFIG_UINT, 3, i64::MAX), Ok(Kind::UInt { min: 3, max: u64::MAX }));
+        assert_eq!(read(UCT_CONFIG_UINT, 3, 3), Ok(Kind::UInt { min: 3, max: 3 }));
+        assert_eq!(read(UCT_CONFIG_MEMSIZE, 1, 9), Ok(Kind::MemSize { min: 1, max: 9 }));
+    }
+
+    #[test]
+    fn a_range_without_a_value_and_an_unknown_kind_are_refused() {
+        for kind in [UCT_CONFIG_INT, UCT_CONFIG_UINT, UCT_CONFIG_MEMSIZE] {
+            let refused = read(kind, 6, 5).unwrap_err();
+            assert!(refused.contains("between minimum 6 and maximum 5"), "{refused}");
+        }
+        for (minimum, maximum) in [(-1, 5), (-5, -1)] {
+            assert!(read(UCT_CONFIG_UINT, minimum, maximum).is_err());
+        }
+        let refused = read(UCT_CONFIG_ENUM + 1, 0, 0).unwrap_err();
+        assert!(refused.contains("expected 0 to"), "{refused}");
+    }
+}

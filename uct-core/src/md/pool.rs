@@ -195,7 +195,8 @@ mod tests {
         let worker = worker();
         let (iface, _ep) = open(&worker, "self", "memory");
         let md = iface.memory_domain();
-        assert_eq!(md.pool(5000, 8191, Access::ALL).unwrap_err().status, Error::INVALID_PARAM);
+        let refused = md.pool(5000, 8191, Access::ALL).unwrap_err();
+        assert_eq!((refused.subject.as_str(), refused.status), ("self/self", Error::INVALID_PARAM));
         assert_eq!(md.pool(usize::MAX, usize::MAX, Access::ALL).unwrap_err().status, Error::INVALID_PARAM);
         let pool = md.pool(0, 64, Access::ALL).unwrap();
         let refused = pool.take(65).unwrap_err();

@@ -188,3 +188,24 @@ fn an_unknown_device_is_an_error_that_names_those_there_are_or_why_some_are_abse
     assert!(because.contains("tcp") && because.contains("tls = self"), "{because}");
     assert_eq!(absence(excluded, "memroy"), (nearest, None), "what is misspelt is not absent");
 }
+
+#[test]
+fn the_cheapest_is_chosen_and_the_others_follow_from_cheap_to_dear_wherever_they_are_in_the_list() {
+    let worker = worker(&[("modules", "self,shm,tcp")]);
+    let open = |transport, device| worker.open(transport, device).expect("an interface");
+    let ifaces = [open("self", "memory"), open("posix", "memory"), open("tcp", "lo")];
+    let request = Request::new(Operation::AmShort, 8);
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut selector = Selector::of(&worker, order.map(|index| ifaces[index].clone()).to_vec());
+        // As if it had been refused a second time.
+        selector.refused.push((ifaces[0].resource().clone(), "it has no room".to_owned()));
+        let explanation = selector.explain(&request, None);
+        // Behind them is what is not open: plugins that may be there, and the one above.
+        let first = &explanation.candidates[..ifaces.len()];
+        let names: Vec<&str> = first.iter().map(|it| it.transport.as_str()).collect();
+        assert_eq!(names, ["self", "posix", "tcp"], "the interfaces in the order {order:?}");
+        assert_eq!(explanation.chosen().map(|it| it.transport.as_str()), Some("self"));
+        let costs: Vec<f64> = explanation.candidates.iter().filter_map(|it| Some(it.cost()?.total)).collect();
+        assert!(costs.len() == 3 && costs.is_sorted(), "{costs:?}");
+    }
+}

@@ -307,3 +307,42 @@ fn messages_are_counted_whoever_handled_them() {
     assert!(headroom.is_empty());
     assert_eq!(&data[8..], b"four");
 }
+
+#[test]
+fn handlers_of_the_worker_replace_those_of_their_id_and_no_other() {
+    let other = AmId::new(4).expect("an id");
+    let worker = worker();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let note = |name: &'static str| {
+        let seen = Rc::clone(&seen);
+        move |_: crate::am::AmMessage<'_>| seen.borrow_mut().push(name)
+    };
+    worker.set_am_handler(ID, note("first"));
+    worker.set_am_handler(other, note("other"));
+    worker.set_am_handler(ID, note("second"));
+    let send = || {
+        // Opened afterwards: what it has is what the worker keeps.
+        let (_iface, ep) = open(&worker);
+        for id in [ID, other] {
+            ep.am_short(id, 0, &[]).expect("a message");
+            worker.progress();
+        }
+        std::mem::take(&mut *seen.borrow_mut())
+    };
+    assert_eq!(send(), ["second", "other"]);
+    worker.clear_am_handler(ID);
+    assert_eq!(send(), ["other"]);
+    worker.clear_am_handlers();
+    assert_eq!(send(), [""; 0]);
+}
+
+#[test]
+fn a_thread_forgets_the_workers_that_are_gone() {
+    let count = || WORKERS.with_borrow(Vec::len);
+    let kept = worker();
+    let with_one = count();
+    drop([(); 5].map(|()| worker()));
+    assert_eq!(count(), with_one);
+    drop(kept);
+    assert_eq!(count(), with_one - 1);
+}
