@@ -1,4 +1,4 @@
-//! The address of an interface, as bytes that travel by any means.
+//! The address of an interface, as bytes for any channel.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -15,18 +15,19 @@ use crate::loader::TL_NAME_LIMIT;
 const VERSION: u8 = 1;
 const HEADER: usize = 4;
 
-/// The address of an interface: which transport, and what that transport's peers need to find it.
+/// The address of an interface: its transport, and what peers need to connect to it. Most addresses contain a secret: pass them only over
+/// channels that you trust (docs/security.md).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IfaceAddress {
     /// The transport.
     pub transport: String,
-    /// Where the device is; the transport's own bytes.
+    /// The device address, in the transport's format.
     pub device: Vec<u8>,
-    /// Which interface of the device; the transport's own bytes.
+    /// The interface address, in the transport's format.
     pub iface: Vec<u8>,
 }
 
-/// Why bytes are no address.
+/// Why bytes are not an address.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not the address of an interface: {problem}")]
 pub struct AddressError {
@@ -42,10 +43,10 @@ impl AddressError {
 }
 
 impl IfaceAddress {
-    /// As bytes; at most 4 + 10 + 2 · 255.
+    /// The address as bytes: at most 4 + 10 + 2 · 255 = 524.
     ///
     /// # Errors
-    /// A part that is longer than any transport's.
+    /// A part is longer than its field permits.
     pub fn pack(&self) -> Result<Vec<u8>, AddressError> {
         let length = |bytes: usize, limit: usize, what: &str| match u8::try_from(bytes) {
             Ok(length) if bytes <= limit => Ok(length),
@@ -65,10 +66,10 @@ impl IfaceAddress {
         Ok(packed)
     }
 
-    /// Reads an address from the front of untrusted bytes; returns it and what follows.
+    /// Reads an address from the front of untrusted bytes; returns it and the bytes after it.
     ///
     /// # Errors
-    /// Anything that [`IfaceAddress::pack`] does not make.
+    /// The bytes do not begin with an address as [`IfaceAddress::pack`] makes it.
     pub fn unpack(bytes: &[u8]) -> Result<(IfaceAddress, &[u8]), AddressError> {
         let problem = |problem: String| Err(AddressError { problem });
         let Some((&[version, name, device, iface], rest)) = bytes.split_first_chunk::<HEADER>() else {

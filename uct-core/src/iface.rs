@@ -32,9 +32,9 @@ use crate::worker::{Armed, Worker, WorkerInner};
 /// How to open an interface.
 #[derive(Clone, Debug)]
 pub struct IfaceOptions {
-    /// Bytes ahead of received data that the keeper of a message may write to.
+    /// Bytes in front of received data that the application may write to after it has kept the message. Default 0.
     pub rx_headroom: usize,
-    /// Whether the worker's progress drives the interface from the start. UCX's interfaces start without.
+    /// Whether the worker's progress drives the interface from the start. Default true; in UCX it has to be enabled.
     pub progress: bool,
 }
 
@@ -214,7 +214,7 @@ impl Iface {
         self.inner.drop_handlers(removed);
     }
 
-    /// Forgets all handlers and what they hold: endpoints that a handler holds would keep the interface open for ever.
+    /// Removes all handlers, and drops what they hold. An endpoint that a handler holds would keep the interface open for ever.
     pub fn clear_am_handlers(&self) {
         let removed = self.inner.handlers.clear_all();
         self.inner.drop_handlers(removed);

@@ -29,7 +29,7 @@ impl Add for Count {
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// What an endpoint was asked to do.
+        /// Counts of an endpoint's operations.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[doc = $doc])* pub $name: Count,)*

@@ -302,7 +302,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::BUSY`] while events are unprocessed, a [`WorkerHandle::wake`] among them: call [`Worker::progress`] and arm
-    /// again. [`Error::UNSUPPORTED`] if an interface cannot wake anybody. [`Error::INVALID_PARAM`] in a forked child.
+    /// again. [`Error::UNSUPPORTED`] if an interface cannot wake the worker. [`Error::INVALID_PARAM`] in a forked child.
     pub fn arm(&self) -> Result {
         let worker = &*self.inner;
         worker.fork.check()?;
@@ -326,7 +326,7 @@ impl Worker {
     /// there is something to do. Blocks. Call [`Worker::progress`] afterwards.
     ///
     /// # Errors
-    /// As [`Worker::arm`], but for [`Error::BUSY`], which is an answer of true.
+    /// As [`Worker::arm`], except [`Error::BUSY`], for which it returns true.
     pub fn wait(&self, limit: Duration) -> Result<bool> {
         match self.arm() {
             Ok(()) => {}
@@ -588,12 +588,12 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Has `work` run by the next progress of the worker, in its thread and with the worker, and wakes the worker if it sleeps. Never
-    /// blocks for long. What the work needs of that thread and cannot be sent, interfaces and endpoints, it can make with the
-    /// worker, or find in a thread-local variable.
+    /// Queues `work` for the next progress of the worker, which runs it in its thread and passes it the worker. Wakes the worker if it sleeps.
+    /// Does not wait for the work. Objects that cannot be sent, such as interfaces and endpoints, the work can create with the
+    /// worker, or take from a thread-local variable.
     ///
     /// # Errors
-    /// [`Error::CANCELED`] if the worker is gone.
+    /// [`Error::CANCELED`] if the worker has ended.
     pub fn submit(&self, work: impl FnOnce(&Worker) + Send + 'static) -> Result {
         let address = self.worker;
         let once = move || {

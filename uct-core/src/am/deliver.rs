@@ -14,9 +14,9 @@ use crate::stats::{Count, Counter};
 use crate::worker::WorkerInner;
 
 impl Iface {
-    /// Has `handler` called with every message of `id`, in place of the handler so far; for all interfaces of a worker see
+    /// Sets the handler that is called with every message of `id`, in place of an earlier one; for all interfaces of a worker see
     /// [`crate::Worker::set_am_handler`]. It runs inside
-    /// [`crate::Worker::progress`] (of `self`: inside the send) and may call anything, also send.
+    /// [`crate::Worker::progress`] (of `self`: inside the send) and may call everything, sends included.
     ///
     /// The interface owns the handler. One that owns the interface or an endpoint of it keeps the interface open until
     /// [`Iface::clear_am_handlers`]: capture a [`Weak`](std::rc::Weak) reference to what has them, and use [`AmMessage::iface`].

@@ -30,8 +30,8 @@ fn iface(object: Rc<dyn Any>) -> Option<Iface> {
 }
 
 impl Worker {
-    /// Has `handler` called with every message of `id` from all interfaces of the worker, also from those that are opened later. An
-    /// interface gets it in place of the handler so far; [`Iface::set_am_handler`] afterwards replaces it for that interface.
+    /// Sets the handler that is called with every message of `id` from all interfaces of the worker, including those that are opened later. It
+    /// replaces the earlier handler of each interface; [`Iface::set_am_handler`] afterwards replaces it for that interface.
     /// [`AmMessage::iface`] is the interface that received a message.
     ///
     /// Worker and interfaces own the handler. One that owns the worker, an interface or an endpoint keeps them for ever, until
@@ -48,7 +48,7 @@ impl Worker {
         self.inner.objects().into_iter().filter_map(iface).for_each(|iface| iface.clear_am_handler(id));
     }
 
-    /// Forgets all handlers of all its interfaces, and what they hold.
+    /// Removes all handlers of all its interfaces, and drops what they hold.
     pub fn clear_am_handlers(&self) {
         (0..AmId::COUNT as u8).filter_map(AmId::new).for_each(|id| self.clear_am_handler(id));
     }

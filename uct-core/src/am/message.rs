@@ -49,7 +49,7 @@ impl<'a> AmMessage<'a> {
         self.id
     }
 
-    /// How many bytes were sent.
+    /// Its length in bytes, the header of a short message included.
     #[inline]
     pub fn len(&self) -> usize {
         self.length
@@ -84,7 +84,7 @@ impl<'a> AmMessage<'a> {
         self.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
     }
 
-    /// What follows the header of a short message; empty if there is none.
+    /// The bytes after the header of a short message; empty if there are none.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.get(size_of::<u64>()..).unwrap_or(&[])
@@ -96,8 +96,8 @@ impl<'a> AmMessage<'a> {
         Iface { inner: self.iface.share() }
     }
 
-    /// Keeps the message beyond the handler. Where the transport can, the data stay where they are, else they are
-    /// copied: either way they are writable, with [`crate::IfaceOptions::rx_headroom`] bytes ahead of them.
+    /// Keeps the message beyond the handler. The data stay in the transport's buffer if it permits that, otherwise they are
+    /// copied. In both cases they are writable, with [`crate::IfaceOptions::rx_headroom`] bytes ahead of them.
     pub fn keep(mut self) -> KeptMessage {
         let headroom = self.iface.rx_headroom;
         let storage = if self.flags & UCT_AM_DESC != 0 {

@@ -68,7 +68,7 @@ struct CmInner {
     is_inside: Cell<bool>,
 }
 
-/// The most bytes of private data that a connection manager carries.
+/// The largest lengths of private data, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CmLimits {
     /// With [`CmEp::send`].
@@ -90,7 +90,7 @@ pub struct CmData<'a> {
     pub token: Option<CmToken>,
 }
 
-/// What a connection manager has to know of an endpoint to connect it.
+/// The data that a connection manager needs about an endpoint to connect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmToken {
     /// Number of its queue pair.
@@ -213,7 +213,7 @@ impl Cm {
         &self.inner.component
     }
 
-    /// How much private data it carries.
+    /// Its limits of private data.
     pub fn limits(&self) -> CmLimits {
         self.inner.attr.get()
     }

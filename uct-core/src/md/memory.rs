@@ -224,7 +224,7 @@ impl Memory {
         )
     }
 
-    /// First address, as peers name it in put, get and atomics.
+    /// The first address, which peers use in put, get and atomics.
     pub fn address(&self) -> u64 {
         self.inner.address.as_ptr() as u64
     }
@@ -234,7 +234,7 @@ impl Memory {
         self.inner.address.as_ptr()
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.inner.length
     }
@@ -249,52 +249,52 @@ impl Memory {
         &self.inner.md
     }
 
-    /// Whether something else holds it: a clone, a slice, an outstanding operation.
+    /// Whether anything else holds it: a clone, a slice, an operation in flight.
     pub fn is_shared(&self) -> bool {
         Rc::strong_count(&self.inner) > 1
     }
 
-    /// Copies `source` in at `offset`.
+    /// Copies `source` to the bytes from `offset` on.
     ///
     /// # Panics
-    /// When it does not fit.
+    /// If the range ends beyond the memory.
     pub fn write(&self, offset: usize, source: &[u8]) {
         let target = self.at(offset, source.len());
         // SAFETY: `at` checked the bounds; the memory is nobody's reference (`MemoryDomain::register_raw`).
         unsafe { target.as_ptr().copy_from(source.as_ptr(), source.len()) };
     }
 
-    /// Copies bytes at `offset` out.
+    /// Copies the bytes from `offset` on to `target`.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If the range ends beyond the memory.
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         let source = self.at(offset, target.len());
         // SAFETY: as in `write`.
         unsafe { target.as_mut_ptr().copy_from(source.as_ptr(), target.len()) };
     }
 
-    /// All bytes, copied out.
+    /// A copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
         self.read(0, &mut bytes);
         bytes
     }
 
-    /// Sets `length` bytes at `offset`.
+    /// Sets the `length` bytes from `offset` on to `value`.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If the range ends beyond the memory.
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         let target = self.at(offset, length);
         // SAFETY: as in `write`.
         unsafe { target.as_ptr().write_bytes(value, length) };
     }
 
-    /// Reads 8 aligned bytes at `offset` as one atomic number.
+    /// Reads the 8 bytes at `offset` atomically, as a number in native byte order.
     ///
     /// # Panics
-    /// When they are outside, or not aligned.
+    /// If they lie beyond the memory, or their address is not a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> u64 {
         let source = self.at(offset, size_of::<u64>()).cast::<u64>();
         assert!(source.is_aligned(), "an atomic load at {source:p} is not aligned");
@@ -318,7 +318,7 @@ impl Memory {
     /// A part of it, for an operation.
     ///
     /// # Panics
-    /// When the range is outside.
+    /// If the range ends beyond the memory, or before it starts.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> MemorySlice {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -338,7 +338,8 @@ impl Memory {
         MemorySlice { memory: self.clone(), offset: start, length: end - start, stride: 0, count: 1 }
     }
 
-    /// The bytes that let a peer reach it: what [`MemoryDomain::unpack`] takes.
+    /// The key of the memory, for [`MemoryDomain::unpack`] at a peer. A peer that has it may access the memory: pass it only over channels that
+    /// you trust (docs/security.md).
     ///
     /// # Errors
     /// [`Error::UNSUPPORTED`] where the transport has no remote access; [`Error::INVALID_PARAM`] in a child of a fork.
@@ -471,7 +472,7 @@ impl MemorySlice {
     /// within it.
     ///
     /// # Panics
-    /// When the last block ends outside, or blocks overlap.
+    /// If the last block ends beyond the slice, or blocks overlap.
     #[must_use]
     pub fn strided(self, length: usize, stride: usize, count: u32) -> MemorySlice {
         let end = (count as usize)
@@ -485,12 +486,12 @@ impl MemorySlice {
         MemorySlice { length, stride, count, ..self }
     }
 
-    /// Bytes in all blocks.
+    /// The sum of the bytes of all blocks.
     pub fn len(&self) -> usize {
         self.length * self.count as usize
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

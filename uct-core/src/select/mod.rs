@@ -1,10 +1,10 @@
-//! Selection: the interface with the lowest estimated latency among those that are able, permitted and reachable.
+//! Selection: the interface with the lowest estimated cost among those that support the request, are permitted, and reach the peer.
 //!
-//! Used by applications that leave the choice to the framework, and by tools that show its reasons. Built on the context, which
-//! knows what there is, and on open interfaces, which know what they can do and cost.
+//! Used by applications that leave the choice to the library, and by tools that show its reasons. Built on the context, which
+//! lists the resources, and on open interfaces, whose attributes contain capabilities and costs.
 //!
-//! There is one code path: [`Selector::explain`] judges every candidate and keeps the reasons; [`Selector::choose`] is the
-//! same, and takes the best.
+//! There is one code path: [`Selector::explain`] checks every candidate and keeps the reasons; [`Selector::choose`] does the
+//! same, and takes the cheapest.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ pub use verdict::{Stage, Verdict};
 
 use verdict::rejected;
 
-/// All interfaces that a worker may use, open, and what became of the others.
+/// All interfaces that a worker may use, open, and the reasons for which others are not.
 pub struct Selector {
     context: Context,
     ifaces: Vec<Iface>,
@@ -47,7 +47,7 @@ pub struct Selector {
 pub struct Choice {
     /// The interface.
     pub iface: Iface,
-    /// The peer's address for it; `None` if no peer was asked about.
+    /// The peer's address for it; `None` if no peer was passed.
     pub peer: Option<IfaceAddress>,
     /// Every candidate, the chosen one among them.
     pub explanation: Explanation,
@@ -60,7 +60,7 @@ pub enum SelectError {
     /// No interface could be opened.
     #[error("no interface could be opened: {}", .0.why_none())]
     NoInterface(Explanation),
-    /// No candidate is able, permitted and reachable.
+    /// No candidate passes all checks.
     #[error("no transport for {}: {}", .0.request, .0.why_none())]
     NoTransport(Explanation),
     /// The choice would be a fall back, and the configuration makes that an error.
@@ -76,7 +76,7 @@ pub enum SelectError {
 ucs::debug_as_display!(SelectError);
 
 impl Selector {
-    /// Opens every resource that the configuration permits. One that refuses is no error here but a reason later.
+    /// Opens every resource that the configuration permits. Blocks meanwhile. The refusal of one is not an error here; it becomes its verdict.
     ///
     /// # Errors
     /// [`SelectError::NoInterface`] if none could be opened.
@@ -89,7 +89,7 @@ impl Selector {
         Ok(selector)
     }
 
-    /// As [`Selector::open`], also if none could be opened: for a program that explains.
+    /// As [`Selector::open`], but succeeds if none could be opened: for programs that print the explanation.
     pub fn examine(worker: &Worker, options: &IfaceOptions) -> Selector {
         let context = worker.context().clone();
         let mut ifaces = Vec::new();
@@ -112,7 +112,7 @@ impl Selector {
     /// Keeps only the interfaces on one device.
     ///
     /// # Errors
-    /// There is none of that name; the error names those there are.
+    /// There is none of that name; the error lists the known ones.
     pub fn on_device(mut self, device: &str) -> Result<Selector, OpenError> {
         let mut known: Vec<String> = self.context.resources().iter().map(|it| it.device.clone()).collect();
         known.sort_unstable();
@@ -136,7 +136,7 @@ impl Selector {
         Ok(self)
     }
 
-    /// Takes out the interfaces for which there is a reason. The reason becomes the verdict on them.
+    /// Excludes the interfaces for which `reason` returns a text, which becomes their verdict.
     #[must_use]
     pub fn without(mut self, reason: impl Fn(&Resource) -> Option<String>) -> Selector {
         let refused = &mut self.refused;
@@ -160,12 +160,12 @@ impl Selector {
         PeerAddresses::of(&self.ifaces)
     }
 
-    /// Judges every candidate for a request, and for a peer where one is given. Sends nothing.
+    /// Checks every candidate for a request, and for a peer if one is passed. Sends nothing.
     pub fn explain(&self, request: &Request, peer: Option<&PeerAddresses>) -> Explanation {
         self.judge(request, peer).0
     }
 
-    /// Takes the best candidate. A fall back to a slower class is logged as one warning, or is an error, as configured.
+    /// Takes the cheapest candidate. A fallback to a slower one is a warning in the log, an error or nothing, according to the key `fallback`.
     ///
     /// # Errors
     /// Nothing can be chosen, or only what the configuration forbids.
