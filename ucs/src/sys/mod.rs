@@ -8,6 +8,7 @@ pub mod host;
 pub mod namespace;
 pub mod net;
 pub mod pages;
+pub mod peer;
 pub mod process;
 pub mod random;
 pub mod socket;
