@@ -79,6 +79,10 @@ ucs::config_struct! {
         pub log_rate: u32 = "5" in 1..=1_000_000,
         /// How the asynchronous context of a worker runs its handlers.
         pub async_mode: AsyncMode = "poll",
+        /// Lets programs of this user see what this process has done so far: `uct_info --attach PID`. Costs a thread and a unix socket in a
+        /// directory of this user alone, and nothing while data are sent.
+        #[security = true]
+        pub attach: bool = "no",
     }
 }
 

@@ -11,6 +11,7 @@ use ucs::config::{Config, ENV_PREFIX, FileSource, Schema, Sources, UnknownSectio
 use ucs::sys::trust;
 use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
 
+use crate::attach::Server;
 use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
 use crate::error::{ContextError, OpenError, Refused};
 use crate::loader::text as loader_text;
@@ -43,6 +44,8 @@ pub(crate) struct ContextInner {
     components: Vec<(usize, usize)>,
     domains: Mutex<HashMap<(usize, String), Weak<MdInner>>>,
     discovery: OnceLock<Discovery>,
+    /// Of the process, if it can be attached to.
+    pub(crate) server: Option<Arc<Server>>,
 }
 
 /// The devices of all components, and the reasons of those that have none.
@@ -158,6 +161,14 @@ impl ContextBuilder {
             ContextError::entry(&loaded.config, "alloc_prio", entry, "md, thp, heap, mmap or huge")
         })?;
 
+        let server = core.attach.then(Server::shared).and_then(|server| {
+            server
+                .inspect_err(|error| {
+                    ucs::log::warn!("nobody can attach to this process (key attach): {error}")
+                })
+                .ok()
+        });
+
         let transports = plugins.iter().flat_map(|plugin| &plugin.components).flat_map(|it| &it.transports);
         let names: Vec<&str> = transports.map(|transport| transport.name.as_str()).collect();
         let places = looked_in(&searched);
@@ -187,6 +198,7 @@ impl ContextBuilder {
                 components,
                 domains: Mutex::default(),
                 discovery: OnceLock::new(),
+                server,
             }),
         })
     }

@@ -17,6 +17,7 @@ use uct_abi::{
 
 use crate::address::IfaceAddress;
 use crate::am::{AmId, HandlerTable, Owned};
+use crate::attach::{IfaceReport, ObservedEps, Sent, TransportCounter};
 use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
 use crate::completion::{Completion, Posted, flushed};
 use crate::config::text;
@@ -62,6 +63,8 @@ pub(crate) struct IfaceInner {
     pub(crate) md: MemoryDomain,
     resource: Rc<Resource>,
     progress: Cell<Option<CallbackId>>,
+    /// Its endpoints, in a process that can be attached to.
+    observed: Option<ObservedEps>,
 }
 
 impl Worker {
@@ -122,6 +125,7 @@ impl Iface {
             md,
             resource: Rc::new(resource.clone()),
             progress: Cell::new(None),
+            observed: context.inner.server.is_some().then(ObservedEps::default),
         });
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
@@ -342,6 +346,12 @@ impl Iface {
 
     /// The transport's own counters.
     pub fn transport_counters(&self) -> Vec<(String, u64)> {
+        self.inner.transport_counters()
+    }
+}
+
+impl IfaceInner {
+    fn transport_counters(&self) -> Vec<(String, u64)> {
         unsafe extern "C" fn emit(context: *mut c_void, name: UctStr, value: u64) {
             // SAFETY: the context is the list below.
             let list = unsafe { &mut *context.cast::<Vec<(String, u64)>>() };
@@ -349,14 +359,17 @@ impl Iface {
             list.push((unsafe { log::words(name) }.to_owned(), value));
         }
         let mut list = Vec::<(String, u64)>::new();
-        let slot = self.inner.ops.counters.expect("the loader fills every slot");
+        let slot = self.ops.counters.expect("the loader fills every slot");
         // SAFETY: the interface is open, and the list is ours.
-        unsafe { slot(self.inner.raw(), emit as UctEmitCounter, (&raw mut list).cast()) };
+        unsafe { slot(self.raw(), emit as UctEmitCounter, (&raw mut list).cast()) };
         list
     }
-}
 
-impl IfaceInner {
+    /// Its endpoints, for reports.
+    pub(crate) fn observed(&self) -> Option<&ObservedEps> {
+        self.observed.as_ref()
+    }
+
     /// Drops handlers that were taken away, as soon as none of them can be running.
     pub(crate) fn drop_handlers(&self, handlers: impl IntoIterator<Item = Box<dyn Owned>> + 'static) {
         self.worker.close(Box::new(move || handlers.into_iter().for_each(drop)));
@@ -420,6 +433,33 @@ impl Armed for IfaceInner {
 
     fn object(self: Rc<Self>) -> Rc<dyn Any> {
         self
+    }
+
+    fn report(&self) -> Option<IfaceReport> {
+        let endpoints = self.observed()?;
+        let (all, closed, received) =
+            (endpoints.all(), endpoints.closed().endpoints, self.handlers.received());
+        let sent = all.counters.iter().map(|(kind, count)| Sent {
+            kind: kind.to_owned(),
+            operations: count.operations,
+            bytes: count.bytes,
+        });
+        let counters = self.transport_counters().into_iter();
+        Some(IfaceReport {
+            transport: self.resource.transport.clone(),
+            device: self.resource.device.clone(),
+            memory_domain: self.md.name().to_owned(),
+            is_driven: self.progress.get().is_some(),
+            endpoints: all.endpoints - closed,
+            closed,
+            failed: all.failed,
+            pending_requests: endpoints.pending(),
+            no_resource: all.counters.no_resource,
+            sent: sent.collect(),
+            received: received.operations,
+            received_bytes: received.bytes,
+            counters: counters.map(|(name, value)| TransportCounter { name, value }).collect(),
+        })
     }
 }
 

@@ -42,6 +42,7 @@
 
 mod address;
 mod am;
+pub mod attach;
 mod attr;
 mod builtin;
 pub mod cm;
@@ -63,6 +64,9 @@ mod property;
 mod reason;
 mod resource;
 pub mod select;
+#[cfg(test)]
+#[path = "../../ucs/testing/skip.rs"]
+mod skip;
 mod stats;
 mod worker;
 

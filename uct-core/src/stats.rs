@@ -49,6 +49,17 @@ macro_rules! counters {
             }
         }
 
+        impl Add for Counters {
+            type Output = Counters;
+
+            fn add(self, other: Counters) -> Counters {
+                Counters {
+                    $($name: self.$name + other.$name,)*
+                    no_resource: self.no_resource.wrapping_add(other.no_resource),
+                }
+            }
+        }
+
         impl Counters {
             /// Name and value of each class.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, Count)> {

@@ -1,10 +1,11 @@
 //! The worker, which drives the interfaces of one thread.
 
+mod report;
 #[cfg(test)]
 mod tests;
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,6 +21,7 @@ use ucs::memory::fork::ForkGuard;
 use ucs::pending_work::{PendingWork, WorkSource};
 use ucs::{Error, Result};
 
+use crate::attach::{IfaceReport, Offer};
 use crate::config::AsyncMode;
 use crate::context::Context;
 use crate::engine::Engine;
@@ -55,6 +57,8 @@ pub(crate) struct WorkerInner {
     pub(crate) context: Context,
     fork: ForkGuard,
     fork_reported: Cell<bool>,
+    /// Set in a process that can be attached to.
+    offer: OnceCell<Offer>,
 }
 
 /// Closes an object.
@@ -77,6 +81,11 @@ pub(crate) trait Armed {
 
     /// The object itself, of whatever type.
     fn object(self: Rc<Self>) -> Rc<dyn Any>;
+
+    /// What it has done so far; connection managers have no counters.
+    fn report(&self) -> Option<IfaceReport> {
+        None
+    }
 }
 
 /// A handler of messages that every interface of a worker gets.
@@ -125,9 +134,12 @@ impl Worker {
             context: context.clone(),
             fork: ForkGuard::new(),
             fork_reported: Cell::new(false),
+            offer: OnceCell::new(),
         });
         WORKERS.with_borrow_mut(|workers| workers.push(Rc::downgrade(&inner)));
-        Ok(Worker::of(&inner))
+        let worker = Worker::of(&inner);
+        worker.offer();
+        Ok(worker)
     }
 
     /// Another handle to it.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attach;
 mod build;
 mod config;
 mod cost;
@@ -49,6 +50,11 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Failure> {
     init_log(&options.common.builder())?;
+    if let Some(pid) = options.attach {
+        let mut sections = Sections::new(options.json);
+        sections.add("attach", &attach::Process::read(pid)?)?;
+        return sections.finish();
+    }
     let peer = options.peer()?;
     let context = options.common.builder().build()?;
     let mut sections = Sections::new(options.json);

@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// as in --doctor rdmacm 10.0.0.1: what stands in the way of connections to it. A line for each step.
     #[arg(long, num_args = 0..=2, value_names = ["CM", "ADDRESS"], help_heading = "Sections")]
     pub doctor: Option<Vec<String>>,
+    /// What the workers and interfaces of a running process have done so far. The process is this user's, and was started with UCT_ATTACH=yes.
+    #[arg(long, value_name = "PID", help_heading = "Sections", conflicts_with_all = ALONE)]
+    pub attach: Option<u32>,
     /// A configuration file with every key, its default and its documentation.
     #[arg(long, help_heading = "Sections", conflicts_with = "json")]
     pub config_template: bool,
@@ -74,6 +77,22 @@ pub(crate) struct Options {
     pub common: CommonOptions,
 }
 
+/// What is about this process, and --attach about another one.
+const ALONE: [&str; 12] = [
+    "versions",
+    "build",
+    "devices",
+    "matrix",
+    "values",
+    "docs",
+    "facts",
+    "topology",
+    "explain",
+    "address",
+    "doctor",
+    "config_template",
+];
+
 fn bytes(text: &str) -> Result<usize, String> {
     let size: uct_core::units::MemSize = text.parse().map_err(|error| format!("{error}"))?;
     if size.is_inf() || size.is_auto() {
@@ -98,7 +117,8 @@ impl Options {
             self.address,
             self.config_template,
         ];
-        if !flags.contains(&true) && self.doctor.is_none() && !self.common.generates() {
+        let others = self.doctor.is_some() || self.attach.is_some() || self.common.generates();
+        if !flags.contains(&true) && !others {
             let missing = "which section? For example -d, or --explain; --help lists them";
             return Err(Options::command().error(ErrorKind::MissingRequiredArgument, missing));
         }

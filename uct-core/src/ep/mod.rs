@@ -34,6 +34,7 @@ use uct_abi::{
 };
 
 use crate::address::IfaceAddress;
+use crate::attach::ObservedEp;
 use crate::cm::CmToken;
 use crate::completion::{Completion, Posted, flushed};
 use crate::error::Refused;
@@ -154,7 +155,28 @@ impl EpInner {
         inner.raw.set(raw);
         // SAFETY: it does not move, and `drop` removes it.
         unsafe { forked::add(&inner) };
+        if let Some(observed) = iface.observed() {
+            observed.add(&inner);
+        }
         Ok(Ep { inner })
+    }
+
+    /// Counts requests that were dropped.
+    fn purged(&self, count: usize) -> usize {
+        if let Some(observed) = self.iface.observed() {
+            observed.pending_removed(count as u64);
+        }
+        count
+    }
+}
+
+impl ObservedEp for EpInner {
+    fn counters(&self) -> Counters {
+        self.counters.snapshot()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.record.failure().is_some()
     }
 }
 
@@ -360,7 +382,10 @@ impl Drop for Ep {
             forked::remove(&inner);
             let (ops, raw) = (inner.ops.get(), inner.raw.get());
             // SAFETY: the endpoint is alive until it is destroyed below, and no transport is on the stack.
-            unsafe { pending::purge(ops, raw) };
+            inner.purged(unsafe { pending::purge(ops, raw) });
+            if let Some(observed) = inner.iface.observed() {
+                observed.remove(&inner);
+            }
             let destroy = ops.destroy.expect("the loader fills every slot");
             // SAFETY: nothing holds the endpoint any more, and nothing is pending.
             unsafe { destroy(raw) };

@@ -63,6 +63,11 @@ impl Ep {
         let raw = Box::into_raw(request);
         // SAFETY: the endpoint is alive; the request stays where it is until it was served or purged.
         let status = unsafe { slot(ep.raw.get(), raw.cast()) };
+        if status == UCT_OK
+            && let Some(observed) = ep.iface.observed()
+        {
+            observed.pending_added(1);
+        }
         Status::from_raw(status).into_result().map_err(|error| {
             // SAFETY: the transport did not take the request.
             let request = unsafe { Box::from_raw(raw) };
@@ -74,7 +79,7 @@ impl Ep {
     pub fn pending_purge(&self) -> usize {
         let ep = &*self.inner;
         // SAFETY: the endpoint is alive.
-        unsafe { purge(ep.ops.get(), ep.raw.get()) }
+        ep.purged(unsafe { purge(ep.ops.get(), ep.raw.get()) })
     }
 }
 
@@ -116,6 +121,9 @@ unsafe extern "C" fn serve<F: FnMut(&Ep) -> Pending>(request: *mut UctPendingReq
     });
     match answer {
         Pending::Done => {
+            if let Some(observed) = ep.inner.iface.observed() {
+                observed.pending_removed(1);
+            }
             // SAFETY: the transport forgets the request with this answer.
             unsafe { free::<F>(whole.cast()) };
             UCT_OK

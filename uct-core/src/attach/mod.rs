@@ -1,0 +1,22 @@
+//! Attaching: another process of the same user reads what the workers, interfaces and endpoints of a running process have done.
+//!
+//! A process offers this if its key `attach` is on: one thread then serves a unix socket, and each worker collects its own report
+//! inside progress. Without the key there is no thread and no socket. The counters are those that the host keeps anyway, so the data path is the same.
+//! `uct_info --attach` calls [`read`].
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod error;
+mod observed;
+mod place;
+mod reply;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use client::read;
+pub use error::AttachError;
+pub(crate) use observed::{ObservedEp, ObservedEps};
+pub use reply::{IfaceReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState};
+pub(crate) use server::{Offer, Server};

@@ -1,0 +1,110 @@
+//! What a process reports: one JSON document.
+
+use serde::{Deserialize, Serialize};
+
+/// Of [`Snapshot::schema`]. It grows when a field changes its meaning or goes; new fields do not change it.
+pub(super) const SCHEMA: u32 = 1;
+
+/// All that the socket carries: a snapshot, or why there is none.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reply {
+    /// To a process of the same user.
+    Snapshot(Snapshot),
+    /// To all others: the reason.
+    Refused(String),
+}
+
+/// What a process has done so far.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Of the fields: 1.
+    pub schema: u32,
+    /// The process.
+    pub pid: u32,
+    /// Its name, as the kernel has it.
+    pub program: String,
+    /// The version of this library there.
+    pub version: String,
+    /// Its workers, in the order in which they were made.
+    pub workers: Vec<WorkerState>,
+}
+
+/// A worker.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct WorkerState {
+    /// Counts the workers of the process from 1.
+    pub number: u64,
+    /// The thread that made it and drives it.
+    pub thread: u32,
+    /// The name of that thread; empty if it has none.
+    pub thread_name: String,
+    /// `None` if the worker made no progress within a second.
+    pub report: Option<WorkerReport>,
+}
+
+/// What a worker reports from inside progress.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct WorkerReport {
+    /// Nanoseconds from the request to the progress that served it.
+    pub delay_ns: u64,
+    /// Callbacks that each progress calls: one for each interface or connection manager that it drives.
+    pub callbacks: usize,
+    /// Timers and descriptors of its asynchronous context.
+    pub async_handlers: usize,
+    /// Objects that were closed inside a handler and end with the next progress.
+    pub closing: usize,
+    /// Its open interfaces.
+    pub interfaces: Vec<IfaceReport>,
+}
+
+/// An open interface. The counts include those of endpoints that are closed by now.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct IfaceReport {
+    /// Its transport.
+    pub transport: String,
+    /// Its device.
+    pub device: String,
+    /// Its memory domain.
+    pub memory_domain: String,
+    /// Whether the worker's progress drives it.
+    pub is_driven: bool,
+    /// Endpoints that are open, failed ones included.
+    pub endpoints: u64,
+    /// Endpoints that were closed.
+    pub closed: u64,
+    /// Endpoints that failed, closed ones included.
+    pub failed: u64,
+    /// Requests in the pending queues of all its endpoints.
+    pub pending_requests: u64,
+    /// Operations that returned `NO_RESOURCE`.
+    pub no_resource: u64,
+    /// Operations that were accepted, by kind.
+    pub sent: Vec<Sent>,
+    /// Active messages that a handler received.
+    pub received: u64,
+    /// Bytes of these, headers included.
+    pub received_bytes: u64,
+    /// The transport's own counters.
+    pub counters: Vec<TransportCounter>,
+}
+
+/// Operations of one kind.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Sent {
+    /// `am_short`, `put`, …
+    pub kind: String,
+    /// How many were accepted.
+    pub operations: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+}
+
+/// A counter of a transport. Its page in the documentation has the meaning.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct TransportCounter {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: u64,
+}
