@@ -21,7 +21,7 @@
 //! | `UCT_TEST_FAR_DEVICE` | where the transport has this device, its far ends are on it, so that packets cross a cable |
 //! | `UCT_TEST_REQUIRE` | transports or plugins whose absence is a failure |
 //! | `UCT_TEST_SEED` | order of the cases and their random choices; printed by every run |
-//! | `UCT_TEST_SOAK_SECONDS` | how long the soak takes; 5 unless set |
+//! | `UCT_TEST_SOAK_SECONDS` | how long the soak takes; 2 unless set |
 //! | `UCT_TEST_LOG` | print what is logged, up to this level: `debug` |
 //! | `UCT_MODULE_DIR` | where plugins are; beside the test program unless set |
 

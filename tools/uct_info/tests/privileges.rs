@@ -1,6 +1,6 @@
 //! A program with privileges that its caller lacks takes nothing from its caller: no variable, no file, no plugin.
 //!
-//! Needs root, to make a set-uid program, and a file system that honours it.
+//! Needs root, to make a program that is set-uid, set-gid or has a capability, and a file system that honours it.
 
 #[path = "../../../ucs/testing/skip.rs"]
 mod skip;
@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::fs::{StatVfsMountFlags, XattrFlags, removexattr, setxattr, statvfs};
 use support::process::{Ended, command, run};
 use tempfile::TempDir;
 
@@ -124,8 +124,43 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode");
 }
 
-/// The privileges: of root, and of root's group.
-const PRIVILEGES: [u32; 2] = [0o4755, 0o2755];
+/// What a program may have that its caller lacks.
+#[derive(Clone, Copy, Debug)]
+enum Privilege {
+    /// Root's.
+    User,
+    /// Of root's group.
+    Group,
+    /// One of root's: CAP_NET_RAW.
+    Capability,
+}
+
+const PRIVILEGES: [Privilege; 3] = [Privilege::User, Privilege::Group, Privilege::Capability];
+
+/// The attribute of a file with its capabilities, and its value for CAP_NET_RAW, permitted and effective: `struct vfs_cap_data` of
+/// revision 2, which is little-endian everywhere.
+const CAPABILITIES: &str = "security.capability";
+const NET_RAW: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
+
+/// Gives the program this privilege, or none. `false` where the file system keeps none of this kind; the reason is printed.
+fn grant(program: &Path, privilege: Option<Privilege>) -> bool {
+    let _ = removexattr(program, CAPABILITIES);
+    mode(
+        program,
+        match privilege {
+            Some(Privilege::User) => 0o4755,
+            Some(Privilege::Group) => 0o2755,
+            Some(Privilege::Capability) | None => 0o755,
+        },
+    );
+    let Some(Privilege::Capability) = privilege else { return true };
+    let value: Vec<u8> = NET_RAW.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let set = setxattr(program, CAPABILITIES, &value, XattrFlags::empty());
+    if let Err(error) = set {
+        skip::skip("file-capabilities", format_args!("{}: {error}", program.display()));
+    }
+    set.is_ok()
+}
 
 #[test]
 fn what_the_caller_sets_has_no_effect() {
@@ -139,7 +174,7 @@ fn what_the_caller_sets_has_no_effect() {
     ];
     for variables in sources {
         // Without privileges all of it counts: so it would be seen below. A file of the working directory names no plugins.
-        mode(&stage.program(), 0o755);
+        grant(&stage.program(), None);
         let ended = stage.run(variables);
         let shown = ended.stdout.contains("uct_") || ended.stdout.contains("environment UCT_MODULE_DIR");
         assert!(shown, "{variables:?}: {ended:?}");
@@ -149,10 +184,12 @@ fn what_the_caller_sets_has_no_effect() {
         assert_eq!(stage.marks(), expected, "{variables:?}");
         stage.config("caller/uct.toml", "chance");
 
-        for privileges in PRIVILEGES {
-            mode(&stage.program(), privileges);
+        for privilege in PRIVILEGES {
+            if !grant(&stage.program(), Some(privilege)) {
+                continue;
+            }
             let ended = stage.run(variables);
-            assert_eq!(stage.marks(), [""; 0], "{privileges:o} {variables:?}: code of the caller has run");
+            assert_eq!(stage.marks(), [""; 0], "{privilege:?} {variables:?}: code of the caller has run");
             let words = format!("{}{}", ended.stdout, ended.stderr);
             let is_named = variables.iter().any(|(name, _)| name.starts_with("UCT_"));
             assert_eq!(words.contains("UCT_* variables have no effect"), is_named, "{words}");
@@ -169,13 +206,15 @@ fn a_fifo_or_an_endless_file_of_the_caller_is_not_even_opened() {
     fs::remove_file(stage.path("caller/uct.toml")).expect("it is there");
     let made = Command::new("mkfifo").arg(stage.path("caller/uct.toml")).status();
     assert!(made.expect("mkfifo is there").success());
-    for privileges in PRIVILEGES {
-        mode(&stage.program(), privileges);
+    for privilege in PRIVILEGES {
+        if !grant(&stage.program(), Some(privilege)) {
+            continue;
+        }
         let ended = stage.run(&[("UCT_CONFIG", stage.path("caller/uct.toml"))]);
         assert!(!ended.stderr.contains("FIFO"), "{ended:?}");
         ended.success();
     }
-    mode(&stage.program(), 0o755);
+    grant(&stage.program(), None);
     let ended = stage.run(&[]);
     assert!(ended.stderr.contains("it is a FIFO"), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
@@ -187,30 +226,36 @@ fn plugins_beside_the_program_have_to_be_roots() {
     let Some(stage) = Stage::new() else { return };
     stage.bait("beside", "bin");
     stage.bait("installed", "lib/uct");
-    for privileges in PRIVILEGES {
-        mode(&stage.program(), privileges);
+    for privilege in PRIVILEGES {
+        if !grant(&stage.program(), Some(privilege)) {
+            continue;
+        }
         stage.run(&[]);
-        assert_eq!(stage.marks(), ["beside", "installed"], "{privileges:o}: an installation of root's");
+        assert_eq!(stage.marks(), ["beside", "installed"], "{privilege:?}: an installation of root's");
     }
     // The owner of a directory above could put others in their place.
     for directory in ["", "bin", "lib"] {
         chown(stage.path(directory), Some(NOBODY), None).expect("its owner");
-        for privileges in PRIVILEGES {
-            mode(&stage.program(), privileges);
+        for privilege in PRIVILEGES {
+            if !grant(&stage.program(), Some(privilege)) {
+                continue;
+            }
             let ended = stage.run(&[]);
             let expected: &[&str] = match directory {
                 "bin" => &["installed"],
                 "lib" => &["beside"],
                 _ => &[],
             };
-            assert_eq!(stage.marks(), expected, "{privileges:o} {directory:?}: {ended:?}");
+            assert_eq!(stage.marks(), expected, "{privilege:?} {directory:?}: {ended:?}");
             assert!(ended.stderr.contains("is not trusted to hold code"), "{ended:?}");
         }
         chown(stage.path(directory), Some(0), None).expect("its owner");
     }
     chown(stage.path("bin/libuct_beside.so"), Some(NOBODY), None).expect("its owner");
-    for privileges in PRIVILEGES {
-        mode(&stage.program(), privileges);
+    for privilege in PRIVILEGES {
+        if !grant(&stage.program(), Some(privilege)) {
+            continue;
+        }
         let ended = stage.run(&[]);
         assert_eq!(stage.marks(), ["installed"], "{ended:?}");
     }

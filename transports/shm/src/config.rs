@@ -106,7 +106,8 @@ ucs::config_struct! {
 ucs::config_struct! {
     /// System V shared memory.
     pub struct SysvConfig in "sysv" {
-        /// Use huge pages for allocated memory.
+        /// Use huge pages for allocated memory, and accept segments of peers that have them.
+        #[security = true]
         pub hugetlb_mode: Ternary = "no",
     }
 }

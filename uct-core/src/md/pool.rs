@@ -197,6 +197,7 @@ mod tests {
         let md = iface.memory_domain();
         let refused = md.pool(5000, 8191, Access::ALL).unwrap_err();
         assert_eq!((refused.subject.as_str(), refused.status), ("self/self", Error::INVALID_PARAM));
+        assert_eq!(format!("{md:?}"), "MemoryDomain(\"self/self\")");
         assert_eq!(md.pool(usize::MAX, usize::MAX, Access::ALL).unwrap_err().status, Error::INVALID_PARAM);
         let pool = md.pool(0, 64, Access::ALL).unwrap();
         let refused = pool.take(65).unwrap_err();

@@ -209,3 +209,16 @@ fn the_cheapest_is_chosen_and_the_others_follow_from_cheap_to_dear_wherever_they
         assert!(costs.len() == 3 && costs.is_sorted(), "{costs:?}");
     }
 }
+
+#[test]
+fn a_plugin_that_is_left_out_is_named_unless_its_transport_is_linked_in() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["self", "foreign"] {
+        std::fs::write(directory.path().join(format!("libuct_{name}.so")), "").expect("a file");
+    }
+    let worker = worker(&[("module_dir", directory.path().to_str().expect("a path"))]);
+    let iface = worker.open("self", "memory").expect("an interface");
+    let explanation = Selector::of(&worker, vec![iface]).explain(&Request::new(Operation::AmShort, 8), None);
+    let count = |name: &str| explanation.candidates.iter().filter(|it| it.transport == name).count();
+    assert_eq!((count("self"), count("foreign")), (1, 1), "{:?}", explanation.candidates);
+}
