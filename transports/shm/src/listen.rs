@@ -261,3 +261,99 @@ impl ShmIface {
         self.listen()
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use ucs::config::Defaults;
+
+    use super::*;
+
+    /// So many descriptors that their shares are no limit.
+    const MANY: u64 = 1 << 32;
+
+    fn config() -> ShmConfig {
+        let config = ShmConfig::from_settings(&Defaults).unwrap();
+        ShmConfig {
+            max_connections: 30,
+            max_connections_per_process: 10,
+            max_connections_per_user: 20,
+            reserved_descriptors: 64,
+            ..config
+        }
+    }
+
+    fn own() -> Credentials {
+        Credentials { pid: std::process::id(), uid: credentials().effective_uid }
+    }
+
+    /// Another process of this user.
+    fn other_process() -> Credentials {
+        Credentials { pid: own().pid + 1, ..own() }
+    }
+
+    /// A process of another user, whose id is not visible, so that the limits of a user are the only ones.
+    fn other_user() -> Credentials {
+        Credentials { pid: 0, uid: own().uid + 1 }
+    }
+
+    /// Asserts that with the first crowd there is room for `peer`, and that with the second one it is refused for the reason `words`.
+    fn assert_limit(peer: Credentials, files: u64, [last, full]: [Crowd; 2], words: &str) {
+        assert_eq!(last.check(peer, &config(), files, 0), Ok(()), "{words}");
+        let refused = full.check(peer, &config(), files, 0).unwrap_err();
+        assert!(refused.contains(words), "{refused}");
+    }
+
+    #[test]
+    fn connections_of_all_others_are_limited_whoever_they_are() {
+        let crowds = [29, 30].map(|all| Crowd { all, ..Crowd::default() });
+        for peer in [own(), other_process(), other_user()] {
+            assert_limit(
+                peer,
+                MANY,
+                crowds,
+                "30 connections of others, its limit is 30 (UCT_SHM_MAX_CONNECTIONS)",
+            );
+        }
+    }
+
+    #[test]
+    fn connections_of_another_process_are_limited_in_number_and_to_a_quarter_of_the_descriptors() {
+        let crowds = |most| [most - 1, most].map(|of_process| Crowd { of_process, ..Crowd::default() });
+        let words = |most| {
+            format!(
+                "{most} connections of this process, its limit is {most} (UCT_SHM_MAX_CONNECTIONS_PER_PROCESS"
+            )
+        };
+        assert_limit(other_process(), MANY, crowds(10), &words(10));
+        assert_limit(other_process(), 64 + 39, crowds(9), &words(9));
+        assert_limit(other_process(), 64 + 40, crowds(10), &words(10));
+        // This process connects to itself, and processes without an id cannot be distinguished.
+        for peer in [own(), Credentials { pid: 0, ..own() }] {
+            assert_eq!(crowds(20)[1].check(peer, &config(), MANY, 0), Ok(()), "{peer}");
+        }
+    }
+
+    #[test]
+    fn connections_of_another_user_are_limited_in_number_and_to_half_of_the_descriptors() {
+        let crowds = |most| [most - 1, most].map(|of_user| Crowd { of_user, ..Crowd::default() });
+        let words = |most| {
+            format!("{most} connections of this user, its limit is {most} (UCT_SHM_MAX_CONNECTIONS_PER_USER")
+        };
+        assert_limit(other_user(), MANY, crowds(20), &words(20));
+        assert_limit(other_user(), 64 + 39, crowds(19), &words(19));
+        assert_limit(other_user(), 64 + 40, crowds(20), &words(20));
+        for peer in [own(), other_process()] {
+            assert_eq!(crowds(20)[1].check(peer, &config(), MANY, 0), Ok(()), "{peer}");
+        }
+    }
+
+    #[test]
+    fn connections_leave_descriptors_free_for_the_process() {
+        let check = |files, descriptor| Crowd::default().check(own(), &config(), files, descriptor);
+        assert_eq!(check(1000, 1000 - 65), Ok(()));
+        for (files, descriptor) in [(1000, 1000 - 64), (64, 0), (10, 0)] {
+            let refused = check(files, descriptor).unwrap_err();
+            assert!(refused.contains("UCT_SHM_RESERVED_DESCRIPTORS=64"), "{files}, {descriptor}: {refused}");
+        }
+    }
+}

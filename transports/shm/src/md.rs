@@ -191,3 +191,46 @@ impl Md for ShmMd {
         Ok(left.compare(right))
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::io::{Mapping, Source};
+
+    /// Allocates memory with these rights, and tells whether a peer that gets its descriptor can map it for reading and for writing; `None`
+    /// where a descriptor is not how peers get at it.
+    fn what_a_peer_can_map(kind: Kind, origin: &Origin, access: MemoryAccess) -> Option<[bool; 2]> {
+        let timeout = Duration::from_secs(1);
+        let md = ShmMd { kind, origin: origin.clone(), huge: Ternary::No, copy_timeout: timeout };
+        let (base, length, memh) = md.allocate(8192, access).unwrap();
+        // SAFETY: it is mapped, and nobody else uses it.
+        unsafe { base.write_volatile(7) };
+        let segment = &memh.allocated.as_ref().unwrap().segment;
+        let mapped = match &segment.source {
+            Source::Sysv(_) => None,
+            Source::File(fd) => {
+                Some([false, true].map(|writable| Mapping::file(fd.as_fd(), length, writable).is_ok()))
+            }
+        };
+        md.free(memh).unwrap();
+        mapped
+    }
+
+    #[test]
+    fn the_kernel_lets_no_peer_write_to_memory_without_a_right_to_write() {
+        let (get, put) = (MemoryAccess::REMOTE_GET, MemoryAccess::REMOTE_PUT);
+        for access in [get, MemoryAccess::empty()] {
+            let mapped = what_a_peer_can_map(Kind::Posix, &Origin::Memfd, access);
+            assert_eq!(mapped, Some([true, false]), "{access:?}");
+        }
+        for access in [put, MemoryAccess::REMOTE_ATOMIC, get | put] {
+            let mapped = what_a_peer_can_map(Kind::Posix, &Origin::Memfd, access);
+            assert_eq!(mapped, Some([true, true]), "{access:?}");
+        }
+        let sysv = Origin::Sysv { public: false };
+        assert_eq!(what_a_peer_can_map(Kind::Sysv, &sysv, MemoryAccess::empty()), Some([true, false]));
+        assert_eq!(what_a_peer_can_map(Kind::Sysv, &sysv, get | put), None);
+    }
+}

@@ -126,8 +126,13 @@ struct Target {
 
 impl Target {
     fn start(test: &str, settings: &str) -> Target {
+        Target::start_after("true", test, settings)
+    }
+
+    /// As [`start`](Self::start), after a command of its shell.
+    fn start_after(command: &str, test: &str, settings: &str) -> Target {
         let log = tempfile::NamedTempFile::new().expect("a file");
-        let shell = format!("exec 2>{}; exec \"$@\"", log.path().display());
+        let shell = format!("{command}; exec 2>{}; exec \"$@\"", log.path().display());
         let peer = Peer::start(&["sh", "-c", &shell, "sh"], test, &format!("stand {settings}"));
         let (address, _) = IfaceAddress::unpack(&unhex(&peer.line())).expect("an address");
         Target { peer, address, log }
@@ -262,7 +267,23 @@ fn one_process_does_not_take_all_connections() {
     }
     let _alone = alone();
     const TEST: &str = "one_process_does_not_take_all_connections";
-    let mut target = Target::start(TEST, "shm.max_connections_per_process=30");
+    takes_most_of_its_share(Target::start(TEST, "shm.max_connections_per_process=30"), 30);
+}
+
+#[test]
+fn one_process_does_not_take_all_descriptors() {
+    if let Some(role) = role() {
+        return stand(&role);
+    }
+    let _alone = alone();
+    const TEST: &str = "one_process_does_not_take_all_descriptors";
+    // A quarter of those that are not reserved; the limit of connections is larger.
+    let settings = "shm.max_connections_per_process=100 shm.reserved_descriptors=64";
+    takes_most_of_its_share(Target::start_after("ulimit -n 144", TEST, settings), 20);
+}
+
+/// Has a greedy process, this one, connect to the target as often as it can: `most` connections it gets, and others are served.
+fn takes_most_of_its_share(mut target: Target, most: u64) {
     // The honest peer is of this process too, and comes first.
     let honest = Honest::open(&[]);
     honest.is_served(&mut target);
@@ -285,7 +306,8 @@ fn one_process_does_not_take_all_connections() {
         }
     }
     let after = target.ask("tell");
-    assert!(after.peers <= 30 && after.descriptors < before.descriptors + 40, "{after:?}");
+    assert_eq!(after.peers, most, "{refusals:?}");
+    assert!(after.descriptors < before.descriptors + most + 10, "{after:?}, {before:?} before");
     assert!(
         refusals.keys().all(|words| words.contains("UCT_SHM_MAX_CONNECTIONS_PER_PROCESS")),
         "{refusals:?}"

@@ -1,11 +1,13 @@
 //! Tests of one end of a channel.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use uct_plugin::MemoryAccess;
 use zerocopy::IntoBytes;
 
 use super::*;
 use crate::io::{Origin, Segment};
 use crate::link::peer::new_doorbell;
+use crate::link::remote::Memh;
 use crate::proto::ring::{Geometry, Pool};
 use crate::proto::wire::Side;
 
@@ -167,4 +169,60 @@ fn other_memory_of_the_same_number_is_never_found_in_the_cache() {
     drop((first, other));
     hostile.forget_segments();
     assert_eq!(known.map(|segment| segment.strong_count()), [1, 0], "the failed channel's alone is unmapped");
+}
+
+/// Memory that a domain has allocated for peers to read and write, which is lent to them or not.
+fn allocated(origin: &Origin, is_lent: bool) -> Memh {
+    let segment = Arc::new(Segment::new(origin, 8192, false).unwrap());
+    let base = segment.mapping.base();
+    let allocated = Allocated { segment, is_lent, is_written: true };
+    // SAFETY: the registration keeps the segment.
+    unsafe { registry().unwrap().insert(base, 8192, MemoryAccess::all(), Some(allocated)) }.unwrap()
+}
+
+/// What the channel replies to its peer's request for a segment: the descriptors that came with it, its length and its System V segment.
+fn replied(channel: &Channel, peer: &OwnedFd, (key, secret): (u64, u64)) -> (usize, u64, i32) {
+    let request = wire::SegmentRequest { key, secret };
+    socket::send(peer.as_fd(), &wire::control(Control::SegmentRequest, request.as_bytes()), &[]).unwrap();
+    assert!(channel.receive_control(Trust::SEALED));
+    let mut buffer = [0; wire::MAX_CONTROL];
+    let Received::Message(length, fds) = socket::receive(peer.as_fd(), &mut buffer) else {
+        panic!("no reply")
+    };
+    let (kind, body) = wire::parse_control(&buffer[..length]).unwrap();
+    assert_eq!(kind, Control::SegmentReply);
+    let reply: wire::SegmentReply = wire::body(body).unwrap();
+    assert_eq!((reply.key, reply.secret), (key, secret));
+    (fds.len(), reply.length, reply.sysv_segment)
+}
+
+const NOTHING: (usize, u64, i32) = (0, 0, -1);
+
+/// The table shows a peer the keys of all registrations; the secret comes with the packed key only.
+#[test]
+fn a_peer_with_the_key_and_another_secret_is_handed_nothing() {
+    let (channel, peer) = cached(&Rc::new(SegmentCache::new(0, 0)));
+    for origin in [Origin::Memfd, Origin::Sysv { public: false }] {
+        let memory = allocated(&origin, true);
+        let (key, secret) = (memory.region.key(), memory.region.secret());
+        for wrong in (0..64).map(|bit| secret ^ 1 << bit).chain([0, u64::MAX, key]) {
+            assert_eq!(replied(&channel, &peer, (key, wrong)), NOTHING, "{origin:?}, {wrong:#x}");
+        }
+        let (fds, length, sysv) = replied(&channel, &peer, (key, secret));
+        assert_eq!((fds == 1, length, sysv >= 0), (origin == Origin::Memfd, 8192, origin != Origin::Memfd));
+        registry().unwrap().remove(&memory);
+        assert_eq!(replied(&channel, &peer, (key, secret)), NOTHING, "{origin:?}: it is not registered");
+    }
+}
+
+/// Such as memory that peers only read where the system could not keep them from writing: they ask for each access.
+#[test]
+fn memory_that_is_not_lent_is_not_handed_over_for_its_key_either() {
+    let (channel, peer) = cached(&Rc::new(SegmentCache::new(0, 0)));
+    for origin in [Origin::Memfd, Origin::Sysv { public: false }] {
+        let memory = allocated(&origin, false);
+        let proof = (memory.region.key(), memory.region.secret());
+        assert_eq!(replied(&channel, &peer, proof), NOTHING, "{origin:?}");
+        registry().unwrap().remove(&memory);
+    }
 }
