@@ -282,7 +282,7 @@ fn one_process_does_not_take_all_descriptors() {
     takes_most_of_its_share(Target::start_after("ulimit -n 144", TEST, settings), 20);
 }
 
-/// Has a greedy process, this one, connect to the target as often as it can: `most` connections it gets, and others are served.
+/// Has a greedy process, this one, connect to the target as often as it can: it gets `most` connections, and others are served.
 fn takes_most_of_its_share(mut target: Target, most: u64) {
     // The honest peer is of this process too, and comes first.
     let honest = Honest::open(&[]);
@@ -306,7 +306,8 @@ fn takes_most_of_its_share(mut target: Target, most: u64) {
         }
     }
     let after = target.ask("tell");
-    assert_eq!(after.peers, most, "{refusals:?}");
+    // The first one sends no hello: it counts, and is no peer.
+    assert!((most - 1..=most).contains(&after.peers), "{after:?}, {refusals:?}");
     assert!(after.descriptors < before.descriptors + most + 10, "{after:?}, {before:?} before");
     assert!(
         refusals.keys().all(|words| words.contains("UCT_SHM_MAX_CONNECTIONS_PER_PROCESS")),

@@ -4,9 +4,12 @@ mod common;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
 
-use common::{LIMIT, open, until};
-use uct_core::{AmId, SendFlags};
+use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use uct_core::{
+    Access, AmId, Completion, Ep, IfaceAddress, MemoryKind, Posted, RemoteKey, SendFlags, Worker,
+};
 
 const ID: AmId = AmId::new(3).unwrap();
 
@@ -53,5 +56,78 @@ fn what_is_packed_and_what_is_received_lies_in_private_memory() {
             (0, 0),
             "{transport}: packed and received in shared memory"
         );
+    }
+}
+
+/// Allocates memory and registers memory, and makes progress until the test ends.
+fn serve(role: &str) {
+    let (transport, setting) = role.split_once(' ').expect("two words");
+    let (worker, iface) = open(transport, &[setting]);
+    let domain = iface.memory_domain();
+    let allocated = domain.allocate(4096, Access::ALL, MemoryKind::Host).expect("memory");
+    let registered = domain.register(vec![0; 4096], Access::ALL).expect("memory");
+    say(&hex(&iface.address().expect("an address").pack().expect("it packs")));
+    for (address, key) in
+        [(allocated.address(), allocated.packed_key()), (registered.address(), registered.packed_key())]
+    {
+        say(&address.to_string());
+        say(&hex(&key.expect("a key")));
+    }
+    let lines = heard();
+    let start = Instant::now();
+    while start.elapsed() < LIMIT && lines.try_recv().is_err() {
+        // Connections and requests for segments are found once in 1024 calls.
+        for _ in 0..256 {
+            worker.progress();
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Puts and gets a value in one piece each. Returns how many of pack and unpack were given shared memory.
+fn put_and_get(worker: &Worker, ep: &Ep, (address, key): (u64, &RemoteKey), value: u8) -> u32 {
+    let shared = Rc::new(Cell::new(0));
+    let pack = |place: &mut [u8]| {
+        shared.set(shared.get() + u32::from(is_shared(place.as_ptr())));
+        place[..4096].fill(value);
+        4096
+    };
+    until(worker, || ep.put_bcopy(address, key, pack)).expect("a put");
+    let read = Rc::new(Cell::new(None));
+    let completion = Completion::new(worker);
+    let posted = until(worker, || {
+        let (read, shared) = (Rc::clone(&read), Rc::clone(&shared));
+        ep.get_bcopy(4096, address, key, &completion, move |place| {
+            shared.set(shared.get() + u32::from(is_shared(place.as_ptr())));
+            read.set(Some(place.to_vec()));
+        })
+    });
+    if posted.expect("a get") == Posted::InProgress {
+        assert!(worker.progress_until(LIMIT, || completion.is_done()), "no end of the get");
+    }
+    assert!(read.take().is_some_and(|read| read == [value; 4096]), "another value than {value} was read");
+    shared.get()
+}
+
+#[test]
+fn what_is_put_and_what_is_got_lies_in_private_memory() {
+    if let Some(role) = role() {
+        return serve(&role);
+    }
+    // Memory that is not mapped here is accessed by the peer on request, or the kernel copies it.
+    for (transport, setting) in [("posix", "shm.cma=n"), ("sysv", "shm.cma=n"), ("cma", "shm.cma=try")] {
+        let role = format!("{transport} {setting}");
+        let peer = Peer::start(&[], "what_is_put_and_what_is_got_lies_in_private_memory", &role);
+        let (worker, iface) = open(transport, &[setting]);
+        let (address, _) = IfaceAddress::unpack(&unhex(&peer.line())).expect("an address");
+        let ep = iface.connect(&address).expect("a connection");
+        for is_mapped in [true, false] {
+            let place = peer.line().parse().expect("an address");
+            let key = iface.memory_domain().unpack(&unhex(&peer.line())).expect("a key");
+            for value in 1..=4 {
+                assert_eq!(put_and_get(&worker, &ep, (place, &key), value), 0, "{transport}: shared memory");
+            }
+            assert_eq!(key.local_ptr(place).is_ok(), is_mapped, "{transport}");
+        }
     }
 }
