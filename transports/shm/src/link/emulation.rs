@@ -445,10 +445,24 @@ unsafe fn take(blocks: &mut VecDeque<(*mut u8, usize)>, mut target: *mut u8, mut
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::ptr;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::io::{Mapping, Origin, Segment, Source};
+    use crate::link::pair_layout::PairLayout;
+    use crate::link::remote::SegmentCache;
+    use crate::link::ring_pair::RingPair;
+    use crate::link::work::PendingWork;
+    use crate::proto::addr::IfaceAddress;
+    use crate::proto::ring::{BODY_WORDS, Delivery, Geometry, Message, Pool};
     use uct_plugin::MemoryAccess;
+    use uct_plugin::abi::UctIov;
     use uct_plugin::memory::{PACKED_KEY, RemoteKey};
     use uct_plugin::rma::{Opcode, Request};
+    use zerocopy::IntoBytes;
 
     /// A peer may request any length; the response must fit into a block of the ring.
     #[test]
@@ -474,6 +488,103 @@ mod tests {
         assert_eq!(length, fits);
         let Err(refused) = serve(fits + 1) else { panic!("one byte more was answered") };
         assert_eq!(refused, format!("a get of {} bytes, where {fits} fit", fits + 1));
+        registry.remove(&memh);
+    }
+
+    /// The other end of a channel: carries out what it is asked for.
+    struct Far {
+        rings: RingPair,
+        emulation: Emulation,
+    }
+
+    impl Far {
+        /// Carries out all requests that have arrived, and hands the answers to `near`.
+        fn serve(&self, near: &Emulation, channel: &Channel) {
+            let mut body = [0; BODY_WORDS];
+            while let Some(message) = self.rings.receiver.next(&mut body).unwrap() {
+                let Message { tag: tag::REQUEST, data: Delivery::Inline { length } } = message else {
+                    panic!("{message:?}")
+                };
+                if let Some(answer) = self.emulation.serve(&body.as_bytes()[..length]).unwrap() {
+                    near.receive(channel, tag::ANSWER, &answer.to_vec()).unwrap();
+                }
+            }
+        }
+    }
+
+    /// A channel that has a peer in this process, and both ends' operations.
+    fn ends() -> (Channel, Emulation, Far) {
+        let pool = |stride| Pool { count: 2, stride };
+        let shape = Geometry { slots: 64, first: 8, small: pool(1024), bulk: pool(8128) };
+        let layout = PairLayout::new(shape, shape).unwrap();
+        let Segment { mapping, source } = Segment::new(&Origin::Memfd, layout.size(), false).unwrap();
+        let Source::File(fd) = source else { panic!("a memfd is a file") };
+        let same = Arc::new(Mapping::file(fd.as_fd(), layout.size(), true).unwrap());
+        let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
+        let shared = (PendingWork::default(), Rc::new(SegmentCache::new(0, 0)));
+        let channel = Channel::connecting(0, &to, &layout, mapping, shared);
+        let far = Far { rings: RingPair::new(&layout, &same, false), emulation: Emulation::new(4096) };
+        (channel, Emulation::new(4096), far)
+    }
+
+    /// The answer to a short get has arrived when this side changes the memory: it is older than the change, and no flush has moved the
+    /// position of the ring.
+    #[test]
+    fn a_short_get_does_not_return_what_was_there_before_a_change_of_this_side() {
+        let registry = registry().unwrap();
+        let mut memory = vec![0u8; 8];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        // SAFETY: the vector outlives the registration, and nothing else uses it meanwhile.
+        let memh = unsafe { registry.insert(base, 8, MemoryAccess::all(), None) }.unwrap();
+        let mut packed = [0; PACKED_KEY];
+        registry.regions().pack(&memh.region, &mut packed).unwrap();
+        let key = RemoteKey::unpack(&packed).unwrap();
+        let (channel, near, far) = ends();
+        let get = || {
+            let mut buffer = [0; 8];
+            let result = near.get_ahead(&channel, 0, (&key, key.base), &mut buffer, true);
+            result.map(|result| result.map(|()| u64::from_ne_bytes(buffer)).unwrap())
+        };
+        // Served until it is there, since an answer is too old after some time.
+        let value = || {
+            (0..100).find_map(|_| {
+                let got = get();
+                far.serve(&near, &channel);
+                got.ok()
+            })
+        };
+        for (round, number) in (1..=30u64).enumerate() {
+            assert_eq!(get(), Err(BlockedOn::Response), "nothing was asked for in round {round}");
+            far.serve(&near, &channel);
+            assert!(near.has_answer(), "no answer in round {round}");
+            let data = number.to_ne_bytes();
+            match round % 3 {
+                0 => {
+                    let request = near.initiator.put(&key, key.base, 8).unwrap();
+                    // SAFETY: `post` gives room for the data.
+                    let fill = |target: *mut u8| unsafe { target.copy_from_nonoverlapping(data.as_ptr(), 8) };
+                    let done = Operation::Acknowledged(Notify::Nobody);
+                    near.post(&channel, 0, &request, done, 8, fill).unwrap();
+                }
+                1 => near.put_copied(&channel, 0, &data, (&key, key.base)),
+                _ => {
+                    let entry = UctIov {
+                        buffer: data.as_ptr().cast_mut().cast(),
+                        length: 8,
+                        memh: ptr::null_mut(),
+                        stride: 0,
+                        count: 1,
+                    };
+                    // SAFETY: one entry, which lives until the put is sent, below.
+                    let iov = unsafe { Iov::new(&raw const entry, 1) };
+                    // SAFETY: as above.
+                    unsafe { near.put_large(&channel, 0, iov, (&key, key.base), Notify::Nobody) };
+                }
+            }
+            assert_eq!(get(), Err(BlockedOn::Response), "round {round}: what was there before the put");
+            far.serve(&near, &channel);
+            assert_eq!(value(), Some(number), "round {round}");
+        }
         registry.remove(&memh);
     }
 }
