@@ -20,6 +20,9 @@ mod md;
 mod peers;
 mod progress;
 mod proto;
+#[cfg(test)]
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
 mod transport;
 
 #[cfg(not(loom))]

@@ -439,3 +439,27 @@ fn names_of_others_in_the_directory_are_left_alone_and_cost_little() {
     drop(Honest::open(&[&setting]));
     assert!(foreign.exists(), "a socket of another user was removed");
 }
+
+/// How long it takes to open where a directory has as many names as are looked at, and where it has many more.
+#[test]
+fn names_in_the_directory_beyond_a_thousand_cost_no_time() {
+    let _alone = alone();
+    let directories = [1000, 20_000].map(|names| {
+        let directory = tempfile::tempdir().expect("a directory");
+        for number in 0..names {
+            File::create(directory.path().join(format!("uct-shm-{number:08x}.sock"))).expect("a file");
+        }
+        directory
+    });
+    let mut least = [Duration::MAX; 2];
+    for _ in 0..10 {
+        for (directory, least) in directories.iter().zip(&mut least) {
+            let setting = format!("shm.dir={}", directory.path().display());
+            let start = Instant::now();
+            drop(Honest::open(&[&setting]));
+            *least = start.elapsed().min(*least);
+        }
+    }
+    println!("opened among 1000 and 20000 names in {least:?}");
+    assert!(least[1] < 4 * least[0], "opened among 1000 and 20000 names in {least:?}");
+}
