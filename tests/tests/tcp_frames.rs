@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use support::{Greeting, ID, Side, drive, forged, frame, introduce, key_of, play_peer, send};
 use uct_conformance::random::{Random, check_bytes, pattern};
-use uct_core::{Access, Completion, Ep, Error, Memory, SendFlags};
+use uct_core::{Access, Completion, Ep, Error, Memory};
 
 const REQUEST: u8 = 32;
 const RESPONSE: u8 = 33;
@@ -494,22 +494,4 @@ fn no_more_strangers_wait_than_are_allowed() {
     let before = scene.a.count.get();
     send(&[&scene.a, &late], &ep, 1);
     drive(&[&scene.a, &late], || scene.a.count.get() == before + 1);
-}
-
-#[test]
-fn a_peer_that_reads_nothing_holds_its_sender_up_before_long() {
-    let scene = Scene::new(&[("tx_queue_size", "64k"), ("sndbuf", "64k")]);
-    let mut sent = 0;
-    loop {
-        match scene.ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len()) {
-            Ok(length) => sent += length,
-            Err(error) => {
-                assert_eq!(error, Error::NO_RESOURCE);
-                break;
-            }
-        }
-        assert!(sent < 64 << 20, "{sent} bytes are on the way to a peer that reads nothing");
-        scene.a.worker.progress();
-    }
-    scene.goes_on();
 }

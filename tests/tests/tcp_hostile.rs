@@ -11,16 +11,18 @@ mod victim;
 use std::cell::{OnceCell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{
     Failures, Greeting, HELLO, ID, LIMIT, Side, alone, drive, forged, frame, frame_header, id_of, key_of,
-    play_peer, read_frame, send,
+    play_peer, read_frame, resident, send,
 };
 use uct_conformance::random::Random;
-use uct_core::{Access, Completion, Ep, Memory};
+use uct_core::{Access, Completion, Ep, Error, Memory, SendFlags};
 use victim::{HONEST, LOGGED, MIB, Scene, descriptors};
 
 const PING: u8 = 34;
@@ -50,10 +52,30 @@ fn request_for(memory: &Memory) -> Vec<u8> {
 fn a_flood_of_pings_by_a_peer_that_reads_nothing_is_held_up() {
     let _alone = alone();
     let mut scene = Scene::new(&[]);
+    let pings = frame_header(PING, 0).repeat(8192);
+    // One that reads its answers is held up by nothing. Others connect all the same.
+    let mut reader = scene.enter(2);
+    let (mut asked, mut answered, mut bytes) = (0, 0, vec![0; 1 << 16]);
+    let mut ask_and_read = || {
+        asked += reader.write(&pings[asked % pings.len()..]).unwrap_or(0);
+        answered += reader.read(&mut bytes).unwrap_or(0);
+        answered
+    };
+    drive(&[&scene.victim], || ask_and_read() > MIB);
+    scene.serves_another_while(|| {
+        ask_and_read();
+    });
     let mut peer = scene.enter(1);
-    let sent = scene.flood(&mut peer, &frame_header(PING, 0).repeat(8192), 64 * MIB * factor());
+    let sent = scene.flood(&mut peer, &pings, 64 * MIB * factor());
     assert!(sent < 32 * MIB, "{sent} bytes were read from a peer that reads nothing");
+    let before = ask_and_read();
+    scene.serves_another_while(|| {
+        ask_and_read();
+    });
+    assert!(ask_and_read() > before, "the flood went on meanwhile");
+    scene.serve();
     scene.report("pings", 3 * MIB, Duration::from_secs(2));
+    scene.report_descriptors_and_log("pings", 4);
 
     // Once it reads it gets each answer, and the rest of what it has sent is read.
     let sent = sent / 8 * 8;
@@ -126,6 +148,62 @@ fn large_messages_that_are_announced_cost_nothing_until_they_come() {
     }
     scene.serve();
     scene.serves_another();
+    scene.report_descriptors_and_log("announced giants", 2 * (giants as usize + 1));
+}
+
+/// Attackers of as many sources as there are messages: none takes more than its share, and together they take no more than the sum.
+#[test]
+fn large_messages_of_many_sources_take_no_more_memory_than_their_sum_may() {
+    let _alone = alone();
+    const LARGE: usize = 4 * MIB;
+    const ATTACKERS: u8 = 12;
+    let most = [("max_message", "4m"), ("max_announced", "8m"), ("max_announced_per_source", "4m")];
+    let mut scene = Scene::new(&most);
+    let message = [&frame_header(ID.get(), LARGE)[..], &vec![5; LARGE]].concat();
+    // All but the last byte comes, so that what may begin stays.
+    let without_end = message.len() - 1;
+    let mut attackers = Vec::new();
+    for number in 0..ATTACKERS {
+        attackers.push((scene.try_to_enter([127, 0, 1, number + 1], number.into()).unwrap(), 0));
+    }
+    let mut last = Instant::now();
+    while last.elapsed() < Duration::from_millis(200) {
+        for (attacker, sent) in &mut attackers {
+            let written = attacker.write(&message[*sent..without_end]).unwrap_or(0);
+            if written > 0 {
+                (*sent, last) = (*sent + written, Instant::now());
+            }
+        }
+        scene.progress();
+    }
+    scene.serve();
+    let whole = attackers.iter().filter(|(_, sent)| *sent == without_end).count();
+    assert!(whole >= 2, "two may come at once");
+    scene.report("the sum of large messages", 8 * MIB, Duration::from_secs(1));
+
+    let before = scene.victim.count.get();
+    let mut honest = (scene.try_to_enter([127, 0, 0, 2], 100).unwrap(), 0);
+    for _ in 0..1000 {
+        honest.1 += honest.0.write(&message[honest.1..]).unwrap_or(0);
+        scene.progress();
+    }
+    assert_eq!(scene.victim.count.get(), before, "there was room for a third one");
+    // Half of them go, and half of them end their messages: either gives the room to those that wait.
+    let go = usize::from(ATTACKERS / 2);
+    drop(attackers.drain(..go));
+    attackers.push(honest);
+    let expected = before + attackers.len() as u64;
+    let end = Instant::now() + LIMIT;
+    while scene.victim.count.get() < expected {
+        for (stream, sent) in &mut attackers {
+            *sent += stream.write(&message[*sent..]).unwrap_or(0);
+        }
+        scene.progress();
+        assert!(Instant::now() < end, "{} of {expected} messages", scene.victim.count.get());
+    }
+    scene.serve();
+    scene.report("the sum of large messages", 8 * MIB, Duration::from_secs(1));
+    scene.report_descriptors_and_log("the sum of large messages", 2 * (usize::from(ATTACKERS) + 1));
 }
 
 #[test]
@@ -283,6 +361,105 @@ fn a_peer_that_opens_all_the_connections_it_can_leaves_room_for_others() {
     scene.report("connections", 0, Duration::from_secs(1));
     let logged = LOGGED.load(Ordering::Relaxed) - logged;
     assert!(logged < 16 << 10, "{logged} bytes of log");
+}
+
+/// Sets the number of descriptors that the process may have, and sets it back at its end.
+struct Descriptors(Rlimit);
+
+impl Descriptors {
+    fn limit(most: usize) -> Descriptors {
+        let limits = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(most as u64), ..limits }).unwrap();
+        Descriptors(limits)
+    }
+}
+
+/// Descriptors with numbers below `most` that are free. The system gives the lowest; the process may have inherited higher ones.
+fn free_below(most: usize) -> usize {
+    let names = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().file_name());
+    let numbers = names.map(|name| name.to_str().unwrap().parse::<usize>().unwrap());
+    // One is that of the directory.
+    most + 1 - numbers.filter(|number| *number < most).count()
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.0).unwrap();
+    }
+}
+
+#[test]
+fn connections_of_peers_leave_the_reserved_descriptors_free() {
+    let _alone = alone();
+    const RESERVED: usize = 64;
+    const CONNECTIONS: usize = 30;
+    let mut scene = Scene::new(&[("reserved_descriptors", "64"), ("max_connections", "1000")]);
+    let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as usize;
+    // Each connection has a descriptor on either side.
+    let most = lowest + RESERVED + 2 * CONNECTIONS;
+    let limit = Descriptors::limit(most);
+    let (mut streams, mut refused) = (Vec::new(), 0);
+    for number in 0..2 * CONNECTIONS as u64 {
+        match scene.try_to_enter([127, 0, 0, 1], number) {
+            Ok(stream) => streams.push(stream),
+            Err(refusal) => {
+                assert_eq!(refusal, 5, "there is no room");
+                refused += 1;
+            }
+        }
+        let free = free_below(most);
+        assert!(free >= RESERVED, "{free} descriptors are free, {} connections", streams.len());
+    }
+    println!("{} let in, {refused} refused, {} descriptors free", streams.len(), free_below(most));
+    assert!(refused > 0 && streams.len() >= CONNECTIONS - 2, "{} let in, {refused} refused", streams.len());
+    let files: Vec<_> = (0..RESERVED).map(|_| std::fs::File::open("/dev/null")).collect();
+    assert!(files.iter().all(Result::is_ok), "the application has its descriptors");
+    drop(files);
+    scene.serve();
+    // Once some go there is room again.
+    streams.truncate(CONNECTIONS / 2);
+    drive(&[&scene.victim], || scene.victim.counter("connections") <= streams.len() as u64 + 1);
+    scene.serves_another();
+    drop(limit);
+}
+
+/// What a sender has queued is what it has accepted and its system does not have: the peer reads that, and no more is sent meanwhile.
+#[test]
+fn a_peer_that_reads_nothing_holds_its_sender_up_before_long() {
+    let _alone = alone();
+    const QUEUE: usize = 64 << 10;
+    let settings = [("tx_queue_size", "64k"), ("tx_buf_size", "16k"), ("sndbuf", "64k")];
+    let mut scene = Scene::new(&settings);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (ep, failures) = scene.victim.connect(&forged(&scene.victim, &listener));
+    let mut peer = play_peer(&scene.victim, &listener);
+    let mut sent = 0;
+    let mut turns = 0;
+    // It is full once it is full although its system had time to take more.
+    while turns < 200 {
+        match ep.am_bcopy(ID, SendFlags::empty(), |buffer| buffer.len()) {
+            Ok(length) => (sent, turns) = (sent + frame_header(0, 0).len() + length.next_multiple_of(8), 0),
+            Err(error) => {
+                assert_eq!(error, Error::NO_RESOURCE);
+                turns += 1;
+            }
+        }
+        assert!(sent < 64 * MIB, "{sent} bytes are on the way to a peer that reads nothing");
+        scene.progress();
+    }
+    scene.serve();
+    scene.report("a peer that reads nothing", QUEUE, Duration::from_secs(1));
+    scene.report_descriptors_and_log("a peer that reads nothing", 3);
+    // Until 100 ms have brought nothing; the sender makes no progress.
+    let (mut read, mut bytes, mut last) = (0, vec![0; 1 << 16], Instant::now());
+    while last.elapsed() < Duration::from_millis(100) {
+        if let Ok(received @ 1..) = peer.read(&mut bytes) {
+            (read, last) = (read + received, Instant::now());
+        }
+    }
+    println!("{} of {sent} bytes were queued", sent - read);
+    assert!(sent - read <= QUEUE, "{} bytes were queued", sent - read);
+    assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
 }
 
 #[test]
@@ -507,9 +684,11 @@ fn an_echo_server_that_waits_for_room_in_its_handler_keeps_a_small_stack() {
             worker.retry(LIMIT, || ep.am_short(ID, header, b"")).expect("an answer");
         });
         let _client = client;
-        let end = Instant::now() + 4 * LIMIT;
+        let (mut longest, end) = (Duration::ZERO, Instant::now() + 4 * LIMIT);
         while server.count.get() < messages {
+            let start = Instant::now();
             server.worker.progress();
+            longest = longest.max(start.elapsed());
             assert!(Instant::now() < end, "{} of {messages} messages", server.count.get());
         }
         // The answers leave.
@@ -518,14 +697,21 @@ fn an_echo_server_that_waits_for_room_in_its_handler_keeps_a_small_stack() {
             server.worker.progress();
         }
         server.iface.clear_am_handlers();
+        longest
     });
     let server = server.unwrap();
     let client = Side::new(&[]);
     EXCHANGE.lock().unwrap().replace(client.address());
     let (ep, failures) = client.connect(&from_server.recv_timeout(LIMIT).unwrap());
-    let mut sent = 0;
+    let (mut sent, mut rounds) = (0, 0_u32);
+    let (before, mut most, mut open) = (resident(), 0, 0);
+    let logged = LOGGED.load(Ordering::Relaxed);
     let end = Instant::now() + 4 * LIMIT;
     while client.count.get() < messages {
+        if rounds.is_multiple_of(256) {
+            (most, open) = (most.max(resident()), open.max(descriptors()));
+        }
+        rounds = rounds.wrapping_add(1);
         while sent < messages && ep.am_short(ID, sent, b"").is_ok() {
             sent += 1;
         }
@@ -534,7 +720,14 @@ fn an_echo_server_that_waits_for_room_in_its_handler_keeps_a_small_stack() {
         assert!(Instant::now() < end, "{} of {messages} answers", client.count.get());
     }
     assert_eq!(client.sum.get(), messages * (messages - 1) / 2);
-    server.join().unwrap();
+    let longest = server.join().unwrap();
+    let grown = most.saturating_sub(before);
+    println!(
+        "{messages} echoes: {} KiB of memory at most, {open} descriptors, longest progress {longest:?}, {} bytes of log",
+        grown >> 10,
+        LOGGED.load(Ordering::Relaxed) - logged
+    );
+    assert!(grown <= 8 * MIB, "{grown} bytes of memory");
 }
 
 /// The address of the client in the test above.

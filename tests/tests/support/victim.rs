@@ -58,6 +58,12 @@ pub struct Scene {
     before: usize,
     most: usize,
     longest: Duration,
+    /// Descriptors of the process: at the start, and at their most where the honest peer was served.
+    descriptors: usize,
+    most_descriptors: usize,
+    /// Bytes of log at the start, and when that was.
+    logged: usize,
+    start: Instant,
     /// Messages of the honest peer that came by `honest_message`.
     marks: Rc<Cell<u64>>,
 }
@@ -76,8 +82,21 @@ impl Scene {
         victim.iface.set_am_handler(HONEST, move |message| {
             marked.set(marked.get() + u64::from(message.header() == Some(MARK)));
         });
-        let before = resident();
-        Scene { victim, honest, ep, failures, before, most: before, longest: Duration::ZERO, marks }
+        let (before, descriptors) = (resident(), descriptors());
+        Scene {
+            victim,
+            honest,
+            ep,
+            failures,
+            before,
+            most: before,
+            longest: Duration::ZERO,
+            descriptors,
+            most_descriptors: descriptors,
+            logged: LOGGED.load(Ordering::Relaxed),
+            start: Instant::now(),
+            marks,
+        }
     }
 
     pub fn progress(&mut self) -> u32 {
@@ -100,6 +119,7 @@ impl Scene {
             assert!(Instant::now() < end, "the honest peer is not served");
         }
         assert!(self.failures.borrow().is_empty(), "{:?}", self.failures.borrow());
+        self.most_descriptors = self.most_descriptors.max(descriptors());
     }
 
     /// The same, where attackers may send messages too: the header tells.
@@ -126,12 +146,21 @@ impl Scene {
     /// A peer that was given the address connects and sends.
     #[track_caller]
     pub fn serves_another(&self) {
+        self.serves_another_while(|| {});
+    }
+
+    /// The same, while an attacker goes on with what it does.
+    #[track_caller]
+    pub fn serves_another_while(&self, mut attack: impl FnMut()) {
         let another = Side::new(&[]);
         let (ep, failures) = another.connect(&self.victim.address());
         let expected = self.victim.count.get() + 1;
         let sides = [&self.victim, &another];
         send(&sides, &ep, 1);
-        drive(&sides, || self.victim.count.get() >= expected || !failures.borrow().is_empty());
+        drive(&sides, || {
+            attack();
+            self.victim.count.get() >= expected || !failures.borrow().is_empty()
+        });
         assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
     }
 
@@ -154,6 +183,7 @@ impl Scene {
         self.most.saturating_sub(self.before)
     }
 
+    /// The memory, and the longest call of progress: docs/limits.md says what one handles at most.
     #[track_caller]
     pub fn report(&self, what: &str, memory: usize, progress: Duration) {
         println!(
@@ -164,6 +194,17 @@ impl Scene {
         );
         assert!(self.grown() <= memory + SLACK, "{what}: {} bytes, expected up to {memory}", self.grown());
         assert!(self.longest <= progress, "{what}: a progress took {:?}", self.longest);
+    }
+
+    /// The descriptors beside `sockets`, which the test and its victim have between them, and the log.
+    #[track_caller]
+    pub fn report_descriptors_and_log(&self, what: &str, sockets: usize) {
+        let taken = self.most_descriptors.saturating_sub(self.descriptors + sockets);
+        let logged = LOGGED.load(Ordering::Relaxed) - self.logged;
+        let seconds = self.start.elapsed().as_secs() as usize + 1;
+        println!("{what}: {taken} descriptors beside {sockets}, {logged} bytes of log in {seconds} s");
+        assert!(taken <= 16, "{what}: {taken} descriptors beside {sockets}");
+        assert!(logged <= 2048 * seconds, "{what}: {logged} bytes of log in {seconds} s");
     }
 
     /// Writes a repeated pattern until `most` bytes are written or the victim reads nothing more; returns the number.

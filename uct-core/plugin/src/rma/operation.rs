@@ -68,6 +68,45 @@ pub enum Operation {
 }
 
 /// Where a get goes.
+///
+/// Memory is named by a pointer, and who names it promises that it stays:
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use uct_plugin::rma::Destination;
+///
+/// let mut place = [0_u8; 8];
+/// // SAFETY: the place outlives the destination, which no get uses.
+/// let destination = unsafe { Destination::block(NonNull::from(&mut place).cast(), 8) };
+/// drop(destination);
+/// ```
+///
+/// Safe code cannot do that: not by the function,
+///
+/// ```compile_fail,E0133
+/// use std::ptr::NonNull;
+/// use uct_plugin::rma::Destination;
+///
+/// let mut place = [0_u8; 8];
+/// let destination = Destination::block(NonNull::from(&mut place).cast(), 8);
+/// drop(destination);
+/// ```
+///
+/// nor by one for a vector,
+///
+/// ```compile_fail,E0133
+/// fn destination(iov: uct_plugin::Iov<'_>) -> uct_plugin::rma::Destination {
+///     uct_plugin::rma::Destination::of_iov(iov)
+/// }
+/// ```
+///
+/// nor by its field.
+///
+/// ```compile_fail,E0616
+/// fn look(destination: uct_plugin::rma::Destination) {
+///     let _ = destination.0;
+/// }
+/// ```
 pub struct Destination(Kind);
 
 enum Kind {
