@@ -42,20 +42,14 @@ pub fn build_for_once() {
 /// The cargo that runs this program.
 pub fn cargo() -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build_as_this(&mut cargo);
-    cargo
-}
-
-/// Has a command, or the cargo that it runs, build as [`build_for_once`] asks for, if it does.
-pub fn build_as_this(command: &mut Command) {
-    if ONCE.get().is_none() {
-        return;
-    }
-    for (name, value) in [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")] {
-        if std::env::var_os(name).is_none() {
-            command.env(name, value);
+    if ONCE.get().is_some() {
+        for (name, value) in [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")] {
+            if std::env::var_os(name).is_none() {
+                cargo.env(name, value);
+            }
         }
     }
+    cargo
 }
 
 /// The command as one would type it.

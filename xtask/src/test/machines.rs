@@ -92,15 +92,12 @@ fn machines(workspace: &Workspace) -> Outcome<Vec<Machine>> {
     parse(&text)
 }
 
-/// Builds what guests run: everything, and the suite with the verbs transports linked in.
-pub fn build(workspace: &Workspace) -> Outcome<(Built, Built)> {
-    let linked = ["test", "--workspace", "--no-run", "--features", "uct-conformance/verbs", "--test", SUITE];
-    Ok((workspace.build(EVERYTHING)?, workspace.build(&linked)?))
-}
-
 fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     vm::install()?;
-    let (built, linked) = build(workspace)?;
+    let built = workspace.build(EVERYTHING)?;
+    // The suite runs the verbs transports linked in, too.
+    let linked = ["test", "--workspace", "--no-run", "--features", "uct-conformance/verbs", "--test", SUITE];
+    let linked = workspace.build(&linked)?;
     let scripts = scripts(workspace)?;
     let is_run = |name: &&str| scripts.contains(&format!("{GUEST_TESTS}/{name}"));
     let tests = GUEST_PACKAGES.iter().flat_map(|package| workspace.tests(package)).filter(is_run);

@@ -5,7 +5,6 @@
 //! the features that the chosen packages ask for together, so each other choice would build many crates once more.
 //! Built on all other commands; continuous integration runs it and nothing else.
 
-mod beside;
 mod hostile;
 mod installed;
 mod machines;
@@ -20,7 +19,6 @@ use crate::process::{build_for_once, cargo, run as run_command, run_side_by_side
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, CONFORMANCE, EVERYTHING, Workspace};
 use crate::{check, config, footprint, hello, instructions, vm};
-use beside::Beside;
 use clap::Args;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -33,9 +31,6 @@ const TEST_LIMIT: Duration = Duration::from_secs(5400);
 /// The test program with the suite, and those beside it that take longest.
 const SUITE: &str = "conformance";
 const LONG: &[&str] = &["planted", "all_to_all", "c_transport", "ends_of_memory"];
-
-/// What the names of all steps in virtual machines begin with.
-const MACHINES: &str = "virtual machine";
 
 /// Nothing is built and tested without these.
 const NEEDED: &[Package] = &[
@@ -92,10 +87,6 @@ pub fn run(options: &Options) -> Outcome {
     });
     steps.run("hostile peers", || hostile::run(&workspace));
     steps.run("conformance", || conformance(&workspace, &require));
-    let with_machines = options.only.is_empty() && machines_obstacle(options, &missing).is_none();
-    // Built first, since programs are not there for a moment while they are replaced.
-    let beside =
-        with_machines.then(|| machines::build(&workspace).and_then(|_| Beside::start(&workspace, MACHINES)));
     steps.run("models", || models::run(&workspace));
     steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
     steps.run_or_skip("verbs structures", || witness::run_or_skip(&workspace));
@@ -108,23 +99,17 @@ pub fn run(options: &Options) -> Outcome {
         Some(reason) => Ok(Verdict::Impossible(reason)),
         None => instructions::run_as_step(&workspace),
     });
-    match (machines_obstacle(options, &missing), beside) {
-        (Some(obstacle), _) => steps.run_or_skip(MACHINES, || Ok(obstacle)),
-        (None, None) => machines::run(&workspace, &mut steps),
-        (None, Some(beside)) => steps.run("virtual machines", || beside?.finish()),
+    if !cfg!(target_arch = "x86_64") {
+        let reason = || Ok(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));
+        steps.run_or_skip("virtual machine", reason);
+    } else if options.no_vm {
+        steps.run_or_skip("virtual machine", || Ok(Verdict::LeftOut("--no-vm".to_owned())));
+    } else if let Some(reason) = missing.reason(vm::PACKAGES) {
+        steps.run_or_skip("virtual machine", || Ok(Verdict::Impossible(reason)));
+    } else {
+        machines::run(&workspace, &mut steps);
     }
     steps.finish()
-}
-
-/// What keeps this machine from running virtual machines, if anything does.
-fn machines_obstacle(options: &Options, missing: &apt::Missing) -> Option<Verdict> {
-    if !cfg!(target_arch = "x86_64") {
-        return Some(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));
-    }
-    if options.no_vm {
-        return Some(Verdict::LeftOut("--no-vm".to_owned()));
-    }
-    missing.reason(vm::PACKAGES).map(Verdict::Impossible)
 }
 
 /// Whether nothing but this program was built here: a clone for tests, which nobody is going to edit.
