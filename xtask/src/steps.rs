@@ -84,7 +84,7 @@ impl Steps {
         self.only.is_empty() || self.only.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Prints the table, and how many passed, failed and were skipped. Fails if one failed, or if one was left
+    /// Prints the table, the whole reason of each failure, and how many passed, failed and were skipped. Fails if one failed, or if one was left
     /// out in CI (`CI=true`).
     pub fn finish(self) -> Outcome {
         if self.rows.is_empty() {
@@ -101,7 +101,11 @@ impl Steps {
         table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(["step", "result", "s", "processor s", "reason"]);
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+        let mut failures = String::new();
         for row in self.rows {
+            if let Verdict::Failed(reason) = &row.verdict {
+                failures += &format!("\n{} FAILED: {reason}", row.name);
+            }
             let (result, reason) = match row.verdict {
                 Verdict::Passed => ("passed", String::new()),
                 Verdict::Failed(reason) => ("FAILED", first_lines(&reason)),
@@ -117,7 +121,7 @@ impl Steps {
                 [row.time, row.processor].map(|time| format!("{:.1}", time.as_secs_f64()));
             table.add_row([row.name, result.to_owned(), time, processor, reason]);
         }
-        let text = format!("{table}\n{passed} passed, {failed} failed, {skipped} skipped");
+        let text = format!("{table}{failures}\n{passed} passed, {failed} failed, {skipped} skipped");
         let outcome = match failed {
             0 => Ok(()),
             _ => Err(Failure::new(format!("{failed} steps failed"))),
@@ -139,7 +143,7 @@ fn ticks_of_children(stat: &str) -> u64 {
     fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// A reason as the table has room for it; all of it was shown when the step ended.
+/// A reason as the table has room for it.
 fn first_lines(reason: &str) -> String {
     const LINES: usize = 3;
     const WIDTH: usize = 100;
@@ -168,7 +172,7 @@ mod tests {
             steps([Verdict::Passed, Verdict::Failed("broken".into()), Verdict::Impossible("arm".into())]);
         let (text, outcome) = steps.summary(false);
         assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 1 skipped"));
-        assert!(text.contains("broken"));
+        assert!(text.contains("\nstep FAILED: broken\n"));
         assert!(outcome.is_err());
     }
 

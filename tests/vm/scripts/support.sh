@@ -1,7 +1,8 @@
 # For the other scripts.
 
+# Ends the test; the host's table has the reason.
 fail() {
-    echo "FAILED: $*"
+    echo "FAILED: $*" | tee /tmp/failure
     for file in /tmp/server /tmp/client; do
         [ -f $file ] && sed "s#^#$file: #" $file
     done

@@ -68,6 +68,12 @@ impl Stage {
         self.path("bin/program")
     }
 
+    /// Gives the program one privilege after another, and passes over those that the file system does not keep.
+    fn privileges(&self) -> impl Iterator<Item = Privilege> {
+        let program = self.program();
+        PRIVILEGES.into_iter().filter(move |privilege| grant(&program, Some(*privilege)))
+    }
+
     /// A configuration whose search for plugins goes on in the caller's directory.
     fn config(&self, name: &str, level: &str) {
         let modules = self.path("caller/modules");
@@ -184,10 +190,7 @@ fn what_the_caller_sets_has_no_effect() {
         assert_eq!(stage.marks(), expected, "{variables:?}");
         stage.config("caller/uct.toml", "chance");
 
-        for privilege in PRIVILEGES {
-            if !grant(&stage.program(), Some(privilege)) {
-                continue;
-            }
+        for privilege in stage.privileges() {
             let ended = stage.run(variables);
             assert_eq!(stage.marks(), [""; 0], "{privilege:?} {variables:?}: code of the caller has run");
             let words = format!("{}{}", ended.stdout, ended.stderr);
@@ -206,10 +209,7 @@ fn a_fifo_or_an_endless_file_of_the_caller_is_not_even_opened() {
     fs::remove_file(stage.path("caller/uct.toml")).expect("it is there");
     let made = Command::new("mkfifo").arg(stage.path("caller/uct.toml")).status();
     assert!(made.expect("mkfifo is there").success());
-    for privilege in PRIVILEGES {
-        if !grant(&stage.program(), Some(privilege)) {
-            continue;
-        }
+    for privilege in stage.privileges() {
         let ended = stage.run(&[("UCT_CONFIG", stage.path("caller/uct.toml"))]);
         assert!(!ended.stderr.contains("FIFO"), "{ended:?}");
         ended.success();
@@ -226,20 +226,14 @@ fn plugins_beside_the_program_have_to_be_roots() {
     let Some(stage) = Stage::new() else { return };
     stage.bait("beside", "bin");
     stage.bait("installed", "lib/uct");
-    for privilege in PRIVILEGES {
-        if !grant(&stage.program(), Some(privilege)) {
-            continue;
-        }
+    for privilege in stage.privileges() {
         stage.run(&[]);
         assert_eq!(stage.marks(), ["beside", "installed"], "{privilege:?}: an installation of root's");
     }
     // The owner of a directory above could put others in their place.
     for directory in ["", "bin", "lib"] {
         chown(stage.path(directory), Some(NOBODY), None).expect("its owner");
-        for privilege in PRIVILEGES {
-            if !grant(&stage.program(), Some(privilege)) {
-                continue;
-            }
+        for privilege in stage.privileges() {
             let ended = stage.run(&[]);
             let expected: &[&str] = match directory {
                 "bin" => &["installed"],
@@ -252,10 +246,7 @@ fn plugins_beside_the_program_have_to_be_roots() {
         chown(stage.path(directory), Some(0), None).expect("its owner");
     }
     chown(stage.path("bin/libuct_beside.so"), Some(NOBODY), None).expect("its owner");
-    for privilege in PRIVILEGES {
-        if !grant(&stage.program(), Some(privilege)) {
-            continue;
-        }
+    for privilege in stage.privileges() {
         let ended = stage.run(&[]);
         assert_eq!(stage.marks(), ["installed"], "{ended:?}");
     }

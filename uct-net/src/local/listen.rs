@@ -133,7 +133,7 @@ async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
     let client = match handshake::greet(&net, &socket).await {
         Ok(client) => client,
         Err(error) => {
-            // The caller uses another version, or TLS: a refusal in words, and not an end that it cannot explain.
+            // The caller uses another version, or TLS: send the reason before the connection ends.
             if error.status == ucs::Error::UNSUPPORTED {
                 handshake::refuse(&net, &socket, &error.reason).await?;
                 handshake::part(&net, &socket).await;

@@ -133,6 +133,8 @@ fn parse(text: &str) -> Outcome<Vec<Machine>> {
 
 /// The variable that says for how long a test goes on.
 const SECONDS: &str = "UCT_TEST_SECONDS";
+/// Where a script in the guest leaves the reason why it failed.
+const FAILURE: &str = "/tmp/failure";
 /// So many programs of a test take that time, one after another, at most.
 const TAKERS: u32 = 4;
 
@@ -150,7 +152,8 @@ fn script(tests: &[Test], asked: Option<&str>) -> Outcome<(String, u32)> {
             seconds = format!("export {SECONDS}={more}\n");
         }
         script += &format!(
-            "echo; echo {}\n(\n{seconds}{}\n)\necho \"NOTE {index} $? $(cut -d' ' -f1 /proc/uptime)\" >/dev/ttyS2\n",
+            "echo; echo {}\nrm -f {FAILURE}\n(\n{seconds}{}\n)\n\
+             echo \"NOTE {index} $? $(cut -d' ' -f1 /proc/uptime) $(head -c 800 {FAILURE} 2>/dev/null | tr '\\n' ' ')\" >/dev/ttyS2\n",
             quote(&format!("== virtual machine: {}", test.name)),
             test.script,
         );
@@ -174,23 +177,24 @@ fn boot(workspace: &Workspace, contents: &Contents, machine: &Machine) -> Outcom
 /// How each test of a machine ended, and how long it took; the first one has the boot. The fault of a kernel that died is
 /// reported by the test that ran then, and by those after it.
 fn verdicts(tests: usize, ended: &vm::Ended) -> Vec<(Verdict, Duration)> {
-    let notes: Vec<(usize, u8, f64)> = ended.notes.iter().filter_map(|note| read_note(note)).collect();
+    let notes: Vec<Note> = ended.notes.iter().filter_map(|note| read_note(note)).collect();
     let mut before = 0.0;
     let verdict = |index| {
-        let note = notes.iter().find(|(of, ..)| *of == index);
-        let reason = match (note, &ended.fault) {
-            (Some((_, 0, _)), _) => return (Verdict::Passed, note),
-            (Some((_, status, _)), _) => {
+        let note = notes.iter().find(|note| note.test == index);
+        let reason = match note {
+            Some(Note { status: 0, .. }) => return (Verdict::Passed, note),
+            Some(Note { status, reason: "", .. }) => {
                 format!("the script ended with status {status}; what it printed is above")
             }
-            (None, _) => format!("the machine ended before this test did, with status {}", ended.status),
+            Some(note) => note.reason.to_owned(),
+            None => format!("the machine ended before this test did, with status {}", ended.status),
         };
         let fault = ended.fault.as_ref().map(|fault| format!("{fault}\n"));
         (Verdict::Failed(fault.unwrap_or_default() + &reason), note)
     };
     let timed = |index| {
         let (verdict, note) = verdict(index);
-        let end = note.map_or(before, |(_, _, end)| *end);
+        let end = note.map_or(before, |note| note.end);
         let time = Duration::try_from_secs_f64(end - before).unwrap_or_default();
         before = end;
         (verdict, time)
@@ -198,10 +202,24 @@ fn verdicts(tests: usize, ended: &vm::Ended) -> Vec<(Verdict, Duration)> {
     (0..tests).map(timed).collect()
 }
 
-/// A test of a machine, its status, and the guest's seconds since its boot.
-fn read_note(note: &str) -> Option<(usize, u8, f64)> {
-    let mut fields = note.split_whitespace();
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+/// What the guest reports of a test that has ended.
+struct Note<'a> {
+    test: usize,
+    status: u8,
+    /// The guest's seconds since its boot.
+    end: f64,
+    /// Why it failed, if the script says so.
+    reason: &'a str,
+}
+
+fn read_note(note: &str) -> Option<Note<'_>> {
+    let mut fields = note.splitn(4, ' ');
+    Some(Note {
+        test: fields.next()?.parse().ok()?,
+        status: fields.next()?.parse().ok()?,
+        end: fields.next()?.trim_end().parse().ok()?,
+        reason: fields.next().unwrap_or_default().trim(),
+    })
 }
 
 #[cfg(test)]
@@ -231,11 +249,13 @@ mod tests {
 
     #[test]
     fn each_test_of_a_machine_has_its_own_verdict_and_time() {
-        let rows = verdicts(3, &ended(0, &["0 0 10.50", "1 3 12.00", "2 0 15.00"], ""));
+        let rows = verdicts(3, &ended(0, &["0 0 10.50", "1 3 12.00 ", "2 0 15.00"], ""));
         let times: Vec<f64> = rows.iter().map(|(_, time)| time.as_secs_f64()).collect();
         assert_eq!(times, [10.5, 1.5, 3.0]);
         assert!(matches!(rows[0].0, Verdict::Passed) && matches!(rows[2].0, Verdict::Passed));
         assert_eq!(reason(&rows[1].0), "the script ended with status 3; what it printed is above");
+        let rows = verdicts(1, &ended(0, &["0 1 10.50 FAILED: the client with -d mlx5_0:1 "], ""));
+        assert_eq!(reason(&rows[0].0), "FAILED: the client with -d mlx5_0:1");
     }
 
     #[test]
