@@ -211,7 +211,7 @@ fn a_fifo_or_an_endless_file_of_the_caller_is_not_even_opened() {
     assert!(made.expect("mkfifo is there").success());
     for privilege in stage.privileges() {
         let ended = stage.run(&[("UCT_CONFIG", stage.path("caller/uct.toml"))]);
-        assert!(!ended.stderr.contains("FIFO"), "{ended:?}");
+        assert!(!ended.stderr.contains("FIFO"), "{privilege:?}: {ended:?}");
         ended.success();
     }
     grant(&stage.program(), None);
@@ -248,6 +248,6 @@ fn plugins_beside_the_program_have_to_be_roots() {
     chown(stage.path("bin/libuct_beside.so"), Some(NOBODY), None).expect("its owner");
     for privilege in stage.privileges() {
         let ended = stage.run(&[]);
-        assert_eq!(stage.marks(), ["installed"], "{ended:?}");
+        assert_eq!(stage.marks(), ["installed"], "{privilege:?}: {ended:?}");
     }
 }
