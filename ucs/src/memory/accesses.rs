@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 
 use crate::barrier::{self, Among};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, hint, thread};
+use crate::sync::{Mutex, MutexGuard, fixed, hint, thread};
 
 /// The counters of all that access some memory.
 #[derive(Debug)]
@@ -170,6 +170,52 @@ impl Drop for Section<'_> {
     }
 }
 
+/// Has `access` access memory whose registration lives, which is while `live` holds `value`; `None` if it has ended.
+///
+/// As a [`Section`] that is not fenced, for an access of so few instructions that the checks of one would be most of them. One thread at
+/// a time uses the counter, and `access` neither panics nor begins an access with the same counter: the owner would wait for ever.
+#[inline]
+pub fn access_while_live<T>(
+    counter: &impl Word,
+    live: &impl Word,
+    value: u64,
+    access: impl FnOnce() -> T,
+) -> Option<T> {
+    count(counter);
+    barrier::light();
+    // SYNC: pairs with the store that ends the registration, in this process or another. Its owner waits behind a heavy barrier
+    // until the counter is even.
+    let result = (live.load(Ordering::Acquire) == value).then(access);
+    count(counter);
+    result
+}
+
+#[inline]
+fn count(counter: &impl Word) {
+    // SYNC: no other thread writes. The Release pairs with the Acquire in `Entry::wait`.
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+}
+
+/// An atomic word: one that crosses the boundary to a plugin, or that of a model.
+pub trait Word {
+    /// Its value.
+    fn load(&self, order: Ordering) -> u64;
+    /// Changes it.
+    fn store(&self, value: u64, order: Ordering);
+}
+
+impl Word for fixed::AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn refuse() -> ! {
@@ -294,6 +340,39 @@ mod tests {
     }
 
     #[test]
+    fn an_access_of_few_instructions_is_waited_for_and_none_begins_after_the_end() {
+        let (counter, live) = (AtomicU64::new(0), AtomicU64::new(7));
+        let accesses = accesses(&counter);
+        let (begun, wait) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let (settled, is_settled) = mpsc::channel();
+        std::thread::scope(|threads| {
+            let (counter, live) = (&counter, &live);
+            threads.spawn(move || {
+                let accessed = access_while_live(counter, live, 7, || {
+                    begun.send(()).unwrap();
+                    ended.recv().unwrap();
+                    1
+                });
+                assert_eq!(accessed, Some(1));
+            });
+            wait.recv().unwrap();
+            let accesses = &accesses;
+            threads.spawn(move || {
+                live.store(0, Ordering::Release);
+                accesses.wait_for_all();
+                settled.send(()).unwrap();
+            });
+            assert!(is_settled.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
+            end.send(()).unwrap();
+            is_settled.recv_timeout(Duration::from_secs(60)).expect("it waits for an access that has ended");
+        });
+        assert_eq!(access_while_live(&counter, &live, 7, || 2), None);
+        accesses.wait_for_all();
+        assert_eq!(counter.load(Ordering::Relaxed), 4);
+    }
+
+    #[test]
     fn an_accessor_that_is_gone_and_one_of_another_process_are_not_waited_for() {
         let counter = AtomicU64::new(1);
         let accesses = accesses(&counter);
@@ -331,6 +410,16 @@ mod model {
     // SAFETY: loom watches the cell.
     unsafe impl Sync for Shared {}
 
+    impl Word for AtomicU64 {
+        fn load(&self, order: Ordering) -> u64 {
+            self.load(order)
+        }
+
+        fn store(&self, value: u64, order: Ordering) {
+            self.store(value, order);
+        }
+    }
+
     impl Shared {
         fn new(accessors: usize) -> Arc<Shared> {
             let shared = Arc::new(Shared {
@@ -353,6 +442,14 @@ mod model {
                 // SAFETY: the model shows that no thread writes meanwhile. Reading is enough for loom to notice.
                 self.memory.with(|memory| unsafe { memory.read() });
             }
+        }
+
+        /// As a host accesses a word through a window.
+        fn access_word(&self, accessor: usize) {
+            access_while_live(&self.counters[accessor], &self.live, 1, || {
+                // SAFETY: as in `access`.
+                self.memory.with(|memory| unsafe { memory.read() });
+            });
         }
 
         fn end(&self) {
@@ -385,6 +482,38 @@ mod model {
             let thread = loom::thread::spawn(move || accessor.access(0, true));
             shared.end();
             thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn nobody_accesses_a_word_whose_registration_has_ended() {
+        loom::model(|| {
+            let shared = Shared::new(1);
+            let accessor = Arc::clone(&shared);
+            let thread = loom::thread::spawn(move || {
+                accessor.access_word(0);
+                accessor.access_word(0);
+            });
+            shared.end();
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_access_to_a_word_and_a_longer_one_are_both_waited_for() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Shared::new(2);
+            let [word, section] = [Arc::clone(&shared), Arc::clone(&shared)];
+            let threads = [
+                loom::thread::spawn(move || word.access_word(0)),
+                loom::thread::spawn(move || section.access(1, false)),
+            ];
+            shared.end();
+            for thread in threads {
+                thread.join().unwrap();
+            }
         });
     }
 

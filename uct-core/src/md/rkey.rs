@@ -10,9 +10,9 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
-use ucs::sync::fixed::{AtomicU32, AtomicU64, Ordering as Memory};
+use ucs::sync::fixed::{AtomicU32, AtomicU64};
 
-use ucs::barrier::light;
+use ucs::memory::accesses::access_while_live;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctRkey, UctWindow};
 
@@ -57,25 +57,6 @@ impl Gate {
     fn is_open(&self) -> bool {
         // SAFETY: the gate belongs to this thread, and no reference into the cell is ever held.
         unsafe { (*self.raw.get()).is_open != 0 }
-    }
-
-    /// Begins an access. Later reads are ordered after it, as seen by a thread that makes a heavy barrier (`UctEpParams::accesses`).
-    #[inline]
-    fn enter(&self) {
-        self.count();
-        light();
-    }
-
-    /// Ends it.
-    #[inline]
-    fn leave(&self) {
-        self.count();
-    }
-
-    #[inline]
-    fn count(&self) {
-        // SYNC: no other thread writes. The Release pairs with the Acquire of the thread that waits for the access to end.
-        self.accesses.store(self.accesses.load(Memory::Relaxed).wrapping_add(1), Memory::Release);
     }
 }
 
@@ -141,19 +122,13 @@ impl Window {
         }
         // SAFETY: there are words, so there is a window, whose word lives as long as the key (`UctWindow`).
         let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
-        gate.enter();
-        // SYNC: pairs with the store that ends the registration, in this process or the peer's. After that store the owner waits until
-        // the gate is left, if the memory is not valid as long as the key (`UctEpParams::accesses`).
-        if live.load(Memory::Acquire) != words.value {
-            gate.leave();
-            return None;
-        }
-        // SAFETY: the index is below the number of words that are mapped from there on (`UctWindow`).
-        let word = unsafe { words.local.add(index as usize) };
-        // SAFETY: so it is valid until the gate is left, aligned, and may be accessed as the number of words asks.
-        let result = access(unsafe { AtomicU64::from_ptr(word.as_ptr()) });
-        gate.leave();
-        Some(result)
+        // Its owner waits for the access to end, if the memory is not valid as long as the key (`UctEpParams::accesses`).
+        access_while_live(&gate.accesses, live, words.value, || {
+            // SAFETY: the index is below the number of words that are mapped from there on (`UctWindow`).
+            let word = unsafe { words.local.add(index as usize) };
+            // SAFETY: so it is valid until the access ends, aligned, and may be accessed as the number of words asks.
+            access(unsafe { AtomicU64::from_ptr(word.as_ptr()) })
+        })
     }
 }
 
