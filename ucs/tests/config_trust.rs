@@ -205,6 +205,34 @@ fn a_file_of_the_working_directory_sets_no_security_key() {
 }
 
 #[test]
+fn a_file_of_the_working_directory_hides_no_security_key_of_the_home_or_the_system() {
+    let machine = Machine::new();
+    let system = machine.write("etc/uct.toml", 0o644);
+    let here = machine.here();
+    // What another user's data may come with: a file that sets nothing, a harmless one, and one that tries.
+    for (text, max_poll, warnings) in
+        [("", 16, 0), ("[tcp]\nmax_poll = 3\n", 3, 0), ("[tcp]\npeers = 2\n", 16, 1)]
+    {
+        fs::write(&here, text).expect("a file");
+        let loaded = machine.found();
+        assert_eq!((keys(&loaded), loaded.warnings.len()), ((max_poll, 9), warnings), "{text:?}");
+        assert_eq!(loaded.file.as_deref(), Some(&*here));
+        let origin = &loaded.config.value("tcp", "peers").expect("a key").origin;
+        assert!(matches!(origin, Origin::File { path, line: 3, .. } if *path == system), "{origin:?}");
+    }
+    // The home's file comes before the system's, as without the one here.
+    let home = machine.write("home/.config/uct/uct.toml", 0o644);
+    fs::write(&home, "[tcp]\npeers = 5\n").expect("a file");
+    assert_eq!(keys(&machine.found()), (16, 5));
+    fs::write(&home, "[tcp]\nmax_poll = 4\n").expect("a file");
+    assert_eq!(keys(&machine.found()), (16, 1), "as if only the home's file were there");
+    // What cannot be read could have had security keys.
+    fs::write(&home, "[tcp\n").expect("a file");
+    let words = load(machine.sources()).unwrap_err().to_string();
+    assert!(words.contains(&home.display().to_string()), "{words}");
+}
+
+#[test]
 fn a_file_that_is_named_or_of_the_home_or_the_system_sets_all_keys() {
     let machine = Machine::new();
     for name in ["etc/uct.toml", "home/.config/uct/uct.toml"] {

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use super::{
     ConfigError, Field, Origin, Problem, Schema, Section, Setting, Sources, UnknownSections, Warning,
-    environment, file, key_name, nearest::hint_for_key, nearest::hint_for_section,
+    environment, file, key_name,
+    nearest::hint_for_key,
+    nearest::hint_for_section,
+    sources::{Counts, Text},
 };
 
 /// The settings of one context.
@@ -30,7 +33,7 @@ pub struct Loaded {
     pub config: Config,
     /// Settings without an effect; the caller reports them once.
     pub warnings: Vec<Warning>,
-    /// The file that was read, if any.
+    /// The file that was read, if any. A file behind it, of which only the security keys count, is the origin of those.
     pub file: Option<PathBuf>,
 }
 
@@ -56,26 +59,12 @@ impl Config {
         }
 
         let mut path = None;
-        match sources.read_file(&mut warnings) {
-            Ok(None) => {}
-            Ok(Some((found, text))) => {
-                let content = file::parse(&found, &text, schema);
-                let is_found_by_chance = sources.is_found_by_chance(&found);
-                for own in content.settings {
-                    let section = schema.section(&own.section);
-                    if is_found_by_chance
-                        && section.and_then(|it| it.field(&own.key)).is_some_and(|field| field.security)
-                    {
-                        let key = key_name(&own.section, &own.key);
-                        warnings.push(Warning::SecurityKey { at: own.origin, key });
-                        continue;
-                    }
-                    let setting = Setting { value: own.value, origin: own.origin, text: own.text };
-                    config.set(&own.section, &own.key, setting);
+        match sources.read_files(&mut warnings) {
+            Ok(files) => {
+                for file in files {
+                    config.read(schema, &file, (&mut problems, &mut warnings));
+                    path.get_or_insert(file.path);
                 }
-                problems.extend(content.problems);
-                warnings.extend(content.warnings);
-                path = Some(found);
             }
             Err(problem) => problems.push(problem),
         }
@@ -98,6 +87,32 @@ impl Config {
 
         ConfigError::check(problems)?;
         Ok(Loaded { config, warnings, file: path })
+    }
+
+    /// Takes the keys of a file that count.
+    fn read(
+        &mut self,
+        schema: &Schema,
+        Text { path, text, counts }: &Text,
+        (problems, warnings): (&mut Vec<Problem>, &mut Vec<Warning>),
+    ) {
+        let content = file::parse(path, text, schema);
+        for own in content.settings {
+            let field = schema.section(&own.section).and_then(|section| section.field(&own.key));
+            match (*counts, field.is_some_and(|field| field.security)) {
+                (Counts::All, _) | (Counts::SecurityKeys, true) | (Counts::OtherKeys, false) => {
+                    let setting = Setting { value: own.value, origin: own.origin, text: own.text };
+                    self.set(&own.section, &own.key, setting);
+                }
+                (Counts::SecurityKeys, false) => {}
+                (Counts::OtherKeys, true) => {
+                    let key = key_name(&own.section, &own.key);
+                    warnings.push(Warning::SecurityKey { at: own.origin, key });
+                }
+            }
+        }
+        problems.extend(content.problems);
+        warnings.extend(content.warnings);
     }
 
     /// The setting of a key; the section of global keys is empty. `None` if the schema has no such key.

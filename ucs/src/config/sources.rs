@@ -31,6 +31,9 @@ pub enum FileSource {
     /// `uct.toml` in `directory`, `uct/uct.toml` in `$XDG_CONFIG_HOME` or else `$HOME/.config`, and `uct.toml` in
     /// `system`. None of them is fine, and so is a directory that this user may not look into.
     ///
+    /// The one in `directory` neither sets [security keys](super::Field::security) nor hides them: they are those of the first of the files
+    /// behind it.
+    ///
     /// A file that was not named explicitly counts only if it is a plain file of this user or of root (see [`Trust`]) that no other
     /// user may write to; otherwise the search continues, with a warning.
     Search {
@@ -92,44 +95,62 @@ impl Sources {
         self
     }
 
-    /// Whether `file` was found in the working directory, where any user may have left it. It was not named explicitly.
-    pub(super) fn is_found_by_chance(&self, file: &Path) -> bool {
-        let FileSource::Search { directory, .. } = &self.file else { return false };
-        self.variable(CONFIG_VARIABLE).is_none() && file == plain(directory).join("uct.toml")
-    }
-
     /// The value of a variable, unless it is not set or empty.
     fn variable(&self, name: &str) -> Option<&OsStr> {
         let last = self.env.iter().rev().find(|(own, _)| own == name);
         last.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
     }
 
-    /// The path and text of the file; `None` if there is none to read. What was found and does not count goes to `warnings`.
-    /// Blocks as reading a plain file does.
-    pub(super) fn read_file(
-        &self,
-        warnings: &mut Vec<Warning>,
-    ) -> Result<Option<(PathBuf, String)>, Problem> {
+    /// The files to read: at most one, and behind one of the working directory, where any user may have left it, the one that it would
+    /// hide. What was found and does not count goes to `warnings`. Blocks as reading a plain file does.
+    pub(super) fn read_files(&self, warnings: &mut Vec<Warning>) -> Result<Vec<Text>, Problem> {
+        let all = |file: Option<(PathBuf, String)>| file.map(|file| Text::new(file, Counts::All)).into_iter();
         let (directory, system) = match &self.file {
-            FileSource::None => return Ok(None),
-            FileSource::Path(path) => return required(path, "named by the program").map(Some),
-            FileSource::System(system) => return first_of([system.join("uct.toml")], warnings),
+            FileSource::None => return Ok(Vec::new()),
+            FileSource::Path(path) => {
+                return Ok(all(Some(required(path, "named by the program")?)).collect());
+            }
+            FileSource::System(system) => {
+                return Ok(all(first_of([system.join("uct.toml")], warnings)?).collect());
+            }
             FileSource::Search { directory, system } => (directory, system),
         };
         if let Some(path) = self.variable(CONFIG_VARIABLE) {
-            return required(Path::new(path), "named by UCT_CONFIG").map(Some);
+            return Ok(all(Some(required(Path::new(path), "named by UCT_CONFIG")?)).collect());
         }
         let user = match self.variable("XDG_CONFIG_HOME").map(Path::new) {
             // Its specification has relative paths ignored.
             Some(path) if path.is_absolute() => Some(path.to_owned()),
             _ => self.variable("HOME").map(|home| Path::new(home).join(".config")),
         };
-        let candidates = [
-            Some(plain(directory).join("uct.toml")),
-            user.map(|user| user.join("uct/uct.toml")),
-            Some(system.join("uct.toml")),
-        ];
-        first_of(candidates.into_iter().flatten(), warnings)
+        let here = first_of([plain(directory).join("uct.toml")], warnings)?;
+        let others = [user.map(|user| user.join("uct/uct.toml")), Some(system.join("uct.toml"))];
+        let other = first_of(others.into_iter().flatten(), warnings)?;
+        let Some(here) = here else { return Ok(all(other).collect()) };
+        let other = other.map(|other| Text::new(other, Counts::SecurityKeys));
+        Ok([Text::new(here, Counts::OtherKeys)].into_iter().chain(other).collect())
+    }
+}
+
+/// A file that was read.
+pub(super) struct Text {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+    pub(super) counts: Counts,
+}
+
+/// Which keys of a file count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counts {
+    All,
+    SecurityKeys,
+    /// All but security keys.
+    OtherKeys,
+}
+
+impl Text {
+    fn new((path, text): (PathBuf, String), counts: Counts) -> Text {
+        Text { path, text, counts }
     }
 }
 
