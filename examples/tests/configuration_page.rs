@@ -2,12 +2,10 @@
 //!
 //! `UPDATE_DOCS=1 cargo test -p uct-examples --test configuration_page` writes it anew.
 
+mod schema;
+
 use std::fs;
 use std::path::Path;
-
-use uct_core::Context;
-use uct_core::configuration::{Schema, Sources};
-use uct_core::loader::described;
 
 /// Ahead of it the page is written by hand.
 const MARK: &str =
@@ -18,7 +16,7 @@ fn the_page_of_the_configuration_is_that_of_the_schema() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
     let page = fs::read_to_string(&path).unwrap();
     let (by_hand, made) = page.split_once(MARK).expect("the page has the mark");
-    let wanted = schema().to_markdown();
+    let wanted = schema::schema().to_markdown();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, [by_hand, MARK, "\n", &wanted].concat()).unwrap();
         return;
@@ -31,17 +29,4 @@ fn the_page_of_the_configuration_is_that_of_the_schema() {
         wanted,
         "docs/configuration.md is not up to date; UPDATE_DOCS=1 writes it anew"
     );
-}
-
-/// What is built in, and the plugins of this workspace, whether or not they can run here.
-fn schema() -> Schema {
-    let sources = Sources::default().set("modules", "self,tcp,shm").set("module_dir", "");
-    let context = Context::builder().sources(sources).build().unwrap();
-    let mut schema = context.schema().clone();
-    for plugin in [uct_rc_verbs::plugin(), uct_rdmacm::plugin(), uct_ud_verbs::plugin()] {
-        for section in described(plugin).unwrap() {
-            schema.add_section(section).unwrap();
-        }
-    }
-    schema
 }

@@ -56,6 +56,7 @@ ucs::config_struct! {
         #[security = true]
         pub module_owners: Vec<String> = "",
         /// Plugins that are loaded, built in or from a file.
+        #[security = true]
         pub modules: NameList = "all",
         /// Plugin files that take the place of a built-in transport of the same name.
         #[security = true]

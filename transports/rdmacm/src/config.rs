@@ -11,6 +11,7 @@ ucs::config_struct! {
         /// Time of one attempt to resolve the peer's address; it is repeated up to `timeout`.
         pub resolve_interval: Time = "100ms",
         /// Requests of clients that may wait in the kernel, for each listener.
+        #[security = true]
         pub backlog: u32 = "1024" in 1..=65535,
         /// Let a listener take a port whose old connections have not ended yet.
         pub reuse_address: bool = "no",

@@ -29,6 +29,7 @@ ucs::config_struct! {
         #[security = true]
         pub max_announced_per_source: MemSize = "0" in 0..=1_099_511_627_776,
         /// Largest message, sent or received by zero copy. A peer that may send larger ones is refused.
+        #[security = true]
         pub max_message: MemSize = "64m" in 65_536..=2_147_483_648,
         /// Largest number of iov entries.
         pub max_iov: u32 = "16" in 1..=64,
