@@ -140,6 +140,21 @@ fn the_text_of_the_devices_says_what_the_json_says() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_leaves_shared_memory_out_and_ends_no_program() {
+    for limit in ["0", "1", "100"] {
+        for kind in ["memfd", "dir"] {
+            let script = format!("ulimit -f {limit}; exec {} -d", support::PROGRAM);
+            let mut command = support::process::command("bash", &["-c", &script]);
+            command.current_dir("/").env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
+            let printed = run(command.env("UCT_POSIX_SEGMENTS", kind)).success();
+            assert!(printed.contains("Transport: tcp\n"), "{limit}, {kind}: {printed}");
+            assert!(!printed.contains("Transport: posix\n"), "{limit}, {kind}: {printed}");
+            assert!(printed.contains("ulimit -f unlimited"), "{limit}, {kind}: {printed}");
+        }
+    }
+}
+
+#[test]
 fn a_plugin_file_that_a_built_in_one_makes_superfluous_is_left_out_and_not_missing() {
     let document = json(&["-d", "--json"]);
     let printed = ended(&["-d"]).success();

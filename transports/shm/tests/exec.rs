@@ -1,17 +1,22 @@
-//! A process that executes another program keeps its process id: no copy for the first program reaches the memory of the second.
+//! A process that executes another program keeps its process id, and the id of one that has ended is given to another: no copy for the first
+//! program reaches the memory of the second.
 
 mod common;
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::NonNull;
 
 use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
-use uct_core::{Access, Error, IfaceAddress, MemoryKind};
+use uct_core::{Access, Ep, Error, Iface, IfaceAddress, MemoryKind, RemoteKey, Worker};
 
 /// Where both programs have memory.
 const ADDRESS: usize = 0x6000_0000_0000;
 const LENGTH: usize = 1 << 16;
+const PUT: [u8; 100] = [3; 100];
 
 /// Maps memory at the address, filled.
 fn map(value: u8) -> NonNull<u8> {
@@ -63,24 +68,71 @@ fn a_process_that_executes_another_program_is_not_the_peer_any_more() {
     for transport in ["cma", "posix"] {
         let (worker, iface) = open(transport, &[]);
         let mut peer = Peer::start(&[], TEST, transport);
-        let (address, _) = IfaceAddress::unpack(&unhex(&peer.line())).expect("an address");
-        let key = iface.memory_domain().unpack(&unhex(&peer.line())).expect("a key");
-        let ep = iface.connect_with(&address, |_| ()).expect("a connection");
-        let (put, mut got) = ([3; 100], [0; 100]);
-        until(&worker, || ep.put_short(&put, ADDRESS as u64, &key)).expect("a put");
-        until(&worker, || ep.get_short(&mut got, ADDRESS as u64, &key)).expect("a get");
-        assert_eq!(got, put);
-        let by_kernel = |(name, count): &(_, u64)| *name == "rma_by_kernel" && *count > 0;
-        assert!(
-            iface.transport_counters().iter().any(by_kernel),
-            "{transport}: the kernel does not copy here"
-        );
+        let (ep, key) = use_memory_of(&peer, &worker, &iface);
         peer.tell("go");
         assert_eq!(peer.line(), "another");
-        // This side has not looked at the connection since.
-        assert_eq!(ep.put_short(&put, ADDRESS as u64, &key), Err(Error::CONNECTION_RESET), "{transport}");
-        assert_eq!(ep.get_short(&mut [0; 100], ADDRESS as u64, &key), Err(Error::CONNECTION_RESET));
+        is_out_of_reach(&ep, &key);
         peer.tell("look");
         assert_eq!(peer.line(), "untouched", "{transport}");
+    }
+}
+
+/// Accesses the memory of [`one`], which the kernel copies.
+fn use_memory_of(peer: &Peer, worker: &Worker, iface: &Iface) -> (Ep, RemoteKey) {
+    let (address, _) = IfaceAddress::unpack(&unhex(&peer.line())).expect("an address");
+    let key = iface.memory_domain().unpack(&unhex(&peer.line())).expect("a key");
+    let ep = iface.connect_with(&address, |_| ()).expect("a connection");
+    let mut got = [0; 100];
+    until(worker, || ep.put_short(&PUT, ADDRESS as u64, &key)).expect("a put");
+    until(worker, || ep.get_short(&mut got, ADDRESS as u64, &key)).expect("a get");
+    assert_eq!(got, PUT);
+    let by_kernel = |(name, count): &(_, u64)| *name == "rma_by_kernel" && *count > 0;
+    assert!(iface.transport_counters().iter().any(by_kernel), "the kernel does not copy here");
+    (ep, key)
+}
+
+/// Asserts that no copy is made. This side has not looked at the connection since its peer has gone.
+fn is_out_of_reach(ep: &Ep, key: &RemoteKey) {
+    assert_eq!(ep.put_short(&PUT, ADDRESS as u64, key), Err(Error::CONNECTION_RESET));
+    assert_eq!(ep.get_short(&mut [0; 100], ADDRESS as u64, key), Err(Error::CONNECTION_RESET));
+}
+
+/// The last process id that the kernel has given in this process's namespace, which root may set.
+const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
+
+/// Ends the peer, and gives its id to another program.
+fn in_a_namespace(test: &str, transport: &str) {
+    let (worker, iface) = open(transport, &[]);
+    let mut peer = Peer::start(&[], test, transport);
+    let (ep, key) = use_memory_of(&peer, &worker, &iface);
+    let id = peer.id();
+    peer.kill();
+    fs::write(LAST_ID, (id - 1).to_string()).expect("root of this namespace may set it");
+    let mut other = Peer::start(&[], test, "other");
+    assert_eq!((other.id(), &*other.line()), (id, "another"), "no other process has taken the id");
+    is_out_of_reach(&ep, &key);
+    other.tell("look");
+    say(&other.line());
+}
+
+#[test]
+fn a_process_with_the_id_of_one_that_has_ended_is_not_the_peer() {
+    const TEST: &str = "a_process_with_the_id_of_one_that_has_ended_is_not_the_peer";
+    match role().as_deref().map(|role| role.split_once(' ').unwrap_or(("", role))) {
+        None => {}
+        Some(("", "other")) => return other(),
+        Some(("", transport)) => return one(transport),
+        Some((_, transport)) => return in_a_namespace(TEST, transport),
+    }
+    if !skip::is_root("choose the id of a process") {
+        return;
+    }
+    if fs::metadata(LAST_ID).is_err() {
+        return skip::skip("ns_last_pid", format_args!("this kernel has no {LAST_ID}"));
+    }
+    for transport in ["cma", "posix"] {
+        let wrapper = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+        let namespace = Peer::start(&wrapper, TEST, &format!("namespace {transport}"));
+        assert_eq!(namespace.line(), "untouched", "{transport}");
     }
 }

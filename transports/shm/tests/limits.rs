@@ -4,7 +4,7 @@ mod common;
 #[path = "../../../ucs/testing/skip.rs"]
 mod skip;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
-use uct_core::{AmId, Context, Error, Iface, IfaceAddress, IfaceOptions, SendFlags, Worker};
+use uct_core::{
+    Access, AmId, Context, Error, Iface, IfaceAddress, IfaceOptions, MemoryKind, SendFlags, Worker,
+};
 use uct_shm::{Heard, Intruder, knock};
 
 const ID: AmId = AmId::new(11).unwrap();
@@ -32,6 +34,19 @@ fn try_to_open(transport: &str) {
     }
 }
 
+/// Makes shared memory in files: by allocating memory, and for a connection. Reports the results.
+fn try_to_make_files(directory: &str) {
+    let (_worker, iface) = open(
+        "posix",
+        &["posix.segments=dir", &format!("posix.dir={directory}"), "alloc_prio=md", "shm.seg_size=2m"],
+    );
+    let allocated = iface.memory_domain().allocate(12 << 20, Access::ALL, MemoryKind::Host);
+    let connected = iface.connect(&iface.address().expect("an address"));
+    let words = |result: Result<(), String>| result.err().unwrap_or_else(|| "made".to_owned());
+    say(&words(allocated.map(drop).map_err(|error| error.to_string())));
+    say(&words(connected.map(drop).map_err(|error| error.to_string())));
+}
+
 #[test]
 fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
     let _alone = alone();
@@ -47,6 +62,25 @@ fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
     }
     let free = Peer::start(&[], TEST, "posix");
     assert_eq!(free.line(), "opened");
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_for_segments_in_a_directory_as_well() {
+    let _alone = alone();
+    if let Some(role) = role() {
+        return try_to_make_files(&role);
+    }
+    const TEST: &str = "a_limit_of_file_sizes_is_an_error_for_segments_in_a_directory_as_well";
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory of a tmpfs");
+    let directory = directory.path().to_str().expect("a name");
+    // What the interface itself needs is smaller, 8 MiB: bash counts in KiB.
+    let limited = Peer::start(&["bash", "-c", "ulimit -f 9216; exec \"$@\"", "bash"], TEST, directory);
+    for what in ["allocated memory", "the rings of a connection"] {
+        let words = limited.line();
+        assert!(words.contains("ulimit -f"), "{what}: {words}");
+    }
+    let free = Peer::start(&[], TEST, directory);
+    assert_eq!([free.line(), free.line()], ["made", "made"]);
 }
 
 /// A number that the environment may change.
@@ -242,6 +276,50 @@ fn a_crowd_at_the_door_costs_little_and_keeps_nobody_out() {
     assert!(after.resident < before.resident + 16_384, "{after:?}, {before:?} before");
     assert!(target.logged() < 4096, "{} bytes of log", target.logged());
     honest.is_served(&mut target);
+}
+
+#[test]
+fn connecting_to_a_queue_that_stays_full_fails_after_its_time() {
+    if let Some(role) = role() {
+        return stand(&role);
+    }
+    let _alone = alone();
+    const TEST: &str = "connecting_to_a_queue_that_stays_full_fails_after_its_time";
+    const TIME: Duration = Duration::from_millis(300);
+    let mut target = Target::start(TEST, "shm.dir=");
+    target.ask("hold");
+    let mut sent = 0;
+    while knock(&target.address.iface, None).is_ok() {
+        sent += 1;
+        assert!(sent <= 100_000, "the queue has no end");
+    }
+    let failures = Rc::new(RefCell::new(Vec::new()));
+    let list = Rc::clone(&failures);
+    let honest = Honest::open(&["shm.dir=", "shm.connect_timeout=300ms"]);
+    let start = Instant::now();
+    let waiting = honest
+        .iface
+        .connect_with(&target.address, move |failure| list.borrow_mut().push(failure))
+        .expect("there is no room yet, which is no error");
+    until(&honest.worker, || waiting.am_short(ID, 0, &[1; 8])).expect("it goes into the ring meanwhile");
+    let failed = honest.worker.progress_until(LIMIT, || !failures.borrow().is_empty());
+    let after = start.elapsed();
+    assert!(failed, "it waits for ever");
+    assert!(after >= TIME, "it fails after {after:?} already");
+    let reason = failures.borrow()[0].to_string();
+    assert!(reason.contains("UCT_SHM_CONNECT_TIMEOUT=0.3s"), "{reason}");
+    assert_eq!(failures.borrow()[0].error, Error::UNREACHABLE);
+    assert_eq!(waiting.am_short(ID, 0, &[1; 8]), Err(Error::UNREACHABLE));
+    drop(waiting);
+    // It is nothing that lasts: who connects when there is room is served.
+    target.ask("go");
+    let start = Instant::now();
+    while target.ask("tell").most_events == 0 || knock(&target.address.iface, None).is_err() {
+        assert!(start.elapsed() < LIMIT, "the queue stays full");
+    }
+    assert_eq!(target.ask("tell").received, 0, "what was never sent has come");
+    honest.is_served(&mut target);
+    assert_eq!(failures.borrow().len(), 1, "a failure is reported once");
 }
 
 #[test]
