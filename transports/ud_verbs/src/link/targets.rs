@@ -116,19 +116,11 @@ impl Targets {
         regions: &Regions,
     ) -> Result<(), Offence> {
         let served = self.of(id);
-        let (request, _) = Request::read(body)?;
-        if request.opcode == Opcode::Get && request.length as usize > self.message - GET_HEADER {
-            return Err(Malformed("a get requests more than a message may contain").into());
-        }
-        let answer = served.target.serve(regions, &self.accessor, body)?;
+        let answer = self.carry_out(&served, body, regions)?;
         if !served.is_queued.replace(true) {
             self.waiting.borrow_mut().push(id);
         }
         let Some(answer) = answer else { return Ok(()) };
-        if answer.is_refusal() && !served.responses.may_refuse(self.refused_max) {
-            let text = "too many of the peer's requests for remote memory were refused (max_refused)";
-            return Err(Offence(Reason::ACCESS, text));
-        }
         if served.responses.is_empty() && send_response(guard, id, &answer).is_ok() {
             return Ok(());
         }
@@ -141,6 +133,26 @@ impl Targets {
             self.cut_off(guard, id, &Offence(Reason::GONE, text));
         }
         Ok(())
+    }
+
+    /// The response to a request, if it has one of its own. Counts those that are refused.
+    fn carry_out<'a>(
+        &'a self,
+        served: &Served,
+        body: &[u8],
+        regions: &Regions,
+    ) -> Result<Option<Answer<'a>>, Offence> {
+        let (request, _) = Request::read(body)?;
+        if request.opcode == Opcode::Get && request.length as usize > self.message - GET_HEADER {
+            return Err(Malformed("a get requests more than a message may contain").into());
+        }
+        let answer = served.target.serve(regions, &self.accessor, body)?;
+        let is_refusal = answer.as_ref().is_some_and(Answer::is_refusal);
+        if is_refusal && !served.responses.may_refuse(self.refused_max) {
+            let text = "too many of the peer's requests for remote memory were refused (max_refused)";
+            return Err(Offence(Reason::ACCESS, text));
+        }
+        Ok(answer)
     }
 
     /// Sends what is queued for peers: responses that found no room, and acknowledgements of what was carried out.
@@ -171,14 +183,16 @@ impl Targets {
         if served.len() <= id.index() {
             served.resize(id.index() + 1, None);
         }
-        let made = || {
-            Rc::new(Served {
-                target: Target::default(),
-                responses: Responses::new(&self.queued),
-                is_queued: Cell::new(false),
-            })
-        };
-        Rc::clone(served[id.index()].get_or_insert_with(made))
+        Rc::clone(served[id.index()].get_or_insert_with(|| Rc::new(self.begin())))
+    }
+
+    /// A connection that has not requested anything.
+    fn begin(&self) -> Served {
+        Served {
+            target: Target::default(),
+            responses: Responses::new(&self.queued),
+            is_queued: Cell::new(false),
+        }
     }
 
     /// Forgets a connection that is over.
@@ -207,4 +221,51 @@ fn send_response(guard: &Guard<'_, Core>, id: ConnectionId, answer: &Answer<'_>)
         packet.begin(RESPONSE_HEADER + length, false);
         core.send(id, RESPONSE, packet)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use uct_plugin::AtomicOp;
+    use uct_plugin::memory::MemoryAccess;
+    use uct_plugin::rma::MAX_REQUEST;
+
+    use super::*;
+
+    const MOST: u32 = 20;
+
+    #[test]
+    fn a_peer_that_is_refused_too_often_is_cut_off_and_the_others_are_not() {
+        let targets = Targets::new(4096, 1 << 20, MOST);
+        let regions = Regions::default();
+        let mut memory = [7_u64; 8];
+        let base = NonNull::from(&mut memory).cast::<u8>();
+        // SAFETY: the memory outlives the regions' last request.
+        let region = unsafe { regions.insert(base, 64, MemoryAccess::all()) }.unwrap();
+        let request = |secret, address| {
+            let (slot, operands) = (region.key() as u32, [0; 2]);
+            let (opcode, atomic) = (Opcode::Get, AtomicOp::Add);
+            let request = Request { opcode, atomic, sequence: 1, slot, secret, address, length: 8, operands };
+            let mut bytes = [0; MAX_REQUEST];
+            let length = request.write(&mut bytes);
+            bytes[..length].to_vec()
+        };
+        let (secret, address) = (region.secret(), base.as_ptr() as u64);
+        let good = request(secret, address);
+        // Outside of the region counts as well: it is no way to ask on.
+        let wrong = [request(secret ^ 1, address), request(secret, address + 64)];
+        let (peer, other) = (targets.begin(), targets.begin());
+        let is_refused = |served: &Served, body: &[u8]| {
+            targets.carry_out(served, body, &regions).map(|answer| answer.expect("a get").is_refusal())
+        };
+        for turn in 0..MOST {
+            assert!(is_refused(&peer, &wrong[turn as usize % 2]).is_ok_and(|refused| refused), "{turn}");
+            assert!(is_refused(&peer, &good).is_ok_and(|refused| !refused), "{turn}");
+        }
+        let Err(Offence(reason, text)) = is_refused(&peer, &wrong[0]) else { panic!("one too many") };
+        assert_eq!(reason, Reason::ACCESS);
+        assert!(text.contains("max_refused"), "{text}");
+        assert!(is_refused(&other, &wrong[0]).is_ok_and(|refused| refused));
+    }
 }

@@ -192,6 +192,68 @@ fn a_stale_key_and_a_key_with_another_secret_are_refused() {
     assert_eq!(memory, [5]);
 }
 
+/// A peer that guesses learns nothing else: neither which slots have a region, nor where the regions are and what they permit.
+#[test]
+fn a_wrong_secret_has_one_response_whatever_else_is_right() {
+    let pair = Pair::new();
+    let (mut memory, mut readable) = ([0_u64; 8], [0_u64; 8]);
+    let (region, key, address) = pair.register(&mut memory, MemoryAccess::all());
+    let (_read_only, read_key, read_address) = pair.register(&mut readable, MemoryAccess::REMOTE_GET);
+    let requests = |slot, secret, addresses: &[u64]| {
+        let atomics =
+            [Opcode::Post32, Opcode::Post64, Opcode::Fetch32, Opcode::Cswap64].map(|code| (code, 8));
+        let all =
+            [(Opcode::Put, 0), (Opcode::Put, 8), (Opcode::Get, 0), (Opcode::Get, 8), (Opcode::Get, u32::MAX)];
+        let mut responses = Vec::new();
+        for (opcode, length) in all.into_iter().chain(atomics) {
+            for &address in addresses {
+                let length = match opcode {
+                    Opcode::Post32 | Opcode::Fetch32 => 4,
+                    _ => length,
+                };
+                let (atomic, operands) = (AtomicOp::Add, [1, 1]);
+                let request =
+                    Request { opcode, atomic, sequence: 1, slot, secret, address, length, operands };
+                let data = if opcode == Opcode::Put { &[5; 8][..length as usize] } else { &[] };
+                let frame = frame(&request, data);
+                let answer = pair.target.serve(&pair.regions, &pair.accessor, &frame).expect("well-formed");
+                responses.push(answer.map(|answer| answer.to_vec()));
+            }
+        }
+        responses
+    };
+    let anywhere = [address, address + 8, address + 60, address + 64, address + 1, 0, u64::MAX, read_address];
+    let refused =
+        Response { kind: ResponseKind::Error, sequence: 1, status: Error::INVALID_PARAM.status(), length: 0 };
+    let refused = Some(refused.header().to_vec());
+    let ((slot, secret), (read_slot, read_secret)) = (key.place(), read_key.place());
+    // The secret of another region is as wrong as any, and a slot that was never used as one with a region.
+    for (slot, secret) in [
+        (slot, secret ^ 1),
+        (slot, 0),
+        (slot, read_secret),
+        (read_slot, secret),
+        (read_slot, !read_secret),
+        (77, secret),
+        (u32::MAX, 0),
+    ] {
+        for response in requests(slot, secret, &anywhere) {
+            assert_eq!(response, refused, "slot {slot}");
+        }
+    }
+    // The right secret says more: a process that has it was given the key, with base and length.
+    let outside = requests(slot, secret, &[address + 64 + 8]);
+    let told = |response: &Option<Vec<u8>>| {
+        response
+            .as_ref()
+            .is_some_and(|bytes| bytes[8..12] == Error::OUT_OF_RANGE.status().raw().to_le_bytes())
+    };
+    assert!(outside.iter().all(told), "{outside:?}");
+    // After its end not even this.
+    pair.regions.remove(&region);
+    assert!(requests(slot, secret, &anywhere).iter().all(|response| *response == refused));
+}
+
 #[test]
 fn the_error_of_an_operation_that_tells_nobody_comes_with_the_flush_of_its_owner() {
     let mut pair = Pair::new();
