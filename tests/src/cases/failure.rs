@@ -30,6 +30,7 @@ const TIMES: &[(&str, &str)] = &[
     ("keepintvl", "1s"),
     ("keepcnt", "2"),
     ("user_timeout", "2s"),
+    ("peer_timeout", "2s"),
 ];
 const IN_TIME: Duration = Duration::from_secs(40);
 

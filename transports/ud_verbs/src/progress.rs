@@ -184,7 +184,11 @@ impl UdIface {
             core.recycle(arrival);
             heard_of
         });
-        let Some(id) = heard_of else { return 0 };
+        heard_of.map_or(0, |id| self.on_heard_of(guard, id))
+    }
+
+    /// A control packet of the peer has been taken in: whatever waits for one is served.
+    fn on_heard_of(&self, guard: &Guard<'_, Core>, id: ConnectionId) -> u32 {
         if !self.collect(guard, id)
             && let Some(conn) = self.conns.get(id)
         {
@@ -273,6 +277,10 @@ impl UdIface {
         }
         if let Some(reason) = guard.with(Core::give_up) {
             ucs::log::error!("ud_verbs can neither send nor receive any more: {reason}");
+        }
+        // Ahead of the events, by which connections may end.
+        for id in guard.with(Core::take_heard_of) {
+            count += self.on_heard_of(guard, id);
         }
         while let Some(event) = guard.with(|core| core.table.poll_event()) {
             count += 1;

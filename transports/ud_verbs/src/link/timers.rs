@@ -145,14 +145,14 @@ unsafe extern "C" fn tick(argument: *mut c_void, _id: u64, _events: u32) {
             core.quiet_ticks = if is_near(core) { 0 } else { core.quiet_ticks + 1 };
             let unneeded = if core.quiet_ticks > QUIET { core.timer.take() } else { None };
             core.is_ticking &= unneeded.is_none();
-            (unneeded, core.worker, core.table.has_events())
+            (unneeded, core.worker, core.has_reports())
         });
         // Without a result, the worker's thread is inside, and finds the flag that work is due.
-        let Some((unneeded, worker, has_events)) = ticked else { return };
+        let Some((unneeded, worker, has_reports)) = ticked else { return };
         if let Some(timer) = unneeded {
             worker.async_remove(timer);
         }
-        if has_events {
+        if has_reports {
             worker.wake();
         }
     });

@@ -1,11 +1,11 @@
-//! Workers that sleep until something comes.
+//! Workers that sleep until something comes, and applications that make no progress for a while.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
-use uct_core::{IfaceAddress, Worker};
+use uct_core::{Access, Completion, Context, IfaceAddress, Posted, SendFlags, Worker};
 
-use crate::support::{Link, PATIENCE, Side, context, devices};
+use crate::support::{ID, Link, PATIENCE, Side, context, devices};
 
 /// Ticks a second of the timer that always runs; each wakes a sleeper in poll mode.
 const SLOW_TICKS: f64 = 2.0;
@@ -118,4 +118,43 @@ fn a_sleeper_that_only_listens_is_woken_by_messages_alone() {
         // Longer than an acknowledgement waits, and than the first retransmission.
         side.worker.progress_until(Duration::from_millis(6), || false);
     });
+}
+
+/// What arrives meanwhile is received by the timers, in a thread of their own. If progress did not find what it acknowledges, that would wait
+/// until the peer is asked whether it lives.
+#[test]
+fn what_is_acknowledged_while_the_application_is_busy_completes_with_its_next_progress() {
+    let Some((_turn, names)) = devices() else { return };
+    for mode in ["thread_spinlock", "thread_mutex"] {
+        send_and_be_busy(mode, &names[0]);
+    }
+}
+
+fn send_and_be_busy(mode: &str, device: &str) {
+    const SOON: Duration = Duration::from_secs(5);
+    let name = device.to_owned();
+    let (to_receiver, from_sender) = mpsc::channel();
+    let (to_sender, from_receiver) = mpsc::channel();
+    let receiver = std::thread::spawn(move || {
+        let side = Side::new(&context(&[]), &name);
+        let _link = meet(&side, &to_sender, &from_sender);
+        // Until the sender is gone.
+        side.worker.progress_until(PATIENCE, || from_sender.try_recv() == Err(TryRecvError::Disconnected));
+    });
+    let context = Context::builder().set("async_mode", mode).build();
+    let side = Side::new(&context.unwrap_or_else(|error| panic!("{error}")), device);
+    let link = meet(&side, &to_receiver, &from_receiver);
+    // More than is copied.
+    let size = side.iface.attributes().am.max_zcopy;
+    let memory = side.iface.memory_domain().register(vec![7; size], Access::empty()).expect("memory");
+    for round in 0..20 {
+        let completion = Completion::new(&side.worker);
+        let posted = link.ep.am_zcopy(ID, &[], &[memory.slice(..)], SendFlags::empty(), &completion);
+        assert_eq!(posted.expect("there is room"), Posted::InProgress);
+        std::thread::sleep(Duration::from_millis(50));
+        let is_done = side.worker.progress_until(SOON, || completion.is_done());
+        assert!(is_done, "{mode}, round {round}: not done within {SOON:?}, though it was received");
+    }
+    drop((link, side, to_receiver));
+    receiver.join().expect("the receiver does not panic");
 }

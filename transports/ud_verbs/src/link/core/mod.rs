@@ -11,7 +11,7 @@ mod receive;
 mod retire;
 mod send;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use uct_ib::verbs::Context;
 use uct_plugin::{AsyncId, Error, Failure, Result, Worker};
@@ -23,7 +23,7 @@ use crate::io::queue::Queue;
 use crate::io::receives::{Arrival, ReceivePool};
 use crate::link::paths::Paths;
 use crate::proto::addr::{origin, pack_request, parse_request};
-use crate::proto::{HEADER_SIZE, Handles, Origin, Settings, Table, Time};
+use crate::proto::{ConnectionId, HEADER_SIZE, Handles, Origin, Settings, Table, Time};
 use buffers::Spare;
 use clock::Clock;
 use pending_work::PendingWork;
@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     /// Datagrams that were taken from the device and not yet handled.
     pub(crate) arrivals: VecDeque<Arrival>,
+    /// Connections whose peers a timer has heard of: they may have news that progress has to fetch.
+    heard_of: HashSet<ConnectionId>,
     /// Packets that the protocol is done with, but not the device.
     zombies: VecDeque<Packet>,
     /// Receive buffers that the device has.
@@ -121,6 +123,7 @@ impl Core {
             paths,
             clock: Clock::default(),
             arrivals: VecDeque::new(),
+            heard_of: HashSet::new(),
             zombies: VecDeque::new(),
             posted: 0,
             spare: Spare::NEW,
@@ -159,7 +162,7 @@ impl Core {
 
     /// Finds out whether there is work that no datagram causes.
     pub(crate) fn has_pending_work(&mut self) -> bool {
-        let has_work = self.table.has_events()
+        let has_work = self.has_reports()
             || self.table.has_output()
             || self.queue.should_reap()
             || !self.zombies.is_empty()

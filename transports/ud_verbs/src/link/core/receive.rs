@@ -2,6 +2,8 @@
 //!
 //! Built on the queue pair, the receive buffers and the protocol's table.
 
+use std::collections::HashSet;
+
 use uct_ib::verbs::WcBuffer;
 
 use super::{BATCH, Core};
@@ -118,7 +120,7 @@ impl Core {
     }
 
     /// Receives while the application makes no progress: acknowledgements count, and peers learn that this side is alive.
-    /// Messages are kept for progress.
+    /// Messages are kept for progress, and so is which connections may have news.
     pub(crate) fn listen(&mut self) {
         let before = self.arrivals.len();
         self.poll_device();
@@ -128,7 +130,8 @@ impl Core {
             match Header::read(arrival.datagram()) {
                 Some(header) if header.is_sequenced() => {
                     let origin = self.paths.origin(&arrival);
-                    self.table.receive_later(self.clock.now(), &origin, header);
+                    let heard_of = self.table.receive_later(self.clock.now(), &origin, header);
+                    self.heard_of.extend(heard_of);
                     if self.arrivals.len() < room {
                         self.arrivals.push_back(arrival);
                     } else {
@@ -136,7 +139,8 @@ impl Core {
                     }
                 }
                 Some(_) => {
-                    self.take_control(&arrival);
+                    let heard_of = self.take_control(&arrival);
+                    self.heard_of.extend(heard_of);
                     self.receives.put(arrival);
                 }
                 None => {
@@ -150,6 +154,16 @@ impl Core {
 
     /// Whether a message to be delivered, or news, waits for the application's progress.
     pub(crate) fn has_news(&self) -> bool {
-        !self.arrivals.is_empty() || self.has_deferred() || self.table.has_events()
+        !self.arrivals.is_empty() || self.has_deferred() || self.has_reports()
+    }
+
+    /// Whether timers have left something to progress that no datagram brings up.
+    pub(crate) fn has_reports(&self) -> bool {
+        self.table.has_events() || !self.heard_of.is_empty()
+    }
+
+    /// The connections that may have news since timers heard of their peers.
+    pub(crate) fn take_heard_of(&mut self) -> HashSet<ConnectionId> {
+        std::mem::take(&mut self.heard_of)
     }
 }
