@@ -43,7 +43,12 @@ pub fn build_for_once() {
 pub fn cargo() -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     if ONCE.get().is_some() {
-        for (name, value) in [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")] {
+        let settings = [
+            ("CARGO_INCREMENTAL", "0"),
+            ("CARGO_PROFILE_DEV_DEBUG", "none"),
+            ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
+        ];
+        for (name, value) in settings {
             if std::env::var_os(name).is_none() {
                 cargo.env(name, value);
             }

@@ -34,15 +34,24 @@ hello() {
     [ "$received" = "$expected" ] || fail "with $*: the server received '$received', not '$expected'"
 }
 
-# The conformance suite with these arguments on rc_verbs and ud_verbs, side by side: a case keeps about one processor busy.
+# The conformance suite with these arguments on rc_verbs and ud_verbs, two halves at a time: a case keeps about one processor busy, and
+# ud_verbs takes longer.
 suites() {
-    local rc ud status=0
-    suite rc_verbs "$@" &
-    rc=$!
-    suite ud_verbs "$@" &
-    ud=$!
-    wait $rc || status=1
-    wait $ud || status=1
+    local first second status=0
+    halves rc_verbs ud_verbs "$@" &
+    first=$!
+    halves ud_verbs rc_verbs "$@" &
+    second=$!
+    wait $first || status=1
+    wait $second || status=1
+    return $status
+}
+
+# One half of the suite on the first transport, then the other half on the second.
+halves() {
+    local status=0
+    UCT_TEST_PART=1/2 suite "$1" "${@:3}" || status=1
+    UCT_TEST_PART=2/2 suite "$2" "${@:3}" || status=1
     return $status
 }
 

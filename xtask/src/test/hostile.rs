@@ -42,7 +42,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
         test
     };
     run_command(test(&names).arg("--no-run"), BUILD_LIMIT)?;
-    run_side_by_side(2, names.iter().map(|name| test(&[name])).collect(), TEST_LIMIT)
+    run_side_by_side(3, names.iter().map(|name| test(&[name])).collect(), TEST_LIMIT)
 }
 
 #[cfg(test)]

@@ -23,7 +23,9 @@ use clap::Args;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
 use std::fs;
+use std::num::NonZero;
 use std::process::Command;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// For machines that are slow and busy; each test has a limit of its own.
@@ -139,7 +141,9 @@ fn tests(workspace: &Workspace) -> Outcome {
     let nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|output| output.status.success());
     let mut test = cargo();
     if nextest {
-        test.args(["nextest", "run"]);
+        // Three for two processors, since some of a test's time is waiting.
+        let threads = available_parallelism().map_or(2, NonZero::get) * 3 / 2;
+        test.args(["nextest", "run", "--test-threads", &threads.to_string()]);
         let hostile = workspace.members().flat_map(|package| {
             let names = workspace.tests(&package.name).filter(|name| hostile::is_hostile(name));
             names.map(|name| format!(" | binary_id({}::{name})", package.name)).collect::<Vec<_>>()
