@@ -42,6 +42,8 @@ fn a_machine_without_devices_is_not_at_fault_for_that() {
         findings.iter().any(|it| it["verdict"] == "ABSENT" && text(it, "/subject").contains(subject))
     };
     assert!(absent("rc_verbs, ud_verbs, rdmacm"), "{document:#}");
+    let reports = findings.iter().filter(|it| text(it, "/words").contains("no RDMA device"));
+    assert_eq!(reports.count(), 1, "{document:#}");
     let fine =
         |subject: &str| findings.iter().any(|it| it["verdict"] == "ok" && text(it, "/subject") == subject);
     assert!(fine("self") && fine("posix"), "{document:#}");

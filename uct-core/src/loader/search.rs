@@ -147,18 +147,18 @@ fn standard_directories() -> impl Iterator<Item = PathBuf> {
     beside.chain(INSTALLED.iter().map(PathBuf::from))
 }
 
-/// The directory of the executable. A program that `cargo` built for a test or as an example lies one directory below
-/// the plugins that were built with it, so the directory above is used instead.
+/// The directory of the executable, where plugins are that were built or installed with it.
 fn executable_directory() -> Option<PathBuf> {
-    let directory = std::env::current_exe().ok()?.parent()?.to_owned();
+    Some(plugins_beside(std::env::current_exe().ok()?.parent()?))
+}
+
+/// A program that `cargo` built for a test or as an example lies one directory below the plugins that were built with it, so
+/// the directory above is used instead.
+fn plugins_beside(directory: &Path) -> PathBuf {
+    let is_below = matches!(directory.file_name().and_then(|name| name.to_str()), Some("deps" | "examples"));
     match directory.parent() {
-        Some(above)
-            if matches!(directory.file_name().and_then(|name| name.to_str()), Some("deps" | "examples"))
-                && above.join("deps").is_dir() =>
-        {
-            Some(above.to_owned())
-        }
-        _ => Some(directory),
+        Some(above) if is_below && above.join("deps").is_dir() => above.to_owned(),
+        _ => directory.to_owned(),
     }
 }
 
@@ -195,4 +195,25 @@ pub(super) fn check_file(path: &Path, trust: &Trust) -> Result<(), LoadFailureKi
         _ => "a device",
     };
     Err(LoadFailureKind::NotAFile { found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_cargo_put_below_the_plugins_finds_them_above() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for built in ["debug/deps", "debug/examples", "debug/bin", "prefix/examples"] {
+            fs::create_dir_all(directory.path().join(built)).expect("a directory");
+        }
+        for (program, plugins) in [
+            ("debug/deps", "debug"),
+            ("debug/examples", "debug"),
+            ("debug/bin", "debug/bin"),
+            ("prefix/examples", "prefix/examples"),
+        ] {
+            assert_eq!(plugins_beside(&directory.path().join(program)), directory.path().join(plugins));
+        }
+    }
 }

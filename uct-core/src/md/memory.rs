@@ -529,6 +529,26 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_has_the_bytes_of_its_range() {
+        let (_worker, iface) = open();
+        let memory = registered(&iface, vec![0; 8]);
+        assert!(!memory.is_empty());
+        let after = (Bound::Excluded(2), Bound::Unbounded);
+        let lengths = [
+            memory.slice(..).len(),
+            memory.slice(3..5).len(),
+            memory.slice(3..=5).len(),
+            memory.slice(after).len(),
+            memory.slice(8..).len(),
+        ];
+        assert_eq!(lengths, [8, 2, 3, 5, 0]);
+        assert!(memory.slice(8..).is_empty());
+        for outside in [5..=8, 0..=8] {
+            assert!(panics(|| drop(memory.slice(outside))));
+        }
+    }
+
+    #[test]
     fn a_vector_comes_back_as_it_was_handed_over() {
         let (_worker, iface) = open();
         let mut bytes = Vec::with_capacity(100);

@@ -196,26 +196,21 @@ impl Selector {
         peer: Option<&PeerAddresses>,
     ) -> (Explanation, Option<(usize, Option<IfaceAddress>)>) {
         let mut candidates = Vec::new();
-        let mut best: Option<(usize, usize, Option<IfaceAddress>)> = None;
+        let mut best: Option<(Rank, usize, usize, Option<IfaceAddress>)> = None;
         for (index, iface) in self.ifaces.iter().enumerate() {
             let (verdict, address) = self.judge_iface(iface, request, peer);
-            let better = verdict.cost().is_some_and(|cost| {
-                let chosen = best.as_ref().and_then(|(_, at, _)| Candidate::cost(&candidates[*at]));
-                chosen.is_none_or(|chosen: &Cost| {
-                    let priority = |index: usize| self.ifaces[index].attributes().priority;
-                    let best = best.as_ref().map_or(0, |(index, ..)| *index);
-                    cost.total < chosen.total
-                        || (cost.total == chosen.total && priority(index) > priority(best))
-                })
-            });
-            if better {
-                best = Some((index, candidates.len(), address));
+            let rank =
+                verdict.cost().map(|cost| Rank { cost: cost.total, priority: iface.attributes().priority });
+            if let Some(rank) = rank
+                && best.as_ref().is_none_or(|(best, ..)| rank.is_better_than(*best))
+            {
+                best = Some((rank, index, candidates.len(), address));
             }
             candidates.push(Candidate::of(iface.resource(), verdict));
         }
         self.add_absent(&mut candidates);
 
-        let chosen = best.map(|(iface, candidate, address)| {
+        let chosen = best.map(|(_, iface, candidate, address)| {
             candidates[candidate].choose();
             (iface, address)
         });
@@ -293,5 +288,20 @@ impl Selector {
                 ));
             }
         }
+    }
+}
+
+/// By what candidates are compared.
+#[derive(Clone, Copy)]
+struct Rank {
+    /// In seconds.
+    cost: f64,
+    /// Among equal costs, as the transport has it.
+    priority: u32,
+}
+
+impl Rank {
+    fn is_better_than(self, other: Rank) -> bool {
+        self.cost < other.cost || (self.cost == other.cost && self.priority > other.priority)
     }
 }

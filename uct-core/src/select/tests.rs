@@ -46,10 +46,31 @@ impl Subscriber for Warnings {
 }
 
 #[test]
+fn the_cheaper_is_better_and_of_two_that_cost_the_same_the_one_with_the_higher_priority() {
+    let rank = |cost, priority| Rank { cost, priority };
+    for (one, other) in [(rank(1e-6, 0), rank(2e-6, 9)), (rank(1e-6, 2), rank(1e-6, 1))] {
+        assert!(one.is_better_than(other) && !other.is_better_than(one));
+    }
+    assert!(!rank(1e-6, 1).is_better_than(rank(1e-6, 1)), "the first one stays");
+}
+
+#[test]
+fn what_is_required_is_named_by_transport_device_or_both() {
+    for (require, is_met) in [("self", true), ("memory", true), ("self/memory", true), ("tcp", false)] {
+        let worker = worker(&[("require", require)]);
+        let iface = worker.open("self", "memory").expect("an interface");
+        let explanation =
+            Selector::of(&worker, vec![iface]).explain(&Request::new(Operation::AmShort, 8), None);
+        assert_eq!(explanation.chosen().is_some(), is_met, "{require}");
+    }
+}
+
+#[test]
 fn an_interface_needs_the_operation_and_each_further_capability() {
     let iface = worker(&[]).open("self", "memory").expect("an interface");
     let request = Request::new(Operation::AmShort, 8);
     assert!(Verdict::check(&request, &iface).is_ok());
+    assert!(Verdict::check(&Request { size: 0, ..request }, &iface).is_ok(), "nothing is fewer than none");
     let has = Request { capabilities: Capabilities::AM_BCOPY | Capabilities::PENDING, ..request };
     assert!(Verdict::check(&has, &iface).is_ok());
     let lacks =

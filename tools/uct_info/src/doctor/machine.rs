@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use uct_core::system::{net, pages, process};
-use uct_core::{Context, IfaceOptions, OpenError, Worker};
+use uct_core::{Context, Error, IfaceOptions, OpenError, Worker};
 use uct_tools_common::Failure;
 
 use super::finding::{Finding, Verdict};
@@ -45,12 +45,11 @@ impl Machine {
     }
 }
 
-/// Plugins and transports that are not there. Without a device, those for devices are absent, whatever they say.
+/// Plugins and transports that are not there. Without a device, those for devices are absent, whatever they say; that there is none is
+/// a finding of its own (`verbs`).
 fn of_plugins(context: &Context, has_devices: bool) -> Vec<Finding> {
-    let verdict = |name: &str| {
-        let is_for_devices = name.ends_with("_verbs") || name == "rdmacm";
-        if is_for_devices && !has_devices { Verdict::Absent } else { Verdict::Obstacle }
-    };
+    let lacks_device = |name: &str| !has_devices && (name.ends_with("_verbs") || name == "rdmacm");
+    let verdict = |name: &str| if lacks_device(name) { Verdict::Absent } else { Verdict::Obstacle };
     let failed = context.load_failures().iter().map(|failure| {
         let subject = if failure.name.is_empty() { "plugins" } else { &failure.name };
         Finding::new(verdict(&failure.name), subject, failure.to_string()).with_remedy(failure.hint())
@@ -58,6 +57,7 @@ fn of_plugins(context: &Context, has_devices: bool) -> Vec<Finding> {
     // A connection manager alone has no transports, and is examined with an address.
     let absent =
         context.discovery().absent.iter().filter(|it| !it.is_excluded() || !it.transports.is_empty());
+    let absent = absent.filter(|it| !(lacks_device(&it.component) && it.refused.status == Error::NO_DEVICE));
     let absent = absent.map(|absent| {
         let subject = if absent.transports.is_empty() {
             absent.component.clone()
