@@ -14,9 +14,11 @@ mod reply;
 mod server;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 pub use client::read;
 pub use error::AttachError;
 pub(crate) use observed::{ObservedEp, ObservedEps};
 pub use reply::{IfaceReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState};
-pub(crate) use server::{Offer, Server};
+pub(crate) use server::Server;
+pub(crate) use workers::Offer;

@@ -1,6 +1,6 @@
-//! The side of the process that is seen: a thread that serves a unix socket, and the workers that it asks.
+//! The side of the process that is seen: a thread that serves a unix socket.
 //!
-//! Used by contexts, which share one server in a process, and by workers, which register with it. A client connects, is checked, and gets
+//! Used by contexts, which share one server in a process. Built on `workers`, whose reports it sends. A client connects, is checked, and gets
 //! one reply; it sends nothing.
 
 use std::fs;
@@ -8,10 +8,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{SendFlags, send};
 use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
@@ -22,10 +21,9 @@ use ucs::sys::process::credentials;
 
 use super::error::AttachError;
 use super::place;
-use super::reply::{Reply, SCHEMA, Snapshot, WorkerReport, WorkerState};
+use super::reply::Reply;
+use super::workers::{Workers, lock};
 
-/// How long the workers have, all together, to make progress.
-const PROGRESS_LIMIT: Duration = Duration::from_secs(1);
 /// How long a client may leave the reply unread.
 const READ_LIMIT: Duration = Duration::from_secs(1);
 /// Between two attempts to accept a client while the system is out of descriptors.
@@ -83,7 +81,7 @@ impl Server {
         let events = EventSet::new()?;
         events.add(&*stop, Events::READ, STOP)?;
         events.add(&listener, Events::READ, CLIENT)?;
-        let workers = Arc::new(Workers::default());
+        let workers = Arc::new(Workers::new());
         let seen = Arc::clone(&workers);
         let thread =
             thread::Builder::new().name(THREAD.to_owned()).spawn(move || serve(&events, &listener, &seen));
@@ -95,25 +93,9 @@ impl Server {
         Ok(Server { workers, stop, path, inode, fork: ForkGuard::new() })
     }
 
-    /// Lets clients see a worker of the calling thread. `ask` has the worker send a report from inside its next progress; it returns false if
-    /// the worker is gone. `None` in a forked child, whose parent has the thread.
-    pub(crate) fn register(
-        &self,
-        ask: impl Fn(Sender<WorkerReport>) -> bool + Send + 'static,
-    ) -> Option<Offer> {
-        self.fork.check().ok()?;
-        let thread = thread::current();
-        let (sender, replies) = channel();
-        let mut list = lock(&self.workers.list);
-        list.last_number += 1;
-        let worker = Arc::new(Registered {
-            number: list.last_number,
-            thread: rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),
-            thread_name: thread.name().unwrap_or_default().to_owned(),
-            line: Mutex::new(Line { ask: Box::new(ask), sender, replies, is_asked: false }),
-        });
-        list.registered.push(Arc::clone(&worker));
-        Some(Offer { workers: Arc::clone(&self.workers), number: worker.number, fork: self.fork })
+    /// The workers that clients see.
+    pub(crate) fn workers(&self) -> &Arc<Workers> {
+        &self.workers
     }
 }
 
@@ -128,91 +110,6 @@ impl Drop for Server {
             let _ = fs::remove_file(&self.path);
         }
         self.stop.signal();
-    }
-}
-
-/// A worker that clients can see, until this is dropped.
-pub(crate) struct Offer {
-    workers: Arc<Workers>,
-    number: u64,
-    fork: ForkGuard,
-}
-
-impl Drop for Offer {
-    fn drop(&mut self) {
-        // In a child the parent's thread may have held the lock.
-        if self.fork.check().is_ok() {
-            lock(&self.workers.list).registered.retain(|worker| worker.number != self.number);
-        }
-    }
-}
-
-#[derive(Default)]
-struct Workers {
-    list: Mutex<List>,
-}
-
-#[derive(Default)]
-struct List {
-    registered: Vec<Arc<Registered>>,
-    last_number: u64,
-}
-
-struct Registered {
-    number: u64,
-    thread: u32,
-    thread_name: String,
-    /// Used by the thread of the server alone.
-    line: Mutex<Line>,
-}
-
-/// The way to a worker and back.
-struct Line {
-    ask: Box<dyn Fn(Sender<WorkerReport>) -> bool + Send>,
-    sender: Sender<WorkerReport>,
-    replies: Receiver<WorkerReport>,
-    /// A request has not been served. There is one at most, so requests do not pile up at a worker that makes no progress.
-    is_asked: bool,
-}
-
-impl Registered {
-    /// Asks for a report; returns false if the worker is gone.
-    fn ask(&self) -> bool {
-        let mut line = lock(&self.line);
-        // What came too late for an earlier client.
-        while line.replies.try_recv().is_ok() {
-            line.is_asked = false;
-        }
-        line.is_asked = line.is_asked || (line.ask)(line.sender.clone());
-        line.is_asked
-    }
-
-    /// Waits for the report.
-    fn state(&self, until: Instant) -> WorkerState {
-        let mut line = lock(&self.line);
-        let report = line.replies.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        line.is_asked = report.is_none();
-        WorkerState {
-            number: self.number,
-            thread: self.thread,
-            thread_name: self.thread_name.clone(),
-            report,
-        }
-    }
-}
-
-impl Workers {
-    /// The state of each worker that is there before and after.
-    fn states(&self) -> Vec<WorkerState> {
-        let asked: Vec<_> = lock(&self.list).registered.iter().map(Arc::clone).collect();
-        let asked: Vec<_> = asked.into_iter().filter(|worker| worker.ask()).collect();
-        let until = Instant::now() + PROGRESS_LIMIT;
-        let mut states: Vec<WorkerState> = asked.iter().map(|worker| worker.state(until)).collect();
-        let list = lock(&self.list);
-        let is_there =
-            |state: &WorkerState| list.registered.iter().any(|worker| worker.number == state.number);
-        states.retain(|state| state.report.is_some() || is_there(state));
-        states
     }
 }
 
@@ -242,7 +139,7 @@ fn serve(events: &EventSet, listener: &UnixListener, workers: &Workers) {
 fn reply(client: &UnixStream, workers: &Workers) {
     let own = credentials().effective_uid;
     let reply = match peer_credentials(client.as_fd()) {
-        Ok(peer) if peer.uid == own => Reply::Snapshot(snapshot(workers)),
+        Ok(peer) if peer.uid == own => Reply::Snapshot(workers.snapshot()),
         Ok(peer) => Reply::Refused(format!("it belongs to user {own}, and the client is {peer}")),
         Err(error) => Reply::Refused(error.to_string()),
     };
@@ -257,20 +154,4 @@ fn reply(client: &UnixStream, workers: &Workers) {
             Err(_) => return,
         }
     }
-}
-
-fn snapshot(workers: &Workers) -> Snapshot {
-    let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    Snapshot {
-        schema: SCHEMA,
-        pid: std::process::id(),
-        program: program.trim_end().to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        workers: workers.states(),
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while one is locked.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

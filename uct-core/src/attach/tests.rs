@@ -55,8 +55,8 @@ fn workers_are_seen_from_their_registration_to_their_end() {
     let (_root, path) = directory();
     let server = Server::start(&path).expect("it starts");
     assert_eq!(read(&path).expect("a reply").workers, []);
-    let one = server.register(|reply| reply.send(report(1)).is_ok()).expect("it is registered");
-    let _two = server.register(|reply| reply.send(report(2)).is_ok()).expect("it is registered");
+    let one = server.workers().register(|reply| reply.send(report(1)).is_ok()).expect("it is registered");
+    let _two = server.workers().register(|reply| reply.send(report(2)).is_ok()).expect("it is registered");
     let seen = |path| -> Vec<(u64, Option<usize>)> {
         let snapshot = read(path).expect("a reply");
         assert_eq!(snapshot.pid, std::process::id());
@@ -66,7 +66,7 @@ fn workers_are_seen_from_their_registration_to_their_end() {
     assert_eq!(seen(&path), [(1, Some(1)), (2, Some(2))]);
     drop(one);
     assert_eq!(seen(&path), [(2, Some(2))]);
-    let _gone = server.register(|_| false).expect("it is registered");
+    let _gone = server.workers().register(|_| false).expect("it is registered");
     assert_eq!(seen(&path), [(2, Some(2))], "one that is gone while it is asked is left out");
     drop(server);
     assert_eq!(fs::read_dir(&path).expect("it is there").count(), 0, "the socket is removed");
@@ -83,7 +83,7 @@ fn a_worker_without_progress_is_reported_and_asked_only_once() {
         list.lock().expect("no panic").push(reply);
         true
     };
-    let _worker = server.register(ask).expect("it is registered");
+    let _worker = server.workers().register(ask).expect("it is registered");
     for _ in 0..2 {
         let workers = read(&path).expect("a reply").workers;
         assert!(matches!(&workers[..], [worker] if worker.report.is_none()), "{workers:?}");
@@ -196,7 +196,7 @@ fn a_later_server_of_the_process_keeps_its_socket_when_the_earlier_one_ends() {
     let (_root, path) = directory();
     let first = Server::start(&path).expect("it starts");
     let second = Server::start(&path).expect("it starts");
-    let _worker = second.register(|reply| reply.send(report(3)).is_ok());
+    let _worker = second.workers().register(|reply| reply.send(report(3)).is_ok());
     drop(first);
     assert_eq!(read(&path).expect("a reply").workers.len(), 1);
 }

@@ -13,7 +13,7 @@ impl Worker {
     pub(super) fn offer(&self) {
         let Some(server) = &self.context().inner.server else { return };
         let handle = self.handle();
-        let offer = server.register(move |reply| {
+        let offer = server.workers().register(move |reply| {
             let asked = Instant::now();
             let report = move |worker: &Worker| {
                 // The client may have gone.
