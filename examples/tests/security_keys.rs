@@ -12,7 +12,7 @@ use std::path::Path;
 /// The keys, by what they decide.
 const GUARDS: &[(&str, &[&str])] = &[
     ("which code is loaded", &["module_dir", "module_owners", "modules", "module_replace"]),
-    ("who may connect, and see what this process does", &["shm.peers", "attach"]),
+    ("who may connect, and see what this process does", &["shm.peers", "attach", "prometheus"]),
     ("where sockets and files are that others may reach", &["shm.dir", "posix.dir"]),
     (
         "which memory of a peer is trusted, and who may access that of this process",

@@ -11,7 +11,7 @@ use ucs::config::{Config, ENV_PREFIX, FileSource, Schema, Sources, UnknownSectio
 use ucs::sys::trust;
 use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
 
-use crate::attach::Server;
+use crate::attach::Servers;
 use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
 use crate::error::{ContextError, OpenError, Refused};
 use crate::loader::text as loader_text;
@@ -44,8 +44,8 @@ pub(crate) struct ContextInner {
     components: Vec<(usize, usize)>,
     domains: Mutex<HashMap<(usize, String), Weak<MdInner>>>,
     discovery: OnceLock<Discovery>,
-    /// Of the process, if it can be attached to.
-    pub(crate) server: Option<Arc<Server>>,
+    /// Those that show what its workers have done.
+    pub(crate) servers: Servers,
 }
 
 /// The devices of all components, and the reasons of those that have none.
@@ -161,13 +161,8 @@ impl ContextBuilder {
             ContextError::entry(&loaded.config, "alloc_prio", entry, "md, thp, heap, mmap or huge")
         })?;
 
-        let server = core.attach.then(Server::shared).and_then(|server| {
-            server
-                .inspect_err(|error| {
-                    ucs::log::warn!("nobody can attach to this process (key attach): {error}")
-                })
-                .ok()
-        });
+        let metrics = core.metrics_address(&loaded.config)?;
+        let servers = Servers::start(core.attach, metrics);
 
         let transports = plugins.iter().flat_map(|plugin| &plugin.components).flat_map(|it| &it.transports);
         let names: Vec<&str> = transports.map(|transport| transport.name.as_str()).collect();
@@ -198,7 +193,7 @@ impl ContextBuilder {
                 components,
                 domains: Mutex::default(),
                 discovery: OnceLock::new(),
-                server,
+                servers,
             }),
         })
     }
@@ -250,6 +245,13 @@ impl Context {
     /// All keys there are, those of the loaded plugins included.
     pub fn schema(&self) -> &Schema {
         &self.inner.schema
+    }
+
+    /// Where metrics are served: the address of the key `prometheus`, with the port that the system chose if that was 0. `None` without
+    /// the key, or if the address cannot be bound, which was logged.
+    #[cfg(feature = "prometheus")]
+    pub fn prometheus_address(&self) -> Option<std::net::SocketAddr> {
+        self.inner.servers.metrics_address()
     }
 
     /// The configuration file that was read, if any.

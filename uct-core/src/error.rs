@@ -26,6 +26,18 @@ pub enum ContextError {
         /// What is known.
         expected: &'static str,
     },
+    /// A key has an effect only with a cargo feature that this program was built without.
+    #[error(
+        "{key} = {value}: this program was built without the feature `{feature}` of uct-core, which the key needs"
+    )]
+    Feature {
+        /// The key.
+        key: &'static str,
+        /// Its value and where that came from.
+        value: String,
+        /// The feature.
+        feature: &'static str,
+    },
     /// A plugin's keys clash with another's.
     #[error("configuration keys of a plugin clash: {0}")]
     Schema(#[from] ucs::config::SchemaError),
@@ -41,9 +53,18 @@ impl ContextError {
         entry: String,
         expected: &'static str,
     ) -> ContextError {
-        let value = config.value("", key).map_or_else(String::new, ToString::to_string);
-        ContextError::Entry { key, value, entry, expected }
+        ContextError::Entry { key, value: with_origin(config, key), entry, expected }
     }
+
+    /// About a key that needs a feature.
+    pub(crate) fn without_feature(config: &Config, key: &'static str, feature: &'static str) -> ContextError {
+        ContextError::Feature { key, value: with_origin(config, key), feature }
+    }
+}
+
+/// The value of a key, and where it came from.
+fn with_origin(config: &Config, key: &str) -> String {
+    config.value("", key).map_or_else(String::new, ToString::to_string)
 }
 
 /// Why an interface could not be opened.

@@ -63,7 +63,9 @@ pub(crate) struct IfaceInner {
     pub(crate) md: MemoryDomain,
     resource: Rc<Resource>,
     progress: Cell<Option<CallbackId>>,
-    /// Its endpoints, in a process that can be attached to.
+    /// Counts the interfaces of the worker from 1.
+    number: u64,
+    /// Its endpoints, if the context has a server that shows them.
     observed: Option<ObservedEps>,
 }
 
@@ -110,6 +112,8 @@ impl Iface {
     fn open(worker: &Worker, resource: &Resource, options: IfaceOptions) -> Result<Iface, OpenError> {
         let context = worker.context();
         let md = context.memory_domain(resource)?;
+        let number = worker.inner.opened.get() + 1;
+        worker.inner.opened.set(number);
         let (plugin, component) = context.component(resource.component_index);
         let transport = &component.transports[resource.transport_index];
         let composed = uct_compose::tables();
@@ -125,7 +129,8 @@ impl Iface {
             md,
             resource: Rc::new(resource.clone()),
             progress: Cell::new(None),
-            observed: context.inner.server.is_some().then(ObservedEps::default),
+            number,
+            observed: context.inner.servers.is_any().then(ObservedEps::default),
         });
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
@@ -446,6 +451,7 @@ impl Armed for IfaceInner {
         });
         let counters = self.transport_counters().into_iter();
         Some(IfaceReport {
+            number: self.number,
             transport: self.resource.transport.clone(),
             device: self.resource.device.clone(),
             memory_domain: self.md.name().to_owned(),

@@ -57,8 +57,10 @@ pub(crate) struct WorkerInner {
     pub(crate) context: Context,
     fork: ForkGuard,
     fork_reported: Cell<bool>,
-    /// Set in a process that can be attached to.
-    offer: OnceCell<Offer>,
+    /// For each server of the context.
+    offers: OnceCell<Vec<Offer>>,
+    /// Interfaces that were opened on it.
+    pub(crate) opened: Cell<u64>,
 }
 
 /// Closes an object.
@@ -134,7 +136,8 @@ impl Worker {
             context: context.clone(),
             fork: ForkGuard::new(),
             fork_reported: Cell::new(false),
-            offer: OnceCell::new(),
+            offers: OnceCell::new(),
+            opened: Cell::new(0),
         });
         WORKERS.with_borrow_mut(|workers| workers.push(Rc::downgrade(&inner)));
         let worker = Worker::of(&inner);

@@ -2,7 +2,8 @@
 //!
 //! A process offers this if its key `attach` is on: one thread then serves a unix socket, and each worker collects its own report
 //! inside progress. Without the key there is no thread and no socket. The counters are those that the host keeps anyway, so the data path is the same.
-//! `uct_info --attach` calls [`read`].
+//! `uct_info --attach` calls [`read`]. With the feature `prometheus` and the key of that name, another thread serves the same reports
+//! over HTTP, as metrics.
 
 #![forbid(unsafe_code)]
 
@@ -10,8 +11,11 @@ mod client;
 mod error;
 mod observed;
 mod place;
+#[cfg(feature = "prometheus")]
+mod prometheus;
 mod reply;
 mod server;
+mod servers;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -20,5 +24,5 @@ pub use client::read;
 pub use error::AttachError;
 pub(crate) use observed::{ObservedEp, ObservedEps};
 pub use reply::{IfaceReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState};
-pub(crate) use server::Server;
+pub(crate) use servers::Servers;
 pub(crate) use workers::Offer;

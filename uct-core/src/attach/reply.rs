@@ -61,6 +61,9 @@ pub struct WorkerReport {
 /// An open interface. The counts include those of endpoints that are closed by now.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct IfaceReport {
+    /// Counts the interfaces that its worker has opened, from 1; 0 if an earlier version reports it.
+    #[serde(default)]
+    pub number: u64,
     /// Its transport.
     pub transport: String,
     /// Its device.

@@ -1,4 +1,4 @@
-//! What a worker reports to a process that attaches to this one.
+//! What a worker reports to `uct_info --attach`, and to clients that read metrics.
 
 #![forbid(unsafe_code)]
 
@@ -11,17 +11,18 @@ use crate::attach::WorkerReport;
 impl Worker {
     /// Lets other processes see the worker, if the configuration permits it.
     pub(super) fn offer(&self) {
-        let Some(server) = &self.context().inner.server else { return };
-        let handle = self.handle();
-        let offer = server.workers().register(move |reply| {
-            let asked = Instant::now();
-            let report = move |worker: &Worker| {
-                // The client may have gone.
-                let _ = reply.send(worker.report(asked));
-            };
-            handle.submit(report).is_ok()
+        let offers = self.context().inner.servers.workers().filter_map(|workers| {
+            let handle = self.handle();
+            workers.register(move |reply| {
+                let asked = Instant::now();
+                let report = move |worker: &Worker| {
+                    // The client may have gone.
+                    let _ = reply.send(worker.report(asked));
+                };
+                handle.submit(report).is_ok()
+            })
         });
-        offer.into_iter().for_each(|offer| drop(self.inner.offer.set(offer)));
+        let _ = self.inner.offers.set(offers.collect());
     }
 
     fn report(&self, asked: Instant) -> WorkerReport {
