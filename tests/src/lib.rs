@@ -42,6 +42,7 @@ mod target;
 pub mod watchdog;
 
 pub use case::{Case, Needs};
+pub use cases::in_child;
 pub use config::Config;
 pub use runner::run;
 pub use setup::Setup;

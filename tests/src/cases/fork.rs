@@ -22,7 +22,7 @@ const CHILD_LIMIT: u32 = 120;
 const FOUND: i32 = 41;
 
 /// Runs `work` in a child of a fork, which drops all that it was given, and waits for it; panics unless it ends well.
-pub(crate) fn in_child<T>(given: T, work: impl FnOnce(&T)) -> T {
+pub fn in_child<T>(given: T, work: impl FnOnce(&T)) -> T {
     // SAFETY: the child is one thread, has a copy of all memory, and ends in `_exit` without returning to the runner.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no fork: {}", std::io::Error::last_os_error());

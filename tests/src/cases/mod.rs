@@ -18,7 +18,7 @@ mod events;
 mod failure;
 mod flush;
 mod fork;
-pub(crate) use fork::in_child;
+pub use fork::in_child;
 mod get_short;
 mod kept;
 mod lifetime;
