@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use certificates::Authority;
 use doorkeeper::Doorkeeper;
 use relay::Relay;
+use support::spans::{Spans, names};
 use support::{LIMIT, context, net, pair_with};
+use tracing::level_filters::LevelFilter;
 use uct_core::select::Selector;
 use uct_core::{DeviceKind, Error as Status, IfaceOptions, Worker};
 use uct_net::local::{Connect, Net};
@@ -434,4 +436,22 @@ fn records_without_end_end_the_handshake() {
 fn unix_path(name: &str) -> String {
     let path = std::env::temp_dir().join(format!("uct-net-tls-{name}-{}", std::process::id()));
     format!("unix:{}", path.display())
+}
+
+#[test]
+fn tls_is_a_span_of_its_own_in_that_of_the_connection() {
+    let (server, client) = (Spans::default(), Spans::default());
+    let seen = server.clone();
+    let _guard = client.see(LevelFilter::DEBUG);
+    pair_with(
+        trusting(Tls::handshake_only),
+        async move |_net, mut listener| {
+            seen.see_always(LevelFilter::DEBUG);
+            listener.accept().await?.accept().await?.recv().within(LIMIT).await?;
+            Ok(())
+        },
+        async |net, address| net.connect(&address).await?.send(b"seen").await,
+    );
+    assert_eq!(names(&client.connection().1), ["resolve", "dial", "tls", "handshake", "established"]);
+    assert_eq!(names(&server.connection().1), ["tls", "hello", "handshake", "established"]);
 }

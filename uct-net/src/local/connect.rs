@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
 use uct_core::select::Request;
 
@@ -17,6 +18,7 @@ use super::connection::Connection;
 use super::handshake;
 use super::net::{Net, NetHandle};
 use super::socket::{FrameSocket, Place};
+use super::trace;
 use crate::error::{Error, Result, Stage};
 
 /// An attempt to connect, made by `.await`. Its methods set what the attempt needs.
@@ -95,18 +97,20 @@ impl Connect {
         if requests.is_empty() {
             requests.push(net.options.request);
         }
-        let places = resolve(&address).await?;
+        let places = resolve(&address).instrument(debug_span!("resolve")).await?;
         stage.set(Stage::Dial);
         let mut last = None;
         for place in places {
-            match FrameSocket::dial(&net.reactor, &place).await {
+            let dialled = FrameSocket::dial(&net.reactor, &place);
+            match dialled.instrument(debug_span!("dial", %place)).await {
                 Ok(socket) => {
                     stage.set(Stage::Handshake);
                     #[cfg(feature = "tls")]
                     if let Some(session) = session {
                         handshake::secure(&net, &socket, session).await?;
                     }
-                    return handshake::call(&net, &socket, &requests, &require, private).await;
+                    let made = handshake::call(&net, &socket, &requests, &require, private);
+                    return made.instrument(debug_span!("handshake")).await;
                 }
                 Err(error) => last = Some(error),
             }
@@ -123,10 +127,11 @@ impl IntoFuture for Connect {
         let (limit, address) = (self.limit, self.address.clone());
         let mut sleep = self.net.reactor.sleep(limit);
         let stage = Rc::new(Cell::new(Stage::Resolve));
-        let mut connecting = Box::pin(self.run(Rc::clone(&stage)));
+        let span = trace::calling(&address);
+        let mut connecting = Box::pin(self.run(Rc::clone(&stage)).instrument(span.clone()));
         Box::pin(std::future::poll_fn(move |context| {
             if let Poll::Ready(outcome) = connecting.as_mut().poll(context) {
-                return Poll::Ready(outcome);
+                return Poll::Ready(trace::outcome(&span, outcome));
             }
             sleep.poll_due(context).map(|()| {
                 let error = Error::new(
@@ -135,13 +140,14 @@ impl IntoFuture for Connect {
                     Status::TIMED_OUT,
                     format!("not connected within {limit:?}"),
                 );
-                Err(error.hint(match stage.get() {
+                let error = error.hint(match stage.get() {
                     Stage::Handshake => "the listener was reached and does not continue: it may be busy",
                     Stage::Resolve => {
                         "the name was not resolved in time: check the resolver, or use an IP address"
                     }
                     _ => "nothing replies at this address: check the address, the network and its firewalls",
-                }))
+                });
+                trace::outcome(&span, Err(error))
             })
         }))
     }

@@ -4,6 +4,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
 use uct_core::select::{Candidate, Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
 use uct_core::{EpFailure, Iface, IfaceAddress, SocketSide};
@@ -36,8 +38,8 @@ struct Server {
 /// Completes TLS, within a limit for all of it.
 #[cfg(feature = "tls")]
 pub(crate) async fn secure(net: &NetHandle, socket: &FrameSocket, session: Session) -> Result<TlsPeer> {
-    let secured = limited(net, socket, Limit::handshake(net), "complete TLS", socket.secure(session)).await;
-    secured.map_err(|error| match error.status {
+    let secured = limited(net, socket, Limit::handshake(net), "complete TLS", socket.secure(session));
+    secured.instrument(debug_span!("tls")).await.map_err(|error| match error.status {
         Status::CONNECTION_RESET => error.hint("it may not use TLS: set tls on both sides or on neither"),
         _ => error,
     })

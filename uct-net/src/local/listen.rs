@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::{Instrument, Span, debug_span};
 use uct_core::select::PeerAddresses;
 
 use super::connect::resolve;
@@ -16,6 +17,7 @@ use super::reactor::Sleep;
 #[cfg(feature = "tls")]
 use super::secure;
 use super::socket::{FrameSocket, ListeningSocket, Place};
+use super::trace;
 use crate::error::{Error, Result, Stage};
 
 /// Callers that wait in the system's queue.
@@ -39,6 +41,7 @@ pub struct Incoming {
     net: NetHandle,
     socket: Option<FrameSocket>,
     client: (Vec<u8>, PeerAddresses),
+    span: Span,
     #[cfg(feature = "tls")]
     tls_peer: Option<crate::TlsPeer>,
 }
@@ -128,9 +131,15 @@ impl Listener {
 }
 
 async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
+    let span = trace::accepting(socket.peer());
+    let introduced = receive_hello(net, socket, span.clone()).instrument(span.clone()).await;
+    introduced.inspect_err(|error| trace::note_end(&span, error))
+}
+
+async fn receive_hello(net: NetHandle, socket: FrameSocket, span: Span) -> Result<Incoming> {
     #[cfg(feature = "tls")]
     let tls_peer = secure::accept(&net, &socket).await?;
-    let client = match handshake::greet(&net, &socket).await {
+    let client = match handshake::greet(&net, &socket).instrument(debug_span!("hello")).await {
         Ok(client) => client,
         Err(error) => {
             // The caller uses another version, or TLS: send the reason before the connection ends.
@@ -145,6 +154,7 @@ async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
         net,
         socket: Some(socket),
         client,
+        span,
         #[cfg(feature = "tls")]
         tls_peer,
     })
@@ -183,7 +193,10 @@ impl Incoming {
     pub async fn accept_with(mut self, private: impl Into<Vec<u8>>) -> Result<Connection> {
         let socket = self.socket.take().expect("present until it is answered");
         let client = std::mem::take(&mut self.client);
-        handshake::take(&self.net, &socket, client, private.into()).await
+        let span = self.span.clone();
+        let stage = debug_span!(parent: &span, "handshake");
+        let made = handshake::take(&self.net, &socket, client, private.into()).instrument(stage).await;
+        trace::outcome(&span, made)
     }
 
     /// Rejects the caller, whose error contains the reason.
@@ -192,6 +205,7 @@ impl Incoming {
     /// The caller has gone.
     pub async fn reject(mut self, reason: &str) -> Result {
         let socket = self.socket.take().expect("present until it is answered");
+        trace::note_end(&self.span, format_args!("rejected by this side: {reason}"));
         handshake::refuse(&self.net, &socket, reason).await
     }
 }
@@ -199,6 +213,7 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         if let Some(socket) = &self.socket {
+            trace::note_end(&self.span, "not taken by this side");
             // So few bytes find room in the socket at once.
             let mut refusal = std::pin::pin!(handshake::refuse(&self.net, socket, "not taken"));
             let _ = refusal.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));

@@ -18,6 +18,7 @@ mod session;
 mod socket;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod trace;
 
 pub use connect::Connect;
 pub use connection::{Close, Connection, Explanation, Recv, Send, Stream, Within};

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod random;
+pub mod spans;
 pub mod threads;
 
 use std::sync::mpsc;

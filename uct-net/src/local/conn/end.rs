@@ -7,6 +7,7 @@ use ucs::Error as Status;
 use uct_core::{EpFailure, Flush, Posted};
 
 use super::Conn;
+use super::spans::Spans;
 use super::state::closed;
 use super::wakers::wake;
 use crate::error::{Error, Stage};
@@ -18,7 +19,7 @@ pub(super) const MAX_REASON: usize = 64;
 impl Conn {
     /// This side sends no more, and does not read either if `deaf`. What is queued goes out first.
     pub(crate) fn end(self: &Rc<Conn>, deaf: bool) {
-        {
+        let is_first = {
             let mut state = self.state.borrow_mut();
             if state.fin.wanted.is_some_and(|already| already || !deaf) {
                 return;
@@ -26,7 +27,10 @@ impl Conn {
             // A second Fin says that this side does not read any more.
             state.fin.is_sent = false;
             state.fin.is_acknowledged = false;
-            state.fin.wanted = Some(deaf);
+            state.fin.wanted.replace(deaf).is_none()
+        };
+        if is_first {
+            self.note_end();
         }
         self.pump();
     }
@@ -106,8 +110,33 @@ impl Conn {
         error
     }
 
+    /// Keeps the spans until the end, or closes them if it has failed already.
+    pub(crate) fn keep_spans(&self, spans: Spans) {
+        let failure = self.state.borrow().failure.clone();
+        match failure {
+            Some(failure) => spans.note_end(failure),
+            None => drop(self.spans.replace(Some(spans))),
+        }
+    }
+
+    /// Tells subscribers which side ends the connection.
+    fn note_end(&self) {
+        let by = if self.state.borrow().fin.has_come { "the peer" } else { "this side" };
+        if let Some(spans) = &*self.spans.borrow() {
+            spans.note_end(format_args!("closed by {by}"));
+        }
+    }
+
+    /// Tells subscribers that the connection has failed.
+    pub(super) fn close_spans(&self, failure: &Error) {
+        if let Some(spans) = self.spans.take() {
+            spans.note_end(failure);
+        }
+    }
+
     /// Fails; the first failure holds.
     pub(super) fn fail(&self, error: Error) {
+        self.close_spans(&error);
         let wakers = {
             let mut state = self.state.borrow_mut();
             state.failure.get_or_insert(error);

@@ -9,6 +9,7 @@ mod offer;
 mod receive;
 mod room;
 mod send;
+mod spans;
 mod state;
 mod wakers;
 
@@ -17,6 +18,7 @@ use std::fmt;
 use std::rc::Rc;
 
 pub(crate) use self::large::Large;
+pub(crate) use self::spans::Spans;
 use self::state::State;
 pub(crate) use self::state::Ticket;
 use self::wakers::wake;
@@ -39,6 +41,8 @@ pub(crate) struct Conn {
     waits_for_room: Cell<bool>,
     /// An operation beside the messages waits for the transport's room as well.
     is_awaited: Cell<bool>,
+    /// Its spans, from the end of the handshake to the first failure.
+    spans: RefCell<Option<Spans>>,
     state: RefCell<State>,
 }
 
@@ -63,6 +67,7 @@ impl Conn {
             is_due: Cell::new(false),
             waits_for_room: Cell::new(false),
             is_awaited: Cell::new(false),
+            spans: RefCell::new(None),
             state: RefCell::new(State::new(options.window)),
         })
     }

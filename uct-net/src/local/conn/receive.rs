@@ -236,7 +236,9 @@ impl State {
                     String::from_utf8_lossy(told).chars().filter(|letter| !letter.is_control()).collect();
                 let reason = format!("aborted by the peer: {told}");
                 let peer = &*conn.peer;
-                self.failure = Some(Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason));
+                let failure = Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason);
+                conn.close_spans(&failure);
+                self.failure = Some(failure);
                 wakers = [self.readers.take(), self.writers.take()].concat();
             }
         }
