@@ -1,6 +1,9 @@
 //! `uct_hello_world` between two processes over tcp: every flavour, linkage and address family, and sizes from nothing to
 //! the largest; and bad input, each with a status and one line that says what was expected.
 
+#[path = "../../ucs/testing/port.rs"]
+mod port;
+
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -10,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use port::free_port;
 use uct_core::{Context, Worker};
 
 type Outcome = Result<(), Failed>;
@@ -126,11 +130,6 @@ impl Drop for Running {
             let _ = child.wait();
         }
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
 }
 
 /// Runs server and client with common arguments and variables; what both printed.

@@ -5,8 +5,9 @@ mod support;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use support::port::free_port;
 use support::process::start;
-use support::{free_port, perftest, server};
+use support::{perftest, server};
 use uct_core::attach::{AttachError, IfaceReport, Snapshot, read};
 
 /// Whether a process has the thread that serves clients.

@@ -7,8 +7,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use support::port::free_port;
 use support::process::start;
-use support::{ended, free_port, parse, perftest, resources, results, server};
+use support::{ended, parse, perftest, resources, results, server};
 use uct_core::configuration::Sources;
 use uct_core::{Context, DeviceKind};
 use uct_net::NetOptions;

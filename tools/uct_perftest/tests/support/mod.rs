@@ -2,13 +2,14 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+#[path = "../../../../ucs/testing/port.rs"]
+pub mod port;
 #[path = "../../../common/testing/process.rs"]
 pub mod process;
 
 use process::{Ended, Running, command, start};
 use serde_json::Value;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use uct_core::configuration::Sources;
 use uct_core::{Context, DeviceKind, Resource};
@@ -37,17 +38,6 @@ pub fn server(port: u16, arguments: &str) -> Running {
         std::thread::sleep(Duration::from_millis(10));
     }
     server
-}
-
-/// A port without a listener at this moment, below those that the system hands out itself: whatever opens a socket meanwhile does
-/// not get it.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let own = (std::process::id() % 4001 * 5) as u16;
-    (0..20_000)
-        .map(|_| 10_000 + own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000)
-        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("no port from 10000 to 29999 is free")
 }
 
 fn is_listening(port: u16) -> bool {
