@@ -2,7 +2,8 @@
 
 # Ends the test; the host's table has the reason.
 fail() {
-    echo "FAILED: $*" | tee /tmp/failure
+    echo "$*" >/tmp/failure
+    echo "FAILED: $*"
     for file in /tmp/server /tmp/client; do
         [ -f $file ] && sed "s#^#$file: #" $file
     done

@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(times, [10.5, 1.5, 3.0]);
         assert!(matches!(rows[0].0, Verdict::Passed) && matches!(rows[2].0, Verdict::Passed));
         assert_eq!(reason(&rows[1].0), "the script ended with status 3; what it printed is above");
-        let rows = verdicts(1, &ended(0, &["0 1 10.50 FAILED: the client with -d mlx5_0:1 "], ""));
-        assert_eq!(reason(&rows[0].0), "FAILED: the client with -d mlx5_0:1");
+        let rows = verdicts(1, &ended(0, &["0 1 10.50 the client with -d mlx5_0:1 "], ""));
+        assert_eq!(reason(&rows[0].0), "the client with -d mlx5_0:1");
     }
 
     #[test]
