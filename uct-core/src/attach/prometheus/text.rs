@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::attach::reply::{IfaceReport, Snapshot, WorkerReport, WorkerState};
+use crate::attach::reply::{IfaceReport, Sent, Snapshot, WorkerReport, WorkerState};
 
 /// Bytes of the text.
 pub(super) const MOST_BYTES: usize = 8 << 20;
@@ -59,6 +59,18 @@ const OF_INTERFACES: &[Metric<IfaceReport>] = &[
         Kind::Counter,
         "Bytes of active messages that a handler received, headers included.",
         |it| it.received_bytes,
+    ),
+];
+
+const OF_OPERATIONS: &[Metric<Sent>] = &[
+    ("uct_interface_operations_total", Kind::Counter, "Operations that were accepted, by kind.", |it| {
+        it.operations
+    }),
+    (
+        "uct_interface_operation_bytes_total",
+        Kind::Counter,
+        "Bytes of the operations that were accepted, headers included, by kind.",
+        |it| it.bytes,
     ),
 ];
 
@@ -170,23 +182,12 @@ fn write_interfaces(text: &mut Text, interfaces: &[Labelled<'_>]) -> fmt::Result
             writeln!(text, "{name}{{{labels}}} {}", value(iface))?;
         }
     }
-    let name = "uct_interface_operations_total";
-    start(text, name, Kind::Counter, "Operations that were accepted, by kind.")?;
-    for Labelled { labels, iface } in interfaces {
-        for sent in &iface.sent {
-            writeln!(text, "{name}{{{labels},kind=\"{}\"}} {}", Escaped(&sent.kind), sent.operations)?;
-        }
-    }
-    let name = "uct_interface_operation_bytes_total";
-    start(
-        text,
-        name,
-        Kind::Counter,
-        "Bytes of the operations that were accepted, headers included, by kind.",
-    )?;
-    for Labelled { labels, iface } in interfaces {
-        for sent in &iface.sent {
-            writeln!(text, "{name}{{{labels},kind=\"{}\"}} {}", Escaped(&sent.kind), sent.bytes)?;
+    for &(name, kind, help, value) in OF_OPERATIONS {
+        start(text, name, kind, help)?;
+        for Labelled { labels, iface } in interfaces {
+            for sent in &iface.sent {
+                writeln!(text, "{name}{{{labels},kind=\"{}\"}} {}", Escaped(&sent.kind), value(sent))?;
+            }
         }
     }
     let name = "uct_interface_transport_counter";
