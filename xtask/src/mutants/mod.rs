@@ -94,12 +94,17 @@ fn lists(tree: &Path, groups: &[&'static Group]) -> Outcome<Vec<(&'static Group,
         .iter()
         .map(|group| {
             let mut list = cargo();
-            list.args(["mutants", "--list", "--json", "--colors=never"]).current_dir(tree);
+            list.args(["mutants", "--workspace", "--list", "--json", "--colors=never"]).current_dir(tree);
             list.args(group.files.iter().flat_map(|glob| ["--file", glob]));
             let json = output(&mut list, BUILD_LIMIT).map_err(|failure| {
                 Failure::new(format!("{failure}\nneeds cargo-mutants: cargo install --locked cargo-mutants"))
             })?;
-            Ok((*group, Mutant::list(&json)?))
+            match Mutant::list(&json)? {
+                none if none.is_empty() => {
+                    Err(Failure::new(format!("cargo-mutants finds nothing to change in {}", group.name)))
+                }
+                found => Ok((*group, found)),
+            }
         })
         .collect()
 }
