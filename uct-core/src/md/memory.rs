@@ -542,7 +542,10 @@ mod tests {
             memory.slice(8..).len(),
         ];
         assert_eq!(lengths, [8, 2, 3, 5, 0]);
-        assert!(memory.slice(8..).is_empty());
+        assert!(memory.slice(8..).is_empty() && !memory.slice(7..).is_empty());
+        assert!(registered(&iface, Vec::new()).is_empty());
+        memory.write(0, &7_u64.to_ne_bytes());
+        assert_eq!(memory.load_u64(0), 7);
         for outside in [5..=8, 0..=8] {
             assert!(panics(|| drop(memory.slice(outside))));
         }
@@ -632,6 +635,7 @@ mod tests {
         assert!(panics(|| memory.fill(17, 0, 0)));
         assert!(panics(|| drop(memory.slice(..17))));
         assert!(panics(|| assert_eq!(memory.load_u64(9), 0)));
+        assert_ne!(memory.advise(8, 8, true), Err(Error::OUT_OF_RANGE));
         assert_eq!(memory.advise(8, 9, true), Err(Error::OUT_OF_RANGE));
         assert_eq!(memory.advise(usize::MAX, 2, true), Err(Error::OUT_OF_RANGE));
         assert_eq!(memory.to_vec(), [5; 16]);

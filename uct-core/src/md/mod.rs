@@ -4,6 +4,8 @@ mod free_pieces;
 mod memory;
 mod pool;
 mod rkey;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -155,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn the_bandwidth_is_the_sum_of_both_parts_and_has_the_origin_of_the_one_that_is_there() {
+        let told = |shared: f64, dedicated: f64| {
+            let mut attr = attr();
+            attr.bandwidth_shared.value = shared;
+            attr.bandwidth_dedicated = Figure { value: dedicated, origin: uct_abi::UCT_ORIGIN_MODEL };
+            let Term { figure, origin, .. } =
+                Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1000)).transfer;
+            (figure, origin)
+        };
+        assert_eq!(told(1e9, 0.0), (1e9, "measured"));
+        assert_eq!(told(0.0, 3e9), (3e9, "model"));
+        assert_eq!(told(1e9, 3e9), (4e9, "measured"));
+    }
+
+    #[test]
     fn an_interface_that_names_no_bandwidth_costs_no_transfer() {
         let mut attr = attr();
         attr.bandwidth_shared.value = 0.0;

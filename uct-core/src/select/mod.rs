@@ -239,7 +239,7 @@ impl Selector {
                 None,
             );
         }
-        if let Err(verdict) = Verdict::check(request, iface) {
+        if let Err(verdict) = Verdict::check(request, iface.attributes()) {
             return (verdict, None);
         }
         let address = match peer.map(|peer| peer.reach(iface)).transpose() {

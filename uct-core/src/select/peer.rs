@@ -228,22 +228,71 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_many_addresses_out_of_reach_makes_a_short_reason() {
+    fn a_name_that_is_whole_is_not_what_is_cut() {
+        let packed = peer().pack().expect("it is short enough");
+        let refusal =
+            |length: usize| PeerAddresses::unpack(&packed[..length]).expect_err("it is cut").to_string();
+        let end = 8 + "lo".len();
+        assert!(refusal(end - 1).contains("a device's name"), "{}", refusal(end - 1));
+        assert!(!refusal(end).contains("a device's name"), "{}", refusal(end));
+    }
+
+    fn open(modules: &str, transport: &str) -> Iface {
         use crate::configuration::Sources;
         use crate::context::Context;
         use crate::worker::Worker;
 
-        let sources = Sources::default().set("modules", "self");
+        let sources = Sources::default().set("modules", modules);
         let context = Context::builder().sources(sources).build().expect("a context");
         let worker = Worker::new(&context).expect("a worker");
-        let iface = worker.open("self", "memory").expect("an interface");
+        worker.open(transport, "memory").expect("an interface")
+    }
+
+    fn refusal(peer: &PeerAddresses, iface: &Iface) -> (Stage, String) {
+        match peer.reach(iface) {
+            Err(Verdict::Rejected { stage, check, .. }) => (stage, check),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_peer_with_many_addresses_out_of_reach_makes_a_short_reason() {
+        let iface = open("self", "self");
         let elsewhere = PeerIface {
             device: "elsewhere".to_owned(),
             address: IfaceAddress { transport: "self".to_owned(), device: vec![1; 6], iface: vec![2; 20] },
         };
-        let peer = PeerAddresses { ifaces: vec![elsewhere; MAX_IFACES] };
-        let Err(Verdict::Rejected { check, .. }) = peer.reach(&iface) else { panic!("nobody is there") };
-        assert_eq!(check.matches("elsewhere").count(), MAX_TOLD, "{check}");
-        assert!(check.ends_with(&format!("; and {} more", MAX_IFACES - MAX_TOLD)), "{check}");
+        for (count, more) in [(1, 0), (MAX_TOLD, 0), (MAX_TOLD + 1, 1), (MAX_IFACES, MAX_IFACES - MAX_TOLD)] {
+            let peer = PeerAddresses { ifaces: vec![elsewhere.clone(); count] };
+            let (stage, check) = refusal(&peer, &iface);
+            assert_eq!(stage, Stage::Unreachable);
+            assert_eq!(check.matches("elsewhere").count(), count.min(MAX_TOLD), "{check}");
+            let tail = format!("; and {more} more");
+            assert!(if more > 0 { check.ends_with(&tail) } else { !check.contains(" more") }, "{check}");
+        }
+    }
+
+    #[test]
+    fn another_machine_is_out_of_reach_and_a_peer_on_this_one_is_only_impeded() {
+        let iface = open("shm", "posix");
+        let own = iface.address().expect("an address");
+        assert_eq!(PeerAddresses::of(std::slice::from_ref(&iface)).reach(&iface), Ok(own.clone()));
+        // Offsets of the device address: the machine, and what can separate two processes on it.
+        let (machine, network, directory) = (8, 24, 56);
+        let changed = |offsets: &[usize]| {
+            let mut address = own.clone();
+            offsets.iter().for_each(|&offset| address.device[offset] ^= 1);
+            PeerIface { device: "memory".to_owned(), address }
+        };
+        let (far, beside) = (changed(&[machine]), changed(&[network, directory]));
+        for (peers, expected) in [
+            (vec![far.clone()], Stage::Unreachable),
+            (vec![beside.clone()], Stage::Impeded),
+            (vec![far.clone(), beside.clone()], Stage::Impeded),
+            (vec![beside, far], Stage::Impeded),
+        ] {
+            let (stage, check) = refusal(&PeerAddresses { ifaces: peers }, &iface);
+            assert_eq!(stage, expected, "{check}");
+        }
     }
 }

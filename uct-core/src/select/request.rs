@@ -151,3 +151,19 @@ impl Serialize for Operation {
 fn names<S: Serializer>(capabilities: &Capabilities, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(capabilities.iter_names().map(|(name, _)| name.to_lowercase()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_read_by_its_name_and_by_nothing_else() {
+        for operation in Operation::ALL {
+            assert_eq!(operation.name().parse(), Ok(operation));
+        }
+        let refused = "am_shor".parse::<Operation>().expect_err("there is none of that name");
+        let names =
+            "am_short, am_bcopy, am_zcopy, put_short, put_bcopy, put_zcopy, get_short, get_bcopy, get_zcopy";
+        assert_eq!(refused, format!("no operation \"am_shor\"; expected one of {names}"));
+    }
+}

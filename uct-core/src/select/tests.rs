@@ -68,16 +68,20 @@ fn what_is_required_is_named_by_transport_device_or_both() {
 #[test]
 fn an_interface_needs_the_operation_and_each_further_capability() {
     let iface = worker(&[]).open("self", "memory").expect("an interface");
+    let attributes = iface.attributes();
     let request = Request::new(Operation::AmShort, 8);
-    assert!(Verdict::check(&request, &iface).is_ok());
-    assert!(Verdict::check(&Request { size: 0, ..request }, &iface).is_ok(), "nothing is fewer than none");
+    assert!(Verdict::check(&request, attributes).is_ok());
+    assert!(
+        Verdict::check(&Request { size: 0, ..request }, attributes).is_ok(),
+        "nothing is fewer than none"
+    );
     let has = Request { capabilities: Capabilities::AM_BCOPY | Capabilities::PENDING, ..request };
-    assert!(Verdict::check(&has, &iface).is_ok());
+    assert!(Verdict::check(&has, attributes).is_ok());
     let lacks =
         (Capabilities::all() - iface.capabilities()).iter().next().expect("self has not all there is");
     for capabilities in [lacks, lacks | Capabilities::AM_BCOPY] {
         let Err(Verdict::Rejected { stage, check, .. }) =
-            Verdict::check(&Request { capabilities, ..request }, &iface)
+            Verdict::check(&Request { capabilities, ..request }, attributes)
         else {
             panic!("{capabilities:?} is not required");
         };
@@ -242,4 +246,25 @@ fn a_plugin_that_is_left_out_is_named_unless_its_transport_is_linked_in() {
     let explanation = Selector::of(&worker, vec![iface]).explain(&Request::new(Operation::AmShort, 8), None);
     let count = |name: &str| explanation.candidates.iter().filter(|it| it.transport == name).count();
     assert_eq!((count("self"), count("foreign")), (1, 1), "{:?}", explanation.candidates);
+}
+
+#[test]
+fn a_selector_has_its_interfaces_and_the_addresses_by_which_a_peer_reaches_them() {
+    let worker = worker(&[("modules", "self")]);
+    let selector = Selector::open(&worker, &IfaceOptions::default()).expect("a transport");
+    let [iface] = selector.ifaces() else { panic!("self has one device") };
+    let address = iface.address().expect("an address");
+    let addresses = selector.addresses();
+    let listed = PeerIface { device: "memory".to_owned(), address: address.clone() };
+    assert_eq!(addresses.ifaces, [listed]);
+
+    let request = Request::new(Operation::AmShort, 8);
+    let choice = selector.choose(&request, Some(&addresses)).expect("it reaches itself");
+    assert_eq!(choice.iface.resource(), iface.resource());
+    assert_eq!(choice.peer, Some(address));
+    assert_eq!(selector.choose(&request, None).expect("without a peer, too").peer, None);
+    let refused = selector.choose(&request, Some(&PeerAddresses::default())).expect_err("nobody is there");
+    let text = refused.to_string();
+    let words = "no transport for am_short of 8 bytes: self/memory: the peer offers no self";
+    assert!(text.starts_with(words), "{text}");
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::cost::Cost;
 use super::request::Request;
-use crate::iface::Iface;
+use crate::attr::{Capabilities, IfaceAttr};
 
 /// How far a candidate came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -53,16 +53,15 @@ pub(super) fn rejected(stage: Stage, check: impl Into<String>, hint: &str) -> Ve
 
 impl Verdict {
     /// Refuses a request that an interface is not able to meet, by its attributes alone.
-    pub(super) fn check(request: &Request, iface: &Iface) -> Result<(), Verdict> {
+    pub(super) fn check(request: &Request, attr: &IfaceAttr) -> Result<(), Verdict> {
         let wanted = request.capabilities | request.operation.capability();
-        let missing = wanted - iface.capabilities();
+        let missing = wanted - Capabilities::from_bits_retain(attr.capabilities);
         if !missing.is_empty() {
             let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
             let check = format!("it has no {}", names.join(", "));
             return Err(rejected(Stage::Capability, check, "uct_info -d shows what it has"));
         }
-        let (limit, minimum) =
-            (request.operation.limit(iface.attributes()), request.operation.minimum(iface.attributes()));
+        let (limit, minimum) = (request.operation.limit(attr), request.operation.minimum(attr));
         let name = request.operation.name();
         if request.size > limit {
             let check =
@@ -82,6 +81,67 @@ impl Verdict {
         match self {
             Verdict::Chosen(cost) | Verdict::Usable(cost) => Some(cost),
             Verdict::Rejected { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::{OpLimits, blank_iface};
+    use crate::select::Operation;
+
+    /// With limits that differ in all operations.
+    fn attr() -> IfaceAttr {
+        let mut attr = blank_iface();
+        let set = |limits: &mut OpLimits, base: usize| {
+            limits.max_short = base + 1;
+            limits.max_bcopy = base + 2;
+            limits.max_zcopy = base + 3;
+            limits.min_zcopy = base / 2;
+        };
+        set(&mut attr.am, 10);
+        set(&mut attr.put, 20);
+        set(&mut attr.get, 30);
+        attr.capabilities = Capabilities::all().bits();
+        attr
+    }
+
+    fn refusal(request: &Request, attr: &IfaceAttr) -> Option<(Stage, String)> {
+        match Verdict::check(request, attr) {
+            Ok(()) => None,
+            Err(Verdict::Rejected { stage, check, .. }) => Some((stage, check)),
+            Err(other) => panic!("{other:?} is no refusal"),
+        }
+    }
+
+    #[test]
+    fn each_operation_is_refused_beyond_its_own_limits_and_at_them_not() {
+        let bounds = [(0, 11), (0, 12), (5, 13), (0, 21), (0, 22), (10, 23), (0, 31), (0, 32), (15, 33)];
+        for (operation, (least, most)) in Operation::ALL.into_iter().zip(bounds) {
+            let refusal = |size| refusal(&Request::new(operation, size), &attr());
+            let name = operation.name();
+            assert_eq!((refusal(least), refusal(most)), (None, None), "{name}");
+            let words = format!("{} bytes are more than the {most} that its {name} takes at once", most + 1);
+            assert_eq!(refusal(most + 1), Some((Stage::Size, words)));
+            if least > 0 {
+                let words =
+                    format!("{} bytes are fewer than the {least} that its {name} starts at", least - 1);
+                assert_eq!(refusal(least - 1), Some((Stage::Size, words)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_operation_that_is_missing_is_named_once_even_if_it_is_among_the_further_capabilities() {
+        for operation in Operation::ALL {
+            let mut attr = attr();
+            attr.capabilities &= !operation.capability().bits();
+            let words = format!("it has no {}", operation.name());
+            for capabilities in [Capabilities::empty(), operation.capability()] {
+                let request = Request { capabilities, ..Request::new(operation, 16) };
+                assert_eq!(refusal(&request, &attr), Some((Stage::Capability, words.clone())));
+            }
         }
     }
 }

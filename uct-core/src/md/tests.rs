@@ -1,0 +1,383 @@
+//! What is asked of a memory domain, and when: by one that notes it.
+
+use std::cmp::Ordering as Order;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use ucs::Error;
+use ucs::memory::allocate::Method;
+use uct_abi::{
+    UCT_ERR_NO_MEMORY, UCT_ERR_NO_RESOURCE, UCT_ERR_UNSUPPORTED, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG,
+    UCT_OK, UctMdAttr, UctMemh, UctRkey, UctStatus, UctText, UctWindow,
+};
+
+use super::*;
+
+/// A domain of four words, which are all that its keys open. Its keys and registrations are numbers.
+struct Fake {
+    flags: u64,
+    rkey_packed_size: usize,
+    /// What `rkey_window` answers.
+    window: AtomicI32,
+    windows: AtomicU32,
+    words: [AtomicU64; 4],
+    live: AtomicU64,
+    closed: AtomicU32,
+    released: AtomicU32,
+}
+
+const BASE: u64 = 0x1000;
+const LIVE: u64 = 3;
+
+unsafe fn fake<'a>(md: *mut UctMd) -> &'a Fake {
+    // SAFETY: what `open` leaked.
+    unsafe { &*md.cast::<Fake>() }
+}
+
+unsafe extern "C" fn close(md: *mut UctMd) {
+    // SAFETY: the domain is a fake.
+    unsafe { fake(md) }.closed.fetch_add(1, Ordering::Relaxed);
+}
+
+unsafe extern "C" fn query_fake(md: *mut UctMd, attr: *mut UctMdAttr) -> UctStatus {
+    // SAFETY: the domain is a fake.
+    let fake = unsafe { fake(md) };
+    // SAFETY: the caller's place for the answer, which nobody else uses meanwhile.
+    let attr = unsafe { &mut *attr };
+    attr.flags = fake.flags;
+    attr.rkey_packed_size = fake.rkey_packed_size;
+    UCT_OK
+}
+
+unsafe extern "C" fn register(
+    _: *mut UctMd,
+    _: *mut c_void,
+    _: usize,
+    _: u32,
+    memh: *mut *mut UctMemh,
+    _: *mut UctText,
+) -> UctStatus {
+    // SAFETY: the caller's place for the answer.
+    unsafe { *memh = ptr::without_provenance_mut(1) };
+    UCT_OK
+}
+
+unsafe extern "C" fn deregister(_: *mut UctMd, _: *mut UctMemh) -> UctStatus {
+    UCT_OK
+}
+
+unsafe extern "C" fn allocate(
+    _: *mut UctMd,
+    _: *mut usize,
+    _: u32,
+    _: *mut *mut c_void,
+    _: *mut *mut UctMemh,
+    _: *mut UctText,
+) -> UctStatus {
+    UCT_ERR_NO_MEMORY
+}
+
+unsafe extern "C" fn advise(_: *mut UctMd, _: *mut UctMemh, _: *mut c_void, _: usize, _: u32) -> UctStatus {
+    UCT_OK
+}
+
+unsafe extern "C" fn pack(_: *mut UctMd, _: *mut UctMemh, _: *mut u8) -> UctStatus {
+    UCT_OK
+}
+
+/// The key is the first byte.
+unsafe extern "C" fn unpack(
+    _: *mut UctMd,
+    buffer: *const u8,
+    _: usize,
+    rkey: *mut *mut UctRkey,
+    _: *mut UctText,
+) -> UctStatus {
+    // SAFETY: the tests pass a byte.
+    let number = unsafe { *buffer };
+    // SAFETY: the caller's place for the answer.
+    unsafe { *rkey = ptr::without_provenance_mut(usize::from(number)) };
+    UCT_OK
+}
+
+unsafe extern "C" fn release(md: *mut UctMd, _: *mut UctRkey) {
+    // SAFETY: the domain is a fake.
+    unsafe { fake(md) }.released.fetch_add(1, Ordering::Relaxed);
+}
+
+unsafe extern "C" fn compare(
+    _: *mut UctMd,
+    left: *mut UctRkey,
+    right: *mut UctRkey,
+    result: *mut i32,
+) -> UctStatus {
+    // SAFETY: the caller's place for the answer.
+    unsafe { *result = 10 * (left.addr() as i32 - right.addr() as i32) };
+    UCT_OK
+}
+
+/// Three words may be written, two read, and one changed by atomics.
+unsafe extern "C" fn window(md: *mut UctMd, _: *mut UctRkey, window: *mut UctWindow) -> UctStatus {
+    // SAFETY: the domain is a fake.
+    let fake = unsafe { fake(md) };
+    fake.windows.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the caller's place for the answer, which nobody else uses meanwhile.
+    let window = unsafe { &mut *window };
+    window.base = BASE;
+    window.local = fake.words.as_ptr().cast_mut().cast();
+    (window.put_words, window.get_words, window.atomic_words) = (3, 2, 1);
+    (window.live, window.value) = (fake.live.as_ptr(), LIVE);
+    fake.window.load(Ordering::Relaxed)
+}
+
+static OPS: UctMdOps = UctMdOps {
+    size: size_of::<UctMdOps>(),
+    close: Some(close),
+    query: Some(query_fake),
+    mem_reg: Some(register),
+    mem_dereg: Some(deregister),
+    mem_alloc: Some(allocate),
+    mem_free: Some(deregister),
+    mem_advise: Some(advise),
+    mkey_pack: Some(pack),
+    rkey_unpack: Some(unpack),
+    rkey_release: Some(release),
+    rkey_ptr: None,
+    rkey_compare: Some(compare),
+    rkey_window: Some(window),
+};
+
+/// A domain with these flags, which allocates by `method`.
+fn open(flags: u64, rkey_packed_size: usize, method: AllocMethod) -> (&'static Fake, MemoryDomain) {
+    let fake: &'static Fake = Box::leak(Box::new(Fake {
+        flags,
+        rkey_packed_size,
+        window: AtomicI32::new(UCT_OK),
+        windows: AtomicU32::new(0),
+        words: [10, 11, 12, 13].map(AtomicU64::new),
+        live: AtomicU64::new(LIVE),
+        closed: AtomicU32::new(0),
+        released: AtomicU32::new(0),
+    }));
+    let raw = ptr::from_ref(fake).cast_mut().cast();
+    (fake, MemoryDomain { inner: Arc::new(MdInner::new(&OPS, raw, "fake/fake".to_owned(), vec![method])) })
+}
+
+fn heap() -> AllocMethod {
+    AllocMethod::Host(Method::from_name("heap").expect("there is one"))
+}
+
+fn registering() -> (&'static Fake, MemoryDomain) {
+    open(UCT_MD_REG | UCT_MD_NEED_RKEY, 1, heap())
+}
+
+/// A gate of the domain that a transport has opened.
+fn gate(md: &MemoryDomain) -> Gate {
+    let gate = Gate::new(md);
+    set_open(&gate, 1);
+    gate
+}
+
+fn set_open(gate: &Gate, is_open: u32) {
+    // SAFETY: the gate is this thread's.
+    unsafe { (*gate.as_raw()).is_open = is_open };
+}
+
+#[test]
+fn memory_is_allocated_by_a_domain_that_allocates_or_registers_and_by_no_other() {
+    let refused = |flags, method| open(flags, 1, method).1.allocate(8, Access::ALL, MemoryKind::Host).err();
+    for flags in [0, UCT_MD_NEED_RKEY] {
+        let Refused { status, reason, .. } = refused(flags, heap()).expect("it does neither");
+        assert_eq!(status, Error::UNSUPPORTED);
+        assert_eq!(reason, "the memory domain neither allocates nor registers memory");
+    }
+    for flags in [UCT_MD_REG, UCT_MD_ALLOC, UCT_MD_REG | UCT_MD_ALLOC] {
+        assert_eq!(refused(flags, heap()), None);
+        assert_eq!(refused(flags, AllocMethod::Md).map(|refused| refused.status), Some(Error::NO_MEMORY));
+    }
+}
+
+#[test]
+fn memory_of_another_kind_than_the_hosts_is_refused() {
+    let (_fake, md) = registering();
+    for kind in [MemoryKind::Cuda, MemoryKind::Rocm] {
+        let Refused { operation, subject, status, reason } =
+            md.allocate(8, Access::ALL, kind).expect_err("it is not the host's");
+        assert_eq!(
+            (operation, subject.as_str(), status),
+            ("allocate memory", "fake/fake", Error::UNSUPPORTED)
+        );
+        assert_eq!(reason, format!("memory of kind {kind:?} is not supported; only host memory is"));
+    }
+}
+
+#[test]
+fn registered_memory_is_put_around_a_domain_that_has_neither_memory_nor_keys() {
+    for (flags, rkey_packed_size, expected) in [(0, 0, true), (0, 1, false), (UCT_MD_REG, 0, false)] {
+        let (fake, md) = open(flags, rkey_packed_size, heap());
+        assert_eq!(md.inner.is_composed(), expected);
+        let plugins = ptr::from_ref(fake).cast_mut().cast();
+        assert_eq!((md.inner.plugin_raw() == plugins, md.inner.raw() == plugins), (true, !expected));
+        assert_eq!(md.allocate(64, Access::ALL, MemoryKind::Host).is_ok(), expected || flags != 0);
+    }
+}
+
+#[test]
+fn a_domain_is_closed_and_a_key_released_when_the_last_holder_is_gone() {
+    let (fake, md) = registering();
+    let count = || (fake.released.load(Ordering::Relaxed), fake.closed.load(Ordering::Relaxed));
+    let key = md.unpack(&[1]).expect("a key");
+    let clone = key.clone();
+    drop((md, key));
+    assert_eq!(count(), (0, 0), "a clone of the key holds both");
+    drop(clone);
+    assert_eq!(count(), (1, 1));
+}
+
+#[test]
+fn keys_are_ordered_as_their_domain_has_them_and_those_of_two_domains_are_not() {
+    let (_fake, md) = registering();
+    let [one, two] = [1, 2].map(|number| md.unpack(&[number]).expect("a key"));
+    assert_eq!(one.compare(&two), Ok(Order::Less));
+    assert_eq!(two.compare(&one), Ok(Order::Greater));
+    assert_eq!(one.compare(&one.clone()), Ok(Order::Equal));
+    let (_other_fake, other) = registering();
+    assert_eq!(one.compare(&other.unpack(&[1]).expect("a key")), Err(Error::INVALID_PARAM));
+}
+
+#[test]
+fn the_host_accesses_whole_words_of_a_window_as_far_as_each_operation_may() {
+    let (_fake, md) = registering();
+    let (gate, key) = (gate(&md), md.unpack(&[1]).expect("a key"));
+    let value = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    for (offset, put, get, atomic) in [
+        (0, Some(10), Some(10), Some(10)),
+        (8, Some(11), Some(11), None),
+        (16, Some(12), None, None),
+        (24, None, None, None),
+        (1, None, None, None),
+        (4, None, None, None),
+        (12, None, None, None),
+        (-8, None, None, None),
+    ] {
+        let address = BASE.wrapping_add_signed(offset);
+        assert_eq!(key.put_word(&gate, address, value), put, "put at {offset}");
+        assert_eq!(key.get_word(&gate, address, value), get, "get at {offset}");
+        assert_eq!(key.atomic_word(&gate, address, value), atomic, "atomic at {offset}");
+    }
+}
+
+#[test]
+fn an_atomic_of_four_bytes_changes_its_half_of_a_word() {
+    let (fake, md) = registering();
+    let (gate, key) = (gate(&md), md.unpack(&[1]).expect("a key"));
+    let set = |offset, value| {
+        key.atomic_half(&gate, BASE + offset, |half| half.swap(value, ucs::sync::fixed::Ordering::Relaxed))
+    };
+    assert_eq!((set(0, 0x5555), set(4, 0x7777)), (Some(u64::to_ne_bytes(10)[0].into()), Some(0)));
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&0x5555_u32.to_ne_bytes());
+    bytes[4..].copy_from_slice(&0x7777_u32.to_ne_bytes());
+    assert_eq!(fake.words[0].load(Ordering::Relaxed).to_ne_bytes(), bytes);
+    for offset in [1, 2, 6, 8, 12] {
+        assert_eq!(set(offset, 1), None, "{offset}");
+    }
+    assert_eq!(fake.words[1].load(Ordering::Relaxed), 11);
+}
+
+#[test]
+fn the_host_accesses_nothing_through_a_gate_that_is_closed_revoked_or_anothers() {
+    let (fake, md) = registering();
+    let (_other_fake, other) = registering();
+    let key = md.unpack(&[1]).expect("a key");
+    let is_accessed = |gate: &Gate| key.get_word(gate, BASE, |_| ()).is_some();
+    let own = Gate::new(&md);
+    assert!(!is_accessed(&own), "closed at first");
+    set_open(&own, 1);
+    assert!(is_accessed(&own));
+    set_open(&own, 0);
+    assert!(!is_accessed(&own), "closed again");
+    set_open(&own, 1);
+    assert!(!is_accessed(&gate(&other)));
+    fake.live.store(LIVE + 1, Ordering::Relaxed);
+    assert!(!is_accessed(&own), "the registration has ended");
+    fake.live.store(LIVE, Ordering::Relaxed);
+    assert!(is_accessed(&own));
+    own.revoke();
+    assert!(!is_accessed(&own));
+}
+
+#[test]
+fn an_access_of_the_hosts_is_counted_while_it_lasts() {
+    let (_fake, md) = registering();
+    let (gate, key) = (gate(&md), md.unpack(&[1]).expect("a key"));
+    // SAFETY: the counter lives as long as the gate.
+    let count = || unsafe { *gate.accesses() };
+    assert_eq!(count(), 0);
+    for round in 0..3 {
+        let inside = key.put_word(&gate, BASE, |_| count()).expect("it may be written");
+        assert_eq!((inside, count()), (2 * round + 1, 2 * round + 2));
+    }
+}
+
+#[test]
+fn a_window_that_may_come_is_asked_for_again_until_it_is_there_and_another_is_not() {
+    for (first, asked) in [(UCT_ERR_NO_RESOURCE, 3), (UCT_ERR_UNSUPPORTED, 1)] {
+        let (fake, md) = registering();
+        fake.window.store(first, Ordering::Relaxed);
+        let (gate, key) = (gate(&md), md.unpack(&[1]).expect("a key"));
+        let is_accessed = || key.get_word(&gate, BASE, |_| ()).is_some();
+        key.look_again();
+        assert!(!is_accessed());
+        fake.window.store(UCT_OK, Ordering::Relaxed);
+        assert!(!is_accessed(), "nobody has asked again");
+        for _ in 0..3 {
+            key.look_again();
+            assert_eq!(is_accessed(), first == UCT_ERR_NO_RESOURCE);
+        }
+        assert_eq!(fake.windows.load(Ordering::Relaxed), asked);
+    }
+}
+
+#[test]
+fn a_child_of_a_fork_is_refused_and_leaves_what_is_its_parents_alone() {
+    let (fake, md) = registering();
+    let memory = md.register(vec![7; 8], Access::ALL).expect("memory");
+    let pool = md.pool(64, 64, Access::ALL).expect("a pool");
+    assert!(memory.packed_key().is_ok() && memory.advise(0, 8, true).is_ok());
+    drop(pool.take(8).expect("a piece"));
+    // SAFETY: the child allocates and compares, and ends itself.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let refused = |refused: Option<Refused>, words| {
+            refused.is_some_and(|it| (it.operation, it.status) == (words, Error::INVALID_PARAM))
+        };
+        let checks = [
+            refused(md.allocate(8, Access::ALL, MemoryKind::Host).err(), "allocate memory"),
+            matches!(md.try_register(vec![5; 3], Access::ALL), Err((it, bytes))
+                if it.operation == "register memory" && bytes == [5; 3]),
+            refused(md.unpack(&[1]).err(), "unpack a remote key"),
+            refused(pool.take(8).err(), "take a piece of registered memory"),
+            memory.packed_key() == Err(Error::INVALID_PARAM),
+            memory.advise(0, 8, true) == Err(Error::INVALID_PARAM),
+            memory.into_bytes().is_err(),
+            {
+                drop((pool, md));
+                fake.closed.load(Ordering::Relaxed) == 0
+            },
+        ];
+        let failed = checks.iter().position(|check| !check).map_or(0, |index| index as i32 + 1);
+        // SAFETY: nothing of the parent's runs in the child.
+        unsafe { libc::_exit(failed) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is this test's, and the place of the answer is ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "{status:#x}");
+    assert_eq!(libc::WEXITSTATUS(status), 0, "the number of the check that failed");
+    drop((memory, pool, md));
+    assert_eq!(fake.closed.load(Ordering::Relaxed), 1, "the parent's is as before");
+}
