@@ -558,4 +558,71 @@ mod tests {
             assert_eq!(called.get(), 1);
         }
     }
+
+    #[test]
+    fn the_status_of_an_atomic_says_whether_its_old_value_is_there() {
+        let completion = Completion::new(&worker());
+        let result = completion.cleared_result();
+        // SAFETY: the completion is alive, and this thread's.
+        unsafe { *result = 5 };
+        assert_eq!(Fetched::of(UCT_OK, &completion), Ok(Fetched::Done(5)));
+        assert_eq!(Fetched::of(UCT_INPROGRESS, &completion), Ok(Fetched::InProgress));
+        assert_eq!(Fetched::of(uct_abi::UCT_ERR_NO_RESOURCE, &completion), Err(Error::NO_RESOURCE));
+        assert_eq!(completion.cleared_result(), result);
+        assert_eq!(completion.fetched(), 0, "of four bytes the others are zero");
+    }
+
+    #[test]
+    fn an_error_stays_until_it_is_forgotten_which_an_outstanding_operation_forbids() {
+        let completion = Completion::new(&worker());
+        assert_eq!(completion.result(), Ok(()));
+        let begun = completion.begin_alone().expect("nothing is outstanding");
+        assert_eq!(completion.outstanding(), 1);
+        assert_eq!(completion.begin_alone(), Err(Error::BUSY));
+        // SAFETY: the completion is alive, and this thread's.
+        unsafe { (*begun).status = uct_abi::UCT_ERR_NO_MEMORY };
+        assert_eq!(completion.reset(), Err(Error::BUSY));
+        completion.ended_at_once();
+        assert_eq!(completion.result(), Err(Error::NO_MEMORY));
+        assert_eq!(completion.wait(Duration::ZERO), Err(Error::NO_MEMORY));
+        assert_eq!(completion.reset(), Ok(()));
+        assert_eq!(completion.result(), Ok(()));
+    }
+
+    #[test]
+    fn an_operation_that_ended_while_it_was_started_holds_nothing() {
+        let completion = Completion::new(&worker());
+        let begun = completion.begin();
+        // SAFETY: the completion is alive, and this thread's.
+        unsafe { (*begun).count = 0 };
+        let counted = Rc::new(());
+        let held = || [Held::Unpack(completion.own(Rc::clone(&counted)).0)];
+        assert_eq!(completion.started(UCT_INPROGRESS, None, held), Ok(Posted::InProgress));
+        assert_eq!((Rc::strong_count(&completion.inner), Rc::strong_count(&counted)), (1, 1));
+    }
+
+    #[test]
+    fn each_key_of_outstanding_operations_is_held_once_and_the_list_for_them_serves_again() {
+        let worker = worker();
+        let iface = worker.open("self", "memory").unwrap();
+        let memory = iface.memory_domain().register(vec![0; 8], crate::Access::ALL).unwrap();
+        let packed = memory.packed_key().unwrap();
+        let [one, other] = [0, 1].map(|_| iface.memory_domain().unpack(&packed).unwrap());
+        let completion = Completion::new(&worker);
+        for _ in 0..2 {
+            let begun = completion.begin();
+            (0..3).for_each(|_| assert_eq!(completion.begin(), begun));
+            for key in [&one, &one, &other, &one] {
+                let started = completion.started(UCT_INPROGRESS, Some(key), std::iter::empty);
+                assert_eq!(started, Ok(Posted::InProgress));
+            }
+            assert_eq!([&one, &other].map(|key| Rc::strong_count(key.shared())), [2, 2]);
+            // SAFETY: the completion is alive, and this thread's.
+            unsafe { (*begun).count = 0 };
+            // SAFETY: the last operation has ended.
+            unsafe { finished(begun) };
+            assert_eq!([&one, &other].map(|key| Rc::strong_count(key.shared())), [1, 1]);
+            assert!(completion.inner.more.borrow().capacity() > 0);
+        }
+    }
 }

@@ -156,6 +156,8 @@ mod tests {
     fn whole_numbers_have_the_bounds_that_the_plugin_names() {
         assert_eq!(read(UCT_CONFIG_INT, 0, 0), Ok(Kind::INT));
         assert_eq!(read(UCT_CONFIG_INT, -3, 5), Ok(Kind::Int { min: -3, max: 5 }));
+        assert_eq!(read(UCT_CONFIG_INT, 0, 5), Ok(Kind::Int { min: 0, max: 5 }));
+        assert_eq!(read(UCT_CONFIG_INT, -5, 0), Ok(Kind::Int { min: -5, max: 0 }));
         assert_eq!(read(UCT_CONFIG_INT, 5, 5), Ok(Kind::Int { min: 5, max: 5 }));
         assert_eq!(read(UCT_CONFIG_UINT, 0, 0), Ok(Kind::UInt { min: 0, max: u64::MAX }));
         assert_eq!(read(UCT_CONFIG_UINT, 3, i64::MAX), Ok(Kind::UInt { min: 3, max: u64::MAX }));

@@ -42,7 +42,7 @@ pub(super) fn headers(head: &[u8], length: u64) -> Result<ProgramHeaders, LoadFa
         )));
     }
     let machine = half(head, 18);
-    if host_machine().is_some_and(|host| host != machine) {
+    if machine_of(std::env::consts::ARCH).is_some_and(|host| host != machine) {
         return Err(wrong(format!(
             "expected machine {}, found the ELF machine number {machine}",
             std::env::consts::ARCH
@@ -85,9 +85,9 @@ fn wrong(problem: String) -> LoadFailureKind {
     LoadFailureKind::WrongElf { problem }
 }
 
-/// ELF's number for this processor, where it is known here.
-fn host_machine() -> Option<u16> {
-    match std::env::consts::ARCH {
+/// ELF's number for a processor, where it is known here.
+fn machine_of(processor: &str) -> Option<u16> {
+    match processor {
         "x86_64" => Some(62),
         "aarch64" => Some(183),
         "riscv64" => Some(243),
@@ -130,7 +130,7 @@ mod tests {
         head[4] = CLASS_64;
         head[5] = if cfg!(target_endian = "little") { LITTLE_ENDIAN } else { BIG_ENDIAN };
         head[16..18].copy_from_slice(&TYPE_SHARED.to_ne_bytes());
-        head[18..20].copy_from_slice(&host_machine().unwrap_or(0).to_ne_bytes());
+        head[18..20].copy_from_slice(&machine_of(std::env::consts::ARCH).unwrap_or(0).to_ne_bytes());
         head[32..40].copy_from_slice(&(HEAD as u64).to_ne_bytes());
         head[54..56].copy_from_slice(&(PROGRAM_HEADER as u16).to_ne_bytes());
         head[56..58].copy_from_slice(&1_u16.to_ne_bytes());
@@ -211,5 +211,41 @@ mod tests {
             assert!(matches!(cut, Err(LoadFailureKind::Truncated { length: 164, expected: 165 })), "{cut:?}");
         }
         assert!(segments(100, 100, 101).is_ok(), "what is not mapped may be cut off");
+    }
+
+    #[test]
+    fn a_head_with_one_wrong_field_is_refused_for_it() {
+        let swapped = if cfg!(target_endian = "little") { BIG_ENDIAN } else { LITTLE_ENDIAN };
+        let size = PROGRAM_HEADER as u16;
+        for (at, field, words) in [
+            (4, vec![1], "64-bit library in the byte order"),
+            (5, vec![swapped], "64-bit library in the byte order"),
+            (16, 2_u16.to_ne_bytes().to_vec(), "another kind of ELF file"),
+            (54, (size - 1).to_ne_bytes().to_vec(), "found 1 of 55"),
+            (54, (size + 1).to_ne_bytes().to_vec(), "found 1 of 57"),
+            (56, 0_u16.to_ne_bytes().to_vec(), "found 0 of 56"),
+        ] {
+            let mut head = head();
+            head[at..at + field.len()].copy_from_slice(&field);
+            match headers(&head, 1000) {
+                Err(LoadFailureKind::WrongElf { problem }) => assert!(problem.contains(words), "{problem}"),
+                other => panic!("{words}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn processors_have_the_numbers_of_the_elf_standard() {
+        for (processor, number) in [
+            ("x86_64", Some(62)),
+            ("aarch64", Some(183)),
+            ("riscv64", Some(243)),
+            ("powerpc64", Some(21)),
+            ("s390x", Some(22)),
+            ("loongarch64", Some(258)),
+            ("pdp11", None),
+        ] {
+            assert_eq!(machine_of(processor), number, "{processor}");
+        }
     }
 }

@@ -14,6 +14,8 @@ mod overlay;
 mod registry;
 mod search;
 mod table;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
 
 use std::{fmt, path::PathBuf};

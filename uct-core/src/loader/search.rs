@@ -216,4 +216,33 @@ mod tests {
             assert_eq!(plugins_beside(&directory.path().join(program)), directory.path().join(plugins));
         }
     }
+
+    #[test]
+    fn a_plugin_that_is_no_file_is_named_for_what_it_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [socket, pipe] = ["socket", "pipe"].map(|name| directory.path().join(name));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+        assert!(made.success());
+        for (path, words) in [
+            (directory.path(), "a directory"),
+            (&socket, "a socket"),
+            (&pipe, "a pipe"),
+            (Path::new("/dev/null"), "a device"),
+        ] {
+            match check_file(path, &Trust::of_process()) {
+                Err(LoadFailureKind::NotAFile { found }) => assert_eq!(found, words),
+                other => panic!("{words}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn standard_directories_are_those_of_the_program_and_then_those_of_installations() {
+        let beside = executable_directory().expect("the test has a place");
+        let installed = beside.parent().expect("it is below something").join("lib/uct");
+        let expected: Vec<PathBuf> =
+            [beside, installed].into_iter().chain(INSTALLED.iter().map(PathBuf::from)).collect();
+        assert_eq!(standard_directories().collect::<Vec<_>>(), expected);
+    }
 }

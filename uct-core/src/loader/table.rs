@@ -106,7 +106,7 @@ tables! {
     }
 }
 
-const fn greatest(values: &[usize]) -> usize {
+pub(super) const fn greatest(values: &[usize]) -> usize {
     let mut greatest = 0;
     let mut index = 0;
     while index < values.len() {
@@ -123,7 +123,7 @@ const fn size_behind<T, F>(_field: fn(&T) -> &F) -> usize {
 }
 
 /// Whether a mandatory slot was left out.
-trait Presence {
+pub(super) trait Presence {
     fn is_absent(&self) -> bool;
 }
 
