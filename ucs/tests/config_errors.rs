@@ -90,6 +90,37 @@ fn a_key_that_resembles_none_gets_the_list_of_keys() {
 }
 
 #[test]
+fn more_than_eight_keys_are_not_listed() {
+    let names = ["a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9"];
+    for (count, hint) in [
+        (0, "there are no keys here"),
+        (1, "the keys here are a1"),
+        (8, "are a1, a2, a3, a4, a5, a6, a7, a8"),
+        (9, "`uct_info -c` lists"),
+    ] {
+        let mut schema = Schema::new();
+        let fields = names[..count].iter().map(|name| Field::new(*name, Kind::UINT, "1", "")).collect();
+        schema.add_section(Section::new("many", "", fields)).unwrap();
+        let home = TempDir::new().unwrap();
+        let path = home.path().join("uct.toml");
+        fs::write(&path, "[many]\nwhatever = 1\n").unwrap();
+        let error = Config::load(&schema, &Sources::default().file(&path)).unwrap_err().to_string();
+        assert!(error.contains(hint), "{count}: {error}");
+    }
+}
+
+#[test]
+fn a_value_is_shown_up_to_eighty_characters() {
+    for (length, is_cut) in [(79, false), (80, false), (81, true), (82, true)] {
+        let value = format!("[{}]", " ".repeat(length - 2));
+        let shown =
+            format!("label = {}{}: expected", &value[..length.min(80)], if is_cut { "…" } else { "" });
+        let found = errors(&format!("label = {value}"));
+        assert!(found[0].contains(&shown), "{length}: {found:?}");
+    }
+}
+
+#[test]
 fn a_misspelt_section_is_named_with_its_place_and_the_nearest() {
     assert_eq!(errors("[tpc]\nmax_poll = 1"), ["F:1:2: unknown section \"tpc\"; did you mean [tcp]?"]);
     assert_eq!(
@@ -160,6 +191,8 @@ fn a_type_that_does_not_fit_is_refused_for_every_kind() {
         "extra = [true]",
         "label = true",
         "label = ['a']",
+        "label = 1.5",
+        "fallback = 1.5",
         "scale = 'x'",
         "scale = true",
         "scale = inf",
@@ -290,6 +323,15 @@ fn the_nearest_name_is_near_or_none() {
     assert_eq!(nearest("completely", names), None);
     assert_eq!(nearest("", names), None);
     assert_eq!(nearest("x", []), None);
+    let long = "x".repeat(128);
+    assert_eq!(nearest(&long, [&*long]), Some(&*long));
+    let longer = "x".repeat(129);
+    assert_eq!(nearest(&longer, [&*longer]), None, "too long to look");
+    // A third of the letters, and at least one, may differ.
+    for (given, is_near) in [("abcdefxyz", true), ("abcdewxyz", false)] {
+        assert_eq!(nearest(given, ["abcdefghi"]).is_some(), is_near, "{given}");
+    }
+    assert_eq!((nearest("ax", ["ab"]), nearest("xy", ["ab"])), (Some("ab"), None));
     assert_eq!(nearest(&"x".repeat(1_000_000), names), None);
 }
 

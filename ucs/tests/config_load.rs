@@ -209,6 +209,18 @@ fn a_file_without_end_or_text_is_refused_at_once() {
 }
 
 #[test]
+fn a_file_of_a_mebibyte_is_read_and_a_longer_one_is_refused() {
+    let home = TempDir::new().unwrap();
+    for (length, is_read) in [((1 << 20) - 1, true), (1 << 20, true), ((1 << 20) + 1, false)] {
+        let sources = Sources::default().file(write(home.path(), "uct.toml", &"\n".repeat(length)));
+        match Config::load(&schema(), &sources) {
+            Ok(_) => assert!(is_read, "{length}"),
+            Err(error) => assert!(!is_read && error.to_string().contains("larger than 1 MiB"), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn variables_of_other_libraries_are_not_looked_at() {
     let variables = [
         ("UCX_TLS", "tcp"),
@@ -324,6 +336,18 @@ fn an_unknown_section_may_be_a_warning() {
         Config::load(&schema(), &sources).unwrap_err().problems(),
         [Problem::UnknownSection { section, .. }] if section == "tpc"
     ));
+}
+
+#[test]
+fn a_file_warns_of_a_hundred_unknown_sections_at_most() {
+    let mut lenient = schema();
+    lenient.set_unknown_sections(UnknownSections::Warn);
+    for (sections, warnings) in [(99, 99), (100, 100), (101, 100), (150, 100)] {
+        let home = TempDir::new().unwrap();
+        let text: String = (0..sections).map(|at| format!("[nobody{at}]\nx = 1\n")).collect();
+        let sources = Sources::default().file(write(home.path(), "uct.toml", &text));
+        assert_eq!(Config::load(&lenient, &sources).unwrap().warnings.len(), warnings, "{sections}");
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! What a section must be to be added, and the documents that come of a schema.
 
 use std::fs;
+use std::str::FromStr;
 
 use tempfile::TempDir;
 use ucs::config::{Config, Field, Kind, Origin, Schema, Section, Sources, env_name, key_name};
+use ucs::units::MemSize;
 
 fn field(name: &'static str) -> Field {
     Field::new(name, Kind::UINT, "1", "A number.")
@@ -68,6 +70,56 @@ fn a_section_may_be_added_twice_if_it_is_the_same() {
 }
 
 #[test]
+fn a_kind_says_its_bounds_as_far_as_there_are_any() {
+    let (int, uint) = (|min, max| Kind::Int { min, max }, |min, max| Kind::UInt { min, max });
+    let size = |min, max| Kind::MemSize { min, max };
+    let units = "a whole number with an optional k, m, g or t (powers of 1024)";
+    let cases = [
+        (int(i64::MIN, i64::MAX), "a whole number".to_owned(), "whole number"),
+        (
+            int(i64::MIN, 5),
+            format!("a whole number from {} to 5", i64::MIN),
+            "whole number, -9223372036854775808 to 5",
+        ),
+        (
+            int(-5, i64::MAX),
+            format!("a whole number from -5 to {}", i64::MAX),
+            "whole number, -5 to 9223372036854775807",
+        ),
+        (uint(0, u64::MAX), "a whole number, not negative".to_owned(), "whole number"),
+        (uint(3, u64::MAX), "a whole number, at least 3".to_owned(), "whole number, at least 3"),
+        (uint(0, 9), "a whole number from 0 to 9".to_owned(), "whole number, 0 to 9"),
+        (size(0, u64::MAX), MemSize::from_str("").unwrap_err().expected().to_owned(), "memory size"),
+        (
+            size(1024, u64::MAX),
+            format!("{units}, at least 1k, or `inf`, or `auto`"),
+            "memory size, 1k to inf",
+        ),
+        (size(64, u64::MAX - 1), format!("{units}, at least 64, or `auto`"), "memory size, 64 to auto"),
+        (size(0, 1024), format!("{units}, from 0 to 1k"), "memory size, 0 to 1k"),
+    ];
+    for (kind, expected, shown) in cases {
+        assert_eq!((kind.expected(), kind.to_string()), (expected, shown.to_owned()));
+        assert!(kind.parse(&kind.example()).is_ok(), "{shown}");
+    }
+}
+
+#[test]
+fn an_example_keeps_to_the_bounds() {
+    let cases = [
+        (Kind::Int { min: 2, max: 9 }, "2"),
+        (Kind::Int { min: -9, max: -2 }, "-2"),
+        (Kind::UInt { min: 17, max: 20 }, "17"),
+        (Kind::UInt { min: 0, max: 15 }, "15"),
+        (Kind::MemSize { min: 0, max: 1 << 10 }, "1k"),
+        (Kind::MemSize { min: 1 << 20, max: u64::MAX }, "1m"),
+    ];
+    for (kind, example) in cases {
+        assert_eq!(kind.example(), example);
+    }
+}
+
+#[test]
 fn a_key_may_have_the_name_of_a_section_unless_it_is_global() {
     let mut schema = Schema::new();
     schema.add_section(section("tcp", vec![field("mtu")])).unwrap();
@@ -101,6 +153,9 @@ fn a_section_that_cannot_be_spelt_or_clashes_is_refused_and_changes_nothing() {
         (enumeration(&[]), "a choice without choices"),
         (enumeration(&["a", "b|c"]), "the choice \"b|c\""),
         (enumeration(&["a", ""]), "the choice \"\""),
+        (enumeration(&["a b"]), "the choice \"a b\""),
+        (enumeration(&["a", "b\u{7}"]), "the choice \"b\\u{7}\""),
+        (enumeration(&["a,b"]), "the choice \"a,b\""),
     ];
     for (section, expected) in cases {
         let error = schema.add_section(section).unwrap_err().to_string();

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use ucs::{
     config::{
-        AbiParts, Config, ConfigError, ConfigType, Defaults, Field, Kind, Schema, Section, Sources, Value,
+        AbiParts, Config, ConfigError, ConfigType, Defaults, Field, Kind, Reader, Schema, Section, Sources,
+        Value,
     },
     config_enum, config_struct,
     units::{Bandwidth, Count, MemSize, NameList, Range, Ternary, Time},
@@ -172,6 +173,18 @@ fn a_text_from_the_host_is_checked_again_bounds_and_all() {
     assert!(lines.contains("program: every.small = \"65\": expected a whole number from 1 to 64"), "{lines}");
     assert!(lines.contains("every.byte = \"256\": expected a whole number from 0 to 255"), "{lines}");
     assert!(lines.contains("every.choice = \"never\": expected one of error, warn, allow"), "{lines}");
+}
+
+#[test]
+fn nothing_is_built_of_values_of_which_one_is_refused() {
+    let lookup = |_: &str, key: &str| (key == "bad").then(|| "x".to_owned());
+    let kind = Kind::UInt { min: 1, max: 8 };
+    let mut reader = Reader::new("every", &lookup);
+    assert_eq!(reader.read::<u32>("good", &kind, "8"), Some(8));
+    assert_eq!(reader.read::<u32>("bad", &kind, "8"), None);
+    let error = reader.finish(|| Some(())).unwrap_err();
+    assert!(error.to_string().contains("every.bad = \"x\""), "{error}");
+    assert_eq!(Reader::new("every", &lookup).finish(|| Some(7)).unwrap(), 7);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod skip;
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown, symlink},
+    os::unix::net::UnixListener,
     path::{Path, PathBuf},
     process::Command,
     sync::mpsc,
@@ -118,6 +119,13 @@ fn a_fifo_blocks_nobody() {
     is_passed_over(&machine, "it is a FIFO");
     let words = load(Sources::default().file(machine.here())).unwrap_err().to_string();
     assert!(words.contains("named by the program") && words.contains("it is a FIFO"), "{words}");
+}
+
+#[test]
+fn a_socket_is_no_file() {
+    let machine = Machine::new();
+    let _socket = UnixListener::bind(machine.here()).expect("a socket");
+    is_passed_over(&machine, "it is a socket");
 }
 
 #[test]

@@ -29,6 +29,7 @@ fn refused<T: std::str::FromStr<Err = UnitError> + std::fmt::Debug>(text: &str) 
     assert!(message.contains(error.given()), "{message}");
     assert!(message.contains(error.expected()), "{message}");
     assert!(!error.expected().is_empty());
+    assert!(message.contains(&format!("is not a {}: expected", error.what())), "{message}");
     assert!(message.ends_with(&format!("for example {}", error.example())), "{message}");
     assert!(error.example().parse::<T>().is_ok(), "the example is refused: {message}");
 }
@@ -240,6 +241,10 @@ fn patterns_match_as_in_a_shell() {
         ("eth[!0-3]", "eth0", false),
         ("[]a]", "]", true),
         ("[a-]", "-", true),
+        ("[ab]", "b", true),
+        ("[ab]", "c", false),
+        ("[!ab]", "c", true),
+        ("[!ab]", "a", false),
         ("[", "[", true),
         ("a[b", "a[b", true),
         ("[z-a]", "m", false),
@@ -265,7 +270,9 @@ fn errors_show_long_and_unprintable_texts_on_one_short_line() {
     let error = format!("x\n{}", "y".repeat(10_000)).parse::<MemSize>().unwrap_err().to_string();
     assert!(error.len() < 400 && !error.contains('\n'), "{error}");
     assert!(error.starts_with("\"x\\nyyy"), "{error}");
-    let error = "64x".parse::<MemSize>().unwrap_err().to_string();
+    let error = "64x".parse::<MemSize>().unwrap_err();
+    assert_eq!((error.what(), error.given()), ("memory size", "\"64x\""));
+    let error = error.to_string();
     assert!(error.starts_with("\"64x\" is not a memory size: expected a whole number"), "{error}");
 }
 

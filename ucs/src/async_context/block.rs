@@ -1,7 +1,7 @@
 //! The lock that keeps handlers from running, and remembers that some were missed.
 //!
 //! Used by the asynchronous context, whose thread never waits for the application: it tries, and if the lock is
-//! held it sets a flag, which the holder reads when it releases the lock. Built on `sync`; modelled with loom below.
+//! held it sets a flag, which the holder reads when it releases the lock. Built on `sync`; modelled with loom in `models`.
 //!
 //! Lock and note are bits of one atomic, so the holder's release and the thread's note cannot pass each
 //! other: either the note is there when the holder tries to release, or the thread sees that the lock is free
@@ -9,6 +9,11 @@
 
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, hint, thread};
+
+#[cfg(loom)]
+mod models;
+#[cfg(loom)]
+pub(super) use models::thread_token;
 
 const HELD: u32 = 1;
 const MISSED: u32 = 2;
@@ -181,14 +186,6 @@ pub(super) fn thread_token() -> usize {
     TOKEN.with(|token| std::ptr::from_ref(token).addr())
 }
 
-#[cfg(loom)]
-pub(super) fn thread_token() -> usize {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    loom::thread::current().id().hash(&mut hasher);
-    hasher.finish() as usize | 1
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -234,116 +231,23 @@ mod tests {
         block.leave(|| replays += 1);
         assert_eq!(replays, 1);
     }
-}
 
-#[cfg(all(test, loom))]
-mod model {
-    use std::collections::VecDeque;
-
-    use super::*;
-    use crate::sync::Arc;
-    use crate::sync::cell::UnsafeCell;
-
-    /// The context reduced to its protocol: handlers count in `handled`, which the lock protects.
-    struct Model {
-        block: Block,
-        missed: Mutex<VecDeque<u32>>,
-        handled: UnsafeCell<u32>,
-    }
-
-    impl Model {
-        fn new(waiting: Waiting) -> Arc<Model> {
-            let missed = Mutex::new(VecDeque::new());
-            Arc::new(Model { block: Block::new(waiting), missed, handled: UnsafeCell::new(0) })
-        }
-
-        fn handle(&self, event: u32) {
-            // SAFETY: called with the block entered only, which loom checks.
-            self.handled.with_mut(|handled| unsafe { *handled += event });
-        }
-
-        fn replay(&self) {
-            loop {
-                let next = self.missed.lock().unwrap().pop_front();
-                let Some(event) = next else { return };
-                self.handle(event);
-            }
-        }
-
-        fn unblock(&self) {
-            assert!(self.block.leave(|| self.replay()));
-        }
-
-        /// What the context's thread does with an event.
-        fn deliver(&self, event: u32) {
-            if self.block.try_enter() {
-                self.handle(event);
-                self.unblock();
-                return;
-            }
-            self.missed.lock().unwrap().push_back(event);
-            if self.block.note_missed() && self.block.try_enter() {
-                self.unblock();
-            }
-        }
-
-        fn blocked_section(&self) {
-            self.block.enter();
-            self.handle(0);
-            self.unblock();
-        }
-
-        fn handled(&self) -> u32 {
-            self.block.enter();
-            // SAFETY: the block is entered.
-            let handled = self.handled.with(|handled| unsafe { *handled });
-            self.unblock();
-            handled
-        }
-    }
-
-    fn no_event_is_lost(waiting: Waiting, blockers: usize, events: u32) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(move || {
-            let model = Model::new(waiting);
-            let threads: Vec<_> = (1..blockers)
-                .map(|_| {
-                    let model = model.clone();
-                    loom::thread::spawn(move || model.blocked_section())
-                })
-                .collect();
-            let server = {
-                let model = model.clone();
-                loom::thread::spawn(move || (0..events).for_each(|event| model.deliver(1 << event)))
+    #[test]
+    fn threads_exclude_each_other_whether_they_spin_or_sleep() {
+        for waiting in [Waiting::Spin, Waiting::Sleep] {
+            let block = Block::new(waiting);
+            let count = AtomicU32::new(0);
+            let count_up = || {
+                for _ in 0..500 {
+                    block.enter();
+                    let seen = count.load(Ordering::Relaxed);
+                    thread::yield_now();
+                    count.store(seen + 1, Ordering::Relaxed);
+                    block.leave(|| ());
+                }
             };
-            model.blocked_section();
-            server.join().unwrap();
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
-            // There are no further calls of unblock: what is not handled now never would be.
-            assert_eq!(model.handled(), (1 << events) - 1);
-            assert!(model.missed.lock().unwrap().is_empty());
-        });
-    }
-
-    #[test]
-    fn no_event_is_lost_with_one_spinning_blocker() {
-        no_event_is_lost(Waiting::Spin, 1, 2);
-    }
-
-    #[test]
-    fn no_event_is_lost_with_one_sleeping_blocker() {
-        no_event_is_lost(Waiting::Sleep, 1, 2);
-    }
-
-    #[test]
-    fn no_event_is_lost_with_two_sleeping_blockers() {
-        no_event_is_lost(Waiting::Sleep, 2, 1);
-    }
-
-    /// Without events: three threads of which two spin can yield to each other for ever, which no bound ends.
-    #[test]
-    fn two_spinning_blockers_exclude_each_other() {
-        no_event_is_lost(Waiting::Spin, 2, 0);
+            std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(count_up))));
+            assert_eq!(count.load(Ordering::Relaxed), 2000, "{waiting:?}");
+        }
     }
 }

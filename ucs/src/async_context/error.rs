@@ -52,3 +52,27 @@ impl From<&AsyncError> for crate::Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+
+    #[test]
+    fn each_refusal_has_a_status() {
+        let system = |errno| AsyncError::System(SystemError::new("wait", errno));
+        let id = HandlerId::from_raw(7);
+        let cases = [
+            (system(libc::EEXIST), Error::ALREADY_EXISTS),
+            (system(libc::ENOMEM), Error::NO_MEMORY),
+            (AsyncError::NoSuchHandler { id }, Error::NO_ELEM),
+            (AsyncError::WrongKind { id, expected: "timer" }, Error::INVALID_PARAM),
+            (AsyncError::ZeroInterval, Error::INVALID_PARAM),
+            (AsyncError::Closed, Error::CANCELED),
+        ];
+        for (refusal, status) in cases {
+            assert_eq!(Error::from(&refusal), status, "{refusal}");
+            assert_eq!(Error::from(refusal), status);
+        }
+    }
+}

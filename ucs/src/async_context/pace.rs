@@ -134,4 +134,52 @@ mod tests {
         assert!((250..=1000).contains(&(stride_for(20) * 20)), "{}", stride_for(20));
         assert_eq!(stride_for(100_000), 1);
     }
+
+    #[test]
+    fn the_stride_stays_while_looks_are_between_a_quarter_and_all_of_the_interval_apart() {
+        for (elapsed, stride) in [(0, 16), (249, 16), (250, 8), (1000, 8), (1001, 4)] {
+            assert_eq!(adapted(8, elapsed, 1000), stride, "{elapsed}");
+        }
+        assert_eq!((adapted(1, 1001, 1000), adapted(MAX_STRIDE, 0, 1000)), (1, MAX_STRIDE));
+    }
+
+    #[test]
+    fn handlers_are_pending_work_while_any_is_registered() {
+        let work = PendingWork::new();
+        let pace = Pace::new(work.clone());
+        for (count, expected) in [(0, false), (1, true), (2, true), (0, false)] {
+            pace.set_registered(count);
+            assert_eq!((pace.has_handlers(), work.has(WorkSource::Async)), (expected, expected), "{count}");
+        }
+    }
+
+    #[test]
+    fn calls_pass_between_two_looks_only() {
+        let pace = Pace::new(PendingWork::new());
+        assert!(!pace.passes(), "the first call looks");
+        pace.calls_left.store(2, Ordering::Relaxed);
+        assert_eq!([pace.passes(), pace.passes(), pace.passes()], [true, true, false]);
+        pace.calls_left.store(2, Ordering::Relaxed);
+        pace.check_soon();
+        assert!(!pace.passes() && pace.is_time(), "what has changed is looked at");
+    }
+
+    #[test]
+    fn as_many_calls_pass_as_the_stride_says() {
+        let pace = Pace::new(PendingWork::new());
+        // The last look was long ago, so that the stride is halved.
+        pace.stride.store(8, Ordering::Relaxed);
+        assert!(pace.is_time());
+        assert_eq!([pace.passes(), pace.passes(), pace.passes(), pace.passes()], [true, true, true, false]);
+    }
+
+    #[test]
+    fn a_look_has_to_run_something_only_once_its_tick_has_come() {
+        let pace = Pace::new(PendingWork::new());
+        pace.set_next_check(u64::MAX);
+        assert!(!pace.is_time());
+        pace.calls_left.store(0, Ordering::Relaxed);
+        pace.set_next_check(clock::ticks());
+        assert!(pace.is_time());
+    }
 }

@@ -241,3 +241,15 @@ impl Registry {
         Some((entry.source, entry.callback))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_given_twice_or_is_one_of_the_context_itself() {
+        let mut registry = Registry::new();
+        let numbers: Vec<u64> = (0..100).map(|_| registry.take_id().0).collect();
+        assert!(numbers[0] >= FIRST_ID && numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    }
+}

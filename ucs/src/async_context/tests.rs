@@ -580,6 +580,28 @@ fn polling_with_a_distant_timer_rarely_reads_the_clock() {
 }
 
 #[test]
+fn a_caller_that_counts_its_calls_looks_as_soon_as_one_that_polls() {
+    watched(|| {
+        let (context, event, counter) = (AsyncContext::new(Mode::Poll), event(), Counter::default());
+        assert!(!context.passes(), "nothing has been looked at");
+        context.add_fd(&*event, Events::READ, counting(&event, &counter)).unwrap();
+        event.signal();
+        // Polls only where `passes` tells it to.
+        let start = Instant::now();
+        let mut passed = 0;
+        while counter.value() < 3 {
+            assert!(start.elapsed() < LIMIT / 2, "nothing happened");
+            if context.passes() {
+                passed += 1;
+            } else if context.poll() > 0 {
+                event.signal();
+            }
+        }
+        assert!(passed > 0);
+    });
+}
+
+#[test]
 fn mistakes_are_named() {
     in_modes(&MODES, |mode| {
         let (context, event) = (AsyncContext::new(mode), event());

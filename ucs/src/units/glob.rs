@@ -19,7 +19,6 @@ pub fn glob_matches(pattern: &str, name: &str) -> bool {
         let mut letters = name.chars();
         match (letters.next(), one(pattern)) {
             (None, None) => return true,
-            (None, Some(_)) => return false,
             (Some(letter), Some((one, rest))) if one.matches(letter) => {
                 pattern = rest;
                 name = letters.as_str();

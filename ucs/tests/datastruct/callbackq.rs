@@ -13,6 +13,7 @@ use ucs::datastruct::callbackq::{
     CallbackId, CallbackQ, CallbackQHandle, FAST_SLOTS, IDLE_INTERVAL, Oneshot, QueueClosed, TERM,
 };
 
+use crate::page::printed;
 use crate::watched;
 
 /// Calls the closure that its argument points to.
@@ -50,6 +51,22 @@ fn add_tally_by_handle(handle: &CallbackQHandle, counter: &AtomicU32) -> Result<
 
 fn read(counter: &AtomicU32) -> u32 {
     counter.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_queue_warns_of_the_callbacks_it_is_dropped_with() {
+    for callbacks in [0, 1, FAST_SLOTS + 1] {
+        let counter = AtomicU32::new(0);
+        let queue = CallbackQ::new();
+        for _ in 0..callbacks {
+            add_tally(&queue, &counter);
+        }
+        assert_eq!(queue.is_empty(), callbacks == 0);
+        let warnings = printed("warn", || drop(queue));
+        let expected = format!("callbacks={callbacks}");
+        assert_eq!(warnings.contains(&expected), callbacks > 0, "{callbacks}: {warnings}");
+        assert_eq!(warnings.is_empty(), callbacks == 0, "{warnings}");
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 mod arbiter;
 mod callbackq;
 mod mpool;
+#[path = "../../testing/page.rs"]
+mod page;
 #[path = "../../testing/property.rs"]
 mod property;
 

@@ -12,6 +12,8 @@ use ucs::datastruct::mpool::{
     ChunkAllocator, ChunkMemory, ElementHooks, HeapChunks, Mpool, MpoolError, MpoolParams, ObjectPool,
 };
 
+use crate::page::printed;
+
 fn heap_pool(params: MpoolParams) -> Mpool {
     Mpool::new(params, HeapChunks, ()).unwrap()
 }
@@ -258,6 +260,38 @@ fn a_pool_whose_allocator_fails_gives_nothing_and_recovers() {
     assert!(error.to_string().contains("starved"));
     record.fails.set(false);
     put(&pool, pool.get().unwrap());
+}
+
+#[test]
+fn a_pool_logs_its_first_failure_until_it_recovers_and_never_its_quota() {
+    let params = MpoolParams { elems_per_chunk: 1, max_elems: 2, ..MpoolParams::new("starved", 24) };
+    let (pool, record) = recorded(params, 0, 0);
+    let failures = |count: usize| {
+        printed("error", || (0..count).for_each(|_| assert_eq!(pool.get(), None))).lines().count()
+    };
+    record.fails.set(true);
+    assert_eq!((failures(1), failures(2)), (1, 0));
+    record.fails.set(false);
+    let first = pool.get().unwrap();
+    record.fails.set(true);
+    assert_eq!((failures(1), failures(2)), (1, 0));
+    record.fails.set(false);
+    let second = pool.get().unwrap();
+    assert_eq!(failures(2), 0, "a quota is no failure");
+    [first, second].into_iter().for_each(|element| put(&pool, element));
+}
+
+#[test]
+fn what_is_free_is_given_without_a_new_chunk() {
+    let (pool, record) = recorded(MpoolParams { elems_per_chunk: 2, ..MpoolParams::new("lazy", 24) }, 0, 0);
+    assert_eq!(pool.get_free(), None);
+    assert_eq!((pool.chunks(), record.asked.borrow().len()), (0, 0));
+    pool.reserve(1).unwrap();
+    let elements = [pool.get_free().unwrap(), pool.get_free().unwrap()];
+    assert_eq!((pool.get_free(), pool.chunks()), (None, 1));
+    put(&pool, elements[0]);
+    assert_eq!(pool.get_free(), Some(elements[0]));
+    elements.into_iter().for_each(|element| put(&pool, element));
 }
 
 #[test]

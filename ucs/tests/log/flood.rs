@@ -1,9 +1,12 @@
 //! The host's end of the log under a plugin that misbehaves; in a program of its own, because it uses up what
 //! all share.
 
+#[path = "../../testing/page.rs"]
 mod page;
+mod record;
 
-use page::{RECORD, printed};
+use page::printed;
+use record::RECORD;
 use ucs::log::Record;
 use ucs::log::receive::{self, COMMON_TARGET, MAX_CALLSITES};
 

@@ -1,8 +1,11 @@
 //! The host's end of the log.
 
+#[path = "../../testing/page.rs"]
 mod page;
+mod record;
 
-use page::{RECORD, printed};
+use page::printed;
+use record::RECORD;
 use ucs::log::receive;
 use ucs::log::{self, Record};
 

@@ -131,10 +131,11 @@ impl CallbackQ {
             }
         }
         slow.spill.retain(Option::is_some);
-        let moving = slow.spill.len().min(FAST_SLOTS - kept);
-        if kept == slow.fast.len() && moving == 0 {
+        // Callbacks are spilled only while each fast slot has one, so there is room for them only where there was a gap.
+        if kept == slow.fast.len() {
             return;
         }
+        let moving = slow.spill.len().min(FAST_SLOTS - kept);
         slow.fast.truncate(kept);
         for (id, raw) in slow.spill.drain(..moving).flatten() {
             self.fast.slots[slow.fast.len()].fill(raw);

@@ -3,6 +3,7 @@
 use ucs::datastruct::arbiter::*;
 
 use super::*;
+use crate::page::printed;
 use crate::watched;
 
 #[test]
@@ -194,6 +195,25 @@ fn a_scheduling_from_inside_gives_way_to_the_answer_unless_that_is_deschedule() 
 }
 
 #[test]
+fn a_group_that_is_scheduled_from_inside_and_loses_its_element_waits_for_its_next_turn() {
+    watched(|| {
+        let world = World::new(2);
+        for (endpoint, number) in [(0, 0), (0, 1), (1, 2)] {
+            world.push(endpoint, number);
+        }
+        world.schedule(0);
+        world.schedule(1);
+        let seen = world.dispatch(4, |_, number| {
+            if number == 0 {
+                world.schedule(0);
+            }
+            ArbiterResult::Remove
+        });
+        assert_eq!(seen, [(0, 0), (1, 2), (0, 1)]);
+    });
+}
+
+#[test]
 fn a_scheduling_from_inside_of_a_group_that_becomes_empty_is_undone() {
     watched(|| {
         let world = World::new(1);
@@ -344,6 +364,44 @@ fn dropping_an_arbiter_takes_its_groups_off() {
         world.schedule(0);
         assert_eq!(world.drain(), [(0, 0)]);
     });
+}
+
+#[test]
+fn a_group_warns_of_the_elements_it_is_dropped_with() {
+    for elements in 0..3 {
+        let world = World::new(0);
+        let endpoint = NonNull::from(Box::leak(Box::new(Endpoint { group: ArbiterGroup::new(), number: 0 })));
+        for number in 0..elements {
+            let element = world.work(number);
+            push(endpoint.cast(), element);
+            // SAFETY: the world keeps the element.
+            assert_eq!(unsafe { element.as_ref() }.group(), Some(endpoint.cast()));
+        }
+        // SAFETY: the box was leaked above, and nothing else knows the group.
+        let warnings = printed("warn", || drop(unsafe { Box::from_raw(endpoint.as_ptr()) }));
+        assert_eq!(
+            warnings.contains(&format!("elements={elements}")),
+            elements > 0,
+            "{elements}: {warnings}"
+        );
+        assert_eq!(warnings.is_empty(), elements == 0, "{warnings}");
+    }
+}
+
+#[test]
+fn an_arbiter_warns_of_the_groups_it_is_dropped_with() {
+    for groups in 0..3 {
+        let world = World::new(groups);
+        let arbiter = Arbiter::new();
+        for group in 0..groups {
+            world.push(group, 0);
+            schedule(&arbiter, world.group(group));
+        }
+        let warnings = printed("warn", || drop(arbiter));
+        let expected = format!("they are taken off groups={groups}");
+        assert_eq!(warnings.contains(&expected), groups > 0, "{groups}: {warnings}");
+        assert_eq!(warnings.is_empty(), groups == 0, "{warnings}");
+    }
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! A host's subscriber that prints into memory.
+//!
+//! Used by the tests of this crate, which include this file by its path. Built on `tracing-subscriber`.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
-use ucs::log::Record;
 
 #[derive(Clone, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
@@ -49,7 +50,3 @@ pub fn printed(filter: &str, body: impl FnOnce()) -> String {
     tracing::subscriber::with_default(subscriber, body);
     page.take()
 }
-
-/// A record as a plugin would send it.
-pub const RECORD: Record<'static> =
-    Record { level: 4, target: "uct_tcp::ep", file: "src/ep.rs", line: 42, message: "sent {8} bytes" };
