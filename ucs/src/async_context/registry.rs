@@ -245,11 +245,78 @@ impl Registry {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    fn nothing() -> Callback {
+        Callback::Closure(Box::new(|_, _| {}))
+    }
 
     #[test]
     fn no_number_is_given_twice_or_is_one_of_the_context_itself() {
         let mut registry = Registry::new();
         let numbers: Vec<u64> = (0..100).map(|_| registry.take_id().0).collect();
         assert!(numbers[0] >= FIRST_ID && numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    }
+
+    #[test]
+    fn descriptors_and_handlers_are_counted_until_they_are_removed() {
+        let mut registry = Registry::new();
+        let ids = [registry.take_id(), registry.take_id(), registry.take_id()];
+        registry.insert_fd(ids[0], 0, Events::READ, nothing());
+        registry.insert_fd(ids[1], 1, Events::READ, nothing());
+        registry.insert_timer(ids[2], Schedule::Once(Duration::ZERO), nothing());
+        let mut counts = vec![(registry.len(), registry.fd_count)];
+        counts.extend(ids.map(|id| {
+            registry.remove(id).unwrap();
+            (registry.len(), registry.fd_count)
+        }));
+        assert_eq!(counts, [(3, 2), (2, 1), (1, 0), (0, 0)]);
+        assert_eq!(registry.next_due(), u64::MAX);
+    }
+
+    #[test]
+    fn a_descriptor_is_not_armed_while_its_handler_runs_or_has_missed_something() {
+        let mut registry = Registry::new();
+        let id = registry.take_id();
+        assert!(!registry.is_armed(id));
+        registry.insert_fd(id, 0, Events::READ, nothing());
+        assert!(registry.is_armed(id));
+        let (callback, events) = registry.begin(id, Events::READ | Events::WRITE, 1).unwrap();
+        assert_eq!(events, Events::READ, "it did not ask for more");
+        assert!(!registry.is_armed(id));
+        assert!(registry.end(id, callback).is_none());
+        assert!(registry.is_armed(id));
+        registry.push_missed(id, Events::READ);
+        assert!(!registry.is_armed(id));
+        assert_eq!(registry.pop_missed(), Some((id, Events::READ)));
+        assert!(registry.is_armed(id));
+        assert!(registry.begin(id, Events::WRITE, 1).is_none(), "nothing that it wants");
+    }
+
+    #[test]
+    fn a_timer_keeps_its_beat_and_skips_what_has_gone_by() {
+        let mut registry = Registry::new();
+        let (id, hour) = (registry.take_id(), Duration::from_secs(3600));
+        registry.insert_timer(id, Schedule::Every(hour), nothing());
+        let first = registry.next_due();
+        assert_eq!(registry.take_due(first - 1), None);
+        assert_eq!(registry.take_due(first), Some(id));
+        registry.continue_timer(id);
+        let second = first + clock::duration_to_ticks(hour);
+        assert_eq!(registry.next_due(), second, "the beat, whenever the handler returned");
+    }
+
+    #[test]
+    fn a_timer_that_has_lost_its_beat_begins_anew() {
+        let mut registry = Registry::new();
+        let (id, interval) = (registry.take_id(), Duration::from_millis(1));
+        registry.insert_timer(id, Schedule::Every(interval), nothing());
+        registry.take_due(u64::MAX);
+        if let Some(Entry { source: Source::Timer(timer), .. }) = registry.entries.get_mut(&id) {
+            timer.last = 0;
+        }
+        let earliest = ticks_after(interval);
+        registry.continue_timer(id);
+        assert!((earliest..=ticks_after(interval)).contains(&registry.next_due()));
     }
 }
