@@ -1,5 +1,5 @@
 //! `cargo xtask footprint`: what memory a small program takes, beside its ceiling.
-//! Built on the program `small` of tests/, a release build with the transports that are linked into it.
+//! Built on the program `small` of tests/measured, a release build with the transports that are linked into it.
 
 use crate::failure::{Failure, Outcome};
 use crate::process::{command, line, output};

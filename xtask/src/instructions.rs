@@ -1,5 +1,5 @@
 //! `cargo xtask instructions`: how many instructions an operation takes, beside its ceiling.
-//! Built on callgrind and the program `instructions` of tests/, which runs a named operation N times; the ceilings
+//! Built on callgrind and the program `instructions` of tests/measured, which runs a named operation N times; the ceilings
 //! are in tests/instructions.toml. Times move with the machine, these counts do not.
 
 use crate::apt::{self, Package};

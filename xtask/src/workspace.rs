@@ -15,8 +15,10 @@ use std::time::Duration;
 /// How long one build may take: on a slow machine, with others beside it. What hangs ends all the same.
 pub const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
-/// The package of the suite that every transport is put through, and of the programs that measure.
+/// The package of the suite that every transport is put through.
 pub const CONFORMANCE: &str = "uct-conformance";
+/// The package with the programs that are measured, in release builds.
+const MEASURED: &str = "uct-measured";
 
 /// Builds all libraries, plugins, programs and tests in the profile of tests.
 pub const EVERYTHING: &[&str] = &["build", "--workspace", "--all-targets"];
@@ -162,10 +164,9 @@ impl Workspace {
         self.run_build(cargo().args(arguments))
     }
 
-    /// Builds a program that measures, with optimisation. Not with the whole workspace, because that has features, TLS for instance, which none
-    /// of these programs uses.
+    /// Builds a program that is measured, with optimisation.
     pub fn build_release(&self, program: &str) -> Outcome<Built> {
-        self.run_build(cargo().args(["build", "--release", "--package", CONFORMANCE, "--bin", program]))
+        self.run_build(cargo().args(["build", "--release", "--package", MEASURED, "--bin", program]))
     }
 
     /// As [`Workspace::build`], with a cargo that has more than arguments.

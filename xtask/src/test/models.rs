@@ -13,6 +13,8 @@ use std::time::Duration;
 const MARK: &str = "#[cfg(all(test, loom))]";
 /// Which tests of a crate are models.
 const FILTER: &str = "model";
+/// Adds the flag to what cargo asks of the compiler.
+const COMPILER: &str = "xtask/scripts/rustc-for-models";
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Builds the crates that have models, all at once, because they share dependencies; then runs each one's models.
@@ -24,19 +26,12 @@ pub fn run(workspace: &Workspace) -> Outcome {
 
 fn build(workspace: &Workspace, packages: &[&Package]) -> Outcome<Built> {
     let mut build = cargo();
-    // For a named target, so that the flag is not for macros and build scripts, which are built already, and so that what has it is kept
-    // apart. What takes time in a model is loom, which the workspace's manifest optimises; the rest is sooner built than it would be optimised.
-    build.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
-    build.args(["test", "--no-run", "--lib", "--target", &host()?]);
+    // The flag is for the crates of the workspace alone, so that the others are those that are built already. What takes time in a model
+    // is loom, which the workspace's manifest optimises; the rest is sooner built than it would be optimised.
+    build.env("RUSTC_WORKSPACE_WRAPPER", workspace.root().join(COMPILER));
+    build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").args(["test", "--no-run", "--lib"]);
     build.args(packages.iter().flat_map(|package| ["--package", package.name.as_str()]));
     workspace.run_build(&mut build)
-}
-
-/// The target that programs are built for here, where none is named.
-fn host() -> Outcome<String> {
-    let said = output(command("rustc").arg("-vV"), LIMIT)?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| Failure::new(format!("`rustc -vV` names no host:\n{said}")))
 }
 
 fn models(package: &Package, built: &Built) -> Outcome {

@@ -1,6 +1,6 @@
 //! Loom models: every interleaving, and every reordering the memory model permits, of short runs of the protocol.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p uct-shm --release ring::models`.
+//! Run with `cargo xtask test models`.
 
 use ucs::sync::atomic::{AtomicBool, Ordering};
 use ucs::sync::{Arc, thread};

@@ -1,6 +1,6 @@
 //! Loom models: every interleaving of the worker's thread and the other side, in short runs.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p uct-ud-verbs --release link::lock::models`.
+//! Run with `cargo xtask test models`.
 
 use ucs::sync::{Arc, thread};
 
