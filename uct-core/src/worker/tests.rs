@@ -282,6 +282,50 @@ fn a_panic_of_a_handler_comes_out_of_the_next_progress_and_the_worker_goes_on() 
     assert!(!worker.inner.is_on_stack());
 }
 
+/// A transport whose handler panics in each of its progress calls, which answer `events`.
+struct Unlucky {
+    worker: Rc<WorkerInner>,
+    events: u32,
+}
+
+unsafe extern "C" fn progress_of_unlucky(argument: *mut std::ffi::c_void) -> u32 {
+    // SAFETY: the test keeps it until its callback is removed.
+    let unlucky = unsafe { &*argument.cast::<Unlucky>() };
+    unlucky.worker.call_application(|| std::panic::panic_any("unlucky"));
+    unlucky.events
+}
+
+#[test]
+fn a_panic_comes_out_of_the_progress_that_had_an_event_and_else_of_the_next() {
+    for (events, calls) in [(1, 1), (0, 2)] {
+        let worker = worker();
+        let unlucky = Unlucky { worker: Rc::clone(&worker.inner), events };
+        let argument = std::ptr::from_ref(&unlucky).cast_mut().cast();
+        // SAFETY: the callback is removed below, ahead of its argument.
+        let id = unsafe { worker.inner.add_progress(progress_of_unlucky, argument) };
+        let returned = (1..=calls)
+            .take_while(|_| {
+                catch_unwind(AssertUnwindSafe(|| worker.progress())).is_ok_and(|count| count == events)
+            })
+            .count();
+        worker.inner.remove_own_progress(id);
+        assert_eq!(returned, calls - 1, "{events} events");
+        assert_eq!(worker.progress(), 0, "the callback is gone, and its panic has come out");
+    }
+}
+
+#[test]
+fn what_waits_to_be_closed_is_closed_with_the_worker() {
+    let worker = worker();
+    let inner = Rc::clone(&worker.inner);
+    let closed = Rc::new(Cell::new(0));
+    let count = Rc::clone(&closed);
+    inner.call_application(|| inner.close(Box::new(move || count.set(count.get() + 1))));
+    assert_eq!(closed.get(), 0, "a transport is on the stack");
+    drop(worker);
+    assert_eq!(closed.get(), 1);
+}
+
 #[test]
 fn messages_are_counted_whoever_handled_them() {
     let worker = worker();
