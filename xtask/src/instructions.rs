@@ -59,7 +59,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let path = workspace.root().join(CEILINGS);
     let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
     let ceilings: Ceilings = toml::from_str(&text).context(|| path.display().to_string())?;
-    let built = workspace.build_release(PROGRAM)?;
+    let built = workspace.build_measured()?;
     let program = built.program(PROGRAM)?;
     let list = output(command(program).arg("--list"), LIMIT)?;
     let known: BTreeMap<&str, bool> = list.lines().map(name_and_loop).collect();

@@ -164,9 +164,16 @@ impl Workspace {
         self.run_build(cargo().args(arguments))
     }
 
-    /// Builds a program that is measured, with optimisation.
-    pub fn build_release(&self, program: &str) -> Outcome<Built> {
-        self.run_build(cargo().args(["build", "--release", "--package", MEASURED, "--bin", program]))
+    /// Builds the programs that are measured, with optimisation.
+    pub fn build_measured(&self) -> Outcome<Built> {
+        self.run_build(&mut self.measured())
+    }
+
+    /// The build of the programs that are measured.
+    pub fn measured(&self) -> Command {
+        let mut build = cargo();
+        build.args(["build", "--release", "--package", MEASURED]).current_dir(self.root());
+        build
     }
 
     /// As [`Workspace::build`], with a cargo that has more than arguments.

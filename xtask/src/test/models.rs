@@ -7,6 +7,7 @@ use crate::workspace::{Built, Workspace};
 use cargo_metadata::Package;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// What marks a module of models.
@@ -19,19 +20,25 @@ const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Builds the crates that have models, all at once, because they share dependencies; then runs each one's models.
 pub fn run(workspace: &Workspace) -> Outcome {
-    let packages: Vec<&Package> = workspace.members().filter(|package| has_models(package)).collect();
-    let built = build(workspace, &packages)?;
+    let packages: Vec<&Package> = packages(workspace).collect();
+    let built = workspace.run_build(&mut build(workspace))?;
     packages.iter().try_for_each(|package| models(package, &built))
 }
 
-fn build(workspace: &Workspace, packages: &[&Package]) -> Outcome<Built> {
+/// The build of all models.
+pub fn build(workspace: &Workspace) -> Command {
     let mut build = cargo();
     // The flag is for the crates of the workspace alone, so that the others are those that are built already. What takes time in a model
     // is loom, which the workspace's manifest optimises; the rest is sooner built than it would be optimised.
     build.env("RUSTC_WORKSPACE_WRAPPER", workspace.root().join(COMPILER));
     build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").args(["test", "--no-run", "--lib"]);
-    build.args(packages.iter().flat_map(|package| ["--package", package.name.as_str()]));
-    workspace.run_build(&mut build)
+    build.args(packages(workspace).flat_map(|package| ["--package", package.name.as_str()]));
+    build.current_dir(workspace.root());
+    build
+}
+
+fn packages(workspace: &Workspace) -> impl Iterator<Item = &Package> {
+    workspace.members().filter(|package| has_models(package))
 }
 
 fn models(package: &Package, built: &Built) -> Outcome {
