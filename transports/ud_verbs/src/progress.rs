@@ -283,14 +283,18 @@ impl UdIface {
             count += self.on_heard_of(guard, id);
         }
         while let Some(event) = guard.with(|core| core.table.poll_event()) {
-            count += 1;
             match event {
                 Event::Connected(id) => {
                     if let Some(conn) = self.conns.get(id) {
                         conn.on_news();
                     }
+                    count += 1;
                 }
-                Event::Failed(id, failure) => self.fail(guard, id, failure),
+                Event::Failed(id, failure) => {
+                    self.fail(guard, id, failure);
+                    count += 1;
+                }
+                // Nobody holds it any more: that it is forgotten is no event of the application's.
                 Event::Over(id) => self.end(guard, id),
             }
         }
