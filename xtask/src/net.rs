@@ -1,15 +1,11 @@
 //! TCP ports of this machine: a free one, and whether one is listened on.
 //! Built on /proc/net; used by what starts a server and then its client.
 
-use crate::failure::{Context, Outcome};
-use std::fs;
-use std::net::TcpListener;
+#[path = "../../ucs/testing/port.rs"]
+mod port;
 
-/// A port without a listener at this moment.
-pub fn free_port(address: &str) -> Outcome<u16> {
-    let listener = TcpListener::bind((address, 0)).context(|| format!("cannot listen on {address}"))?;
-    Ok(listener.local_addr().context(|| format!("cannot listen on {address}"))?.port())
-}
+pub use port::free_port;
+use std::fs;
 
 /// Whether any socket of this network namespace listens on the TCP port. A server does not notice the question.
 pub fn is_listening(port: u16) -> bool {
@@ -28,6 +24,7 @@ pub fn is_listening(port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
     use std::thread;
     use std::time::{Duration, Instant};
 

@@ -138,7 +138,7 @@ impl Side {
 
     fn with_server(&self, output_options: &[&str]) -> Outcome<String> {
         const ADDRESS: &str = "127.0.0.1";
-        let port = free_port(ADDRESS)?;
+        let port = free_port();
         let port_option = port.to_string();
         let mut server = self.on("0", self.server.as_ref().unwrap_or(&self.arguments));
         server.args(["-p", &port_option]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
