@@ -102,9 +102,15 @@ fn both_flavours_know_the_peer_by_its_certificate() {
             let peer = incoming.tls_peer().expect("TLS").clone();
             assert_eq!(peer.certificates, [client.certificate]);
             assert_eq!(peer.protocol, None);
-            incoming.accept().await?.recv().within(LIMIT).await.map(|_| ())
+            let connection = incoming.accept().await?;
+            assert_eq!(connection.tls_peer(), Some(&peer), "it is still known once they are connected");
+            connection.recv().within(LIMIT).await.map(|_| ())
         },
-        async |net, address| net.connect(address).await?.send(b"known").await,
+        async move |net, address| {
+            let connection = net.connect(address).await?;
+            assert_eq!(connection.tls_peer().expect("TLS").certificates, [server.certificate]);
+            connection.send(b"known").await
+        },
     );
     let left = uct_net::Net::new(&context(), both.clone()).expect("a net");
     let mut listener = left.block_on(left.listen("127.0.0.1:0")).expect("it listens");
@@ -118,14 +124,20 @@ fn both_flavours_know_the_peer_by_its_certificate() {
                 let connection = incoming.accept().await?;
                 connection.send(b"known").await?;
                 connection.close().await?;
+                // A server of streams meets its callers once they are connected.
+                let stream = listener.into_streams().next().await;
+                assert_eq!(stream.connection().tls_peer(), peer.as_ref());
                 Ok::<_, Error>(peer)
             })
         }
     });
     let right = uct_net::Net::new(&context(), both).expect("a net");
     let received = right.block_on(async {
-        let connection = right.connect(address).server_name(HERE).await?;
-        connection.recv().await.map(|message| message.to_vec())
+        let connection = right.connect(&address).server_name(HERE).await?;
+        let message = connection.recv().await.map(|message| message.to_vec())?;
+        let again = right.connect(&address).server_name(HERE).await?;
+        assert_eq!(again.tls_peer(), connection.tls_peer(), "the same server");
+        Ok::<_, Error>(message)
     });
     assert_eq!(received, Ok(b"known".to_vec()));
     let peer = accepting.join().expect("the server's thread").expect("a connection").expect("TLS");

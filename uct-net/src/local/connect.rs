@@ -106,11 +106,17 @@ impl Connect {
                 Ok(socket) => {
                     stage.set(Stage::Handshake);
                     #[cfg(feature = "tls")]
-                    if let Some(session) = session {
-                        handshake::secure(&net, &socket, session).await?;
-                    }
+                    let tls_peer = match session {
+                        Some(session) => Some(handshake::secure(&net, &socket, session).await?),
+                        None => None,
+                    };
                     let made = handshake::call(&net, &socket, &requests, &require, private);
-                    return made.instrument(debug_span!("handshake")).await;
+                    let connection = made.instrument(debug_span!("handshake")).await?;
+                    #[cfg(feature = "tls")]
+                    if let Some(peer) = tls_peer {
+                        connection.note_tls_peer(peer);
+                    }
+                    return Ok(connection);
                 }
                 Err(error) => last = Some(error),
             }

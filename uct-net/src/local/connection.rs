@@ -1,5 +1,7 @@
 //! A connection: messages in both directions, complete and in order.
 
+#[cfg(feature = "tls")]
+use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -34,6 +36,8 @@ struct Handle {
     iface: Iface,
     explanation: Explanation,
     private: Vec<u8>,
+    #[cfg(feature = "tls")]
+    tls_peer: OnceCell<crate::TlsPeer>,
 }
 
 /// Which transport was chosen for a connection, and why, as reported by both sides.
@@ -67,7 +71,16 @@ impl Connection {
         explanation: Explanation,
         private: Vec<u8>,
     ) -> Connection {
-        Connection { inner: Rc::new(Handle { net, conn, iface, explanation, private }) }
+        let handle = Handle {
+            net,
+            conn,
+            iface,
+            explanation,
+            private,
+            #[cfg(feature = "tls")]
+            tls_peer: OnceCell::new(),
+        };
+        Connection { inner: Rc::new(handle) }
     }
 
     pub(crate) fn conn(&self) -> &Rc<Conn> {
@@ -86,6 +99,18 @@ impl Connection {
     /// The private data that the peer sent with the handshake; may be empty.
     pub fn private(&self) -> &[u8] {
         &self.inner.private
+    }
+
+    /// What TLS has proved about the peer; `None` without [`crate::NetOptions::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls_peer(&self) -> Option<&crate::TlsPeer> {
+        self.inner.tls_peer.get()
+    }
+
+    /// TLS has proved this about the peer, ahead of the handshake.
+    #[cfg(feature = "tls")]
+    pub(crate) fn note_tls_peer(&self, peer: crate::TlsPeer) {
+        self.inner.tls_peer.get_or_init(|| peer);
     }
 
     /// Which transport was chosen, and why.

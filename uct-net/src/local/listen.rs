@@ -196,6 +196,10 @@ impl Incoming {
         let span = self.span.clone();
         let stage = debug_span!(parent: &span, "handshake");
         let made = handshake::take(&self.net, &socket, client, private.into()).instrument(stage).await;
+        #[cfg(feature = "tls")]
+        if let (Ok(connection), Some(peer)) = (&made, self.tls_peer.take()) {
+            connection.note_tls_peer(peer);
+        }
         trace::outcome(&span, made)
     }
 

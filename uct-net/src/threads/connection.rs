@@ -37,6 +37,8 @@ struct Shared {
     peer: String,
     private: Vec<u8>,
     explanation: Explanation,
+    #[cfg(feature = "tls")]
+    tls_peer: Option<crate::TlsPeer>,
 }
 
 impl Connection {
@@ -45,6 +47,8 @@ impl Connection {
             peer: connection.peer().to_owned(),
             private: connection.private().to_vec(),
             explanation: connection.explanation().clone(),
+            #[cfg(feature = "tls")]
+            tls_peer: connection.tls_peer().cloned(),
             local: entered.confine(connection),
             reader: Signals::default(),
             writer: Signals::default(),
@@ -60,6 +64,12 @@ impl Connection {
     /// The private data that the peer sent with the handshake; may be empty.
     pub fn private(&self) -> &[u8] {
         &self.inner.private
+    }
+
+    /// What TLS has proved about the peer; `None` without [`crate::NetOptions::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls_peer(&self) -> Option<&crate::TlsPeer> {
+        self.inner.tls_peer.as_ref()
     }
 
     /// Which transport was chosen, and why.
