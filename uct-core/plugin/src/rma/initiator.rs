@@ -243,7 +243,7 @@ impl Initiator {
             let Kind::Get(get) = &mut entry.kind else { return };
             let length = (get.length - get.requested).min(self.limits.get_segment);
             let outstanding = self.get_bytes.get();
-            if outstanding > 0 && outstanding + length > self.limits.get_bytes {
+            if outstanding + length > self.limits.get_bytes {
                 return;
             }
             let sequence = self.next.get();
@@ -360,10 +360,11 @@ impl Initiator {
             (Kind::Fetch(old, _), ResponseKind::Value)
                 if old.as_ref().is_some_and(|old| old.bytes() == data.len()) =>
             {
-                let value = data.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+                let mut value = [0; 8];
+                value[..data.len()].copy_from_slice(data);
                 if let Some(old) = old.take() {
                     // SAFETY: the operation ends after this.
-                    unsafe { old.write(value) };
+                    unsafe { old.write(u64::from_le_bytes(value)) };
                 }
             }
             (Kind::Cancelled, ResponseKind::Data) => self.returned(data.len()),

@@ -1,5 +1,9 @@
 //! Initiator and target face to face, over a wire that is a list of frames.
 
+mod endpoints;
+mod frames;
+mod initiating;
+
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
